@@ -1,0 +1,1 @@
+"""The model and its training: everything else stands on this package, and it stands on none of ours."""

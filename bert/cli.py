@@ -1,0 +1,198 @@
+"""Command lines made from dataclasses, and exit codes made from exceptions.
+
+A command's options are a dataclass; each field is a flag of the same name, and the string below the field is its help.
+Nested dataclasses give dotted flags: `--batch.per_device 64`.
+"""
+
+import argparse
+import ast
+import dataclasses
+import difflib
+import errno
+import inspect
+import os
+import sys
+import textwrap
+import types
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from bert.errors import UsageError, UserError
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+    """One leaf of a dataclass tree: `path` joined by dots is the flag's name."""
+
+    path: tuple[str, ...]
+    type: Any
+    help: str
+    default: Any
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+
+def parse(options: type[T], argv: Sequence[str], *, prog: str, description: str | None) -> T:
+    """Reads `argv` into a new `options`; fields without a default are required."""
+    flags = list(_flags(options, None))
+    return _build(options, None, _values(flags, argv, prog, description))
+
+
+def override(config: T, argv: Sequence[str], *, prog: str, description: str | None) -> T:
+    """Returns `config` with the fields named in `argv` replaced."""
+    flags = list(_flags(type(config), config))
+    return _build(type(config), config, _values(flags, argv, prog, description))
+
+
+def main(function: Callable[[list[str]], None]) -> NoReturn:
+    """Runs `function(sys.argv[1:])`; whatever a user can cause ends in one line and its documented exit code."""
+    try:
+        function(sys.argv[1:])
+    except Exception as error:
+        code = exit_code(error)
+        if code is None:
+            raise  # our own fault: the traceback is wanted
+        print("error: " + " ".join(_describe(error).split()), file=sys.stderr, flush=True)
+        _leave(code)
+    _leave(0)
+
+
+def exit_code(error: BaseException) -> int | None:
+    """The documented exit code of an exception, or None for a programming error."""
+    if isinstance(error, UserError):
+        return error.exit_code
+    if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":  # TensorFlow's, by name:
+        return 5  # this module must not import it
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return 5
+    if isinstance(error, OSError) and error.filename is not None:
+        return 3
+    return None
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def _leave(code: int) -> NoReturn:
+    # horovodrun answers 1 whatever a rank said: the launcher reads the rank's own word from this file.
+    if code and (record := os.environ.get("BERT_EXIT_FILE")):
+        with open(record, "a", encoding="ascii") as stream:
+            stream.write(f"{code}\n")
+    sys.exit(code)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}; see --help")
+
+
+def _values(flags: list[Flag], argv: Sequence[str], prog: str, description: str | None) -> dict[str, Any]:
+    parser = _Parser(
+        prog=prog,
+        description=textwrap.dedent(description or "").strip(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
+    for flag in flags:
+        parser.add_argument(f"--{flag.name}", dest=flag.name, **_arguments(flag))
+    values, unknown = parser.parse_known_args(argv)
+    if unknown:
+        known = [f"--{flag.name}" for flag in flags]
+        near = difflib.get_close_matches(unknown[0].split("=")[0], known, n=3, cutoff=0.5)
+        remedy = f"did you mean {' or '.join(near)}?" if near else "see --help"
+        raise UsageError(f"{prog}: unknown argument {unknown[0]!r}; {remedy}")
+    return vars(values)
+
+
+def _flags(cls: type, instance: Any, prefix: tuple[str, ...] = ()) -> Iterator[Flag]:
+    hints, helps = typing.get_type_hints(cls), _field_docs(cls)
+    for field in dataclasses.fields(cls):
+        path, hint = (*prefix, field.name), hints[field.name]
+        default = getattr(instance, field.name) if instance is not None else _default(field)
+        if dataclasses.is_dataclass(hint):
+            yield from _flags(typing.cast(type, hint), None if default is dataclasses.MISSING else default, path)
+        else:
+            yield Flag(path, hint, helps.get(field.name, ""), default)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _field_docs(cls: type) -> dict[str, str]:
+    """The string literal below each field, which Python itself throws away."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    docs = {}
+    for field, doc in zip(body.body, body.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(doc, ast.Expr):
+            docs[field.target.id] = " ".join(str(ast.literal_eval(doc.value)).split())
+    return docs
+
+
+def _arguments(flag: Flag) -> dict[str, Any]:
+    hint = flag.type
+    arguments: dict[str, Any] = {"help": _help(flag), "required": flag.default is dataclasses.MISSING}
+    if isinstance(hint, types.UnionType):
+        hint = next(option for option in typing.get_args(hint) if option is not types.NoneType)
+    if typing.get_origin(hint) is tuple:
+        hint, arguments["nargs"] = typing.get_args(hint)[0], "+"
+    if typing.get_origin(hint) is typing.Literal:
+        arguments["choices"] = typing.get_args(hint)
+        hint = str
+    arguments["type"] = _boolean if hint is bool else hint
+    arguments["metavar"] = "{" + ",".join(arguments["choices"]) + "}" if "choices" in arguments else hint.__name__.upper()
+    return arguments
+
+
+def _boolean(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not true or false")
+    return text == "true"
+
+
+_boolean.__name__ = "bool"  # argparse names the type in its message
+
+
+def _help(flag: Flag) -> str:
+    default = "required" if flag.default is dataclasses.MISSING else f"default {_show(flag.default)}"
+    return f"{flag.help} ({default})".replace("%", "%%").strip()
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(str, value)) or "none"
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def _build(cls: type[T], base: T | None, values: dict[str, Any], prefix: str = "") -> T:
+    changes: dict[str, Any] = {}
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(typing.cast(Any, cls)):
+        name = prefix + field.name
+        if dataclasses.is_dataclass(hints[field.name]):
+            current = getattr(base, field.name) if base is not None else _default(field)
+            below = None if current is dataclasses.MISSING else current
+            changes[field.name] = _build(typing.cast(type, hints[field.name]), below, values, name + ".")
+        elif name in values:
+            value = values[name]
+            changes[field.name] = tuple(value) if isinstance(value, list) else value
+    try:
+        if base is None:
+            return cls(**changes)
+        return dataclasses.replace(typing.cast(Any, base), **changes)
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UsageError(str(error)) from error

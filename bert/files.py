@@ -1,0 +1,74 @@
+"""Files that are either whole or absent: atomic writes, hashes, and text from compressed sources."""
+
+import bz2
+import contextlib
+import gzip
+import hashlib
+import json
+import lzma
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from bert.errors import InputError
+
+OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """A file object whose content appears under `path` only when the block ends without an error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(descriptor, mode, encoding=None if "b" in mode else "utf-8") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(name, 0o666 & ~_umask())  # mkstemp makes private files; these are to be shared as any other
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes `value` atomically, with sorted keys, so that equal values give equal bytes."""
+    with atomic_write(path) as stream:
+        stream.write(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file's bytes, in constant memory."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def open_text(path: Path, errors: str = "strict") -> Iterator[IO[str]]:
+    """A UTF-8 text stream; `.gz`, `.bz2` and `.xz` are decompressed on the way.
+
+    Raises InputError, naming the file, if it is missing, cut, not of its format, or not UTF-8.
+    """
+    try:
+        with OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8", errors=errors) as stream:
+            yield stream
+    except (EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise InputError(f"{path}: the compressed file is cut or damaged ({error}); fetch it again") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 (byte {error.start} of the block read); convert it first") from error
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
+    except OSError as error:  # bz2 says "Invalid data stream" this way
+        if path.suffix in OPENERS and error.errno is None:
+            raise InputError(f"{path}: the compressed file is damaged ({error}); fetch it again") from error
+        raise

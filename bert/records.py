@@ -1,0 +1,129 @@
+"""The TFRecord contract, both directions: what the data stages write and the trainer reads.
+
+A dataset is a folder with a manifest and, for each split, files `<split>-*.tfrecord`. Beside each stands `<name>.index`, the byte
+offsets of its records, so that any record is two small reads away and a sample order can be a pure function of the position.
+Every record's CRC is checked when it is read: a flipped byte is named, never trained on. (TensorFlow's own `ignore_errors()`
+drops the rest of the file in silence.)
+"""
+
+import os
+import struct
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any, Self
+
+import google_crc32c
+import numpy as np
+import tensorflow as tf
+
+from bert import manifest
+from bert.errors import InputError, IntegrityError
+
+FeatureSpec = dict[str, dict[str, Any]]  # name -> {"shape": [...], "dtype": "int64" | "float32"}
+
+HEADER, FOOTER = 12, 4  # TFRecord framing: length uint64, its masked crc uint32, payload, its masked crc uint32
+MAX_OPEN = 256  # a corpus has more shards than a process may hold open
+
+
+def encode(features: dict[str, np.ndarray]) -> bytes:
+    """Serialises integer and floating arrays as one `tf.train.Example`."""
+    message = tf.train.Example()
+    for name, value in features.items():
+        if np.issubdtype(value.dtype, np.floating):
+            message.features.feature[name].float_list.value.extend(value.tolist())
+        else:
+            message.features.feature[name].int64_list.value.extend(value.tolist())
+    return message.SerializeToString(deterministic=True)
+
+
+class RecordWriter:
+    """Writes one TFRecord file and its index; a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.offsets = [0]
+
+    def __enter__(self) -> Self:
+        self._writer = tf.io.TFRecordWriter(str(self.path))
+        return self
+
+    def write(self, serialized: bytes) -> None:
+        """Appends one record."""
+        self._writer.write(serialized)
+        self.offsets.append(self.offsets[-1] + HEADER + len(serialized) + FOOTER)
+
+    def __exit__(self, *exception: object) -> None:
+        self._writer.close()
+        np.asarray(self.offsets, "<u8").tofile(index_path(self.path))
+
+    @property
+    def count(self) -> int:
+        """Number of records written so far."""
+        return len(self.offsets) - 1
+
+
+def index_path(path: Path) -> Path:
+    """Where the offsets of a TFRecord file stand."""
+    return path.with_name(path.name + ".index")
+
+
+class Dataset:
+    """Random access to the records of one split.
+
+    Raises InputError if the folder holds no such split, IntegrityError if a file is missing or damaged.
+    """
+
+    def __init__(self, folder: Path, split: str) -> None:
+        self.manifest = manifest.load(folder)
+        self.spec: FeatureSpec = self.manifest.extra.get("features", {})
+        names = [name for name in self.manifest.files if name.startswith(f"{split}-") and name.endswith(".tfrecord")]
+        if not names or not self.spec:
+            raise InputError(f"{folder}: no TFRecords of split {split!r}; make them with python -m data.tfrecords")
+        self.paths = [folder / name for name in sorted(names)]
+        counts = [self.manifest.files[path.name]["records"] for path in self.paths]
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        self._open: OrderedDict[Path, int] = OrderedDict()
+        self._parse = tf.function(self._parse_batch, input_signature=[tf.TensorSpec([None], tf.string)])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def read(self, indices: np.ndarray) -> dict[str, tf.Tensor]:
+        """The records at `indices` [n], as tensors [n, ...] of the dataset's features (integers as int32)."""
+        return self._parse(tf.constant([self._record(int(index)) for index in indices], tf.string))
+
+    def _record(self, index: int) -> bytes:
+        shard = int(np.searchsorted(self._starts, index, side="right")) - 1
+        path, row = self.paths[shard], index - int(self._starts[shard])
+        begin, end = struct.unpack("<2Q", self._pread(index_path(path), 16, 8 * row))
+        frame = self._pread(path, end - begin, begin)
+        payload = frame[HEADER:-FOOTER]
+        if _masked_crc(payload) != struct.unpack("<I", frame[-FOOTER:])[0] or len(payload) != frame_length(frame):
+            raise IntegrityError(f"{path}: record {row} at byte {begin} is damaged (checksum differs); build it again")
+        return payload
+
+    def _pread(self, path: Path, size: int, offset: int) -> bytes:
+        if path not in self._open:
+            if len(self._open) >= MAX_OPEN:
+                os.close(self._open.popitem(last=False)[1])
+            self._open[path] = os.open(path, os.O_RDONLY)
+        self._open.move_to_end(path)
+        content = os.pread(self._open[path], size, offset)
+        if len(content) != size:
+            raise IntegrityError(f"{path}: cut at byte {offset + len(content)}; build it again")
+        return content
+
+    def _parse_batch(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        spec = {k: tf.io.FixedLenFeature(v["shape"], tf.as_dtype(v["dtype"])) for k, v in self.spec.items()}
+        parsed = tf.io.parse_example(serialized, spec)
+        return {k: tf.cast(v, tf.int32) if v.dtype == tf.int64 else v for k, v in parsed.items()}
+
+
+def frame_length(frame: bytes) -> int:
+    """The payload length that a TFRecord frame claims."""
+    return int(struct.unpack("<Q", frame[:8])[0])
+
+
+def _masked_crc(payload: bytes) -> int:
+    crc = google_crc32c.value(payload)
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF  # the mask of the TFRecord format

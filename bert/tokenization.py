@@ -1,0 +1,80 @@
+"""One tokenizer for pretraining, fine-tuning and inference: WordPiece through tensorflow-text's FastBertTokenizer.
+
+It follows BERT's rules (clean, split CJK and punctuation, lower-case and strip accents if asked, longest match first). It differs
+from Google's `tokenization.py` where Unicode compatibility characters are folded: a superscript two gives "2", an ellipsis three
+full stops. Text such as "[SEP]" is only text: it never becomes the special id.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as text
+
+from bert import files
+from bert.errors import InputError
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def load_vocab(path: Path) -> list[str]:
+    """Reads `vocab.txt`, one token a line; its line number, from 0, is the token's id.
+
+    Raises InputError, with the line, for an empty or repeated token, or one with white space; and for a missing special token.
+    """
+    with files.open_text(path) as stream:
+        tokens = stream.read().splitlines()
+    seen: dict[str, int] = {}
+    for number, token in enumerate(tokens, start=1):
+        if not token or token.split() != [token]:
+            raise InputError(f"{path}: line {number}: {token!r} is not a token; one token a line, without spaces")
+        if token in seen:
+            raise InputError(f"{path}: line {number}: {token!r} stands at line {seen[token]} already; remove one")
+        seen[token] = number
+    if missing := [token for token in SPECIAL if token not in seen]:
+        raise InputError(f"{path}: not a BERT vocabulary, {' '.join(missing)} missing; give a vocab.txt or VOCAB=train")
+    return tokens
+
+
+class Tokenizer:
+    """Texts to token ids and, on request, the characters each came from."""
+
+    def __init__(self, vocab_path: Path, lower_case: bool = True) -> None:
+        self.vocab = load_vocab(vocab_path)
+        self.vocab_sha256 = files.sha256(vocab_path)
+        self.lower_case = lower_case
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (self.vocab.index(t) for t in SPECIAL)
+        self.is_continuation = np.array([token.startswith("##") for token in self.vocab])  # [V]
+        self._fast = text.FastBertTokenizer(
+            self.vocab, token_out_type=tf.int32, lower_case_nfd_strip_accents=lower_case, support_detokenization=False
+        )
+
+    def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Token ids of all texts, flat [n] int32, and the row splits [len(texts) + 1] that separate them."""
+        ids = self._fast.tokenize(tf.constant(_as_bytes(texts), tf.string))
+        return ids.flat_values.numpy(), ids.row_splits.numpy()
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """As `encode`, with each token's first character and the one after its last [n], as indices into its text."""
+        encoded = _as_bytes(texts)
+        ids, starts, ends = self._fast.tokenize_with_offsets(tf.constant(encoded, tf.string))
+        rows = np.repeat(np.arange(len(texts)), np.diff(ids.row_splits.numpy()))
+        begin, end = _characters(encoded, rows, starts.flat_values.numpy(), ends.flat_values.numpy())
+        # A folded character ("..." for an ellipsis) gives several tokens, all but the last empty: each means the character.
+        return ids.flat_values.numpy(), ids.row_splits.numpy(), begin, np.maximum(end, begin + 1)
+
+
+def _as_bytes(texts: Sequence[str]) -> list[bytes]:
+    return [item.encode("utf-8", "replace") for item in texts]  # a lone surrogate becomes "?", still one character
+
+
+def _characters(
+    encoded: list[bytes], rows: np.ndarray, starts: np.ndarray, ends: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Byte offsets into each text as character offsets, for all texts at once."""
+    joined = np.frombuffer(b"".join(encoded), np.uint8)
+    before = np.concatenate([[0], np.cumsum((joined & 0xC0) != 0x80)])  # characters begun before each byte
+    base = np.concatenate([[0], np.cumsum([len(item) for item in encoded])])[:-1][rows]
+    first = before[base]
+    return before[base + starts] - first, before[base + ends] - first
