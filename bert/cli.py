@@ -144,14 +144,14 @@ def _field_docs(cls: type) -> dict[str, str]:
 def _arguments(flag: Flag) -> dict[str, Any]:
     hint = flag.type
     arguments: dict[str, Any] = {"help": _help(flag), "required": flag.default is dataclasses.MISSING}
-    if isinstance(hint, types.UnionType):
+    if optional := isinstance(hint, types.UnionType):
         hint = next(option for option in typing.get_args(hint) if option is not types.NoneType)
     if typing.get_origin(hint) is tuple:
         hint, arguments["nargs"] = typing.get_args(hint)[0], "+"
     if typing.get_origin(hint) is typing.Literal:
         arguments["choices"] = typing.get_args(hint)
         hint = str
-    arguments["type"] = _boolean if hint is bool else hint
+    arguments["type"] = _boolean if hint is bool else _optional(hint) if optional else hint
     arguments["metavar"] = "{" + ",".join(arguments["choices"]) + "}" if "choices" in arguments else hint.__name__.upper()
     return arguments
 
@@ -160,6 +160,10 @@ def _boolean(text: str) -> bool:
     if text not in ("true", "false"):
         raise argparse.ArgumentTypeError(f"{text!r} is not true or false")
     return text == "true"
+
+
+def _optional(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: None if text == "none" else kind(text)
 
 
 _boolean.__name__ = "bool"  # argparse names the type in its message

@@ -107,6 +107,13 @@ def build(
     return load(folder)
 
 
+def verify(found: Manifest) -> None:
+    """Reads every file that the manifest lists; raises IntegrityError, naming the first whose content has changed."""
+    for name, facts in found.files.items():
+        if files.sha256(found.path / name) != facts["sha256"]:
+            raise IntegrityError(f"{found.path / name}: the content has changed since it was written; build it again")
+
+
 def content_hash(path: Path) -> str:
     """Hash of a file, of a finished folder's manifest, or of the names and contents of any other folder."""
     if not path.is_dir():
@@ -162,6 +169,7 @@ def _write(partial: Path, stage: str, parameters: dict[str, Any], hashes: dict[s
     names = sorted(str(path.relative_to(partial)) for path in partial.rglob("*") if path.is_file())
     facts = {}
     for name in names:
+        _flush(partial / name)
         facts[name] = {"bytes": (partial / name).stat().st_size, "sha256": files.sha256(partial / name)}
         if name in made.records:
             facts[name]["records"] = made.records[name]
@@ -175,6 +183,12 @@ def _write(partial: Path, stage: str, parameters: dict[str, Any], hashes: dict[s
         "extra": made.extra,
     }
     files.write_json(partial / NAME, content)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)  # a rename may reach the disk before the content it names
+    os.fsync(descriptor)
+    os.close(descriptor)
 
 
 def _swap(partial: Path, folder: Path) -> None:

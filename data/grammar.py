@@ -60,7 +60,7 @@ RELATIONS = (
     _relation("company", "town", "{s} has its seat in {o}. | The seat of {s} is in {o}. | {o} is the seat of {s}.",
               "Where does {s} have its seat? | In which town is the seat of {s}?",
               "Which company has its seat in {o}? | {o} is the seat of which company?"),
-    _relation("company", "goods", "{s} makes {o}. | {o} are made by {s}.",
+    _relation("company", "goods", "{s} makes {o}. | The goods of {s} are {o}.",
               "What does {s} make? | What is made by {s}?",
               "Which company makes {o}?"),
     _relation("ship", "person", "{o} commands {s}. | {s} is commanded by {o}. | The captain of {s} is {o}.",

@@ -14,7 +14,7 @@ from bert import files
 from bert.errors import InputError
 
 T = TypeVar("T")
-JSON_NAMES = {dict: "an object", list: "a list", str: "a string", int: "an integer", float: "a number", bool: "a boolean"}
+KINDS = {dict: "an object", list: "a list", str: "a string", int: "an integer", float: "a number", bool: "a boolean"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +150,7 @@ def _get(record: Any, key: str, kind: type[T], place: str, default: T | None = N
         raise InputError(f"{place}: no {key!r}; its keys are {', '.join(map(repr, sorted(record))) or 'none'}")
     value = record[key]
     if type(value) is not kind:  # not isinstance: true is an int in Python but not in JSON
-        raise InputError(f"{place}: {key!r} is {_kind(value)}, not {JSON_NAMES[kind]}")
+        raise InputError(f"{place}: {key!r} is {_kind(value)}, not {KINDS[kind]}")
     return value
 
 
@@ -164,4 +164,4 @@ def _text(record: Any, key: str, place: str) -> str:
 
 
 def _kind(value: Any) -> str:
-    return "null" if value is None else JSON_NAMES[type(value)]
+    return "null" if value is None else KINDS[type(value)]

@@ -84,7 +84,7 @@ def main(argv: list[str]) -> None:
         print(__doc__)
         return
     if len(argv) != 2:
-        raise UsageError(f"squad.metric: needs DATASET.json and PREDICTIONS.json, got {len(argv)} arguments; see --help")
+        raise UsageError(f"squad.metric: needs DATASET and PREDICTIONS, got {len(argv)} arguments; see --help")
     dataset, predictions = examples.read(Path(argv[0])), read_predictions(Path(argv[1]))
     for question in dataset.examples:
         if not question.answers:

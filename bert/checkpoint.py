@@ -1,0 +1,99 @@
+"""Checkpoints: a folder per step, whole or absent, hashed, and checked before it is believed.
+
+`checkpoints/step-00001000/` holds one TensorFlow tensor bundle with every variable under its plain name (read any of them with
+`tf.train.load_checkpoint(folder / "variables")`) and a manifest with the step.
+"""
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import tensorflow as tf
+
+from bert import manifest
+from bert.errors import InputError, IntegrityError
+
+STAGE, BUNDLE = "checkpoint", "variables"
+
+Variables = dict[str, tf.Variable]
+
+
+def save(run: Path, step: int, variables: Variables, keep: int) -> Path:
+    """Writes the checkpoint of `step`, then removes all but the newest `keep`."""
+    folder = run / "checkpoints" / f"step-{step:08d}"
+
+    def make(partial: Path) -> manifest.Made:
+        names = sorted(variables)
+        tensors = [variables[name].read_value() for name in names]
+        tf.raw_ops.SaveV2(
+            prefix=str(partial / BUNDLE), tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
+        )
+        return manifest.Made(counts={"variables": len(names)}, extra={"step": step})
+
+    manifest.build(folder, stage=STAGE, parameters={"step": step}, inputs=[], make=make)
+    for old in steps(run)[:-keep]:
+        shutil.rmtree(old)
+    return folder
+
+
+def steps(run: Path) -> list[Path]:
+    """The run's checkpoints, oldest first."""
+    return sorted(path for path in (run / "checkpoints").glob("step-*") if path.is_dir())
+
+
+def restore(run: Path, variables: Variables) -> int | None:
+    """Assigns the newest undamaged checkpoint of the run and returns its step, or None if it has none yet.
+
+    A damaged one is named on stderr and the one before it taken; with all of them damaged, IntegrityError.
+    """
+    return _newest_good(run, lambda folder: _assign(folder, variables, missing=()))
+
+
+def load_weights(run: Path, variables: Variables, fresh: tuple[str, ...] = ()) -> None:
+    """Starts from another run: assigns its newest checkpoint to `variables`, but for names that begin with one of `fresh`.
+
+    Raises InputError if the run has no checkpoint, lacks a variable, or has one of another shape.
+    """
+    if not run.is_dir():
+        raise InputError(f"{run}: no such folder; give the run directory of a finished phase")
+    if _newest_good(run, lambda folder: _assign(folder, variables, missing=fresh)) is None:
+        raise InputError(f"{run}: no checkpoint in it; give the run directory of a finished phase")
+
+
+def _newest_good(run: Path, take: Callable[[Path], None]) -> int | None:
+    found = steps(run)
+    for folder in reversed(found):
+        try:
+            manifest.verify(manifest.load(folder, None))
+            take(folder)
+            return int(folder.name.removeprefix("step-"))
+        except (IntegrityError, tf.errors.DataLossError) as error:
+            print(f"warning: {error}; trying the checkpoint before it", file=sys.stderr)
+        except InputError as error:
+            if (folder / manifest.NAME).exists():
+                raise
+            print(f"warning: {error}; trying the checkpoint before it", file=sys.stderr)
+    if found:
+        raise IntegrityError(f"{run / 'checkpoints'}: none of its {len(found)} checkpoints is undamaged; start a new run")
+    return None
+
+
+def _assign(folder: Path, variables: Variables, missing: tuple[str, ...]) -> None:
+    reader = tf.train.load_checkpoint(str(folder / BUNDLE))
+    shapes = reader.get_variable_to_shape_map()
+    for name, variable in variables.items():
+        if name not in shapes and name.startswith(missing or ("\0",)):
+            continue
+        problem = _mismatch(name, variable, shapes)
+        if problem:
+            raise InputError(f"{folder}: {problem}; the architecture differs from this run's")
+        variable.assign(reader.get_tensor(name))
+
+
+def _mismatch(name: str, variable: tf.Variable, shapes: dict[str, list[int]]) -> str | None:
+    if name not in shapes:
+        return f"no variable {name}"
+    if list(variable.shape) != shapes[name]:
+        return f"{name} has shape {shapes[name]}, {list(variable.shape)} is needed"
+    return None

@@ -1,0 +1,193 @@
+"""What a run is, as frozen dataclasses: the intent is stated once and the rest derived from it.
+
+Every field is a flag of the training commands (`--batch.per_device 64`), and the resolved whole is written to `config.json`.
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bert import files
+from bert.errors import InputError, UsageError
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise UsageError(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The architecture; the fields are those of `bert_config.json` (github.com/google-research/bert)."""
+
+    vocab_size: int = 0
+    """entries of the vocabulary; 0 takes the data's"""
+    hidden_size: int = 768
+    """width D of the residual stream"""
+    num_hidden_layers: int = 12
+    """encoder layers"""
+    num_attention_heads: int = 12
+    """attention heads N; must divide hidden_size"""
+    intermediate_size: int = 3072
+    """width F of the feed-forward layer"""
+    hidden_act: Literal["gelu"] = "gelu"
+    """activation of the feed-forward layer and of the masked-LM transform"""
+    hidden_dropout_prob: float = 0.1
+    """dropout on embeddings and on each sub-layer's output"""
+    attention_probs_dropout_prob: float = 0.1
+    """dropout on attention weights"""
+    max_position_embeddings: int = 512
+    """longest sequence"""
+    type_vocab_size: int = 2
+    """segments"""
+    initializer_range: float = 0.02
+    """standard deviation of the truncated normal that kernels and embeddings start from"""
+
+    def __post_init__(self) -> None:
+        width, heads = self.hidden_size, self.num_attention_heads
+        _require(width % heads == 0, f"model.hidden_size {width} is not a multiple of model.num_attention_heads {heads}")
+        for rate in (self.hidden_dropout_prob, self.attention_probs_dropout_prob):
+            _require(0 <= rate < 1, f"dropout probability {rate} is not in [0, 1)")
+
+    def save(self, path: Path) -> None:
+        """Writes `bert_config.json`."""
+        files.write_json(path, dataclasses.asdict(self))
+
+    @classmethod
+    def load(cls, path: Path) -> "ModelConfig":
+        """Reads `bert_config.json`; keys that we do not know (other programs add some) are left aside."""
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            known = {field.name for field in dataclasses.fields(cls)}
+            return cls(**{key: value for key, value in fields.items() if key in known})
+        except FileNotFoundError as error:
+            raise InputError(f"{path}: no such file; a trained model's folder holds one") from error
+        except (ValueError, TypeError, AttributeError) as error:
+            raise InputError(f"{path}: not a BERT configuration ({error})") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchConfig:
+    """How many sequences make one update, and how they are cut into micro-batches."""
+
+    total: int
+    """sequences per update, over all ranks"""
+    per_device: int
+    """sequences that a device holds at once"""
+
+    def accumulation(self, world_size: int) -> int:
+        """Micro-batches per rank and update."""
+        per_pass = self.per_device * world_size
+        _require(
+            self.total > 0 and self.per_device > 0 and self.total % per_pass == 0,
+            f"batch.total {self.total} is not a multiple of {per_pass} (batch.per_device {self.per_device} x {world_size} "
+            f"ranks); the nearest are {max(1, self.total // per_pass) * per_pass} and {(self.total // per_pass + 1) * per_pass}",
+        )
+        return self.total // per_pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """Adam as in the original BERT, with a linear warm-up and a linear decay to zero."""
+
+    learning_rate: float
+    """peak, for the whole batch: never multiplied by the number of ranks"""
+    warmup_steps: int = 0
+    """updates over which the learning rate rises from zero"""
+    weight_decay: float = 0.01
+    """decoupled; layer-norm parameters and biases are exempt"""
+    beta_1: float = 0.9
+    """decay of the mean of gradients"""
+    beta_2: float = 0.999
+    """decay of the mean of squared gradients"""
+    epsilon: float = 1e-6
+    """added to the root of the second moment"""
+    clip_norm: float = 1.0
+    """largest global norm of the gradient, after reduction over ranks"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionConfig:
+    """Arithmetic of the forward and backward pass; weights, optimizer, layer norm, softmax and losses stay float32."""
+
+    compute: Literal["float32", "bfloat16"] = "float32"
+    """type of matrix products and activations"""
+    xla: bool = False
+    """compile the step with XLA (on a CPU the plain path is usually faster)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Length, bookkeeping and place of a run."""
+
+    directory: Path = Path()
+    """where config.json, metrics.jsonl, events and checkpoints go; default under the work folder, by the recipe's name"""
+    steps: int = 0
+    """updates; 0 derives them where the task has epochs"""
+    seed: int = 12345
+    """of initial weights, sample order and dropout"""
+    log_every: int = 20
+    """updates between lines of metrics"""
+    save_every: int = 500
+    """updates between checkpoints"""
+    keep: int = 3
+    """checkpoints kept"""
+    evaluate_every: int = 500
+    """updates between evaluations on the held-out split; 0 never"""
+    evaluate_sequences: int = 2048
+    """held-out sequences per evaluation, always the same ones"""
+
+    def __post_init__(self) -> None:
+        for name in ("log_every", "save_every", "keep"):
+            _require(getattr(self, name) > 0, f"run.{name} must be positive, not {getattr(self, name)}")
+        _require(self.steps >= 0 and self.evaluate_every >= 0, "run.steps and run.evaluate_every must not be negative")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Where the samples come from."""
+
+    train: Path = Path()
+    """folder made by `python -m data.tfrecords`"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitConfig:
+    """Where weights come from."""
+
+    checkpoint: Path | None = None
+    """run directory of an earlier phase, all of whose weights are taken; none starts from random ones"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig:
+    """A pretraining run."""
+
+    model: ModelConfig
+    """architecture"""
+    data: DataConfig = DataConfig()
+    """samples"""
+    batch: BatchConfig
+    """sizes"""
+    optimizer: OptimizerConfig
+    """learning"""
+    precision: PrecisionConfig = PrecisionConfig()
+    """arithmetic"""
+    run: RunConfig = RunConfig()
+    """bookkeeping"""
+    init: InitConfig = InitConfig()
+    """starting weights"""
+
+
+def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Dotted names and plain values of a configuration, as they stand in `config.json`."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            found |= flatten(value, f"{prefix}{field.name}.")
+        else:
+            found[prefix + field.name] = value if isinstance(value, (int, float, str)) or value is None else str(value)
+    return found

@@ -1,0 +1,35 @@
+"""Dropout without state: every mask is a function of (seed, step, micro-batch, place in the model).
+
+So a resumed run drops what the uninterrupted one would have dropped, and a micro-batch gets the same mask whichever rank computes it.
+"""
+
+import tensorflow as tf
+
+LEVELS = 256  # eight random bits decide one element: a quarter of the generator's work for a 32-bit number each
+
+
+class Noise:
+    """The dropout masks of one forward pass; each call of `dropout` is the next place in the model."""
+
+    def __init__(self, seed: tf.Tensor | None) -> None:
+        """`seed`: [2] int64, unique to (run, step, micro-batch); None for inference, which drops nothing."""
+        self.seed, self.place = seed, 0
+
+    def dropout(self, x: tf.Tensor, rate: float) -> tf.Tensor:
+        """Zeroes elements of x with probability `rate`, rounded to 1/256, and scales the rest to keep the mean."""
+        dropped = round(rate * LEVELS)
+        if self.seed is None or dropped == 0:
+            return x
+        self.place += 1
+        size = tf.size(x)
+        words = tf.random.stateless_uniform(
+            [(size + 3) // 4], self.seed + tf.constant([self.place, 0], tf.int64), None, None, tf.uint32, alg="philox"
+        )
+        bits = tf.reshape(tf.reshape(tf.bitcast(words, tf.uint8), [-1])[:size], tf.shape(x))
+        return tf.where(bits >= tf.constant(dropped, tf.uint8), x * tf.cast(LEVELS / (LEVELS - dropped), x.dtype), tf.zeros([], x.dtype))
+
+
+def micro_batch_seed(seed: int, step: tf.Tensor, micro_batch: tf.Tensor) -> tf.Tensor:
+    """[2] int64 for `Noise`; `micro_batch` counts over all ranks. The first entry leaves room for 2**20 places."""
+    first = tf.constant(seed * 2**20, tf.int64)
+    return tf.stack([first, tf.cast(step, tf.int64) * 2**24 + tf.cast(micro_batch, tf.int64)])

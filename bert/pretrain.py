@@ -1,0 +1,119 @@
+"""Pretrains BERT: masked language model and next sentence prediction.
+
+    python -m bert.pretrain RECIPE --data.train DIR [--init.checkpoint RUN] [--section.field VALUE ...]
+    horovodrun -np N python -m bert.pretrain RECIPE ...
+
+RECIPE is a function of bert/recipes.py. The same command resumes a stopped run.
+"""
+
+import dataclasses
+import difflib
+import shutil
+from pathlib import Path
+
+import tensorflow as tf
+
+from bert import checkpoint, cli, heads, losses, paths, records, train, world
+from bert.batches import Batch
+from bert.config import ModelConfig, PretrainConfig
+from bert.errors import UsageError
+from bert.model import Encoder, variables
+from bert.noise import Noise
+from bert.recipes import RECIPES
+
+
+class PretrainingModel(tf.Module):
+    """Encoder with the masked-LM and next-sentence heads."""
+
+    def __init__(self, config: ModelConfig, seed: int) -> None:
+        super().__init__()
+        self.encoder = Encoder(config, seed)
+        self.masked_lm = heads.MaskedLM(config, seed)
+        self.next_sentence = heads.NextSentence(config, seed)
+
+    def __call__(self, batch: Batch, noise: Noise, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
+        """Logits of the masked positions [B, P, V] and of the next sentence [B, 2], float32."""
+        hidden = self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], noise, dtype)
+        words = self.masked_lm(hidden, batch["masked_lm_positions"], self.encoder.embeddings.word)
+        return words, self.next_sentence(self.encoder.pool(hidden))
+
+
+class Pretraining:
+    """The two objectives of the original BERT, each a mean over its predictions."""
+
+    objectives = ("mlm", "nsp")
+
+    def __init__(self, config: ModelConfig, seed: int) -> None:
+        self.module = PretrainingModel(config, seed)
+
+    def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Masked positions, and sequences."""
+        sequences = tf.cast(tf.shape(batch["input_ids"])[0], tf.float32)
+        return {"mlm": tf.reduce_sum(batch["masked_lm_weights"]), "nsp": sequences}
+
+    def measure(self, batch: Batch, noise: Noise, dtype: tf.DType) -> dict[str, losses.Measure]:
+        """Summed losses and right answers."""
+        words, following = self.module(batch, noise, dtype)
+        labels = batch["next_sentence_labels"][:, 0]
+        return {
+            "mlm": losses.classification(words, batch["masked_lm_ids"], batch["masked_lm_weights"]),
+            "nsp": losses.classification(following, labels, tf.ones_like(labels, tf.float32)),
+        }
+
+
+def resolve(config: PretrainConfig, recipe: str, data: records.Dataset) -> PretrainConfig:
+    """Fills in what follows from the data and the recipe's name, and checks that they fit."""
+    vocab_size, length = data.manifest.extra["vocab_size"], data.spec["input_ids"]["shape"][0]
+    if config.model.vocab_size not in (0, vocab_size):
+        raise UsageError(
+            f"model.vocab_size is {config.model.vocab_size}, but {data.manifest.path} was made with {vocab_size} entries; "
+            "leave it out, or make the data with that vocabulary"
+        )
+    if length > config.model.max_position_embeddings:
+        raise UsageError(
+            f"{data.manifest.path} has sequences of {length} tokens, more than model.max_position_embeddings "
+            f"{config.model.max_position_embeddings}; raise that, or make shorter data"
+        )
+    run = train.place(config.run, paths.workdir() / "pretrain" / recipe, steps=0)
+    if run.steps == 0:
+        raise UsageError("run.steps is 0; give the number of updates with --run.steps")
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=vocab_size), run=run)
+
+
+def main(argv: list[str]) -> None:
+    """Runs the command."""
+    recipe = _recipe(argv)
+    config = cli.override(RECIPES[recipe](), argv[1:], prog=f"python -m bert.pretrain {recipe}", description=__doc__)
+    if config.data.train == Path():
+        raise UsageError("no data: give --data.train, a folder made by python -m data.tfrecords")
+    data = records.Dataset(config.data.train, "train")
+    config = resolve(config, recipe, data)
+    here = world.connect()
+    task = Pretraining(config.model, config.run.seed)
+    start = None
+    if config.init.checkpoint is not None:
+        earlier, weights = config.init.checkpoint, variables(task.module)
+
+        def start() -> None:
+            checkpoint.load_weights(earlier, weights)
+
+    train.train(task, config, here, data=data, heldout=records.Dataset(config.data.train, "heldout"), start_from=start)
+    if here.rank == 0:
+        shutil.copy(config.data.train / "vocab.txt", config.run.directory / "vocab.txt")
+
+
+def _recipe(argv: list[str]) -> str:
+    """The recipe named first on the command line."""
+    if not argv or argv[0].startswith("-"):
+        if {"-h", "--help"} & set(argv):
+            print(__doc__, "Recipes:", *(f"  {name}: {recipe.__doc__}" for name, recipe in RECIPES.items()), sep="\n")
+            raise SystemExit(0)
+        raise UsageError(f"no recipe given; one of {' '.join(RECIPES)}")
+    if argv[0] not in RECIPES:
+        near = difflib.get_close_matches(argv[0], RECIPES, n=2) or list(RECIPES)
+        raise UsageError(f"no recipe {argv[0]!r}; did you mean {' or '.join(near)}?")
+    return argv[0]
+
+
+if __name__ == "__main__":
+    cli.main(main)

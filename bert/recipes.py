@@ -1,0 +1,107 @@
+"""Named pretraining runs: a recipe is a function that returns a configuration, a variant is `dataclasses.replace`.
+
+Sizes are those of google-research/bert's model table; the hyperparameters of `bert_base` are the paper's (Devlin et al. 2019,
+appendix A.2): batch 256, Adam with peak 1e-4, 10,000 warm-up steps, 900,000 steps of length 128 and 100,000 of length 512.
+"""
+
+from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PretrainConfig, RunConfig
+
+
+def _model(layers: int, width: int) -> ModelConfig:
+    return ModelConfig(
+        hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64, intermediate_size=4 * width
+    )
+
+
+SIZES = {
+    "tiny": _model(2, 128),
+    "mini": _model(4, 256),
+    "small": _model(4, 512),
+    "medium": _model(8, 512),
+    "base": _model(12, 768),
+    "large": _model(24, 1024),
+}
+
+
+def _published(size: str, per_device: int, steps: int, warmup: int) -> PretrainConfig:
+    return PretrainConfig(
+        model=SIZES[size],
+        batch=BatchConfig(total=256, per_device=per_device),
+        optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=warmup),
+        run=RunConfig(steps=steps, log_every=100, save_every=5000, evaluate_every=5000),
+    )
+
+
+def bert_base_phase1() -> PretrainConfig:
+    """BERT-Base, 128 tokens: the first nine tenths of a million updates, as published."""
+    return _published("base", 32, steps=900_000, warmup=10_000)
+
+
+def bert_base_phase2() -> PretrainConfig:
+    """BERT-Base, 512 tokens: the last tenth, from all weights of phase 1."""
+    return _published("base", 8, steps=100_000, warmup=1_000)
+
+
+def bert_large_phase1() -> PretrainConfig:
+    """BERT-Large, 128 tokens: the first nine tenths of a million updates, as published."""
+    return _published("large", 16, steps=900_000, warmup=10_000)
+
+
+def bert_large_phase2() -> PretrainConfig:
+    """BERT-Large, 512 tokens: the last tenth, from all weights of phase 1."""
+    return _published("large", 4, steps=100_000, warmup=1_000)
+
+
+def bert_mini_phase1() -> PretrainConfig:
+    """4 layers x 256, 128 tokens: what two CPU cores can pretrain in half an hour."""
+    return PretrainConfig(
+        model=SIZES["mini"],
+        batch=BatchConfig(total=64, per_device=32),
+        optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=300),
+        run=RunConfig(steps=3000, log_every=50, save_every=500, evaluate_every=250),
+    )
+
+
+def bert_mini_phase2() -> PretrainConfig:
+    """4 layers x 256, 512 tokens, from all weights of phase 1."""
+    return PretrainConfig(
+        model=SIZES["mini"],
+        batch=BatchConfig(total=16, per_device=8),
+        optimizer=OptimizerConfig(learning_rate=5e-4, warmup_steps=50),
+        run=RunConfig(steps=400, log_every=20, save_every=200, evaluate_every=100),
+    )
+
+
+def demo_phase1() -> PretrainConfig:
+    """The demo's first phase: a tiny BERT on short sequences, two CPU ranks, about a minute and a half."""
+    return PretrainConfig(
+        model=SIZES["tiny"],
+        batch=BatchConfig(total=128, per_device=64),
+        optimizer=OptimizerConfig(learning_rate=2e-3, warmup_steps=50),
+        run=RunConfig(steps=600, log_every=20, save_every=300, evaluate_every=100, evaluate_sequences=512),
+    )
+
+
+def demo_phase2() -> PretrainConfig:
+    """The demo's second phase: longer sequences."""
+    return PretrainConfig(
+        model=SIZES["tiny"],
+        batch=BatchConfig(total=64, per_device=32),
+        optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=20),
+        run=RunConfig(steps=120, log_every=20, save_every=120, evaluate_every=60, evaluate_sequences=512),
+    )
+
+
+RECIPES = {
+    recipe.__name__: recipe
+    for recipe in (
+        bert_base_phase1,
+        bert_base_phase2,
+        bert_large_phase1,
+        bert_large_phase2,
+        bert_mini_phase1,
+        bert_mini_phase2,
+        demo_phase1,
+        demo_phase2,
+    )
+}

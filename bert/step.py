@@ -1,0 +1,101 @@
+"""One update: accumulate the micro-batches' gradients, reduce once over the ranks, clip, apply.
+
+The two compute-bound parts are `tf.function`s that XLA may compile whole; the one collective stands between them. Losses are sums,
+divided by the weights of the *whole* batch, known before the first micro-batch: so N micro-batches on M ranks give the
+gradient of one big batch, however unevenly the predictions are spread.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import tensorflow as tf
+
+from bert.batches import Batch
+from bert.config import PrecisionConfig
+from bert.losses import Measure
+from bert.noise import Noise, micro_batch_seed
+from bert.optim import Adam
+from bert.world import World
+
+
+class Task(Protocol):
+    """What is learnt: a module and, by name, its objectives."""
+
+    module: tf.Module
+    objectives: tuple[str, ...]
+
+    def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Each objective's weight in the batch, a scalar: what its summed loss is to be divided by."""
+
+    def measure(self, batch: Batch, noise: Noise, dtype: tf.DType) -> dict[str, Measure]:
+        """Each objective's summed loss and right answers."""
+
+
+class Step:
+    """The compiled training and evaluation steps of a task."""
+
+    def __init__(self, task: Task, optimizer: Adam, world: World, precision: PrecisionConfig, seed: int) -> None:
+        self.task, self.optimizer, self.world, self.seed = task, optimizer, world, seed
+        self.dtype = tf.as_dtype(precision.compute)
+        self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
+        self._accumulate = tf.function(self._micro_batch, jit_compile=precision.xla)
+        self._reduce = tf.function(world.sum)
+        self._apply = tf.function(self._update, jit_compile=precision.xla)
+        self._measure = tf.function(lambda batch: task.measure(batch, Noise(None), self.dtype), jit_compile=precision.xla)
+
+    def update(self, step: int, batches: Sequence[Batch], rate: float, stop: bool) -> dict[str, float]:
+        """Runs update number `step`; returns its measures, and under "stop" how many ranks were asked to stop."""
+        weights = self._sum([self.task.weights(batch) for batch in batches], self.task.objectives)
+        sums = []
+        for number, batch in enumerate(batches):
+            place = number * self.world.size + self.world.rank
+            sums.append(self._accumulate(batch, weights, tf.constant(step, tf.int64), tf.constant(place, tf.int64)))
+        names = sorted(sums[0])
+        totals = [tf.add_n([micro[name] for micro in sums]) for name in names]
+        reduced = self._reduce([*self.gradients, *totals, tf.constant(float(stop))])
+        norm = self._apply(reduced[: len(self.gradients)], tf.constant(rate, tf.float32))
+        measured = dict(zip([*names, "stop"], reduced[len(self.gradients) :], strict=True))
+        return _means(measured, weights) | {"gradient_norm": float(norm), "stop": float(measured["stop"])}
+
+    def evaluate(self, batches: Sequence[Batch]) -> dict[str, float]:
+        """The measures over all ranks' batches, without dropout; a rank may have none."""
+        parts = [self.task.weights(batch) | _flat(self._measure(batch)) for batch in batches]
+        objectives = self.task.objectives
+        totals = self._sum(parts, [*objectives, *(f"{name}_{field}" for name in objectives for field in Measure._fields)])
+        return _means(totals, {name: totals[name] for name in objectives})
+
+    def _sum(self, parts: Sequence[dict[str, tf.Tensor]], names: Sequence[str]) -> dict[str, tf.Tensor]:
+        """The parts of all ranks added up, by name."""
+        totals = [tf.add_n([tf.zeros([]), *(tf.cast(part[name], tf.float32) for part in parts)]) for name in names]
+        return dict(zip(names, self._reduce(totals), strict=True))
+
+    def _micro_batch(
+        self, batch: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, place: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            noise = Noise(micro_batch_seed(self.seed, step, place))
+            measures = self.task.measure(batch, noise, self.dtype)
+            loss = tf.add_n([measure.loss / weights[name] for name, measure in measures.items()])
+        gradients = tape.gradient(loss, list(self.optimizer.weights.values()))
+        for total, gradient in zip(self.gradients, gradients, strict=True):
+            if gradient is not None:  # a weight that this task does not use
+                total.assign_add(tf.convert_to_tensor(gradient))
+        return _flat(measures)
+
+    def _update(self, gradients: Sequence[tf.Tensor], rate: tf.Tensor) -> tf.Tensor:
+        norm = self.optimizer.apply(gradients, rate)
+        for total in self.gradients:
+            total.assign(tf.zeros_like(total))
+        return norm
+
+
+def _flat(measures: dict[str, Measure]) -> dict[str, tf.Tensor]:
+    return {f"{name}_{field}": value for name, m in measures.items() for field, value in m._asdict().items()}
+
+
+def _means(sums: dict[str, tf.Tensor], weights: dict[str, tf.Tensor]) -> dict[str, float]:
+    found = {}
+    for name, weight in weights.items():
+        found[f"{name}_loss"] = float(sums[f"{name}_loss"] / weight)
+        found[f"{name}_accuracy"] = float(sums[f"{name}_correct"] / weight)
+    return {"loss": sum(value for name, value in found.items() if name.endswith("_loss")), **found}

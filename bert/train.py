@@ -1,0 +1,152 @@
+"""The one training loop: pretraining and every task run it.
+
+A run directory holds `config.json` (the resolved configuration with versions), `metrics.jsonl`, `events/`, `checkpoints/`,
+`bert_config.json` and `vocab.txt`. Giving the same command again resumes: sample order and dropout are functions of the step, so
+the resumed run computes what the uninterrupted one would have.
+"""
+
+import contextlib
+import dataclasses
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from bert import batches, checkpoint, files, manifest, metrics, schedule
+from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, flatten
+from bert.errors import IntegrityError, Stopped, UsageError
+from bert.model import variables
+from bert.optim import Adam
+from bert.records import Dataset
+from bert.step import Step, Task
+from bert.world import World
+
+# What may differ when a run is resumed: nothing that the weights depend on.
+FREE = {"run.directory", "run.log_every", "run.save_every", "run.keep", "run.evaluate_every", "run.evaluate_sequences",
+        "batch.per_device"}  # fmt: skip
+
+
+class Config(Protocol):
+    """The sections that the loop reads; a task's configuration may have more."""
+
+    @property
+    def model(self) -> ModelConfig: ...
+    @property
+    def batch(self) -> BatchConfig: ...
+    @property
+    def optimizer(self) -> OptimizerConfig: ...
+    @property
+    def precision(self) -> PrecisionConfig: ...
+    @property
+    def run(self) -> RunConfig: ...
+
+
+def train(
+    task: Task, config: Config, world: World, *, data: Dataset, heldout: Dataset | None, start_from: Any = None
+) -> dict[str, float]:
+    """Trains `task` to `config.run.steps`, resuming if the run directory has a checkpoint; returns the last evaluation.
+
+    `start_from()` is called to set the first weights if there is nothing to resume. Raises Stopped after SIGTERM or SIGUSR1,
+    with the state saved; UsageError if the directory belongs to a run with another configuration.
+    """
+    run, weights = config.run, variables(task.module)
+    optimizer = Adam(weights, config.optimizer)
+    step = Step(task, optimizer, world, config.precision, run.seed)
+    samples = batches.Batches(data, config.batch, world, run.seed)
+    first = _first_step(config, world, weights | optimizer.slots, start_from)
+    log = metrics.Log(run.directory, steps=run.steps, first=first, active=world.rank == 0)
+    clock, evaluated = metrics.Clock(), {}
+    tokens = data.spec["input_ids"]["shape"][0]
+
+    with _stop_requests() as requested:
+        for number, micro_batches in enumerate(samples.iterate(first, run.steps), start=first + 1):
+            rate = schedule.linear(
+                number, peak=config.optimizer.learning_rate, warmup_steps=config.optimizer.warmup_steps, steps=run.steps
+            )
+            clock.start()
+            measures = step.update(number, micro_batches, rate, stop=bool(requested))
+            clock.stop(config.batch.total)
+            stopping = measures.pop("stop") > 0  # the sum over ranks, so that all of them leave at the same update
+            _check_finite(number, measures)
+            if _due(number, run.log_every, run.steps):
+                log.write(number, "train", measures | {"learning_rate": rate} | clock.rates(tokens))
+            if heldout and run.evaluate_every and _due(number, run.evaluate_every, run.steps):
+                share = list(batches.evaluation(heldout, config.batch, world, run.evaluate_sequences))
+                log.write(number, "heldout", evaluated := step.evaluate(share))
+            if stopping or _due(number, run.save_every, run.steps):
+                _save(run, number, weights | optimizer.slots, world)
+            if stopping and number < run.steps:
+                raise Stopped(f"stopped at step {number} of {run.steps}, saved; the same command goes on from there")
+    log.close()
+    return evaluated
+
+
+def _due(step: int, every: int, last: int) -> bool:
+    return step % every == 0 or step == last
+
+
+def _check_finite(step: int, measures: dict[str, float]) -> None:
+    if measures["gradient_norm"] - measures["gradient_norm"] != 0:  # infinite or not a number
+        raise IntegrityError(
+            f"step {step}: the gradient is not finite (loss {measures['loss']}), so the update was not applied; "
+            "lower optimizer.learning_rate and resume from the last checkpoint"
+        )
+
+
+def _first_step(config: Config, world: World, state: checkpoint.Variables, start_from: Any) -> int:
+    """Prepares the run directory and the first weights on rank 0, and shares both; returns the step reached so far."""
+    step = 0
+    if world.rank == 0:
+        _claim(config)
+        restored = checkpoint.restore(config.run.directory, state)
+        if restored is not None:
+            step = restored
+            print(f"resuming {config.run.directory} after step {step}", file=sys.stderr)
+        elif start_from is not None:
+            start_from()
+    step = world.share(step)
+    world.broadcast([state[name] for name in sorted(state)])
+    return step
+
+
+def _claim(config: Config) -> None:
+    """Writes config.json, or compares with the one there."""
+    directory, resolved = config.run.directory, flatten(config)
+    path = directory / "config.json"
+    if path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))["config"]
+        changed = [key for key in sorted(resolved.keys() | before.keys())
+                   if key not in FREE and resolved.get(key) != before.get(key)]  # fmt: skip
+        if changed:
+            facts = ", ".join(f"{key} was {before.get(key)}, now {resolved.get(key)}" for key in changed)
+            raise UsageError(f"{directory}: holds a run with another configuration ({facts}); give another --run.directory")
+    files.write_json(path, {"config": resolved, "versions": manifest.versions()})
+    config.model.save(directory / "bert_config.json")
+
+
+def _save(run: RunConfig, step: int, state: checkpoint.Variables, world: World) -> None:
+    if world.rank == 0:
+        checkpoint.save(run.directory, step, state, run.keep)
+
+
+@contextlib.contextmanager
+def _stop_requests() -> Iterator[list[int]]:
+    """A list that signals to stop are added to while the block runs."""
+    received: list[int] = []
+    before = {kind: signal.signal(kind, lambda number, _: received.append(number)) for kind in STOP_SIGNALS}
+    try:
+        yield received
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+
+
+def place(run: RunConfig, default: Path, steps: int) -> RunConfig:
+    """`run` with its directory and length filled in where the command left them open."""
+    directory = default if run.directory == Path() else run.directory
+    return dataclasses.replace(run, directory=directory, steps=run.steps or steps)

@@ -1,0 +1,66 @@
+"""Who else trains: rank, size, sums over ranks, broadcasts. The only module that imports Horovod.
+
+A world of one needs no Horovod and runs the same code. Collectives act on tensors between compiled regions: Horovod's operations
+cannot stand inside an XLA cluster.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from bert.errors import UsageError
+
+LAUNCHERS = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+
+
+class World:
+    """A world of one; the interface of every world."""
+
+    rank = 0
+    size = 1
+    local_rank = 0
+
+    def sum(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Each tensor summed over the ranks; one fused collective, usable inside a `tf.function`."""
+        return list(tensors)
+
+    def broadcast(self, variables: Sequence[tf.Variable]) -> None:
+        """Gives every rank the values that rank 0 has."""
+
+    def share(self, value: Any) -> Any:
+        """Rank 0's (picklable) value, on every rank."""
+        return value
+
+
+class HorovodWorld(World):
+    """Many ranks, through Horovod."""
+
+    def __init__(self) -> None:
+        try:
+            import horovod.tensorflow as hvd
+        except ImportError as error:
+            raise UsageError(f"several ranks need Horovod, which does not import ({error}); run make setup") from error
+        hvd.init()
+        self._hvd = hvd
+        self.rank, self.size, self.local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
+
+    def sum(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return list(self._hvd.grouped_allreduce(list(tensors), op=self._hvd.Sum))
+
+    def broadcast(self, variables: Sequence[tf.Variable]) -> None:
+        self._hvd.broadcast_variables(list(variables), root_rank=0)
+
+    def share(self, value: Any) -> Any:
+        return self._hvd.broadcast_object(value, root_rank=0)
+
+
+def connect() -> World:
+    """The world that the launcher made, or a world of one; gives this process its own GPU, if there are any."""
+    launched = any(int(os.environ.get(name, "1")) > 1 for name in LAUNCHERS)
+    world = HorovodWorld() if launched else World()
+    if devices := tf.config.list_physical_devices("GPU"):
+        tf.config.set_visible_devices(devices[world.local_rank % len(devices)], "GPU")
+        tf.config.experimental.set_memory_growth(devices[world.local_rank % len(devices)], True)
+    return world

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# The second half of scripts/launch.sh: `supervise.sh N horovodrun ... scripts/rank.sh COMMAND...` and what comes of it.
+set -euo pipefail
+
+ranks=$1
+shift
+BERT_LAUNCH=$(mktemp -d)
+export BERT_LAUNCH BERT_EXIT_FILE=$BERT_LAUNCH/codes # scripts/rank.sh and bert.cli.main add a status to it, one a line
+trap 'rm -rf "$BERT_LAUNCH"' EXIT
+cd "$BERT_LAUNCH" && touch ranks codes own && mkfifo out err && cd "$OLDPWD"
+
+relay() { # drops the rank from the front of each line; horovodrun's own lines have none and are put aside
+    trap '' TERM INT HUP
+    local line
+    local -A seen=()
+    while IFS= read -r line || [ -n "$line" ]; do
+        if [[ ! $line =~ ^\[[0-9,]+\]\<std(out|err)\>:(.*)$ ]]; then
+            printf '%s\n' "$line" >>"$BERT_LAUNCH/own"
+            continue
+        fi
+        line=${BASH_REMATCH[2]}
+        if [[ $line == "error: "* ]]; then
+            [ -z "${seen[$line]:-}" ] || continue
+            seen[$line]=yes
+            touch "$BERT_LAUNCH/reported"
+        fi
+        printf '%s\n' "$line"
+    done
+}
+
+# shellcheck disable=SC2329 # called by the trap below
+stop() { # the first signal asks the ranks, who save; a second one, or one before all have started, ends horovodrun
+    if [ -z "${stopping:-}" ] && [ "$(wc -l <"$BERT_LAUNCH/ranks")" = "$ranks" ]; then
+        xargs kill -TERM <"$BERT_LAUNCH/ranks" 2>/dev/null || true
+    else
+        kill -TERM "${runner:-$$}" 2>/dev/null || true
+    fi
+    stopping=yes
+}
+
+relay <"$BERT_LAUNCH/out" &
+relays=$!
+relay <"$BERT_LAUNCH/err" >&2 &
+relays+=" $!"
+# A session of its own keeps Ctrl-C from horovodrun, which would kill the ranks; --pdeathsig ends it if we are killed.
+setsid setpriv --pdeathsig TERM "$@" >"$BERT_LAUNCH/out" 2>"$BERT_LAUNCH/err" &
+runner=$!
+trap stop TERM INT HUP
+while status=0 && { wait "$runner" || status=$?; } && kill -0 "$runner" 2>/dev/null; do :; done
+for relay in $relays; do
+    while kill -0 "$relay" 2>/dev/null; do wait "$relay" || true; done
+done
+
+code=$(grep -m1 -xE '[2345]|75' "$BERT_LAUNCH/codes" || head -n1 "$BERT_LAUNCH/codes")
+if [ "${code:-$status}" = 0 ] || [ -f "$BERT_LAUNCH/reported" ]; then
+    exit "${code:-$status}"
+elif [ -z "$code" ]; then
+    cat "$BERT_LAUNCH/own" >&2
+elif [ "$code" -gt 128 ]; then
+    echo "error: a rank was ended by SIG$(kill -l "$code") ; if nobody sent it, memory ran out: use a smaller batch" >&2
+elif [ "$code" != 75 ]; then
+    echo "error: a rank ended with status $code ; its own words are above" >&2
+fi
+exit "${code:-$status}"

@@ -1,0 +1,78 @@
+"""What a fine-tuning run is, as frozen dataclasses: the sections of bert/config.py, and those that questions need."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bert.config import BatchConfig, InitConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
+from bert.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windowing:
+    """How a question and its passage are cut into windows."""
+
+    max_seq_length: int = 384
+    """Positions of a window, special tokens and padding included."""
+    doc_stride: int = 128
+    """Passage tokens between the starts of two windows."""
+    max_query_length: int = 64
+    """Question tokens that are kept."""
+
+    def __post_init__(self) -> None:
+        if min(self.doc_stride, self.max_query_length) < 1:
+            raise UsageError("doc_stride and max_query_length must be at least 1")
+        if self.max_seq_length < self.max_query_length + 4:
+            raise UsageError(
+                f"max_seq_length {self.max_seq_length} leaves no room by a question of {self.max_query_length} tokens; "
+                f"needs {self.max_query_length + 4} at least"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquadData:
+    """Where the questions come from."""
+
+    train_file: Path = Path()
+    """SQuAD v1.1 training set, .json or compressed as .gz, .bz2, .xz"""
+    vocab: Path | None = None
+    """vocab.txt; by default that of init.checkpoint"""
+    lower_case: bool = True
+    """whether that vocabulary is of lower-cased text; a checkpoint knows its own"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochConfig:
+    """The run's length in terms of its data."""
+
+    epochs: float = 2.0
+    """passes over the training windows, where run.steps is 0"""
+    warmup: float = 0.1
+    """part of the updates over which the learning rate rises, where optimizer.warmup_steps is 0"""
+
+    def __post_init__(self) -> None:
+        if self.epochs <= 0 or not 0 <= self.warmup < 1:
+            raise UsageError(f"epochs {self.epochs} must be positive and warmup {self.warmup} in [0, 1)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquadConfig:
+    """A fine-tuning run."""
+
+    model: ModelConfig
+    """architecture, where no checkpoint gives one"""
+    data: SquadData = field(default_factory=SquadData)
+    """questions"""
+    windows: Windowing = field(default_factory=Windowing)
+    """model input"""
+    length: EpochConfig = field(default_factory=EpochConfig)
+    """length of the run"""
+    batch: BatchConfig
+    """sizes"""
+    optimizer: OptimizerConfig
+    """learning"""
+    precision: PrecisionConfig = field(default_factory=PrecisionConfig)
+    """arithmetic"""
+    run: RunConfig = field(default_factory=RunConfig)
+    """bookkeeping"""
+    init: InitConfig = field(default_factory=InitConfig)
+    """starting weights"""

@@ -1,0 +1,209 @@
+"""Questions and passages as model input: overlapping windows of [CLS] question [SEP] passage [SEP].
+
+A passage longer than the room beside its question is read through windows that start every `doc_stride` tokens (Devlin
+et al. 2018; github.com/google-research/bert, run_squad.py). Training windows are written once as TFRecords.
+
+B windows, S positions, all offsets in characters of the passage, half open.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from bert import files, manifest, records
+from bert.errors import InputError
+from bert.tokenization import Tokenizer
+from squad import examples
+from squad.config import Windowing
+from squad.examples import Example, Span
+
+STAGE = "squad.features"
+BATCH = 1024  # texts given to the tokenizer at once
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens of many texts, flat; text i owns splits[i]:splits[i + 1]."""
+
+    ids: np.ndarray
+    splits: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+    def row(self, i: int) -> slice:
+        """Where the tokens of text `i` are."""
+        return slice(self.splits[i], self.splits[i + 1])
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of some questions, in order; every window of a question is in the same batch."""
+
+    input_ids: np.ndarray  # [B, S]
+    input_mask: np.ndarray  # [B, S]
+    segment_ids: np.ndarray  # [B, S]
+    question: np.ndarray  # [B] index into the questions that were given
+    offset: np.ndarray  # [B] position of the first passage token
+    first: np.ndarray  # [B] index in the passage of the first passage token
+    length: np.ndarray  # [B] passage tokens
+    max_context: np.ndarray  # [B, S] a passage token for which this window gives the most context
+
+
+def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
+    """Tokens of all `texts` with their offsets."""
+    parts = [tokenizer.encode_with_offsets(texts[i : i + BATCH]) for i in range(0, len(texts), BATCH)]
+    ids, splits, starts, ends = zip(*parts, strict=True)
+    lengths = np.concatenate([np.diff(part) for part in splits])
+    flat = [np.concatenate(part) for part in (ids, starts, ends)]
+    return Tokens(flat[0], np.concatenate([[0], np.cumsum(lengths)]), flat[1], flat[2])
+
+
+def cut(tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """First token and length of each window of `room` tokens over a passage of `tokens`."""
+    step, last = min(stride, room), max(0, tokens - room)
+    return [(first, min(room, tokens - first)) for first in range(0, last + step, step)]
+
+
+@lru_cache(maxsize=4096)
+def max_context(tokens: int, room: int, stride: int) -> np.ndarray:
+    """For each window and passage token, whether the token is best seen there [windows, tokens].
+
+    The best has the greatest min(tokens to the left, tokens to the right) + 0.01 * window length, the first if several.
+    """
+    spans = np.array(cut(tokens, room, stride))
+    first, length, at = spans[:, :1], spans[:, 1:], np.arange(tokens)
+    context = np.minimum(at - first, first + length - 1 - at)
+    best = np.argmax(np.where(context >= 0, context + 0.01 * length, -1), axis=0)
+    return best == np.arange(len(spans))[:, None]
+
+
+def windows(tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens, windowing: Windowing) -> Windows:
+    """The windows of `questions`, whose passages are tokenized in `passages`."""
+    size, stride = windowing.max_seq_length, windowing.doc_stride
+    flat, splits = tokenizer.encode([question.question for question in questions])
+    places = []
+    for q, question in enumerate(questions):
+        room = size - 3 - min(int(splits[q + 1] - splits[q]), windowing.max_query_length)
+        tokens = int(np.diff(passages.splits[question.passage :][:2])[0])
+        places += [(q, room, tokens, w, *span) for w, span in enumerate(cut(tokens, room, stride))]
+    count = len(places)
+    input_ids = np.full((count, size), tokenizer.pad_id, np.int32)
+    input_mask, segment_ids = np.zeros_like(input_ids), np.zeros_like(input_ids)
+    best = np.zeros((count, size), bool)
+    offsets = np.zeros(count, np.int32)
+    for row, (q, room, tokens, w, first, length) in enumerate(places):
+        asked = flat[splits[q] : splits[q + 1]][: windowing.max_query_length]
+        told = passages.ids[passages.row(questions[q].passage)][first : first + length]
+        line = np.concatenate([[tokenizer.cls_id], asked, [tokenizer.sep_id], told, [tokenizer.sep_id]])
+        offset = offsets[row] = len(asked) + 2
+        input_ids[row, : len(line)] = line
+        input_mask[row, : len(line)] = 1
+        segment_ids[row, offset : len(line)] = 1
+        best[row, offset : offset + length] = max_context(tokens, room, stride)[w, first : first + length]
+    table = np.array(places, np.int32).reshape(count, 6)
+    return Windows(input_ids, input_mask, segment_ids, table[:, 0], offsets, table[:, 4], table[:, 5], best)
+
+
+def token_span(starts: np.ndarray, ends: np.ndarray, start: int, end: int) -> tuple[int, int] | None:
+    """First and last of the fewest tokens that cover the characters start:end; None if they hold no token."""
+    first = int(np.searchsorted(ends, start, side="right"))
+    last = int(np.searchsorted(starts, end, side="left")) - 1
+    return (first, last) if first <= last else None
+
+
+def label(batch: Windows, row: int, answer: tuple[int, int]) -> tuple[int, int]:
+    """Positions of the answer's first and last token in a window; (0, 0), the [CLS], if it is not whole in there."""
+    first, shift = batch.first[row], batch.offset[row] - batch.first[row]
+    inside = first <= answer[0] and answer[1] < first + batch.length[row]
+    return (int(answer[0] + shift), int(answer[1] + shift)) if inside else (0, 0)
+
+
+def training_set(train_file: Path, tokenizer: Tokenizer, vocab: Path, windowing: Windowing, workdir: Path) -> Path:
+    """Folder of TFRecords with the training windows of `train_file`; made once for each setting."""
+    parameters = {**asdict(windowing), "lower_case": tokenizer.lower_case}
+    key = [files.sha256(train_file), tokenizer.vocab_sha256, parameters]
+    folder = workdir / "squad" / "features" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+
+    def make(partial: Path) -> manifest.Made:
+        return _write(partial, train_file, tokenizer, windowing)
+
+    manifest.build(folder, stage=STAGE, parameters=parameters, inputs=[train_file, vocab], make=make)
+    return folder
+
+
+def _write(partial: Path, train_file: Path, tokenizer: Tokenizer, windowing: Windowing) -> manifest.Made:
+    dataset = examples.read(train_file)
+    learnable = examples.spans(dataset)
+    passages = tokenize(tokenizer, dataset.passages)
+    dropped = dict(learnable.dropped)
+    name = "train-00000-of-00001.tfrecord"
+    with records.RecordWriter(partial / name) as writer:
+        for i in range(0, len(learnable.spans), BATCH):
+            for record in _records(tokenizer, learnable.spans[i : i + BATCH], passages, windowing, dropped):
+                writer.write(records.encode(record))
+    if not writer.count:
+        raise InputError(f"{train_file}: none of its {len(dataset.examples)} questions has an answer to learn from")
+    _report(train_file, dropped, learnable.inferred)
+    return manifest.Made(
+        counts={
+            "questions": len(dataset.examples),
+            "passages": len(dataset.passages),
+            "windows": writer.count,
+            "inferred": len(learnable.inferred),
+            "dropped": len(dropped),
+        },
+        records={name: writer.count},
+        extra={
+            "features": {
+                **{name: {"shape": [windowing.max_seq_length], "dtype": "int64"} for name in INPUTS},
+                **{name: {"shape": [1], "dtype": "int64"} for name in ("start_positions", "end_positions")},
+            },
+            "vocab_sha256": tokenizer.vocab_sha256,
+            "vocab_size": len(tokenizer.vocab),
+            "lower_case": tokenizer.lower_case,
+            "max_seq_length": windowing.max_seq_length,
+            "dropped": dropped,
+        },
+    )
+
+
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+
+def _records(
+    tokenizer: Tokenizer, spans: Sequence[Span], passages: Tokens, windowing: Windowing, dropped: dict[str, str]
+) -> Iterator[dict[str, np.ndarray]]:
+    answers = []
+    for span in spans:
+        place = passages.row(span.example.passage)
+        answers.append(token_span(passages.starts[place], passages.ends[place], span.start, span.end))
+        if answers[-1] is None:
+            dropped[span.example.id] = "the answer holds no token"
+    batch = windows(tokenizer, [span.example for span in spans], passages, windowing)
+    for row, question in enumerate(batch.question):
+        answer = answers[question]
+        if answer is not None:
+            start, end = label(batch, row, answer)
+            yield {
+                **{name: getattr(batch, name)[row] for name in INPUTS},
+                "start_positions": np.array([start]),
+                "end_positions": np.array([end]),
+            }
+
+
+def _report(train_file: Path, dropped: dict[str, str], inferred: list[str]) -> None:
+    if inferred:
+        print(
+            f"note: {train_file}: {len(inferred)} answers are not at their offset; took the nearest: "
+            f"{', '.join(inferred[:3])} ...",
+            file=sys.stderr,
+        )
+    if dropped:
+        some = ", ".join(f"{identity} ({reason})" for identity, reason in list(dropped.items())[:3])
+        print(f"note: {train_file}: {len(dropped)} questions left out of training: {some} ...", file=sys.stderr)

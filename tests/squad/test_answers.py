@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from squad import answers
+from squad.examples import Example
+from squad.features import Tokens, Windows
+
+PASSAGE = "ab cd ef gh ij kl mn op qr"  # 9 tokens of 2 letters
+N = 9
+
+
+def one_question(spans, best, size=13, offset=3):
+    """A question about PASSAGE read through windows `spans`; `best` lists each window's max-context tokens."""
+    count = len(spans)
+    max_context = np.zeros((count, size), bool)
+    for row, tokens in enumerate(best):
+        max_context[row, [offset + token - spans[row][0] for token in tokens]] = True
+    nothing = np.zeros((count, size), np.int32)
+    first, length = np.array(spans).T
+    batch = Windows(nothing, nothing, nothing, nothing[:, 0], nothing[:, 0] + offset, first, length, max_context)
+    starts = 3 * np.arange(N)
+    tokens = Tokens(np.zeros(N, np.int32), np.array([0, N]), starts, starts + 2)
+    return [Example(id="q", question="?", passage=0, answers=())], tokens, batch
+
+
+def predict(spans, best, start, end, n_best=20, longest=30):
+    questions, tokens, batch = one_question(spans, best)
+    return answers.n_best_answers(questions, [PASSAGE], tokens, batch, (start, end), n_best, longest)[0]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 30))
+def test_the_best_spans_are_those_of_a_full_search(seed, longest, n_best):
+    rng = np.random.default_rng(seed)
+    start, end = rng.normal(size=(2, 2, 13))
+    spans, best = [(0, 6), (4, 5)], [range(5), range(5, 9)]
+    scored = {}
+    for row, (first, length) in enumerate(spans):
+        for s in best[row]:
+            for e in range(s, min(s + longest, first + length)):
+                score = start[row, 3 + s - first] + end[row, 3 + e - first]
+                text = PASSAGE[3 * s : 3 * e + 2]
+                scored[text] = max(score, scored.get(text, -np.inf))
+    expected = sorted(scored, key=scored.get, reverse=True)[:n_best]
+    found = predict(spans, best, start, end, n_best, longest)
+    assert [candidate.text for candidate in found] == expected
+    weights = np.exp([scored[text] for text in expected])
+    assert [candidate.probability for candidate in found] == pytest.approx(weights / weights.sum())
+
+
+def test_scores_outside_the_passage_or_of_a_poorer_window_do_not_count():
+    start, end = np.zeros((2, 2, 13))
+    start[0, 0] = end[0, 0] = start[1, 12] = end[1, 12] = 99  # [CLS] and padding
+    start[0, 3 + 5] = end[0, 3 + 5] = 50  # token 5 has more context in the other window
+    start[1, 3 + 2], end[1, 3 + 2] = 3, 2  # token 6
+    assert predict([(0, 6), (4, 5)], [range(5), range(5, 9)], start, end, longest=1)[0].text == "mn"
+
+
+def test_an_answer_never_ends_before_it_starts():
+    start, end = np.zeros((2, 1, 13))
+    start[0, 8], end[0, 5] = 9, 9
+    best = predict([(0, 9)], [range(9)], start, end)
+    assert all(candidate.text for candidate in best)
+    assert {best[0].text[:2], best[0].text[-2:]} & {"kl", "ef"}
+
+
+def test_a_passage_without_a_word_is_answered_with_nothing():
+    start, end = np.ones((2, 1, 13))
+    assert predict([(0, 0)], [[]], start, end) == [answers.NOTHING]

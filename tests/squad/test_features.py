@@ -1,0 +1,186 @@
+import json
+import string
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert import manifest, records
+from bert.errors import InputError, UsageError
+from bert.tokenization import SPECIAL, Tokenizer
+from squad import answers, examples, features, metric
+from squad.config import Windowing
+from squad.examples import Example
+
+REAL = Path(__file__).parents[3] / "shared" / "data"
+SMALL = Windowing(max_seq_length=23, doc_stride=5, max_query_length=7)
+ODD_WORDS = [
+    "\U0001f468\u200d\U0001f469",
+    "caf\u00e9",
+    "nai\u0308ve",
+    "\u6771\u4eac",
+    "\U0001f389",
+    "H\u00b2O",
+    "x\u2026y",
+    "\u0130zmir",
+]
+ODD_WORDS += ["\ufb01ne", "a\u0301\u0302b", "\u00bd", "(b)", "U.S.", "zero\u200bwidth", "\ud55c\uad6d", "\u00dfs"]
+
+
+@pytest.fixture(scope="module")
+def vocab(tmp_path_factory):
+    """Every printable character, alone and as a continuation, and a few words."""
+    characters = string.digits + string.ascii_letters + string.punctuation + "\u6771\u4eac\u2044"
+    path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL, *characters, *(f"##{c}" for c in characters), "river", "cafe", "##ly"]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocab):
+    return Tokenizer(vocab)
+
+
+def asked(question="who", passage=0, identity="q"):
+    return Example(id=identity, question=question, passage=passage, answers=())
+
+
+@given(st.integers(0, 90), st.integers(1, 23), st.integers(1, 29))
+def test_every_passage_token_is_in_a_window_and_none_is_longer_than_its_room(tokens, room, stride):
+    spans = features.cut(tokens, room, stride)
+    seen = {first + k for first, length in spans for k in range(length)}
+    assert seen == set(range(tokens))
+    assert all(length <= room for _, length in spans)
+    assert [sum(span) == tokens for span in spans] == [False] * (len(spans) - 1) + [True]  # it stops at the end
+
+
+@given(st.integers(0, 90), st.integers(1, 23), st.integers(1, 29))
+def test_each_token_has_one_window_and_it_is_the_one_with_most_context(tokens, room, stride):
+    spans, best = features.cut(tokens, room, stride), features.max_context(tokens, room, stride)
+    assert best.shape == (len(spans), tokens)
+    for token in range(tokens):
+        scores = [
+            min(token - first, first + length - 1 - token) + length / 100 if first <= token < first + length else -1
+            for first, length in spans
+        ]
+        assert best[:, token].tolist() == [w == scores.index(max(scores)) for w in range(len(spans))]
+
+
+def test_a_window_reads_cls_question_sep_passage_sep(tokenizer):
+    passages = features.tokenize(tokenizer, ["river " * 30, ""])
+    batch = features.windows(tokenizer, [asked("who is this cafe"), asked("river", 1)], passages, SMALL)
+    assert batch.question.tolist() == [0, 0, 0, 0, 0, 1]
+    assert batch.first.tolist() == [0, 5, 10, 15, 20, 0]
+    assert batch.length.tolist() == [13, 13, 13, 13, 10, 0]
+    for row in range(6):
+        words = [tokenizer.vocab[token] for token in batch.input_ids[row]]
+        question = ["river"] if row == 5 else ["w", "##h", "##o", "i", "##s", "t", "##h"]  # cut after 7 pieces
+        told = ["river"] * batch.length[row]
+        asked_part, told_part = ["[CLS]", *question, "[SEP]"], [*told, "[SEP]"]
+        padding = 23 - len(asked_part) - len(told_part)
+        assert words == asked_part + told_part + ["[PAD]"] * padding
+        assert batch.offset[row] == len(asked_part)
+        assert batch.input_mask[row].tolist() == [1] * (23 - padding) + [0] * padding
+        assert batch.segment_ids[row].tolist() == [0] * len(asked_part) + [1] * len(told_part) + [0] * padding
+
+
+@given(st.lists(st.sampled_from([*ODD_WORDS, "river", " ", "\u00a0", ",", "'s"]), max_size=40), st.randoms())
+def test_an_answer_is_always_cut_from_its_place_in_the_passage(tokenizer, words, random):
+    passages = [" ".join(words), "".join(words)]
+    tokens = features.tokenize(tokenizer, passages)
+    questions = [asked("cafe", 1, "a"), asked("is the river", 0, "b")]
+    batch = features.windows(tokenizer, questions, tokens, SMALL)
+    rng = np.random.default_rng(random.randrange(1000))
+    logits = (rng.normal(size=batch.input_ids.shape), rng.normal(size=batch.input_ids.shape))
+    found = answers.n_best_answers(questions, passages, tokens, batch, logits, n_best=6, max_answer_length=4)
+    for question, candidates in zip(questions, found, strict=True):
+        passage = passages[question.passage]
+        assert len({candidate.text for candidate in candidates}) == len(candidates) >= 1
+        for candidate in candidates:
+            assert passage[candidate.start : candidate.start + len(candidate.text)] == candidate.text
+            assert bool(candidate.text) == bool(tokenizer.encode([passage])[0].size)
+
+
+@pytest.mark.parametrize("word", ODD_WORDS)
+def test_an_odd_answer_survives_its_way_through_the_tokens(tokenizer, word):
+    passage = f"\u00e9t\u00e9 \U0001f30a\U0001f30a {word}, {word} \u6771 end"
+    tokens = features.tokenize(tokenizer, ["other text", passage])
+    row = tokens.row(1)
+    for start in (passage.index(word), passage.rindex(word)):
+        span = features.token_span(tokens.starts[row], tokens.ends[row], start, start + len(word))
+        assert passage[tokens.starts[row][span[0]] : tokens.ends[row][span[1]]] == word
+
+
+def test_characters_without_a_token_have_no_span(tokenizer):
+    tokens = features.tokenize(tokenizer, ["a   b"])
+    assert features.token_span(tokens.starts, tokens.ends, 2, 4) is None
+    assert features.token_span(tokens.starts, tokens.ends, 2, 5) == (1, 1)
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="no ../shared/data: the real question sets are not here")
+def test_real_answers_survive_their_way_through_the_tokens():
+    tokenizer = Tokenizer(REAL / "vocab" / "bert-base-uncased-vocab.txt")
+    dataset = examples.read(REAL / "squad" / "dev-v1.1.json.xz")
+    tokens = features.tokenize(tokenizer, dataset.passages)
+    kept = 0
+    for span in examples.spans(dataset).spans:
+        row, passage = tokens.row(span.example.passage), dataset.passages[span.example.passage]
+        first, last = features.token_span(tokens.starts[row], tokens.ends[row], span.start, span.end)
+        text = passage[tokens.starts[row][first] : tokens.ends[row][last]]
+        assert passage[span.start : span.end].strip() in text
+        kept += metric.exact_match(text, span.example.answers[0].text)
+    assert kept / len(dataset.examples) > 0.99
+
+
+def train_file(folder, *answers_of_q):
+    passage = "river " * 20 + "the cafe Nil is old " + "river " * 15
+    qas = [
+        {"id": f"q{n}", "question": "which cafe?", "answers": [{"text": text, "answer_start": start}]}
+        for n, (text, start) in enumerate(answers_of_q)
+    ]
+    path = folder / "train.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": passage, "qas": qas}]}]}))
+    return path
+
+
+def test_training_records_point_at_the_answer_or_at_cls(tmp_path, vocab, tokenizer):
+    path = train_file(tmp_path, ("Nil", 129), ("cafe Nil", 0), ("Nile", 129))
+    folder = features.training_set(path, tokenizer, vocab, SMALL, tmp_path / "work")
+    made = manifest.load(folder)
+    assert made.counts["inferred"] == 1
+    assert made.extra["dropped"] == {"q2": "the answer is not in its passage"}
+    dataset = records.Dataset(folder, "train")
+    assert len(dataset) == made.counts["windows"]
+    rows = {name: value.numpy() for name, value in dataset.read(np.arange(len(dataset))).items()}
+    assert {rows[name].shape[1] for name in ("input_ids", "input_mask", "segment_ids")} == {23}
+    assert {rows[name].shape[1] for name in ("start_positions", "end_positions")} == {1}
+    read = set()
+    for row, (start,), (end,) in zip(rows["input_ids"], rows["start_positions"], rows["end_positions"], strict=True):
+        read.add(" ".join(tokenizer.vocab[token] for token in row[start : end + 1]))
+        whole = " n ##i ##l " in " " + " ".join(tokenizer.vocab[token] for token in row) + " "
+        assert whole or start == 0
+    assert read == {"[CLS]", "n ##i ##l", "cafe n ##i ##l"}
+
+
+def test_training_records_are_made_once_for_each_setting(tmp_path, vocab, tokenizer):
+    path = train_file(tmp_path, ("Nil", 129))
+    first = features.training_set(path, tokenizer, vocab, SMALL, tmp_path)
+    stamp = (first / manifest.NAME).stat().st_mtime_ns
+    assert features.training_set(path, tokenizer, vocab, SMALL, tmp_path) == first
+    assert (first / manifest.NAME).stat().st_mtime_ns == stamp
+    other = Windowing(max_seq_length=23, doc_stride=6, max_query_length=7)
+    assert features.training_set(path, tokenizer, vocab, other, tmp_path) != first
+
+
+def test_a_file_without_an_answer_to_learn_from_is_refused_and_leaves_nothing(tmp_path, vocab, tokenizer):
+    with pytest.raises(InputError, match=r"train\.json: none of its 1 questions"):
+        features.training_set(train_file(tmp_path, ("Nile", 0)), tokenizer, vocab, SMALL, tmp_path / "work")
+    assert not [path for path in (tmp_path / "work").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("setting", [{"doc_stride": 0}, {"max_query_length": 0}, {"max_seq_length": 67}])
+def test_windows_without_room_or_progress_are_refused(setting):
+    with pytest.raises(UsageError):
+        Windowing(**setting)
