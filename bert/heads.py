@@ -19,11 +19,11 @@ class MaskedLM(tf.Module):
         self.norm = LayerNorm(make, "masked_lm/layer_norm", config.hidden_size)
         self.bias = make.constant("masked_lm/bias", 0.0, config.vocab_size)
 
-    def __call__(self, hidden: tf.Tensor, positions: tf.Tensor, table: tf.Variable) -> tf.Tensor:
-        """hidden [B, T, D], positions [B, P], table [V, D] -> logits [B, P, V] in float32."""
-        picked = tf.gather(hidden, positions, batch_dims=1)  # [B, P, D]
-        x = self.norm(tf.nn.gelu(self.transform(tf.reshape(picked, [-1, table.shape[1]]))))  # [B*P, D]
-        logits = tf.matmul(x, tf.cast(table, x.dtype), transpose_b=True)
+    def __call__(self, hidden: tf.Tensor, positions: tf.Tensor, table: tf.Variable, dtype: tf.DType) -> tf.Tensor:
+        """hidden [B, T, D], positions [B, P], table [V, D] -> logits [B, P, V] float32."""
+        picked = tf.reshape(tf.gather(hidden, positions, batch_dims=1), [-1, table.shape[1]])  # [B*P, D]
+        x = self.norm(tf.nn.gelu(tf.cast(self.transform(picked, dtype), tf.float32)))
+        logits = tf.matmul(tf.cast(x, dtype), tf.cast(table, dtype), transpose_b=True)
         logits = tf.cast(logits, tf.float32) + self.bias
         return tf.reshape(logits, [-1, tf.shape(positions)[1], table.shape[0]])
 
@@ -36,7 +36,7 @@ class NextSentence(tf.Module):
         self.output = Dense(Parameters(seed, config.initializer_range), "next_sentence", config.hidden_size, 2)
 
     def __call__(self, pooled: tf.Tensor) -> tf.Tensor:  # [B, D] -> [B, 2] float32
-        return tf.cast(self.output(pooled), tf.float32)
+        return self.output(pooled, tf.float32)
 
 
 class AnswerSpan(tf.Module):
@@ -48,6 +48,6 @@ class AnswerSpan(tf.Module):
 
     def __call__(self, hidden: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:  # [B, T, D] -> [B, T], [B, T] float32
         batch, tokens, width = tf.shape(hidden)[0], tf.shape(hidden)[1], hidden.shape[2]
-        logits = tf.cast(self.output(tf.reshape(hidden, [-1, width])), tf.float32)
+        logits = self.output(tf.reshape(hidden, [-1, width]), tf.float32)
         start, end = tf.unstack(tf.reshape(logits, [batch, tokens, 2]), axis=-1)
         return start, end

@@ -3,7 +3,8 @@
 Shapes: B batch, T tokens, D width, N heads, H head width, F feed-forward, V vocabulary. Between attention layers the residual stream
 is kept as [B*T, D], so that every dense layer is one matrix product.
 
-Weights are float32 masters, cast where they are used; layer norm and softmax compute in float32 whatever the compute type.
+Weights are float32 masters. Matrix products are done in the compute type, everything else in float32: layer norm, softmax and GELU
+need the precision, and where XLA fuses them the casts cost nothing.
 """
 
 import zlib
@@ -34,31 +35,30 @@ class Parameters:
 
 
 class Dense(tf.Module):
-    """y = x W + b."""
+    """y = x W + b, the product in the given type."""
 
     def __init__(self, make: Parameters, name: str, inputs: int, outputs: int) -> None:
         super().__init__()
         self.kernel = make.normal(f"{name}/kernel", inputs, outputs)
         self.bias = make.constant(f"{name}/bias", 0.0, outputs)
 
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:  # [M, inputs] -> [M, outputs]
-        return tf.nn.bias_add(tf.matmul(x, tf.cast(self.kernel, x.dtype)), tf.cast(self.bias, x.dtype))
+    def __call__(self, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:  # [M, inputs] -> [M, outputs] in dtype
+        return tf.nn.bias_add(tf.matmul(tf.cast(x, dtype), tf.cast(self.kernel, dtype)), tf.cast(self.bias, dtype))
 
 
 class LayerNorm(tf.Module):
-    """Normalises the last axis, in float32."""
+    """Normalises the last axis."""
 
     def __init__(self, make: Parameters, name: str, width: int) -> None:
         super().__init__()
         self.gamma = make.constant(f"{name}/gamma", 1.0, width)
         self.beta = make.constant(f"{name}/beta", 0.0, width)
 
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:  # [M, D] -> [M, D]
-        y = tf.cast(x, tf.float32)
-        mean = tf.reduce_mean(y, axis=-1, keepdims=True)
-        centred = y - mean
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:  # [M, D] -> [M, D] float32
+        mean = tf.reduce_mean(x, axis=-1, keepdims=True)
+        centred = x - mean
         variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
-        return tf.cast(centred * tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * self.gamma + self.beta, x.dtype)
+        return centred * (tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * self.gamma) + self.beta
 
 
 class Embeddings(tf.Module):
@@ -73,13 +73,12 @@ class Embeddings(tf.Module):
         self.norm = LayerNorm(make, "embeddings/layer_norm", width)
         self.rate = config.hidden_dropout_prob
 
-    def __call__(self, ids: tf.Tensor, segments: tf.Tensor, noise: Noise, dtype: tf.DType) -> tf.Tensor:
+    def __call__(self, ids: tf.Tensor, segments: tf.Tensor, noise: Noise) -> tf.Tensor:
         width, tokens = self.word.shape[1], tf.shape(ids)[1]
         # Few segments: a product with one-hot rows has a cheap gradient where gather's would scatter B*T rows into two.
         kinds = tf.matmul(tf.one_hot(segments, self.segment.shape[0]), self.segment)
         x = tf.gather(self.word, ids) + self.position[:tokens] + kinds  # [B, T, D]
-        x = self.norm(tf.reshape(x, [-1, width]))
-        return noise.dropout(tf.cast(x, dtype), self.rate)  # [B*T, D]
+        return noise.dropout(self.norm(tf.reshape(x, [-1, width])), self.rate)  # [B*T, D]
 
 
 class Attention(tf.Module):
@@ -96,19 +95,20 @@ class Attention(tf.Module):
         self.norm = LayerNorm(make, f"{name}/layer_norm", width)
         self.rates = config.attention_probs_dropout_prob, config.hidden_dropout_prob
 
-    def __call__(self, x: tf.Tensor, mask: tf.Tensor, noise: Noise) -> tf.Tensor:  # [B*T, D], [B, 1, 1, T] -> [B*T, D]
+    def __call__(self, x: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType) -> tf.Tensor:
+        """x [B*T, D], mask [B, 1, 1, T] -> [B*T, D]."""
         tokens = tf.shape(mask)[-1]
 
         def split(y: tf.Tensor) -> tf.Tensor:  # [B*T, D] -> [B, N, T, H]
             return tf.transpose(tf.reshape(y, [-1, tokens, self.heads, self.head_width]), [0, 2, 1, 3])
 
-        q, k, v = split(self.query(x)), split(self.key(x)), split(self.value(x))
-        scores = tf.matmul(q, k, transpose_b=True) * tf.cast(self.head_width**-0.5, x.dtype)  # [B, N, T, T]
-        weights = tf.nn.softmax(tf.cast(scores, tf.float32) + mask)
-        weights = noise.dropout(tf.cast(weights, x.dtype), self.rates[0])
-        context = tf.transpose(tf.matmul(weights, v), [0, 2, 1, 3])  # [B, T, N, H]
-        y = self.output(tf.reshape(context, [-1, self.heads * self.head_width]))
-        return self.norm(x + noise.dropout(y, self.rates[1]))
+        y = tf.cast(x, dtype)
+        q, k, v = split(self.query(y, dtype)), split(self.key(y, dtype)), split(self.value(y, dtype))
+        scores = tf.cast(tf.matmul(q, k, transpose_b=True), tf.float32) * self.head_width**-0.5  # [B, N, T, T]
+        weights = noise.dropout(tf.nn.softmax(scores + mask), self.rates[0])
+        context = tf.transpose(tf.matmul(tf.cast(weights, dtype), v), [0, 2, 1, 3])  # [B, T, N, H]
+        y = self.output(tf.reshape(context, [-1, self.heads * self.head_width]), dtype)
+        return self.norm(x + noise.dropout(tf.cast(y, tf.float32), self.rates[1]))
 
 
 class FeedForward(tf.Module):
@@ -121,8 +121,9 @@ class FeedForward(tf.Module):
         self.norm = LayerNorm(make, f"{name}/layer_norm", config.hidden_size)
         self.rate = config.hidden_dropout_prob
 
-    def __call__(self, x: tf.Tensor, noise: Noise) -> tf.Tensor:  # [B*T, D] -> [B*T, D]
-        y = self.outer(tf.nn.gelu(self.inner(x)))
+    def __call__(self, x: tf.Tensor, noise: Noise, dtype: tf.DType) -> tf.Tensor:  # [B*T, D] -> [B*T, D]
+        y = tf.nn.gelu(tf.cast(self.inner(x, dtype), tf.float32))
+        y = tf.cast(self.outer(y, dtype), tf.float32)
         return self.norm(x + noise.dropout(y, self.rate))
 
 
@@ -146,16 +147,16 @@ class Encoder(tf.Module):
         segments: tf.Tensor,  # [B, T] 0 or 1
         noise: Noise,
         dtype: tf.DType,
-    ) -> tf.Tensor:  # [B, T, D] in dtype
-        x = self.embeddings(ids, segments, noise, dtype)
+    ) -> tf.Tensor:  # [B, T, D] float32
+        x = self.embeddings(ids, segments, noise)
         bias = (1.0 - tf.cast(mask, tf.float32))[:, None, None, :] * -1e4  # [B, 1, 1, T]
         for attention, feed_forward in self.layers:
-            x = feed_forward(attention(x, bias, noise), noise)
+            x = feed_forward(attention(x, bias, noise, dtype), noise, dtype)
         return tf.reshape(x, [tf.shape(ids)[0], tf.shape(ids)[1], self.config.hidden_size])
 
     def pool(self, hidden: tf.Tensor) -> tf.Tensor:  # [B, T, D] -> [B, D]
         """The summary of a sequence: tanh of a dense layer on its first token."""
-        return tf.tanh(self.pooler(hidden[:, 0]))
+        return tf.tanh(self.pooler(hidden[:, 0], tf.float32))
 
 
 def variables(module: tf.Module) -> dict[str, tf.Variable]:

@@ -34,7 +34,7 @@ class PretrainingModel(tf.Module):
     def __call__(self, batch: Batch, noise: Noise, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
         """Logits of the masked positions [B, P, V] and of the next sentence [B, 2], float32."""
         hidden = self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], noise, dtype)
-        words = self.masked_lm(hidden, batch["masked_lm_positions"], self.encoder.embeddings.word)
+        words = self.masked_lm(hidden, batch["masked_lm_positions"], self.encoder.embeddings.word, dtype)
         return words, self.next_sentence(self.encoder.pool(hidden))
 
 
