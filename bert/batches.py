@@ -1,7 +1,7 @@
 """Which samples make which update: a pure function of (seed, position), whatever the number of ranks.
 
-The samples of an epoch are visited in a pseudo-random order that is computed, not stored: a permutation of 0..n-1 by a Feistel
-network, in constant memory for any n. Resuming is therefore a matter of knowing one number.
+The samples of an epoch are visited in a pseudo-random order that is computed, not stored: a permutation of 0..n-1 by a
+Feistel network, in constant memory for any n. Resuming is therefore a matter of knowing one number.
 """
 
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ Batch = dict[str, tf.Tensor]
 def permute(indices: np.ndarray, size: int, key: int) -> np.ndarray:
     """The images of `indices` [n] under the permutation of range(size) that `key` selects.
 
-    A Feistel network permutes the next power of four; images outside range(size) are sent through it again ("cycle walking"),
-    which keeps it a permutation (Black and Rogaway 2002).
+    A Feistel network permutes the next power of four; images outside range(size) are sent through it again ("cycle
+    walking"), which keeps it a permutation (Black and Rogaway 2002).
     """
     half = np.uint64(max(1, ((size - 1).bit_length() + 1) // 2))
     low = (np.uint64(1) << half) - np.uint64(1)
@@ -49,7 +49,7 @@ def _mix(values: np.ndarray, key: int) -> np.ndarray:
 
 
 def order(positions: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """The samples at `positions` [n] of an endless sequence of epochs over `size` samples, each epoch in its own order."""
+    """The samples at `positions` [n] of endless epochs over `size` samples, each epoch in its own order."""
     samples = np.empty_like(positions)
     for epoch in np.unique(positions // size):
         here = positions // size == epoch
@@ -65,7 +65,7 @@ class Batches:
         self.accumulation = batch.accumulation(world.size)
 
     def read(self, update: int) -> list[Batch]:
-        """The micro-batches of update number `update` (from 0): micro-batch k of rank r is the update's (k * ranks + r)-th."""
+        """The micro-batches of update `update` (from 0): micro-batch k of rank r is its (k * ranks + r)-th."""
         size, world = self.batch.per_device, self.world
         numbers = np.arange(self.accumulation) * world.size + world.rank
         first = update * self.batch.total + numbers * size

@@ -1,7 +1,7 @@
 """Checkpoints: a folder per step, whole or absent, hashed, and checked before it is believed.
 
-`checkpoints/step-00001000/` holds one TensorFlow tensor bundle with every variable under its plain name (read any of them with
-`tf.train.load_checkpoint(folder / "variables")`) and a manifest with the step.
+`checkpoints/step-00001000/` holds one TensorFlow tensor bundle with every variable under its plain name (read any of
+them with `tf.train.load_checkpoint(folder / "variables")`) and a manifest with the step.
 """
 
 import shutil
@@ -51,7 +51,8 @@ def restore(run: Path, variables: Variables) -> int | None:
 
 
 def load_weights(run: Path, variables: Variables, fresh: tuple[str, ...] = ()) -> None:
-    """Starts from another run: assigns its newest checkpoint to `variables`, but for names that begin with one of `fresh`.
+    """Starts from another run: assigns its newest checkpoint to `variables`, but for names that begin with one of
+    `fresh`.
 
     Raises InputError if the run has no checkpoint, lacks a variable, or has one of another shape.
     """
@@ -75,7 +76,8 @@ def _newest_good(run: Path, take: Callable[[Path], None]) -> int | None:
                 raise
             print(f"warning: {error}; trying the checkpoint before it", file=sys.stderr)
     if found:
-        raise IntegrityError(f"{run / 'checkpoints'}: none of its {len(found)} checkpoints is undamaged; start a new run")
+        where = run / "checkpoints"
+        raise IntegrityError(f"{where}: none of its {len(found)} checkpoints is undamaged; start a new run")
     return None
 
 

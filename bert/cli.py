@@ -49,6 +49,23 @@ def override(config: T, argv: Sequence[str], *, prog: str, description: str | No
     return _build(type(config), config, _values(flags, argv, prog, description))
 
 
+def choose(
+    argv: Sequence[str], recipes: dict[str, Callable[[], T]], *, prog: str, description: str | None
+) -> tuple[str, T]:
+    """The recipe named first on the command line, and the configuration that it and the flags behind it give."""
+    if not argv or argv[0].startswith("-"):
+        if {"-h", "--help"} & set(argv):
+            lines = [f"  {name}: {recipe.__doc__}" for name, recipe in recipes.items()]
+            print(description, "Recipes:", *lines, sep="\n")
+            raise SystemExit(0)
+        raise UsageError(f"{prog}: no recipe given; one of {' '.join(recipes)}")
+    name = argv[0]
+    if name not in recipes:
+        near = difflib.get_close_matches(name, recipes, n=2) or list(recipes)
+        raise UsageError(f"{prog}: no recipe {name!r}; did you mean {' or '.join(near)}?")
+    return name, override(recipes[name](), argv[1:], prog=f"{prog} {name}", description=description)
+
+
 def main(function: Callable[[list[str]], None]) -> NoReturn:
     """Runs `function(sys.argv[1:])`; whatever a user can cause ends in one line and its documented exit code."""
     try:
@@ -152,7 +169,8 @@ def _arguments(flag: Flag) -> dict[str, Any]:
         arguments["choices"] = typing.get_args(hint)
         hint = str
     arguments["type"] = _boolean if hint is bool else _optional(hint) if optional else hint
-    arguments["metavar"] = "{" + ",".join(arguments["choices"]) + "}" if "choices" in arguments else hint.__name__.upper()
+    choices = arguments.get("choices")
+    arguments["metavar"] = "{" + ",".join(choices) + "}" if choices else hint.__name__.upper()
     return arguments
 
 

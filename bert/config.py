@@ -1,6 +1,7 @@
 """What a run is, as frozen dataclasses: the intent is stated once and the rest derived from it.
 
-Every field is a flag of the training commands (`--batch.per_device 64`), and the resolved whole is written to `config.json`.
+Every field is a flag of the training commands (`--batch.per_device 64`), and the resolved whole is written to
+`config.json`.
 """
 
 import dataclasses
@@ -47,7 +48,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         width, heads = self.hidden_size, self.num_attention_heads
-        _require(width % heads == 0, f"model.hidden_size {width} is not a multiple of model.num_attention_heads {heads}")
+        _require(width % heads == 0, f"model.hidden_size {width} is no multiple of model.num_attention_heads {heads}")
         for rate in (self.hidden_dropout_prob, self.attention_probs_dropout_prob):
             _require(0 <= rate < 1, f"dropout probability {rate} is not in [0, 1)")
 
@@ -80,10 +81,11 @@ class BatchConfig:
     def accumulation(self, world_size: int) -> int:
         """Micro-batches per rank and update."""
         per_pass = self.per_device * world_size
+        below = max(1, self.total // per_pass) * per_pass
         _require(
             self.total > 0 and self.per_device > 0 and self.total % per_pass == 0,
-            f"batch.total {self.total} is not a multiple of {per_pass} (batch.per_device {self.per_device} x {world_size} "
-            f"ranks); the nearest are {max(1, self.total // per_pass) * per_pass} and {(self.total // per_pass + 1) * per_pass}",
+            f"batch.total {self.total} is not a multiple of {per_pass} (batch.per_device {self.per_device} x "
+            f"{world_size} ranks); the nearest are {below} and {below + per_pass}",
         )
         return self.total // per_pass
 
@@ -123,7 +125,7 @@ class RunConfig:
     """Length, bookkeeping and place of a run."""
 
     directory: Path = Path()
-    """where config.json, metrics.jsonl, events and checkpoints go; default under the work folder, by the recipe's name"""
+    """where everything goes; default: in the work folder, under the recipe's name"""
     steps: int = 0
     """updates; 0 derives them where the task has epochs"""
     seed: int = 12345

@@ -10,7 +10,7 @@ from bert.model import Dense, LayerNorm, Parameters
 
 
 class MaskedLM(tf.Module):
-    """Scores of the vocabulary at the masked positions: dense, GELU, layer norm, then the word embeddings transposed."""
+    """Scores of the vocabulary at the masked positions: dense, GELU, layer norm, word embeddings transposed."""
 
     def __init__(self, config: ModelConfig, seed: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Cross-entropies as sums in float32: whoever has all the batch's weights divides by them, so that micro-batches add up."""
+"""Cross-entropies as sums in float32: who knows the whole batch's weights divides, so that micro-batches add up."""
 
 from typing import NamedTuple
 
@@ -25,5 +25,7 @@ def span(start_logits: tf.Tensor, end_logits: tf.Tensor, starts: tf.Tensor, ends
         tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         for labels, logits in ((starts, start_logits), (ends, end_logits))
     ]
-    right = tf.equal(tf.argmax(start_logits, -1, tf.int32), starts) & tf.equal(tf.argmax(end_logits, -1, tf.int32), ends)
+    right = tf.equal(tf.argmax(start_logits, -1, tf.int32), starts) & tf.equal(
+        tf.argmax(end_logits, -1, tf.int32), ends
+    )
     return Measure(tf.reduce_sum(losses[0] + losses[1]) / 2, tf.reduce_sum(tf.cast(right, tf.float32)))

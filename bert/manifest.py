@@ -1,8 +1,8 @@
 """What a finished folder says of itself: `manifest.json`, written last.
 
-A stage is a function of (inputs, parameters). `build` runs it into a hidden folder beside the target, hashes what it wrote, and
-renames the whole to its final name, so that a folder with a manifest is complete and one without never was. The manifest holds
-no time and no absolute path: the same inputs and parameters give the same bytes.
+A stage is a function of (inputs, parameters). `build` runs it into a hidden folder beside the target, hashes what it
+wrote, and renames the whole to its final name, so that a folder with a manifest is complete and one without never was.
+The manifest holds no time and no absolute path: the same inputs and parameters give the same bytes.
 """
 
 import contextlib
@@ -53,14 +53,16 @@ class Manifest:
 def load(folder: Path, stage: str | None = None) -> Manifest:
     """Reads a folder's manifest and checks that every file it lists is there with its size.
 
-    Raises InputError if the folder is not one that a stage finished, IntegrityError if a file is missing or has another size.
+    Raises InputError if the folder is not one that a stage finished, IntegrityError if a file is missing or has another
+    size.
     """
     try:
         fields = json.loads((folder / NAME).read_text(encoding="utf-8"))
         found = Manifest(path=folder, **fields)
     except FileNotFoundError as error:
-        reason = "no such folder" if not folder.exists() else f"no {NAME}: the stage that makes this folder did not finish"
-        raise InputError(f"{folder}: {reason}; run {f'python -m data.{stage}' if stage else 'that stage'} again") from error
+        reason = f"no {NAME}: the stage that makes it did not finish" if folder.exists() else "no such folder"
+        remedy = f"run python -m data.{stage}" if stage else "run the stage that makes it"
+        raise InputError(f"{folder}: {reason}; {remedy}") from error
     except (json.JSONDecodeError, TypeError, NotADirectoryError) as error:
         raise IntegrityError(f"{folder / NAME}: not a manifest of ours ({error}); build the folder again") from error
     if stage and found.stage != stage:

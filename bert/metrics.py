@@ -1,4 +1,4 @@
-"""Where a run's numbers go: `metrics.jsonl` (the record), TensorBoard events, and the console (a bar or plain lines)."""
+"""Where a run's numbers go: `metrics.jsonl` (the record), TensorBoard events, the console (a bar or plain lines)."""
 
 import json
 import math

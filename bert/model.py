@@ -1,10 +1,10 @@
 """BERT's encoder (Devlin et al. 2019), written as its equations: post-layer-norm, learned positions, exact GELU.
 
-Shapes: B batch, T tokens, D width, N heads, H head width, F feed-forward, V vocabulary. Between attention layers the residual stream
-is kept as [B*T, D], so that every dense layer is one matrix product.
+Shapes: B batch, T tokens, D width, N heads, H head width, F feed-forward, V vocabulary. Between attention layers the
+residual stream is kept as [B*T, D], so that every dense layer is one matrix product.
 
-Weights are float32 masters. Matrix products are done in the compute type, everything else in float32: layer norm, softmax and GELU
-need the precision, and where XLA fuses them the casts cost nothing.
+Weights are float32 masters. Matrix products are done in the compute type, everything else in float32: layer norm,
+softmax and GELU need the precision, and where XLA fuses them the casts cost nothing.
 """
 
 import zlib
@@ -18,7 +18,7 @@ LAYER_NORM_EPSILON = 1e-12
 
 
 class Parameters:
-    """Makes named variables; each initial value is a function of (seed, name), so it does not depend on the order of creation."""
+    """Makes named variables; an initial value is a function of (seed, name), whatever the order of creation."""
 
     def __init__(self, seed: int, deviation: float) -> None:
         self.seed, self.deviation = seed, deviation
@@ -137,7 +137,9 @@ class Encoder(tf.Module):
         self.config = config
         self.embeddings = Embeddings(make, config)
         names = [f"layer_{number}" for number in range(config.num_hidden_layers)]
-        self.layers = [(Attention(make, f"{n}/attention", config), FeedForward(make, f"{n}/mlp", config)) for n in names]
+        self.layers = [
+            (Attention(make, f"{n}/attention", config), FeedForward(make, f"{n}/mlp", config)) for n in names
+        ]
         self.pooler = Dense(make, "pooler", config.hidden_size, config.hidden_size)
 
     def __call__(

@@ -1,6 +1,7 @@
 """Dropout without state: every mask is a function of (seed, step, micro-batch, place in the model).
 
-So a resumed run drops what the uninterrupted one would have dropped, and a micro-batch gets the same mask whichever rank computes it.
+So a resumed run drops what the uninterrupted one would have dropped, and a micro-batch gets the same mask whichever
+rank computes it.
 """
 
 import tensorflow as tf
@@ -26,7 +27,11 @@ class Noise:
             [(size + 3) // 4], self.seed + tf.constant([self.place, 0], tf.int64), None, None, tf.uint32, alg="philox"
         )
         bits = tf.reshape(tf.reshape(tf.bitcast(words, tf.uint8), [-1])[:size], tf.shape(x))
-        return tf.where(bits >= tf.constant(dropped, tf.uint8), x * tf.cast(LEVELS / (LEVELS - dropped), x.dtype), tf.zeros([], x.dtype))
+        return tf.where(
+            bits >= tf.constant(dropped, tf.uint8),
+            x * tf.cast(LEVELS / (LEVELS - dropped), x.dtype),
+            tf.zeros([], x.dtype),
+        )
 
 
 def micro_batch_seed(seed: int, step: tf.Tensor, micro_batch: tf.Tensor) -> tf.Tensor:

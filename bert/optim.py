@@ -28,8 +28,12 @@ class Adam(tf.Module):
     def __init__(self, weights: dict[str, tf.Variable], config: OptimizerConfig) -> None:
         super().__init__()
         self.weights, self.config = weights, config
-        self.m = {name: tf.Variable(tf.zeros_like(w), name=f"adam_m/{name}", trainable=False) for name, w in weights.items()}
-        self.v = {name: tf.Variable(tf.zeros_like(w), name=f"adam_v/{name}", trainable=False) for name, w in weights.items()}
+        self.m = {
+            name: tf.Variable(tf.zeros_like(w), name=f"adam_m/{name}", trainable=False) for name, w in weights.items()
+        }
+        self.v = {
+            name: tf.Variable(tf.zeros_like(w), name=f"adam_v/{name}", trainable=False) for name, w in weights.items()
+        }
 
     @property
     def slots(self) -> dict[str, tf.Variable]:
@@ -37,7 +41,8 @@ class Adam(tf.Module):
         return {slot.name.removesuffix(":0"): slot for slots in (self.m, self.v) for slot in slots.values()}
 
     def apply(self, gradients: Sequence[tf.Tensor], rate: tf.Tensor) -> tf.Tensor:
-        """Clips by global norm, then updates every weight, unless the norm is not finite; returns the norm before clipping.
+        """Clips by global norm, then updates every weight, unless the norm is not finite; returns the norm before
+        clipping.
 
         gradients: in the order of `weights`. rate: scalar.
         """

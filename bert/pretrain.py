@@ -7,17 +7,15 @@ RECIPE is a function of bert/recipes.py. The same command resumes a stopped run.
 """
 
 import dataclasses
-import difflib
-import shutil
 from pathlib import Path
 
 import tensorflow as tf
 
-from bert import checkpoint, cli, heads, losses, paths, records, train, world
+from bert import cli, heads, losses, paths, records, train, world
 from bert.batches import Batch
 from bert.config import ModelConfig, PretrainConfig
 from bert.errors import UsageError
-from bert.model import Encoder, variables
+from bert.model import Encoder
 from bert.noise import Noise
 from bert.recipes import RECIPES
 
@@ -66,8 +64,8 @@ def resolve(config: PretrainConfig, recipe: str, data: records.Dataset) -> Pretr
     vocab_size, length = data.manifest.extra["vocab_size"], data.spec["input_ids"]["shape"][0]
     if config.model.vocab_size not in (0, vocab_size):
         raise UsageError(
-            f"model.vocab_size is {config.model.vocab_size}, but {data.manifest.path} was made with {vocab_size} entries; "
-            "leave it out, or make the data with that vocabulary"
+            f"model.vocab_size is {config.model.vocab_size}, but {data.manifest.path} was made with {vocab_size} "
+            "entries; leave it out, or make the data with that vocabulary"
         )
     if length > config.model.max_position_embeddings:
         raise UsageError(
@@ -82,37 +80,16 @@ def resolve(config: PretrainConfig, recipe: str, data: records.Dataset) -> Pretr
 
 def main(argv: list[str]) -> None:
     """Runs the command."""
-    recipe = _recipe(argv)
-    config = cli.override(RECIPES[recipe](), argv[1:], prog=f"python -m bert.pretrain {recipe}", description=__doc__)
+    recipe, config = cli.choose(argv, RECIPES, prog="python -m bert.pretrain", description=__doc__)
     if config.data.train == Path():
         raise UsageError("no data: give --data.train, a folder made by python -m data.tfrecords")
-    data = records.Dataset(config.data.train, "train")
+    data, heldout = (records.Dataset(config.data.train, split) for split in ("train", "heldout"))
     config = resolve(config, recipe, data)
-    here = world.connect()
     task = Pretraining(config.model, config.run.seed)
-    start = None
-    if config.init.checkpoint is not None:
-        earlier, weights = config.init.checkpoint, variables(task.module)
-
-        def start() -> None:
-            checkpoint.load_weights(earlier, weights)
-
-    train.train(task, config, here, data=data, heldout=records.Dataset(config.data.train, "heldout"), start_from=start)
-    if here.rank == 0:
-        shutil.copy(config.data.train / "vocab.txt", config.run.directory / "vocab.txt")
-
-
-def _recipe(argv: list[str]) -> str:
-    """The recipe named first on the command line."""
-    if not argv or argv[0].startswith("-"):
-        if {"-h", "--help"} & set(argv):
-            print(__doc__, "Recipes:", *(f"  {name}: {recipe.__doc__}" for name, recipe in RECIPES.items()), sep="\n")
-            raise SystemExit(0)
-        raise UsageError(f"no recipe given; one of {' '.join(RECIPES)}")
-    if argv[0] not in RECIPES:
-        near = difflib.get_close_matches(argv[0], RECIPES, n=2) or list(RECIPES)
-        raise UsageError(f"no recipe {argv[0]!r}; did you mean {' or '.join(near)}?")
-    return argv[0]
+    train.train(
+        task, config, world.connect(), data=data, heldout=heldout,
+        vocab=config.data.train / "vocab.txt", start_from=config.init.checkpoint,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Named pretraining runs: a recipe is a function that returns a configuration, a variant is `dataclasses.replace`.
 
-Sizes are those of google-research/bert's model table; the hyperparameters of `bert_base` are the paper's (Devlin et al. 2019,
-appendix A.2): batch 256, Adam with peak 1e-4, 10,000 warm-up steps, 900,000 steps of length 128 and 100,000 of length 512.
+Sizes are those of google-research/bert's model table; the hyperparameters of `bert_base` are the paper's (Devlin et al.
+2019, appendix A.2): batch 256, Adam with peak 1e-4, 10,000 warm-up steps, 900,000 steps of length 128 and 100,000 of
+length 512.
 """
 
 from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PretrainConfig, RunConfig

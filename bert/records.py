@@ -1,14 +1,15 @@
 """The TFRecord contract, both directions: what the data stages write and the trainer reads.
 
-A dataset is a folder with a manifest and, for each split, files `<split>-*.tfrecord`. Beside each stands `<name>.index`, the byte
-offsets of its records, so that any record is two small reads away and a sample order can be a pure function of the position.
-Every record's CRC is checked when it is read: a flipped byte is named, never trained on. (TensorFlow's own `ignore_errors()`
-drops the rest of the file in silence.)
+A dataset is a folder with a manifest and, for each split, files `<split>-*.tfrecord`. Beside each stands
+`<name>.index`, the byte offsets of its records, so that any record is two small reads away and a sample order can be a
+pure function of the position. Every record's CRC is checked when it is read: a flipped byte is named, never trained on.
+(TensorFlow's own `ignore_errors()` drops the rest of the file in silence.)
 """
 
 import os
 import struct
 from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,13 +28,63 @@ MAX_OPEN = 256  # a corpus has more shards than a process may hold open
 
 def encode(features: dict[str, np.ndarray]) -> bytes:
     """Serialises integer and floating arrays as one `tf.train.Example`."""
-    message = tf.train.Example()
-    for name, value in features.items():
-        if np.issubdtype(value.dtype, np.floating):
-            message.features.feature[name].float_list.value.extend(value.tolist())
-        else:
-            message.features.feature[name].int64_list.value.extend(value.tolist())
-    return message.SerializeToString(deterministic=True)
+    return next(encode_batch({name: value[None] for name, value in features.items()}))
+
+
+def encode_batch(features: dict[str, np.ndarray]) -> Iterator[bytes]:
+    """Serialises row n of every array [N, size] as the n-th `tf.train.Example`.
+
+    By hand, for it is several times as fast as building messages: an Example is nested fields, each with its number, its length and its
+    content, and all but the numbers in it are the same from one to the next.
+    """
+    columns = [_packed(name, features[name]) for name in sorted(features)]  # sorted as protobuf's deterministic bytes are
+    for fields in zip(*columns, strict=True):
+        content = b"".join(fields)
+        yield _field(1, content)  # Example.features
+
+
+def _packed(name: str, values: np.ndarray) -> Iterator[bytes]:
+    """For each row, its entry in the map `Features.feature`: {key 1: name, value 2: Feature}."""
+    if np.issubdtype(values.dtype, np.floating):
+        kind, content, lengths = 2, values.astype("<f4").tobytes(), np.full(len(values), 4 * values.shape[1])
+    else:
+        kind, (content, lengths) = 3, _varints(values)
+    heads: dict[int, bytes] = {}
+    ends = np.cumsum(lengths).tolist()
+    for length, end in zip(lengths.tolist(), ends, strict=True):
+        if length not in heads:  # all that precedes the numbers depends on their length only
+            packed = _head(1, length)  # FloatList.value or Int64List.value
+            feature = _head(kind, len(packed) + length) + packed
+            entry = _field(1, name.encode()) + _head(2, len(feature) + length) + feature
+            heads[length] = _head(1, len(entry) + length) + entry
+        yield heads[length] + content[end - length : end]
+
+
+def _varints(values: np.ndarray) -> tuple[bytes, np.ndarray]:
+    """Base-128 numbers, low digit first, a set high bit saying that more follow; and the number of bytes of each row."""
+    rest = values.astype(np.int64).view(np.uint64)  # a negative number is written as its two's complement
+    digits = max(1, -(-int(rest.max(initial=0)).bit_length() // 7))
+    coded = np.empty((*values.shape, digits), np.uint8)  # [N, size, digits]
+    present = np.ones(coded.shape, bool)
+    for digit in range(digits):
+        present[..., digit] = (rest > 0) | (digit == 0)
+        coded[..., digit] = (rest & np.uint64(0x7F)) | (rest > 0x7F) * np.uint64(0x80)
+        rest = rest >> np.uint64(7)
+    return coded[present].tobytes(), np.count_nonzero(present, axis=(1, 2))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _head(number, len(content)) + content
+
+
+def _head(number: int, length: int) -> bytes:
+    """The tag of a length-delimited field and its length."""
+    head = bytearray([number << 3 | 2])
+    while length > 127:
+        head.append(length & 127 | 128)
+        length >>= 7
+    head.append(length)
+    return bytes(head)
 
 
 class RecordWriter:

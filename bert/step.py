@@ -1,8 +1,8 @@
 """One update: accumulate the micro-batches' gradients, reduce once over the ranks, clip, apply.
 
-The two compute-bound parts are `tf.function`s that XLA may compile whole; the one collective stands between them. Losses are sums,
-divided by the weights of the *whole* batch, known before the first micro-batch: so N micro-batches on M ranks give the
-gradient of one big batch, however unevenly the predictions are spread.
+The two compute-bound parts are `tf.function`s that XLA may compile whole; the one collective stands between them.
+Losses are sums, divided by the weights of the *whole* batch, known before the first micro-batch: so N micro-batches on
+M ranks give the gradient of one big batch, however unevenly the predictions are spread.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,9 @@ class Step:
         self._accumulate = tf.function(self._micro_batch, jit_compile=precision.xla)
         self._reduce = tf.function(world.sum)
         self._apply = tf.function(self._update, jit_compile=precision.xla)
-        self._measure = tf.function(lambda batch: task.measure(batch, Noise(None), self.dtype), jit_compile=precision.xla)
+        self._measure = tf.function(
+            lambda batch: task.measure(batch, Noise(None), self.dtype), jit_compile=precision.xla
+        )
 
     def update(self, step: int, batches: Sequence[Batch], rate: float, stop: bool) -> dict[str, float]:
         """Runs update number `step`; returns its measures, and under "stop" how many ranks were asked to stop."""
@@ -61,7 +63,9 @@ class Step:
         """The measures over all ranks' batches, without dropout; a rank may have none."""
         parts = [self.task.weights(batch) | _flat(self._measure(batch)) for batch in batches]
         objectives = self.task.objectives
-        totals = self._sum(parts, [*objectives, *(f"{name}_{field}" for name in objectives for field in Measure._fields)])
+        totals = self._sum(
+            parts, [*objectives, *(f"{name}_{field}" for name in objectives for field in Measure._fields)]
+        )
         return _means(totals, {name: totals[name] for name in objectives})
 
     def _sum(self, parts: Sequence[dict[str, tf.Tensor]], names: Sequence[str]) -> dict[str, tf.Tensor]:

@@ -1,8 +1,8 @@
 """One tokenizer for pretraining, fine-tuning and inference: WordPiece through tensorflow-text's FastBertTokenizer.
 
-It follows BERT's rules (clean, split CJK and punctuation, lower-case and strip accents if asked, longest match first). It differs
-from Google's `tokenization.py` where Unicode compatibility characters are folded: a superscript two gives "2", an ellipsis three
-full stops. Text such as "[SEP]" is only text: it never becomes the special id.
+It follows BERT's rules (clean, split CJK and punctuation, lower-case and strip accents if asked, longest match first).
+It differs from Google's `tokenization.py` where Unicode compatibility characters are folded: a superscript two gives
+"2", an ellipsis three full stops. Text such as "[SEP]" is only text: it never becomes the special id.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,8 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 def load_vocab(path: Path) -> list[str]:
     """Reads `vocab.txt`, one token a line; its line number, from 0, is the token's id.
 
-    Raises InputError, with the line, for an empty or repeated token, or one with white space; and for a missing special token.
+    Raises InputError, with the line, for an empty or repeated token, or one with white space; and for a missing special
+    token.
     """
     with files.open_text(path) as stream:
         tokens = stream.read().splitlines()
@@ -61,7 +62,8 @@ class Tokenizer:
         ids, starts, ends = self._fast.tokenize_with_offsets(tf.constant(encoded, tf.string))
         rows = np.repeat(np.arange(len(texts)), np.diff(ids.row_splits.numpy()))
         begin, end = _characters(encoded, rows, starts.flat_values.numpy(), ends.flat_values.numpy())
-        # A folded character ("..." for an ellipsis) gives several tokens, all but the last empty: each means the character.
+        # A folded character ("..." for an ellipsis) gives several tokens, all but the last empty: each means the
+        # character.
         return ids.flat_values.numpy(), ids.row_splits.numpy(), begin, np.maximum(end, begin + 1)
 
 

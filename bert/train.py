@@ -1,18 +1,19 @@
 """The one training loop: pretraining and every task run it.
 
-A run directory holds `config.json` (the resolved configuration with versions), `metrics.jsonl`, `events/`, `checkpoints/`,
-`bert_config.json` and `vocab.txt`. Giving the same command again resumes: sample order and dropout are functions of the step, so
-the resumed run computes what the uninterrupted one would have.
+A run directory holds `config.json` (the resolved configuration with versions), `metrics.jsonl`, `events/`,
+`checkpoints/`, `bert_config.json` and `vocab.txt`. Giving the same command again resumes: sample order and dropout are
+functions of the step, so the resumed run computes what the uninterrupted one would have.
 """
 
 import contextlib
 import dataclasses
 import json
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from bert import batches, checkpoint, files, manifest, metrics, schedule
 from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, flatten
@@ -44,18 +45,22 @@ class Config(Protocol):
 
 
 def train(
-    task: Task, config: Config, world: World, *, data: Dataset, heldout: Dataset | None, start_from: Any = None
-) -> dict[str, float]:
+    task: Task, config: Config, world: World, *,
+    data: Dataset, heldout: Dataset | None, vocab: Path, start_from: Path | None, fresh: tuple[str, ...] = (),
+) -> dict[str, float]:  # fmt: skip
     """Trains `task` to `config.run.steps`, resuming if the run directory has a checkpoint; returns the last evaluation.
 
-    `start_from()` is called to set the first weights if there is nothing to resume. Raises Stopped after SIGTERM or SIGUSR1,
-    with the state saved; UsageError if the directory belongs to a run with another configuration.
+    With nothing to resume, the first weights are those of the run directory `start_from`, but for variables whose name
+    begins with one of `fresh`; or random ones. `vocab` is copied into the run directory. Raises Stopped after SIGTERM
+    or SIGUSR1, with the state saved; UsageError if the directory belongs to a run with another configuration.
     """
     run, weights = config.run, variables(task.module)
     optimizer = Adam(weights, config.optimizer)
     step = Step(task, optimizer, world, config.precision, run.seed)
     samples = batches.Batches(data, config.batch, world, run.seed)
-    first = _first_step(config, world, weights | optimizer.slots, start_from)
+    first = _restore(config, world, weights | optimizer.slots)
+    if first == 0:
+        _begin(config, world, weights, vocab, start_from, fresh)
     log = metrics.Log(run.directory, steps=run.steps, first=first, active=world.rank == 0)
     clock, evaluated = metrics.Clock(), {}
     tokens = data.spec["input_ids"]["shape"][0]
@@ -95,35 +100,46 @@ def _check_finite(step: int, measures: dict[str, float]) -> None:
         )
 
 
-def _first_step(config: Config, world: World, state: checkpoint.Variables, start_from: Any) -> int:
-    """Prepares the run directory and the first weights on rank 0, and shares both; returns the step reached so far."""
-    step = 0
-    if world.rank == 0:
-        _claim(config)
-        restored = checkpoint.restore(config.run.directory, state)
-        if restored is not None:
-            step = restored
-            print(f"resuming {config.run.directory} after step {step}", file=sys.stderr)
-        elif start_from is not None:
-            start_from()
-    step = world.share(step)
-    world.broadcast([state[name] for name in sorted(state)])
+def _restore(config: Config, world: World, state: checkpoint.Variables) -> int:
+    """Brings every rank to the run's newest checkpoint, if it has one; returns its step, or 0."""
+    step = None
+    if world.rank == 0 and checkpoint.steps(config.run.directory):
+        _check_same(config)
+        step = checkpoint.restore(config.run.directory, state)
+        print(f"resuming {config.run.directory} after step {step}", file=sys.stderr)
+    if step := world.share(step) or 0:
+        world.broadcast(list(state.values()))
     return step
 
 
-def _claim(config: Config) -> None:
-    """Writes config.json, or compares with the one there."""
-    directory, resolved = config.run.directory, flatten(config)
-    path = directory / "config.json"
-    if path.exists():
-        before = json.loads(path.read_text(encoding="utf-8"))["config"]
-        changed = [key for key in sorted(resolved.keys() | before.keys())
-                   if key not in FREE and resolved.get(key) != before.get(key)]  # fmt: skip
-        if changed:
-            facts = ", ".join(f"{key} was {before.get(key)}, now {resolved.get(key)}" for key in changed)
-            raise UsageError(f"{directory}: holds a run with another configuration ({facts}); give another --run.directory")
-    files.write_json(path, {"config": resolved, "versions": manifest.versions()})
-    config.model.save(directory / "bert_config.json")
+def _begin(
+    config: Config,
+    world: World,
+    weights: checkpoint.Variables,
+    vocab: Path,
+    start_from: Path | None,
+    fresh: tuple[str, ...],
+) -> None:
+    """Gives every rank the first weights, and the run directory its description."""
+    if world.rank == 0:
+        if start_from is not None:
+            checkpoint.load_weights(start_from, weights, fresh)
+        directory = config.run.directory
+        files.write_json(directory / "config.json", {"config": flatten(config), "versions": manifest.versions()})
+        config.model.save(directory / "bert_config.json")
+        shutil.copyfile(vocab, directory / "vocab.txt")
+    world.broadcast(list(weights.values()))
+
+
+def _check_same(config: Config) -> None:
+    """Refuses to go on with a run whose configuration differs in anything that its weights depend on."""
+    path, resolved = config.run.directory / "config.json", flatten(config)
+    before = json.loads(path.read_text(encoding="utf-8"))["config"]
+    differing = sorted(key for key in resolved.keys() | before.keys() if resolved.get(key) != before.get(key))
+    if changed := [key for key in differing if key not in FREE]:
+        facts = ", ".join(f"{key} was {before.get(key)}, now {resolved.get(key)}" for key in changed)
+        where = path.parent
+        raise UsageError(f"{where}: holds a run of another configuration ({facts}); give another --run.directory")
 
 
 def _save(run: RunConfig, step: int, state: checkpoint.Variables, world: World) -> None:

@@ -1,7 +1,7 @@
 """Who else trains: rank, size, sums over ranks, broadcasts. The only module that imports Horovod.
 
-A world of one needs no Horovod and runs the same code. Collectives act on tensors between compiled regions: Horovod's operations
-cannot stand inside an XLA cluster.
+A world of one needs no Horovod and runs the same code. Collectives act on tensors between compiled regions: Horovod's
+operations cannot stand inside an XLA cluster.
 """
 
 import os

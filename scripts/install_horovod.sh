@@ -48,9 +48,10 @@ if [ ! -f "${wheel[0]}" ]; then
     env MAKEFLAGS="-j$(nproc)" CMAKE_POLICY_VERSION_MINIMUM=3.5 LDFLAGS=-Wl,--strip-debug \
         HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 HOROVOD_CPU_OPERATIONS=GLOO \
         HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
-        "$python" -m pip wheel --verbose --use-pep517 --no-build-isolation --no-deps --wheel-dir "$work" "$source" \
+        "$python" -m pip wheel --verbose --use-pep517 --no-build-isolation --no-deps --wheel-dir "$kept/new" "$source" \
         >>"$log" 2>&1 || fail 1 "the build failed: $log ; $(grep -m1 -E 'error:|CMake Error' "$log" || tail -1 "$log")"
-    mv "$work"/horovod-*.whl "$kept/.partial" && mv "$kept/.partial" "$kept/$(cd "$work" && echo horovod-*.whl)"
+    mv "$kept"/new/horovod-*.whl "$kept/" # only now, and at once, it counts as built
+    rm "$log"
     wheel=("$kept"/horovod-*.whl)
 fi
 "$python" -m pip install --quiet --no-deps --force-reinstall "${wheel[0]}"

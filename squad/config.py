@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bert.config import BatchConfig, InitConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
+from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.errors import UsageError
 
 
@@ -19,12 +19,14 @@ class Windowing:
     """Question tokens that are kept."""
 
     def __post_init__(self) -> None:
-        if min(self.doc_stride, self.max_query_length) < 1:
-            raise UsageError("doc_stride and max_query_length must be at least 1")
-        if self.max_seq_length < self.max_query_length + 4:
+        for name in ("doc_stride", "max_query_length"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"windows.{name} must be positive, not {getattr(self, name)}")
+        needed = self.max_query_length + 4  # [CLS], two [SEP], and one token to read
+        if self.max_seq_length < needed:
             raise UsageError(
-                f"max_seq_length {self.max_seq_length} leaves no room by a question of {self.max_query_length} tokens; "
-                f"needs {self.max_query_length + 4} at least"
+                f"windows.max_seq_length is {self.max_seq_length}; windows.max_query_length {self.max_query_length} "
+                f"needs {needed} at least"
             )
 
 
@@ -36,8 +38,14 @@ class SquadData:
     """SQuAD v1.1 training set, .json or compressed as .gz, .bz2, .xz"""
     vocab: Path | None = None
     """vocab.txt; by default that of init.checkpoint"""
-    lower_case: bool = True
-    """whether that vocabulary is of lower-cased text; a checkpoint knows its own"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartConfig:
+    """Where weights come from; to be said, since random ones are rarely meant."""
+
+    checkpoint: Path | None = Path()
+    """run directory whose newest checkpoint gives the encoder; none starts from random weights"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,5 +82,5 @@ class SquadConfig:
     """arithmetic"""
     run: RunConfig = field(default_factory=RunConfig)
     """bookkeeping"""
-    init: InitConfig = field(default_factory=InitConfig)
+    init: StartConfig = field(default_factory=StartConfig)
     """starting weights"""

@@ -38,7 +38,7 @@ class Tokens:
 
     def row(self, i: int) -> slice:
         """Where the tokens of text `i` are."""
-        return slice(self.splits[i], self.splits[i + 1])
+        return slice(int(self.splits[i]), int(self.splits[i + 1]))
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,8 @@ def windows(tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens
     places = []
     for q, question in enumerate(questions):
         room = size - 3 - min(int(splits[q + 1] - splits[q]), windowing.max_query_length)
-        tokens = int(np.diff(passages.splits[question.passage :][:2])[0])
+        place = passages.row(question.passage)
+        tokens = place.stop - place.start
         places += [(q, room, tokens, w, *span) for w, span in enumerate(cut(tokens, room, stride))]
     count = len(places)
     input_ids = np.full((count, size), tokenizer.pad_id, np.int32)

@@ -16,7 +16,7 @@ def squad_tiny() -> SquadConfig:
         model=SIZES["tiny"],
         windows=Windowing(max_seq_length=128, doc_stride=64, max_query_length=32),
         length=EpochConfig(epochs=4),
-        batch=BatchConfig(total=32, per_device=32),
+        batch=BatchConfig(total=32, per_device=16),
         optimizer=OptimizerConfig(learning_rate=5e-4),
         run=RunConfig(log_every=20),
     )

@@ -13,7 +13,7 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def instance(random: np.random.Generator) -> dict[str, np.ndarray]:
-    """One pretraining instance of random tokens whose masked words can be learnt: each equals its position's neighbour."""
+    """One instance of random tokens whose masked words can be learnt: each equals its position's neighbour."""
     used = int(random.integers(7, TOKENS + 1))
     ids = np.zeros(TOKENS, np.int64)
     ids[:used] = random.integers(5, VOCAB, used)

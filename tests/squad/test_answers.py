@@ -35,14 +35,14 @@ def test_the_best_spans_are_those_of_a_full_search(seed, longest, n_best):
     rng = np.random.default_rng(seed)
     start, end = rng.normal(size=(2, 2, 13))
     spans, best = [(0, 6), (4, 5)], [range(5), range(5, 9)]
-    scored = {}
+    scored: dict[str, float] = {}
     for row, (first, length) in enumerate(spans):
         for s in best[row]:
             for e in range(s, min(s + longest, first + length)):
                 score = start[row, 3 + s - first] + end[row, 3 + e - first]
                 text = PASSAGE[3 * s : 3 * e + 2]
                 scored[text] = max(score, scored.get(text, -np.inf))
-    expected = sorted(scored, key=scored.get, reverse=True)[:n_best]
+    expected = sorted(scored, key=lambda text: -scored[text])[:n_best]
     found = predict(spans, best, start, end, n_best, longest)
     assert [candidate.text for candidate in found] == expected
     weights = np.exp([scored[text] for text in expected])

@@ -1,5 +1,6 @@
 import json
 import lzma
+from typing import Any
 
 import pytest
 
@@ -87,7 +88,7 @@ def test_a_misplaced_answer_is_taken_at_its_nearest_occurrence(claimed, found):
 
 
 def test_what_cannot_be_learnt_from_is_named_with_its_reason(tmp_path):
-    changes = [
+    changes: list[dict[str, Any]] = [
         {"id": "right"},
         {"id": "near", "answers": [{"text": "Bob", "answer_start": 20}]},
         {"id": "absent", "answers": [{"text": "Dora", "answer_start": 0}]},

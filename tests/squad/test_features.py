@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert import manifest, records
@@ -86,6 +86,7 @@ def test_a_window_reads_cls_question_sep_passage_sep(tokenizer):
         assert batch.segment_ids[row].tolist() == [0] * len(asked_part) + [1] * len(told_part) + [0] * padding
 
 
+@settings(max_examples=40)
 @given(st.lists(st.sampled_from([*ODD_WORDS, "river", " ", "\u00a0", ",", "'s"]), max_size=40), st.randoms())
 def test_an_answer_is_always_cut_from_its_place_in_the_passage(tokenizer, words, random):
     passages = [" ".join(words), "".join(words)]
@@ -110,6 +111,7 @@ def test_an_odd_answer_survives_its_way_through_the_tokens(tokenizer, word):
     row = tokens.row(1)
     for start in (passage.index(word), passage.rindex(word)):
         span = features.token_span(tokens.starts[row], tokens.ends[row], start, start + len(word))
+        assert span is not None
         assert passage[tokens.starts[row][span[0]] : tokens.ends[row][span[1]]] == word
 
 
@@ -127,8 +129,9 @@ def test_real_answers_survive_their_way_through_the_tokens():
     kept = 0
     for span in examples.spans(dataset).spans:
         row, passage = tokens.row(span.example.passage), dataset.passages[span.example.passage]
-        first, last = features.token_span(tokens.starts[row], tokens.ends[row], span.start, span.end)
-        text = passage[tokens.starts[row][first] : tokens.ends[row][last]]
+        found = features.token_span(tokens.starts[row], tokens.ends[row], span.start, span.end)
+        assert found is not None
+        text = passage[tokens.starts[row][found[0]] : tokens.ends[row][found[1]]]
         assert passage[span.start : span.end].strip() in text
         kept += metric.exact_match(text, span.example.answers[0].text)
     assert kept / len(dataset.examples) > 0.99

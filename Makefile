@@ -1,0 +1,93 @@
+# From raw text to answered questions. `make help` lists the targets; each sets up what it needs.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+##   WIKIPEDIA      dump (.xml, .xml.bz2) or folder of wikiextractor output
+##   BOOKS          folder of books, one .txt each; with WIKIPEDIA or alone
+##   VOCAB          vocab.txt to use, or `train` (default) to make one of VOCAB_SIZE entries (30522)
+##   LOWER_CASE     true (default) or false: what the vocabulary is for
+##   SHARDS         shards of the corpus (8)
+##   RECIPE         of bert/recipes.py: bert_mini (default) is bert_mini_phase1, then bert_mini_phase2
+##   SQUAD_TRAIN    question set to fine-tune on, .json or .json.{xz,gz,bz2};  SQUAD_DEV to answer
+##   SQUAD_RECIPE   of squad/recipes.py; PRETRAINED the run it starts from (the last phase of RECIPE)
+##   NP             ranks on this machine (2);  FLAGS more flags for the training commands
+##   BERT_WORKDIR   where everything generated goes (./workdir)
+##   PYTHON, VENV   the interpreter to set up with (python3), the environment to make (.venv)
+WIKIPEDIA    ?=
+BOOKS        ?=
+VOCAB        ?= train
+VOCAB_SIZE   ?= 30522
+LOWER_CASE   ?= true
+SHARDS       ?= 8
+PHASE1_SEQ   ?= 128
+PHASE2_SEQ   ?= 512
+RECIPE       ?= bert_mini
+PHASES       := $(if $(filter %_phase1 %_phase2,$(RECIPE)),$(RECIPE),$(RECIPE)_phase1 $(RECIPE)_phase2)
+SIZE         := $(patsubst bert_%,%,$(RECIPE:_phase1=))
+SQUAD_TRAIN  ?=
+SQUAD_DEV    ?=
+SQUAD_RECIPE ?= $(if $(filter base large,$(SIZE:_phase2=)),squad_$(SIZE:_phase2=),squad_small)
+NP           ?= 2
+FLAGS        ?=
+BERT_WORKDIR ?= workdir
+PRETRAINED   ?= $(BERT_WORKDIR)/pretrain/$(lastword $(PHASES))
+SQUAD_RUN    ?= $(BERT_WORKDIR)/squad/$(RECIPE)
+PYTHON       ?= python3
+VENV         ?= .venv
+override VENV := $(abspath $(VENV))
+export WIKIPEDIA BOOKS VOCAB VOCAB_SIZE LOWER_CASE SHARDS PHASE1_SEQ PHASE2_SEQ PHASES NP FLAGS BERT_WORKDIR PYTHON VENV
+
+# Commands run with the environment in front; set-up itself does not, it must see the machine's own Python.
+IN := @PATH="$(VENV)/bin:$$PATH"
+need = @[ -n "$($(1))" ] || { echo "error: $(1) is not set ; repeat as: make $@ $(1)=$(2)" >&2; exit 2; }
+
+.PHONY: help setup demo test test-all lint corpus tfrecords pretrain squad squad-eval clean
+
+help: ## List the targets and variables
+	@echo "Targets:"
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' Makefile | expand -t 16
+	@echo "Variables of the stages, given as make TARGET NAME=value:"
+	@sed -n 's/^##//p' Makefile
+
+setup: ## Make the virtual environment, with Horovod built for it
+	@scripts/setup.sh
+
+demo: setup ## The whole journey on invented text, in a few minutes on two cores
+	$(IN) scripts/demo.sh
+
+test: setup ## Run the tests
+	$(IN) pytest -n 2
+
+test-all: test ## Run the tests, and those that take long, start several ranks or break things on purpose
+	$(IN) pytest -m "slow or multiprocess or faults"
+
+lint: setup ## Check style, types, import directions and shell scripts
+	$(IN) ruff check .
+	$(IN) mypy
+	$(IN) lint-imports --no-cache
+	$(IN) shellcheck --external-sources scripts/*.sh .ci/run
+
+corpus: setup ## WIKIPEDIA and BOOKS to sharded documents and a vocabulary
+	$(IN) scripts/corpus.sh
+
+tfrecords: corpus ## The corpus to masked samples of 128 and of 512 tokens
+	$(IN) scripts/tfrecords.sh
+
+pretrain: tfrecords ## Pretrain RECIPE, phase 2 from all weights of phase 1
+	$(IN) scripts/pretrain.sh
+
+squad: setup ## Fine-tune the pretrained model on SQUAD_TRAIN
+	$(call need,SQUAD_TRAIN,train.json)
+	$(IN) scripts/launch.sh -np $(NP) -- python -m squad.train $(SQUAD_RECIPE) --data.train_file "$(SQUAD_TRAIN)" \
+		--init.checkpoint "$(PRETRAINED)" --run.directory "$(SQUAD_RUN)" $(FLAGS)
+
+squad-eval: setup ## Answer SQUAD_DEV with the fine-tuned model and print exact match and F1
+	$(call need,SQUAD_DEV,dev.json)
+	$(IN) python -m squad.predict --model "$(SQUAD_RUN)" --dataset "$(SQUAD_DEV)" --output "$(SQUAD_RUN)/predictions.json"
+	$(IN) python -m squad.metric "$(SQUAD_DEV)" "$(SQUAD_RUN)/predictions.json"
+
+clean: ## Remove caches; the work folder and the environment stay
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find bert data squad tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,97 @@
+"""Text to sentences with NLTK's Punkt, whose parameters are learned from the corpus itself or read from a folder.
+
+A folder of parameters has NLTK's own four tab-separated files (as `punkt_tab/english`), without pickles. They are read and written
+here, because NLTK's functions refuse folders outside its own and write sets in an order that changes from run to run.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTrainer
+
+from bert.errors import InputError
+
+MAX_PARAGRAPH = 100_000  # characters given to Punkt at once
+MAX_SENTENCE = 2_000  # characters, some 400 tokens: no training sequence holds more
+ABBREVIATIONS, COLLOCATIONS = "abbrev_types.txt", "collocations.tab"
+STARTERS, ORTHOGRAPHY = "sent_starters.txt", "ortho_context.tab"
+
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufeff]")  # all but those that are white space
+
+
+def train(texts: Iterable[str]) -> PunktParameters:
+    """Learns abbreviations, collocations and sentence starters from raw text (Kiss and Strunk 2006)."""
+    trainer = PunktTrainer()
+    for text in texts:
+        trainer.train(text, finalize=False)
+    return trainer.get_params()
+
+
+def save(parameters: PunktParameters, folder: Path) -> None:
+    """Writes the four files, sorted: the same parameters give the same bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    contexts = (f"{word}\t{flags}" for word, flags in parameters.ortho_context.items() if flags)
+    _write(folder / ABBREVIATIONS, parameters.abbrev_types)
+    _write(folder / COLLOCATIONS, map("\t".join, parameters.collocations))
+    _write(folder / STARTERS, parameters.sent_starters)
+    _write(folder / ORTHOGRAPHY, contexts)
+
+
+def load(folder: Path) -> PunktParameters:
+    """Reads the four files. Raises InputError if one is missing or malformed."""
+    parameters = PunktParameters()
+    try:
+        parameters.abbrev_types = set(_lines(folder / ABBREVIATIONS))
+        parameters.sent_starters = set(_lines(folder / STARTERS))
+        parameters.collocations = {(first, second) for first, second in _rows(folder / COLLOCATIONS)}
+        for word, flags in _rows(folder / ORTHOGRAPHY):
+            parameters.ortho_context[word] = int(flags)
+    except OSError as error:
+        raise InputError(f"{error.filename}: {error.strerror}; give a folder of Punkt parameters") from error
+    except ValueError as error:
+        raise InputError(f"{folder}: not a folder of Punkt parameters ({error}); give one as punkt_tab/english") from error
+    return parameters
+
+
+def splitter(parameters: PunktParameters) -> PunktSentenceTokenizer:
+    """A sentence splitter with these parameters."""
+    return PunktSentenceTokenizer(parameters)
+
+
+def split(punkt: PunktSentenceTokenizer, text: str) -> list[str]:
+    """The sentences of a text whose lines are paragraphs: no control characters, single spaces, a letter or digit in each.
+
+    What Punkt leaves longer than `MAX_SENTENCE` is cut between words, so that one endless line costs no more than other text.
+    """
+    return [
+        sentence
+        for line in CONTROL.sub("", text).splitlines()
+        for paragraph in cut(" ".join(line.split()), MAX_PARAGRAPH)
+        for long_sentence in punkt.tokenize(paragraph)
+        for sentence in cut(long_sentence, MAX_SENTENCE)
+        if any(map(str.isalnum, sentence))
+    ]
+
+
+def cut(text: str, limit: int) -> Iterator[str]:
+    """Pieces of at most `limit` characters, cut at the last space before it, or inside a word that is longer itself."""
+    start = 0
+    while len(text) - start > limit:
+        space = text.rfind(" ", start + 1, start + limit + 1)
+        end = space if space > 0 else start + limit
+        yield text[start:end]
+        start = end + (space > 0)
+    yield text[start:]
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    path.write_bytes("".join(line + "\n" for line in sorted(lines)).encode("utf-8", "replace"))
+
+
+def _lines(path: Path) -> list[str]:
+    return [line for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
+def _rows(path: Path) -> Iterator[list[str]]:
+    return (line.split("\t") for line in _lines(path))

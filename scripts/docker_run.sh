@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Runs a command in the image, as the calling user; the work folder is the host's, and so is what is read from --data.
+#
+#   scripts/docker_run.sh [--image NAME] [--gpus all|none] [--workdir DIR] [--data DIR] [--dry-run] -- COMMAND...
+#   scripts/docker_run.sh --data ~/corpus -- make pretrain WIKIPEDIA=/data/enwiki.xml.bz2 RECIPE=bert_large NP=8
+set -euo pipefail
+
+image=bert:ngc gpus=all workdir=${BERT_WORKDIR:-workdir} mounts=() run=()
+usage() {
+    echo "error: scripts/docker_run.sh: $1 ; see the head of the file" >&2
+    exit 2
+}
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    case $1 in
+    --image | --gpus | --workdir | --data)
+        [ $# -gt 1 ] || usage "$1 wants a value"
+        case $1 in
+        --image) image=$2 ;;
+        --gpus) gpus=$2 ;;
+        --workdir) workdir=$2 ;;
+        --data)
+            [ -d "$2" ] || usage "--data $2: no such folder"
+            mounts=(--volume "$(realpath "$2"):/data:ro")
+            ;;
+        esac
+        shift 2
+        ;;
+    --dry-run) run=(printf '%q ') && shift ;;
+    *) usage "unknown argument $1" ;;
+    esac
+done
+[ $# -gt 1 ] || usage "there is no command after --"
+shift
+
+devices=(--gpus "$gpus")
+[ "$gpus" != none ] || devices=()
+terminal=()
+[ ! -t 0 ] || [ ! -t 1 ] || terminal=(--tty --interactive)
+[ ${#run[@]} -gt 0 ] || mkdir -p "$workdir" # docker would make it as root
+# Ranks of one machine exchange gradients through shared memory, which NCCL pins: hence ipc, memlock and stack.
+"${run[@]}" docker run --rm --init "${terminal[@]}" "${devices[@]}" \
+    --ipc=host --ulimit memlock=-1 --ulimit stack=67108864 --user "$(id -u):$(id -g)" --env HOME=/tmp \
+    --volume "$(realpath -m "$workdir"):/workdir" "${mounts[@]}" "$image" "$@"

@@ -1,0 +1,74 @@
+"""The question-answering model, and what a run directory says about it."""
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import tensorflow as tf
+
+from bert import checkpoint, heads
+from bert.batches import Batch
+from bert.config import ModelConfig
+from bert.errors import InputError
+from bert.model import Encoder, variables
+from bert.noise import Noise
+from bert.tokenization import SPECIAL, Tokenizer, load_vocab
+from squad.config import Windowing
+
+
+class QuestionAnswering(tf.Module):
+    """Encoder with the answer-span head."""
+
+    def __init__(self, config: ModelConfig, seed: int) -> None:
+        super().__init__()
+        self.encoder = Encoder(config, seed)
+        self.answer_span = heads.AnswerSpan(config, seed)
+
+    def __call__(self, batch: Batch, noise: Noise, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
+        """Logits of each position as the answer's first and as its last [B, S], float32."""
+        hidden = self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], noise, dtype)
+        return self.answer_span(hidden)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuned:
+    """A model with all that it needs to read a question."""
+
+    model: QuestionAnswering
+    tokenizer: Tokenizer
+    windowing: Windowing
+
+
+def load(run: Path) -> FineTuned:
+    """The newest checkpoint of a `squad.train` run, with its vocabulary and its windows.
+
+    Raises InputError if `run` is not such a directory or its vocabulary is of another size, IntegrityError if damaged.
+    """
+    if not run.is_dir():
+        raise InputError(f"{run}: no such folder; give the run directory of python -m squad.train")
+    windowing = _windowing(run / "config.json")
+    config = ModelConfig.load(run / "bert_config.json")
+    tokenizer = tokenizer_for(run / "vocab.txt", config)
+    model = QuestionAnswering(config, seed=0)
+    checkpoint.load_weights(run, variables(model))
+    return FineTuned(model=model, tokenizer=tokenizer, windowing=windowing)
+
+
+def tokenizer_for(vocab: Path, config: ModelConfig) -> Tokenizer:
+    """The tokenizer of a vocabulary, which must be of the model's size; one without capitals is of lower-cased text."""
+    words = load_vocab(vocab)
+    if config.vocab_size not in (0, len(words)):
+        raise InputError(
+            f"{vocab}: {len(words)} entries, but the model was trained with {config.vocab_size}; give the model's own"
+        )
+    return Tokenizer(vocab, lower_case=all(word == word.lower() for word in words if word not in SPECIAL))
+
+
+def _windowing(path: Path) -> Windowing:
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))["config"]
+        return Windowing(**{field.name: settings[f"windows.{field.name}"] for field in fields(Windowing)})
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file; give the run directory of python -m squad.train") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not the configuration of a squad.train run (no windows); check the path") from error

@@ -1,0 +1,75 @@
+"""Every epoch visits every sample once, whatever the number of ranks."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert.batches import Batches, evaluation, order, permute
+from bert.config import BatchConfig
+from bert.errors import UsageError
+from bert.records import Dataset
+from bert.world import World
+
+
+class Rank(World):
+    """Rank `rank` of `size` that never talks to the others."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 5000), st.integers(0, 2**40))
+def test_permute_is_a_permutation(size: int, key: int) -> None:
+    assert sorted(permute(np.arange(size), size, key)) == list(range(size))
+
+
+def test_permute_reaches_a_corpus_without_storing_it() -> None:
+    size = 500_000_000
+    images = permute(np.arange(10_007), size, key=3)
+    assert len(np.unique(images)) == 10_007 and images.max() < size
+    assert images.mean() == pytest.approx(size / 2, rel=0.02)  # spread over the whole
+    assert abs(np.corrcoef(images[:-1], images[1:])[0, 1]) < 0.03
+
+
+def test_epochs_have_different_orders_and_all_samples() -> None:
+    first, second = np.split(order(np.arange(2 * 997), 997, seed=5), 2)
+    assert sorted(first) == sorted(second) == list(range(997))
+    assert (first == second).mean() < 0.02
+    assert not np.array_equal(first, order(np.arange(997), 997, seed=6))
+
+
+@pytest.mark.parametrize(("size", "per_device"), [(1, 12), (1, 3), (2, 3), (4, 1)])
+def test_an_update_has_the_same_samples_for_any_number_of_ranks(dataset: Path, size: int, per_device: int) -> None:
+    data = Dataset(dataset, "train")
+    batch = BatchConfig(total=12, per_device=per_device)
+    for update in (0, 3, 5):  # the last one spans two epochs of 41 samples
+        parts = [Batches(data, batch, Rank(rank, size), seed=9).read(update) for rank in range(size)]
+        seen = [row for part in parts for micro in part for row in micro["input_ids"].numpy().tolist()]
+        wanted = data.read(order(12 * update + np.arange(12), len(data), 9))["input_ids"].numpy().tolist()
+        assert sorted(seen) == sorted(wanted)
+
+
+def test_reading_ahead_changes_nothing(dataset: Path) -> None:
+    batches = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1)
+    ahead = list(batches.iterate(2, 7))
+    assert len(ahead) == 5
+    for update, got in enumerate(ahead, start=2):
+        for one, two in zip(got, batches.read(update), strict=True):
+            np.testing.assert_array_equal(one["input_ids"], two["input_ids"])
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_evaluation_shares_each_sample_out_once(dataset: Path, size: int) -> None:
+    data, batch = Dataset(dataset, "heldout"), BatchConfig(total=15, per_device=3)
+    shares = [list(evaluation(data, batch, Rank(rank, size), limit=10)) for rank in range(size)]
+    rows = [row for share in shares for part in share for row in part["input_ids"].numpy().tolist()]
+    assert sorted(rows) == sorted(data.read(np.arange(10))["input_ids"].numpy().tolist())
+
+
+def test_an_indivisible_batch_names_the_remedy() -> None:
+    with pytest.raises(UsageError, match=r"batch.total 100 is not a multiple of 96 .* the nearest are 96 and 192"):
+        BatchConfig(total=100, per_device=32).accumulation(3)

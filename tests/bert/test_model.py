@@ -1,0 +1,148 @@
+"""The encoder and its heads against the published equations in NumPy."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert.config import ModelConfig
+from bert.model import variables
+from bert.noise import Noise
+from bert.pretrain import Pretraining, PretrainingModel
+from bert.recipes import SIZES
+
+QUIET = Noise(None)
+
+
+def batch_of(
+    config: ModelConfig, *, sequences: int = 3, tokens: int = 13, predictions: int = 5
+) -> dict[str, tf.Tensor]:
+    random = np.random.default_rng(1)
+    lengths = np.array([tokens, tokens - 4, tokens - 6])[:sequences, None]
+    return {
+        "input_ids": tf.constant(random.integers(0, config.vocab_size, (sequences, tokens)), tf.int32),
+        "input_mask": tf.constant(np.arange(tokens)[None] < lengths, tf.int32),
+        "segment_ids": tf.constant(random.integers(0, 2, (sequences, tokens)), tf.int32),
+        "masked_lm_positions": tf.constant(random.integers(0, tokens - 6, (sequences, predictions)), tf.int32),
+        "masked_lm_ids": tf.constant(random.integers(0, config.vocab_size, (sequences, predictions)), tf.int32),
+        "masked_lm_weights": tf.constant(random.integers(0, 2, (sequences, predictions)), tf.float32),
+        "next_sentence_labels": tf.constant(random.integers(0, 2, (sequences, 1)), tf.int32),
+    }
+
+
+def reference(
+    w: dict[str, np.ndarray], config: ModelConfig, batch: dict[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """BERT in float64 NumPy, one sequence, one head, one token at a time where that is clearer."""
+    erf = np.vectorize(math.erf)
+
+    def norm(x: np.ndarray, name: str) -> np.ndarray:
+        mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+        return (x - mean) / np.sqrt(variance + 1e-12) * w[f"{name}/gamma"] + w[f"{name}/beta"]
+
+    def dense(x: np.ndarray, name: str) -> np.ndarray:
+        return x @ w[f"{name}/kernel"] + w[f"{name}/bias"]
+
+    def gelu(x: np.ndarray) -> np.ndarray:
+        return x * (1 + erf(x / math.sqrt(2))) / 2
+
+    def softmax(x: np.ndarray) -> np.ndarray:
+        e = np.exp(x - x.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    width = config.hidden_size // config.num_attention_heads
+    words, following = [], []
+    for i, ids in enumerate(batch["input_ids"]):
+        x = (
+            w["embeddings/word"][ids]
+            + w["embeddings/position"][: len(ids)]
+            + w["embeddings/segment"][batch["segment_ids"][i]]
+        )
+        x = norm(x, "embeddings/layer_norm")
+        for layer in range(config.num_hidden_layers):
+            name = f"layer_{layer}/attention"
+            q, k, v = (dense(x, f"{name}/{part}") for part in ("query", "key", "value"))
+            heads = []
+            for head in range(config.num_attention_heads):
+                of = slice(head * width, (head + 1) * width)
+                scores = q[:, of] @ k[:, of].T / math.sqrt(width)
+                scores[:, batch["input_mask"][i] == 0] = -np.inf
+                heads.append(softmax(scores) @ v[:, of])
+            x = norm(x + dense(np.concatenate(heads, -1), f"{name}/output"), f"{name}/layer_norm")
+            name = f"layer_{layer}/mlp"
+            x = norm(x + dense(gelu(dense(x, f"{name}/inner")), f"{name}/outer"), f"{name}/layer_norm")
+        masked = norm(gelu(dense(x[batch["masked_lm_positions"][i]], "masked_lm/transform")), "masked_lm/layer_norm")
+        words.append(masked @ w["embeddings/word"].T + w["masked_lm/bias"])
+        following.append(dense(np.tanh(dense(x[0], "pooler")), "next_sentence"))
+    return np.stack(words), np.stack(following)
+
+
+def scatter(model: PretrainingModel) -> None:
+    """Moves every weight off its initial value, so that no bias is zero and no gamma one."""
+    random = np.random.default_rng(2)
+    for variable in variables(model).values():
+        variable.assign_add(random.normal(0, 0.2, variable.shape).astype(np.float32))
+
+
+def test_logits_equal_the_equations_in_numpy(model_config: ModelConfig) -> None:
+    model = PretrainingModel(model_config, seed=3)
+    scatter(model)
+    batch = batch_of(model_config)
+    words, following = model(batch, QUIET, tf.float32)
+    weights = {name: variable.numpy().astype(np.float64) for name, variable in variables(model).items()}
+    expected = reference(weights, model_config, {name: value.numpy() for name, value in batch.items()})
+    np.testing.assert_allclose(words, expected[0], atol=2e-5)
+    np.testing.assert_allclose(following, expected[1], atol=2e-5)
+
+
+def test_padding_does_not_reach_the_tokens(model_config: ModelConfig) -> None:
+    model = PretrainingModel(model_config, seed=3)
+    scatter(model)
+    batch = batch_of(model_config)
+    other = dict(batch, input_ids=tf.where(batch["input_mask"] > 0, batch["input_ids"], 7))
+    for before, after in zip(model(batch, QUIET, tf.float32), model(other, QUIET, tf.float32), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def test_bfloat16_stays_close_to_float32(model_config: ModelConfig) -> None:
+    model = PretrainingModel(model_config, seed=3)
+    batch = batch_of(model_config)
+    full, half = (model(batch, QUIET, dtype)[0] for dtype in (tf.float32, tf.bfloat16))
+    np.testing.assert_allclose(full, half, atol=0.03)
+    assert half.dtype == tf.float32
+
+
+def test_loss_of_a_fresh_model_is_that_of_guessing(model_config: ModelConfig) -> None:
+    task, batch = Pretraining(model_config, seed=3), batch_of(model_config)
+    measures, weights = task.measure(batch, QUIET, tf.float32), task.weights(batch)
+    assert float(measures["mlm"].loss / weights["mlm"]) == pytest.approx(math.log(model_config.vocab_size), abs=0.05)
+    assert float(measures["nsp"].loss / weights["nsp"]) == pytest.approx(math.log(2), abs=0.05)
+
+
+def test_initial_weights_depend_on_seed_and_name_only(model_config: ModelConfig) -> None:
+    one, two, other = (variables(PretrainingModel(model_config, seed)) for seed in (3, 3, 4))
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, two[name])
+    assert not np.array_equal(one["pooler/kernel"], other["pooler/kernel"])
+    kernels = np.concatenate([value.numpy().ravel() for name, value in one.items() if name.endswith("kernel")])
+    assert np.abs(kernels).max() <= 2 * model_config.initializer_range
+    assert kernels.std() == pytest.approx(
+        0.88 * model_config.initializer_range, rel=0.05
+    )  # truncated at two deviations
+
+
+@pytest.mark.parametrize(
+    ("size", "millions"), [("tiny", 4.43), ("mini", 11.2), ("small", 28.8), ("medium", 41.4), ("base", 110.1)]
+)
+def test_parameter_counts_are_the_published_ones(size: str, millions: float) -> None:
+    c = SIZES[size]
+    words, width, inner = 30522, c.hidden_size, c.intermediate_size
+    layer = 4 * width * (width + 1) + (width + 1) * inner + (inner + 1) * width + 4 * width
+    encoder = (words + 512 + 2) * width + 2 * width + c.num_hidden_layers * layer + width * (width + 1)
+    heads = width * (width + 1) + 2 * width + words + 2 * width + 2
+    if size == "tiny":  # the formula is checked against a built model, then stands for the large ones
+        model = PretrainingModel(dataclasses.replace(c, vocab_size=words), seed=0)
+        assert encoder + heads == sum(int(np.prod(v.shape)) for v in variables(model).values())
+    assert (encoder if size != "base" else encoder + heads) / 1e6 == pytest.approx(millions, rel=0.02)

@@ -1,0 +1,78 @@
+"""An update is the gradient of the whole batch, however it is cut, and however it is compiled."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert.batches import Batch, Batches
+from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig
+from bert.model import variables
+from bert.optim import Adam
+from bert.pretrain import Pretraining
+from bert.records import Dataset
+from bert.step import Step
+from bert.world import World
+
+PLAIN = PrecisionConfig()
+Update = tuple[dict[str, np.ndarray], dict[str, float]]
+
+
+def updated(config: ModelConfig, batches: list[Batch], *, precision: PrecisionConfig = PLAIN) -> Update:
+    """Weights and measures after two updates over the same micro-batches."""
+    task = Pretraining(config, seed=3)
+    optimizer = Adam(variables(task.module), OptimizerConfig(learning_rate=1.0))
+    step = Step(task, optimizer, World(), precision, seed=4)
+    for number in (1, 2):
+        measures = step.update(number, batches, rate=1e-2, stop=False)
+    return {name: weight.numpy() for name, weight in optimizer.weights.items()}, measures
+
+
+def without_dropout(config: ModelConfig) -> ModelConfig:
+    return dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+
+def close(one: Update, two: Update, *, rtol: float, atol: float) -> None:
+    for name, weight in one[0].items():
+        np.testing.assert_allclose(weight, two[0][name], rtol=rtol, atol=atol, err_msg=name)
+    assert one[1] == pytest.approx(two[1], rel=max(rtol, 1e-5), abs=1e-5)
+
+
+def test_accumulating_micro_batches_equals_one_big_batch(model_config: ModelConfig, dataset: Path) -> None:
+    # The samples have 1 to 3 predictions each: dividing by each micro-batch's own count would not give this.
+    data, config = Dataset(dataset, "train"), without_dropout(model_config)
+    big = Batches(data, BatchConfig(total=12, per_device=12), World(), seed=1).read(0)
+    small = Batches(data, BatchConfig(total=12, per_device=3), World(), seed=1).read(0)
+    assert (len(big), len(small)) == (1, 4)
+    close(updated(config, big), updated(config, small), rtol=1e-4, atol=2e-6)
+
+
+def test_xla_computes_what_the_plain_path_does_dropout_included(model_config: ModelConfig, dataset: Path) -> None:
+    batches = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1).read(0)
+    plain, compiled = (updated(model_config, batches, precision=PrecisionConfig(xla=xla)) for xla in (False, True))
+    close(plain, compiled, rtol=1e-3, atol=2e-5)
+    assert plain[1]["mlm_loss"] != updated(without_dropout(model_config), batches)[1]["mlm_loss"]
+
+
+def test_bfloat16_keeps_float32_masters_and_learns_alike(model_config: ModelConfig, dataset: Path) -> None:
+    batches = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1).read(0)
+    full, half = (
+        updated(model_config, batches, precision=PrecisionConfig(compute=compute))
+        for compute in ("float32", "bfloat16")
+    )
+    assert all(weight.dtype == np.float32 for weight in half[0].values())
+    assert half[1]["loss"] == pytest.approx(full[1]["loss"], rel=0.02)
+    assert half[1]["loss"] != full[1]["loss"]  # the switch has an effect
+
+
+def test_evaluation_is_the_mean_over_unequal_batches(model_config: ModelConfig, dataset: Path) -> None:
+    task, data = Pretraining(model_config, seed=3), Dataset(dataset, "heldout")
+    step = Step(
+        task, Adam(variables(task.module), OptimizerConfig(learning_rate=1.0)), World(), PrecisionConfig(), seed=4
+    )
+    whole = step.evaluate([data.read(np.arange(11))])
+    parts = step.evaluate([data.read(np.arange(0, 8)), data.read(np.arange(8, 11))])
+    assert whole == pytest.approx(parts, rel=1e-5)
+    assert tf.math.is_finite(whole["loss"])

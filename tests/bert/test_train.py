@@ -1,0 +1,192 @@
+"""A run goes on exactly where it was cut, on any number of ranks."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert import manifest
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = ["--model.hidden_size", "20", "--model.num_attention_heads", "5", "--model.intermediate_size", "28",
+        "--model.max_position_embeddings", "17", "--batch.total", "6", "--run.log_every", "1",
+        "--run.evaluate_every", "4", "--optimizer.learning_rate", "0.01", "--optimizer.warmup_steps", "2"]  # fmt: skip
+
+
+def command(dataset: Path, run: Path, *more: str, ranks: int = 1, per_device: int = 3) -> list[str]:
+    launch = ["horovodrun", "-np", str(ranks)] if ranks > 1 else []
+    python = [
+        sys.executable,
+        "-m",
+        "bert.pretrain",
+        "demo_phase1",
+        "--data.train",
+        str(dataset),
+        "--run.directory",
+        str(run),
+    ]
+    return [*launch, *python, "--batch.per_device", str(per_device), *TINY, *more]
+
+
+def pretrain(*arguments: object, **options: int) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    return subprocess.run(
+        command(*arguments, **options), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240
+    )  # type: ignore[arg-type]
+
+
+def weights(run: Path, step: int) -> dict[str, np.ndarray]:
+    reader = tf.train.load_checkpoint(str(run / "checkpoints" / f"step-{step:08d}" / "variables"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def losses(run: Path) -> dict[tuple[int, str], float]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    found = {(line["step"], line["split"]): line["loss"] for line in lines}
+    assert len(found) == len(lines), "a step was logged twice"
+    return found
+
+
+def same_bits(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> None:
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        assert value.tobytes() == two[name].tobytes(), name
+
+
+@pytest.fixture(scope="module")
+def straight(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 40 updates that nothing interrupted."""
+    run = tmp_path_factory.mktemp("straight") / "run"
+    done = pretrain(dataset, run, "--run.steps", "40", "--run.save_every", "7")
+    assert done.returncode == 0, done.stderr
+    return run
+
+
+def interrupted(dataset: Path, run: Path, kind: signal.Signals, *more: str) -> int:
+    """Starts the run, signals it once it has made a few updates, and returns its exit code."""
+    process = subprocess.Popen(command(dataset, run, *more), cwd=ROOT, stderr=subprocess.PIPE)
+    log = run / "metrics.jsonl"
+    while process.poll() is None and not (log.exists() and len(log.read_bytes().splitlines()) > 11):
+        time.sleep(0.005)
+    process.send_signal(kind)
+    process.communicate(timeout=120)
+    return process.returncode
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_run_resumes_to_the_same_bits(
+    kind: signal.Signals, straight: Path, dataset: Path, tmp_path: Path
+) -> None:
+    run, length = tmp_path / "run", ["--run.steps", "40", "--run.save_every", "7"]
+    code = interrupted(dataset, run, kind, *length)
+    assert code == (-signal.SIGKILL if kind == signal.SIGKILL else 75)
+    assert not (run / "checkpoints" / "step-00000040").exists(), "the run was over before the signal"
+    again = pretrain(dataset, run, *length)
+    assert again.returncode == 0 and "resuming" in again.stderr, again.stderr
+    same_bits(weights(straight, 40), weights(run, 40))
+    assert losses(straight) == losses(run)
+
+
+@pytest.mark.faults
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
+    straight: Path, dataset: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert pretrain(dataset, run, "--run.steps", "40", "--run.save_every", "7").returncode == 0
+    damaged = run / "checkpoints" / "step-00000040" / "variables.data-00000-of-00001"
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    again = pretrain(dataset, run, "--run.steps", "40", "--run.save_every", "7")
+    assert again.returncode == 0
+    assert f"warning: {damaged}" in again.stderr and "after step 35" in again.stderr
+    same_bits(weights(straight, 40), weights(run, 40))
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize(("per_device", "rtol"), [(3, 1e-3)])
+def test_two_ranks_train_like_one(per_device: int, rtol: float, dataset: Path, tmp_path: Path) -> None:
+    # Dropout is on: a micro-batch has the same masks whichever rank computes it.
+    short = ["--run.steps", "8", "--run.save_every", "8"]
+    for ranks in (1, 2):
+        done = pretrain(dataset, tmp_path / str(ranks), *short, ranks=ranks, per_device=per_device)
+        assert done.returncode == 0, done.stderr
+    one, two = losses(tmp_path / "1"), losses(tmp_path / "2")
+    assert one.keys() == two.keys()
+    assert list(two.values()) == pytest.approx(list(one.values()), rel=1e-5)
+    for name, value in weights(tmp_path / "1", 8).items():
+        np.testing.assert_allclose(value, weights(tmp_path / "2", 8)[name], rtol=rtol, atol=2e-5, err_msg=name)
+
+
+def test_phase_two_starts_from_all_weights_of_phase_one(straight: Path, dataset: Path, tmp_path: Path) -> None:
+    # Rate zero at the first update: what is saved is what was loaded, heads included.
+    done = pretrain(
+        dataset, tmp_path / "run", "--init.checkpoint", str(straight), "--run.steps", "1", "--run.save_every", "1"
+    )
+    assert done.returncode == 0, done.stderr
+    before, after = weights(straight, 40), weights(tmp_path / "run", 1)
+    model = {name: value for name, value in before.items() if not name.startswith("adam_")}
+    assert {"masked_lm/transform/kernel", "next_sentence/kernel", "pooler/kernel"} <= model.keys()
+    same_bits(model, {name: after[name] for name in model})
+
+
+def test_a_run_directory_of_another_configuration_is_refused(straight: Path, dataset: Path) -> None:
+    before = (straight / "config.json").read_bytes()
+    done = pretrain(dataset, straight, "--run.steps", "50", "--run.seed", "1")
+    assert done.returncode == 2
+    assert "run.seed was 12345, now 1" in done.stderr and "run.steps was 40, now 50" in done.stderr
+    assert (straight / "config.json").read_bytes() == before
+
+
+def test_a_run_directory_says_what_made_it(straight: Path) -> None:
+    config = json.loads((straight / "config.json").read_text())
+    assert config["config"]["run.steps"] == 40 and "tensorflow" in config["versions"]
+    assert json.loads((straight / "bert_config.json").read_text())["vocab_size"] == 99
+    assert (straight / "vocab.txt").exists() and list((straight / "events").iterdir())
+    assert [path.name for path in sorted((straight / "checkpoints").iterdir())] == [
+        "step-00000028", "step-00000035", "step-00000040"
+    ]  # fmt: skip
+    found = manifest.load(straight / "checkpoints" / "step-00000040", "checkpoint")
+    manifest.verify(found)
+    curve = [loss for (_, split), loss in losses(straight).items() if split == "train"]
+    assert np.mean(curve[-5:]) < np.mean(curve[:5]) - 0.2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nonsense"], 2, "no recipe 'nonsense'"),
+        (["demo_phase1"], 2, "give --data.train"),
+        (["demo_phase1", "--data.train", "/nowhere"], 3, "/nowhere: no such folder"),
+        (["demo_phase1", "--batch.per_devise", "3"], 2, "did you mean --batch.per_device"),
+        (["demo_phase1", "--data.train", "DATASET", "--batch.total", "7"], 2, "not a multiple of 64"),
+        (
+            ["demo_phase1", "--data.train", "DATASET", "--model.max_position_embeddings", "5"],
+            2,
+            "sequences of 13 tokens",
+        ),
+        (["demo_phase1", "--data.train", "DATASET", "--model.vocab_size", "5"], 2, "made with 99 entries"),
+        (["demo_phase1", "--data.train", "DATASET", "--init.checkpoint", "/nowhere"], 3, "/nowhere: no such folder"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_their_code(
+    arguments: list[str], code: int, message: str, dataset: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    from bert import cli, pretrain
+
+    monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
+    monkeypatch.setattr(sys, "argv", ["pretrain", *(str(dataset) if a == "DATASET" else a for a in arguments)])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(pretrain.main)
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith(("error:", "Traceback"))]
+    assert stopped.value.code == code and len(lines) == 1 and message in lines[0], lines
+    assert not (tmp_path / "work").exists() or not list((tmp_path / "work").rglob("checkpoints"))

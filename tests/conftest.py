@@ -1,0 +1,44 @@
+"""What every test may use: a quiet TensorFlow on its share of the cores, real data if there, commands as processes."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+THREADS = str(max(1, len(os.sched_getaffinity(0)) // WORKERS))
+
+# Before anything imports TensorFlow, which reads them once; commands that tests start inherit them.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", THREADS)
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", THREADS)
+os.environ.setdefault("OMP_NUM_THREADS", THREADS)
+
+Finished = subprocess.CompletedProcess[str]
+RunModule = Callable[..., Finished]
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data beside the checkout; tests that need it are skipped where it is not."""
+    folder = ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"needs real data in {folder}, which is not there")
+    return folder
+
+
+@pytest.fixture
+def run_module() -> RunModule:
+    """`run_module("data.books", "--source", folder)` runs the command; the result has returncode, stdout and stderr."""
+
+    def run(module: str, *arguments: object, timeout: float = 120, **environment: str) -> Finished:
+        return subprocess.run(
+            [sys.executable, "-m", module, *map(str, arguments)],
+            cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=timeout,
+        )  # fmt: skip
+
+    return run

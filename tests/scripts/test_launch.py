@@ -1,0 +1,214 @@
+"""scripts/launch.sh, with a stand-in horovodrun that behaves as the real one, and with the real one."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+Stop = Callable[..., tuple[int, str]]
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCH = ROOT / "scripts" / "launch.sh"
+
+# As observed of horovodrun 0.28.1: it prefixes each line of a rank, ends with 1 whatever a rank's status was, says so
+# in lines of its own and a traceback, and kills the other ranks as soon as one fails.
+STAND_IN = """
+    #!{python}
+    import os, signal, subprocess, sys, threading
+    ranks = int(sys.argv[2])
+    command = sys.argv[next(i for i, word in enumerate(sys.argv) if word.endswith("rank.sh")):]
+    started = [subprocess.Popen(command, env=os.environ | {{"HOROVOD_RANK": str(r)}}, stdout=-1, stderr=-1, text=True)
+               for r in range(ranks)]
+    def copy(rank, kind, source, target):
+        for line in source:
+            target.write(f"[{{rank}}]<{{kind}}>:{{line}}")
+            target.flush()
+    def wait(rank):
+        if started[rank].wait():
+            print(f"Process {{rank}} exit with status code {{started[rank].returncode}}.", flush=True)
+            failed.append(rank)
+            for other in started:
+                other.terminate()
+    failed = []
+    signal.signal(signal.SIGTERM, lambda *_: [other.kill() for other in started])
+    threads = [threading.Thread(target=copy, args=(r, *kind)) for r in range(ranks) for kind in
+               (("stdout", started[r].stdout, sys.stdout), ("stderr", started[r].stderr, sys.stderr))]
+    threads += [threading.Thread(target=wait, args=(r,)) for r in range(ranks)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    if failed:
+        raise RuntimeError("Horovod detected that one or more processes exited with non-zero status")
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An environment whose horovodrun is the stand-in."""
+    stand_in = tmp_path / "bin" / "horovodrun"
+    stand_in.parent.mkdir()
+    stand_in.write_text(textwrap.dedent(STAND_IN).lstrip().format(python=sys.executable))
+    stand_in.chmod(0o755)
+    return clean() | {"VENV": "/nonexistent", "PATH": f"{stand_in.parent}:{os.environ['PATH']}"}
+
+
+def clean() -> dict[str, str]:
+    """This process's environment less what the launcher would set."""
+    ours = ("TF_", "OMP_", "HOROVOD_", "VENV")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+def launch(*arguments: str, env: dict[str, str], code: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs the launcher; `code` is what each rank runs, where there are no other arguments."""
+    words = arguments or ("-np", "2", "--", sys.executable, "-c", "import os, sys, time\n" + textwrap.dedent(code))
+    return subprocess.run([LAUNCH, *words], env=env, capture_output=True, text=True, timeout=60)
+
+
+def test_dry_run_shows_the_command_and_the_settings(environment: dict[str, str]) -> None:
+    settings = {"OMP_NUM_THREADS": "5", "HOROVOD_CYCLE_TIME": "7", "PATH": mpi_free(environment)}
+    words = ["-np", "3", "--dry-run", "--start-timeout", "99", "--", "python", "-m", "bert.pretrain", "a b"]
+    shown = launch(*words, env=environment | settings)
+    rank = ROOT / "scripts" / "rank.sh"
+    assert shown.stdout.splitlines() == [
+        "HOROVOD_CYCLE_TIME=7",
+        "OMP_NUM_THREADS=5",
+        "TF_CPP_MIN_LOG_LEVEL=2",
+        "TF_NUM_INTEROP_THREADS=5",
+        "TF_NUM_INTRAOP_THREADS=5",
+        f"horovodrun -np 3 --disable-cache --start-timeout 99 --gloo {rank} python -m bert.pretrain a\\ b ",
+    ]
+
+
+def mpi_free(environment: dict[str, str]) -> str:
+    """PATH without the folders that hold an mpirun, whose presence changes the command."""
+    return ":".join(part for part in environment["PATH"].split(":") if not Path(part, "mpirun").exists())
+
+
+def test_one_rank_runs_without_horovodrun(environment: dict[str, str]) -> None:
+    shown = launch("-np", "1", "--", "sh", "-c", "echo out; echo rank=$HOROVOD_RANK >&2; exit 3", env=environment)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (3, "out\n", "rank=\n")
+
+
+def test_the_cores_are_shared_among_the_ranks(environment: dict[str, str]) -> None:
+    cores = len(os.sched_getaffinity(0))
+    shown = launch(env=environment, code="print(os.environ['OMP_NUM_THREADS'], os.environ['TF_NUM_INTRAOP_THREADS'])")
+    assert set(shown.stdout.split()) == {str(max(1, cores // 2))}
+
+
+def test_streams_stay_apart_and_lose_the_rank(environment: dict[str, str]) -> None:
+    shown = launch(env=environment, code="print('out'); print('warning: [x]<y>: z', file=sys.stderr)")
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "out\n" * 2, "warning: [x]<y>: z\n" * 2)
+
+
+def test_an_error_of_all_ranks_is_one_line_and_its_status(environment: dict[str, str]) -> None:
+    shown = launch(env=environment, code="time.sleep(0.2); print('error: no data', file=sys.stderr); sys.exit(3)")
+    assert (shown.returncode, shown.stdout, shown.stderr) == (3, "", "error: no data\n")
+
+
+def test_a_documented_status_wins_over_those_of_ranks_that_only_noticed(environment: dict[str, str]) -> None:
+    code = """
+        import signal
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        rank = int(os.environ["HOROVOD_RANK"])
+        time.sleep(rank)
+        sys.exit([1, 4][rank])
+    """
+    assert launch(env=environment, code=code).returncode == 4
+
+
+def test_a_killed_rank_is_one_line(environment: dict[str, str]) -> None:
+    code = "os.kill(os.getpid(), 9) if os.environ['HOROVOD_RANK'] == '1' else time.sleep(30)"
+    shown = launch(env=environment, code=code)
+    assert shown.returncode == 137
+    assert shown.stderr.startswith("error: a rank was ended by SIGKILL") and shown.stderr.count("\n") == 1
+
+
+def test_what_horovodrun_says_itself_is_shown_when_no_rank_ran(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "bin" / "horovodrun").write_text("#!/bin/sh\necho 'horovodrun: bad option' >&2; exit 2\n")
+    shown = launch(env=environment)
+    assert (shown.returncode, shown.stderr) == (2, "horovodrun: bad option\n")
+
+
+@pytest.mark.parametrize("words", ["-np", "-np 0 -- true", "-np 2", "-np 2 --", "-- true", "-np 2 -H a:2 -- true"])
+def test_a_wrong_command_line_is_one_line(words: str, environment: dict[str, str]) -> None:
+    shown = launch(*words.split(), env=environment)
+    assert shown.returncode == 2
+    assert shown.stderr.startswith("error: ") and "launch.sh" in shown.stderr and shown.stderr.count("\n") == 1
+
+
+STOPPABLE = """
+    import os, signal, sys, time
+    def stop(*_):
+        time.sleep(float(os.environ["HOROVOD_RANK"]) * SLOWER)
+        print("error: stopped at step 7", file=sys.stderr)
+        sys.exit(75)
+    signal.signal(signal.SIGTERM, stop)
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def stop_when_ready() -> Iterator[Stop]:
+    """Starts two ranks, sends the launcher a signal when both are ready; returns its status and errors."""
+    started: list[psutil.Process] = []
+
+    def run(kind: int, env: dict[str, str], slower: float) -> tuple[int, str]:
+        code = textwrap.dedent(STOPPABLE).replace("SLOWER", str(slower))
+        launcher = subprocess.Popen([LAUNCH, "-np", "2", "--", sys.executable, "-c", code],
+                                    env=env, stdout=-1, stderr=-1, text=True)  # fmt: skip
+        assert launcher.stdout and launcher.stderr
+        assert [launcher.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+        started.extend(psutil.Process(launcher.pid).children(recursive=True))
+        launcher.send_signal(kind)
+        _, errors = launcher.communicate(timeout=60)
+        deadline = time.monotonic() + 20
+        while [process for process in started if process.is_running()] and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not [process for process in started if process.is_running()], "the launcher left processes behind"
+        return launcher.returncode, errors
+
+    yield run
+    for process in started:
+        if process.is_running():
+            process.kill()
+
+
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_reaches_the_ranks_which_end_in_their_own_time(
+    kind: int, environment: dict[str, str], stop_when_ready: Stop
+) -> None:
+    assert stop_when_ready(kind, environment, slower=1) == (75, "error: stopped at step 7\n")
+
+
+@pytest.mark.multiprocess
+def test_a_real_rank_may_take_long_to_stop(stop_when_ready: Stop) -> None:
+    # horovodrun grants five seconds, and none to the ranks that are still up when the first one is gone
+    assert stop_when_ready(signal.SIGTERM, clean(), slower=7) == (75, "error: stopped at step 7\n")
+
+
+@pytest.mark.multiprocess
+@pytest.mark.faults
+def test_real_ranks_do_not_outlive_a_killed_launcher(stop_when_ready: Stop) -> None:
+    assert stop_when_ready(signal.SIGKILL, clean(), slower=1)[0] == -signal.SIGKILL
+
+
+@pytest.mark.multiprocess
+def test_real_ranks_add_up_and_fail_with_their_own_status() -> None:
+    code = """
+        import horovod.tensorflow as hvd, tensorflow as tf
+        hvd.init()
+        print(float(hvd.allreduce(tf.constant(hvd.rank() + 2.0), op=hvd.Sum)), flush=True)
+        if hvd.rank() == 1:
+            print("error: no such thing", file=sys.stderr)
+            sys.exit(4)
+        time.sleep(30)
+    """
+    shown = launch(env=clean(), code=code)
+    assert (shown.returncode, shown.stdout) == (4, "5.0\n" * 2)
+    assert [line for line in shown.stderr.splitlines() if "error" in line.lower()] == ["error: no such thing"]

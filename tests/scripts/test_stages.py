@@ -1,0 +1,115 @@
+"""What `make corpus`, `tfrecords` and `pretrain` and the docker scripts run, with a python that only shows it."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An environment in which `python` shows its arguments, and no stage's variable is set."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text('#!/bin/sh\necho "$*" >>"$SHOWN"\ncase "$*" in *"${FAILING:-none}"*) exit 3 ;; esac\n')
+    python.chmod(0o755)
+    return {
+        "PATH": f"{python.parent}:/usr/bin:/bin", "SHOWN": str(tmp_path / "shown"),
+        "BERT_WORKDIR": "w", "VENV": "/nonexistent", "NP": "1",
+    }  # fmt: skip
+
+
+def run(script: str, environment: dict[str, str], /, cwd: Path = ROOT, **variables: str) -> tuple[int, str, list[str]]:
+    """Exit status, standard error and the commands that were run."""
+    env = environment | variables
+    done = subprocess.run([ROOT / "scripts" / script], cwd=cwd, env=env, capture_output=True, text=True)
+    shown = Path(environment["SHOWN"])
+    return done.returncode, done.stderr, shown.read_text().splitlines() if shown.exists() else []
+
+
+def test_corpus_takes_one_source_or_both(environment: dict[str, str]) -> None:
+    assert run("corpus.sh", environment, WIKIPEDIA="a b.xml.bz2", BOOKS="novels", VOCAB_SIZE="8000", SHARDS="3")[2] == [
+        "-m data.wikipedia --source a b.xml.bz2 --output w/corpus/wikipedia",
+        "-m data.books --source novels --output w/corpus/books",
+        "-m data.documents --source w/corpus/wikipedia w/corpus/books --output w/corpus/documents",
+        "-m data.shards --source w/corpus/documents --output w/corpus/shards --shards 3",
+        "-m data.vocab --source w/corpus/shards --output w/corpus/vocab --lower_case true --size 8000",
+    ]
+
+
+def test_corpus_takes_a_vocabulary_and_stops_at_the_first_failure(environment: dict[str, str]) -> None:
+    cased = environment | {"VOCAB": "v.txt", "LOWER_CASE": "false"}
+    code, _, shown = run("corpus.sh", cased, BOOKS="novels", FAILING="data.vocab")
+    assert code == 3 and shown[-1].endswith("--lower_case false --vocab v.txt")
+    code, _, shown = run("corpus.sh", environment, BOOKS="novels", FAILING="data.books")
+    assert code == 3 and shown[-1].startswith("-m data.books")
+
+
+def test_corpus_without_sources_is_one_line_unless_there_is_one(environment: dict[str, str], tmp_path: Path) -> None:
+    code, error, shown = run("corpus.sh", environment, tmp_path)
+    assert code == 2 and "WIKIPEDIA" in error and "BOOKS" in error and error.count("\n") == 1 and not shown
+    for stage in ("shards", "vocab"):
+        (tmp_path / "w" / "corpus" / stage).mkdir(parents=True)
+        (tmp_path / "w" / "corpus" / stage / "manifest.json").touch()
+    assert run("corpus.sh", environment, tmp_path) == (0, "", [])
+
+
+def test_samples_of_both_phases_have_the_published_number_of_predictions(environment: dict[str, str]) -> None:
+    shown = run("tfrecords.sh", environment)[2]
+    assert [line.split("--max_")[1:] for line in shown] == [
+        ["seq_length 128 ", "predictions_per_seq 20"], ["seq_length 512 ", "predictions_per_seq 77"],
+    ]  # fmt: skip
+    assert all("--source w/corpus/shards --vocab w/corpus/vocab/vocab.txt" in line for line in shown)
+
+
+def test_phase_2_starts_from_phase_1(environment: dict[str, str]) -> None:
+    phases = {"PHASES": "bert_mini_phase1 bert_mini_phase2", "FLAGS": "--run.seed 7"}
+    assert run("pretrain.sh", environment | phases)[2] == [
+        "-m bert.pretrain bert_mini_phase1 "
+        "--data.train w/tfrecords/seq128 --run.directory w/pretrain/bert_mini_phase1 --run.seed 7",
+        "-m bert.pretrain bert_mini_phase2 --init.checkpoint w/pretrain/bert_mini_phase1 "
+        "--data.train w/tfrecords/seq512 --run.directory w/pretrain/bert_mini_phase2 --run.seed 7",
+    ]
+
+
+def test_phase_2_waits_for_phase_1(environment: dict[str, str]) -> None:
+    code, _, shown = run("pretrain.sh", environment, PHASES="a_phase1 a_phase2", FAILING="a_phase1")
+    assert code == 3 and len(shown) == 1
+
+
+@pytest.mark.parametrize("target, variable", [("squad", "SQUAD_TRAIN"), ("squad-eval", "SQUAD_DEV")])
+def test_make_names_the_variable_that_is_missing(target: str, variable: str) -> None:
+    needed = ["make", "--no-print-directory", "-o", "setup", target, f"{variable}="]
+    done = subprocess.run(needed, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.splitlines()[0].startswith(f"error: {variable} is not set")
+
+
+ME = f"--user {os.getuid()}:{os.getgid()} --env HOME=/tmp"
+
+
+@pytest.mark.parametrize(
+    "command, shown",
+    [
+        (
+            "docker_build.sh --dry-run --target cpu --base other:1 --tag me",
+            "docker build --target cpu --tag me:cpu --build-arg BASE=other:1 .",
+        ),
+        (
+            "docker_run.sh --dry-run --image me:cpu --gpus none --workdir /w --data / -- make demo",
+            "docker run --rm --init --ipc=host --ulimit memlock=-1 --ulimit stack=67108864 "
+            f"{ME} --volume /w:/workdir --volume /:/data:ro me:cpu make demo",
+        ),
+        (
+            "docker_run.sh --dry-run --workdir /w -- true",
+            "docker run --rm --init --gpus all --ipc=host --ulimit memlock=-1 --ulimit stack=67108864 "
+            f"{ME} --volume /w:/workdir bert:ngc true",
+        ),
+    ],
+)
+def test_docker_scripts_show_their_command(command: str, shown: str) -> None:
+    script, *words = command.split()
+    done = subprocess.run([ROOT / "scripts" / script, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, shown, "")

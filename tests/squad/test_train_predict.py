@@ -1,0 +1,172 @@
+import json
+import lzma
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert import checkpoint
+from bert.errors import InputError, UsageError
+from bert.tokenization import SPECIAL
+from squad import metric, predict, train
+
+NAMES = ["ada", "bob", "cid", "dora", "eve", "finn", "gus", "hal"]
+WORDS = [*NAMES, "who", "sees", "?", "the", "dog", ".", "in", "rain", "and", "then", "it", "sleeps"]
+WINDOWS = "--windows.max_seq_length 29 --windows.doc_stride 7 --windows.max_query_length 9"
+BATCH = "--batch.total 24 --batch.per_device 12 --optimizer.learning_rate 0.01"
+MODEL = """--model.hidden_size 24 --model.num_attention_heads 3 --model.num_hidden_layers 1 --model.intermediate_size 40
+    --model.max_position_embeddings 31"""
+
+
+def question_set(path, count, seed):
+    """Who sees the dog?  Passages of 10 to 40 words in which one name is followed by "sees"."""
+    rng = np.random.default_rng(seed)
+    articles = []
+    for number in range(count):
+        words = rng.choice(["the", "rain", "and", "it", "sleeps", "."], rng.integers(10, 40)).tolist()
+        place, name = int(rng.integers(len(words))), str(rng.choice(NAMES))
+        context = " ".join([*words[:place], name, "sees", "the", "dog", *words[place:]])
+        answer = {"text": name, "answer_start": context.index(name)}
+        qas = [{"id": f"q{number}", "question": "who sees the dog ?", "answers": [answer]}]
+        articles.append({"title": str(number), "paragraphs": [{"context": context, "qas": qas}]})
+    path.write_bytes(lzma.compress(json.dumps({"version": "1.1", "data": articles}).encode()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("squad")
+    (path / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
+    question_set(path / "train.json.xz", 150, seed=1)
+    question_set(path / "dev.json.xz", 37, seed=2)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def workdir(folder, monkeypatch):
+    monkeypatch.setenv("BERT_WORKDIR", str(folder / "work"))
+
+
+def fine_tune(folder, run, options):
+    train.main(f"squad_tiny --data.train_file {folder}/train.json.xz --run.directory {folder / run} {options}".split())
+
+
+@pytest.fixture(scope="module")
+def from_random(folder):
+    return f"{WINDOWS} {BATCH} {MODEL} --init.checkpoint none --data.vocab {folder}/vocab.txt"
+
+
+@pytest.fixture(scope="module")
+def run(folder, from_random):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BERT_WORKDIR", str(folder / "work"))
+        fine_tune(folder, "run", from_random)
+    return folder / "run"
+
+
+def answered(run, dataset, output, *more):
+    predict.main(["--model", str(run), "--dataset", str(dataset), "--output", str(output), *map(str, more)])
+    return json.loads(output.read_text())
+
+
+def test_a_small_model_learns_to_answer_and_every_answer_stands_in_its_passage(folder, run):
+    nbest = folder / "nbest.json"
+    found = answered(run, folder / "dev.json.xz", folder / "predictions.json", "--nbest", nbest, "--batch", 16)
+    dataset = predict.examples.read(folder / "dev.json.xz")
+    assert found.keys() == {example.id for example in dataset.examples}
+    assert metric.score(dataset.examples, found).exact_match > 80  # one name of eight at random: 12.5
+    lists = json.loads(nbest.read_text())
+    for example in dataset.examples:
+        candidates, passage = lists[example.id], dataset.passages[example.passage]
+        assert candidates[0]["text"] == found[example.id]
+        assert sum(candidate["probability"] for candidate in candidates) == pytest.approx(1)
+        for candidate in candidates:
+            assert passage[candidate["start"] :].startswith(candidate["text"])
+
+
+def test_answers_do_not_depend_on_the_batch(folder, run):
+    one = answered(run, folder / "dev.json.xz", folder / "one.json", "--batch", 1)
+    many = answered(run, folder / "dev.json.xz", folder / "many.json", "--batch", 25)
+    assert one == many
+
+
+def test_the_run_goes_on_in_place_and_takes_the_epochs_of_its_data(folder, run, from_random, capsys):
+    settings = json.loads((run / "config.json").read_text())["config"]
+    windows = json.loads(next((folder / "work").rglob("manifest.json")).read_text())["counts"]["windows"]
+    assert settings["run.steps"] == -(-4 * windows // 24)
+    assert settings["optimizer.warmup_steps"] == int(0.1 * settings["run.steps"])
+    fine_tune(folder, "run", from_random)
+    said = capsys.readouterr().err
+    assert "up to date" in said
+    assert f"after step {settings['run.steps']}" in said
+
+
+def test_fine_tuning_starts_from_the_checkpoint(folder, run):
+    options = f"{WINDOWS} {BATCH} --init.checkpoint {run} --run.steps 1 --optimizer.warmup_steps 1"
+    fine_tune(folder, "second", options)  # update 1 of the warm-up has rate 0
+    before, after = (
+        tf.train.load_checkpoint(str(checkpoint.steps(path)[-1] / "variables")) for path in (run, folder / "second")
+    )
+    for name in before.get_variable_to_shape_map():
+        if not name.startswith("adam"):
+            np.testing.assert_array_equal(before.get_tensor(name), after.get_tensor(name))
+
+
+def test_one_question_is_answered_with_its_place_marked(run, capsys):
+    context = "the rain and it sleeps . eve sees the dog and the rain ."
+    predict.main(["--model", str(run), "--question", "who sees the dog ?", "--context", context])
+    assert ">>>eve<<< sees" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ("missing", "no such folder"),
+        ("config.json", r"config\.json: no such file"),
+        ("bert_config.json", r"bert_config\.json: no such file"),
+        ("vocab.txt", r"vocab\.txt: no such file"),
+        ("checkpoints", "no checkpoint"),
+    ],
+)
+def test_a_folder_that_is_not_a_whole_model_is_named(folder, run, tmp_path, damage, reason):
+    broken = tmp_path / "model"
+    if damage != "missing":
+        broken.mkdir()
+        for item in run.iterdir():
+            if item.name != damage:
+                (broken / item.name).symlink_to(item)
+    with pytest.raises(InputError, match=reason):
+        answered(broken, folder / "dev.json.xz", tmp_path / "out.json")
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_a_vocabulary_of_another_size_is_refused(folder, run, tmp_path):
+    for item in run.iterdir():
+        (tmp_path / item.name).symlink_to(item)
+    (tmp_path / "vocab.txt").unlink()
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS, "cat"]) + "\n")
+    with pytest.raises(InputError, match=r"vocab\.txt: 26 entries, but the model was trained with 25"):
+        answered(tmp_path, folder / "dev.json.xz", tmp_path / "out.json")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("", "no weights: give --init.checkpoint"),
+        ("--init.checkpoint none", "give --data.vocab"),
+        ("--init.checkpoint RUN", r"model\.\* has no effect"),
+        ("--init.checkpoint none --data.vocab v --windows.max_seq_length 32", "more than the model's 31 positions"),
+    ],
+)
+def test_commands_that_cannot_mean_what_they_say_are_refused(folder, run, options, reason):
+    with pytest.raises(UsageError, match=reason):
+        fine_tune(folder, "third", f"{WINDOWS} {BATCH} {MODEL} {options.replace('RUN', str(run))}")
+    assert not (folder / "third").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", ["", "--dataset d.json", "--question q", "--dataset d --output o --question q --context c"]
+)
+def test_predict_needs_one_kind_of_question(run, arguments):
+    with pytest.raises(UsageError):
+        predict.main(["--model", str(run), *arguments.split()])
