@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -62,7 +63,7 @@ def open_text(path: Path, errors: str = "strict") -> Iterator[IO[str]]:
     try:
         with OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8", errors=errors) as stream:
             yield stream
-    except (EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
+    except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"{path}: the compressed file is cut or damaged ({error}); fetch it again") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 (byte {error.start} of the block read); convert it first") from error

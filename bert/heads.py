@@ -1,4 +1,4 @@
-"""What stands on the encoder: masked-LM, next-sentence and answer-span heads.
+"""What stands on the encoder: pooler, masked-LM, next-sentence and answer-span heads.
 
 Shapes as in model.py, and P predictions per sequence.
 """
@@ -7,6 +7,17 @@ import tensorflow as tf
 
 from bert.config import ModelConfig
 from bert.model import Dense, LayerNorm, Parameters
+
+
+class Pooler(tf.Module):
+    """The summary of a sequence: tanh of a dense layer on its first token."""
+
+    def __init__(self, config: ModelConfig, seed: int) -> None:
+        super().__init__()
+        self.dense = Dense(Parameters(seed, config.initializer_range), "pooler", config.hidden_size, config.hidden_size)
+
+    def __call__(self, hidden: tf.Tensor) -> tf.Tensor:  # [B, T, D] -> [B, D]
+        return tf.tanh(self.dense(hidden[:, 0], tf.float32))
 
 
 class MaskedLM(tf.Module):

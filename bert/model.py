@@ -140,7 +140,6 @@ class Encoder(tf.Module):
         self.layers = [
             (Attention(make, f"{n}/attention", config), FeedForward(make, f"{n}/mlp", config)) for n in names
         ]
-        self.pooler = Dense(make, "pooler", config.hidden_size, config.hidden_size)
 
     def __call__(
         self,
@@ -155,10 +154,6 @@ class Encoder(tf.Module):
         for attention, feed_forward in self.layers:
             x = feed_forward(attention(x, bias, noise, dtype), noise, dtype)
         return tf.reshape(x, [tf.shape(ids)[0], tf.shape(ids)[1], self.config.hidden_size])
-
-    def pool(self, hidden: tf.Tensor) -> tf.Tensor:  # [B, T, D] -> [B, D]
-        """The summary of a sequence: tanh of a dense layer on its first token."""
-        return tf.tanh(self.pooler(hidden[:, 0], tf.float32))
 
 
 def variables(module: tf.Module) -> dict[str, tf.Variable]:

@@ -26,6 +26,7 @@ class PretrainingModel(tf.Module):
     def __init__(self, config: ModelConfig, seed: int) -> None:
         super().__init__()
         self.encoder = Encoder(config, seed)
+        self.pooler = heads.Pooler(config, seed)
         self.masked_lm = heads.MaskedLM(config, seed)
         self.next_sentence = heads.NextSentence(config, seed)
 
@@ -33,7 +34,7 @@ class PretrainingModel(tf.Module):
         """Logits of the masked positions [B, P, V] and of the next sentence [B, 2], float32."""
         hidden = self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], noise, dtype)
         words = self.masked_lm(hidden, batch["masked_lm_positions"], self.encoder.embeddings.word, dtype)
-        return words, self.next_sentence(self.encoder.pool(hidden))
+        return words, self.next_sentence(self.pooler(hidden))
 
 
 class Pretraining:

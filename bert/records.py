@@ -34,13 +34,12 @@ def encode(features: dict[str, np.ndarray]) -> bytes:
 def encode_batch(features: dict[str, np.ndarray]) -> Iterator[bytes]:
     """Serialises row n of every array [N, size] as the n-th `tf.train.Example`.
 
-    By hand, for it is several times as fast as building messages: an Example is nested fields, each with its number, its length and its
-    content, and all but the numbers in it are the same from one to the next.
+    By hand, for it is three times as fast as building messages: an Example is nested fields, each with its number,
+    its length and its content, and all but the numbers in it are the same from one to the next.
     """
-    columns = [_packed(name, features[name]) for name in sorted(features)]  # sorted as protobuf's deterministic bytes are
+    columns = [_packed(name, features[name]) for name in sorted(features)]  # equal features, equal bytes
     for fields in zip(*columns, strict=True):
-        content = b"".join(fields)
-        yield _field(1, content)  # Example.features
+        yield _field(1, b"".join(fields))  # Example.features
 
 
 def _packed(name: str, values: np.ndarray) -> Iterator[bytes]:
@@ -61,7 +60,7 @@ def _packed(name: str, values: np.ndarray) -> Iterator[bytes]:
 
 
 def _varints(values: np.ndarray) -> tuple[bytes, np.ndarray]:
-    """Base-128 numbers, low digit first, a set high bit saying that more follow; and the number of bytes of each row."""
+    """Base-128 numbers, low digit first, a set high bit saying that more follow; and the bytes of each row."""
     rest = values.astype(np.int64).view(np.uint64)  # a negative number is written as its two's complement
     digits = max(1, -(-int(rest.max(initial=0)).bit_length() // 7))
     coded = np.empty((*values.shape, digits), np.uint8)  # [N, size, digits]

@@ -107,9 +107,10 @@ def _restore(config: Config, world: World, state: checkpoint.Variables) -> int:
         _check_same(config)
         step = checkpoint.restore(config.run.directory, state)
         print(f"resuming {config.run.directory} after step {step}", file=sys.stderr)
-    if step := world.share(step) or 0:
+    reached: int = world.share(step) or 0
+    if reached:
         world.broadcast(list(state.values()))
-    return step
+    return reached
 
 
 def _begin(

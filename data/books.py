@@ -2,8 +2,8 @@
 
     python -m data.books --source books/ --output workdir/corpus/books
 
-Byte order marks, Windows line ends and the legal text around Project Gutenberg's books are removed, and hard-wrapped lines joined,
-so that a line of the output is a paragraph.
+Byte order marks, Windows line ends and the legal text around Project Gutenberg's books are removed, and hard-wrapped
+lines joined, so that a line of the output is a paragraph.
 """
 
 import dataclasses

@@ -1,6 +1,8 @@
 """Documents to sentences: NLTK's Punkt, trained on the corpus itself or loaded, never downloaded.
 
     python -m data.documents --source workdir/corpus/wikipedia workdir/corpus/books --output workdir/corpus/documents
+
+Very short documents are dropped. What Punkt learned is kept beside the sentences, in `punkt/`.
 """
 
 import dataclasses

@@ -1,12 +1,12 @@
 """A MediaWiki XML dump through wikiextractor, which is guarded and never imported (it is AGPL; this is not).
 
-One pass: the dump is decompressed and checked here, fed to wikiextractor's standard input, and the articles are read from its
-standard output. Its known faults (version 3.1) cannot bite:
+One pass: the dump is decompressed and checked here, fed to wikiextractor's standard input, and the articles are read
+from its standard output. Its known faults (version 3.1) cannot bite:
 
 - A dump cut inside a page ends with success: the end is checked, and the articles counted against the pages.
 - Invalid UTF-8 makes it hang: such bytes stop here and are named. A stall of any other cause is cut by a timeout.
-- It loses every article whose title begins with the template namespace's name ("Template engine"), and all articles of a dump
-  without <siteinfo>: it is given a name that no title can begin with.
+- It loses every article whose title begins with the template namespace's name ("Template engine"), and all articles
+  of a dump without <siteinfo>: it is given a name that no title can begin with.
 """
 
 import codecs
@@ -35,8 +35,8 @@ from bert.errors import InputError, IntegrityError, UsageError
 COMMAND = [sys.executable, "-m", "wikiextractor.WikiExtractor"]
 OPTIONS = ["--json", "--no-templates", "--quiet", "--output", "-"]
 CHUNK = 1 << 20
-TOKEN = re.compile(rb"<page>|<ns>(-?\d+)</ns>|<redirect[ />]|<revision>|</page>|</mediawiki>")
-LONGEST_TOKEN = 32
+TOKEN = re.compile(rb"<page>|<ns>(-?\d+)|<redirect[ />]|<revision>|</page>|</mediawiki>")
+LONGEST_TOKEN = 32  # and each holds one "<", at its beginning
 NO_TITLE = b'<namespace key="10">|</namespace>'  # MediaWiki forbids "|" in titles
 
 
@@ -55,7 +55,7 @@ def article(line: str | bytes) -> Article:
 
 
 class Survey:
-    """Checks a dump's encoding and counts its pages while its bytes pass by. Raises InputError when the dump is not sound."""
+    """Checks a dump's encoding and counts its pages while its bytes pass by. Raises InputError if it is not sound."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -122,8 +122,8 @@ class Survey:
 def extract(path: Path, processes: int, stall_seconds: float, counts: dict[str, int]) -> Iterator[Article]:
     """Yields the articles of a dump in its order and, at the end, adds to `counts` the pages that are none.
 
-    Raises InputError for a dump that is cut, not UTF-8, not XML of MediaWiki, or on which wikiextractor fails or stalls;
-    IntegrityError if it answers with fewer or more articles than the dump has.
+    Raises InputError for a dump that is cut, not UTF-8, not XML of MediaWiki, or on which wikiextractor fails or
+    stalls; IntegrityError if it answers with fewer or more articles than the dump has.
     """
     _check_installed()
     command = [*COMMAND, *OPTIONS, "--processes", str(processes), "/dev/stdin"]
@@ -134,26 +134,23 @@ def extract(path: Path, processes: int, stall_seconds: float, counts: dict[str, 
         subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=errors, env=environment, start_new_session=True
         ) as process,
+        _guard(process),
     ):
         feeder = _Feeder(path, process)
         feeder.start()
-        try:
-            for line in _lines(process, feeder, stall_seconds):
-                yield article(line)
-                found += 1
-            process.wait()
-        finally:
-            _kill(process)
-            feeder.join()
+        for line in _lines(process, feeder, stall_seconds):
+            yield article(line)
+            found += 1
+        process.wait()
+        feeder.join()
         if feeder.error:
             raise feeder.error
         if process.returncode:
-            raise InputError(
-                f"{path}: wikiextractor failed with exit code {process.returncode}: {_last_line(errors)}; check the dump"
-            )
+            reason = f"exit code {process.returncode}: {_last_line(errors)}"
+            raise InputError(f"{path}: wikiextractor failed with {reason}; check the dump")
     survey = feeder.survey
     if found != survey.articles:
-        raise IntegrityError(f"{path}: {survey.articles} articles in the dump, but wikiextractor gave {found}; report it")
+        raise IntegrityError(f"{path}: wikiextractor gave {found} of the dump's {survey.articles} articles; report it")
     counts.update(pages=survey.pages, redirects=survey.redirects, other_namespace=survey.other_namespace)
 
 
@@ -178,7 +175,8 @@ class _Feeder(threading.Thread):
         assert self.process.stdin is not None
         try:
             with files.open_text(self.path) as stream, self.process.stdin as pipe:
-                self._feed(typing.cast(io.TextIOWrapper, stream).buffer, pipe)  # the decompressed bytes beneath the text
+                # Beneath the text lie the decompressed bytes.
+                self._feed(typing.cast(IO[bytes], typing.cast(io.TextIOWrapper, stream).buffer), pipe)
         except BrokenPipeError:
             pass  # the extractor has ended: its exit code says why
         except Exception as error:
@@ -188,7 +186,7 @@ class _Feeder(threading.Thread):
     def _feed(self, stream: IO[bytes], pipe: IO[bytes]) -> None:
         chunk = stream.read(CHUNK)
         if b"<mediawiki" not in chunk[:65536]:
-            raise InputError(f"{self.path}: not an XML dump of MediaWiki (no <mediawiki> at its beginning); give another")
+            raise InputError(f"{self.path}: not an XML dump of MediaWiki (it does not begin with <mediawiki>)")
         self.survey.add(chunk)
         pipe.write(_with_siteinfo(chunk))
         while chunk := stream.read(CHUNK):
@@ -228,6 +226,15 @@ def _lines(process: subprocess.Popen[bytes], feeder: _Feeder, stall_seconds: flo
             yield from whole
             last = whole[-1]
         pending.append(rest)
+
+
+def _guard(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+    """A context manager at whose end, or when this process dies in any way, the extractor is killed with its workers.
+
+    Without it they would wait for each other forever. It waits for the end of a pipe that only this process holds.
+    """
+    command = ["sh", "-c", f"read end; kill -s KILL -- -{process.pid}"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

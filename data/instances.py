@@ -1,13 +1,14 @@
 """Tokenised documents to BERT's training instances: pairs of segments (NSP) with masked tokens (MLM). Pure NumPy.
 
-Only `plan` walks through the documents one instance after another, and it handles nothing but offsets; building and masking work on
-whole batches. The masking serves instances made in advance and at read time alike.
+Only `plan` walks through the documents one instance after another, and it handles nothing but offsets; building and
+masking work on whole batches. The masking serves instances made in advance and at read time alike.
 
     N instances, S tokens of a sequence, P predictions, V vocabulary, n tokens of all documents
 
-It follows `create_pretraining_data.py` of google-research/bert, but for two things. The shorter target length is drawn for each
-instance, not for each document: there, one book in ten became nothing but fragments. And a masked token replaced at random never
-becomes a special one.
+It follows `create_pretraining_data.py` of google-research/bert, but for three things. The shorter target length is
+drawn for each instance, not for each document: there, one book in ten became nothing but fragments. A stretch has two
+sentences if the document has: there, a lone one always got a random partner, and more than half of the pairs were
+random. And a masked token replaced at random never becomes a special one.
 """
 
 import dataclasses
@@ -47,8 +48,10 @@ class Tokens:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Documents:
-    """Documents of token ids, flat: sentence s is `ids[sentences[s]:sentences[s + 1]]`, document d holds the sentences from
-    `documents[d]` to `documents[d + 1]`. None is empty."""
+    """Documents of token ids, flat. None is empty.
+
+    Sentence s is `ids[sentences[s]:sentences[s + 1]]`; document d holds sentences `documents[d]:documents[d + 1]`.
+    """
 
     ids: np.ndarray  # [n] int32
     sentences: np.ndarray  # [sentences + 1]
@@ -92,39 +95,37 @@ def concatenate(plans: Sequence[Plan]) -> Plan:
 
 
 def plan(documents: Documents, shape: Shape, rng: np.random.Generator) -> Plan:
-    """Goes once through all documents, pairing each stretch of sentences with the next one or, half of the time, a random one.
+    """Goes through all documents once, pairing stretches of sentences with the next or, half the time, a random one.
 
-    A segment is a range of whole sentences; both together have at most `max_seq_length - 3` tokens after the ends of the longer
-    one are cut off at random.
+    A segment is a range of whole sentences; both together have at most `max_seq_length - 3` tokens after the ends of
+    the longer one are cut off at random.
     """
     room = shape.max_seq_length - SPECIAL_PER_PAIR
     starts, firsts = documents.sentences.tolist(), documents.documents.tolist()
     uniform = _uniform(rng)
+    others = len(firsts) - 2  # documents to take a random segment from
     pairs, alone = array("q"), 0
     for document in range(len(firsts) - 1):
         sentence, stop = firsts[document], firsts[document + 1]
         while sentence < stop:
             target = room if next(uniform) >= shape.short_seq_prob else 2 + int(next(uniform) * (room - 1))
-            end = bisect_left(starts, starts[sentence] + target, sentence + 1, stop)
+            end = bisect_left(starts, starts[sentence] + target, min(sentence + 2, stop), stop)
             count = end - sentence
-            middle = sentence + 1 + int(next(uniform) * (count - 1))  # segment a: one sentence at least, and one left if it can
-            if count > 1 and next(uniform) >= 0.5:
+            middle = sentence + 1 + int(next(uniform) * (count - 1))  # segment a: at least one, not all if possible
+            if count == 1 and not others:
+                alone += 1
+                sentence = end
+            elif not others or (count > 1 and next(uniform) >= 0.5):
                 pairs.extend((starts[sentence], starts[middle], starts[middle], starts[end], 0))
                 sentence = end
-                continue
-            if len(firsts) > 2:
-                other = int(next(uniform) * (len(firsts) - 2))
+            else:
+                other = int(next(uniform) * others)
                 other += other >= document
                 first = firsts[other] + int(next(uniform) * (firsts[other + 1] - firsts[other]))
                 wanted = starts[first] + target - (starts[middle] - starts[sentence])
                 last = bisect_left(starts, wanted, first + 1, firsts[other + 1])
                 pairs.extend((starts[sentence], starts[middle], starts[first], starts[last], 1))
-            elif count > 1:
-                pairs.extend((starts[sentence], starts[middle], starts[middle], starts[end], 0))
-                middle = end
-            else:
-                alone += 1
-            sentence = middle  # the sentences that a random segment took the place of are used again
+                sentence = middle  # the sentences that the random segment took the place of are used again
     a_begin, a_end, b_begin, b_end, is_random = np.array(pairs, np.int64).reshape(-1, 5).T
     a_begin, a_end, b_begin, b_end = _truncate(a_begin, a_end, b_begin, b_end, room, rng)
     return Plan(a_begin=a_begin, a_end=a_end, b_begin=b_begin, b_end=b_end, is_random=is_random, alone=alone)
@@ -138,7 +139,7 @@ def _uniform(rng: np.random.Generator) -> Iterator[float]:
 def _truncate(
     a_begin: np.ndarray, a_end: np.ndarray, b_begin: np.ndarray, b_end: np.ndarray, room: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Takes tokens from the longer segment, one by one, until both fit; each from its front or its back with equal chance."""
+    """Takes tokens from the longer segment, one by one, until both fit; from its front or back with equal chance."""
     a, b = a_end - a_begin, b_end - b_begin
     excess = np.maximum(a + b - room, 0)
     from_a = np.minimum(excess, np.maximum(a - b, 0))  # until they are equally long ...
@@ -150,7 +151,10 @@ def _truncate(
 
 
 def build(documents: Documents, plan: Plan, shape: Shape, tokens: Tokens) -> dict[str, np.ndarray]:
-    """The unmasked sequences [CLS] a [SEP] b [SEP] [PAD]...: input_ids, input_mask, segment_ids [N, S], next_sentence_labels [N, 1]."""
+    """The unmasked sequences [CLS] a [SEP] b [SEP] [PAD]...
+
+    Returns input_ids, input_mask, segment_ids [N, S] and next_sentence_labels [N, 1], all int64.
+    """
     at = np.arange(shape.max_seq_length)  # [S]
     first_sep = (plan.a_end - plan.a_begin + 1)[:, None]  # [N, 1]
     last_sep = first_sep + (plan.b_end - plan.b_begin + 1)[:, None]
@@ -169,15 +173,17 @@ def build(documents: Documents, plan: Plan, shape: Shape, tokens: Tokens) -> dic
     }
 
 
-def mask(features: dict[str, np.ndarray], shape: Shape, tokens: Tokens, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Masks `masked_lm_prob` of the tokens of each sequence: of these 80 % become [MASK], 10 % a random token, 10 % stay.
+def mask(
+    features: dict[str, np.ndarray], shape: Shape, tokens: Tokens, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Masks `masked_lm_prob` of each sequence's tokens: 80 % of them become [MASK], 10 % a random token, 10 % stay.
 
-    Returns all features, `input_ids` masked, with masked_lm_positions, masked_lm_ids [N, P] and masked_lm_weights [N, P] float32,
-    which is 0 where there is no prediction. Masks whole words, and never more than the cap, if `whole_word_mask`.
+    Returns all features, `input_ids` masked, with masked_lm_positions, masked_lm_ids [N, P] int64, masked_lm_weights
+    [N, P] float32; weight 0 is no prediction. With `whole_word_mask` all pieces of a word are masked, or none.
     """
     ids, inside = features["input_ids"], features["input_mask"] == 1
     candidates = inside & (ids != tokens.cls) & (ids != tokens.sep)  # [N, S]
-    wanted = np.rint(inside.sum(1) * shape.masked_lm_prob).astype(np.int64)  # [N]; as in the original, [CLS] and [SEP] count
+    wanted = np.rint(inside.sum(1) * shape.masked_lm_prob).astype(np.int64)  # [N]; [CLS] and [SEP] count too
     wanted = np.clip(wanted, 1, shape.max_predictions_per_seq)
     begins = candidates.copy()
     if shape.whole_word_mask:
@@ -201,7 +207,7 @@ def mask(features: dict[str, np.ndarray], shape: Shape, tokens: Tokens, rng: np.
 
 
 def _choose(candidates: np.ndarray, begins: np.ndarray, wanted: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Marks [N, S] whole words, in random order, as long as they fit into `wanted` [N] tokens; a word that does not is skipped."""
+    """Marks [N, S] words in random order while they fit into `wanted` [N] tokens; one that does not is skipped."""
     rows = np.arange(len(candidates))
     word = np.maximum(np.cumsum(begins, axis=1) - 1, 0)  # [N, S] the number of each token's word
     words = int(begins.sum(1).max(initial=1))

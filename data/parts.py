@@ -48,7 +48,7 @@ def paths(folder: Path, prefix: str, stage: str | None = None) -> list[Path]:
 
 
 def sample(files: Sequence[Path], max_bytes: int) -> Iterator[dict[str, Any]]:
-    """Every n-th document, n the least that keeps the sample near `max_bytes`: spread evenly, and the same each time."""
+    """Every n-th document, n so that they have about `max_bytes`: spread evenly, and the same each time."""
     stride = -(-sum(path.stat().st_size for path in files) // max_bytes)
     index = 0
     for path in files:
@@ -60,7 +60,7 @@ def sample(files: Sequence[Path], max_bytes: int) -> Iterator[dict[str, Any]]:
 
 
 class Writer:
-    """Writes `part-00000.jsonl`, `part-00001.jsonl`, ... of about `PART_BYTES` each into a folder; a context manager."""
+    """Writes `part-00000.jsonl`, ... of about `PART_BYTES` each into a folder; a context manager."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,7 +1,8 @@
 """Text to sentences with NLTK's Punkt, whose parameters are learned from the corpus itself or read from a folder.
 
-A folder of parameters has NLTK's own four tab-separated files (as `punkt_tab/english`), without pickles. They are read and written
-here, because NLTK's functions refuse folders outside its own and write sets in an order that changes from run to run.
+A folder of parameters has NLTK's own four tab-separated files (as `punkt_tab/english`), without pickles. They are
+read and written here, because NLTK's functions refuse folders outside its own and write sets in an order that changes
+from run to run.
 """
 
 import re
@@ -50,7 +51,7 @@ def load(folder: Path) -> PunktParameters:
     except OSError as error:
         raise InputError(f"{error.filename}: {error.strerror}; give a folder of Punkt parameters") from error
     except ValueError as error:
-        raise InputError(f"{folder}: not a folder of Punkt parameters ({error}); give one as punkt_tab/english") from error
+        raise InputError(f"{folder}: not Punkt parameters ({error}); give a folder as punkt_tab/english") from error
     return parameters
 
 
@@ -60,9 +61,10 @@ def splitter(parameters: PunktParameters) -> PunktSentenceTokenizer:
 
 
 def split(punkt: PunktSentenceTokenizer, text: str) -> list[str]:
-    """The sentences of a text whose lines are paragraphs: no control characters, single spaces, a letter or digit in each.
+    """The sentences of a text whose lines are paragraphs: single spaces, no control characters, a letter or digit.
 
-    What Punkt leaves longer than `MAX_SENTENCE` is cut between words, so that one endless line costs no more than other text.
+    What Punkt leaves longer than `MAX_SENTENCE` is cut between words, so that one endless line costs no more than
+    other text.
     """
     return [
         sentence

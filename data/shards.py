@@ -2,8 +2,9 @@
 
     python -m data.shards --source workdir/corpus/documents --output workdir/corpus/shards --shards 8
 
-Documents are ordered by a hash of the seed and their content. The first are held out, the rest cut into shards of equal number of
-documents. So identical texts always land together, and never on both sides. Two passes; eight bytes a document are kept.
+Documents are ordered by a hash of the seed and their content. The first are held out, the rest cut into shards of
+equal number of documents. So identical texts always land together, and never on both sides. Two passes; eight bytes a
+document are kept.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ from bert.errors import InputError, UsageError
 from data import parts
 from data.progress import Progress
 
-BUFFER_BYTES = 64 * 1024 * 1024  # of all shards together, written when full: there may be more shards than open files allowed
+BUFFER_BYTES = 64 * 1024 * 1024  # of all shards together: there may be more of them than a process may hold open
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,8 @@
     python -m data.tfrecords --source workdir/corpus/shards --vocab workdir/corpus/vocab/vocab.txt \\
         --output workdir/tfrecords/seq128 --max_seq_length 128 --max_predictions_per_seq 20
 
-Each shard is one task with its own random numbers, drawn from the seed and the shard's name. The training shards are gone through
-`dupe_factor` times, with other pairs and masks each time; the held-out ones once.
+Each shard is one task with its own random numbers, drawn from the seed and the shard's name. The training shards are
+gone through `dupe_factor` times, with other pairs and masks each time; the held-out ones once.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert import cli, files, manifest, records
+from bert import cli, manifest, records
 from bert.errors import InputError, UsageError
 from bert.tokenization import SPECIAL, Tokenizer
 from data import instances, parts, workers
@@ -69,7 +69,7 @@ class Options:
                 f"--max_predictions_per_seq {self.max_predictions_per_seq}: must be from 1 to --max_seq_length minus 3"
             )
         if not (0 < self.masked_lm_prob < 1 and 0 <= self.short_seq_prob <= 1 and self.seed >= 0):
-            raise UsageError("data.tfrecords: --masked_lm_prob and --short_seq_prob must be shares, --seed not negative")
+            raise UsageError("data.tfrecords: --masked_lm_prob and --short_seq_prob must be shares, --seed at least 0")
 
     def parameters(self) -> dict[str, Any]:
         """What the output depends on, beside the inputs."""

@@ -1,9 +1,10 @@
 """A WordPiece vocabulary: trained on the training shards, or one that exists, checked and copied.
 
     python -m data.vocab --source workdir/corpus/shards --output workdir/corpus/vocab --size 30522
-    python -m data.vocab --source workdir/corpus/shards --output workdir/corpus/vocab --vocab bert-base-uncased-vocab.txt
+    python -m data.vocab --source workdir/corpus/shards --output workdir/corpus/vocab --vocab bert-vocab.txt
 
-Training is by Hugging Face `tokenizers`, some 85 times as fast as TensorFlow Text's. The same text gives the same bytes.
+Training is by Hugging Face `tokenizers`, some 85 times as fast as TensorFlow Text's. The
+same text gives the same bytes.
 """
 
 import collections
@@ -50,12 +51,12 @@ class Options:
 
 
 def train(texts: Callable[[], Iterable[str]], size: int, lower_case: bool) -> list[str]:
-    """Up to `size` tokens: special ones, then characters inside and at the beginning of words, then pieces as they are merged.
+    """Up to `size` tokens: special ones, characters inside words, characters that begin words, pieces as merged.
 
     `texts()` is read twice: for the characters and for the words.
 
-    Left to itself, the trainer numbers the characters as a hash map yields them and breaks ties by these numbers, so that each run
-    ends with another vocabulary (tokenizers issue 1794). Here the characters come counted and ordered.
+    Left to itself, the trainer numbers the characters as a hash map yields them and breaks ties by these numbers, so
+    that each run ends with another vocabulary (tokenizers issue 1794). Here the characters come counted and ordered.
     """
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     normalizer = normalizers.BertNormalizer(lowercase=lower_case)
@@ -96,7 +97,7 @@ def _joins(character: str, pre_tokenizer: pre_tokenizers.PreTokenizer) -> bool:
 
 
 def check_case(tokens: Sequence[str], lower_case: bool, where: Path) -> None:
-    """Raises InputError if a cased vocabulary is to be used on lower-cased text, or the reverse: most words would be unknown."""
+    """Raises InputError if a cased vocabulary meets lower-cased text, or the reverse: most words would be unknown."""
     words = [token for token in tokens if not (token.startswith("[") and token.endswith("]"))]
     cased = any(token != token.lower() for token in words)
     if cased and lower_case:

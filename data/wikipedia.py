@@ -2,8 +2,9 @@
 
     python -m data.wikipedia --source enwiki-latest-pages-articles.xml.bz2 --output workdir/corpus/wikipedia
 
-A dump goes through wikiextractor, run as a program (see `data.dump`). Templates are not expanded: what they leave behind ("()",
-", ,") is removed here with the other remnants of markup. So are section headings, as for the original BERT.
+A dump goes through wikiextractor, run as a program (see `data.dump`). Templates are not expanded: what they leave
+behind ("()", ", ,") is removed here with the other remnants of markup. So are section headings, as for the original
+BERT.
 """
 
 import dataclasses
@@ -57,7 +58,7 @@ class Options:
 
 
 def clean(title: str, text: str) -> str:
-    """Paragraphs, one a line, of an article as wikiextractor leaves it: entities, title, headings and remnants removed."""
+    """The paragraphs, one a line, of what wikiextractor makes of an article: no title, headings, entities, remnants."""
     text = html.unescape(text)
     for pattern, replacement in REMNANTS:
         text = pattern.sub(replacement, text)
@@ -98,7 +99,7 @@ def _from_json(path: Path, first: str, rest: Iterator[str]) -> Iterator[dump.Art
         try:
             yield dump.article(line)
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}: line {number} is not an article of wikiextractor --json; extract again") from error
+            raise InputError(f"{path}: line {number} is no article of wikiextractor --json; extract again") from error
         number, line = number + 1, next(rest, "")
 
 
@@ -135,7 +136,7 @@ def make(options: Options, partial: Path) -> manifest.Made:
                 counts["empty"] += 1
     if not counts["articles"]:
         raise InputError(f"{options.source}: no article with text in it ({json.dumps(counts)}); give another dump")
-    progress.done(", ".join(f"{key} {number:,}" for key, number in counts.items()))
+    progress.done(", ".join(f"{number:,} {key}" for key, number in counts.items() if key != "articles"))
     return manifest.Made(counts=counts, records=writer.records)
 
 

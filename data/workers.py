@@ -1,4 +1,4 @@
-"""A process pool for tasks that share nothing: results come in the order of the tasks, whatever the number of workers."""
+"""A process pool for tasks that share nothing: results come in the order of the tasks, however many workers."""
 
 import concurrent.futures
 import multiprocessing
@@ -27,8 +27,8 @@ def check(workers: int) -> None:
 def run(function: Callable[[Task], Result], tasks: Sequence[Task], workers: int) -> Iterator[Result]:
     """Yields `function(task)` for each task, in order; `function` must be a module's, so that it can be sent.
 
-    Processes are spawned, not forked: TensorFlow's threads do not survive a fork. Raises what `function` raises, and ResourceError
-    if a worker is killed.
+    Processes are spawned, not forked: TensorFlow's threads do not survive a fork. Raises what `function` raises, and
+    ResourceError if a worker is killed.
     """
     if min(workers, len(tasks)) <= 1:
         yield from map(function, tasks)
@@ -40,6 +40,6 @@ def run(function: Callable[[Task], Result], tasks: Sequence[Task], workers: int)
             for future in futures:
                 yield future.result()
         except BrokenProcessPool as error:
-            raise ResourceError("a worker process was killed, probably for want of memory; give fewer --workers") from error
+            raise ResourceError("a worker was killed, probably for want of memory; give fewer --workers") from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

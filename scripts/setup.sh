@@ -15,8 +15,9 @@ missing() { echo "error: $1 ; install with: $2" >&2 && exit 2; }
 
 command -v "$python" >/dev/null || missing "$python: no such interpreter" "apt-get install python3 python3-venv"
 found=$("$python" -c 'import sys; print(*sys.version_info[:3], sep=".")
-sys.exit(not (3, 11) <= sys.version_info < (3, 14))') || missing "$python is Python $found, 3.11 to 3.13 are supported" \
-    "apt-get install python3.11 python3.11-venv, and set PYTHON=python3.11"
+sys.exit(not (3, 11) <= sys.version_info < (3, 14))') ||
+    missing "$python is Python $found, 3.11 to 3.13 are supported" \
+        "apt-get install python3.11 python3.11-venv, and set PYTHON=python3.11"
 exec 9<scripts/setup.sh # a second set-up at the same time waits here
 flock 9
 stamp="$venv/.stamp"
@@ -33,7 +34,7 @@ fi
 if [ "$(cut -d' ' -f1 "$stamp" 2>/dev/null)" != "$found" ]; then
     "$python" -c 'import ensurepip, venv' 2>/dev/null ||
         missing "$python cannot make virtual environments" "apt-get install python${found%.*}-venv"
-    [ ! -e "$venv" ] || [ -f "$venv/pyvenv.cfg" ] || missing "$venv exists and is no virtual environment" "VENV=elsewhere"
+    [ ! -e "$venv" ] || [ -f "$venv/pyvenv.cfg" ] || missing "$venv is no virtual environment" "VENV=elsewhere"
     rm -rf "$venv"
     [ "$own_horovod" = 0 ] || from_system=--system-site-packages
     "$python" -m venv ${from_system:+"$from_system"} "$venv"

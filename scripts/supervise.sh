@@ -47,13 +47,12 @@ while status=0 && { wait "$runner" || status=$?; } && kill -0 "$runner" 2>/dev/n
 for relay in $relays; do while kill -0 "$relay" 2>/dev/null; do wait "$relay" || true; done; done
 
 code=$(grep -m1 -xE '[2345]|75' "$BERT_LAUNCH/codes" || head -n1 "$BERT_LAUNCH/codes")
-if [ "${code:-$status}" = 0 ] || [ -f "$BERT_LAUNCH/reported" ]; then
-    exit "${code:-$status}"
-elif [ -z "$code" ]; then
-    cat "$BERT_LAUNCH/own" >&2
+if [ -z "$code" ]; then
+    [ "$status" = 0 ] || cat "$BERT_LAUNCH/own" >&2
 elif [ "$code" -gt 128 ]; then
-    echo "error: a rank was ended by SIG$(kill -l "$code") ; if nobody sent it, memory ran out: use a smaller batch" >&2
-elif [ "$code" != 75 ]; then
+    [ "$code" != 137 ] || hint=" ; if nobody sent it, memory ran out: use a smaller batch"
+    echo "error: a rank was ended by SIG$(kill -l "$code")${hint:-}" >&2
+elif [ ! -f "$BERT_LAUNCH/reported" ]; then
     echo "error: a rank ended with status $code ; its own words are above" >&2
 fi
 exit "${code:-$status}"

@@ -115,7 +115,7 @@ def test_a_documented_status_wins_over_those_of_ranks_that_only_noticed(environm
         import signal
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         rank = int(os.environ["HOROVOD_RANK"])
-        time.sleep(rank)
+        time.sleep(2 + rank)
         sys.exit([1, 4][rank])
     """
     assert launch(env=environment, code=code).returncode == 4

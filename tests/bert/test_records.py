@@ -1,0 +1,84 @@
+"""Records come back as written, at random, and damage is named."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert import manifest, records
+from bert.errors import InputError, IntegrityError
+from bert.records import Dataset
+
+
+def writable(dataset: Path, tmp_path: Path) -> Path:
+    import shutil
+
+    return Path(shutil.copytree(dataset, tmp_path / "copy"))
+
+
+def test_tensorflow_reads_the_same_records(dataset: Path) -> None:
+    data = Dataset(dataset, "train")
+    files = [str(path) for path in data.paths]
+    spec = {name: tf.io.FixedLenFeature(f["shape"], f["dtype"]) for name, f in data.spec.items()}
+    theirs = [tf.io.parse_single_example(record, spec) for record in tf.data.TFRecordDataset(files)]
+    assert len(theirs) == len(data) == 41
+    ours = data.read(np.arange(41))
+    for row, example in enumerate(theirs):
+        for name, value in example.items():
+            np.testing.assert_array_equal(value, ours[name][row])
+
+
+def test_any_order_of_indices_across_shards(dataset: Path) -> None:
+    data = Dataset(dataset, "train")
+    whole, picked = data.read(np.arange(41))["input_ids"].numpy(), [40, 0, 17, 16, 17]
+    np.testing.assert_array_equal(data.read(np.array(picked))["input_ids"], whole[picked])
+
+
+def test_more_shards_than_may_be_open(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Dataset(dataset, "train").read(np.arange(41))["input_ids"].numpy()
+    monkeypatch.setattr(records, "MAX_OPEN", 2)
+    order = np.arange(41).reshape(-1, 1)[::-1].ravel()
+    np.testing.assert_array_equal(Dataset(dataset, "train").read(order)["input_ids"], whole[order])
+
+
+@pytest.mark.parametrize("place", ["length", "payload", "last byte"])
+def test_a_flipped_byte_is_named_with_its_record(place: str, dataset: Path, tmp_path: Path) -> None:
+    folder = writable(dataset, tmp_path)
+    path = folder / "train-00000.tfrecord"
+    offsets = np.fromfile(records.index_path(path), "<u8")
+    at = {"length": offsets[5], "payload": offsets[5] + 40, "last byte": offsets[6] - 1}[place]
+    content = bytearray(path.read_bytes())
+    content[int(at)] ^= 4
+    path.write_bytes(content)
+    data = Dataset(folder, "train")
+    data.read(np.array([4, 6]))
+    with pytest.raises(IntegrityError, match=rf"train-00000.tfrecord: record 5 at byte {offsets[5]} is damaged"):
+        data.read(np.array([5]))
+
+
+def test_a_cut_or_missing_shard_is_named_before_anything_is_read(dataset: Path, tmp_path: Path) -> None:
+    folder = writable(dataset, tmp_path)
+    path = folder / "train-00001.tfrecord"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(IntegrityError, match="train-00001.tfrecord: the file has"):
+        Dataset(folder, "train")
+    path.unlink()
+    with pytest.raises(IntegrityError, match="train-00001.tfrecord: the file is missing"):
+        Dataset(folder, "train")
+
+
+def test_a_folder_without_manifest_or_split_is_refused(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no TFRecords of split 'test'"):
+        Dataset(dataset, "test")
+    with pytest.raises(InputError, match="no manifest.json"):
+        Dataset(tmp_path, "train")
+
+
+def test_verify_finds_a_change_that_keeps_the_size(dataset: Path, tmp_path: Path) -> None:
+    folder = writable(dataset, tmp_path)
+    manifest.verify(manifest.load(folder))
+    path = folder / "vocab.txt"
+    path.write_text(path.read_text().replace("w1", "x1", 1))
+    with pytest.raises(IntegrityError, match=r"vocab.txt: the content has changed"):
+        manifest.verify(manifest.load(folder))

@@ -1,0 +1,59 @@
+"""Sentences of documents: the same for any number of workers, and what is dropped is counted."""
+
+import json
+
+import pytest
+
+TEXT = (
+    "Mr. Ash keeps {n} bees. They fly far, and {n} bees come back to the mill.\nHe sells honey at no. {n} in the back."
+)
+
+
+@pytest.fixture
+def sources(folder):
+    articles = [{"id": f"wikipedia:{n}", "text": TEXT.format(n=n)} for n in range(120)]
+    parts = {f"part-{p:05d}.jsonl": articles[40 * p : 40 * (p + 1)] for p in range(3)}
+    odd = ["", " \n ", "* * *", "Too short.", TEXT.format(n=7) + "\u0000\ud83d"]
+    books = {"part-00000.jsonl": [{"id": f"books:{n}", "text": text} for n, text in enumerate(odd)]}
+    return [folder("wikipedia", "wikipedia", parts), folder("books", "books", books)]
+
+
+def test_workers_do_not_change_a_byte(tmp_path, stage, sources, contents):
+    for workers in (1, 3):
+        code, lines = stage(
+            "documents", "--source", *sources, "--output", tmp_path / f"out{workers}", "--workers", workers
+        )
+        assert (code, len(lines)) == (0, 1)
+    assert contents(tmp_path / "out1") == contents(tmp_path / "out3")
+
+
+def test_what_is_dropped_is_counted(tmp_path, stage, sources, read):
+    assert stage("documents", "--source", *sources, "--output", tmp_path / "out", "--workers", 1)[0] == 0
+    counts = json.loads((tmp_path / "out" / "manifest.json").read_text())["counts"]
+    assert (counts["documents"], counts["without a sentence"], counts["too short"]) == (121, 3, 1)
+    documents = read(tmp_path / "out")
+    assert len(documents) == 121 and all(set(document) == {"id", "sentences"} for document in documents)
+    assert documents[0]["sentences"] == [
+        "Mr. Ash keeps 0 bees.",
+        "They fly far, and 0 bees come back to the mill.",
+        "He sells honey at no. 0 in the back.",
+    ]
+
+
+def test_given_punkt_parameters_are_used_and_kept(tmp_path, stage, sources, contents):
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert stage("documents", "--source", *sources, "--output", first, "--workers", 1)[0] == 0
+    arguments = ("--source", *sources, "--output", second, "--punkt", first / "punkt", "--workers", 1)
+    assert stage("documents", *arguments)[0] == 0
+    names = contents(first).keys() - {"manifest.json"}
+    assert {name: contents(first)[name] for name in names} == {name: contents(second)[name] for name in names}
+
+
+def test_wrong_sources_are_refused(tmp_path, stage, folder):
+    assert stage("documents", "--source", tmp_path, "--output", tmp_path / "out")[0] == 3  # no manifest
+    sentences = folder("documents", "documents", {"part-00000.jsonl": [{"id": "a", "sentences": ["A b."]}]})
+    code, lines = stage("documents", "--source", sentences, "--output", tmp_path / "out", "--workers", 1)
+    assert (code, len(lines)) == (4, 1) and "a document without text" in lines[0]
+    tiny = folder("tiny", "books", {"part-00000.jsonl": [{"id": "a", "text": "A b."}]})
+    code, lines = stage("documents", "--source", tiny, "--output", tmp_path / "out", "--workers", 1)
+    assert (code, len(lines)) == (3, 1) and not (tmp_path / "out").exists()

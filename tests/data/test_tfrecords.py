@@ -1,0 +1,106 @@
+"""TFRecords: readable by TensorFlow itself, the same for any number of workers, and what the text says."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert import records
+from bert.tokenization import SPECIAL, Tokenizer
+
+LETTERS = "abcdefghij"
+WORDS = [f"{x}{y}" for x in LETTERS for y in LETTERS]
+
+
+def document(number: int) -> dict[str, Any]:
+    sentences = [" ".join(WORDS[number * k % 100] for k in range(1, 9 + j)) for j in range(9)]
+    return {"id": f"a:{number}", "sentences": sentences}
+
+
+@pytest.fixture
+def source(folder):
+    files = {f"train-0000{s}-of-00003.jsonl": [document(17 * s + n) for n in range(11 + s)] for s in range(3)}
+    return folder("shards", "shards", files | {"heldout-00000-of-00001.jsonl": [document(n) for n in range(90, 97)]})
+
+
+@pytest.fixture
+def vocab(tmp_path):
+    (tmp_path / "vocab.txt").write_text("".join(token + "\n" for token in (*SPECIAL, *WORDS, *LETTERS, "##a")))
+    return tmp_path / "vocab.txt"
+
+
+def run(stage, source, vocab, output, *options):
+    sizes = ("--max_seq_length", 37, "--max_predictions_per_seq", 5, "--dupe_factor", 3)
+    return stage("tfrecords", "--source", source, "--vocab", vocab, "--output", output, *sizes, *options)
+
+
+def test_tensorflow_reads_what_was_written(tmp_path, stage, source, vocab):
+    assert run(stage, source, vocab, tmp_path / "out", "--workers", 1)[0] == 0
+    assert (tmp_path / "out" / "vocab.txt").read_bytes() == vocab.read_bytes()
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    spec = {
+        name: tf.io.FixedLenFeature(feature["shape"], feature["dtype"])
+        for name, feature in manifest["extra"]["features"].items()
+    }
+    tokenizer = Tokenizer(vocab)
+    texts = {tuple(tokenizer.encode([s])[0]) for n in range(99) for s in document(n)["sentences"]}
+    for split, rounds in (("train", 3), ("heldout", 1)):
+        paths = sorted(map(str, (tmp_path / "out").glob(f"{split}-*.tfrecord")))
+        rows = [tf.io.parse_single_example(record, spec) for record in tf.data.TFRecordDataset(paths)]
+        ours = records.Dataset(tmp_path / "out", split)
+        assert len(rows) == len(ours) == manifest["counts"][split]["instances"] > 0
+        batch = ours.read(np.arange(len(ours)))
+        for name in spec:
+            assert np.array_equal(np.stack([row[name] for row in rows]), batch[name])
+        assert (batch["masked_lm_weights"].numpy().sum(1) >= 1).all()
+        for row in rows[:20]:
+            ids, weights = row["input_ids"].numpy().copy(), row["masked_lm_weights"].numpy() > 0
+            ids[row["masked_lm_positions"].numpy()[weights]] = row["masked_lm_ids"].numpy()[weights]
+            middle = ids.tolist().index(tokenizer.sep_id)
+            assert any(_within(ids[1:middle], text) or _within(np.array(text), ids[1:middle]) for text in texts)
+        assert manifest["counts"][split]["tokens"] * rounds * 0.5 < batch["input_mask"].numpy().sum()
+
+
+def _within(small: np.ndarray, large: np.ndarray | tuple[int, ...]) -> bool:
+    return " ".join(map(str, small)) in " ".join(map(str, large))
+
+
+def test_workers_do_not_change_a_byte_and_the_seed_does(tmp_path, stage, source, vocab, contents):
+    for name, options in {"1": ("--workers", 1), "3": ("--workers", 3), "s": ("--workers", 1, "--seed", 2)}.items():
+        assert run(stage, source, vocab, tmp_path / f"out{name}", *options)[0] == 0
+    one, three, other = (contents(tmp_path / f"out{name}") for name in "13s")
+    assert one == three and one.keys() == other.keys()
+    shards = [name for name in one if name.endswith(".tfrecord")]
+    assert len(shards) == 4 and all(one[name] != other[name] for name in shards)
+
+
+def test_special_strings_in_text_stay_text(tmp_path, stage, folder, vocab):
+    texts = [{"id": str(n), "sentences": ["aa [SEP] ab [MASK] ac [CLS] ba", "ad ae af"] * 5} for n in range(4)]
+    source = folder("s", "shards", {"train-00000-of-00001.jsonl": texts[:2], "heldout-00000-of-00001.jsonl": texts[2:]})
+    assert run(stage, source, vocab, tmp_path / "out", "--workers", 1)[0] == 0
+    ids = records.Dataset(tmp_path / "out", "train").read(np.arange(3))["input_ids"].numpy()
+    assert ((ids == SPECIAL.index("[SEP]")).sum(1) == 2).all() and ((ids == SPECIAL.index("[CLS]")).sum(1) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--max_seq_length", 4), 2),
+        (("--max_predictions_per_seq", 36), 2),
+        (("--workers", 0), 2),
+        (("--lower_case", "false"), 3),  # the vocabulary has no capital letter
+        (("--vocab", "none.txt"), 3),
+    ],
+)
+def test_what_cannot_work_is_refused_first(tmp_path, stage, source, vocab, options, code):
+    found, lines = run(stage, source, vocab, tmp_path / "out", *options)
+    assert (found, len(lines)) == (code, 1) and not (tmp_path / "out").exists()
+
+
+def test_a_shard_too_small_for_an_instance_is_named(tmp_path, stage, folder, vocab):
+    tiny = [{"id": "a", "sentences": ["aa"]}]
+    source = folder("s", "shards", {"train-00000-of-00001.jsonl": tiny, "heldout-00000-of-00001.jsonl": tiny})
+    code, lines = run(stage, source, vocab, tmp_path / "out", "--workers", 1)
+    assert code == 3 and "train-00000-of-00001.jsonl: too little text" in lines[0] and not (tmp_path / "out").exists()
