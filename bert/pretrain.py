@@ -40,7 +40,7 @@ class PretrainingModel(tf.Module):
 class Pretraining:
     """The two objectives of the original BERT, each a mean over its predictions."""
 
-    objectives = ("mlm", "nsp")
+    objectives: tuple[str, ...] = ("mlm", "nsp")
 
     def __init__(self, config: ModelConfig, seed: int) -> None:
         self.module = PretrainingModel(config, seed)

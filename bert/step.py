@@ -39,7 +39,6 @@ class Step:
         self.dtype = tf.as_dtype(precision.compute)
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
         self._accumulate = tf.function(self._micro_batch, jit_compile=precision.xla)
-        self._reduce = tf.function(world.sum)
         self._apply = tf.function(self._update, jit_compile=precision.xla)
         self._measure = tf.function(
             lambda batch: task.measure(batch, Noise(None), self.dtype), jit_compile=precision.xla
@@ -54,7 +53,7 @@ class Step:
             sums.append(self._accumulate(batch, weights, tf.constant(step, tf.int64), tf.constant(place, tf.int64)))
         names = sorted(sums[0])
         totals = [tf.add_n([micro[name] for micro in sums]) for name in names]
-        reduced = self._reduce([*self.gradients, *totals, tf.constant(float(stop))])
+        reduced = self.world.sum([*self.gradients, *totals, tf.constant(float(stop))])
         norm = self._apply(reduced[: len(self.gradients)], tf.constant(rate, tf.float32))
         measured = dict(zip([*names, "stop"], reduced[len(self.gradients) :], strict=True))
         return _means(measured, weights) | {"gradient_norm": float(norm), "stop": float(measured["stop"])}
@@ -71,7 +70,7 @@ class Step:
     def _sum(self, parts: Sequence[dict[str, tf.Tensor]], names: Sequence[str]) -> dict[str, tf.Tensor]:
         """The parts of all ranks added up, by name."""
         totals = [tf.add_n([tf.zeros([]), *(tf.cast(part[name], tf.float32) for part in parts)]) for name in names]
-        return dict(zip(names, self._reduce(totals), strict=True))
+        return dict(zip(names, self.world.sum(totals), strict=True))
 
     def _micro_batch(
         self, batch: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, place: tf.Tensor

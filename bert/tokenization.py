@@ -76,7 +76,7 @@ def _characters(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Byte offsets into each text as character offsets, for all texts at once."""
     joined = np.frombuffer(b"".join(encoded), np.uint8)
-    before = np.concatenate([[0], np.cumsum((joined & 0xC0) != 0x80)])  # characters begun before each byte
-    base = np.concatenate([[0], np.cumsum([len(item) for item in encoded])])[:-1][rows]
+    before = np.append(0, np.cumsum((joined & 0xC0) != 0x80))  # characters begun before each byte
+    base = np.cumsum([0, *(len(item) for item in encoded)])[rows]  # where the token's text begins
     first = before[base]
     return before[base + starts] - first, before[base + ends] - first

@@ -160,7 +160,7 @@ def _stop_requests() -> Iterator[list[int]]:
             signal.signal(kind, handler)
 
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 def place(run: RunConfig, default: Path, steps: int) -> RunConfig:

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert.errors import UsageError
+from bert.errors import UsageError, UserError
 
 LAUNCHERS = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
@@ -23,7 +23,7 @@ class World:
     local_rank = 0
 
     def sum(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Each tensor summed over the ranks; one fused collective, usable inside a `tf.function`."""
+        """Each tensor summed over the ranks, in one fused collective."""
         return list(tensors)
 
     def broadcast(self, variables: Sequence[tf.Variable]) -> None:
@@ -44,10 +44,16 @@ class HorovodWorld(World):
             raise UsageError(f"several ranks need Horovod, which does not import ({error}); run make setup") from error
         hvd.init()
         self._hvd = hvd
+        self._sum = tf.function(lambda tensors: hvd.grouped_allreduce(tensors, op=hvd.Sum))
         self.rank, self.size, self.local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
 
     def sum(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return list(self._hvd.grouped_allreduce(list(tensors), op=self._hvd.Sum))
+        try:
+            return list(self._sum([tf.convert_to_tensor(tensor) for tensor in tensors]))
+        except tf.errors.UnknownError as error:  # Horovod's way to say that it has been shut down
+            raise UserError(
+                f"rank {self.rank}: another rank has ended, its own message says why; the same command resumes"
+            ) from error
 
     def broadcast(self, variables: Sequence[tf.Variable]) -> None:
         self._hvd.broadcast_variables(list(variables), root_rank=0)

@@ -3,6 +3,7 @@
 import concurrent.futures
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
@@ -33,8 +34,9 @@ def run(function: Callable[[Task], Result], tasks: Sequence[Task], workers: int)
     if min(workers, len(tasks)) <= 1:
         yield from map(function, tasks)
         return
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(min(workers, len(tasks)), mp_context=context) as pool:
+    with concurrent.futures.ProcessPoolExecutor(
+        min(workers, len(tasks)), multiprocessing.get_context("spawn"), initializer=_end_with_parent
+    ) as pool:
         futures = [pool.submit(function, task) for task in tasks]
         try:
             for future in futures:
@@ -43,3 +45,15 @@ def run(function: Callable[[Task], Result], tasks: Sequence[Task], workers: int)
             raise ResourceError("a worker was killed, probably for want of memory; give fewer --workers") from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """Ends this worker when the main process dies, even by SIGKILL; left alone, it would wait for tasks forever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -88,10 +88,10 @@ def table(figures: dict[str, Any]) -> str:
 
 def draw(phases: list[list[dict[str, Any]]], names: list[str], path: Path) -> None:
     """Training loss and held-out MLM accuracy over the steps of all phases, side by side."""
-    import matplotlib  # noqa: PLC0415  # only here: it takes a second
+    import matplotlib  # only here: it takes a second
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot  # noqa: PLC0415
+    from matplotlib import pyplot
 
     style = {"font.size": 10, "text.color": INK, "axes.edgecolor": INK, "axes.spines.top": False, "axes.spines.right": False}
     with pyplot.rc_context(style):

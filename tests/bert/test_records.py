@@ -1,5 +1,6 @@
 """Records come back as written, at random, and damage is named."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,6 @@ from bert.records import Dataset
 
 
 def writable(dataset: Path, tmp_path: Path) -> Path:
-    import shutil
-
     return Path(shutil.copytree(dataset, tmp_path / "copy"))
 
 
@@ -61,17 +60,17 @@ def test_a_cut_or_missing_shard_is_named_before_anything_is_read(dataset: Path, 
     folder = writable(dataset, tmp_path)
     path = folder / "train-00001.tfrecord"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(IntegrityError, match="train-00001.tfrecord: the file has"):
+    with pytest.raises(IntegrityError, match=r"train-00001.tfrecord: the file has"):
         Dataset(folder, "train")
     path.unlink()
-    with pytest.raises(IntegrityError, match="train-00001.tfrecord: the file is missing"):
+    with pytest.raises(IntegrityError, match=r"train-00001.tfrecord: the file is missing"):
         Dataset(folder, "train")
 
 
 def test_a_folder_without_manifest_or_split_is_refused(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no TFRecords of split 'test'"):
         Dataset(dataset, "test")
-    with pytest.raises(InputError, match="no manifest.json"):
+    with pytest.raises(InputError, match=r"no manifest\.json"):
         Dataset(tmp_path, "train")
 
 

@@ -35,11 +35,12 @@ def command(dataset: Path, run: Path, *more: str, ranks: int = 1, per_device: in
     return [*launch, *python, "--batch.per_device", str(per_device), *TINY, *more]
 
 
-def pretrain(*arguments: object, **options: int) -> subprocess.CompletedProcess[str]:
+def pretrain(
+    dataset: Path, run: Path, *more: str, ranks: int = 1, per_device: int = 3
+) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    return subprocess.run(
-        command(*arguments, **options), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240
-    )  # type: ignore[arg-type]
+    line = command(dataset, run, *more, ranks=ranks, per_device=per_device)
+    return subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
 
 
 def weights(run: Path, step: int) -> dict[str, np.ndarray]:
