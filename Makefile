@@ -73,10 +73,10 @@ lint: setup ## Check style, types, import directions and shell scripts
 	$(IN) shellcheck --external-sources scripts/*.sh .ci/run
 
 corpus: setup ## WIKIPEDIA and BOOKS to sharded documents and a vocabulary
-	$(IN) scripts/corpus.sh
+	$(IN) scripts/quiet.sh scripts/corpus.sh
 
 tfrecords: corpus ## The corpus to masked samples of 128 and of 512 tokens
-	$(IN) scripts/tfrecords.sh
+	$(IN) scripts/quiet.sh scripts/tfrecords.sh
 
 pretrain: tfrecords ## Pretrain RECIPE, phase 2 from all weights of phase 1
 	$(IN) scripts/pretrain.sh
@@ -88,7 +88,7 @@ squad: setup ## Fine-tune the pretrained model on SQUAD_TRAIN
 
 squad-eval: setup ## Answer SQUAD_DEV with the fine-tuned model and print exact match and F1
 	$(call need,SQUAD_DEV,dev.json)
-	$(IN) python -m squad.predict --model "$(SQUAD_RUN)" --dataset "$(SQUAD_DEV)" --output "$(SQUAD_RUN)/predictions.json"
+	$(IN) scripts/quiet.sh python -m squad.predict --model "$(SQUAD_RUN)" --dataset "$(SQUAD_DEV)" --output "$(SQUAD_RUN)/predictions.json"
 	$(IN) python -m squad.metric "$(SQUAD_DEV)" "$(SQUAD_RUN)/predictions.json"
 
 clean: ## Remove caches; the work folder and the environment stay

@@ -87,7 +87,7 @@ def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.M
         sentences.load(options.punkt)
         shutil.copytree(options.punkt, punkt)
     else:
-        sentences.save(sentences.train(_sample(sources)), punkt)
+        sentences.save(sentences.train(list(_sample(sources))), punkt)
     targets = [partial / f"part-{number:05d}.jsonl" for number in range(len(sources))]
     tasks = [Task(*pair, punkt, options.minimum_characters) for pair in zip(sources, targets, strict=True)]
     counts: Counter[str] = Counter({"documents": 0, "without a sentence": 0, "too short": 0})

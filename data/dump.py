@@ -130,8 +130,8 @@ def extract(path: Path, processes: int, stall_seconds: float, counts: dict[str, 
     environment = {**os.environ, "PYTHONUTF8": "1"}  # its standard output is UTF-8 in any locale
     pipe, found = subprocess.PIPE, 0
     with (
-        tempfile.TemporaryFile() as errors,  # a session of its own, so that its workers can be killed with it
-        subprocess.Popen(
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(  # in a session of its own: one signal reaches it and its workers
             command, stdin=pipe, stdout=pipe, stderr=errors, env=environment, start_new_session=True
         ) as process,
         _guard(process),

@@ -6,7 +6,8 @@ from run to run.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 
 from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTrainer
@@ -18,15 +19,36 @@ MAX_SENTENCE = 2_000  # characters, some 400 tokens: no training sequence holds 
 ABBREVIATIONS, COLLOCATIONS = "abbrev_types.txt", "collocations.tab"
 STARTERS, ORTHOGRAPHY = "sent_starters.txt", "ortho_context.tab"
 
+WORD = re.compile(r"\w+")
+AFTER_STOP = re.compile(r"(\S+)\.(?=[,;:)]|\s+(\w+))")  # a word with a full stop; the next word, empty for punctuation
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufeff]")  # all but those that are white space
 
 
-def train(texts: Iterable[str]) -> PunktParameters:
+def train(texts: Sequence[str]) -> PunktParameters:
     """Learns abbreviations, collocations and sentence starters from raw text (Kiss and Strunk 2006)."""
     trainer = PunktTrainer()
     for text in texts:
         trainer.train(text, finalize=False)
-    return trainer.get_params()
+    parameters = trainer.get_params()
+    parameters.abbrev_types -= _last_words(texts, parameters.abbrev_types)
+    return parameters
+
+
+def _last_words(texts: Sequence[str], abbreviations: Set[str]) -> set[str]:
+    """Learned abbreviations that are words, only ever seen at the end of a sentence, as happens in a small corpus.
+
+    Such a word is never followed by punctuation, a small letter or a digit, but often by a capitalised word that is
+    written small elsewhere, as the names after "Mr." are not.
+    """
+    small = {word for text in texts for word in WORD.findall(text) if word.islower()}
+    seen, before_start, inside = Counter[str](), Counter[str](), Counter[str]()
+    for text in texts:
+        for word, following in AFTER_STOP.findall(text):
+            word = word.lower().lstrip("([\"'")
+            seen[word] += 1
+            before_start[word] += following[:1].isupper() and len(following) > 1 and following.lower() in small
+            inside[word] += not following[:1].isupper()
+    return {a for a in abbreviations if "." not in a and not inside[a] and before_start[a] > seen[a] / 4}
 
 
 def save(parameters: PunktParameters, folder: Path) -> None:

@@ -10,6 +10,7 @@ same text gives the same bytes.
 import collections
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -108,20 +109,21 @@ def check_case(tokens: Sequence[str], lower_case: bool, where: Path) -> None:
 
 def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.Made:
     """Trains or checks the vocabulary and writes `vocab.txt`."""
-    progress = Progress("vocab")
     if options.vocab:
         from bert.tokenization import load_vocab  # imports TensorFlow, which training does without
 
         tokens = load_vocab(options.vocab)
         check_case(tokens, options.lower_case, options.vocab)
+        print(f"vocab: {len(tokens):,} tokens of {options.vocab}", file=sys.stderr)
     else:
         assert options.size is not None
+        progress = Progress("vocab")
         texts = functools.partial(_texts, sources, options.max_megabytes * 1_000_000, progress)
         tokens = train(texts, options.size, options.lower_case)
+        few = f", not {options.size:,}: the text is small" if len(tokens) < options.size else ""
+        progress.done(f"{len(tokens):,} tokens{few}")
     with files.atomic_write(partial / "vocab.txt") as stream:
         stream.writelines(token + "\n" for token in tokens)
-    few = options.size is not None and len(tokens) < options.size
-    progress.done(f"{len(tokens):,} tokens" + (f", not {options.size:,}: the text is small" if few else ""))
     return manifest.Made(counts={"tokens": len(tokens)}, records={"vocab.txt": len(tokens)})
 
 

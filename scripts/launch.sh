@@ -47,6 +47,6 @@ if [ -n "$dry_run" ]; then
     echo
     exit 0
 fi
-[ "$ranks" != 1 ] || exec "${command[@]}"
+[ "$ranks" != 1 ] || exec "$root/scripts/quiet.sh" "${command[@]}"
 command -v horovodrun >/dev/null || usage "horovodrun is not installed: run make setup"
 exec "$root/scripts/supervise.sh" "$ranks" "${command[@]}"

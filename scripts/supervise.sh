@@ -8,9 +8,7 @@ export BERT_LAUNCH BERT_EXIT_FILE=$BERT_LAUNCH/codes # scripts/rank.sh and bert.
 trap 'rm -rf "$BERT_LAUNCH"' EXIT
 touch "$BERT_LAUNCH"/{ranks,codes,own} && mkfifo "$BERT_LAUNCH"/{out,err}
 
-# What TensorFlow 2.21 says at import on any machine without a GPU, whatever its log level: lines of absl's own
-noise='^([IW][0-9]{4} [0-9:.]+ |E[0-9]{4} .* cuda_platform\.cc|WARNING: All log messages before absl|To enable the fol)'
-[ "${TF_CPP_MIN_LOG_LEVEL:-0}" -ge 2 ] || noise='$^'
+noise=$("$(dirname "$0")/quiet.sh" --pattern)
 
 relay() { # drops the rank from the front of each line; horovodrun's own lines have none and are put aside
     trap '' TERM INT HUP

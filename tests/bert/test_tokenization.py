@@ -20,7 +20,7 @@ PLAIN = [*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS), *WORDS, *"!?.,;:'\"()
 
 # Where tensorflow-text differs: it folds compatibility characters, and takes some control characters for spaces.
 FOLDED = "\xdf\xa8\xaa\xad\xaf\xb2\xb3\xb4\xb5\xb8\xb9\xba\xbc\xbd\xbe"
-CONTROLS = "".join(map(chr, range(32))).translate(dict.fromkeys(b"\t\n\r")) + "\x85"
+CONTROLS = "".join(map(chr, [*range(32), *range(127, 160)]))
 printable = st.text(st.characters(codec="latin-1", exclude_characters=FOLDED + CONTROLS))
 
 

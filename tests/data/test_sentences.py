@@ -27,6 +27,17 @@ def test_training_finds_abbreviations(trained):
     assert sentences.split(punkt, "Mr. Birch is in. Prof. Ash is not.") == ["Mr. Birch is in.", "Prof. Ash is not."]
 
 
+def test_words_that_only_end_sentences_are_no_abbreviations():
+    goods = ("barley", "linen", "salt", "wool")
+    names = ("Ash", "Birch", "Elm", "Oak", "Yew") * 50
+    corpus = " ".join(
+        f"Mr. {name} sells {goods[n % 4]}. The town is rich. I see the mill and Mr. {name}, at {n} a.m. or so."
+        for n, name in enumerate(names)
+    )
+    found = sentences.train([corpus]).abbrev_types
+    assert "mr" in found and not found & set(goods)
+
+
 def test_saved_and_loaded_parameters_split_alike(tmp_path, trained):
     sentences.save(trained, tmp_path / "a")
     loaded = sentences.load(tmp_path / "a")

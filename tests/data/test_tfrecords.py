@@ -68,10 +68,10 @@ def _within(small: np.ndarray, large: np.ndarray | tuple[int, ...]) -> bool:
 
 
 def test_workers_do_not_change_a_byte_and_the_seed_does(tmp_path, stage, source, vocab, contents):
-    for name, options in {"1": ("--workers", 1), "3": ("--workers", 3), "s": ("--workers", 1, "--seed", 2)}.items():
+    for name, options in {"1": ("--workers", 1), "2": ("--workers", 2), "s": ("--workers", 1, "--seed", 2)}.items():
         assert run(stage, source, vocab, tmp_path / f"out{name}", *options)[0] == 0
-    one, three, other = (contents(tmp_path / f"out{name}") for name in "13s")
-    assert one == three and one.keys() == other.keys()
+    one, two, other = (contents(tmp_path / f"out{name}") for name in "12s")
+    assert one == two and one.keys() == other.keys()
     shards = [name for name in one if name.endswith(".tfrecord")]
     assert len(shards) == 4 and all(one[name] != other[name] for name in shards)
 
