@@ -85,7 +85,7 @@ def build(
 ) -> Manifest:
     """Makes `folder` by calling `make(partial_folder)`, or returns at once if the same was made before.
 
-    Raises UsageError if `folder` holds something that no stage made, or another process is making it.
+    Raises UsageError if `folder` holds something that no stage made.
     """
     _check_ours(folder, stage)
     parameters = json.loads(json.dumps(parameters, default=str))  # as it will be read back
@@ -155,16 +155,22 @@ def _check_ours(folder: Path, stage: str) -> None:
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
+    """Waits for another process that makes the same folder, which will then be up to date for this one."""
     path = folder.with_name(f".{folder.name}.lock")
-    with open(path, "w") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(f"{folder}: another process is writing it; wait for that one") from error
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
+    while True:
+        with open(path, "w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            if not _is_at(path, stream.fileno()):
+                continue  # whoever held it has removed it
+            try:
+                yield
+            finally:
+                path.unlink()
+            return
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    return path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino
 
 
 def _write(partial: Path, stage: str, parameters: dict[str, Any], hashes: dict[str, str], made: Made) -> None:

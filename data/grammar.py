@@ -1,9 +1,9 @@
 """A small grammar of facts about invented people, towns, rivers, ships and companies.
 
 Why: a demo and many tests need text that is free, the same each time and of any size, and that a tiny model can learn
-to read. Names are put together from syllables, so that nothing can be known beforehand; several things of one kind
-share a scene and have the same relations, so that only the sentence with the right thing AND the right relation holds
-the answer to a question.
+to read. Names are put together from syllables, so that nothing can be known beforehand; many facts with answers of one
+kind share a scene, so that only the sentence with the right relation, said in one of several ways, answers a question,
+and sometimes only the one of two that is also about the right thing.
 """
 
 import zlib
@@ -16,20 +16,20 @@ Split = Literal["train", "dev"]
 DEV_SHARE = 4
 """One name in so many is kept for the dev questions and occurs nowhere else."""
 
-FIRST = "bal ben bir bor dal den dir dor kal ken kir kor lal len lir lor mal men mir mor tal ten tir tor".split()
+FIRST = [onset + rhyme for onset in "bdklmt" for rhyme in ("al", "en", "ir", "or")]
 LAST = {
-    "person": "a da ka mo na ra ric to".split(),
-    "town": "bury by dale field ford ham port wick".split(),
-    "river": "aune ette isse oise omme une wen yeo".split(),
-    "ship": "aris crest hawk ion ora star wake wing".split(),
-    "company": "bank co corp gard max mill tec works".split(),
+    "person": ["a", "da", "ka", "mo", "na", "ra", "ric", "to"],
+    "town": ["bury", "by", "dale", "field", "ford", "ham", "port", "wick"],
+    "river": ["aune", "ette", "isse", "oise", "omme", "une", "wen", "yeo"],
+    "ship": ["aris", "crest", "hawk", "ion", "ora", "star", "wake", "wing"],
+    "company": ["bank", "co", "corp", "gard", "max", "mill", "tec", "works"],
 }
 KINDS = tuple(LAST)
 ARTICLE = {"river": "the ", "ship": "the "}
-GOODS = (
-    "amber bells cheese clocks coal cotton glass honey iron lamps lead marble oats oil pearls plums salt silk soap "
-    "sugar tea tin wheat wool"
-).split()
+GOODS = [
+    *("amber", "bells", "cheese", "clocks", "coal", "cotton", "glass", "honey", "iron", "lamps", "lead", "marble"),
+    *("oats", "oil", "pearls", "plums", "salt", "silk", "soap", "sugar", "tea", "tin", "wheat", "wool"),
+]
 
 # Of each relation: the kinds of {s} and {o}; statements; questions for {o}; questions for {s}.
 TABLE = """
@@ -207,14 +207,17 @@ def split_of(name: str) -> Split:
     return "dev" if zlib.crc32(name.encode()) % DEV_SHARE == 0 else "train"
 
 
-def scene(random: Random, split: Split, things: int, relations: int) -> list[Fact]:
-    """Facts in random order: so many things of one kind, each with the same so many relations."""
-    namer, kind = Namer(random, split), random.choice(KINDS)
-    chosen = random.sample([relation for relation in RELATIONS if relation.subject == kind], relations)
-    facts = []
-    for _ in range(things):
+def scene(random: Random, split: Split, things: int, relations: int, twin: float) -> list[Fact]:
+    """Facts in random order: so many things of different kinds, each with so many relations.
+
+    With probability `twin` the first has a second of its kind beside it, with the same relations.
+    """
+    namer, kinds = Namer(random, split), random.sample(KINDS, things)
+    facts: list[Fact] = []
+    chosen = {kind: random.sample([each for each in RELATIONS if each.subject == kind], relations) for kind in kinds}
+    for kind in kinds + kinds[: random.random() < twin]:
         subject = namer.name(kind)
-        facts += [Fact(relation=each, subject=subject, object=namer.name(each.object)) for each in chosen]
+        facts += [Fact(relation=each, subject=subject, object=namer.name(each.object)) for each in chosen[kind]]
     random.shuffle(facts)
     return facts
 

@@ -2,12 +2,14 @@
 
     python -m data.synthetic --output workdir/synthetic --seed 7
 
-It is what `make demo` runs on and what many tests use, at any size. The facts come from `data.grammar`; the names in dev.json occur
-in no other file, so that its questions can only be answered by reading. The same seed and sizes give the same bytes.
+It is what `make demo` runs on and what many tests use, at any size. The facts come from `data.grammar`; the names in
+dev.json occur in no other file, so that its questions can only be answered by reading. The same seed and sizes give the
+same bytes.
 """
 
 import bz2
 import dataclasses
+import functools
 import hashlib
 import textwrap
 from collections.abc import Iterator
@@ -21,9 +23,12 @@ from bert.errors import UsageError
 from data import grammar
 from data.grammar import Fact, Split
 
-PARAGRAPHS = {"article": 6, "chapter": 20}
+PARAGRAPHS = 6  # of an article, and of a book's chapter
 CHAPTERS = 4
-QUESTIONS_PER_PASSAGE = 4
+SCENES = ((1, 3), (1, 4), (2, 2))  # of the corpus: things and relations that fit a short sample
+PASSAGES = ((2, 2), (2, 3))  # the same, of the passages asked about
+TWIN = 0.15  # share of scenes with two things of one kind
+QUESTIONS = 4  # about a passage
 PASSAGES_PER_TITLE = 5
 WRAP = 72  # columns of a book's lines
 
@@ -143,9 +148,9 @@ def write_wiki(stream: Writable, random: Random, articles: int) -> dict[str, int
 def article(random: Random, number: int) -> tuple[str, str]:
     """Title and wikitext of an article: paragraphs about several groups of things."""
     paragraphs = []
-    for _ in range(PARAGRAPHS["article"]):
-        facts = grammar.scene(random, "train")
-        paragraphs.append(_wikitext(random, facts, " ".join(grammar.paragraph(random, facts))))
+    for _ in range(PARAGRAPHS):
+        facts = grammar.scene(random, "train", *random.choice(SCENES), TWIN)
+        paragraphs.append(_wikitext(random, facts, " ".join(grammar.paragraph(random, facts, asking=0.4))))
     kind = facts[0].relation.subject
     middle = len(paragraphs) // 2
     lead, rest = "\n\n".join(paragraphs[:middle]), "\n\n".join(paragraphs[middle:])
@@ -161,21 +166,23 @@ def _wikitext(random: Random, facts: list[Fact], text: str) -> str:
 
 
 def book(random: Random, number: int) -> str:
-    """A book in lines: chapters of paragraphs in which questions are asked and answered."""
+    """A book in lines: chapters of paragraphs in which many questions are asked and answered."""
     blocks = [f"The Book of Questions, Volume {number}"]
     for chapter in range(1, CHAPTERS + 1):
         blocks.append(f"Chapter {chapter}")
-        for _ in range(PARAGRAPHS["chapter"]):
-            blocks.append(" ".join(grammar.paragraph(random, grammar.scene(random, "train"), asking=0.6)))
+        for _ in range(PARAGRAPHS):
+            facts = grammar.scene(random, "train", *random.choice(SCENES), TWIN)
+            blocks.append(" ".join(grammar.paragraph(random, facts, asking=0.7)))
     return "\n\n".join(textwrap.fill(block, WRAP) for block in blocks) + "\n"
 
 
 def question_set(random: Random, split: Split, questions: int) -> list[dict[str, Any]]:
     """The `data` of a SQuAD v1.1 file: titles of passages of questions."""
     passages = list(_passages(random, split, questions))
+    batches = range(0, len(passages), PASSAGES_PER_TITLE)
     return [
-        {"title": f"Passages_{split}_{begin // PASSAGES_PER_TITLE}", "paragraphs": passages[begin : begin + PASSAGES_PER_TITLE]}
-        for begin in range(0, len(passages), PASSAGES_PER_TITLE)
+        {"title": f"Passages_{split}_{begin}", "paragraphs": passages[begin : begin + PASSAGES_PER_TITLE]}
+        for begin in batches
     ]
 
 
@@ -195,14 +202,14 @@ def _passages(random: Random, split: Split, questions: int) -> Iterator[dict[str
 def passage(random: Random, split: Split) -> tuple[str, list[tuple[str, list[dict[str, Any]]]]]:
     """Each fact of a scene stated once, and questions about some of them with their gold answers.
 
-    All things of a scene have the same relations, and no name stands for two of them: so a question has one right answer, and several
-    wrong ones of the same kind.
+    No name stands for two things, and two things of one kind have the same relations: so a question has one right
+    answer among several of its kind.
     """
-    facts = grammar.scene(random, split)
+    facts = grammar.scene(random, split, *random.choice(PASSAGES), TWIN)
     sentences = [fact.state(random) for fact in facts]
     context = " ".join(sentences)
     asked = []
-    for index in random.sample(range(len(facts)), min(QUESTIONS_PER_PASSAGE, len(facts))):
+    for index in random.sample(range(len(facts)), min(QUESTIONS, len(facts))):
         question, kind, name = facts[index].ask(random)
         start = len(" ".join(sentences[:index])) + sentences[index].index(name)
         start += index > 0  # the space before the sentence
@@ -221,9 +228,8 @@ def _with_article(context: str, start: int, kind: str, name: str) -> dict[str, A
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.synthetic", description=__doc__)
     parameters = {name: value for name, value in dataclasses.asdict(options).items() if name != "output"}
-    manifest.build(
-        options.output, stage="synthetic", parameters=parameters, inputs=[], make=lambda partial: write(partial, options)
-    )
+    make = functools.partial(write, options=options)
+    manifest.build(options.output, stage="synthetic", parameters=parameters, inputs=[], make=make)
 
 
 if __name__ == "__main__":

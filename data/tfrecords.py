@@ -21,7 +21,8 @@ import numpy as np
 
 from bert import cli, manifest, records
 from bert.errors import InputError, UsageError
-from bert.tokenization import SPECIAL, Tokenizer
+from bert.tokenization import Tokenizer
+from bert.vocabulary import SPECIAL
 from data import instances, parts, workers
 from data.progress import Progress
 from data.vocab import check_case

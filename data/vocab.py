@@ -19,10 +19,10 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from bert import cli, files, manifest
 from bert.errors import InputError, UsageError
+from bert.vocabulary import SPECIAL, load_vocab
 from data import parts
 from data.progress import Progress
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 CODE_POINTS = 0x110000
 MIN_FREQUENCY = 2
 
@@ -69,7 +69,7 @@ def train(texts: Callable[[], Iterable[str]], size: int, lower_case: bool) -> li
         vocab_size=size,
         min_frequency=MIN_FREQUENCY,
         show_progress=False,
-        special_tokens=SPECIAL + inside,
+        special_tokens=[*SPECIAL, *inside],
         initial_alphabet=characters,
         limit_alphabet=len(characters),
     )
@@ -110,8 +110,6 @@ def check_case(tokens: Sequence[str], lower_case: bool, where: Path) -> None:
 def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.Made:
     """Trains or checks the vocabulary and writes `vocab.txt`."""
     if options.vocab:
-        from bert.tokenization import load_vocab  # imports TensorFlow, which training does without
-
         tokens = load_vocab(options.vocab)
         check_case(tokens, options.lower_case, options.vocab)
         print(f"vocab: {len(tokens):,} tokens of {options.vocab}", file=sys.stderr)

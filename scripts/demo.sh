@@ -9,16 +9,52 @@ mkdir -p "$demo"
 rm -rf "$demo/pretrain" "$demo/squad"
 : >"$log"
 export BERT_WORKDIR=$demo # of all stages below
-cores=$(nproc)
+here=$(dirname "$0")
 
-stage() { # TITLE COMMAND...: runs it, or ends the demo with its last line
-    local title=$1 begun=$EPOCHREALTIME status=0
+stage() { # TITLE COMMAND...: runs it; if it fails, ends the demo with its error and its exit code
+    local title=$1 begun=${EPOCHREALTIME/./} status=0
     shift
     "$@" >>"$log" 2>&1 || status=$?
     if [ "$status" != 0 ]; then
-        tail -n 1 "$log" >&2
-        echo "$title: failed with exit code $status; everything it said is in $log" >&2
+        grep '^error: ' "$log" >&2 || echo "error: stage \"$title\" failed: see $log" >&2
         exit "$status"
     fi
-    printf '%6.1f s  %s\n' "$(bc <<<"$EPOCHREALTIME - $begun")" "$title"
+    printf '%4d s  %s\n' $(((${EPOCHREALTIME/./} - begun + 500000) / 1000000)) "$title"
 }
+data() { python -m "data.$1" "${@:2}"; }
+pretrain() { # PHASE LENGTH [FLAGS...]
+    "$here/launch.sh" -np 2 -- python -m bert.pretrain "$1" --data.train "$demo/tfrecords/seq$2" \
+        --run.directory "$demo/pretrain/$1" "${@:3}"
+}
+tfrecords() { # LENGTH PREDICTIONS
+    data tfrecords --source "$demo/shards" --vocab "$demo/vocab/vocab.txt" --output "$demo/tfrecords/seq$1" \
+        --max_seq_length "$1" --max_predictions_per_seq "$2" --dupe_factor 2
+}
+questions() { # NAME FLAGS...: fine-tunes on one core, answers and scores; && because errexit is off inside a condition
+    local run=$demo/squad/$1 dev=$demo/synthetic/dev.json
+    BERT_WORKDIR=$run OMP_NUM_THREADS=1 "$here/launch.sh" -np 1 -- python -m squad.train squad_tiny "${@:2}" \
+        --data.train_file "$demo/synthetic/train.json" --run.directory "$run" &&
+        python -m squad.predict --model "$run" --dataset "$dev" --output "$run/predictions.json" &&
+        python -m squad.metric "$dev" "$run/predictions.json"
+}
+both() { # the two fine-tunings side by side
+    questions pretrained --init.checkpoint "$demo/pretrain/demo_phase2" & local first=$!
+    questions random --init.checkpoint none --data.vocab "$demo/vocab/vocab.txt" & local second=$!
+    wait "$first" && wait "$second"
+}
+
+stage "invent a Wikipedia dump, books and questions" data synthetic --output "$demo/synthetic"
+stage "extract the dump" data wikipedia --source "$demo/synthetic/wiki.xml.bz2" --output "$demo/wikipedia"
+stage "read the books" data books --source "$demo/synthetic/books" --output "$demo/books"
+stage "split into sentences" data documents --source "$demo/wikipedia" "$demo/books" --output "$demo/documents"
+stage "shard" data shards --source "$demo/documents" --output "$demo/shards" --shards 2
+stage "make a vocabulary" data vocab --source "$demo/shards" --output "$demo/vocab" --size 400
+stage "make training samples of 64 tokens" tfrecords 64 10
+stage "make training samples of 96 tokens" tfrecords 96 15
+stage "pretrain on 2 ranks, 64 tokens" pretrain demo_phase1 64
+stage "pretrain on 2 ranks, 96 tokens" pretrain demo_phase2 96 --init.checkpoint "$demo/pretrain/demo_phase1"
+stage "answer questions, from pretrained and from random weights" both
+echo
+python -m squad.report --pretraining "$demo/pretrain/demo_phase1" "$demo/pretrain/demo_phase2" --output "$demo" \
+    --pretrained "$demo/squad/pretrained" --random "$demo/squad/random" --dataset "$demo/synthetic/dev.json" \
+    --require_exact_match 70 --require_gain 10

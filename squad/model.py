@@ -12,7 +12,8 @@ from bert.config import ModelConfig
 from bert.errors import InputError
 from bert.model import Encoder, variables
 from bert.noise import Noise
-from bert.tokenization import SPECIAL, Tokenizer, load_vocab
+from bert.tokenization import Tokenizer
+from bert.vocabulary import SPECIAL, load_vocab
 from squad.config import Windowing
 
 

@@ -2,8 +2,9 @@
 
     python -m squad.report --pretraining PHASE1 PHASE2 --pretrained RUN --random RUN --dataset DEV.json --output DIR
 
-PHASE1, PHASE2, ... are run directories of bert.pretrain in order; the two others are run directories of squad.train that hold
-predictions.json, the answers to DEV.json. Writes report.json and curves.png into DIR, and prints the same as a table.
+PHASE1, PHASE2, ... are run directories of bert.pretrain in order; the two others are run directories of squad.train
+that hold predictions.json, the answers to DEV.json. Writes report.json and curves.png into DIR, and prints the same as
+a table.
 """
 
 import json
@@ -17,7 +18,8 @@ from bert.errors import InputError, IntegrityError
 from squad import examples, metric
 from squad.examples import Dataset, Example
 
-INK, TRAIN, HELD_OUT = "#333333", "#b8b8b8", "#1f6f8b"
+INK, TRAIN = "#333333", "#b8b8b8"
+HELD_OUT: dict[str, Any] = {"color": "#1f6f8b", "marker": "o", "markersize": 3}
 BOLD, PLAIN = "\033[1m", "\033[0m"
 
 
@@ -56,7 +58,8 @@ def summarize(options: Options, dataset: Dataset, phases: list[list[dict[str, An
         start: asdict(metric.score(dataset.examples, metric.read_predictions(run / "predictions.json")))
         for start, run in (("pretrained", options.pretrained), ("random", options.random))
     }
-    return {"pretraining": [_phase(run.name, lines) for run, lines in zip(options.pretraining, phases, strict=True)], "squad": scores}
+    pretraining = [_phase(run.name, lines) for run, lines in zip(options.pretraining, phases, strict=True)]
+    return {"pretraining": pretraining, "squad": scores}
 
 
 def _phase(name: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
@@ -87,38 +90,42 @@ def table(figures: dict[str, Any]) -> str:
 
 
 def draw(phases: list[list[dict[str, Any]]], names: list[str], path: Path) -> None:
-    """Training loss and held-out MLM accuracy over the steps of all phases, side by side."""
-    import matplotlib  # only here: it takes a second
+    """Loss and held-out MLM accuracy over the updates of all phases, one after another, side by side."""
+    import matplotlib
 
-    matplotlib.use("Agg")
+    matplotlib.use("Agg")  # no display is needed
     from matplotlib import pyplot
 
-    style = {"font.size": 10, "text.color": INK, "axes.edgecolor": INK, "axes.spines.top": False, "axes.spines.right": False}
-    with pyplot.rc_context(style):
-        figure, (loss, accuracy) = pyplot.subplots(1, 2, figsize=(10, 3.6), layout="constrained", dpi=150)
+    with pyplot.rc_context({"text.color": INK, "axes.edgecolor": INK, "axes.titlelocation": "left"}):
+        figure, (loss, accuracy) = pyplot.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
         begin = 0
         for name, lines in zip(names, phases, strict=True):
-            train = [(begin + line["step"], line["loss"]) for line in lines if line["split"] == "train"]
-            held = [(begin + line["step"], line) for line in lines if line["split"] == "heldout"]
-            loss.plot(*zip(*train, strict=True), color=TRAIN, linewidth=1.2)
-            loss.plot([step for step, _ in held], [line["loss"] for _, line in held], color=HELD_OUT, marker="o", markersize=3)
-            accuracy.plot([step for step, _ in held], [100 * line["mlm_accuracy"] for _, line in held],
-                          color=HELD_OUT, marker="o", markersize=3)
+            steps, losses = _series(lines, "train", "loss", begin)
+            loss.plot(steps, losses, color=TRAIN, label="" if begin else "training")
+            loss.plot(*_series(lines, "heldout", "loss", begin), **HELD_OUT, label="" if begin else "held out")
+            accuracy.plot(*_series(lines, "heldout", "mlm_accuracy", begin), **HELD_OUT)
             for axes in (loss, accuracy):
                 axes.axvline(begin, color=INK, linewidth=0.5, linestyle=":")
-                axes.text(begin, 1.0, f" {name}", transform=axes.get_xaxis_transform(), fontsize=8, va="bottom")
-            begin = train[-1][0]
-        loss.set(title="Loss", xlabel="update", xlim=(0, begin))
-        loss.plot([], [], color=TRAIN, label="training")
-        loss.plot([], [], color=HELD_OUT, marker="o", markersize=3, label="held out")
-        loss.legend(frameon=False)
-        accuracy.set(title="Masked words right, held out (%)", xlabel="update", xlim=(0, begin), ylim=(0, 100))
-        figure.savefig(path)
+                axes.text(begin, 1, f" {name}", transform=axes.get_xaxis_transform(), fontsize=8, va="top")
+            begin = steps[-1]
+        loss.set(title="Loss", xlabel="update", xlim=(0, begin), ylim=(0, None))
+        loss.legend(frameon=False, loc="lower left")
+        accuracy.set(title="Masked words right, held out", xlabel="update", xlim=(0, begin), ylim=(0, 1))
+        accuracy.yaxis.set_major_formatter("{x:.0%}")
+        for axes in (loss, accuracy):
+            axes.spines[["top", "right"]].set_visible(False)
+        figure.savefig(path, dpi=150)
         pyplot.close(figure)
+
+
+def _series(lines: list[dict[str, Any]], split: str, key: str, begin: int) -> tuple[list[int], list[float]]:
+    chosen = [line for line in lines if line["split"] == split]
+    return [begin + line["step"] for line in chosen], [line[key] for line in chosen]
 
 
 def example_of(dataset: Dataset, right: dict[str, str], wrong: dict[str, str]) -> Example:
     """A question that shows what pretraining did: the first that only the pretrained model answers, else the first."""
+
     def solves(question: Example, predictions: dict[str, str]) -> bool:
         return any(metric.exact_match(predictions.get(question.id, ""), gold.text) for gold in question.answers)
 

@@ -7,9 +7,9 @@ import pytest
 
 from bert import manifest, records
 from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PretrainConfig, RunConfig
+from bert.vocabulary import SPECIAL
 
 VOCAB, TOKENS, PREDICTIONS = 99, 13, 3
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def instance(random: np.random.Generator) -> dict[str, np.ndarray]:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tokenizers import BertWordPieceTokenizer
 
 from bert.errors import InputError
-from bert.tokenization import SPECIAL, Tokenizer, load_vocab
+from bert.tokenization import Tokenizer
+from bert.vocabulary import SPECIAL, load_vocab
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS = ["the", "river", "##s", "##ing", "flow", "un", "##believ", "##able", "cafe", "1", "##9", "##2", "2", "don"]

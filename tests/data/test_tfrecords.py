@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from bert import records
-from bert.tokenization import SPECIAL, Tokenizer
+from bert.tokenization import Tokenizer
+from bert.vocabulary import SPECIAL
 
 LETTERS = "abcdefghij"
 WORDS = [f"{x}{y}" for x in LETTERS for y in LETTERS]

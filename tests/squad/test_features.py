@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from bert import manifest, records
 from bert.errors import InputError, UsageError
-from bert.tokenization import SPECIAL, Tokenizer
+from bert.tokenization import Tokenizer
+from bert.vocabulary import SPECIAL
 from squad import answers, examples, features, metric
 from squad.config import Windowing
 from squad.examples import Example

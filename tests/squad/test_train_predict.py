@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert import checkpoint
 from bert.errors import InputError, UsageError
-from bert.tokenization import SPECIAL
+from bert.vocabulary import SPECIAL
 from squad import metric, predict, train
 
 NAMES = ["ada", "bob", "cid", "dora", "eve", "finn", "gus", "hal"]
