@@ -88,7 +88,8 @@ squad: setup ## Fine-tune the pretrained model on SQUAD_TRAIN
 
 squad-eval: setup ## Answer SQUAD_DEV with the fine-tuned model and print exact match and F1
 	$(call need,SQUAD_DEV,dev.json)
-	$(IN) scripts/quiet.sh python -m squad.predict --model "$(SQUAD_RUN)" --dataset "$(SQUAD_DEV)" --output "$(SQUAD_RUN)/predictions.json"
+	$(IN) scripts/quiet.sh python -m squad.predict --model "$(SQUAD_RUN)" --dataset "$(SQUAD_DEV)" \
+		--output "$(SQUAD_RUN)/predictions.json"
 	$(IN) python -m squad.metric "$(SQUAD_DEV)" "$(SQUAD_RUN)/predictions.json"
 
 clean: ## Remove caches; the work folder and the environment stay

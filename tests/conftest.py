@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -17,6 +18,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", THREADS)
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", THREADS)
 os.environ.setdefault("OMP_NUM_THREADS", THREADS)
+
+hypothesis.settings.register_profile("house", deadline=None)  # a busy machine is no finding
+hypothesis.settings.load_profile("house")
 
 Finished = subprocess.CompletedProcess[str]
 RunModule = Callable[..., Finished]

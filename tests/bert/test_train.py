@@ -168,7 +168,7 @@ def test_a_run_directory_says_what_made_it(straight: Path) -> None:
         (["demo_phase1"], 2, "give --data.train"),
         (["demo_phase1", "--data.train", "/nowhere"], 3, "/nowhere: no such folder"),
         (["demo_phase1", "--batch.per_devise", "3"], 2, "did you mean --batch.per_device"),
-        (["demo_phase1", "--data.train", "DATASET", "--batch.total", "7"], 2, "not a multiple of 64"),
+        (["demo_phase1", "--data.train", "DATASET", "--batch.total", "7"], 2, "not a multiple of 32"),
         (
             ["demo_phase1", "--data.train", "DATASET", "--model.max_position_embeddings", "5"],
             2,

@@ -1,3 +1,5 @@
+"""Scores become the best answers, cut from the passage."""
+
 import numpy as np
 import pytest
 from hypothesis import given

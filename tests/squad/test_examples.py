@@ -1,3 +1,5 @@
+"""Question sets are read whole, and each fault is named."""
+
 import json
 import lzma
 from typing import Any

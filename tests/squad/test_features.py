@@ -1,3 +1,5 @@
+"""Windows cover every token, and keep the characters that each came from."""
+
 import json
 import string
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Exact match and F1 against cases worked by hand and a small second implementation."""
+
 import json
 import string
 import subprocess
