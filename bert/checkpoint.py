@@ -31,6 +31,7 @@ def save(run: Path, step: int, variables: Variables, keep: int) -> Path:
         )
         return manifest.Made(counts={"variables": len(names)}, extra={"step": step})
 
+    shutil.rmtree(folder, ignore_errors=True)  # left from before a damaged one was passed over
     manifest.build(folder, stage=STAGE, parameters={"step": step}, inputs=[], make=make)
     for old in steps(run)[:-keep]:
         shutil.rmtree(old)
