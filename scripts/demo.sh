@@ -49,10 +49,10 @@ stage "read the books" data books --source "$demo/synthetic/books" --output "$de
 stage "split into sentences" data documents --source "$demo/wikipedia" "$demo/books" --output "$demo/documents"
 stage "shard" data shards --source "$demo/documents" --output "$demo/shards" --shards 2
 stage "make a vocabulary" data vocab --source "$demo/shards" --output "$demo/vocab" --size 400
+stage "make training samples of 48 tokens" tfrecords 48 8
 stage "make training samples of 64 tokens" tfrecords 64 10
-stage "make training samples of 96 tokens" tfrecords 96 15
-stage "pretrain on 2 ranks, 64 tokens" pretrain demo_phase1 64
-stage "pretrain on 2 ranks, 96 tokens" pretrain demo_phase2 96 --init.checkpoint "$demo/pretrain/demo_phase1"
+stage "pretrain on 2 ranks, 48 tokens" pretrain demo_phase1 48
+stage "pretrain on 2 ranks, 64 tokens" pretrain demo_phase2 64 --init.checkpoint "$demo/pretrain/demo_phase1"
 stage "answer questions, from pretrained and from random weights" both
 echo
 python -m squad.report --pretraining "$demo/pretrain/demo_phase1" "$demo/pretrain/demo_phase2" --output "$demo" \
