@@ -106,7 +106,7 @@ def test_streams_stay_apart_and_lose_the_rank(environment: dict[str, str]) -> No
 
 
 def test_an_error_of_all_ranks_is_one_line_and_its_status(environment: dict[str, str]) -> None:
-    shown = launch(env=environment, code="time.sleep(0.2); print('error: no data', file=sys.stderr); sys.exit(3)")
+    shown = launch(env=environment, code="time.sleep(1.5); print('error: no data', file=sys.stderr); sys.exit(3)")
     assert (shown.returncode, shown.stdout, shown.stderr) == (3, "", "error: no data\n")
 
 
