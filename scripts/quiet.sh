@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a command without what TensorFlow 2.21 says on standard error at import on any machine without a GPU, whatever its
-# log level: lines of absl's own. `quiet.sh --pattern` prints the expression that finds them.
+# Runs a command without what TensorFlow 2.21 says on standard error at import on any machine without a GPU, whatever
+# its log level: lines of absl's own. `quiet.sh --pattern` prints the expression that finds them.
 set -euo pipefail
 
 noise='^([IW][0-9]{4} [0-9:.]+ |E[0-9]{4} .* cuda_platform\.cc|WARNING: All log messages before absl|To enable the fol)'
