@@ -146,6 +146,8 @@ class Dataset:
         shard = int(np.searchsorted(self._starts, index, side="right")) - 1
         path, row = self.paths[shard], index - int(self._starts[shard])
         begin, end = struct.unpack("<2Q", self._pread(index_path(path), 16, 8 * row))
+        if not begin + HEADER + FOOTER <= end <= self.manifest.files[path.name]["bytes"]:
+            raise IntegrityError(f"{index_path(path)}: entry {row} is damaged (no record stands there); build it again")
         frame = self._pread(path, end - begin, begin)
         payload = frame[HEADER:-FOOTER]
         if _masked_crc(payload) != struct.unpack("<I", frame[-FOOTER:])[0] or len(payload) != frame_length(frame):

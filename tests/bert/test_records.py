@@ -56,6 +56,17 @@ def test_a_flipped_byte_is_named_with_its_record(place: str, dataset: Path, tmp_
         data.read(np.array([5]))
 
 
+@pytest.mark.parametrize("entry", [2**62, 0, 1], ids=["beyond the file", "backwards", "too short"])
+def test_a_damaged_index_is_named(entry: int, dataset: Path, tmp_path: Path) -> None:
+    folder = writable(dataset, tmp_path)
+    index = records.index_path(folder / "train-00000.tfrecord")
+    offsets = np.fromfile(index, "<u8")
+    offsets[6] = entry if entry != 1 else offsets[5] + 1
+    offsets.tofile(index)
+    with pytest.raises(IntegrityError, match=r"train-00000.tfrecord.index: entry 5 is damaged"):
+        Dataset(folder, "train").read(np.array([5]))
+
+
 def test_a_cut_or_missing_shard_is_named_before_anything_is_read(dataset: Path, tmp_path: Path) -> None:
     folder = writable(dataset, tmp_path)
     path = folder / "train-00001.tfrecord"
