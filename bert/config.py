@@ -35,6 +35,8 @@ class ModelConfig:
     """width F of the feed-forward layer"""
     hidden_act: Literal["gelu"] = "gelu"
     """activation of the feed-forward layer and of the masked-LM transform"""
+    norm_placement: Literal["post", "pre"] = "post"
+    """layer norm after each residual sum, as published, or before each sub-layer, as in Megatron-LM"""
     hidden_dropout_prob: float = 0.1
     """dropout on embeddings and on each sub-layer's output"""
     attention_probs_dropout_prob: float = 0.1

@@ -6,7 +6,7 @@ Shapes as in model.py, and P predictions per sequence.
 import tensorflow as tf
 
 from bert.config import ModelConfig
-from bert.model import Dense, LayerNorm, Parameters
+from bert.model import Dense, LayerNorm, Parameters, gelu
 
 
 class Pooler(tf.Module):
@@ -21,7 +21,10 @@ class Pooler(tf.Module):
 
 
 class MaskedLM(tf.Module):
-    """Scores of the vocabulary at the masked positions: dense, GELU, layer norm, word embeddings transposed."""
+    """Scores of the vocabulary at the masked positions: dense, GELU, layer norm, word embeddings transposed.
+
+    `bias` [V] is left to the loss, which adds it in float32 while it reads the products.
+    """
 
     def __init__(self, config: ModelConfig, seed: int) -> None:
         super().__init__()
@@ -31,11 +34,10 @@ class MaskedLM(tf.Module):
         self.bias = make.constant("masked_lm/bias", 0.0, config.vocab_size)
 
     def __call__(self, hidden: tf.Tensor, positions: tf.Tensor, table: tf.Variable, dtype: tf.DType) -> tf.Tensor:
-        """hidden [B, T, D], positions [B, P], table [V, D] -> logits [B, P, V] float32."""
+        """hidden [B, T, D], positions [B, P], table [V, D] -> logits without their bias [B, P, V] in dtype."""
         picked = tf.reshape(tf.gather(hidden, positions, batch_dims=1), [-1, table.shape[1]])  # [B*P, D]
-        x = self.norm(tf.nn.gelu(tf.cast(self.transform(picked, dtype), tf.float32)))
+        x = self.norm(tf.cast(gelu(self.transform(picked, dtype)), tf.float32))
         logits = tf.matmul(tf.cast(x, dtype), tf.cast(table, dtype), transpose_b=True)
-        logits = tf.cast(logits, tf.float32) + self.bias
         return tf.reshape(logits, [-1, tf.shape(positions)[1], table.shape[0]])
 
 

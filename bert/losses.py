@@ -12,11 +12,21 @@ class Measure(NamedTuple):
     correct: tf.Tensor
 
 
-def classification(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Measure:
-    """Cross-entropy of logits [..., C] float32 against labels [...] with weights [...]."""
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    right = tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), labels), tf.float32)
-    return Measure(tf.reduce_sum(losses * weights), tf.reduce_sum(right * weights))
+@tf.function(jit_compile=True, reduce_retracing=True)
+@tf.function(jit_compile=True)
+def classification(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Measure:
+    """Cross-entropy of logits, `products` [..., C] of any type + `bias` [C], against labels [...] with weights [...].
+
+    XLA compiles it in the plain path too: with C the vocabulary, the logits are the largest tensor of the step, and
+    TensorFlow's own kernels would go through them many more times.
+    """
+    scores = tf.reshape(tf.cast(products, tf.float32) + bias, [-1, tf.size(bias)])  # [M, C]
+    labels, weights = tf.reshape(labels, [-1]), tf.reshape(weights, [-1])
+    highest = tf.stop_gradient(tf.reduce_max(scores, axis=-1))
+    total = tf.math.log(tf.reduce_sum(tf.exp(scores - highest[:, None]), axis=-1)) + highest
+    labelled = tf.gather(scores, labels, batch_dims=1)
+    right = tf.cast(labelled >= highest, tf.float32)
+    return Measure(tf.reduce_sum((total - labelled) * weights), tf.reduce_sum(right * weights))
 
 
 def span(start_logits: tf.Tensor, end_logits: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> Measure:

@@ -1,13 +1,20 @@
-"""BERT's encoder (Devlin et al. 2019), written as its equations: post-layer-norm, learned positions, exact GELU.
+"""BERT's encoder (Devlin et al. 2019), written as its equations: learned positions, exact GELU.
+
+Layer norm stands after each sum with the residual, as published, or before each sub-layer, as deep models and short
+runs want it (Shoeybi et al. 2019, Megatron-LM, section 5.3): then the embeddings are not normalised but the last
+layer's output is, and the kernels that write into the residual stream start smaller by the root of their number.
 
 Shapes: B batch, T tokens, D width, N heads, H head width, F feed-forward, V vocabulary. Between attention layers the
 residual stream is kept as [B*T, D], so that every dense layer is one matrix product.
 
 Weights are float32 masters. Matrix products are done in the compute type, everything else in float32: layer norm,
-softmax and GELU need the precision, and where XLA fuses them the casts cost nothing.
+softmax and GELU need the precision. XLA always compiles the chains of elementwise operations, forward and backward, so
+that memory is passed over once and casts cost nothing; matrix products are faster in the libraries that TensorFlow
+calls, unless the whole step is compiled for a GPU.
 """
 
 import zlib
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -17,11 +24,30 @@ from bert.noise import Noise
 LAYER_NORM_EPSILON = 1e-12
 
 
+@tf.function(jit_compile=True)
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+    """x [M, D] float32 with mean 0 and variance 1 in each row, times gamma [D], plus beta [D]."""
+    mean = tf.reduce_mean(x, axis=-1, keepdims=True)
+    centred = x - mean
+    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+    return centred * (tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * gamma) + beta
+
+
+@tf.function(jit_compile=True)
+def gelu(x: tf.Tensor) -> tf.Tensor:
+    """x * Phi(x) with the normal distribution's Phi, computed in float32; any shape, in x's type."""
+    return tf.cast(tf.nn.gelu(tf.cast(x, tf.float32)), x.dtype)
+
+
 class Parameters:
     """Makes named variables; an initial value is a function of (seed, name), whatever the order of creation."""
 
     def __init__(self, seed: int, deviation: float) -> None:
         self.seed, self.deviation = seed, deviation
+
+    def scaled(self, factor: float) -> "Parameters":
+        """The same, but kernels start from a deviation that is so many times as large."""
+        return Parameters(self.seed, self.deviation * factor)
 
     def normal(self, name: str, *shape: int) -> tf.Variable:
         """Kernel or embedding: normal, truncated at two deviations."""
@@ -55,14 +81,17 @@ class LayerNorm(tf.Module):
         self.beta = make.constant(f"{name}/beta", 0.0, width)
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:  # [M, D] -> [M, D] float32
-        mean = tf.reduce_mean(x, axis=-1, keepdims=True)
-        centred = x - mean
-        variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
-        return centred * (tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * self.gamma) + self.beta
+        # Tensors, since a compiled function that is given variables keeps to those of its first call.
+        return layer_norm(x, tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta))
+
+
+def _into_residual(make: Parameters, config: ModelConfig) -> Parameters:
+    """What makes the kernels whose products are added to the residual stream, two a layer."""
+    return make.scaled((2 * config.num_hidden_layers) ** -0.5) if config.norm_placement == "pre" else make
 
 
 class Embeddings(tf.Module):
-    """Sum of word, position and segment embeddings, normalised."""
+    """Sum of word, position and segment embeddings."""
 
     def __init__(self, make: Parameters, config: ModelConfig) -> None:
         super().__init__()
@@ -70,19 +99,19 @@ class Embeddings(tf.Module):
         self.word = make.normal("embeddings/word", config.vocab_size, width)  # [V, D]
         self.position = make.normal("embeddings/position", config.max_position_embeddings, width)
         self.segment = make.normal("embeddings/segment", config.type_vocab_size, width)
-        self.norm = LayerNorm(make, "embeddings/layer_norm", width)
+        self.norm = LayerNorm(make, "embeddings/layer_norm", width) if config.norm_placement == "post" else None
         self.rate = config.hidden_dropout_prob
 
     def __call__(self, ids: tf.Tensor, segments: tf.Tensor, noise: Noise) -> tf.Tensor:
         width, tokens = self.word.shape[1], tf.shape(ids)[1]
         # Few segments: a product with one-hot rows has a cheap gradient where gather's would scatter B*T rows into two.
         kinds = tf.matmul(tf.one_hot(segments, self.segment.shape[0]), self.segment)
-        x = tf.gather(self.word, ids) + self.position[:tokens] + kinds  # [B, T, D]
-        return noise.dropout(self.norm(tf.reshape(x, [-1, width])), self.rate)  # [B*T, D]
+        x = tf.reshape(tf.gather(self.word, ids) + self.position[:tokens] + kinds, [-1, width])  # [B*T, D]
+        return noise.dropout(self.norm(x) if self.norm else x, self.rate)
 
 
 class Attention(tf.Module):
-    """Multi-head self-attention with its output projection, residual and layer norm."""
+    """Multi-head self-attention with its output projection."""
 
     def __init__(self, make: Parameters, name: str, config: ModelConfig) -> None:
         super().__init__()
@@ -91,12 +120,11 @@ class Attention(tf.Module):
         self.query = Dense(make, f"{name}/query", width, width)
         self.key = Dense(make, f"{name}/key", width, width)
         self.value = Dense(make, f"{name}/value", width, width)
-        self.output = Dense(make, f"{name}/output", width, width)
-        self.norm = LayerNorm(make, f"{name}/layer_norm", width)
-        self.rates = config.attention_probs_dropout_prob, config.hidden_dropout_prob
+        self.output = Dense(_into_residual(make, config), f"{name}/output", width, width)
+        self.rate = config.attention_probs_dropout_prob
 
     def __call__(self, x: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType) -> tf.Tensor:
-        """x [B*T, D], mask [B, 1, 1, T] -> [B*T, D]."""
+        """x [B*T, D], mask [B, 1, 1, T] -> [B*T, D] in dtype."""
         tokens = tf.shape(mask)[-1]
 
         def split(y: tf.Tensor) -> tf.Tensor:  # [B*T, D] -> [B, N, T, H]
@@ -105,30 +133,56 @@ class Attention(tf.Module):
         y = tf.cast(x, dtype)
         q, k, v = split(self.query(y, dtype)), split(self.key(y, dtype)), split(self.value(y, dtype))
         scores = tf.cast(tf.matmul(q, k, transpose_b=True), tf.float32) * self.head_width**-0.5  # [B, N, T, T]
-        weights = noise.dropout(tf.nn.softmax(scores + mask), self.rates[0])
+        weights = noise.dropout(tf.nn.softmax(scores + mask), self.rate)
         context = tf.transpose(tf.matmul(tf.cast(weights, dtype), v), [0, 2, 1, 3])  # [B, T, N, H]
-        y = self.output(tf.reshape(context, [-1, self.heads * self.head_width]), dtype)
-        return self.norm(x + noise.dropout(tf.cast(y, tf.float32), self.rates[1]))
+        return self.output(tf.reshape(context, [-1, self.heads * self.head_width]), dtype)
 
 
 class FeedForward(tf.Module):
-    """Two dense layers with a GELU between, residual and layer norm."""
+    """Two dense layers with a GELU between."""
 
     def __init__(self, make: Parameters, name: str, config: ModelConfig) -> None:
         super().__init__()
         self.inner = Dense(make, f"{name}/inner", config.hidden_size, config.intermediate_size)
-        self.outer = Dense(make, f"{name}/outer", config.intermediate_size, config.hidden_size)
-        self.norm = LayerNorm(make, f"{name}/layer_norm", config.hidden_size)
-        self.rate = config.hidden_dropout_prob
+        self.outer = Dense(_into_residual(make, config), f"{name}/outer", config.intermediate_size, config.hidden_size)
 
-    def __call__(self, x: tf.Tensor, noise: Noise, dtype: tf.DType) -> tf.Tensor:  # [B*T, D] -> [B*T, D]
-        y = tf.nn.gelu(tf.cast(self.inner(x, dtype), tf.float32))
-        y = tf.cast(self.outer(y, dtype), tf.float32)
-        return self.norm(x + noise.dropout(y, self.rate))
+    def __call__(self, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:  # [B*T, D] -> [B*T, D] in dtype
+        return self.outer(gelu(self.inner(x, dtype)), dtype)
+
+
+class Residual(tf.Module):
+    """The residual stream around a sub-layer f, with dropout and layer norm: norm(x + f(x)), or x + f(norm(x))."""
+
+    def __init__(self, make: Parameters, name: str, config: ModelConfig) -> None:
+        super().__init__()
+        self.norm = LayerNorm(make, f"{name}/layer_norm", config.hidden_size)
+        self.before, self.rate = config.norm_placement == "pre", config.hidden_dropout_prob
+
+    def __call__(self, x: tf.Tensor, f: Callable[[tf.Tensor], tf.Tensor], noise: Noise) -> tf.Tensor:
+        """x [M, D] float32 -> [M, D] float32."""
+        y = f(self.norm(x) if self.before else x)
+        x = x + noise.dropout(tf.cast(y, tf.float32), self.rate)
+        return x if self.before else self.norm(x)
+
+
+class Layer(tf.Module):
+    """Attention, then feed-forward, each in its residual."""
+
+    def __init__(self, make: Parameters, name: str, config: ModelConfig) -> None:
+        super().__init__()
+        self.attention = Attention(make, f"{name}/attention", config)
+        self.around_attention = Residual(make, f"{name}/attention", config)
+        self.mlp = FeedForward(make, f"{name}/mlp", config)
+        self.around_mlp = Residual(make, f"{name}/mlp", config)
+
+    def __call__(self, x: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType) -> tf.Tensor:
+        """x [B*T, D] float32, mask [B, 1, 1, T] -> [B*T, D] float32."""
+        x = self.around_attention(x, lambda y: self.attention(y, mask, noise, dtype), noise)
+        return self.around_mlp(x, lambda y: self.mlp(y, dtype), noise)
 
 
 class Encoder(tf.Module):
-    """Embeddings and a stack of (attention, feed-forward) layers."""
+    """Embeddings and a stack of layers."""
 
     def __init__(self, config: ModelConfig, seed: int) -> None:
         super().__init__()
@@ -136,10 +190,8 @@ class Encoder(tf.Module):
         make = Parameters(seed, config.initializer_range)
         self.config = config
         self.embeddings = Embeddings(make, config)
-        names = [f"layer_{number}" for number in range(config.num_hidden_layers)]
-        self.layers = [
-            (Attention(make, f"{n}/attention", config), FeedForward(make, f"{n}/mlp", config)) for n in names
-        ]
+        self.layers = [Layer(make, f"layer_{number}", config) for number in range(config.num_hidden_layers)]
+        self.norm = LayerNorm(make, "final/layer_norm", config.hidden_size) if config.norm_placement == "pre" else None
 
     def __call__(
         self,
@@ -151,8 +203,9 @@ class Encoder(tf.Module):
     ) -> tf.Tensor:  # [B, T, D] float32
         x = self.embeddings(ids, segments, noise)
         bias = (1.0 - tf.cast(mask, tf.float32))[:, None, None, :] * -1e4  # [B, 1, 1, T]
-        for attention, feed_forward in self.layers:
-            x = feed_forward(attention(x, bias, noise, dtype), noise, dtype)
+        for layer in self.layers:
+            x = layer(x, bias, noise, dtype)
+        x = self.norm(x) if self.norm else x
         return tf.reshape(x, [tf.shape(ids)[0], tf.shape(ids)[1], self.config.hidden_size])
 
 

@@ -31,7 +31,7 @@ class PretrainingModel(tf.Module):
         self.next_sentence = heads.NextSentence(config, seed)
 
     def __call__(self, batch: Batch, noise: Noise, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
-        """Logits of the masked positions [B, P, V] and of the next sentence [B, 2], float32."""
+        """Logits of the masked positions, without their bias, [B, P, V] in dtype; of the next sentence [B, 2]."""
         hidden = self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], noise, dtype)
         words = self.masked_lm(hidden, batch["masked_lm_positions"], self.encoder.embeddings.word, dtype)
         return words, self.next_sentence(self.pooler(hidden))
@@ -53,10 +53,10 @@ class Pretraining:
     def measure(self, batch: Batch, noise: Noise, dtype: tf.DType) -> dict[str, losses.Measure]:
         """Summed losses and right answers."""
         words, following = self.module(batch, noise, dtype)
-        labels = batch["next_sentence_labels"][:, 0]
+        labels, bias = batch["next_sentence_labels"][:, 0], tf.convert_to_tensor(self.module.masked_lm.bias)
         return {
-            "mlm": losses.classification(words, batch["masked_lm_ids"], batch["masked_lm_weights"]),
-            "nsp": losses.classification(following, labels, tf.ones_like(labels, tf.float32)),
+            "mlm": losses.classification(words, bias, batch["masked_lm_ids"], batch["masked_lm_weights"]),
+            "nsp": losses.classification(following, tf.zeros(2), labels, tf.ones_like(labels, tf.float32)),
         }
 
 

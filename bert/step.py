@@ -39,7 +39,7 @@ class Step:
         self.dtype = tf.as_dtype(precision.compute)
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
         self._accumulate = tf.function(self._micro_batch, jit_compile=precision.xla)
-        self._apply = tf.function(self._update, jit_compile=precision.xla)
+        self._apply = tf.function(self._update, jit_compile=True)  # nothing but memory traffic, which fusion saves
         self._measure = tf.function(
             lambda batch: task.measure(batch, Noise(None), self.dtype), jit_compile=precision.xla
         )

@@ -2,6 +2,9 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -52,6 +55,22 @@ def reference(
         e = np.exp(x - x.max(-1, keepdims=True))
         return e / e.sum(-1, keepdims=True)
 
+    def sub_layer(x: np.ndarray, f: Callable[[np.ndarray], np.ndarray], name: str) -> np.ndarray:
+        return norm(x + f(x), name) if config.norm_placement == "post" else x + f(norm(x, name))
+
+    def attention(x: np.ndarray, present: np.ndarray, name: str) -> np.ndarray:
+        q, k, v = (dense(x, f"{name}/{part}") for part in ("query", "key", "value"))
+        heads = []
+        for head in range(config.num_attention_heads):
+            of = slice(head * width, (head + 1) * width)
+            scores = q[:, of] @ k[:, of].T / math.sqrt(width)
+            scores[:, ~present] = -np.inf
+            heads.append(softmax(scores) @ v[:, of])
+        return dense(np.concatenate(heads, -1), f"{name}/output")
+
+    def mlp(x: np.ndarray, name: str) -> np.ndarray:
+        return dense(gelu(dense(x, f"{name}/inner")), f"{name}/outer")
+
     width = config.hidden_size // config.num_attention_heads
     words, following = [], []
     for i, ids in enumerate(batch["input_ids"]):
@@ -60,19 +79,13 @@ def reference(
             + w["embeddings/position"][: len(ids)]
             + w["embeddings/segment"][batch["segment_ids"][i]]
         )
-        x = norm(x, "embeddings/layer_norm")
+        x = norm(x, "embeddings/layer_norm") if config.norm_placement == "post" else x
         for layer in range(config.num_hidden_layers):
-            name = f"layer_{layer}/attention"
-            q, k, v = (dense(x, f"{name}/{part}") for part in ("query", "key", "value"))
-            heads = []
-            for head in range(config.num_attention_heads):
-                of = slice(head * width, (head + 1) * width)
-                scores = q[:, of] @ k[:, of].T / math.sqrt(width)
-                scores[:, batch["input_mask"][i] == 0] = -np.inf
-                heads.append(softmax(scores) @ v[:, of])
-            x = norm(x + dense(np.concatenate(heads, -1), f"{name}/output"), f"{name}/layer_norm")
+            name, present = f"layer_{layer}/attention", batch["input_mask"][i] == 1
+            x = sub_layer(x, partial(attention, present=present, name=name), f"{name}/layer_norm")
             name = f"layer_{layer}/mlp"
-            x = norm(x + dense(gelu(dense(x, f"{name}/inner")), f"{name}/outer"), f"{name}/layer_norm")
+            x = sub_layer(x, partial(mlp, name=name), f"{name}/layer_norm")
+        x = norm(x, "final/layer_norm") if config.norm_placement == "pre" else x
         masked = norm(gelu(dense(x[batch["masked_lm_positions"][i]], "masked_lm/transform")), "masked_lm/layer_norm")
         words.append(masked @ w["embeddings/word"].T + w["masked_lm/bias"])
         following.append(dense(np.tanh(dense(x[0], "pooler")), "next_sentence"))
@@ -86,11 +99,14 @@ def scatter(model: PretrainingModel) -> None:
         variable.assign_add(random.normal(0, 0.2, variable.shape).astype(np.float32))
 
 
-def test_logits_equal_the_equations_in_numpy(model_config: ModelConfig) -> None:
+@pytest.mark.parametrize("norm_placement", ["post", "pre"])
+def test_logits_equal_the_equations_in_numpy(model_config: ModelConfig, norm_placement: Literal["post", "pre"]) -> None:
+    model_config = dataclasses.replace(model_config, norm_placement=norm_placement)
     model = PretrainingModel(model_config, seed=3)
     scatter(model)
     batch = batch_of(model_config)
     words, following = model(batch, QUIET, tf.float32)
+    words += model.masked_lm.bias
     weights = {name: variable.numpy().astype(np.float64) for name, variable in variables(model).items()}
     expected = reference(weights, model_config, {name: value.numpy() for name, value in batch.items()})
     np.testing.assert_allclose(words, expected[0], atol=2e-5)
@@ -110,8 +126,7 @@ def test_bfloat16_stays_close_to_float32(model_config: ModelConfig) -> None:
     model = PretrainingModel(model_config, seed=3)
     batch = batch_of(model_config)
     full, half = (model(batch, QUIET, dtype)[0] for dtype in (tf.float32, tf.bfloat16))
-    np.testing.assert_allclose(full, half, atol=0.03)
-    assert half.dtype == tf.float32
+    np.testing.assert_allclose(full, tf.cast(half, tf.float32), atol=0.03)
 
 
 def test_loss_of_a_fresh_model_is_that_of_guessing(model_config: ModelConfig) -> None:
@@ -131,6 +146,16 @@ def test_initial_weights_depend_on_seed_and_name_only(model_config: ModelConfig)
     assert kernels.std() == pytest.approx(
         0.88 * model_config.initializer_range, rel=0.05
     )  # truncated at two deviations
+
+
+def test_kernels_into_the_residual_stream_start_smaller_in_deep_models_with_the_norm_before(
+    model_config: ModelConfig,
+) -> None:
+    deep = dataclasses.replace(model_config, norm_placement="pre", num_hidden_layers=8)
+    weights = variables(PretrainingModel(deep, seed=3))
+    for name in ("attention/output", "mlp/outer"):
+        ratio = np.std(weights[f"layer_5/{name}/kernel"]) / np.std(weights["layer_5/mlp/inner/kernel"])
+        assert ratio == pytest.approx(16**-0.5, rel=0.15)
 
 
 @pytest.mark.parametrize(
