@@ -9,6 +9,7 @@ SHELL := bash
 ##   VOCAB          vocab.txt to use, or `train` (default) to make one of VOCAB_SIZE entries (30522)
 ##   LOWER_CASE     true (default) or false: what the vocabulary is for
 ##   SHARDS         shards of the corpus (8);  DUPE_FACTOR times each document is masked anew (5)
+##   MASKED_LM_PROB share of tokens to predict (0.15)
 ##   RECIPE         of bert/recipes.py: bert_mini (default) is bert_mini_phase1, then bert_mini_phase2
 ##   SQUAD_TRAIN    question set to fine-tune on, .json or .json.{xz,gz,bz2};  SQUAD_DEV to answer
 ##   SQUAD_RECIPE   of squad/recipes.py; PRETRAINED the run it starts from (the last phase of RECIPE)
@@ -22,6 +23,7 @@ VOCAB_SIZE   ?= 30522
 LOWER_CASE   ?= true
 SHARDS       ?= 8
 DUPE_FACTOR  ?= 5
+MASKED_LM_PROB ?= 0.15
 PHASE1_SEQ   ?= 128
 PHASE2_SEQ   ?= 512
 RECIPE       ?= bert_mini
@@ -39,7 +41,7 @@ PYTHON       ?= python3
 VENV         ?= .venv
 override VENV := $(abspath $(VENV))
 export TF_CPP_MIN_LOG_LEVEL ?= 2
-export WIKIPEDIA BOOKS VOCAB VOCAB_SIZE LOWER_CASE SHARDS DUPE_FACTOR PHASE1_SEQ PHASE2_SEQ
+export WIKIPEDIA BOOKS VOCAB VOCAB_SIZE LOWER_CASE SHARDS DUPE_FACTOR MASKED_LM_PROB PHASE1_SEQ PHASE2_SEQ
 export PHASES NP FLAGS BERT_WORKDIR PYTHON VENV
 
 # Commands run with the environment in front; set-up itself does not, it must see the machine's own Python.

@@ -6,18 +6,28 @@ Feistel network, in constant memory for any n. Resuming is therefore a matter of
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from bert.config import BatchConfig
-from bert.records import Dataset
+from bert.hashing import mix
 from bert.world import World
 
 ROUNDS = 4
 AHEAD = 2  # updates whose samples are read while the current one computes
 
 Batch = dict[str, tf.Tensor]
+
+
+class Source(Protocol):
+    """Samples by number: stored ones (`records.Dataset`), or made while reading (`stretches.Stretches`)."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, indices: np.ndarray, positions: np.ndarray) -> Batch:
+        """Samples `indices` [n], which stand at `positions` [n] of the run: what is random about them follows these."""
 
 
 def permute(indices: np.ndarray, size: int, key: int) -> np.ndarray:
@@ -33,19 +43,10 @@ def permute(indices: np.ndarray, size: int, key: int) -> np.ndarray:
     while outside.any():
         left, right = images[outside] >> half, images[outside] & low
         for number in range(ROUNDS):
-            left, right = right, left ^ (_mix(right, key * ROUNDS + number) & low)
+            left, right = right, left ^ (mix(right, key * ROUNDS + number) & low)
         images[outside] = (left << half) | right
         outside = images >= size
     return images.astype(np.int64)
-
-
-def _mix(values: np.ndarray, key: int) -> np.ndarray:
-    """SplitMix64's finaliser of (value, key)."""
-    step = (key * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & (2**64 - 1)
-    z = values + np.uint64(step)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 def order(positions: np.ndarray, size: int, seed: int) -> np.ndarray:
@@ -60,8 +61,8 @@ def order(positions: np.ndarray, size: int, seed: int) -> np.ndarray:
 class Batches:
     """This rank's micro-batches of every update."""
 
-    def __init__(self, dataset: Dataset, batch: BatchConfig, world: World, seed: int) -> None:
-        self.dataset, self.batch, self.world, self.seed = dataset, batch, world, seed
+    def __init__(self, source: Source, batch: BatchConfig, world: World, seed: int) -> None:
+        self.source, self.batch, self.world, self.seed = source, batch, world, seed
         self.accumulation = batch.accumulation(world.size)
 
     def read(self, update: int) -> list[Batch]:
@@ -69,7 +70,8 @@ class Batches:
         size, world = self.batch.per_device, self.world
         numbers = np.arange(self.accumulation) * world.size + world.rank
         first = update * self.batch.total + numbers * size
-        return [self.dataset.read(order(at + np.arange(size), len(self.dataset), self.seed)) for at in first]
+        positions = first[:, None] + np.arange(size)  # [accumulation, size]
+        return [self.source.read(order(at, len(self.source), self.seed), at) for at in positions]
 
     def iterate(self, first: int, last: int) -> Iterator[list[Batch]]:
         """`read` for updates first..last-1, read ahead in a thread."""
@@ -81,8 +83,9 @@ class Batches:
                 yield waiting.pop(0).result()
 
 
-def evaluation(dataset: Dataset, batch: BatchConfig, world: World, limit: int) -> Iterator[Batch]:
+def evaluation(source: Source, batch: BatchConfig, world: World, limit: int) -> Iterator[Batch]:
     """This rank's share of the first `limit` samples, in order, in batches of which the last may be smaller."""
-    starts = range(0, min(limit, len(dataset)), batch.per_device)
-    for start in list(starts)[world.rank :: world.size]:
-        yield dataset.read(np.arange(start, min(start + batch.per_device, limit, len(dataset))))
+    samples = np.arange(min(limit, len(source)))
+    for start in range(world.rank * batch.per_device, len(samples), world.size * batch.per_device):
+        some = samples[start : start + batch.per_device]
+        yield source.read(some, some)

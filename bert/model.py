@@ -16,6 +16,7 @@ calls, unless the whole step is compiled for a GPU.
 import zlib
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
 from bert.config import ModelConfig
@@ -54,6 +55,15 @@ class Parameters:
         seed = [self.seed, zlib.crc32(name.encode()) & 0x7FFFFFFF]
         value = tf.random.stateless_truncated_normal(shape, seed, stddev=self.deviation, alg="philox")
         return tf.Variable(value, name=name)
+
+    def sinusoidal(self, name: str, positions: int, width: int) -> tf.Variable:
+        """Positions as sines of geometric wavelengths (Vaswani et al. 2017), of the same deviation as the others.
+
+        The step to a neighbour is then one linear map for all positions, where noise makes each a thing to learn.
+        """
+        angles = np.arange(positions)[:, None] / 10_000 ** (np.arange(0, width, 2) / width)  # [positions, width / 2]
+        waves = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :width]
+        return tf.Variable(tf.constant(waves * self.deviation * 2**0.5, tf.float32), name=name)
 
     def constant(self, name: str, value: float, *shape: int) -> tf.Variable:
         """Bias or layer-norm parameter."""
@@ -97,7 +107,8 @@ class Embeddings(tf.Module):
         super().__init__()
         width = config.hidden_size
         self.word = make.normal("embeddings/word", config.vocab_size, width)  # [V, D]
-        self.position = make.normal("embeddings/position", config.max_position_embeddings, width)
+        positions = make.sinusoidal if config.position_initializer == "sinusoidal" else make.normal
+        self.position = positions("embeddings/position", config.max_position_embeddings, width)
         self.segment = make.normal("embeddings/segment", config.type_vocab_size, width)
         self.norm = LayerNorm(make, "embeddings/layer_norm", width) if config.norm_placement == "post" else None
         self.rate = config.hidden_dropout_prob

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert import cli, heads, losses, paths, records, train, world
+from bert import cli, heads, losses, paths, stretches, train, world
 from bert.batches import Batch
 from bert.config import ModelConfig, PretrainConfig
 from bert.errors import UsageError
@@ -60,7 +60,7 @@ class Pretraining:
         }
 
 
-def resolve(config: PretrainConfig, recipe: str, data: records.Dataset) -> PretrainConfig:
+def resolve(config: PretrainConfig, recipe: str, data: train.Data) -> PretrainConfig:
     """Fills in what follows from the data and the recipe's name, and checks that they fit."""
     vocab_size, length = data.manifest.extra["vocab_size"], data.spec["input_ids"]["shape"][0]
     if config.model.vocab_size not in (0, vocab_size):
@@ -84,7 +84,7 @@ def main(argv: list[str]) -> None:
     recipe, config = cli.choose(argv, RECIPES, prog="python -m bert.pretrain", description=__doc__)
     if config.data.train == Path():
         raise UsageError("no data: give --data.train, a folder made by python -m data.tfrecords")
-    data, heldout = (records.Dataset(config.data.train, split) for split in ("train", "heldout"))
+    data, heldout = (stretches.source(config.data.train, split, config.run.seed) for split in ("train", "heldout"))
     config = resolve(config, recipe, data)
     task = Pretraining(config.model, config.run.seed)
     train.train(

@@ -9,9 +9,9 @@ pure function of the position. Every record's CRC is checked when it is read: a 
 import os
 import struct
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import google_crc32c
 import numpy as np
@@ -31,7 +31,14 @@ def encode(features: dict[str, np.ndarray]) -> bytes:
     return next(encode_batch({name: value[None] for name, value in features.items()}))
 
 
-def encode_batch(features: dict[str, np.ndarray]) -> Iterator[bytes]:
+class Ragged(NamedTuple):
+    """Rows of different lengths: row n is `values[splits[n]:splits[n + 1]]`."""
+
+    values: np.ndarray  # [n]
+    splits: np.ndarray  # [N + 1]
+
+
+def encode_batch(features: Mapping[str, np.ndarray | Ragged]) -> Iterator[bytes]:
     """Serialises row n of every array [N, size] as the n-th `tf.train.Example`.
 
     By hand, for it is three times as fast as building messages: an Example is nested fields, each with its number,
@@ -42,15 +49,17 @@ def encode_batch(features: dict[str, np.ndarray]) -> Iterator[bytes]:
         yield _field(1, b"".join(fields))  # Example.features
 
 
-def _packed(name: str, values: np.ndarray) -> Iterator[bytes]:
+def _packed(name: str, rows: np.ndarray | Ragged) -> Iterator[bytes]:
     """For each row, its entry in the map `Features.feature`: {key 1: name, value 2: Feature}."""
-    if np.issubdtype(values.dtype, np.floating):
-        kind, content, lengths = 2, values.astype("<f4").tobytes(), np.full(len(values), 4 * values.shape[1])
+    if isinstance(rows, np.ndarray):
+        rows = Ragged(rows.reshape(-1), np.arange(len(rows) + 1) * rows.shape[1])
+    if np.issubdtype(rows.values.dtype, np.floating):
+        kind, content, at = 2, rows.values.astype("<f4").tobytes(), rows.splits * 4
     else:
-        kind, (content, lengths) = 3, _varints(values)
+        kind, (content, ends) = 3, _varints(rows.values)
+        at = ends[rows.splits]
     heads: dict[int, bytes] = {}
-    ends = np.cumsum(lengths).tolist()
-    for length, end in zip(lengths.tolist(), ends, strict=True):
+    for length, end in zip(np.diff(at).tolist(), at[1:].tolist(), strict=True):
         if length not in heads:  # all that precedes the numbers depends on their length only
             packed = _head(1, length)  # FloatList.value or Int64List.value
             feature = _head(kind, len(packed) + length) + packed
@@ -60,16 +69,16 @@ def _packed(name: str, values: np.ndarray) -> Iterator[bytes]:
 
 
 def _varints(values: np.ndarray) -> tuple[bytes, np.ndarray]:
-    """Base-128 numbers, low digit first, a set high bit saying that more follow; and the bytes of each row."""
+    """Values [n] in base 128, low digit first, a set high bit saying that more follow; [n + 1] bytes before each."""
     rest = values.astype(np.int64).view(np.uint64)  # a negative number is written as its two's complement
     digits = max(1, -(-int(rest.max(initial=0)).bit_length() // 7))
-    coded = np.empty((*values.shape, digits), np.uint8)  # [N, size, digits]
+    coded = np.empty((len(values), digits), np.uint8)
     present = np.ones(coded.shape, bool)
     for digit in range(digits):
-        present[..., digit] = (rest > 0) | (digit == 0)
-        coded[..., digit] = (rest & np.uint64(0x7F)) | (rest > 0x7F) * np.uint64(0x80)
+        present[:, digit] = (rest > 0) | (digit == 0)
+        coded[:, digit] = (rest & np.uint64(0x7F)) | (rest > 0x7F) * np.uint64(0x80)
         rest = rest >> np.uint64(7)
-    return coded[present].tobytes(), np.count_nonzero(present, axis=(1, 2))
+    return coded[present].tobytes(), np.concatenate([[0], np.cumsum(np.count_nonzero(present, axis=1))])
 
 
 def _field(number: int, content: bytes) -> bytes:
@@ -138,12 +147,20 @@ class Dataset:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def read(self, indices: np.ndarray) -> dict[str, tf.Tensor]:
-        """The records at `indices` [n], as tensors [n, ...] of the dataset's features (integers as int32)."""
-        return self._parse(tf.constant([self._record(int(index)) for index in indices], tf.string))
+    def read(self, indices: np.ndarray, positions: np.ndarray | None = None) -> dict[str, tf.Tensor]:
+        """The records at `indices` [n], as tensors [n, ...] of the dataset's features (integers as int32).
 
-    def _record(self, index: int) -> bytes:
-        shard = int(np.searchsorted(self._starts, index, side="right")) - 1
+        They are the same wherever in a run they stand: `positions` is for sources of another kind.
+        """
+        return self._parse(tf.constant([self.payload(int(index)) for index in indices], tf.string))
+
+    def shard_of(self, indices: np.ndarray) -> np.ndarray:
+        """The number of the file that each record [n] stands in."""
+        return np.searchsorted(self._starts, indices, side="right") - 1
+
+    def payload(self, index: int) -> bytes:
+        """The content of record `index`, its checksum verified."""
+        shard = int(self.shard_of(np.asarray(index)))
         path, row = self.paths[shard], index - int(self._starts[shard])
         begin, end = struct.unpack("<2Q", self._pread(index_path(path), 16, 8 * row))
         if not begin + HEADER + FOOTER <= end <= self.manifest.files[path.name]["bytes"]:

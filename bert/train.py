@@ -20,7 +20,8 @@ from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConf
 from bert.errors import IntegrityError, Stopped, UsageError
 from bert.model import variables
 from bert.optim import Adam
-from bert.records import Dataset
+from bert.manifest import Manifest
+from bert.records import FeatureSpec
 from bert.step import Step, Task
 from bert.world import World
 
@@ -44,9 +45,16 @@ class Config(Protocol):
     def run(self) -> RunConfig: ...
 
 
+class Data(batches.Source, Protocol):
+    """Samples, and what is known of them."""
+
+    manifest: Manifest
+    spec: FeatureSpec
+
+
 def train(
     task: Task, config: Config, world: World, *,
-    data: Dataset, heldout: Dataset | None, vocab: Path, start_from: Path | None, fresh: tuple[str, ...] = (),
+    data: Data, heldout: Data | None, vocab: Path, start_from: Path | None, fresh: tuple[str, ...] = (),
 ) -> dict[str, float]:  # fmt: skip
     """Trains `task` to `config.run.steps`, resuming if the run directory has a checkpoint; returns the last evaluation.
 

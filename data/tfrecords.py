@@ -1,29 +1,32 @@
-"""Shards of sentences to TFRecords of masked training instances, as google-research/bert makes them.
+"""Shards of sentences to TFRecords that BERT is trained on, of either kind.
 
     python -m data.tfrecords --source workdir/corpus/shards --vocab workdir/corpus/vocab/vocab.txt \\
-        --output workdir/tfrecords/seq128 --max_seq_length 128 --max_predictions_per_seq 20
+        --output workdir/tfrecords/seq128 --max_seq_length 128 [--kind documents]
 
-Each shard is one task with its own random numbers, drawn from the seed and the shard's name. The training shards are
-gone through `dupe_factor` times, with other pairs and masks each time; the held-out ones once.
+`instances` are masked in advance, as google-research/bert makes them: the training shards are gone through
+`dupe_factor` times, with other pairs and masks each time, the held-out ones once. `documents` are stretches of token
+ids, from which the trainer makes instances while it reads, other ones in every epoch (see bert/stretches.py).
+
+Each shard is one task with its own random numbers, drawn from the seed and the shard's name.
 """
 
 import dataclasses
 import functools
 import hashlib
+import math
 import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bert import cli, manifest, records
+from bert import cli, instances, manifest, records, stretches
 from bert.errors import InputError, UsageError
 from bert.tokenization import Tokenizer
-from bert.vocabulary import SPECIAL
-from data import instances, parts, workers
+from data import parts, workers
 from data.progress import Progress
 from data.vocab import check_case
 
@@ -42,18 +45,22 @@ class Options:
     """vocab.txt"""
     output: Path
     """folder to write"""
+    kind: Literal["instances", "documents"] = "instances"
+    """masked in advance, or while reading"""
     max_seq_length: int = 128
     """tokens of an instance, [CLS] and [SEP] included"""
-    max_predictions_per_seq: int = 20
-    """masked tokens of an instance at most; 15 % of the length is enough"""
+    max_predictions_per_seq: int = 0
+    """masked tokens of an instance at most; 0 takes masked_lm_prob of the length"""
     dupe_factor: int = 5
-    """times the training text is gone through"""
+    """times the training text is gone through, for instances"""
     masked_lm_prob: float = 0.15
     """share of tokens to predict"""
     short_seq_prob: float = 0.1
     """share of instances with a random, shorter length"""
     whole_word_mask: bool = False
     """mask all pieces of a word or none"""
+    max_ngram: int = 1
+    """mask runs of up to so many words; longer ones are rarer"""
     lower_case: bool = True
     """lower-case and strip accents"""
     seed: int = 12345
@@ -63,14 +70,17 @@ class Options:
 
     def __post_init__(self) -> None:
         workers.check(self.workers)
-        if self.max_seq_length < 8 or self.dupe_factor < 1:
-            raise UsageError("data.tfrecords: --max_seq_length must be at least 8, --dupe_factor at least 1")
+        if self.max_seq_length < 8 or self.dupe_factor < 1 or self.max_ngram < 1:
+            raise UsageError("data.tfrecords: --max_seq_length must be at least 8, --dupe_factor and --max_ngram 1")
+        if not (0 < self.masked_lm_prob < 1 and 0 <= self.short_seq_prob <= 1 and self.seed >= 0):
+            raise UsageError("data.tfrecords: --masked_lm_prob and --short_seq_prob must be shares, --seed at least 0")
+        if self.max_predictions_per_seq == 0:
+            longest = math.ceil(round(self.max_seq_length * self.masked_lm_prob, 6))
+            object.__setattr__(self, "max_predictions_per_seq", longest)
         if not 1 <= self.max_predictions_per_seq <= self.max_seq_length - instances.SPECIAL_PER_PAIR:
             raise UsageError(
                 f"--max_predictions_per_seq {self.max_predictions_per_seq}: must be from 1 to --max_seq_length minus 3"
             )
-        if not (0 < self.masked_lm_prob < 1 and 0 <= self.short_seq_prob <= 1 and self.seed >= 0):
-            raise UsageError("data.tfrecords: --masked_lm_prob and --short_seq_prob must be shares, --seed at least 0")
 
     def parameters(self) -> dict[str, Any]:
         """What the output depends on, beside the inputs."""
@@ -78,6 +88,7 @@ class Options:
             name: value
             for name, value in dataclasses.asdict(self).items()
             if name not in ("source", "vocab", "output", "workers")
+            and not (name == "dupe_factor" and self.kind == "documents")
         }
 
     def shape(self) -> instances.Shape:
@@ -95,12 +106,39 @@ class Task(NamedTuple):
 
 
 def write_shard(task: Task) -> Counter[str]:
-    """Writes the records of one shard, in random order; counts what is in them."""
-    options, shape = task.options, task.options.shape()
-    tokenizer = _tokenizer(options.vocab, options.lower_case)
-    tokens = special_tokens(tokenizer)
-    rng = np.random.default_rng([options.seed, int.from_bytes(hashlib.sha256(task.source.name.encode()).digest()[:8])])
+    """Writes the records of one shard; counts what is in them."""
+    tokenizer = _tokenizer(task.options.vocab, task.options.lower_case)
     documents = tokenize(task.source, tokenizer)
+    write = write_instances if task.options.kind == "instances" else write_stretches
+    counts = write(task, documents, tokenizer)
+    counts.update(tokens=len(documents.ids), unknown_tokens=int((documents.ids == tokenizer.unk_id).sum()))
+    return counts
+
+
+def write_stretches(task: Task, documents: instances.Documents, tokenizer: Tokenizer) -> Counter[str]:
+    """Writes what `bert.stretches` reads, in the order of the text: the trainer's order is random anyway."""
+    cuts = instances.stretches(documents, task.options.shape())
+    splits = documents.sentences[cuts]  # [M + 1] tokens before each stretch
+    lengths = np.diff(documents.sentences)
+    owner = np.searchsorted(documents.documents, cuts[:-1], side="right") - 1
+    with records.RecordWriter(task.target) as writer:
+        for begin in range(0, len(cuts) - 1, ROW_BATCH):
+            end = min(begin + ROW_BATCH, len(cuts) - 1)
+            ids = documents.ids[splits[begin] : splits[end]]
+            features = {
+                "ids": records.Ragged(ids, splits[begin : end + 1] - splits[begin]),
+                "sentences": records.Ragged(lengths[cuts[begin] : cuts[end]], cuts[begin : end + 1] - cuts[begin]),
+                "document": owner[begin:end, None],
+            }
+            for serialized in records.encode_batch(features):
+                writer.write(serialized)
+    return Counter(stretches=len(cuts) - 1, documents=len(documents.documents) - 1)
+
+
+def write_instances(task: Task, documents: instances.Documents, tokenizer: Tokenizer) -> Counter[str]:
+    """Writes masked instances in random order."""
+    options, shape, tokens = task.options, task.options.shape(), instances.Tokens.of(tokenizer.vocab)
+    rng = np.random.default_rng([options.seed, int.from_bytes(hashlib.sha256(task.source.name.encode()).digest()[:8])])
     rounds = options.dupe_factor if task.source.name.startswith("train-") else 1
     plans = [instances.plan(documents, shape, rng) for _ in range(rounds)]
     plan = instances.concatenate(plans).rows(rng.permutation(sum(map(len, plans))))
@@ -108,13 +146,12 @@ def write_shard(task: Task) -> Counter[str]:
         instances=len(plan),
         random_next=int(plan.is_random.sum()),
         without_partner=plan.alone,
-        tokens=len(documents.ids),
-        unknown_tokens=int((documents.ids == tokenizer.unk_id).sum()),
     )
     with records.RecordWriter(task.target) as writer:
         for begin in range(0, len(plan), ROW_BATCH):
-            features = instances.build(documents, plan.rows(slice(begin, begin + ROW_BATCH)), shape, tokens)
-            features = instances.mask(features, shape, tokens, rng)
+            rows = plan.rows(slice(begin, begin + ROW_BATCH))
+            features = instances.build(documents.ids, rows, shape, tokens)
+            features = instances.mask(features, shape, tokens, _uniform(rng, len(rows)))
             counts["predictions"] += int(features["masked_lm_weights"].sum())
             for serialized in records.encode_batch(features):
                 writer.write(serialized)
@@ -126,21 +163,8 @@ def _tokenizer(vocab: Path, lower_case: bool) -> Tokenizer:
     return Tokenizer(vocab, lower_case)
 
 
-def special_tokens(tokenizer: Tokenizer) -> instances.Tokens:
-    """What `instances` needs to know of the vocabulary."""
-    ordinary = [
-        number
-        for number, token in enumerate(tokenizer.vocab)
-        if token not in SPECIAL and not token.startswith("[unused")
-    ]
-    return instances.Tokens(
-        pad=tokenizer.pad_id,
-        cls=tokenizer.cls_id,
-        sep=tokenizer.sep_id,
-        mask=tokenizer.mask_id,
-        ordinary=np.array(ordinary),
-        is_continuation=tokenizer.is_continuation,
-    )
+def _uniform(rng: np.random.Generator, rows: int) -> instances.Uniform:
+    return lambda count: rng.random((rows, count))
 
 
 def tokenize(shard: Path, tokenizer: Tokenizer) -> instances.Documents:
@@ -179,13 +203,14 @@ def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.M
     tasks = [Task(source, partial / source.with_suffix(".tfrecord").name, options) for source in sources]
     counts: dict[str, Counter[str]] = {"train": Counter(), "heldout": Counter()}
     written = {}
-    progress = Progress("tfrecords", "instances")
+    unit = "instances" if options.kind == "instances" else "stretches"
+    progress = Progress("tfrecords", unit)
     for task, count in zip(tasks, workers.run(write_shard, tasks, options.workers), strict=True):
-        if not count["instances"]:
+        if not count[unit]:
             raise InputError(f"{task.source}: too little text for one instance; make fewer shards")
         counts[task.source.name.split("-")[0]].update(count)
-        written[task.target.name] = count["instances"]
-        progress.add(count["instances"], task.source.stat().st_size)
+        written[task.target.name] = count[unit]
+        progress.add(count[unit], task.source.stat().st_size)
     both = counts["train"] + counts["heldout"]
     unknown = both["unknown_tokens"] / both["tokens"]
     progress.done(f"{both['tokens']:,} tokens, {unknown:.2%} unknown")
@@ -193,26 +218,17 @@ def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.M
 
 
 def _extra(options: Options, tokenizer: Tokenizer) -> dict[str, Any]:
-    sequence, predictions = options.max_seq_length, options.max_predictions_per_seq
-    features: records.FeatureSpec = {
-        name: {"shape": [size], "dtype": dtype}
-        for name, size, dtype in (
-            ("input_ids", sequence, "int64"),
-            ("input_mask", sequence, "int64"),
-            ("segment_ids", sequence, "int64"),
-            ("masked_lm_positions", predictions, "int64"),
-            ("masked_lm_ids", predictions, "int64"),
-            ("masked_lm_weights", predictions, "float32"),
-            ("next_sentence_labels", 1, "int64"),
-        )
-    }
+    shape = options.shape()
+    instance = stretches.feature_spec(shape)
+    stored = {"ids": {"shape": [None], "dtype": "int64"}, "sentences": {"shape": [None], "dtype": "int64"},
+              "document": {"shape": [1], "dtype": "int64"}}  # fmt: skip
     return {
-        "features": features,
+        "kind": options.kind,
+        "features": instance if options.kind == "instances" else stored,
+        "instances": dataclasses.asdict(shape),
         "vocab_sha256": tokenizer.vocab_sha256,
         "vocab_size": len(tokenizer.vocab),
         "lower_case": options.lower_case,
-        "max_seq_length": sequence,
-        "max_predictions_per_seq": predictions,
     }
 
 

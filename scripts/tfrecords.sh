@@ -4,8 +4,7 @@ set -euo pipefail
 
 work=${BERT_WORKDIR:-workdir}
 for length in "${PHASE1_SEQ:-128}" "${PHASE2_SEQ:-512}"; do
-    # As many predictions as 15 % of the longest sample: 20 and 77.
     python -m data.tfrecords --source "$work/corpus/shards" --vocab "$work/corpus/vocab/vocab.txt" \
         --output "$work/tfrecords/seq$length" --lower_case "${LOWER_CASE:-true}" --dupe_factor "${DUPE_FACTOR:-5}" \
-        --max_seq_length "$length" --max_predictions_per_seq $(((length * 15 + 99) / 100))
+        --max_seq_length "$length" --masked_lm_prob "${MASKED_LM_PROB:-0.15}"
 done

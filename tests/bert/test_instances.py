@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data import instances
+from bert import instances
 
 PAD, UNK, CLS, SEP, MASK, FIRST, VOCAB = 0, 1, 2, 3, 4, 5, 997
 TOKENS = instances.Tokens(
@@ -22,6 +22,10 @@ TOKENS = instances.Tokens(
 
 def shape(**changes: Any) -> instances.Shape:
     return instances.Shape(**({"max_seq_length": 64, "max_predictions_per_seq": 10} | changes))
+
+
+def numbers(rng: np.random.Generator, features: dict[str, np.ndarray]) -> instances.Uniform:
+    return lambda count: rng.random((len(features["input_ids"]), count))
 
 
 def corpus(rng: np.random.Generator, documents: int, sentences: int = 23, words: int = 17) -> instances.Documents:
@@ -74,7 +78,7 @@ def test_segments_are_text_of_the_documents(seed, count, length, short):
     tokens = instances.Tokens(
         pad=PAD, cls=CLS, sep=SEP, mask=MASK, ordinary=np.array([FIRST]), is_continuation=np.zeros(0, bool)
     )
-    features = instances.build(documents, plan, made, tokens)
+    features = instances.build(documents.ids, plan, made, tokens)
     document_of = np.repeat(np.arange(len(documents.documents) - 1), np.diff(documents.sentences[documents.documents]))
     for ids, inside, segments, label in zip(
         *(features[n] for n in ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")), strict=True
@@ -134,7 +138,7 @@ def test_truncation_leaves_what_taking_one_by_one_leaves(a, b, room):
     while left + right > room:
         left, right = (left - 1, right) if left > right else (left, right - 1)
     begin = np.array([100]), np.array([100 + a]), np.array([500]), np.array([500 + b])
-    ends = instances._truncate(*begin, room, np.random.default_rng(0))
+    ends = instances._truncate(*begin, room, np.random.default_rng(0).random((1, 2)))
     assert (int(ends[1][0] - ends[0][0]), int(ends[3][0] - ends[2][0])) == (left, right)
     assert ends[0][0] >= 100 and ends[1][0] <= 100 + a and ends[2][0] >= 500 and ends[3][0] <= 500 + b
 
@@ -143,8 +147,8 @@ def test_truncation_leaves_what_taking_one_by_one_leaves(a, b, room):
 def test_masks_have_the_published_statistics(many, whole_word_mask):
     documents, plan = many
     made = shape(max_seq_length=100, max_predictions_per_seq=20, whole_word_mask=whole_word_mask)
-    built = instances.build(documents, plan, made, TOKENS)
-    masked = instances.mask(built, made, TOKENS, np.random.default_rng(5))
+    built = instances.build(documents.ids, plan, made, TOKENS)
+    masked = instances.mask(built, made, TOKENS, numbers(np.random.default_rng(5), built))
     row, slot = np.nonzero(masked["masked_lm_weights"])
     position, label = masked["masked_lm_positions"][row, slot], masked["masked_lm_ids"][row, slot]
     assert len(row) / built["input_mask"].sum() == pytest.approx(0.15, abs=0.005)
@@ -167,8 +171,8 @@ def test_masks_keep_their_bounds(seed, cap, share, whole_word_mask):
     rng = np.random.default_rng(seed)
     documents = corpus(rng, 6, 7, 6)
     made = shape(max_seq_length=32, max_predictions_per_seq=cap, masked_lm_prob=share, whole_word_mask=whole_word_mask)
-    built = instances.build(documents, instances.plan(documents, made, rng), made, TOKENS)
-    masked = instances.mask(built, made, TOKENS, rng)
+    built = instances.build(documents.ids, instances.plan(documents, made, rng), made, TOKENS)
+    masked = instances.mask(built, made, TOKENS, numbers(rng, built))
     count = masked["masked_lm_weights"].sum(1)
     wanted = np.clip(np.round(built["input_mask"].sum(1) * share), 1, cap)
     candidates = (built["input_ids"] >= FIRST).sum(1)

@@ -1,0 +1,331 @@
+"""Tokenised documents to BERT's training instances: pairs of segments (NSP) with masked tokens (MLM). Pure NumPy.
+
+Pairs are planned in advance, by one walk through all documents (`plan`), or drawn while reading, from stretches of
+sentences that were stored (`stretches`, `draw`). Either way a plan is nothing but offsets, and building and masking
+work on whole batches of it.
+
+    N instances, S tokens of a sequence, P predictions, V vocabulary, W words, n tokens of all documents
+
+It follows `create_pretraining_data.py` of google-research/bert, but for four things. The shorter target length is
+drawn for each instance, not for each document: there, one book in ten became nothing but fragments. A stretch has two
+sentences if the document has: there, a lone one always got a random partner, and more than half of the pairs were
+random. How much of an overlong segment is cut at its front is uniform, not the sum of coin flips. And a masked token
+replaced at random never becomes a special one.
+"""
+
+import dataclasses
+import itertools
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert.vocabulary import SPECIAL
+
+# Draws that many numbers in [0, 1) for each instance: count -> [N, count]. A generator's, or `hashing.Uniform`.
+Uniform = Callable[[int], np.ndarray]
+
+SPECIAL_PER_PAIR = 3  # [CLS] a [SEP] b [SEP]
+COLUMNS = ("a_begin", "a_end", "b_begin", "b_end", "is_random")  # of a Plan
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shape:
+    """How instances are cut and masked."""
+
+    max_seq_length: int
+    max_predictions_per_seq: int
+    masked_lm_prob: float = 0.15
+    short_seq_prob: float = 0.1
+    whole_word_mask: bool = False
+    max_ngram: int = 1
+
+    @property
+    def room(self) -> int:
+        """Tokens of both segments together."""
+        return self.max_seq_length - SPECIAL_PER_PAIR
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """What the vocabulary says: special ids, the ids a random replacement may take, and which ids continue a word."""
+
+    pad: int
+    cls: int
+    sep: int
+    mask: int
+    ordinary: np.ndarray  # [<= V]
+    is_continuation: np.ndarray  # [V] bool
+
+    @classmethod
+    def of(cls, vocab: Sequence[str]) -> "Tokens":
+        """Those of a vocabulary with BERT's special tokens."""
+        pad, _, first, sep, mask = (vocab.index(token) for token in SPECIAL)
+        reserved = [token in SPECIAL or token.startswith("[unused") for token in vocab]
+        return cls(
+            pad=pad,
+            cls=first,
+            sep=sep,
+            mask=mask,
+            ordinary=np.flatnonzero(~np.array(reserved)),
+            is_continuation=np.array([token.startswith("##") for token in vocab]),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Documents:
+    """Documents of token ids, flat. None is empty.
+
+    Sentence s is `ids[sentences[s]:sentences[s + 1]]`; document d holds sentences `documents[d]:documents[d + 1]`.
+    """
+
+    ids: np.ndarray  # [n] int32
+    sentences: np.ndarray  # [sentences + 1]
+    documents: np.ndarray  # [documents + 1]
+
+    @classmethod
+    def from_sentences(cls, ids: np.ndarray, sentences: np.ndarray, documents: np.ndarray) -> "Documents":
+        """As the constructor, but empty sentences and documents are allowed, and dropped."""
+        keep = np.diff(sentences) > 0
+        kept_before = np.concatenate([[0], np.cumsum(keep)])
+        return cls(
+            ids=ids,
+            sentences=np.concatenate([sentences[:1], sentences[1:][keep]]),
+            documents=np.unique(kept_before[documents]),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """For each instance, the token ranges of its two segments, and whether the second is a random one (label 1)."""
+
+    a_begin: np.ndarray  # [N]
+    a_end: np.ndarray
+    b_begin: np.ndarray
+    b_end: np.ndarray
+    is_random: np.ndarray
+    alone: int  # segments left out: a shard of one document has no other to take a second segment from
+
+    def __len__(self) -> int:
+        return len(self.a_begin)
+
+    def rows(self, index: np.ndarray | slice) -> "Plan":
+        """The instances at `index`."""
+        return Plan(**{name: getattr(self, name)[index] for name in COLUMNS}, alone=self.alone)
+
+
+def concatenate(plans: Sequence[Plan]) -> Plan:
+    """All instances of several plans."""
+    joined = {name: np.concatenate([getattr(plan, name) for plan in plans]) for name in COLUMNS}
+    return Plan(**joined, alone=sum(plan.alone for plan in plans))
+
+
+def plan(documents: Documents, shape: Shape, rng: np.random.Generator) -> Plan:
+    """Goes through all documents once, pairing stretches of sentences with the next or, half the time, a random one.
+
+    A segment is a range of whole sentences; both together have at most `shape.room` tokens after the ends of the longer
+    one are cut off at random.
+    """
+    room = shape.room
+    starts, firsts = documents.sentences.tolist(), documents.documents.tolist()
+    uniform = _numbers(rng)
+    others = len(firsts) - 2  # documents to take a random segment from
+    pairs, alone = array("q"), 0
+    for document in range(len(firsts) - 1):
+        sentence, stop = firsts[document], firsts[document + 1]
+        while sentence < stop:
+            target = room if next(uniform) >= shape.short_seq_prob else 2 + int(next(uniform) * (room - 1))
+            end = bisect_left(starts, starts[sentence] + target, min(sentence + 2, stop), stop)
+            count = end - sentence
+            middle = sentence + 1 + int(next(uniform) * (count - 1))  # segment a: at least one, not all if possible
+            if count == 1 and not others:
+                alone += 1
+                sentence = end
+            elif not others or (count > 1 and next(uniform) >= 0.5):
+                pairs.extend((starts[sentence], starts[middle], starts[middle], starts[end], 0))
+                sentence = end
+            else:
+                other = int(next(uniform) * others)
+                other += other >= document
+                first = firsts[other] + int(next(uniform) * (firsts[other + 1] - firsts[other]))
+                wanted = starts[first] + target - (starts[middle] - starts[sentence])
+                last = bisect_left(starts, wanted, first + 1, firsts[other + 1])
+                pairs.extend((starts[sentence], starts[middle], starts[first], starts[last], 1))
+                sentence = middle  # the sentences that the random segment took the place of are used again
+    a_begin, a_end, b_begin, b_end, is_random = np.array(pairs, np.int64).reshape(-1, 5).T
+    a_begin, a_end, b_begin, b_end = _truncate(a_begin, a_end, b_begin, b_end, room, rng.random((len(a_begin), 2)))
+    return Plan(a_begin=a_begin, a_end=a_end, b_begin=b_begin, b_end=b_end, is_random=is_random, alone=alone)
+
+
+def stretches(documents: Documents, shape: Shape) -> np.ndarray:
+    """Cuts every document into stretches of whole sentences, each as many as fill a sequence (the last one fewer).
+
+    Returns [M + 1] sentence numbers: stretch m has sentences `cuts[m]:cuts[m + 1]`.
+    """
+    starts, firsts = documents.sentences.tolist(), documents.documents.tolist()
+    cuts = array("q", [0])
+    for document in range(len(firsts) - 1):
+        sentence, stop = firsts[document], firsts[document + 1]
+        while sentence < stop:
+            sentence = bisect_left(starts, starts[sentence] + shape.room, min(sentence + 2, stop), stop)
+            cuts.append(sentence)
+    return np.array(cuts)
+
+
+def draw(stretch: Documents, partner: Documents, foreign: np.ndarray, shape: Shape, uniform: Uniform) -> Plan:
+    """One pair for each stretch, its second segment half the time from the partner of the same number.
+
+    stretch, partner: N documents each, a stretch a document, the partners' tokens counted on from the stretches' (as
+    if both were concatenated). foreign: [N] whether the partner is of another document. A stretch of one sentence
+    always takes its partner's text.
+    """
+    u = uniform(6)  # [N, 6]
+    first, last = stretch.documents[:-1], stretch.documents[1:]
+    begin = stretch.sentences[first]
+    shorter = u[:, 0] < shape.short_seq_prob
+    target = np.where(shorter, 2 + (u[:, 1] * (shape.room - 1)).astype(np.int64), shape.room)
+    end = np.clip(np.searchsorted(stretch.sentences, begin + target), np.minimum(first + 2, last), last)
+    count = end - first
+    middle = first + 1 + (u[:, 2] * (count - 1)).astype(np.int64)  # segment a: at least one, not all if possible
+    is_random = (count == 1) | (foreign & (u[:, 3] < 0.5))
+    other, stop = partner.documents[:-1], partner.documents[1:]
+    other = other + (u[:, 4] * (stop - other)).astype(np.int64)
+    a_end, offset = stretch.sentences[middle], len(stretch.ids)
+    wanted = partner.sentences[other] + target - (a_end - begin)
+    until = np.clip(np.searchsorted(partner.sentences, wanted), other + 1, stop)
+    b_begin = np.where(is_random, partner.sentences[other] + offset, a_end)
+    b_end = np.where(is_random, partner.sentences[until] + offset, stretch.sentences[end])
+    a_begin, a_end, b_begin, b_end = _truncate(begin, a_end, b_begin, b_end, shape.room, uniform(2))
+    labels = is_random.astype(np.int64)
+    return Plan(a_begin=a_begin, a_end=a_end, b_begin=b_begin, b_end=b_end, is_random=labels, alone=0)
+
+
+def _numbers(rng: np.random.Generator) -> Iterator[float]:
+    """Numbers in [0, 1), drawn in blocks: one at a time costs NumPy twenty times as much."""
+    return itertools.chain.from_iterable(rng.random(4096).tolist() for _ in itertools.repeat(None))
+
+
+def _truncate(
+    a_begin: np.ndarray, a_end: np.ndarray, b_begin: np.ndarray, b_end: np.ndarray, room: int, u: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Takes tokens from the longer segment, one by one, until both fit; the share from its front is uniform, u [N, 2]."""
+    a, b = a_end - a_begin, b_end - b_begin
+    excess = np.maximum(a + b - room, 0)
+    from_a = np.minimum(excess, np.maximum(a - b, 0))  # until they are equally long ...
+    from_b = np.minimum(excess, np.maximum(b - a, 0))
+    rest = excess - from_a - from_b  # ... then in turns
+    from_a, from_b = from_a + rest // 2, from_b + (rest + 1) // 2
+    front_a, front_b = (u[:, 0] * (from_a + 1)).astype(np.int64), (u[:, 1] * (from_b + 1)).astype(np.int64)
+    return a_begin + front_a, a_end - from_a + front_a, b_begin + front_b, b_end - from_b + front_b
+
+
+def build(text: np.ndarray, plan: Plan, shape: Shape, tokens: Tokens) -> dict[str, np.ndarray]:
+    """The unmasked sequences [CLS] a [SEP] b [SEP] [PAD]... of a plan of token ids `text` [n].
+
+    Returns input_ids, input_mask, segment_ids [N, S] and next_sentence_labels [N, 1], all int64.
+    """
+    at = np.arange(shape.max_seq_length)  # [S]
+    first_sep = (plan.a_end - plan.a_begin + 1)[:, None]  # [N, 1]
+    last_sep = first_sep + (plan.b_end - plan.b_begin + 1)[:, None]
+    in_b = at > first_sep
+    source = np.where(in_b, plan.b_begin[:, None] - first_sep - 1, plan.a_begin[:, None] - 1) + at  # [N, S]
+    ids = text[np.clip(source, 0, len(text) - 1)].astype(np.int64)
+    ids[:, 0] = tokens.cls
+    ids[(at == first_sep) | (at == last_sep)] = tokens.sep
+    ids[at > last_sep] = tokens.pad
+    inside = at <= last_sep
+    return {
+        "input_ids": ids,
+        "input_mask": inside.astype(np.int64),
+        "segment_ids": (in_b & inside).astype(np.int64),
+        "next_sentence_labels": plan.is_random[:, None],
+    }
+
+
+def mask(features: dict[str, np.ndarray], shape: Shape, tokens: Tokens, uniform: Uniform) -> dict[str, np.ndarray]:
+    """Masks `masked_lm_prob` of each sequence's tokens: 80 % of them become [MASK], 10 % a random token, 10 % stay.
+
+    Returns all features, `input_ids` masked, with masked_lm_positions, masked_lm_ids [N, P] int64, masked_lm_weights
+    [N, P] float32; weight 0 is no prediction. With `whole_word_mask` all pieces of a word are masked, or none. With
+    `max_ngram` above 1, runs of up to so many words are masked together, a run of n with probability ~ 1/n.
+    """
+    ids, inside = features["input_ids"], features["input_mask"] == 1
+    candidates = inside & (ids != tokens.cls) & (ids != tokens.sep)  # [N, S]
+    wanted = np.rint(inside.sum(1) * shape.masked_lm_prob).astype(np.int64)  # [N]; [CLS] and [SEP] count too
+    wanted = np.clip(wanted, 1, shape.max_predictions_per_seq)
+    begins = candidates.copy()
+    if shape.whole_word_mask:
+        begins[:, 1:] &= ~(tokens.is_continuation[ids[:, 1:]] & candidates[:, :-1])
+    chosen = _choose(_Words.of(candidates, begins, features["segment_ids"]), wanted, shape.max_ngram, uniform)
+    chosen &= candidates
+    row, column = np.nonzero(chosen)
+    slot = np.arange(len(row)) - np.searchsorted(row, row)  # which prediction of its row
+    count, size = ids.shape[0], shape.max_predictions_per_seq
+    positions, labels = np.zeros((count, size), np.int64), np.zeros((count, size), np.int64)
+    weights = np.zeros((count, size), np.float32)
+    positions[row, slot], labels[row, slot], weights[row, slot] = column, ids[row, column], 1.0
+    masked = ids.copy()
+    u = uniform(2 * size).reshape(count, 2, size)[row, :, slot]  # [predictions, 2]
+    masked[row, column] = _replace(ids[row, column], tokens, u)
+    return {
+        **features,
+        "input_ids": masked,
+        "masked_lm_positions": positions,
+        "masked_lm_ids": labels,
+        "masked_lm_weights": weights,
+    }
+
+
+class _Words(NamedTuple):
+    """The words of N sequences, W in the longest."""
+
+    of_token: np.ndarray  # [N, S] the number of each token's word
+    lengths: np.ndarray  # [N, W] their tokens, 0 past the last one
+    segments: np.ndarray  # [N, W] the segment they stand in
+
+    @classmethod
+    def of(cls, candidates: np.ndarray, begins: np.ndarray, segments: np.ndarray) -> "_Words":
+        """From [N, S]: which tokens may be masked, which begin a word, and their segments."""
+        rows = np.arange(len(candidates))[:, None]
+        word = np.maximum(np.cumsum(begins, axis=1) - 1, 0)
+        count = int(begins.sum(1).max(initial=1))
+        lengths = np.bincount((rows * count + word)[candidates], minlength=len(rows) * count).reshape(-1, count)
+        places = np.zeros(lengths.shape, np.int64)
+        row, column = np.nonzero(begins)
+        places[row, word[row, column]] = segments[row, column]
+        return cls(word, lengths, places)
+
+
+def _choose(words: _Words, wanted: np.ndarray, max_ngram: int, uniform: Uniform) -> np.ndarray:
+    """Marks [N, S] the tokens of words in random order while they fit into `wanted` [N]; what does not is skipped."""
+    lengths, rows = words.lengths, np.arange(len(wanted))
+    count = lengths.shape[1]
+    order = np.argsort(uniform(count) + (lengths == 0), axis=1)  # [N, W], absent ones last
+    odds = 1 / np.arange(1, max_ngram + 1)
+    # [N, W] how many words a run from here has; one word needs no draw.
+    run = 1 + np.searchsorted(np.cumsum(odds / odds.sum())[:-1], uniform(count if max_ngram > 1 else 0))
+    taken = np.zeros(lengths.shape, bool)
+    left = wanted.copy()
+    for turn in order.T:
+        members = [(turn, (lengths[rows, turn] > 0) & ~taken[rows, turn])]  # the words of the run, where they are in it
+        for step in range(1, max_ngram):
+            at = np.minimum(turn + step, count - 1)
+            goes_on = (run[rows, turn] > step) & (turn + step < count) & (lengths[rows, at] > 0)
+            same_text = ~taken[rows, at] & (words.segments[rows, at] == words.segments[rows, turn])
+            members.append((at, members[-1][1] & goes_on & same_text))
+        size = sum(lengths[rows, at] * inside for at, inside in members)
+        fits = size <= left
+        for at, inside in members:
+            taken[rows, at] |= inside & fits
+        left -= size * fits
+        if not left.any():
+            break
+    return np.take_along_axis(taken, words.of_token, axis=1)
+
+
+def _replace(ids: np.ndarray, tokens: Tokens, u: np.ndarray) -> np.ndarray:
+    """What stands at masked tokens [M] instead, drawn with u [M, 2]."""
+    anything = tokens.ordinary[(u[:, 1] * len(tokens.ordinary)).astype(np.int64)]
+    return np.select([u[:, 0] < 0.8, u[:, 0] < 0.9], [np.full_like(ids, tokens.mask), ids], anything)
