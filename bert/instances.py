@@ -301,11 +301,12 @@ class _Words(NamedTuple):
 def _choose(words: _Words, wanted: np.ndarray, max_ngram: int, uniform: Uniform) -> np.ndarray:
     """Marks [N, S] the tokens of words in random order while they fit into `wanted` [N]; what does not is skipped."""
     lengths, rows = words.lengths, np.arange(len(wanted))
-    count = lengths.shape[1]
-    order = np.argsort(uniform(count) + (lengths == 0), axis=1)  # [N, W], absent ones last
+    count, tokens = lengths.shape[1], words.of_token.shape[1]
+    # Numbers for as many words as there could be: what a row draws must not depend on the rows beside it.
+    order = np.argsort(uniform(tokens)[:, :count] + (lengths == 0), axis=1)  # [N, W], absent ones last
     odds = 1 / np.arange(1, max_ngram + 1)
     # [N, W] how many words a run from here has; one word needs no draw.
-    run = 1 + np.searchsorted(np.cumsum(odds / odds.sum())[:-1], uniform(count if max_ngram > 1 else 0))
+    run = 1 + np.searchsorted(np.cumsum(odds / odds.sum())[:-1], uniform(tokens if max_ngram > 1 else 0))
     taken = np.zeros(lengths.shape, bool)
     left = wanted.copy()
     for turn in order.T:

@@ -64,7 +64,7 @@ class Stretches:
         return {k: tf.constant(v, tf.int32 if v.dtype == np.int64 else tf.float32) for k, v in features.items()}
 
     def _partners(self, documents: np.ndarray, positions: np.ndarray) -> tuple[instances.Documents, np.ndarray]:
-        """A random stretch for each, and whether it is of another document: it is, unless `PARTNERS` tries meet none."""
+        """A random stretch for each, and whether it is of another document; `PARTNERS` tries may meet none."""
         chosen = np.zeros(len(positions), np.int64)
         foreign = np.zeros(len(positions), bool)
         for attempt in range(PARTNERS):

@@ -18,9 +18,9 @@ from typing import Protocol
 from bert import batches, checkpoint, files, manifest, metrics, schedule
 from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, flatten
 from bert.errors import IntegrityError, Stopped, UsageError
+from bert.manifest import Manifest
 from bert.model import variables
 from bert.optim import Adam
-from bert.manifest import Manifest
 from bert.records import FeatureSpec
 from bert.step import Step, Task
 from bert.world import World

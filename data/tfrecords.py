@@ -125,7 +125,7 @@ def write_stretches(task: Task, documents: instances.Documents, tokenizer: Token
         for begin in range(0, len(cuts) - 1, ROW_BATCH):
             end = min(begin + ROW_BATCH, len(cuts) - 1)
             ids = documents.ids[splits[begin] : splits[end]]
-            features = {
+            features: dict[str, np.ndarray | records.Ragged] = {
                 "ids": records.Ragged(ids, splits[begin : end + 1] - splits[begin]),
                 "sentences": records.Ragged(lengths[cuts[begin] : cuts[end]], cuts[begin : end + 1] - cuts[begin]),
                 "document": owner[begin:end, None],
