@@ -149,9 +149,9 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 def _field_docs(cls: type) -> dict[str, str]:
     """The string literal below each field, which Python itself throws away."""
+    docs = _field_docs(base) if dataclasses.is_dataclass(base := cls.__base__) else {}
     body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     assert isinstance(body, ast.ClassDef)
-    docs = {}
     for field, doc in zip(body.body, body.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(doc, ast.Expr):
             docs[field.target.id] = " ".join(str(ast.literal_eval(doc.value)).split())

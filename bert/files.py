@@ -54,6 +54,13 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def flush(path: Path) -> None:
+    """Brings a file's content to the disk: a rename may reach it before the content that it names."""
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
 @contextlib.contextmanager
 def open_text(path: Path, errors: str = "strict") -> Iterator[IO[str]]:
     """A UTF-8 text stream; `.gz`, `.bz2` and `.xz` are decompressed on the way.

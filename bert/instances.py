@@ -210,7 +210,7 @@ def _numbers(rng: np.random.Generator) -> Iterator[float]:
 def _truncate(
     a_begin: np.ndarray, a_end: np.ndarray, b_begin: np.ndarray, b_end: np.ndarray, room: int, u: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Takes tokens from the longer segment, one by one, until both fit; the share from its front is uniform, u [N, 2]."""
+    """Takes tokens from the longer segment, one by one, until both fit; u [N, 2] is the share taken from its front."""
     a, b = a_end - a_begin, b_end - b_begin
     excess = np.maximum(a + b - room, 0)
     from_a = np.minimum(excess, np.maximum(a - b, 0))  # until they are equally long ...

@@ -2,6 +2,7 @@
 
 A stage is a function of (inputs, parameters). `build` runs it into a hidden folder beside the target, hashes what it
 wrote, and renames the whole to its final name, so that a folder with a manifest is complete and one without never was.
+(`data.tasks` does the same in several sittings, with the pieces that `build` is made of.)
 The manifest holds no time and no absolute path: the same inputs and parameters give the same bytes.
 """
 
@@ -15,10 +16,10 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert import files
 from bert.errors import InputError, IntegrityError, UsageError
@@ -87,25 +88,57 @@ def build(
 
     Raises UsageError if `folder` holds something that no stage made.
     """
-    _check_ours(folder, stage)
-    parameters = json.loads(json.dumps(parameters, default=str))  # as it will be read back
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(folder):
-        hashes = {_input_name(path, inputs): content_hash(path) for path in inputs}
-        if (folder / NAME).exists():
-            old = load(folder)
-            if (old.stage, old.parameters, old.inputs) == (stage, parameters, hashes):
-                print(f"{stage}: {folder} is up to date", file=sys.stderr)
-                return old
+    with lock(folder):
+        wanted = want(folder, stage=stage, parameters=parameters, inputs=inputs)
+        if old := current(folder, wanted):
+            return old
         partial = folder.with_name(f".{folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         try:
             partial.mkdir()
-            made = make(partial)
-            _write(partial, stage, parameters, hashes, made)
-            _swap(partial, folder)
+            return complete(partial, folder, wanted, make(partial))
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+class Wanted(NamedTuple):
+    """What a finished folder is to be the output of."""
+
+    stage: str
+    parameters: dict[str, Any]
+    inputs: dict[str, str]  # name -> content hash
+
+    def digest(self) -> str:
+        """Names it among other outputs for the same folder."""
+        return hashlib.sha256(json.dumps(self, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def want(folder: Path, *, stage: str, parameters: dict[str, Any], inputs: Sequence[Path]) -> Wanted:
+    """Hashes the inputs. Raises UsageError if `folder` holds something that this stage did not make."""
+    _check_ours(folder, stage)
+    as_read_back = json.loads(json.dumps(parameters, default=str))
+    return Wanted(stage, as_read_back, {_input_name(path, inputs): content_hash(path) for path in inputs})
+
+
+def current(folder: Path, wanted: Wanted) -> Manifest | None:
+    """The folder's manifest, if it is the wanted output."""
+    if (folder / NAME).exists():
+        old = load(folder)
+        if (old.stage, old.parameters, old.inputs) == wanted:
+            print(f"{wanted.stage}: {folder} is up to date", file=sys.stderr)
+            return old
+    return None
+
+
+def complete(
+    partial: Path, folder: Path, wanted: Wanted, made: Made, hashes: Mapping[str, str] | None = None
+) -> Manifest:
+    """Writes the manifest of what stands in `partial` and gives it its final name.
+
+    hashes: of files that were hashed, and brought to the disk, when they were written.
+    """
+    _write(partial, wanted, made, hashes or {})
+    _swap(partial, folder)
     return load(folder)
 
 
@@ -154,8 +187,9 @@ def _check_ours(folder: Path, stage: str) -> None:
 
 
 @contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[None]:
+def lock(folder: Path) -> Iterator[None]:
     """Waits for another process that makes the same folder, which will then be up to date for this one."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
     path = folder.with_name(f".{folder.name}.lock")
     while True:
         with open(path, "w") as stream:
@@ -173,30 +207,24 @@ def _is_at(path: Path, descriptor: int) -> bool:
     return path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino
 
 
-def _write(partial: Path, stage: str, parameters: dict[str, Any], hashes: dict[str, str], made: Made) -> None:
+def _write(partial: Path, wanted: Wanted, made: Made, hashes: Mapping[str, str]) -> None:
     names = sorted(str(path.relative_to(partial)) for path in partial.rglob("*") if path.is_file())
     facts = {}
     for name in names:
-        _flush(partial / name)
-        facts[name] = {"bytes": (partial / name).stat().st_size, "sha256": files.sha256(partial / name)}
+        if name not in hashes:
+            files.flush(partial / name)
+        sha256 = hashes.get(name) or files.sha256(partial / name)
+        facts[name] = {"bytes": (partial / name).stat().st_size, "sha256": sha256}
         if name in made.records:
             facts[name]["records"] = made.records[name]
     content = {
-        "stage": stage,
-        "parameters": parameters,
-        "inputs": hashes,
+        **wanted._asdict(),
         "versions": versions(),
         "files": facts,
         "counts": made.counts,
         "extra": made.extra,
     }
     files.write_json(partial / NAME, content)
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)  # a rename may reach the disk before the content it names
-    os.fsync(descriptor)
-    os.close(descriptor)
 
 
 def _swap(partial: Path, folder: Path) -> None:

@@ -55,7 +55,7 @@ def bert_large_phase2() -> PretrainConfig:
     return _published("large", 4, steps=100_000, warmup=1_000)
 
 
-# An hour on two cores does not see the corpus once: nothing can be overfitted, and dropout would only slow the learning.
+# An hour on two cores does not see the corpus once: nothing can be overfitted, dropout would only slow the learning.
 # Wider first weights than the published 0.02, which suit a width of 768, and a shorter memory of squared gradients than
 # 0.999 lead out of the plateau where only the words' frequencies are known; without them some runs never left it.
 # Positions that start as sines save the updates it takes to find the neighbours of a word.

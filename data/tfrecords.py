@@ -16,6 +16,7 @@ import hashlib
 import math
 import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,10 +24,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bert import cli, instances, manifest, records, stretches
+from bert import cli, files, instances, manifest, records, stretches
 from bert.errors import InputError, UsageError
 from bert.tokenization import Tokenizer
-from data import parts, workers
+from bert.vocabulary import load_vocab
+from data import parts, tasks
 from data.progress import Progress
 from data.vocab import check_case
 
@@ -36,7 +38,7 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(tasks.Options):
     """Flags of `python -m data.tfrecords`."""
 
     source: Path
@@ -65,11 +67,9 @@ class Options:
     """lower-case and strip accents"""
     seed: int = 12345
     """another seed, other pairs and masks"""
-    workers: int = workers.available()
-    """processes"""
 
     def __post_init__(self) -> None:
-        workers.check(self.workers)
+        super().__post_init__()
         if self.max_seq_length < 8 or self.dupe_factor < 1 or self.max_ngram < 1:
             raise UsageError("data.tfrecords: --max_seq_length must be at least 8, --dupe_factor and --max_ngram 1")
         if not (0 < self.masked_lm_prob < 1 and 0 <= self.short_seq_prob <= 1 and self.seed >= 0):
@@ -87,7 +87,7 @@ class Options:
         return {
             name: value
             for name, value in dataclasses.asdict(self).items()
-            if name not in ("source", "vocab", "output", "workers")
+            if name not in {"source", "vocab", "output", *tasks.NOT_PARAMETERS}
             and not (name == "dupe_factor" and self.kind == "documents")
         }
 
@@ -195,29 +195,36 @@ def _batches(documents: Iterator[dict[str, Any]]) -> Iterator[list[list[str]]]:
         yield batch
 
 
-def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.Made:
-    """Writes all shards, and the vocabulary beside them."""
-    tokenizer = _tokenizer(options.vocab, options.lower_case)
-    check_case(tokenizer.vocab, options.lower_case, options.vocab)
+def prepare(options: Options, sources: Sequence[Path], partial: Path) -> list[Task]:
+    """Checks the vocabulary and puts it beside the records; one task a shard."""
+    check_case(load_vocab(options.vocab), options.lower_case, options.vocab)
     shutil.copy(options.vocab, partial / "vocab.txt")
-    tasks = [Task(source, partial / source.with_suffix(".tfrecord").name, options) for source in sources]
-    counts: dict[str, Counter[str]] = {"train": Counter(), "heldout": Counter()}
-    written = {}
-    unit = "instances" if options.kind == "instances" else "stretches"
-    progress = Progress("tfrecords", unit)
-    for task, count in zip(tasks, workers.run(write_shard, tasks, options.workers), strict=True):
+    return [Task(source, partial / source.with_suffix(".tfrecord").name, options) for source in sources]
+
+
+def finish(done: Sequence[Task], counts: Sequence[tasks.Result]) -> manifest.Made:
+    """What the manifest says of all shards."""
+    options, unit = done[0].options, _unit(done[0].options)
+    for task, count in zip(done, counts, strict=True):
         if not count[unit]:
-            raise InputError(f"{task.source}: too little text for one instance; make fewer shards")
-        counts[task.source.name.split("-")[0]].update(count)
-        written[task.target.name] = count[unit]
-        progress.add(count[unit], task.source.stat().st_size)
-    both = counts["train"] + counts["heldout"]
-    unknown = both["unknown_tokens"] / both["tokens"]
-    progress.done(f"{both['tokens']:,} tokens, {unknown:.2%} unknown")
-    return manifest.Made(counts=counts, records=written, extra=_extra(options, tokenizer))
+            raise InputError(f"{task.source}: too little text for one of the {unit}; make fewer shards")
+    total = {split: parts.total(_of(split, done, counts)) for split in ("train", "heldout")}
+    written = {task.target.name: count[unit] for task, count in zip(done, counts, strict=True)}
+    tokens, unknown = (sum(count[name] for count in counts) for name in ("tokens", "unknown_tokens"))
+    print(f"tfrecords: {sum(written.values()):,} {unit}, {tokens:,} tokens, {unknown / tokens:.2%} unknown",
+          file=sys.stderr)  # fmt: skip
+    return manifest.Made(counts=total, records=written, extra=_extra(options, load_vocab(options.vocab)))
 
 
-def _extra(options: Options, tokenizer: Tokenizer) -> dict[str, Any]:
+def _of(split: str, done: Sequence[Task], counts: Sequence[tasks.Result]) -> Iterator[tasks.Result]:
+    return (count for task, count in zip(done, counts, strict=True) if task.source.name.startswith(f"{split}-"))
+
+
+def _unit(options: Options) -> str:
+    return "instances" if options.kind == "instances" else "stretches"
+
+
+def _extra(options: Options, vocab: Sequence[str]) -> dict[str, Any]:
     shape = options.shape()
     instance = stretches.feature_spec(shape)
     stored = {"ids": {"shape": [None], "dtype": "int64"}, "sentences": {"shape": [None], "dtype": "int64"},
@@ -226,8 +233,8 @@ def _extra(options: Options, tokenizer: Tokenizer) -> dict[str, Any]:
         "kind": options.kind,
         "features": instance if options.kind == "instances" else stored,
         "instances": dataclasses.asdict(shape),
-        "vocab_sha256": tokenizer.vocab_sha256,
-        "vocab_size": len(tokenizer.vocab),
+        "vocab_sha256": files.sha256(options.vocab),
+        "vocab_size": len(vocab),
         "lower_case": options.lower_case,
     }
 
@@ -236,12 +243,17 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.tfrecords", description=__doc__)
     os.environ.update(NO_GPU)  # for the workers: tokenising needs none, and each would take all of a GPU's memory
     sources = parts.paths(options.source, "train", "shards") + parts.paths(options.source, "heldout", "shards")
-    manifest.build(
+    progress = Progress("tfrecords", unit := _unit(options))
+    tasks.build(
         options.output,
         stage="tfrecords",
         parameters=options.parameters(),
         inputs=[options.source, options.vocab],
-        make=lambda partial: make(options, sources, partial),
+        options=options,
+        prepare=lambda partial: prepare(options, sources, partial),
+        function=write_shard,
+        finish=finish,
+        report=lambda task, count: progress.add(count[unit], task.source.stat().st_size),
     )
 
 

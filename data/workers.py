@@ -1,4 +1,4 @@
-"""A process pool for tasks that share nothing: results come in the order of the tasks, however many workers."""
+"""Who runs tasks that share nothing: processes here, or a Dask cluster's. Results come in the order of the tasks."""
 
 import concurrent.futures
 import multiprocessing
@@ -25,12 +25,18 @@ def check(workers: int) -> None:
         raise UsageError(f"--workers {workers}: at least 1 is needed")
 
 
-def run(function: Callable[[Task], Result], tasks: Sequence[Task], workers: int) -> Iterator[Result]:
+def run(
+    function: Callable[[Task], Result], tasks: Sequence[Task], workers: int, scheduler: str | None = None
+) -> Iterator[Result]:
     """Yields `function(task)` for each task, in order; `function` must be a module's, so that it can be sent.
 
-    Processes are spawned, not forked: TensorFlow's threads do not survive a fork. Raises what `function` raises, and
-    ResourceError if a worker is killed.
+    Processes are spawned, not forked: TensorFlow's threads do not survive a fork. With a `scheduler`, the workers are
+    those of the Dask cluster at this address, which must see the same files and the same version of this code. Raises
+    what `function` raises, and ResourceError if a worker is killed.
     """
+    if scheduler:
+        yield from _on_cluster(function, tasks, scheduler)
+        return
     if min(workers, len(tasks)) <= 1:
         yield from map(function, tasks)
         return
@@ -45,6 +51,27 @@ def run(function: Callable[[Task], Result], tasks: Sequence[Task], workers: int)
             raise ResourceError("a worker was killed, probably for want of memory; give fewer --workers") from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _on_cluster(function: Callable[[Task], Result], tasks: Sequence[Task], scheduler: str) -> Iterator[Result]:
+    try:
+        import distributed
+    except ImportError as error:
+        raise UsageError("--scheduler needs Dask; pip install -r requirements-extra.txt") from error
+    try:
+        client = distributed.Client(scheduler, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--scheduler {scheduler}: no Dask scheduler answers there ({error})") from error
+    with client:
+        futures = client.map(function, tasks, pure=False)
+        try:
+            for future in futures:
+                yield future.result()
+        except distributed.KilledWorker as error:
+            raise ResourceError("a worker of the cluster was killed more than once, probably for want of memory; give "
+                                "it more") from error  # fmt: skip
+        finally:
+            client.cancel(futures)
 
 
 def _end_with_parent() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert import manifest, records, stretches
 from bert.batches import Batches
@@ -89,9 +90,7 @@ def read_sentences(data: Data) -> list[np.ndarray]:
     return [parsed(data, n).feature["sentences"].int64_list.value for n in range(len(data))]
 
 
-def parsed(data: Data, index: int):  # a tf.train.Features, by TensorFlow's own parser
-    import tensorflow as tf
-
+def parsed(data: Data, index: int) -> tf.train.Features:
     assert isinstance(data, stretches.Stretches)
     return tf.train.Example.FromString(data.stored.payload(index)).features
 
@@ -103,7 +102,7 @@ def test_random_seconds_are_of_another_document(train: Data) -> None:
         index: (index >= 53, parsed(train, index).feature["document"].int64_list.value[0]) for index in range(94)
     }
     foreign = same_number = 0
-    for n in np.flatnonzero(batch["next_sentence_labels"][:, 0]):
+    for n in np.flatnonzero(batch["next_sentence_labels"][:, 0]).tolist():
         used = int(batch["input_mask"][n].sum())
         middle = ids[n, :used].tolist().index(3)
         theirs = (ids[n, middle + 1] - FIRST) // 1000
