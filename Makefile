@@ -31,7 +31,7 @@ PHASES       := $(if $(filter %_phase1 %_phase2,$(RECIPE)),$(RECIPE),$(RECIPE)_p
 SIZE         := $(patsubst bert_%,%,$(RECIPE:_phase1=))
 SQUAD_TRAIN  ?=
 SQUAD_DEV    ?=
-SQUAD_RECIPE ?= $(if $(filter base large,$(SIZE:_phase2=)),squad_$(SIZE:_phase2=),squad_small)
+SQUAD_RECIPE ?= $(if $(filter base large,$(SIZE:_phase2=)),squad_$(SIZE:_phase2=),squad_mini)
 NP           ?= 2
 FLAGS        ?=
 BERT_WORKDIR ?= workdir

@@ -59,7 +59,7 @@ def bert_large_phase2() -> PretrainConfig:
 # Wider first weights than the published 0.02, which suit a width of 768, and a shorter memory of squared gradients than
 # 0.999 lead out of the plateau where only the words' frequencies are known; without them some runs never left it.
 # Positions that start as sines save the updates it takes to find the neighbours of a word.
-WITHOUT_DROPOUT = replace(
+MINI = replace(
     SIZES["mini"],
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
@@ -71,7 +71,7 @@ WITHOUT_DROPOUT = replace(
 def bert_mini_phase1() -> PretrainConfig:
     """4 layers x 256, 128 tokens: what two CPU cores can pretrain in an hour."""
     return PretrainConfig(
-        model=WITHOUT_DROPOUT,
+        model=MINI,
         batch=BatchConfig(total=32, per_device=16),
         optimizer=OptimizerConfig(learning_rate=5e-4, warmup_steps=150, beta_2=0.98),
         run=RunConfig(steps=4200, log_every=50, save_every=500, evaluate_every=250, evaluate_sequences=1024),
@@ -81,7 +81,7 @@ def bert_mini_phase1() -> PretrainConfig:
 def bert_mini_phase2() -> PretrainConfig:
     """4 layers x 256, longer sequences, from all weights of phase 1: a few minutes more."""
     return PretrainConfig(
-        model=WITHOUT_DROPOUT,
+        model=MINI,
         batch=BatchConfig(total=16, per_device=8),
         optimizer=OptimizerConfig(learning_rate=3e-4, warmup_steps=25, beta_2=0.98),
         run=RunConfig(steps=400, log_every=50, save_every=200, evaluate_every=200, evaluate_sequences=512),
