@@ -4,26 +4,33 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-##   WIKIPEDIA      dump (.xml, .xml.bz2) or folder of wikiextractor output
-##   BOOKS          folder of books, one .txt each; with WIKIPEDIA or alone
+##   WIKIPEDIA      dump (.xml, .xml.bz2), folder of a dump's parts or of wikiextractor output; or en, simple, de ...,
+##                  which is downloaded
+##   BOOKS          folder of books, one .txt each; or pg19, which is downloaded
+##   TEXT           any other text: folder of .txt, .jsonl or .parquet files, or one such file; at least one of the three
+##   BERT_CONTACT   a mail address or page that downloads tell the servers
 ##   VOCAB          vocab.txt to use, or `train` (default) to make one of VOCAB_SIZE entries (30522)
 ##   LOWER_CASE     true (default) or false: what the vocabulary is for
 ##   SHARDS         shards of the corpus (8);  DUPE_FACTOR times each document is masked anew (5)
-##   MASKED_LM_PROB share of tokens to predict (0.15)
+##   MASKED_LM_PROB share of tokens to predict (0.15);  RECORDS masked `instances` (default), or `documents` that
+##                  instances are made from while reading
 ##   RECIPE         of bert/recipes.py: bert_mini (default) is bert_mini_phase1, then bert_mini_phase2
-##   SQUAD_TRAIN    question set to fine-tune on, .json or .json.{xz,gz,bz2};  SQUAD_DEV to answer
+##   SQUAD_TRAIN    question set to fine-tune on, .json or .json.{xz,gz,bz2};  SQUAD_DEV to answer; or squad1, which is
+##                  downloaded
 ##   SQUAD_RECIPE   of squad/recipes.py; PRETRAINED the run it starts from (the last phase of RECIPE)
 ##   NP             ranks on this machine (2);  FLAGS more flags for the training commands
 ##   BERT_WORKDIR   where everything generated goes (./workdir)
 ##   PYTHON, VENV   the interpreter to set up with (python3), the environment to make (.venv)
 WIKIPEDIA    ?=
 BOOKS        ?=
+TEXT         ?=
 VOCAB        ?= train
 VOCAB_SIZE   ?= 30522
 LOWER_CASE   ?= true
 SHARDS       ?= 8
 DUPE_FACTOR  ?= 5
 MASKED_LM_PROB ?= 0.15
+RECORDS      ?= instances
 PHASE1_SEQ   ?= 128
 PHASE2_SEQ   ?= 512
 RECIPE       ?= bert_mini
@@ -41,14 +48,14 @@ PYTHON       ?= python3
 VENV         ?= .venv
 override VENV := $(abspath $(VENV))
 export TF_CPP_MIN_LOG_LEVEL ?= 2
-export WIKIPEDIA BOOKS VOCAB VOCAB_SIZE LOWER_CASE SHARDS DUPE_FACTOR MASKED_LM_PROB PHASE1_SEQ PHASE2_SEQ
+export WIKIPEDIA BOOKS TEXT VOCAB VOCAB_SIZE LOWER_CASE SHARDS DUPE_FACTOR MASKED_LM_PROB RECORDS PHASE1_SEQ PHASE2_SEQ
 export PHASES NP FLAGS BERT_WORKDIR PYTHON VENV
 
 # Commands run with the environment in front; set-up itself does not, it must see the machine's own Python.
 IN := @PATH="$(VENV)/bin:$$PATH"
 need = @[ -n "$($(1))" ] || { echo "error: $(1) is not set ; repeat as: make $@ $(1)=$(2)" >&2; exit 2; }
 
-.PHONY: help setup demo test test-all lint corpus tfrecords pretrain squad squad-eval clean
+.PHONY: help setup demo test test-all lint corpus tfrecords verify stats pretrain squad squad-eval clean
 
 help: ## List the targets and variables
 	@echo "Targets:"
@@ -80,19 +87,27 @@ corpus: setup ## WIKIPEDIA and BOOKS to sharded documents and a vocabulary
 tfrecords: corpus ## The corpus to masked samples of 128 and of 512 tokens
 	$(IN) scripts/quiet.sh scripts/tfrecords.sh
 
+verify: setup ## Check every file, line and record of the corpus and the samples
+	$(IN) scripts/quiet.sh python -m data.verify "$(BERT_WORKDIR)/corpus" "$(BERT_WORKDIR)/tfrecords"
+
+stats: setup ## Tables and pictures of the corpus and the samples, beside each folder
+	$(IN) scripts/quiet.sh python -m data.stats "$(BERT_WORKDIR)/corpus" "$(BERT_WORKDIR)/tfrecords"
+
 pretrain: tfrecords ## Pretrain RECIPE, phase 2 from all weights of phase 1
 	$(IN) scripts/pretrain.sh
 
 squad: setup ## Fine-tune the pretrained model on SQUAD_TRAIN
 	$(call need,SQUAD_TRAIN,train.json)
-	$(IN) scripts/launch.sh -np $(NP) -- python -m squad.train $(SQUAD_RECIPE) --data.train_file "$(SQUAD_TRAIN)" \
+	$(IN) train=$$(scripts/squad_data.sh "$(SQUAD_TRAIN)" train) && \
+		scripts/launch.sh -np $(NP) -- python -m squad.train $(SQUAD_RECIPE) --data.train_file "$$train" \
 		--init.checkpoint "$(PRETRAINED)" --run.directory "$(SQUAD_RUN)" $(FLAGS)
 
 squad-eval: setup ## Answer SQUAD_DEV with the fine-tuned model and print exact match and F1
 	$(call need,SQUAD_DEV,dev.json)
-	$(IN) scripts/quiet.sh python -m squad.predict --model "$(SQUAD_RUN)" --dataset "$(SQUAD_DEV)" \
-		--output "$(SQUAD_RUN)/predictions.json"
-	$(IN) python -m squad.metric "$(SQUAD_DEV)" "$(SQUAD_RUN)/predictions.json"
+	$(IN) dev=$$(scripts/squad_data.sh "$(SQUAD_DEV)" dev) && \
+		scripts/quiet.sh python -m squad.predict --model "$(SQUAD_RUN)" --dataset "$$dev" \
+		--output "$(SQUAD_RUN)/predictions.json" && \
+		python -m squad.metric "$$dev" "$(SQUAD_RUN)/predictions.json"
 
 clean: ## Remove caches; the work folder and the environment stay
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -2,26 +2,35 @@
 
     python -m data.documents --source workdir/corpus/wikipedia workdir/corpus/books --output workdir/corpus/documents
 
-Very short documents are dropped. What Punkt learned is kept beside the sentences, in `punkt/`.
+Texts are brought to Unicode's composed form (NFC). Of documents with the same text, but for spaces and line ends, the
+first is kept, in the order of the sources and their parts; very short ones are dropped. What Punkt learned is kept
+beside the sentences, in `punkt/`. Two passes, each over parts in parallel; in between, 24 bytes a document are held.
 """
 
 import dataclasses
 import functools
+import hashlib
 import shutil
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from nltk.tokenize.punkt import PunktSentenceTokenizer
+import numpy as np
 
 from bert import cli, manifest
 from bert.errors import InputError, IntegrityError
 from data import parts, sentences, workers
 from data.progress import Progress
+from data.punkt import Splitter
 
 PUNKT = "punkt"  # the folder of parameters within the output
 PUNKT_SAMPLE = 3_000_000  # characters; Punkt's lists grow no better with more, its training takes 2 s a million
+KEY_BYTES = 16  # two of 10^9 documents share a key by chance once in 10^20 corpora
+SPACES = b" \t\n\r\f\v"
+BUCKETS = 16  # of keys, sorted one after the other
+AT_ONCE = 1_000  # characters composed in one go: Python's time grows with the square of the marks on one letter
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +38,7 @@ class Options:
     """Flags of `python -m data.documents`."""
 
     source: tuple[Path, ...]
-    """folders written by data.wikipedia, data.books"""
+    """folders written by data.wikipedia, data.books, data.text"""
     output: Path
     """folder to write"""
     punkt: Path | None = None
@@ -50,6 +59,42 @@ class Task(NamedTuple):
     target: Path
     punkt: Path
     minimum_characters: int
+    first: bytes  # for each document 1, or 0 if its text came before
+
+
+def normalise(text: str) -> str:
+    """The text in Unicode's composed form: "e" with an accent is one character, as in the cased vocabularies."""
+    if text.isascii():
+        return text
+    return "\n".join(map(_compose, text.split("\n")))
+
+
+def _compose(line: str) -> str:
+    if line.isascii() or len(line) <= AT_ONCE:
+        return unicodedata.normalize("NFC", line)
+    return " ".join(
+        "".join(unicodedata.normalize("NFC", word[cut : cut + AT_ONCE]) for cut in range(0, len(word), AT_ONCE))
+        for word in line.split(" ")
+    )
+
+
+def content_keys(source: Path) -> bytes:
+    """The keys of one part's documents, end to end: equal for equal texts, wherever their spaces and line ends are."""
+    keys = bytearray()
+    for document in parts.read(source):
+        content = normalise(_text(document, source)).encode("utf-8", "replace").translate(None, SPACES)
+        keys += hashlib.blake2b(content, digest_size=KEY_BYTES).digest()
+    return bytes(keys)
+
+
+def first_of_each(keys: bytearray) -> np.ndarray:
+    """For each key, whether it is the first of its value: bool [documents]."""
+    rows = np.frombuffer(keys, np.uint8).reshape(-1, KEY_BYTES)
+    first = np.zeros(len(rows), bool)
+    for bucket in range(BUCKETS):
+        places = np.flatnonzero(rows[:, 0] % BUCKETS == bucket)
+        first[places[np.unique(rows[places].view(f"S{KEY_BYTES}"), return_index=True)[1]]] = True
+    return first
 
 
 def split_part(task: Task) -> Counter[str]:
@@ -57,8 +102,12 @@ def split_part(task: Task) -> Counter[str]:
     punkt = _splitter(task.punkt)
     counts: Counter[str] = Counter()
     with open(task.target, "wb") as stream:
-        for document in parts.read(task.source):
-            found = sentences.split(punkt, _text(document, task.source))
+        for document, is_first in zip(parts.read(task.source), task.first, strict=True):
+            counts["read"] += 1
+            if not is_first:
+                counts["duplicates"] += 1
+                continue
+            found = sentences.split(punkt, normalise(_text(document, task.source)))
             size = sum(map(len, found))
             if not found or size < task.minimum_characters:
                 counts["without a sentence" if not found else "too short"] += 1
@@ -69,28 +118,34 @@ def split_part(task: Task) -> Counter[str]:
 
 
 @functools.cache  # a worker splits many parts
-def _splitter(folder: Path) -> PunktSentenceTokenizer:
+def _splitter(folder: Path) -> Splitter:
     return sentences.splitter(sentences.load(folder))
 
 
 def _text(document: dict[str, object], source: Path) -> str:
     text = document.get("text")
     if not isinstance(text, str):
-        raise IntegrityError(f"{source}: a document without text; give folders of data.wikipedia or data.books")
+        raise IntegrityError(
+            f"{source}: a document without text; give folders of data.wikipedia, data.books or data.text"
+        )
     return text
 
 
 def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.Made:
-    """Trains or copies Punkt's parameters, then splits each part."""
+    """Trains or copies Punkt's parameters, finds the duplicates, then splits each part."""
     punkt = partial / PUNKT
     if options.punkt:
         sentences.load(options.punkt)
         shutil.copytree(options.punkt, punkt)
     else:
         sentences.save(sentences.train(list(_sample(sources))), punkt)
-    targets = [partial / f"part-{number:05d}.jsonl" for number in range(len(sources))]
-    tasks = [Task(*pair, punkt, options.minimum_characters) for pair in zip(sources, targets, strict=True)]
-    counts: Counter[str] = Counter({"documents": 0, "without a sentence": 0, "too short": 0})
+    tasks = [
+        Task(source, partial / f"part-{number:05d}.jsonl", punkt, options.minimum_characters, first)
+        for number, (source, first) in enumerate(zip(sources, _firsts(options, sources), strict=True))
+    ]
+    counts: Counter[str] = Counter(
+        {"read": 0, "documents": 0, "duplicates": 0, "without a sentence": 0, "too short": 0}
+    )
     records = {}
     progress = Progress("documents")
     for task, count in zip(tasks, workers.run(split_part, tasks, options.workers), strict=True):
@@ -99,9 +154,19 @@ def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.M
         progress.add(count["documents"], task.source.stat().st_size)
     if not counts["documents"]:
         raise InputError(f"{sources[0].parent}: no document has a sentence and {options.minimum_characters} characters")
-    dropped = counts["without a sentence"] + counts["too short"]
-    progress.done(f"{counts['sentences']:,} sentences, {dropped:,} documents dropped")
+    dropped = ", ".join(f"{counts[key]:,} {key}" for key in ("duplicates", "without a sentence", "too short"))
+    progress.done(f"{counts['sentences']:,} sentences; dropped {dropped}")
     return manifest.Made(counts=dict(counts), records=records)
+
+
+def _firsts(options: Options, sources: Sequence[Path]) -> list[bytes]:
+    """For each part, one byte a document: 1, or 0 if a document before has the same text."""
+    keys, ends = bytearray(), []
+    for found in workers.run(content_keys, sources, options.workers):
+        keys += found
+        ends.append(len(keys) // KEY_BYTES)
+    first = first_of_each(keys)
+    return [first[begin:end].tobytes() for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 def _sample(sources: Sequence[Path]) -> Iterator[str]:

@@ -1,72 +1,96 @@
-"""A MediaWiki XML dump through wikiextractor, which is guarded and never imported (it is AGPL; this is not).
+"""A MediaWiki XML dump, cut into its pages: checked as it streams by, and every page counted for what it is.
 
-One pass: the dump is decompressed and checked here, fed to wikiextractor's standard input, and the articles are read
-from its standard output. Its known faults (version 3.1) cannot bite:
-
-- A dump cut inside a page ends with success: the end is checked, and the articles counted against the pages.
-- Invalid UTF-8 makes it hang: such bytes stop here and are named. A stall of any other cause is cut by a timeout.
-- It loses every article whose title begins with the template namespace's name ("Template engine"), and all articles
-  of a dump without <siteinfo>: it is given a name that no title can begin with.
+Nothing is parsed as XML, so nothing in it can expand; memory is bounded by the largest page that is let through.
 """
 
 import codecs
-import contextlib
-import importlib.util
+import html
 import io
-import json
-import os
+import itertools
 import re
-import select
-import signal
-import subprocess
-import sys
-import tempfile
-import threading
-import time
 import typing
+from collections import Counter
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from bert import files
-from bert.errors import InputError, IntegrityError, UsageError
+from bert.errors import InputError
 
-COMMAND = [sys.executable, "-m", "wikiextractor.WikiExtractor"]
-OPTIONS = ["--json", "--no-templates", "--quiet", "--output", "-"]
 CHUNK = 1 << 20
-TOKEN = re.compile(rb"<page>|<ns>(-?\d+)|<redirect[ />]|<revision>|</page>|</mediawiki>")
-LONGEST_TOKEN = 32  # and each holds one "<", at its beginning
-NO_TITLE = b'<namespace key="10">|</namespace>'  # MediaWiki forbids "|" in titles
+MAX_PAGE = 10_000_000  # bytes of XML; MediaWiki itself stops at 2 MiB of wikitext
+MAX_HEAD = 1_000_000  # bytes before the first page
+BEGIN, END, LAST = b"<page>", b"</page>", b"</mediawiki>"
+DECLARATION = re.compile(rb"<!(?:DOCTYPE|ENTITY)")
+NO_DUMP = "not an XML dump of MediaWiki (it does not begin with <mediawiki>); give the one named pages-articles"
+TITLE, ID = re.compile(rb"<title>([^<]*)</title>"), re.compile(rb"<id>(\d+)</id>")
+NAMESPACE = re.compile(rb"<ns>(-?\d+)</ns>")
+FACTS = 65_536  # bytes at the beginning of a page within which its title, id, namespace and redirect stand
+RANGE = re.compile(r"^(.*-pages-articles)[\w-]*\.xml(?:-p(\d+)p(\d+))?(?:\.bz2|\.gz|\.xz)?$")
 
 
-class Article(NamedTuple):
-    """What wikiextractor says of one page."""
+class Page(NamedTuple):
+    """One article, still as XML."""
 
     id: str
     title: str
-    text: str
+    content: bytes  # from <page> to </page>
 
 
-def article(line: str | bytes) -> Article:
-    """Reads one line of wikiextractor's JSON."""
-    fields = json.loads(line)
-    return Article(str(fields["id"]), fields["title"], fields["text"])
+class Reader:
+    """The articles of a dump in its order, and what its other pages are.
 
+    Raises InputError for what is cut, not UTF-8, no dump of MediaWiki's, or a dump of page histories.
+    """
 
-class Survey:
-    """Checks a dump's encoding and counts its pages while its bytes pass by. Raises InputError if it is not sound."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, max_page: int = MAX_PAGE) -> None:
+        self.path, self.max_page = path, max_page
+        self.counts = Counter(pages=0, articles=0, redirects=0, other_namespace=0, rejected=0)
+        self.rejected: dict[str, str] = {}  # article -> reason
+        self.head = b""  # what stands before the first page
         self.size = 0
-        self.pages = self.articles = self.redirects = self.other_namespace = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._carry = b""
+        self._held = bytearray()  # not yet cut
+        self._searched = 0  # bytes of it that hold no end of the page
+        self._facts = b""  # the beginning of a page too large to hold
         self._inside = self._closed = False
 
-    def add(self, chunk: bytes) -> None:
-        """Takes the next bytes, cut anywhere."""
+    def pages(self) -> Iterator[Page]:
+        """Opens and reads the file, whichever way it is compressed."""
+        with files.open_text(self.path) as stream:
+            # Beneath the text lie the decompressed bytes.
+            source = typing.cast(IO[bytes], typing.cast(io.TextIOWrapper, stream).buffer)
+            while chunk := source.read(CHUNK):
+                yield from self.add(chunk)
+        self.finish()
+
+    def add(self, chunk: bytes) -> Iterator[Page]:
+        """Takes the next bytes, cut anywhere; yields the articles that end in them."""
+        self._check_encoding(chunk)
+        self._held += chunk
+        while self._begin() and (end := self._held.find(END, self._searched)) >= 0:
+            end += len(END)
+            content = bytes(self._held[:end])
+            del self._held[:end]
+            self._inside, self._searched = False, 0
+            page = self._classify(content)
+            self._facts = b""
+            if page:
+                yield page
+        if self._inside:
+            self._hold_no_more_than_a_page()
+
+    def finish(self) -> None:
+        """The dump has ended: is it whole?"""
+        if not self._inside:
+            self._between(bytes(self._held))
+        if self._inside or not self._closed:
+            if not self.counts["pages"] and b"<mediawiki" not in self.head:
+                raise InputError(f"{self.path}: {NO_DUMP}")
+            where = "inside a page" if self._inside else "between pages"
+            raise InputError(f"{self.path}: the file ends {where} (no </mediawiki>); fetch the dump again")
+
+    def _check_encoding(self, chunk: bytes) -> None:
         pending = len(self._decoder.getstate()[0])
         try:
             self._decoder.decode(chunk)
@@ -74,175 +98,89 @@ class Survey:
             at = self.size - pending + error.start
             raise InputError(f"{self.path}: not UTF-8 at byte {at:,} of the XML; fetch the dump again") from error
         self.size += len(chunk)
-        content = self._carry + chunk
-        cut = content.rfind(b"<", max(0, len(content) - LONGEST_TOKEN))  # a token may be cut in two here
-        self._scan(content[:cut] if cut >= 0 else content)
-        self._carry = content[cut:] if cut >= 0 else b""
 
-    def finish(self) -> None:
-        """The dump has ended: is it whole?"""
-        self._scan(self._carry)
-        if self._inside or not self._closed:
-            where = "inside a page" if self._inside else "between pages"
-            raise InputError(f"{self.path}: the file ends {where} (no </mediawiki>); fetch the dump again")
+    def _begin(self) -> bool:
+        """Whether the held bytes are of a page; throws away what stands before one."""
+        if not self._inside:
+            known = begin = self._held.find(BEGIN)
+            if begin < 0:  # a mark may be cut in two at the end
+                cut = self._held.rfind(b"<", max(0, len(self._held) - len(LAST)))
+                known = cut if cut >= 0 else len(self._held)
+            self._between(bytes(self._held[:known]))
+            del self._held[:known]
+            self._inside = begin >= 0
+            self._searched = len(BEGIN)
+            if self._inside and b"<mediawiki" not in self.head:
+                raise InputError(f"{self.path}: {NO_DUMP}")
+        return self._inside
 
-    def _scan(self, content: bytes) -> None:
-        for token in TOKEN.finditer(content):
-            word = token[0]
-            if word == b"<page>":
-                self._inside, self._namespace, self._redirect, self._revisions = True, b"", False, 0
-            elif word == b"</page>":
-                self._end_page()
-            elif word == b"</mediawiki>":
-                self._closed = True
-            elif self._inside:
-                self._see(token)
+    def _between(self, content: bytes) -> None:
+        if not self.counts["pages"]:
+            self.head += content
+            if len(self.head) > MAX_HEAD:
+                raise InputError(f"{self.path}: {NO_DUMP}")
+        if DECLARATION.search(content):
+            raise InputError(f"{self.path}: declares entities (<!DOCTYPE), which no dump of MediaWiki's does; refused")
+        self._closed = self._closed or LAST in content
 
-    def _see(self, token: re.Match[bytes]) -> None:
-        if token[1]:
-            self._namespace = token[1]
-        elif token[0] == b"<revision>":
-            self._revisions += 1
-            if self._revisions > 1:
-                raise InputError(f"{self.path}: a dump of page histories; give the one named pages-articles")
+    def _hold_no_more_than_a_page(self) -> None:
+        if not self._facts and len(self._held) > self.max_page:
+            self._facts = bytes(self._held[:FACTS])
+        if self._facts:
+            del self._held[: -len(END)]
+        self._searched = max(0, len(self._held) - len(END))
+
+    def _classify(self, content: bytes) -> Page | None:
+        """The page if it is an article to extract; counts it."""
+        facts = self._facts or content[:FACTS]
+        self.counts["pages"] += 1
+        title, identifier, namespace = TITLE.search(facts), ID.search(facts), NAMESPACE.search(facts)
+        if content.find(BEGIN, 1) >= 0 or not title or not identifier:
+            raise InputError(f"{self.path}: page {self.counts['pages']:,} has no end, title or id; fetch it again")
+        if content.count(b"<revision>") > 1:
+            raise InputError(f"{self.path}: a dump of page histories; give the one named pages-articles")
+        before_text = facts.partition(b"<revision>")[0]
+        if not namespace or namespace[1] != b"0":
+            self.counts["other_namespace"] += 1
+        elif b"<redirect" in before_text:
+            self.counts["redirects"] += 1
         else:
-            self._redirect = True
+            page = Page(identifier[1].decode(), html.unescape(title[1].decode("utf-8", "replace")), content)
+            if not self._facts and len(content) <= self.max_page:
+                self.counts["articles"] += 1
+                return page
+            self.reject(page, f"more than {self.max_page:,} bytes of XML")
+        return None
 
-    def _end_page(self) -> None:
-        self._inside = False
-        self.pages += 1
-        if self._namespace != b"0":
-            self.other_namespace += 1
-        elif self._redirect:
-            self.redirects += 1
-        else:
-            self.articles += 1
+    def reject(self, page: Page, reason: str) -> None:
+        """Counts an article that is not extracted, by name."""
+        self.counts["rejected"] += 1
+        self.rejected[f"{page.id} {page.title}"] = reason
 
 
-def extract(path: Path, processes: int, stall_seconds: float, counts: dict[str, int]) -> Iterator[Article]:
-    """Yields the articles of a dump in its order and, at the end, adds to `counts` the pages that are none.
+def parts_of(folder: Path) -> list[Path]:
+    """The dump's parts in a folder (`*-pages-articles*.xml-p1p41242.bz2` or so), by their pages; none if it has none.
 
-    Raises InputError for a dump that is cut, not UTF-8, not XML of MediaWiki, or on which wikiextractor fails or
-    stalls; IntegrityError if it answers with fewer or more articles than the dump has.
+    Raises InputError if the same page is in two of them, or they are of several wikis.
     """
-    _check_installed()
-    command = [*COMMAND, *OPTIONS, "--processes", str(processes), "/dev/stdin"]
-    environment = {**os.environ, "PYTHONUTF8": "1"}  # its standard output is UTF-8 in any locale
-    pipe, found = subprocess.PIPE, 0
-    with (
-        tempfile.TemporaryFile() as errors,
-        subprocess.Popen(  # in a session of its own: one signal reaches it and its workers
-            command, stdin=pipe, stdout=pipe, stderr=errors, env=environment, start_new_session=True
-        ) as process,
-        _guard(process),
-    ):
-        feeder = _Feeder(path, process)
-        feeder.start()
-        for line in _lines(process, feeder, stall_seconds):
-            yield article(line)
-            found += 1
-        process.wait()
-        feeder.join()
-        if feeder.error:
-            raise feeder.error
-        if process.returncode:
-            reason = f"exit code {process.returncode}: {_last_line(errors)}"
-            raise InputError(f"{path}: wikiextractor failed with {reason}; check the dump")
-    survey = feeder.survey
-    if found != survey.articles:
-        raise IntegrityError(f"{path}: wikiextractor gave {found} of the dump's {survey.articles} articles; report it")
-    counts.update(pages=survey.pages, redirects=survey.redirects, other_namespace=survey.other_namespace)
+    found = []
+    for path in folder.iterdir():
+        if (match := RANGE.match(path.name)) and path.is_file():
+            begin, end = (int(match[2]), int(match[3])) if match[2] else (0, 1 << 62)
+            found.append((match[1], begin, end, path))
+    found.sort()
+    for (wiki, _, end, path), (other_wiki, begin, _, other) in itertools.pairwise(found):
+        if wiki != other_wiki:
+            raise InputError(f"{folder}: parts of two dumps, {path.name} and {other.name}; give each its own folder")
+        if begin <= end:
+            raise InputError(f"{folder}: {path.name} and {other.name} hold the same pages; remove one")
+    return [path for _, _, _, path in found]
 
 
-def _check_installed() -> None:
-    if importlib.util.find_spec("wikiextractor") is None:  # looks for it without importing it
-        raise UsageError("wikiextractor is not installed; pip install -r requirements.txt")
-    version = metadata.version("wikiextractor")
-    if tuple(map(int, version.split(".")[:2])) < (3, 1):
-        raise UsageError(f"wikiextractor {version} runs code found in dumps; pip install -r requirements.txt")
-
-
-class _Feeder(threading.Thread):
-    """Sends the checked bytes of a dump to wikiextractor; on a fault, keeps it in `error` and kills the extractor."""
-
-    def __init__(self, path: Path, process: subprocess.Popen[bytes]) -> None:
-        super().__init__(daemon=True)
-        self.path, self.process = path, process
-        self.survey = Survey(path)
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        assert self.process.stdin is not None
-        try:
-            with files.open_text(self.path) as stream, self.process.stdin as pipe:
-                # Beneath the text lie the decompressed bytes.
-                self._feed(typing.cast(IO[bytes], typing.cast(io.TextIOWrapper, stream).buffer), pipe)
-        except BrokenPipeError:
-            pass  # the extractor has ended: its exit code says why
-        except Exception as error:
-            self.error = error
-            _kill(self.process)
-
-    def _feed(self, stream: IO[bytes], pipe: IO[bytes]) -> None:
-        chunk = stream.read(CHUNK)
-        if b"<mediawiki" not in chunk[:65536]:
-            raise InputError(f"{self.path}: not an XML dump of MediaWiki (it does not begin with <mediawiki>)")
-        self.survey.add(chunk)
-        pipe.write(_with_siteinfo(chunk))
-        while chunk := stream.read(CHUNK):
-            self.survey.add(chunk)
-            pipe.write(chunk)
-        self.survey.finish()
-
-
-def _with_siteinfo(head: bytes) -> bytes:
-    """The beginning of a dump with the template namespace renamed, its true name kept among the others."""
-    siteinfo, end, rest = head.partition(b"</siteinfo>")
-    if not end:
-        return b"<siteinfo>\n" + NO_TITLE + b"\n</siteinfo>\n" + head
-    return siteinfo.replace(b'key="10"', b'key="-10"') + NO_TITLE + b"\n" + end + rest
-
-
-def _lines(process: subprocess.Popen[bytes], feeder: _Feeder, stall_seconds: float) -> Iterator[bytes]:
-    assert process.stdout is not None
-    pending: list[bytes] = []
-    fed, moved, last = -1, time.monotonic(), b""
-    while True:
-        ready, _, _ = select.select([process.stdout], [], [], min(1.0, stall_seconds))
-        if ready or feeder.survey.size != fed:
-            fed, moved = feeder.survey.size, time.monotonic()
-        elif time.monotonic() - moved > stall_seconds:
-            after = f"after article {article(last).id}" if last else "at its beginning"
-            raise InputError(f"{feeder.path}: wikiextractor stalled for {stall_seconds:g} s {after}; look at that page")
-        if not ready:
-            continue
-        block = os.read(process.stdout.fileno(), CHUNK)
-        if not block:
-            return
-        *whole, rest = block.split(b"\n")
-        if whole:
-            whole[0] = b"".join(pending) + whole[0]
-            pending.clear()
-            yield from whole
-            last = whole[-1]
-        pending.append(rest)
-
-
-def _guard(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
-    """A context manager at whose end, or when this process dies in any way, the extractor is killed with its workers.
-
-    Without it they would wait for each other forever. It waits for the end of a pipe that only this process holds.
-    """
-    command = ["sh", "-c", f"read end; kill -s KILL -- -{process.pid}"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _last_line(errors: IO[bytes]) -> str:
-    errors.seek(max(0, errors.seek(0, os.SEEK_END) - 4096))
-    lines = errors.read().decode("utf-8", "replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+def missing_pages(found: list[Path]) -> list[str]:
+    """The ranges of pages between the parts that no part has: perhaps a part was not fetched."""
+    ranges = [match for path in found if (match := RANGE.match(path.name)) and match[2]]
+    ends = [0, *(int(match[3]) for match in ranges)]
+    return [
+        f"{end + 1}-{int(match[2]) - 1}" for end, match in zip(ends, ranges, strict=False) if int(match[2]) > end + 1
+    ]

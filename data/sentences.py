@@ -1,4 +1,4 @@
-"""Text to sentences with NLTK's Punkt, whose parameters are learned from the corpus itself or read from a folder.
+"""Text to sentences with Punkt, whose parameters NLTK learns from the corpus itself, or which are read from a folder.
 
 A folder of parameters has NLTK's own four tab-separated files (as `punkt_tab/english`), without pickles. They are
 read and written here, because NLTK's functions refuse folders outside its own and write sets in an order that changes
@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 
-from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTrainer
+from nltk.tokenize.punkt import PunktParameters, PunktTrainer
 
 from bert.errors import InputError
+from data.punkt import Splitter
 
 MAX_PARAGRAPH = 100_000  # characters given to Punkt at once
 MAX_SENTENCE = 2_000  # characters, some 400 tokens: no training sequence holds more
@@ -22,6 +23,7 @@ STARTERS, ORTHOGRAPHY = "sent_starters.txt", "ortho_context.tab"
 WORD = re.compile(r"\w+")
 AFTER_STOP = re.compile(r"(\S+)\.(?=[,;:)]|\s+(\w+))")  # a word with a full stop; the next word, empty for punctuation
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufeff]")  # all but those that are white space
+SAID = re.compile(r"[^\W_]")  # a letter or a digit
 
 
 def train(texts: Sequence[str]) -> PunktParameters:
@@ -77,25 +79,30 @@ def load(folder: Path) -> PunktParameters:
     return parameters
 
 
-def splitter(parameters: PunktParameters) -> PunktSentenceTokenizer:
+def splitter(parameters: PunktParameters) -> Splitter:
     """A sentence splitter with these parameters."""
-    return PunktSentenceTokenizer(parameters)
+    return Splitter(parameters)
 
 
-def split(punkt: PunktSentenceTokenizer, text: str) -> list[str]:
+def split(punkt: Splitter, text: str) -> list[str]:
     """The sentences of a text whose lines are paragraphs: single spaces, no control characters, a letter or digit.
 
     What Punkt leaves longer than `MAX_SENTENCE` is cut between words, so that one endless line costs no more than
     other text.
     """
-    return [
-        sentence
-        for line in CONTROL.sub("", text).splitlines()
-        for paragraph in cut(" ".join(line.split()), MAX_PARAGRAPH)
-        for long_sentence in punkt.tokenize(paragraph)
-        for sentence in cut(long_sentence, MAX_SENTENCE)
-        if any(map(str.isalnum, sentence))
-    ]
+    found: list[str] = []
+    for line in text.splitlines():
+        if not line.isprintable():  # no control character is printable, nor any white space but " "
+            line = " ".join(CONTROL.sub("", line).split())
+        elif "  " in line or line != line.strip():
+            line = " ".join(line.split())
+        for paragraph in cut(line, MAX_PARAGRAPH) if len(line) > MAX_PARAGRAPH else (line,):
+            for sentence in punkt.sentences(paragraph):
+                if len(sentence) > MAX_SENTENCE:
+                    found += filter(SAID.search, cut(sentence, MAX_SENTENCE))
+                elif sentence[0].isalnum() or SAID.search(sentence):
+                    found.append(sentence)
+    return found
 
 
 def cut(text: str, limit: int) -> Iterator[str]:

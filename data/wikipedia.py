@@ -1,23 +1,26 @@
-"""Wikipedia to documents: an XML dump, or a folder that wikiextractor wrote, to parts of clean text.
+"""Wikipedia to documents: an XML dump, its parts, or a folder that wikiextractor wrote, to parts of clean text.
 
-    python -m data.wikipedia --source enwiki-latest-pages-articles.xml.bz2 --output workdir/corpus/wikipedia
+    python -m data.wikipedia --source simplewiki-pages-articles.xml.bz2 --output workdir/corpus/wikipedia
+    python -m data.wikipedia --source enwiki/ --output workdir/corpus/wikipedia
 
-A dump goes through wikiextractor, run as a program (see `data.dump`). Templates are not expanded: what they leave
-behind ("()", ", ,") is removed here with the other remnants of markup. So are section headings, as for the original
-BERT.
+A folder of dump parts (`...-pages-articles-multistream1.xml-p1p41242.bz2`, ...) is read several parts at a time. A dump
+goes through wikiextractor, run as a program (see `data.extractor`). Templates are not expanded: what they leave behind
+("()", ", ,") is removed here with the other remnants of markup. So are section headings, as for the original BERT.
+Every page is counted: an article, a redirect, of another namespace, without text, or rejected by name.
 """
 
 import dataclasses
 import html
 import json
 import re
-from collections.abc import Iterator
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from bert import cli, files, manifest
 from bert.errors import InputError, UsageError
-from data import dump, parts, workers
-from data.progress import Progress
+from data import dump, extractor, parts, sources
 
 # wikiextractor makes a heading a line with a full stop. Most have no more words than this; hardly a paragraph does.
 HEADING_WORDS, HEADING_CHARACTERS = 5, 50
@@ -39,20 +42,18 @@ DEBRIS_STARTS = ("|", "!", "#if", "#switch", "#expr")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(sources.Options):
     """Flags of `python -m data.wikipedia`."""
 
     source: Path
-    """XML dump (.xml, also .bz2 .gz .xz), or folder of wikiextractor output (wiki_00, ... as <doc> or --json)"""
-    output: Path
-    """folder to write"""
-    workers: int = workers.available()
-    """processes of wikiextractor"""
-    stall_seconds: float = 600.0
-    """give up when wikiextractor neither reads nor writes for so long"""
+    """XML dump (.xml, also .bz2 .gz .xz), folder of its parts, or of wikiextractor output (wiki_00, ...)"""
+    page_seconds: float = 120.0
+    """reject a page for which wikiextractor has no answer in so long"""
 
     def __post_init__(self) -> None:
-        workers.check(self.workers)
+        super().__post_init__()
+        if self.page_seconds <= 0:
+            raise UsageError(f"--page_seconds {self.page_seconds:g}: must be more than 0")
         if not self.source.exists() and re.fullmatch(r"[a-z]{2,3}|simple", str(self.source)):
             raise UsageError(f"--source {self.source}: downloading is not there yet; give the path of a dump or folder")
 
@@ -76,14 +77,8 @@ def _is_heading(line: str) -> bool:
     return len(line) <= HEADING_CHARACTERS and len(line.split()) <= HEADING_WORDS
 
 
-def from_folder(folder: Path) -> Iterator[dump.Article]:
-    """The articles in a tree of wikiextractor's files `wiki_*`, in the order of their paths.
-
-    Raises InputError if there are none, or one is not of this format or cut.
-    """
-    found = sorted(path for path in folder.rglob("wiki_*") if path.is_file())
-    if not found:
-        raise InputError(f"{folder}: no wikiextractor output (wiki_00, ...) in it; give its -o folder, or a dump")
+def from_files(found: Iterable[Path]) -> Iterator[extractor.Article]:
+    """The articles in wikiextractor's files. Raises InputError if one is not of this format or cut."""
     for path in found:
         with files.open_text(path) as stream:
             first = stream.readline()
@@ -93,17 +88,17 @@ def from_folder(folder: Path) -> Iterator[dump.Article]:
                 yield from _from_tags(path, first, stream)
 
 
-def _from_json(path: Path, first: str, rest: Iterator[str]) -> Iterator[dump.Article]:
+def _from_json(path: Path, first: str, rest: Iterator[str]) -> Iterator[extractor.Article]:
     number, line = 1, first
     while line:
         try:
-            yield dump.article(line)
+            yield extractor.article(line)
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path}: line {number} is no article of wikiextractor --json; extract again") from error
         number, line = number + 1, next(rest, "")
 
 
-def _from_tags(path: Path, first: str, rest: Iterator[str]) -> Iterator[dump.Article]:
+def _from_tags(path: Path, first: str, rest: Iterator[str]) -> Iterator[extractor.Article]:
     line = first
     while line:
         opening = re.match(r'<doc id="([^"]*)".* title="(.*?)">', line)
@@ -114,40 +109,77 @@ def _from_tags(path: Path, first: str, rest: Iterator[str]) -> Iterator[dump.Art
             body.append(line)
         if not line:
             raise InputError(f"{path}: the file ends inside article {opening[1]} (no </doc>); extract again")
-        yield dump.Article(opening[1], html.unescape(opening[2]), "".join(body))
+        yield extractor.Article(opening[1], html.unescape(opening[2]), "".join(body))
         while (line := next(rest, "")).isspace():
             pass
 
 
-def make(options: Options, partial: Path) -> manifest.Made:
-    """Writes the parts; counts pages by what became of them."""
-    counts = {"articles": 0, "empty": 0}
-    progress = Progress("wikipedia", "articles")
-    if options.source.is_dir():
-        articles = from_folder(options.source)
-    else:
-        articles = dump.extract(options.source, options.workers, options.stall_seconds, counts)
-    with parts.Writer(partial) as writer:
+def extract_dump(task: sources.Task) -> sources.Result:
+    """Writes the articles of one dump, or part of one."""
+    (path,), (processes, page_seconds) = task.files, task.options
+    reader = dump.Reader(path)
+    result = _write(task.target, extractor.extract(reader, processes, page_seconds))
+    counts = Counter({**reader.counts, **result.counts})  # articles are those with text
+    return result._replace(counts=counts, refused=reader.rejected)
+
+
+def read_extracted(task: sources.Task) -> sources.Result:
+    """Writes the articles of some of wikiextractor's files."""
+    return _write(task.target, from_files(task.files))
+
+
+def _write(folder: Path, articles: Iterable[extractor.Article]) -> sources.Result:
+    counts = Counter(articles=0, empty=0)
+    size = 0
+    with parts.Writer(folder) as writer:
         for article in articles:
             if text := clean(article.title, article.text):
-                progress.add(1, writer.write({"id": f"wikipedia:{article.id}", "text": text}))
+                size += writer.write({"id": f"wikipedia:{article.id}", "text": text})
                 counts["articles"] += 1
             else:
                 counts["empty"] += 1
-    if not counts["articles"]:
-        raise InputError(f"{options.source}: no article with text in it ({json.dumps(counts)}); give another dump")
-    progress.done(", ".join(f"{number:,} {key}" for key, number in counts.items() if key != "articles"))
-    return manifest.Made(counts=counts, records=writer.records)
+    return sources.Result(counts, writer.records, {}, counts["articles"], size)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a source is made of, and the function for it."""
+
+    function: Callable[[sources.Task], sources.Result]
+    groups: list[tuple[Path, ...]]
+    missing: list[str]  # ranges of pages that no part has
+
+    @classmethod
+    def of(cls, source: Path) -> "Work":
+        """Raises InputError if a folder holds neither a dump's parts nor wikiextractor's output."""
+        if not source.is_dir():
+            return cls(function=extract_dump, groups=[(source,)], missing=[])
+        if dumps := dump.parts_of(source):
+            return cls(function=extract_dump, groups=[(p,) for p in dumps], missing=dump.missing_pages(dumps))
+        if extracted := sources.find(source, lambda name: name.startswith("wiki_")):
+            return cls(function=read_extracted, groups=sources.groups(extracted), missing=[])
+        wanted = "neither parts of a dump (*-pages-articles*.xml*) nor wikiextractor output (wiki_00, ...)"
+        raise InputError(f"{source}: {wanted} in it; give one of the two, or a dump")
+
+
+def finish(options: Options, missing: list[str], made: manifest.Made) -> manifest.Made:
+    """Says on the terminal what the manifest says."""
+    if not made.counts["articles"]:
+        counts = json.dumps(made.counts)
+        raise InputError(f"{options.source}: no article with text in it ({counts}); give another dump")
+    print(sources.summary("wikipedia", made), file=sys.stderr)
+    if missing:
+        note = f"{options.source}: no part has the pages {', '.join(missing)}; went on without them"
+        print(f"wikipedia: {note}", file=sys.stderr)
+    return dataclasses.replace(made, extra={"rejected": made.extra["refused"], "missing_pages": missing})
 
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.wikipedia", description=__doc__)
-    manifest.build(
-        options.output,
-        stage="wikipedia",
-        parameters={},
-        inputs=[options.source],
-        make=lambda partial: make(options, partial),
+    work = Work.of(options.source)
+    given = (max(1, options.workers // len(work.groups)), options.page_seconds)
+    sources.build(
+        "wikipedia", options, work.function, work.groups, lambda made: finish(options, work.missing, made), given
     )
 
 

@@ -21,7 +21,7 @@ sys.exit(not (3, 11) <= sys.version_info < (3, 14))') ||
 exec 9<scripts/setup.sh # a second set-up at the same time waits here
 flock 9
 stamp="$venv/.stamp"
-wanted="$found $(cat requirements.txt requirements-dev.txt scripts/install_horovod.sh | sha256sum | cut -c1-16)"
+wanted="$found $(cat requirements*.txt scripts/install_horovod.sh | sha256sum | cut -c1-16)"
 [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || exit 0
 
 own_horovod=$("$python" -c 'import importlib.util, sys
@@ -45,7 +45,7 @@ install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-chec
 version() { "$python" -c 'import sys; from importlib.metadata import version; print(version(sys.argv[1]))' "$1"; }
 if [ "$own_horovod" = 1 ]; then
     install --no-deps "tensorflow-text==$(version tensorflow | cut -d. -f1,2).*"
-    install --constraint <(echo "numpy==$(version numpy)") --requirement requirements-dev.txt requests matplotlib \
+    install --constraint <(echo "numpy==$(version numpy)") --requirement requirements-dev.txt requests urllib3 matplotlib \
         --requirement <(grep -E '^(nltk|wikiextractor|tokenizers|google-crc32c|pytest)==' requirements.txt)
 else
     install --requirement requirements.txt --requirement requirements-dev.txt

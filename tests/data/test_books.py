@@ -1,10 +1,10 @@
-"""Books: whatever the encoding and the line ends, a line of the output is a paragraph."""
+"""Books: whatever the encoding and the line ends, a line of the output is a paragraph, and no legal text is in it."""
 
 import json
 
 import pytest
 
-from data import books
+from data import books, sources
 
 WRAPPED = "It was the best of times,\nit was the worst of times.\n\n\nIt was the age\nof wisdom.\n"
 PARAGRAPHS = ["It was the best of times, it was the worst of times.", "It was the age of wisdom."]
@@ -13,6 +13,7 @@ PARAGRAPHS = ["It was the best of times, it was the worst of times.", "It was th
 def test_hard_wrapped_lines_are_joined():
     assert books.paragraphs(WRAPPED) == PARAGRAPHS
     assert books.paragraphs(WRAPPED.replace("\n", "\r\n")) == PARAGRAPHS
+    assert books.paragraphs(WRAPPED.replace("\n", "\r")) == PARAGRAPHS
 
 
 def test_long_lines_are_paragraphs_without_blank_lines_between():
@@ -20,30 +21,111 @@ def test_long_lines_are_paragraphs_without_blank_lines_between():
     assert books.paragraphs(f"{long}\n{long}\nThe end.") == [long.strip(), long.strip(), "The end."]
 
 
-def test_legal_text_around_a_gutenberg_book_is_removed():
-    start = "Produced by X\n*** START OF THE PROJECT GUTENBERG\nEBOOK A TALE ***\n"
-    end = "*** END OF THE PROJECT GUTENBERG EBOOK A TALE ***\nlicence"
-    assert books.trim(start + WRAPPED + end).strip() == WRAPPED.strip()
+def test_lines_that_are_sentences_are_paragraphs():
+    lines = ["Who is there?", "Nobody, she said.", "It was \u201clate.\u201d", "He left", "The end."]
+    assert books.paragraphs("\n".join(lines)) == lines
+
+
+HEADER = "Project Gutenberg's A Tale, by Nobody\n\nThis eBook is for the use of anyone.\nTitle: A Tale\n\n"
+OLD_LICENCE = "**Welcome To The World of Free Plain Vanilla Electronic Texts**\n\n"
+SMALL_PRINT = (
+    '***START**THE SMALL PRINT!**FOR PUBLIC DOMAIN ETEXTS**START***\nWhy is this "Small Print!" statement here?\n'
+    "You know: lawyers.\n*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*\n"
+)
+STARTS = [
+    "*** START OF THE PROJECT GUTENBERG EBOOK A TALE ***\n",
+    "*** START OF THIS PROJECT GUTENBERG EBOOK A TALE, WITH A\nTITLE OF TWO LINES ***\n",
+    "***START OF THE PROJECT GUTENBERG EBOOK A TALE***\n",
+    "*** START OF PROJECT GUTENBERG'S A TALE\n",
+    "*** START OF THIS PROJECT GUTENBERG-TM EBOOK A TALE ***\n\nProduced by Jane Doe\nand others\n\n",
+    "*** Start of the Project Gutenberg EBook A Tale ***\n\nE-text prepared by Jane Doe\n\n",
+    SMALL_PRINT,
+    "*END THE SMALL PRINT! FOR PUBLIC DOMAIN EBOOKS*Ver.02/11/02*END*\n",
+    OLD_LICENCE + SMALL_PRINT + "*** START OF THE PROJECT GUTENBERG EBOOK A TALE ***\n",
+]
+ENDS = [
+    "*** END OF THE PROJECT GUTENBERG EBOOK A TALE ***\nlicence\n*** START: FULL LICENSE ***\nmore licence",
+    "*** END OF THIS PROJECT GUTENBERG EBOOK A TALE ***\nlicence",
+    "***END OF THE PROJECT GUTENBERG EBOOK A TALE***\nlicence",
+    "End of the Project Gutenberg EBook of A Tale, by Nobody\n\n*** END OF THIS PROJECT GUTENBERG EBOOK A TALE ***\nx",
+    "End of Project Gutenberg's A Tale\n",
+    "  End of The Project Gutenberg Etext of A Tale\n",
+    "Ende dieses Projekt Gutenberg Etextes\n",
+    "",
+]
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("end", ENDS)
+def test_legal_text_around_a_gutenberg_book_is_removed(start, end):
+    body = WRAPPED * 9
+    assert books.trim(HEADER + start + body + end).strip() == body.strip()
+
+
+def test_small_print_behind_a_book_is_removed_too():
+    body = WRAPPED * 9
+    assert books.trim(body + SMALL_PRINT).strip() == body.strip()
+
+
+def test_text_without_legal_text_stays_and_two_books_in_a_file_both_do():
     assert books.trim(WRAPPED) == WRAPPED
+    starred = "* * *\n\n*** The end of the project\nwas near.\n"
+    assert books.trim(starred) == starred
+    two = (HEADER + STARTS[0] + WRAPPED + ENDS[0] + "\n") * 2
+    assert books.trim(two).split() == (WRAPPED * 2).split()
 
 
 def test_encodings_are_told_apart(tmp_path, stage, read):
     source = tmp_path / "books"
     (source / "deep").mkdir(parents=True)
-    (source / "a.txt").write_bytes("\ufeffA caf\u00e9.\r\n".encode())
-    (source / "b.TXT").write_bytes("A caf\u00e9.".encode("cp1252"))
-    (source / "deep" / "c.txt").write_bytes("A caf\u00e9.".encode())
-    (source / "d.txt").write_bytes("A caf\u00e9.".encode("utf-16"))
-    (source / "e.txt").write_bytes(b" \n\n")
+    text = "A caf\u00e9, \u201cold\u201d."
+    files = {
+        "a.txt": f"\ufeff{text}\r\n".encode(),
+        "b.TXT": text.encode("cp1252"),
+        "deep/c.txt": text.encode(),
+        "d.txt": text.encode("utf-16"),
+        "e.txt": b" \n\n",
+        "f.txt": b"\xfe\xff" + text.encode("utf-16-be"),
+        "g.txt": "A caf\u00e9\x81.".encode("latin-1"),
+        "h.txt": (text * 3).encode() + b"\xff",
+        "i.txt": text.encode("utf-16-le"),
+        "j.txt": b"\xff\xfea",
+        "k.txt": (HEADER + STARTS[0] + ENDS[0]).encode(),
+        "l.txt": (text * 9).encode() + b"\0",
+    }
+    for name, content in files.items():
+        (source / name).write_bytes(content)
     (source / "notes.md").write_text("not a book")
     code, lines = stage("books", "--source", source, "--output", tmp_path / "out")
-    assert code == 0 and "d.txt" in lines[-1] and "e.txt" in lines[-1]
-    assert read(tmp_path / "out") == [
-        {"id": f"books:{name}", "text": "A caf\u00e9."} for name in ("a.txt", "b.TXT", "deep/c.txt")
-    ]
+    assert code == 0 and "e.txt" in lines[-1] and "i.txt" in lines[-1]
+    assert {document["id"][6:]: document["text"] for document in read(tmp_path / "out")} == {
+        **dict.fromkeys(("a.txt", "b.TXT", "d.txt", "deep/c.txt", "f.txt"), text),
+        "g.txt": "A caf\u00e9\x81.",
+        "h.txt": text * 3 + "\ufffd",
+        "l.txt": f"{text * 9}\0",
+    }
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert manifest["counts"] == {"books": 3, "in utf-8-sig": 2, "in cp1252": 1, "refused": 2}
-    assert manifest["extra"]["refused"] == {"d.txt": "binary (NUL bytes)", "e.txt": "empty"}
+    assert manifest["counts"] == {
+        "files": 12, "books": 8, "refused": 3, "only legal text": 1, "pieces": 8,
+        "in utf-8": 3, "in cp1252": 1, "in latin-1": 1, "in utf-16": 2, "in utf-8 with errors": 1,
+    }  # fmt: skip
+    assert set(manifest["extra"]["refused"]) == {"e.txt", "i.txt", "j.txt", "k.txt"}
+    assert manifest["extra"]["refused"]["e.txt"] == "empty" and "binary" in manifest["extra"]["refused"]["i.txt"]
+
+
+def test_pg19_keeps_its_folders_in_the_order_of_their_paths(tmp_path, stage, read, contents, monkeypatch):
+    names = ["test/10.txt", "test/9.txt", "train/100.txt", "train/11.txt", "validation/7.txt"]
+    for name in reversed(names):
+        (tmp_path / "pg19" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "pg19" / name).write_text(f"Book {name}.\n\nThe end.")
+    (tmp_path / "pg19" / "metadata.csv").write_text("id,title")
+    monkeypatch.setattr(sources, "GROUP_BYTES", 70)  # two books or three
+    for workers in (1, 3):
+        out = tmp_path / f"out{workers}"
+        assert stage("books", "--source", tmp_path / "pg19", "--output", out, "--workers", workers)[0] == 0
+    assert contents(tmp_path / "out1") == contents(tmp_path / "out3")
+    assert [document["id"] for document in read(tmp_path / "out1")] == [f"books:{name}" for name in names]
+    assert len(list((tmp_path / "out1").glob("part-*"))) == 3
 
 
 @pytest.mark.parametrize("content", [None, b"\0\1\2"])

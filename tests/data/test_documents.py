@@ -1,8 +1,15 @@
 """Sentences of documents: the same for any number of workers, and what is dropped is counted."""
 
+import hashlib
 import json
+import time
+import unicodedata
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data import documents
 
 TEXT = (
     "Mr. Ash keeps {n} bees. They fly far, and {n} bees come back to the mill.\nHe sells honey at no. {n} in the back."
@@ -20,24 +27,62 @@ def sources(folder):
 
 def test_workers_do_not_change_a_byte(tmp_path, stage, sources, contents):
     for workers in (1, 3):
-        code, lines = stage(
-            "documents", "--source", *sources, "--output", tmp_path / f"out{workers}", "--workers", workers
-        )
-        assert (code, len(lines)) == (0, 1)
+        out = tmp_path / f"out{workers}"
+        assert stage("documents", "--source", *sources, "--output", out, "--workers", workers)[0] == 0
     assert contents(tmp_path / "out1") == contents(tmp_path / "out3")
 
 
 def test_what_is_dropped_is_counted(tmp_path, stage, sources, read):
     assert stage("documents", "--source", *sources, "--output", tmp_path / "out", "--workers", 1)[0] == 0
     counts = json.loads((tmp_path / "out" / "manifest.json").read_text())["counts"]
-    assert (counts["documents"], counts["without a sentence"], counts["too short"]) == (121, 3, 1)
-    documents = read(tmp_path / "out")
-    assert len(documents) == 121 and all(set(document) == {"id", "sentences"} for document in documents)
-    assert documents[0]["sentences"] == [
+    dropped = {"duplicates": 1, "without a sentence": 2, "too short": 1}  # the second empty one repeats the first
+    assert {name: counts[name] for name in dropped} == dropped
+    assert counts["documents"] == 121 and counts["read"] == 125
+    found = read(tmp_path / "out")
+    assert len(found) == 121 and all(set(document) == {"id", "sentences"} for document in found)
+    assert found[0]["sentences"] == [
         "Mr. Ash keeps 0 bees.",
         "They fly far, and 0 bees come back to the mill.",
         "He sells honey at no. 0 in the back.",
     ]
+
+
+def test_of_equal_texts_the_first_stays_whoever_meets_it_first(tmp_path, stage, folder, read, contents):
+    same = "The caf\u00e9 of Mrs. Ash closes at seven in winter, and at nine in summer when the bees fly late."
+    forms = [same, same.replace(" in ", "\n in  "), same.replace("\u00e9", "e\u0301"), same.upper()]
+    texts = [TEXT.format(n=1), forms[1], TEXT.format(n=2), forms[0], TEXT.format(n=1), forms[3], forms[2], forms[1]]
+    books = {f"part-0000{n}.jsonl": [{"id": f"b{n}", "text": text}] for n, text in enumerate(texts)}
+    sources = [
+        folder("books", "books", books),
+        folder("text", "text", {"part-00000.jsonl": [{"id": "t", "text": same}]}),
+    ]
+    for workers in (1, 3):
+        out = tmp_path / f"out{workers}"
+        assert stage("documents", "--source", *sources, "--output", out, "--workers", workers)[0] == 0
+    assert contents(tmp_path / "out1") == contents(tmp_path / "out3")
+    assert [document["id"] for document in read(tmp_path / "out1")] == ["b0", "b1", "b2", "b5"]
+    counts = json.loads((tmp_path / "out1" / "manifest.json").read_text())["counts"]
+    assert (counts["read"], counts["documents"], counts["duplicates"]) == (9, 4, 5)
+
+
+@given(st.lists(st.integers(0, 9), max_size=40))
+def test_first_of_each_key(numbers):
+    keys = bytearray().join(hashlib.md5(bytes([number])).digest() for number in numbers)
+    expected = [number not in numbers[:place] for place, number in enumerate(numbers)]
+    assert documents.first_of_each(keys).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["e\u0301t\u00e9 \u1100\u1161 a\n\u212b", "plain", "", " \n ", "e\u0301" * 999 + " \u0958"]
+)
+def test_texts_are_composed(text):
+    assert documents.normalise(text) == unicodedata.normalize("NFC", text)
+
+
+def test_marks_piled_on_a_letter_take_no_time():
+    begin = time.process_time()
+    documents.normalise("a" + "\u0301\u0316" * 500_000)  # at once: hours
+    assert time.process_time() - begin < 10
 
 
 def test_given_punkt_parameters_are_used_and_kept(tmp_path, stage, sources, contents):

@@ -1,11 +1,12 @@
 """Punkt: what was learned is what is loaded, and no text is too odd to split."""
 
 import time
+import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nltk.tokenize.punkt import PunktParameters
+from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
 from bert.errors import InputError
 from data import sentences
@@ -71,6 +72,28 @@ def test_control_characters_and_empty_sentences_are_dropped():
     assert sentences.split(punkt, text) == ["A cat sat.", "It slept.", "Done"]
 
 
+ODD = st.one_of(st.sampled_from("ab.?! \t\n\r\x00\x1c\x85\xa0\xad\ufeff\u2028\u3000"), st.characters())
+
+
+@given(st.text(ODD, max_size=60))
+def test_split_is_cleaning_then_nltk_then_cutting(text):
+    nltk = PunktSentenceTokenizer(PunktParameters())
+    clean = "".join(c for c in text if c.isspace() or not (unicodedata.category(c) == "Cc" or c == "\ufeff"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sentences, "MAX_PARAGRAPH", 23)
+        patch.setattr(sentences, "MAX_SENTENCE", 9)
+        found = sentences.split(sentences.splitter(PunktParameters()), text)
+    wanted = [
+        piece
+        for line in clean.splitlines()
+        for paragraph in sentences.cut(" ".join(line.split()), 23)
+        for sentence in nltk.tokenize(paragraph)
+        for piece in sentences.cut(sentence, 9)
+        if any(map(str.isalnum, piece))
+    ]
+    assert found == wanted
+
+
 @given(st.text("ab c", max_size=60), st.integers(1, 9))
 def test_cutting_loses_nothing_but_spaces(text, limit):
     text = " ".join(text.split())
@@ -82,7 +105,10 @@ def test_cutting_loses_nothing_but_spaces(text, limit):
         assert " ".join(pieces).split() == text.split()
 
 
-@pytest.mark.parametrize("line", ["word " * 200_000, "x" * 1_000_000, "a.b! " * 30_000], ids=["words", "word", "stops"])
+ENDLESS = {"words": "word " * 200_000, "word": "x" * 1_000_000, "stops": "a.b! " * 30_000, "marks": "a.)b" * 75_000}
+
+
+@pytest.mark.parametrize("line", ENDLESS.values(), ids=ENDLESS)
 def test_an_endless_line_costs_no_more_than_other_text(line):
     begin = time.process_time()
     found = sentences.split(sentences.splitter(PunktParameters()), line)

@@ -1,0 +1,1 @@
+"""Measurements: each a program that prints what it measured, on what, beside its peers in the same run."""

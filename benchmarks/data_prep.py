@@ -1,0 +1,146 @@
+"""Data preparation in MB/s of text, one process, beside what others would use on the same text in the same run.
+
+    python -m benchmarks.data_prep --text workdir/corpus/wikipedia --vocab vocab.txt --output workdir/benchmarks \\
+        --google checkout_of_google-research_bert --lddl checkout_of_NVIDIA_LDDL --lddl_python venv/bin/python
+
+Every contender is a process of its own, pinned to one core, that reports the seconds of its work without imports; they
+take turns, `--repeats` times, since machines drift. Peers are optional: their code stays outside this repository.
+"""
+
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from bert import cli, files, manifest
+from bert.errors import InputError
+from data import parts, sentences
+from data.documents import PUNKT_SAMPLE
+
+HERE = Path(__file__).parent
+CONTENDERS = {  # name -> what it turns into what
+    "documents": "ours: raw text to tokenised documents (TFRecords)",
+    "instances_1": "ours: raw text to masked instances (TFRecords), once",
+    "instances_5": "ours: raw text to masked instances (TFRecords), duplicate factor 5",
+    "lddl_1": "LDDL's core: raw text to masked instances in memory, once",
+    "lddl_5": "LDDL's core: raw text to masked instances in memory, duplicate factor 5",
+    "google_1": "google-research/bert: sentences to masked instances (TFRecords), once",
+    "google_5": "google-research/bert: sentences to masked instances (TFRecords), duplicate factor 5",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Flags of `python -m benchmarks.data_prep`."""
+
+    text: Path
+    """folder of data.wikipedia, data.books or data.text"""
+    vocab: Path
+    """vocab.txt, uncased"""
+    output: Path
+    """folder to write"""
+    google: Path | None = None
+    """checkout of google-research/bert"""
+    lddl: Path | None = None
+    """checkout of NVIDIA/LDDL"""
+    lddl_python: Path = Path(sys.executable)
+    """an interpreter with transformers and nltk, for LDDL"""
+    megabytes: float = 8.0
+    """text given to each contender; google-research/bert gets a quarter"""
+    repeats: int = 3
+    """rounds"""
+    core: int = 0
+    """the core to run on"""
+
+
+def write_inputs(options: Options) -> None:
+    """The same text in each contender's form, and the parameters of the sentence splitter, which are not timed."""
+    folder = options.output
+    folder.mkdir(parents=True, exist_ok=True)
+    sources = parts.paths(options.text, "part")
+    learnt = sentences.train([str(document["text"]) for document in parts.sample(sources, PUNKT_SAMPLE)])
+    sentences.save(learnt, folder / "punkt")
+    splitter = sentences.splitter(learnt)
+    with (
+        open(folder / "raw.jsonl", "wb") as raw,
+        open(folder / "lddl.txt", "w", encoding="utf-8") as lines,
+        open(folder / "google.txt", "w", encoding="utf-8") as split,
+    ):
+        size = 0
+        for document in _documents(sources, options.megabytes * 1e6):
+            text = str(document["text"])
+            raw.write(parts.encode(document))
+            lines.write(f"{str(document['id']).replace(' ', '_')} {' '.join(text.split())}\n")
+            if size < options.megabytes * 1e6 / 4:
+                split.write("\n".join(sentences.split(splitter, text)) + "\n\n")
+            size += len(text.encode())
+    if size < options.megabytes * 1e6 / 2:
+        raise InputError(f"{options.text}: only {size / 1e6:.1f} MB of text; give more, or --megabytes fewer")
+
+
+def _documents(sources: list[Path], limit: float) -> Iterator[dict[str, object]]:
+    left = limit
+    for document in parts.sample(sources, int(limit)):
+        yield document
+        left -= len(str(document["text"]))
+        if left <= 0:
+            return
+
+
+def command(name: str, options: Options) -> list[str] | None:
+    """How to run a contender; None if it was not given."""
+    kind, _, times = name.partition("_")
+    where = str(options.output), str(options.vocab)
+    if kind == "google":
+        return options.google and [sys.executable, str(HERE / "peers/google.py"), *where, times, str(options.google)]
+    if kind == "lddl":
+        peer = str(HERE / "peers/lddl.py")
+        return options.lddl and [str(options.lddl_python), peer, *where, times, str(options.lddl)]
+    return [sys.executable, "-m", "benchmarks.ours", *where, times or "0"]
+
+
+def measure(name: str, options: Options) -> dict[str, float] | None:
+    """MB of text, seconds of work and peak memory of one run."""
+    line = command(name, options)
+    if line is None:
+        return None
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1",
+                   "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": "",
+                   "TF_CPP_MIN_LOG_LEVEL": "3"}  # fmt: skip
+    pinned = ["taskset", "-c", str(options.core), *line]
+    done = subprocess.run(pinned, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise InputError(f"{name}: the contender failed: {done.stderr.strip().splitlines()[-1:]}; run {line}")
+    measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return measured
+
+
+def main(argv: list[str]) -> None:
+    options = cli.parse(Options, argv, prog="python -m benchmarks.data_prep", description=__doc__)
+    write_inputs(options)
+    rates: dict[str, list[float]] = {name: [] for name in CONTENDERS}
+    memory: dict[str, float] = {}
+    for number in range(options.repeats):
+        for name, values in rates.items():
+            if run := measure(name, options):
+                values.append(run["bytes"] / 1e6 / run["seconds"])
+                memory[name] = max(memory.get(name, 0), run["peak_mb"])
+                print(f"round {number + 1}: {name} {values[-1]:.2f} MB/s", file=sys.stderr)
+    base = {times: statistics.median(rates[f"lddl_{times}"] or [0]) for times in "15"}
+    print("| | MB/s, median (min - max) | x LDDL's core | peak memory |\n|---|---|---|---|")
+    for name, values in rates.items():
+        if values:
+            middle, reference = statistics.median(values), base.get(name[-1], 0)
+            ratio = f"{middle / reference:.2f}" if reference else ""
+            spread = f"{middle:.2f} ({min(values):.2f} - {max(values):.2f})"
+            print(f"| {CONTENDERS[name]} | {spread} | {ratio} | {memory[name]:,.0f} MB |")
+    record = {"rates": rates, "peak_mb": memory, "megabytes": options.megabytes, "versions": manifest.versions()}
+    files.write_json(options.output / "data_prep.json", record)
+
+
+if __name__ == "__main__":
+    cli.main(main)

@@ -1,0 +1,359 @@
+"""What is in the data: how much, how long, how masked; as a table, stats.json and pictures.
+
+    python -m data.stats workdir/corpus workdir/tfrecords/seq128
+
+For folders of text: documents, sentences, characters and their lengths. For TFRecords: sequences, padding, lengths,
+what the predicted tokens were replaced by, next-sentence labels, unknown tokens, and vocabulary that never occurs. The
+output goes beside each folder, to `<folder>-stats`: a finished folder holds nothing but what its manifest lists.
+`--sample N` looks at about N records of each file, evenly spread over it.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert import cli, files, manifest
+from bert.errors import InputError, IntegrityError, UsageError
+from bert.manifest import Manifest
+from bert.vocabulary import SPECIAL, load_vocab
+from data import checks, verify, workers
+from data.charts import Panel, draw
+from data.progress import Progress
+
+BATCH = 1024  # records at once
+OCTAVES = 40  # lengths are counted by powers of two
+Arrays = dict[str, np.ndarray]  # counts by name, which add up over files
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Flags of `python -m data.stats`; folders may also stand first, without their flag."""
+
+    folders: tuple[Path, ...]
+    """finished folders, or folders that hold some"""
+    output: Path | None = None
+    """folder for stats.json and the pictures of a single folder; none is <folder>-stats beside it"""
+    sample: int | None = None
+    """records of each file to look at, about; none is all"""
+    workers: int = workers.available()
+    """processes"""
+
+    def __post_init__(self) -> None:
+        workers.check(self.workers)
+        if self.sample is not None and self.sample < 1:
+            raise UsageError(f"--sample {self.sample}: at least 1 is needed")
+
+
+class Task(NamedTuple):
+    """One file to count."""
+
+    folder: Path
+    name: str
+    begin: int  # number of its first record among those of its split
+    records: int
+    stride: int  # every n-th record is looked at
+
+    @property
+    def split(self) -> str:
+        """ "train", "heldout", or "part" where there is no split."""
+        return self.name.split("-")[0]
+
+
+def count_lines(task: Task) -> Arrays:
+    """Counts the documents of a part, and the sentences or, before they were split, paragraphs in them."""
+    unit, documents, pieces_of = "paragraphs", [], []
+    octaves_of_pieces = np.zeros(OCTAVES, np.int64)
+    with open(task.folder / task.name, "rb") as stream:
+        for number, line in enumerate(stream):
+            if number % task.stride:
+                continue
+            document, what = checks.document(line)
+            if what:
+                raise IntegrityError(f"{task.folder / task.name}: line {number + 1}: {what}; see python -m data.verify")
+            unit = "sentences" if "sentences" in document else "paragraphs"
+            pieces = document["sentences"] if "sentences" in document else document["text"].split("\n")
+            sizes = np.array([len(piece) for piece in pieces])
+            documents.append(int(sizes.sum()))
+            pieces_of.append(len(pieces))
+            octaves_of_pieces += octaves(sizes)
+    return {
+        "documents": np.array([len(documents)]),
+        unit: np.array([sum(pieces_of)]),
+        "characters": np.array([sum(documents)]),
+        f"{unit} of a document": octaves(np.array(pieces_of)),
+        "characters of a document": octaves(np.array(documents)),
+        f"characters of a {unit[:-1]}": octaves_of_pieces,
+    }
+
+
+def octaves(sizes: np.ndarray) -> np.ndarray:
+    """How many of the sizes [n] are 0, 1, 2 or 3, 4 to 7, ...: [OCTAVES]."""
+    digits = np.frexp(sizes.astype(np.float64))[1]  # binary ones: one has 1, two and three have 2
+    return np.bincount(np.minimum(digits, OCTAVES - 1), minlength=OCTAVES)
+
+
+def count_instances(task: Task) -> Arrays:
+    """Counts masked pairs of segments."""
+    from bert import records  # TensorFlow takes seconds to load, and lines do not need it
+
+    vocabulary = load_vocab(task.folder / "vocab.txt")
+    cls, sep, mask = (vocabulary.index(token) for token in ("[CLS]", "[SEP]", "[MASK]"))
+    data = records.Dataset(task.folder, task.split)
+    indices = np.arange(task.begin, task.begin + task.records, task.stride)
+    total: Arrays = {}
+    for first in range(0, len(indices), BATCH):
+        features = {name: value.numpy() for name, value in data.read(indices[first : first + BATCH]).items()}
+        ids, inside = features["input_ids"], features["input_mask"] == 1
+        restored, used = checks.restore(features), features["masked_lm_weights"] == 1
+        shown = np.take_along_axis(ids, features["masked_lm_positions"], 1)[used]  # in the place of predicted tokens
+        kept = shown == features["masked_lm_ids"][used]
+        text = restored[inside & (restored != cls) & (restored != sep)]
+        counts = {
+            "sequences": np.array([len(ids)]),
+            "length": np.bincount(inside.sum(1), minlength=ids.shape[1] + 1),
+            "predictions": np.bincount(used.sum(1), minlength=used.shape[1] + 1),
+            "replaced": np.array([(shown == mask).sum(), (~kept & (shown != mask)).sum(), kept.sum()]),
+            "random next": np.array([features["next_sentence_labels"].sum()]),
+            "vocabulary": np.bincount(text, minlength=len(vocabulary)),
+        }
+        total = add(total, counts)
+    return total
+
+
+def count_stretches(task: Task) -> Arrays:
+    """Counts stretches of tokenised documents."""
+    from bert import records
+
+    vocabulary = load_vocab(task.folder / "vocab.txt")
+    facts = checks.Facts(checks.stretch_features({}), len(vocabulary), {})
+    data = records.Dataset(task.folder, task.split)
+    indices = range(task.begin, task.begin + task.records, task.stride)
+    total: Arrays = {}
+    for first in range(0, len(indices), BATCH):
+        payloads = [data.payload(index) for index in indices[first : first + BATCH]]
+        _, parsed, wrong = checks.parse(payloads, facts)
+        if wrong:
+            raise IntegrityError(f"{task.folder / task.name}: a record {wrong[0][1]}; see python -m data.verify")
+        counts = {
+            "stretches": np.array([len(payloads)]),
+            "sentences": np.array([len(parsed["sentences"].flat_values)]),
+            "tokens of a stretch": octaves(parsed["ids"].row_lengths().numpy()),
+            "sentences of a stretch": octaves(parsed["sentences"].row_lengths().numpy()),
+            "vocabulary": np.bincount(parsed["ids"].flat_values.numpy(), minlength=len(vocabulary)),
+        }
+        total = add(total, counts)
+    return total
+
+
+def add(total: Arrays, counts: Arrays) -> Arrays:
+    """The sums of two sets of counts."""
+    return total | {name: total[name] + array if name in total else array for name, array in counts.items()}
+
+
+def of_lines(counts: Arrays) -> dict[str, Any]:
+    """The figures of a split of documents."""
+    sums = {name: int(array[0]) for name, array in counts.items() if len(array) == 1}
+    unit = "sentences" if "sentences" in sums else "paragraphs"
+    return {
+        **sums,
+        f"{unit} of a document, mean": sums[unit] / max(sums["documents"], 1),
+        f"characters of a {unit[:-1]}, mean": sums["characters"] / max(sums[unit], 1),
+        "histograms": {name: array.tolist() for name, array in counts.items() if len(array) > 1},
+    }
+
+
+def of_instances(counts: Arrays, vocabulary: list[str]) -> dict[str, Any]:
+    """The figures of a split of masked pairs; shares are from 0 to 1."""
+    sequences, length, predictions = int(counts["sequences"][0]), counts["length"], counts["predictions"]
+    tokens = int(length @ np.arange(len(length)))
+    predicted = int(predictions @ np.arange(len(predictions)))
+    return {
+        "sequences": sequences,
+        "tokens": tokens,
+        "tokens of a sequence, mean": tokens / max(sequences, 1),
+        "padding": 1 - tokens / max(sequences * (len(length) - 1), 1),
+        "full sequences": int(length[-1]) / max(sequences, 1),
+        "predicted tokens": predicted,
+        "predicted, of all tokens": predicted / max(tokens, 1),
+        **{
+            f"predicted: {name}": int(count) / max(predicted, 1)
+            for name, count in zip(("[MASK]", "random", "kept"), counts["replaced"], strict=True)
+        },
+        "random next segments": int(counts["random next"][0]) / max(sequences, 1),
+        **_of_vocabulary(counts["vocabulary"], vocabulary),
+        "histograms": {"length": length.tolist(), "predictions": predictions.tolist()},
+    }
+
+
+def of_stretches(counts: Arrays, vocabulary: list[str]) -> dict[str, Any]:
+    """The figures of a split of tokenised documents."""
+    stretches, tokens = int(counts["stretches"][0]), int(counts["vocabulary"].sum())
+    return {
+        "stretches": stretches,
+        "sentences": int(counts["sentences"][0]),
+        "tokens": tokens,
+        "tokens of a stretch, mean": tokens / max(stretches, 1),
+        **_of_vocabulary(counts["vocabulary"], vocabulary),
+        "histograms": {name: array.tolist() for name, array in counts.items() if name.endswith("stretch")},
+    }
+
+
+def _of_vocabulary(seen: np.ndarray, vocabulary: list[str]) -> dict[str, Any]:
+    """What the number of occurrences of each token says of text and vocabulary."""
+    ordinary = [i for i, token in enumerate(vocabulary) if token not in SPECIAL and not token.startswith("[unused")]
+    never = int((seen[ordinary] == 0).sum())
+    return {
+        "unknown tokens": int(seen[vocabulary.index("[UNK]")]) / max(int(seen.sum()), 1),
+        "vocabulary": len(ordinary),
+        "vocabulary never seen": never,
+        "vocabulary never seen, share": never / max(len(ordinary), 1),
+    }
+
+
+def pictures_of_lines(counts: Arrays) -> dict[str, list[Panel]]:
+    """Lengths by powers of two."""
+    panels = []
+    for name, array in counts.items():
+        if len(array) > 1 and array[1:].any():
+            last = int(np.flatnonzero(array)[-1])
+            places = [2.0**power for power in range(last)]  # octave n holds the lengths from 2 ** (n - 1) on
+            heights = (array[1 : last + 1] / array.sum()).tolist()
+            panels.append(
+                Panel(
+                    f"Share of {name.split()[-1]}s".replace("chs", "ches"), name, places, heights, places, "log x", True
+                )
+            )
+    return {"lengths.png": panels}
+
+
+def pictures_of_instances(counts: Arrays) -> dict[str, list[Panel]]:
+    """Lengths and predictions of a sequence; what stands for predicted tokens, and how often the vocabulary occurs."""
+    shares = {name: counts[name] / counts["sequences"] for name in ("length", "predictions")}
+    replaced = counts["replaced"] / max(counts["replaced"].sum(), 1)
+
+    def bars(name: str, label: str) -> Panel:
+        places, heights = range(len(shares[name])), shares[name].tolist()
+        return Panel("Share of sequences", label, places, heights, scale="log y", percent=True)
+
+    return {
+        "lengths.png": [bars("length", "tokens of a sequence"), bars("predictions", "predictions of a sequence")],
+        "tokens.png": [
+            Panel(
+                "A predicted token is shown as", "", ("[MASK]", "another", "itself"), replaced.tolist(), percent=True
+            ),
+            _ranks(counts["vocabulary"]),
+        ],
+    }
+
+
+def pictures_of_stretches(counts: Arrays) -> dict[str, list[Panel]]:
+    """Lengths by powers of two, and how often the vocabulary occurs."""
+    lengths = {name: array for name, array in counts.items() if name.endswith("stretch")}
+    return {**pictures_of_lines(lengths), "tokens.png": [_ranks(counts["vocabulary"])]}
+
+
+def _ranks(seen: np.ndarray) -> Panel:
+    often = np.sort(seen[seen > 0])[::-1]
+    return Panel("Occurrences", "rank of the token", range(1, len(often) + 1), often.tolist(), scale="log")
+
+
+class Kind(NamedTuple):
+    """How one kind of data is counted, summed up and drawn."""
+
+    tally: Callable[[Task], Arrays]
+    figures: Callable[[Arrays, list[str]], dict[str, Any]]  # of the sums of a split, and the vocabulary
+    pictures: Callable[[Arrays], dict[str, list[Panel]]]
+
+
+LINES = Kind(count_lines, lambda counts, _: of_lines(counts), pictures_of_lines)
+RECORDS = {  # by manifest.extra["kind"]
+    "instances": Kind(count_instances, of_instances, pictures_of_instances),
+    "documents": Kind(count_stretches, of_stretches, pictures_of_stretches),
+}
+
+
+def kind_of(found: Manifest) -> Kind | None:
+    """What a folder holds, or None if that cannot be counted. Raises InputError for records of an unknown kind."""
+    if any(name.endswith(".jsonl") for name in found.files):
+        return LINES
+    if not any(name.endswith(".tfrecord") for name in found.files):
+        return None
+    kind = found.extra.get("kind", "instances")
+    if kind not in RECORDS:
+        raise InputError(f"{found.path}: records of an unknown kind {kind!r}; use the version that wrote them")
+    return RECORDS[kind]
+
+
+def tasks_of(found: Manifest, sample: int | None) -> list[Task]:
+    """One task for each file, in order, each with its place in its split."""
+    tasks: list[Task] = []
+    seen: dict[str, int] = {}
+    for name, listed in sorted(found.files.items()):
+        if name.endswith((".jsonl", ".tfrecord")):
+            records = int(listed.get("records", 0))
+            stride = max(1, records // sample) if sample else 1
+            task = Task(found.path, name, 0, records, stride)
+            tasks.append(task._replace(begin=seen.get(task.split, 0)))
+            seen[task.split] = tasks[-1].begin + records
+    return tasks
+
+
+def measure(found: Manifest, kind: Kind, options: Options, output: Path) -> dict[str, Any]:
+    """Counts a folder and writes its stats.json and pictures; returns the figures of each split."""
+    tasks = tasks_of(found, options.sample)
+    counts: dict[str, Arrays] = {}
+    progress = Progress("stats", "files")
+    for task, result in zip(tasks, workers.run(kind.tally, tasks, options.workers), strict=True):
+        counts[task.split] = add(counts.get(task.split, {}), result)
+        progress.add(1, found.files[task.name]["bytes"])
+    vocabulary = load_vocab(found.path / "vocab.txt") if kind is not LINES else []
+    splits = {split: kind.figures(sums, vocabulary) for split, sums in counts.items()}
+    both: Arrays = {}
+    for sums in counts.values():
+        both = add(both, sums)
+    content = {"stage": found.stage, "parameters": found.parameters, "sample": options.sample, "splits": splits}
+    files.write_json(output / "stats.json", content)
+    for name, panels in kind.pictures(both).items():
+        draw(panels, output / name)
+    return splits
+
+
+def table(splits: dict[str, dict[str, Any]]) -> str:
+    """The figures for a person, a column a split."""
+    rows = [f"{'':<36}" + "".join(f"{'' if split == 'part' else split:>16}" for split in splits)]
+    for name in next(iter(splits.values())):
+        if name != "histograms":
+            rows.append(f"  {name:<34}" + "".join(f"{_shown(name, figures[name]):>16}" for figures in splits.values()))
+    return "\n".join(rows)
+
+
+def _shown(name: str, value: float) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.1f}" if name.endswith("mean") else f"{value:.2%}"
+
+
+def main(argv: list[str]) -> None:
+    argv = ["--folders", *argv] if argv and not argv[0].startswith("-") else argv
+    options = cli.parse(Options, argv, prog="python -m data.stats", description=__doc__)
+    os.environ.update(verify.NO_GPU)  # for the workers: counting needs none
+    found = [manifest.load(folder) for folder in verify.finished_folders(options.folders)]
+    kinds = [(each, kind) for each in found if (kind := kind_of(each))]
+    if not kinds:
+        raise InputError(f"{options.folders[0]}: neither documents nor records in it; give a folder that has some")
+    if options.output and len(kinds) > 1:
+        raise UsageError(f"--output {options.output}: is for one folder, and there are {len(kinds)}; leave it out")
+    for each, kind in kinds:
+        output = options.output or each.path.with_name(f"{each.path.resolve().name}-stats")
+        if each.path.resolve() in (output.resolve(), *output.resolve().parents):
+            raise UsageError(f"--output {output}: within the folder itself, where it would be damage; choose another")
+        sampled = f" (about {options.sample:,} of each file)" if options.sample else ""
+        print(f"{each.path}{sampled}: {output}\n{table(measure(each, kind, options, output))}\n", flush=True)
+
+
+if __name__ == "__main__":
+    cli.main(main)

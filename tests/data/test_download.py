@@ -1,0 +1,317 @@
+"""The download stage through its door, against a server on this machine that stands in for the publishers'."""
+
+import dataclasses
+import hashlib
+import io
+import json
+import random
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert import manifest
+from data import catalog, download
+from data.connection import Patience
+from data.transfer import File
+from tests import hostile
+from tests.hostile import Site
+
+Stage = Callable[..., tuple[int, list[str]]]
+DAY, EARLIER = "20261101", "20261020"
+PART = "enwiki-{}-pages-articles-multistream{}.xml-{}.bz2"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "PATIENCE", Patience(backoff=0.002, connect=2))
+    monkeypatch.delenv("BERT_CONTACT", raising=False)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with Site().running() as running:
+        yield running
+
+
+def sha256(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def dump(site: Site, day: str, state: str = "done", wiki: str = "enwiki") -> dict[str, bytes]:
+    """Publishes a dump of three parts with their index files, and another job's file; returns the parts."""
+    parts = {
+        PART.format(day, number, pages).replace("enwiki", wiki): random.Random(day + pages).randbytes(20_000 + number)
+        for number, pages in [(2, "p1001p9000"), (10, "p9001p12345"), (1, "p1p1000")]
+    }
+    index = {name.replace("multistream", "multistream-index").replace(".xml", ".txt"): b"index" for name in parts}
+    facts = {
+        name: {"size": len(body), "sha1": hashlib.sha1(body).hexdigest(), "md5": "", "url": f"/{wiki}/{day}/{name}"}
+        for name, body in (parts | index).items()
+    }
+    jobs = {"articlesmultistreamdump": {"status": state, "files": facts}, "metahistory": {"status": "waiting"}}
+    site.files[f"/{wiki}/{day}/dumpstatus.json"] = json.dumps({"version": "0.8", "jobs": jobs}).encode()
+    site.files |= {f"/mirror/{wiki}/{day}/{name}": body for name, body in (parts | index).items()}
+    site.files[f"/{wiki}/"] = site.files.get(f"/{wiki}/", b'<a href="../">../</a><a href="latest/">latest/</a>')
+    site.files[f"/{wiki}/"] += f'<a href="{day}/">{day}/</a>\n'.encode()
+    return parts
+
+
+def wikipedia(site: Site, output: Path, *more: object) -> list[object]:
+    return ["wikipedia", "--dumps_url", site.url, "--mirror", f"{site.url}/mirror", "--output", output, *more]
+
+
+def test_the_newest_dump_that_is_done_is_fetched(site: Site, stage: Stage, tmp_path: Path) -> None:
+    parts = dump(site, DAY)
+    dump(site, EARLIER)
+    dump(site, "20261120", "in-progress")
+    site.files["/enwiki/"] += b'<a href="20261121/">'  # of which there is no status yet
+    code, said = stage("download", *wikipedia(site, tmp_path / "out", "--contact", "me@example.org"))
+    assert code == 0, said
+    assert names(tmp_path) == sorted(f"out/{name}" for name in [*parts, "manifest.json"])
+    assert all((tmp_path / "out" / name).read_bytes() == body for name, body in parts.items())
+    assert all("me@example.org" in str(agent) for agent in site.asked("User-Agent"))
+    found = manifest.load(tmp_path / "out", "download")
+    assert found.parameters == {"name": "wikipedia", "wiki": "enwiki", "date": DAY}
+    assert found.counts == {"files": 3, "bytes": sum(map(len, parts.values()))}
+    for name, body in parts.items():
+        assert found.extra["sources"][name] == {
+            "url": f"https://dumps.wikimedia.org/enwiki/{DAY}/{name}", "bytes": len(body), "sha256": sha256(body),
+            "trust": "by dumpstatus.json",
+        }  # fmt: skip
+
+
+def test_a_finished_dump_is_up_to_date_without_a_network(site: Site, stage: Stage, tmp_path: Path) -> None:
+    dump(site, DAY)
+    assert stage("download", *wikipedia(site, tmp_path / "out"))[0] == 0
+    dump(site, "20261120")
+    site.requests.clear()
+    for more in [], ["--date", DAY]:
+        code, said = stage("download", *wikipedia(site, tmp_path / "out", *more))
+        assert code == 0 and said[-1].endswith("is up to date")
+    assert not site.requests
+
+
+def test_the_dump_of_a_date_is_refused_until_it_is_done(site: Site, stage: Stage, tmp_path: Path) -> None:
+    dump(site, DAY, "in-progress", "simplewiki")
+    asked = wikipedia(site, tmp_path / "out", "--wiki", "simple", "--date")
+    code, said = stage("download", *asked, DAY)
+    assert code == 3 and f"{DAY} in-progress" in said[-1] and "wait" in said[-1]
+    assert "not begun" in stage("download", *asked, "20261120")[1][-1]
+    assert not (tmp_path / "out").exists()
+    dump(site, DAY, "done", "simplewiki")
+    assert stage("download", *asked, DAY)[0] == 0
+    dump(site, EARLIER, "failed", "dewiki")
+    code, said = stage("download", *wikipedia(site, tmp_path / "de", "--wiki", "de"))
+    assert code == 3 and "no dump is done" in said[-1]
+
+
+def test_a_stopped_download_goes_on_with_the_same_dump(site: Site, stage: Stage, tmp_path: Path) -> None:
+    parts = dump(site, DAY)
+    last = PART.format(DAY, 10, "p9001p12345")
+    site.faults[f"/mirror/enwiki/{DAY}/{last}"] = [hostile.cut(0.37)] + [hostile.status(500)] * 5
+    code, said = stage("download", *wikipedia(site, tmp_path / "out", "--connections", 1))
+    assert code == 3 and "500" in said[-1] and not (tmp_path / "out").exists()
+    assert "to carry over by hand" in said[-3] and last in said[-2]
+    dump(site, "20261120")  # a newer one appears
+    site.requests.clear()
+    code, said = stage("download", *wikipedia(site, tmp_path / "out"))
+    assert code == 0, said
+    assert [path for path, _ in site.requests] == [f"/mirror/enwiki/{DAY}/{last}"] and site.asked("Range")[0]
+    assert names(tmp_path / "out") == sorted([*parts, "manifest.json"]) and not (tmp_path / "out.incoming").exists()
+
+
+def test_a_part_with_another_sha1_ends_the_stage(site: Site, stage: Stage, tmp_path: Path) -> None:
+    name = next(iter(dump(site, DAY)))
+    site.files[f"/mirror/enwiki/{DAY}/{name}"] = bytes(20_002)
+    code, said = stage("download", *wikipedia(site, tmp_path / "out"))
+    assert code == 4 and "sha1" in said[-1] and f"{name}.bad" in said[-1]
+    assert (tmp_path / "out.incoming" / f"{name}.bad").exists() and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b'{"jobs": 3}', b'{"jobs": {"articlesmultistreamdump": {"status": "done"}}}',
+                b'{"jobs": {"articlesmultistreamdump": {"status": "done", "files": {}}}}',
+                b'{"jobs": {"articlesmultistreamdump": {"status": "done", "files": {"../x.xml.bz2": {}}}}}'],
+)  # fmt: skip
+def test_a_status_that_is_none_is_refused(site: Site, stage: Stage, tmp_path: Path, content: bytes) -> None:
+    dump(site, DAY)
+    site.files[f"/enwiki/{DAY}/dumpstatus.json"] = content
+    code, said = stage("download", *wikipedia(site, tmp_path / "out", "--date", DAY))
+    assert code == 4 and "dumpstatus.json" in said[-1]
+
+
+def test_a_part_without_a_sha1_is_refused(site: Site, stage: Stage, tmp_path: Path) -> None:
+    dump(site, DAY)
+    path = f"/enwiki/{DAY}/dumpstatus.json"
+    site.files[path] = site.files[path].replace(b'"sha1"', b'"sha0"')
+    assert stage("download", *wikipedia(site, tmp_path / "out"))[0] == 4
+
+
+def test_without_a_network_it_is_said_what_to_carry_and_where(site: Site, stage: Stage, tmp_path: Path) -> None:
+    parts = dump(site, DAY)
+    offline = ["wikipedia", "--dumps_url", "http://127.0.0.1:9", "--mirror", "http://127.0.0.1:9"]
+    asked = [*offline, "--output", tmp_path / "out"]
+    incoming = tmp_path / "out.incoming"
+    code, said = stage("download", *asked)
+    assert code == 3 and said[-1].startswith("error: http://127.0.0.1:9/enwiki/") and "no connection" in said[-1]
+    assert f"DATE/dumpstatus.json\t{incoming / 'dumpstatus.json'}" in said[-2]
+    (incoming / "dumpstatus.json").write_bytes(site.files[f"/enwiki/{DAY}/dumpstatus.json"])
+    code, said = stage("download", *asked)
+    listed = dict(line.strip().split("\t") for line in said if "\t" in line)
+    assert code == 3 and len(listed) == 3 and listed == dict(
+        line.split("\t") for line in (incoming / "urls.txt").read_text().splitlines()
+    )  # fmt: skip
+    for url, target in listed.items():
+        Path(target).write_bytes(parts[url.rsplit("/", 1)[1]])
+    code, said = stage("download", *asked)
+    assert code == 0 and not incoming.exists() and not site.requests
+    assert names(tmp_path / "out") == sorted([*parts, "manifest.json"])
+
+
+def books(site: Site, split: str = "train", number: int = 5) -> None:
+    listed = [f"{split}/{id}.txt" for id in range(30, 30 + number)]
+    site.files[f"/lists/{split}_files.txt"] = ("\n".join(listed) + "\n").encode()
+    site.files |= {f"/books/{name}": f"It was book {name}.\n".encode() * 99 for name in listed}
+
+
+def pg19(site: Site, output: Path, *more: object) -> list[object]:
+    return ["pg19", "--lists_url", f"{site.url}/lists", "--books_url", f"{site.url}/books", "--output", output, *more]
+
+
+def test_some_books_then_more_are_fetched_once_each(site: Site, stage: Stage, tmp_path: Path, read: Any) -> None:
+    books(site)
+    assert stage("download", *pg19(site, tmp_path / "out", "--books", 2))[0] == 0
+    assert names(tmp_path / "out") == ["manifest.json", "train/30.txt", "train/31.txt", "train_files.list"]
+    assert stage("download", *pg19(site, tmp_path / "out"))[0] == 0
+    asked = [path for path, _ in site.requests]
+    assert len(asked) == len(set(asked)) == 6
+    found = manifest.load(tmp_path / "out")
+    assert found.counts["files"] == 6 and found.parameters == {"name": "pg19", "books": None, "splits": ["train"]}
+    assert found.files["train/34.txt"]["sha256"] == sha256(site.files["/books/train/34.txt"])
+    assert stage("books", "--source", tmp_path / "out", "--output", tmp_path / "books")[0] == 0
+    assert len(read(tmp_path / "books")) == 5  # the list is no book
+
+
+def test_a_book_must_stay_what_it_was_when_it_was_fetched_first(site: Site, stage: Stage, tmp_path: Path) -> None:
+    books(site)
+    site.faults["/books/train/33.txt"] = [hostile.status(404)]
+    assert stage("download", *pg19(site, tmp_path / "out", "--connections", 1))[0] == 3
+    (tmp_path / "out.incoming" / "train" / "31.txt").unlink()
+    site.files["/books/train/31.txt"] += b"And then."
+    code, said = stage("download", *pg19(site, tmp_path / "out"))
+    assert code == 4 and "31.txt.bad" in said[-1] and "changed since" in said[-1] and not (tmp_path / "out").exists()
+
+
+def test_splits_are_as_asked(site: Site, stage: Stage, tmp_path: Path) -> None:
+    books(site, "validation", 3)
+    books(site, "test", 2)
+    assert stage("download", *pg19(site, tmp_path / "out", "--splits", "validation", "test"))[0] == 0
+    assert len(list((tmp_path / "out" / "test").iterdir())) == 2 and not (tmp_path / "out" / "train").exists()
+    site.files["/lists/train_files.txt"] = b"train/1.txt\n<html>\n"
+    code, said = stage("download", *pg19(site, tmp_path / "b"))
+    assert code == 4 and "line 2" in said[-1]
+
+
+def known(monkeypatch: pytest.MonkeyPatch, name: str, found: catalog.Set, bodies: dict[str, bytes]) -> None:
+    """Puts a set into the catalogue whose files are `bodies`."""
+    files = [
+        File(name=key, url=f"http://127.0.0.1:9/{key}", limit=1 << 20,
+             digests={"sha256": sha256(body)} if not key.endswith(".zip") else {})
+        for key, body in bodies.items()
+    ]  # fmt: skip
+    monkeypatch.setitem(catalog.SETS, name, dataclasses.replace(found, files=tuple(files)))
+
+
+def test_pinned_files_are_taken_from_anywhere_and_only_as_pinned(
+    site: Site, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = {"train-v1.1.json": b'{"data": []}', "dev-v1.1.json": b'{"data": [ ]}'}
+    known(monkeypatch, "squad1", catalog.SETS["squad1"], bodies)
+    site.files |= {f"/here/{name}": body for name, body in bodies.items()}
+    asked = ["squad1", "--mirror", f"{site.url}/gone", f"{site.url}/here/", "--output", tmp_path / "out"]
+    assert stage("download", *asked)[0] == 0
+    assert names(tmp_path / "out") == ["dev-v1.1.json", "manifest.json", "train-v1.1.json"]
+    assert manifest.load(tmp_path / "out").extra["licence"] == "CC BY-SA 4.0"
+    site.files["/here/dev-v1.1.json"] = b'{"data": [!]}'
+    code, said = stage("download", *asked[:-1], tmp_path / "b")
+    assert code == 4 and "dev-v1.1.json.bad" in said[-1] and not (tmp_path / "b").exists()
+    site.files["/here/dev-v1.1.json"] = bodies["dev-v1.1.json"]
+    assert stage("download", *asked[:-1], tmp_path / "b")[0] == 0 and not (tmp_path / "b.incoming").exists()
+
+
+def checkpoint(vocab: bytes, **more: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as content:
+        content.writestr("uncased/vocab.txt", vocab)
+        for name, body in more.items():
+            content.writestr(name.replace("__", "/").replace("_dot_", "."), body)
+    return stream.getvalue()
+
+
+def test_a_checkpoint_is_unpacked_when_its_vocabulary_is_the_known_one(
+    site: Site, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vocab = b"[PAD]\n[UNK]\n"
+    members = {"vocab.txt": sha256(vocab), "bert_config.json": None}
+    good = checkpoint(vocab, uncased__bert_config_dot_json=b"{}")
+    bad = [
+        (checkpoint(vocab + b"x\n", uncased__bert_config_dot_json=b"{}"), "vocab.txt has sha256"),
+        (checkpoint(vocab), "no bert_config.json"),
+        (checkpoint(vocab, uncased__bert_config_dot_json=b"{}", **{"..__..__x": b"evil"}), "'../../x' leads out"),
+        (b"PK" + bytes(99), "no zip"),
+    ]
+    name = "uncased_L-12_H-768_A-12.zip"
+    known(monkeypatch, "bert-base-uncased", catalog.SETS["bert-base-uncased"], {name: good})
+    changed = dataclasses.replace(catalog.SETS["bert-base-uncased"], members=members)
+    monkeypatch.setitem(catalog.SETS, "bert-base-uncased", changed)
+    asked = ["bert-base-uncased", "--mirror", f"{site.url}", "--output", tmp_path / "out"]
+    for body, reason in bad:
+        site.files[f"/{name}"] = body
+        code, said = stage("download", *asked)
+        assert code == 4 and reason in said[-1] and f"{name}.bad" in said[-1]
+        assert names(tmp_path) == ["out.incoming/fetched.jsonl", f"out.incoming/{name}.bad"]
+    site.files[f"/{name}"] = good
+    assert stage("download", *asked)[0] == 0
+    assert names(tmp_path) == ["out/bert_config.json", "out/manifest.json", "out/vocab.txt"]
+    assert manifest.load(tmp_path / "out").extra["sources"][name]["sha256"] == sha256(good)
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ([], "one of wikipedia pg19 squad1"), (["wikipedai"], "did you mean wikipedia"),
+        (["pg19", "--books", "0"], "--books 0"), (["squad1", "--connections", "3"], "1 or 2"),
+        (["squad1", "--contact", "a\r\nX: y"], "--contact"), (["wikipedia", "--wiki", "../x"], "--wiki"),
+        (["wikipedia", "--date", "20261301"], "--date"), (["wikipedia", "--date", "latest"], "--date"),
+        (["pg19", "--splits", "dev"], "splits"), (["squad2", "--books", "3"], "--books"),
+    ],
+)  # fmt: skip
+def test_a_wrong_command_is_one_line(stage: Stage, tmp_path: Path, arguments: list[str], said: str) -> None:
+    code, lines = stage("download", *arguments, *(["--output", tmp_path / "out"] if arguments else []))
+    assert (code, len(lines)) == (2, 1) and said in lines[0], lines
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_not_ours_is_left_alone(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").touch()
+    code, lines = stage("download", "squad1", "--output", tmp_path / "out")
+    assert code == 2 and "not made by this program" in lines[-1] and names(tmp_path) == ["out/thesis.txt"]
+
+
+def test_the_catalogue_knows_what_it_must() -> None:
+    assert len(catalog.SETS) == 2 + 7 + 24
+    for found in catalog.SETS.values():
+        for file in found.files:
+            assert file.url.startswith("https://") and (file.size or file.limit)
+            assert all(len(digest) == 64 for digest in file.digests.values())
+    base = catalog.SETS["bert-base-uncased"].files[0]
+    assert base.size and abs(base.estimate / 2 - base.size) < 0.1 * base.size  # the rule of thumb, where we know
+    assert "bert-uncased-L-2_H-128_A-2" in catalog.SETS

@@ -1,0 +1,233 @@
+"""The figures are those counted by hand, and what they are written to is no damage to the folder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert import cli, manifest, records
+from bert.vocabulary import SPECIAL
+from data import stats, verify
+
+DOCUMENTS: dict[str, list[dict[str, Any]]] = {
+    "heldout-00000-of-00001.jsonl": [{"id": "a", "sentences": ["abc"]}],
+    "train-00000-of-00002.jsonl": [
+        {"id": "b", "sentences": ["ab", "abcd", "a"]},
+        {"id": "c", "sentences": ["\u00e4b"]},
+    ],
+    "train-00001-of-00002.jsonl": [{"id": "d", "sentences": ["abcdefgh", "abcdefg"]}],
+}
+WORDS = ("one", "two", "three", "[unused1]", "never", "nor")
+PAD, UNK, CLS, SEP, MASK, ONE, TWO, THREE = range(8)
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    return text_folder(tmp_path / "shards", DOCUMENTS)
+
+
+def text_folder(path: Path, files: dict[str, list[dict[str, Any]]]) -> Path:
+    """A finished folder of documents."""
+
+    def make(partial: Path) -> manifest.Made:
+        for name, documents in files.items():
+            lines = [json.dumps(document, ensure_ascii=False) + "\n" for document in documents]
+            (partial / name).write_text("".join(lines), encoding="utf-8")
+        return manifest.Made(counts={}, records={name: len(documents) for name, documents in files.items()})
+
+    return manifest.build(path, stage="shards", parameters={}, inputs=[], make=make).path
+
+
+def instance(a: list[int], b: list[int], masked: dict[int, int], label: int) -> dict[str, np.ndarray]:
+    """An instance of 9 tokens; `masked` says which places are predicted, and what stands there."""
+    ids = [CLS, *a, SEP, *b, SEP]
+    places = sorted(masked)
+    empty = [0] * (3 - len(places))
+    row = {
+        "input_ids": [masked.get(place, token) for place, token in enumerate(ids)] + [PAD] * (9 - len(ids)),
+        "input_mask": [1] * len(ids) + [0] * (9 - len(ids)),
+        "segment_ids": [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (9 - len(ids)),
+        "masked_lm_positions": places + empty,
+        "masked_lm_ids": [ids[place] for place in places] + empty,
+        "next_sentence_labels": [label],
+    }
+    weights = np.array([1.0] * len(places) + [0.0] * len(empty), np.float32)
+    return {name: np.array(value, np.int64) for name, value in row.items()} | {"masked_lm_weights": weights}
+
+
+@pytest.fixture
+def instances(tmp_path: Path) -> Path:
+    """Three training instances in two files, and a held-out one."""
+    files = {
+        "train-00000-of-00002": [
+            instance([ONE, TWO, ONE], [THREE, ONE, ONE], {1: MASK, 3: TWO}, 0),  # 9 tokens: hidden, replaced
+            instance([ONE], [UNK], {3: UNK}, 1),  # 5 tokens: kept
+        ],
+        "train-00001-of-00002": [instance([TWO, TWO], [ONE, TWO], {1: MASK, 2: MASK, 4: MASK}, 1)],  # 7 tokens
+        "heldout-00000-of-00001": [instance([ONE], [TWO], {1: MASK}, 0)],
+    }
+
+    def make(partial: Path) -> manifest.Made:
+        for name, rows in files.items():
+            with records.RecordWriter(partial / f"{name}.tfrecord") as writer:
+                for row in rows:
+                    writer.write(records.encode(row))
+        (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
+        spec = {
+            name: {"shape": list(value.shape), "dtype": str(value.dtype)}
+            for name, value in files["heldout-00000-of-00001"][0].items()
+        }
+        counts = {f"{name}.tfrecord": len(rows) for name, rows in files.items()}
+        return manifest.Made(counts={}, records=counts, extra={"features": spec})
+
+    return manifest.build(tmp_path / "seq9", stage="tfrecords", parameters={}, inputs=[], make=make).path
+
+
+def run(*arguments: object, workers: int = 1) -> dict[str, Any]:
+    """Runs data.stats on one folder with --output; returns the figures of stats.json by split."""
+    stats.main([*map(str, arguments), "--workers", str(workers)])
+    output = Path(str(arguments[arguments.index("--output") + 1]))
+    return json.loads((output / "stats.json").read_text())["splits"]
+
+
+def test_documents_are_counted(shards: Path, tmp_path: Path) -> None:
+    splits = run(shards, "--output", tmp_path / "out")
+    train = splits["train"]
+    assert {name: train[name] for name in ("documents", "sentences", "characters")} == {
+        "documents": 3, "sentences": 6, "characters": 2 + 4 + 1 + 2 + 8 + 7,
+    }  # fmt: skip
+    assert train["sentences of a document, mean"] == 2 and train["characters of a sentence, mean"] == 4
+    histograms = {name: counts[:5] for name, counts in train["histograms"].items()}
+    assert histograms == {  # lengths 0, 1, 2-3, 4-7, 8-15
+        "sentences of a document": [0, 1, 2, 0, 0],
+        "characters of a document": [0, 0, 1, 1, 1],
+        "characters of a sentence": [0, 1, 2, 2, 1],
+    }
+    assert splits["heldout"]["characters"] == 3
+
+
+def test_texts_are_counted_in_paragraphs(tmp_path: Path) -> None:
+    folder = text_folder(tmp_path / "books", {"part-00000.jsonl": [{"id": "a", "text": "abc\nabcde"}]})
+    figures = run(folder, "--output", tmp_path / "out")["part"]
+    assert (figures["documents"], figures["paragraphs"], figures["characters"]) == (1, 2, 8)
+
+
+def test_instances_are_counted(instances: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    splits = run(instances, "--output", tmp_path / "out")
+    train = splits["train"]
+    assert train == {
+        "sequences": 3,
+        "tokens": 21,
+        "tokens of a sequence, mean": 7,
+        "padding": pytest.approx(6 / 27),
+        "full sequences": pytest.approx(1 / 3),
+        "predicted tokens": 6,
+        "predicted, of all tokens": pytest.approx(6 / 21),
+        "predicted: [MASK]": pytest.approx(4 / 6),
+        "predicted: random": pytest.approx(1 / 6),
+        "predicted: kept": pytest.approx(1 / 6),
+        "random next segments": pytest.approx(2 / 3),
+        "unknown tokens": pytest.approx(1 / 12),
+        "vocabulary": 5,
+        "vocabulary never seen": 2,
+        "vocabulary never seen, share": pytest.approx(2 / 5),
+        "histograms": {"length": [0, 0, 0, 0, 0, 1, 0, 1, 0, 1], "predictions": [0, 1, 1, 1]},
+    }
+    assert splits["heldout"]["vocabulary never seen"] == 3 and splits["heldout"]["random next segments"] == 0
+    shown = capsys.readouterr().out
+    assert "heldout" in shown and "66.67%" in shown and "22.22%" in shown
+    for name in ("lengths.png", "tokens.png"):
+        assert (tmp_path / "out" / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_stretches_are_counted(tmp_path: Path) -> None:
+    rows = [([ONE, TWO, ONE], [2, 1], 0), ([UNK], [1], 0), ([THREE, ONE, ONE, ONE], [1, 1, 2], 1)]
+
+    def make(partial: Path) -> manifest.Made:
+        with records.RecordWriter(partial / "train-00000-of-00001.tfrecord") as writer:
+            for ids, sentences, document in rows:
+                row = {"ids": np.array(ids), "sentences": np.array(sentences), "document": np.array([document])}
+                writer.write(records.encode(row))
+        (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
+        spec = {name: {"shape": shape, "dtype": "int64"} for name, shape in (("ids", [None]), ("document", [1]))}
+        counts = {"train-00000-of-00001.tfrecord": 3}
+        return manifest.Made(counts={}, records=counts, extra={"features": spec, "kind": "documents"})
+
+    folder = manifest.build(tmp_path / "stored", stage="tfrecords", parameters={}, inputs=[], make=make).path
+    figures = run(folder, "--output", tmp_path / "out")["train"]
+    histograms = {name: counts[:4] for name, counts in figures.pop("histograms").items()}
+    assert histograms == {"tokens of a stretch": [0, 1, 1, 1], "sentences of a stretch": [0, 1, 2, 0]}
+    assert figures == {
+        "stretches": 3,
+        "sentences": 6,
+        "tokens": 8,
+        "tokens of a stretch, mean": pytest.approx(8 / 3),
+        "unknown tokens": pytest.approx(1 / 8),
+        "vocabulary": 5,
+        "vocabulary never seen": 2,
+        "vocabulary never seen, share": pytest.approx(2 / 5),
+    }
+    assert (tmp_path / "out" / "lengths.png").exists() and (tmp_path / "out" / "tokens.png").exists()
+
+
+def test_a_sample_is_spread_over_each_file(tmp_path: Path) -> None:
+    texts = {
+        f"part-0000{part}.jsonl": [{"id": f"{part} {n}", "text": "x" * n} for n in range(1, 13)] for part in (0, 1)
+    }
+    folder = text_folder(tmp_path / "books", texts)
+    figures = run(folder, "--sample", 3, "--output", tmp_path / "out")["part"]
+    assert figures["documents"] == 6 and figures["characters"] == 2 * (1 + 5 + 9)
+
+
+def test_workers_change_nothing(shards: Path, tmp_path: Path) -> None:
+    assert run(shards, "--output", tmp_path / "1") == run(shards, "--output", tmp_path / "2", workers=2)
+    assert (tmp_path / "1" / "lengths.png").read_bytes() == (tmp_path / "2" / "lengths.png").read_bytes()
+
+
+def test_the_output_stands_beside_and_harms_nothing(shards: Path, instances: Path, tmp_path: Path) -> None:
+    stats.main([str(tmp_path), "--workers", "1"])  # all folders in it
+    assert (tmp_path / "shards-stats" / "stats.json").exists() and (tmp_path / "seq9-stats" / "tokens.png").exists()
+    verify.main([str(shards), "--workers", "1"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("shards", "--output", "shards/stats"), 2, "within the folder itself"),
+        (("shards", "seq9", "--output", "out"), 2, "is for one folder, and there are 2"),
+        (("shards", "--sample", "0"), 2, "--sample 0"),
+        (("shards-stats",), 3, "no such folder"),
+        (("vocab",), 3, "neither documents nor records"),
+        (("broken",), 4, "line 1: not a document: no id"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused(
+    arguments: tuple[str, ...],
+    code: int,
+    message: str,
+    tmp_path: Path,
+    shards: Path,
+    instances: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def vocabulary(partial: Path) -> manifest.Made:
+        (partial / "vocab.txt").write_text("a\n")
+        return manifest.Made(counts={})
+
+    manifest.build(tmp_path / "vocab", stage="vocab", parameters={}, inputs=[], make=vocabulary)
+    text_folder(tmp_path / "broken", {"part-00000.jsonl": [{"text": "abc"}]})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["stats", *arguments, "--workers", "1"])
+    with pytest.raises(SystemExit) as ending:
+        cli.main(stats.main)
+    shown = capsys.readouterr()
+    assert ending.value.code == code and shown.err.count("error: ") == 1 and message in shown.err
+    assert not list(tmp_path.glob("*-stats")) and not (tmp_path / "out").exists()
+
+
+def test_lengths_are_counted_by_powers_of_two() -> None:
+    counts = stats.octaves(np.array([0, 1, 2, 3, 4, 7, 8, 2**39, 2**50]))
+    assert len(counts) == stats.OCTAVES and counts[[0, 1, 2, 3, 4, 5, -1]].tolist() == [1, 1, 2, 2, 1, 0, 2]

@@ -1,0 +1,189 @@
+"""Text from anywhere: each format gives the same documents, every one is counted, and a malformed line is named."""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data import sources
+
+TEXTS = [
+    "The river rises.\nIt floods in spring.",
+    "A caf\u00e9 \U0001f41d.",
+    "\u0627\u0644\u0646\u0647\u0631 \u064a\u0641\u064a\u0636.",
+]
+
+
+def lines(texts=TEXTS):
+    return "".join(json.dumps({"id": n, "text": text}, ensure_ascii=bool(n % 2)) + "\n" for n, text in enumerate(texts))
+
+
+def counts(folder):
+    return json.loads((folder / "manifest.json").read_text())["counts"]
+
+
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", list(PACK))
+def test_json_lines_are_read_whichever_way_they_are_compressed(tmp_path, stage, read, suffix):
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(PACK[suffix](("\ufeff" + lines() + "\n \n").encode()))
+    assert stage("text", "--source", path, "--output", tmp_path / "out")[0] == 0
+    assert read(tmp_path / "out") == [{"id": f"text:{n}", "text": text} for n, text in enumerate(TEXTS)]
+    expected = {"files": 1, "documents": 3, "empty": 0, "refused": 0, "pieces": 3}
+    assert counts(tmp_path / "out") == expected
+
+
+def test_a_mixed_folder_is_read_in_the_order_of_its_paths_by_any_workers(tmp_path, stage, read, contents, monkeypatch):
+    source = tmp_path / "in"
+    (source / "deep").mkdir(parents=True)
+    (source / "b.txt").write_bytes("A caf\u00e9\r\nby the river.\r\n\r\nIt closed.".encode("cp1252"))
+    (source / "a.jsonl").write_text('{"text": "One."}\n{"id": "x", "text": " "}\n\n{"text": "Two.", "more": [1]}')
+    (source / "deep" / "c.jsonl.gz").write_bytes(gzip.compress(lines().encode()))
+    (source / "c.txt").write_bytes(b"")
+    (source / "d.txt").write_bytes(bytes(range(32)))
+    (source / "readme.md").write_text("not text of the corpus")
+    monkeypatch.setattr(sources, "GROUP_BYTES", 99)
+    for workers in (1, 3):
+        code, said = stage("text", "--source", source, "--output", tmp_path / f"out{workers}", "--workers", workers)
+        assert code == 0 and "d.txt: binary" in said[-1]
+    assert contents(tmp_path / "out1") == contents(tmp_path / "out3")
+    assert len(list((tmp_path / "out1").glob("part-*"))) == 3
+    documents = [{"id": f"text:{n}", "text": text} for n, text in enumerate(TEXTS)]
+    assert read(tmp_path / "out1") == [
+        {"id": "text:a.jsonl:1", "text": "One."},
+        {"id": "text:a.jsonl:4", "text": "Two."},
+        {"id": "text:b.txt", "text": "A caf\u00e9 by the river.\nIt closed."},
+        *documents,
+    ]
+    found = counts(tmp_path / "out1")
+    assert found == {
+        "files": 5, "documents": 6, "empty": 2, "refused": 1, "pieces": 6, "in cp1252": 1, "in utf-8": 1
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b'{"text": "A."', "is not JSON"),
+        (b'{"text": "A."} {}', "is not JSON"),
+        (b'"A."', "is not a JSON object"),
+        (b'{"texts": "A."}', 'has no "text"'),
+        (b'{"text": null}', 'has no "text"'),
+        (b'{"text": ["A."]}', 'has no "text"'),
+        (b'{"text": "A.", "id": [1]}', 'has an "id"'),
+        (b'{"text": "A.", "id": true}', 'has an "id"'),
+        (b'{"text": "A \xff."}', "is not JSON"),
+        (b"[" * 200_000, "is not JSON"),
+    ],
+)
+def test_a_malformed_line_is_named_and_leaves_nothing(tmp_path, stage, content, reason):
+    path = tmp_path / "in" / "a.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(b'{"text": "A river."}\n\n' + content + b"\n")
+    code, said = stage("text", "--source", path.parent, "--output", tmp_path / "work" / "out")
+    assert code == 3 and f"error: {path}: line 3 {reason}" in said[-1]
+    assert not (tmp_path / "work" / "out").exists()
+
+
+def test_a_line_too_long_to_hold_is_named(tmp_path, stage, monkeypatch):
+    from data import text
+
+    monkeypatch.setattr(text, "MAX_LINE", 100)
+    (tmp_path / "a.jsonl").write_text('{"text": "A."}\n' + json.dumps({"text": "A river. " * 20}))
+    code, said = stage("text", "--source", tmp_path / "a.jsonl", "--output", tmp_path / "out")
+    assert code == 3 and "line 2 has more than 100 bytes" in said[-1]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.xz", "a.jsonl.bz2"])
+def test_a_cut_archive_is_named(tmp_path, stage, name):
+    (tmp_path / name).write_bytes(PACK[Path(name).suffix](lines().encode())[:-9])
+    code, said = stage("text", "--source", tmp_path / name, "--output", tmp_path / "out")
+    assert code == 3 and name in said[-1] and "cut" in said[-1] and not (tmp_path / "out").exists()
+
+
+def test_what_holds_no_text_is_refused(tmp_path, stage):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("A river.")
+    for source in (tmp_path / "none", tmp_path / "in", tmp_path / "in" / "a.csv"):
+        code, said = stage("text", "--source", source, "--output", tmp_path / "out")
+        assert code == 3 and str(source) in said[-1]
+    (tmp_path / "in" / "a.txt").write_text(" \n")
+    code, said = stage("text", "--source", tmp_path / "in", "--output", tmp_path / "out")
+    assert code == 3 and '"empty": 1' in said[-1]
+
+
+def test_a_long_text_becomes_several_documents_and_loses_nothing(tmp_path, stage, read, monkeypatch):
+    for function in (sources.pieces, sources.stream_pieces):
+        monkeypatch.setattr(function, "__defaults__", (50,))
+    (tmp_path / "in").mkdir()
+    text = "\n".join(f"Line {n} of the river ends here." for n in range(7))
+    (tmp_path / "in" / "a.jsonl").write_text(json.dumps({"id": "r", "text": text}))
+    (tmp_path / "in" / "b.txt").write_text(text)
+    assert stage("text", "--source", tmp_path / "in", "--output", tmp_path / "out")[0] == 0
+    found = read(tmp_path / "out")
+    assert [document["id"] for document in found[:2]] == ["text:r", "text:r#2"]
+    for name in ("text:r", "text:b.txt"):
+        pieces = [document["text"] for document in found if document["id"].split("#")[0] == name]
+        assert len(pieces) > 4 and " ".join(pieces).split() == text.split()
+    assert counts(tmp_path / "out")["documents"] == 2 and counts(tmp_path / "out")["pieces"] == len(found)
+
+
+@given(st.text("ab \n", max_size=99), st.integers(1, 20))
+def test_pieces_are_the_text(text, limit):
+    found = list(sources.pieces(text, limit))
+    assert "".join(found) == text and all(len(piece) <= limit for piece in found)
+    assert list(sources.stream_pieces(io.StringIO(text), limit)) == found
+
+
+def test_parquet_without_pyarrow_is_one_clear_line(tmp_path, stage, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    code, said = stage("text", "--source", tmp_path / "a.parquet", "--output", tmp_path / "out")
+    assert code == 2 and said[-1].endswith("reading Parquet needs pyarrow; pip install pyarrow")
+
+
+@pytest.fixture
+def write_table(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    def write(name, columns):
+        parquet.write_table(pyarrow.table(columns), tmp_path / name, row_group_size=2)
+        return tmp_path / name
+
+    return write
+
+
+def test_parquet_gives_the_same_documents(tmp_path, stage, read, write_table):
+    path = write_table("a.parquet", {"text": TEXTS, "id": [0, 1, 2], "url": ["u"] * 3})
+    assert stage("text", "--source", path, "--output", tmp_path / "out")[0] == 0
+    assert read(tmp_path / "out") == [{"id": f"text:{n}", "text": text} for n, text in enumerate(TEXTS)]
+
+
+def test_damaged_parquet_is_named(tmp_path, stage, write_table):
+    cases = {
+        "none.parquet": ({"body": TEXTS}, "no column `text`"),
+        "null.parquet": ({"text": [*TEXTS, None]}, 'row 4 has no "text"'),
+        "number.parquet": ({"text": [1, 2]}, 'row 1 has no "text"'),
+    }
+    for name, (columns, reason) in cases.items():
+        code, said = stage("text", "--source", write_table(name, columns), "--output", tmp_path / "out")
+        assert code == 3 and name in said[-1] and reason in said[-1]
+    whole = write_table("a.parquet", {"text": TEXTS * 99}).read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(whole[:-20])
+    (tmp_path / "bad.parquet").write_bytes(whole[:40] + bytes(40) + whole[80:])
+    for name in ("cut.parquet", "bad.parquet"):
+        code, said = stage("text", "--source", tmp_path / name, "--output", tmp_path / "out")
+        assert code == 3 and name in said[-1] and "damaged after row 0" in said[-1]

@@ -1,0 +1,166 @@
+"""The download stage as a real command that is killed, interrupted, starved of disk, lied to, and given again."""
+
+import hashlib
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert import manifest
+from tests import hostile
+from tests.hostile import Site
+
+pytestmark = pytest.mark.faults
+
+ROOT = Path(__file__).resolve().parents[2]
+DAY = "20261101"
+BODIES = {
+    f"simplewiki-{DAY}-pages-articles-multistream{at}.xml-p{at}p{at}.bz2": random.Random(at).randbytes(size)
+    for at, size in [(1, 900_001), (2, 700_003), (3, 1_100_009)]
+}
+PATHS = {name: f"/simplewiki/{DAY}/{name}" for name in BODIES}
+
+
+def slowly(handler: hostile.Handler, body: bytes) -> None:
+    """Keeps the rules at about a megabyte a second."""
+    write = handler.wfile.write
+
+    class Slow:
+        @staticmethod
+        def write(data: bytes) -> None:
+            for at in range(0, len(data), 20_000):
+                write(data[at : at + 20_000])
+                time.sleep(0.02)
+
+    original, handler.wfile = handler.wfile, Slow  # type: ignore[assignment]
+    try:
+        hostile.plain(handler, body)
+    finally:
+        handler.wfile = original
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with Site().running() as running:
+        facts = {n: {"size": len(b), "sha1": hashlib.sha1(b).hexdigest()} for n, b in BODIES.items()}
+        job = {"articlesmultistreamdump": {"status": "done", "files": facts}}
+        running.files = {PATHS[name]: body for name, body in BODIES.items()}
+        running.files["/simplewiki/"] = f'<a href="{DAY}/">{DAY}/</a>'.encode()
+        running.files[f"/simplewiki/{DAY}/dumpstatus.json"] = json.dumps({"jobs": job}).encode()
+        yield running
+
+
+def start(site: Site, output: Path, **options: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "data.download", "wikipedia", "--wiki", "simple", "--dumps_url", site.url,
+               "--mirror", site.url, "--output", str(output)]  # fmt: skip
+    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, **options)
+
+
+def finish(process: subprocess.Popen[str], timeout: float = 60) -> tuple[int, str]:
+    return process.wait(timeout), process.communicate()[1]
+
+
+def assert_whole(output: Path) -> None:
+    found = manifest.load(output, "download")
+    manifest.verify(found)
+    assert {name: (output / name).read_bytes() for name in found.files} == BODIES
+    assert [path.name for path in output.parent.iterdir()] == [output.name]
+
+
+def test_killed_at_any_moment_it_goes_on_and_ends_with_the_same_bytes(site: Site, tmp_path: Path) -> None:
+    assert finish(start(site, tmp_path / "a" / "out"))[0] == 0
+    straight = (tmp_path / "a" / "out" / manifest.NAME).read_bytes()
+    site.requests.clear()
+    output, draw = tmp_path / "b" / "out", random.Random(11)
+    for _ in range(5):
+        for path in PATHS.values():
+            site.faults[path] = [slowly]
+        asked = len(site.requests)
+        process = start(site, output)
+        while len(site.requests) == asked and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(draw.uniform(0, 0.6))
+        process.kill()
+        process.communicate()
+        assert process.returncode in (-signal.SIGKILL, 0)
+        assert not output.exists() or process.returncode == 0
+    site.faults.clear()
+    assert finish(start(site, output))[0] == 0
+    assert_whole(output)
+    assert (output / manifest.NAME).read_bytes() == straight
+    assert any("Range" in headers for _, headers in site.requests)
+
+
+def test_interrupted_it_says_so_and_goes_on(site: Site, tmp_path: Path) -> None:
+    for path in PATHS.values():
+        site.faults[path] = [slowly]
+    process = start(site, tmp_path / "out")
+    while not any(path in PATHS.values() for path, _ in site.requests):
+        time.sleep(0.01)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    code, said = finish(process)
+    assert code == 75 and said.splitlines()[-1].startswith("error: ") and "Traceback" not in said
+    assert finish(start(site, tmp_path / "out"))[0] == 0
+    assert_whole(tmp_path / "out")
+
+
+def test_without_room_it_says_how_much_is_needed_and_goes_on_when_there_is(site: Site, tmp_path: Path) -> None:
+    def tight() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (800_000, 800_000))
+
+    code, said = finish(start(site, tmp_path / "out", preexec_fn=tight))
+    assert code == 5 and "more bytes are needed" in said.splitlines()[-1] and "Traceback" not in said
+    assert not (tmp_path / "out").exists()
+    site.requests.clear()
+    assert finish(start(site, tmp_path / "out"))[0] == 0
+    assert_whole(tmp_path / "out")
+    assert any(headers.get("Range") == "bytes=800000-" for _, headers in site.requests)
+
+
+def test_a_disk_too_small_is_refused_before_a_byte_is_fetched(site: Site, tmp_path: Path) -> None:
+    status = json.loads(site.files[f"/simplewiki/{DAY}/dumpstatus.json"])
+    next(iter(status["jobs"]["articlesmultistreamdump"]["files"].values()))["size"] = 1 << 60
+    site.files[f"/simplewiki/{DAY}/dumpstatus.json"] = json.dumps(status).encode()
+    code, said = finish(start(site, tmp_path / "out"))
+    assert code == 5 and "1,152,921," in said and "are free" in said
+    assert not any(path in PATHS.values() for path, _ in site.requests)
+
+
+def test_every_way_of_failing_at_once_ends_well(site: Site, tmp_path: Path) -> None:
+    first, second, third = PATHS.values()
+    site.faults[f"/simplewiki/{DAY}/dumpstatus.json"] = [hostile.status(503)]
+    site.faults[first] = [hostile.cut(0.37), hostile.status(429, Retry_After=2), hostile.whole]
+    site.faults[second] = [hostile.status(503)] * 3
+    site.faults[third] = [hostile.promise(len(site.files[third]) // 2)]
+    begin = time.monotonic()
+    code, said = finish(start(site, tmp_path / "out"))
+    assert code == 4 and "were published" in said  # the third one lied about its length
+    code, said = finish(start(site, tmp_path / "out"))
+    assert code == 0, said
+    assert time.monotonic() - begin < 120
+    assert_whole(tmp_path / "out")
+
+
+@pytest.mark.parametrize("fault", [hostile.trickle(1.0), hostile.status(302, Location="/loop")])
+def test_endless_answers_come_to_an_end(site: Site, tmp_path: Path, fault: hostile.Fault) -> None:
+    for path in [*PATHS.values(), "/loop"]:
+        site.faults[path] = [fault] * 99
+    # the defaults would take six minutes of a byte a second
+    script = "from data import download; from data.connection import Patience; from bert import cli; import sys;"
+    script += "download.PATIENCE = Patience(window=2, tries=2, backoff=0.1); cli.main(download.main)"
+    command = [sys.executable, "-c", script, "wikipedia", "--wiki", "simple", "--dumps_url", site.url, "--mirror",
+               site.url, "--output", str(tmp_path / "out")]  # fmt: skip
+    begin = time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 3 and ("too slow" in done.stderr or "redirects" in done.stderr), done.stderr
+    assert time.monotonic() - begin < 120 and not (tmp_path / "out").exists()

@@ -1,0 +1,191 @@
+"""Strange text, hostile dumps and a killed run: time and memory have a bound, and every document is accounted for."""
+
+import bz2
+import gzip
+import html
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]  # generous: the machine may be busy
+
+ROOT = Path(__file__).resolve().parents[2]
+GIB = 1 << 30
+PROSE = "Mr. Ash keeps seven bees. They fly far, and come back to the mill in the evening. "
+
+
+class Ended(NamedTuple):
+    code: int
+    said: str
+    peak: int  # bytes held by the largest of its processes
+    seconds: float  # of CPU, all together
+
+
+def run(module: str, *arguments: object) -> Ended:
+    """Runs `python -m module` to its end."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, cwd=ROOT, stderr=said)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        seconds = usage.ru_utime + usage.ru_stime
+        return Ended(process.returncode, said.read(), usage.ru_maxrss * 1024, seconds)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def counts(folder: Path) -> dict[str, int]:
+    return json.loads((folder / "manifest.json").read_text())["counts"]
+
+
+STRANGE = {
+    "empty": "",
+    "one byte": "a",
+    "spaces": "  \t\u00a0\u2003\n  " * 999,
+    "no letter": "* * * --- !!! " * 99,
+    "a word of 10 MB": "x" * 10_000_000,
+    "mark": "\ufeff" + PROSE * 2 + "\ufeff",
+    "carriage returns": (PROSE + "\r\n") * 3 + (PROSE + "\r") * 3,
+    "NUL": f"\u0000{PROSE}\u0000{PROSE}\u0001\u001b[0m",
+    "lone surrogates": f"\ud83d {PROSE} \udc1d{PROSE}",
+    "right to left": "\u0627\u0644\u0646\u0647\u0631 \u064a\u0641\u064a\u0636 \u0641\u064a \u202bRTL\u202c. " * 9,
+    "emoji": "\U0001f41d\u200d\U0001f468\U0001f3fd " * 99 + PROSE,
+    "marks piled up": "a" + "\u0301\u0316" * 200_000 + PROSE,
+    "separators": PROSE + "\u2028" + PROSE + "\u0085" + PROSE + "\f\v" + PROSE,
+    "blank lines": "\n" * 1_000_000 + PROSE,
+    "twice": "The same text stands here two times, and the second one is a duplicate of the first one.",
+    "again": "The same text stands here two  times, and the second one is a duplicate\nof the first one. ",
+}
+
+
+def test_strange_text_passes_and_adds_up_with_any_workers(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    lines = [json.dumps({"id": name, "text": text}) + "\n" for name, text in STRANGE.items()]
+    (source / "a.jsonl").write_text("".join(lines), encoding="ascii")
+    for number, content in enumerate(STRANGE.values()):
+        (source / f"b{number}.txt").write_bytes(content.encode("utf-8", "surrogatepass"))
+    (source / "mixed.txt").write_bytes(PROSE.encode() * 3 + "caf\u00e9 ".encode() * 9 + b"caf\xe9 \xff\n")
+    (source / "windows.txt").write_bytes((PROSE + "\u201ccaf\u00e9\u201d").encode("cp1252"))
+    found = []
+    for workers in (1, 3):
+        text, documents = tmp_path / f"text{workers}", tmp_path / f"documents{workers}"
+        for module, taken, made in (("data.text", source, text), ("data.documents", text, documents)):
+            ended = run(module, "--source", taken, "--output", made, "--workers", workers)
+            assert ended.code == 0, ended.said
+            assert ended.peak < 0.75 * GIB and ended.seconds < 120
+        found.append(
+            {f"{folder.name[:-1]}/{name}": content for folder in (text, documents)
+             for name, content in contents(folder).items() if name != "manifest.json"}
+        )  # fmt: skip
+    assert found[0] == found[1]
+    first = counts(tmp_path / "text1")
+    assert first["files"] == 1 + len(STRANGE) + 2
+    assert first["documents"] + first["empty"] + first["refused"] == 2 * len(STRANGE) + 2
+    assert first["empty"] == 4 and first["refused"] == 0  # two empty, two of spaces
+    second = counts(tmp_path / "documents1")
+    assert second["read"] == first["pieces"]
+    dropped = ("duplicates", "without a sentence", "too short")
+    assert second["documents"] + sum(second[name] for name in dropped) == second["read"]
+    assert second["duplicates"] >= 2 and second["without a sentence"] >= 1 and second["too short"] >= 1
+    for name in STRANGE.keys() - {"empty", "one byte", "spaces", "no letter", "again"}:
+        assert f'"text:{name}"'.encode() in found[0]["documents/part-00000.jsonl"], name
+
+
+@pytest.mark.parametrize("form", ["txt", "jsonl"])
+def test_a_line_of_100_megabytes_keeps_to_its_memory(tmp_path: Path, form: str) -> None:
+    line = PROSE * (100_000_000 // len(PROSE)) + "caf\u00e9 "
+    (tmp_path / f"a.{form}").write_text(line if form == "txt" else json.dumps({"text": line}), encoding="utf-8")
+    ended = run("data.text", "--source", tmp_path / f"a.{form}", "--output", tmp_path / "text")
+    assert ended.code == 0 and ended.peak < (0.35 * GIB if form == "txt" else 0.75 * GIB), ended
+    assert counts(tmp_path / "text")["documents"] == 1 and counts(tmp_path / "text")["pieces"] == 13
+    ended = run("data.documents", "--source", tmp_path / "text", "--output", tmp_path / "documents", "--workers", 2)
+    assert ended.code == 0 and ended.peak < 0.75 * GIB, ended
+    assert counts(tmp_path / "documents")["characters"] > 0.95 * len(line) / 12  # pieces that are equal are duplicates
+
+
+def page(number: int, title: str, text: str) -> bytes:
+    return (
+        f"  <page>\n    <title>{title}</title>\n    <ns>0</ns>\n    <id>{number}</id>\n    <revision>\n"
+        f"      <id>{number + 100}</id>\n      <text>{html.escape(text)}</text>\n    </revision>\n  </page>\n"
+    ).encode()
+
+
+HOSTILE = {
+    "templates in templates": "{{a|" * 10_000 + "x" + "}}" * 10_000,
+    "templates left open": "{{a|" * 10_000,
+    "links left open": "[[a|" * 10_000,
+    "tables left open": "{|\n|" * 10_000,
+    "comments left open": "<!--" * 50_000,  # keeps wikiextractor busy for minutes
+    "addresses left open": "[http://a.b " * 50_000,  # the same
+    "code": "{{#expr: __import__('os').system('touch PWNED')}}{{#invoke:os|system|touch PWNED}}",
+    "NUL": "\u0000 and \u0001",
+    "entities": "&a; &#0; &#xD800; &lt;script&gt; &amp;lt;",
+}
+
+
+def test_hostile_pages_cost_bounded_time_and_memory_and_no_other_page(tmp_path: Path) -> None:
+    dump = tmp_path / "dump.xml.gz"
+    with gzip.open(dump, "wb", compresslevel=1) as stream:
+        stream.write(b'<mediawiki version="0.10">\n')
+        for number, (title, text) in enumerate(HOSTILE.items(), 1):
+            stream.write(page(10 * number, f"Before {title}", PROSE))
+            stream.write(page(10 * number + 1, title, f"{PROSE}\n\n{text}\n\n{PROSE}"))
+        stream.write(page(1000, "Huge", "PLACEHOLDER").partition(b"PLACEHOLDER")[0])
+        for _ in range(200):
+            stream.write((PROSE.encode() + b"\n") * (1_000_000 // len(PROSE)))
+        stream.write(page(1000, "Huge", "PLACEHOLDER").partition(b"PLACEHOLDER")[2])
+        stream.write(page(1001, "Last", PROSE) + b"</mediawiki>\n")
+    out = tmp_path / "out"
+    ended = run("data.wikipedia", "--source", dump, "--output", out, "--workers", 1, "--page_seconds", 30)
+    assert ended.code == 0, ended.said
+    assert ended.peak < 0.5 * GIB and ended.seconds < 300
+    found = counts(out)
+    assert found["pages"] == 2 * len(HOSTILE) + 2 == found["articles"] + found["empty"] + found["rejected"]
+    rejected = json.loads((out / "manifest.json").read_text())["extra"]["rejected"]
+    assert rejected.pop("1000 Huge") == "more than 10,000,000 bytes of XML"
+    assert {name.partition(" ")[2] for name in rejected} <= {"comments left open", "addresses left open"}
+    assert found["rejected"] == len(rejected) + 1
+    ids = {json.loads(line)["id"] for path in out.glob("part-*") for line in path.open(encoding="utf-8")}
+    assert {f"wikipedia:{10 * number}" for number in range(1, len(HOSTILE) + 1)} | {"wikipedia:1001"} <= ids
+    assert not list(ROOT.glob("PWNED")) and not list(tmp_path.rglob("PWNED"))
+
+
+def kill_when(process: subprocess.Popen[bytes], ready: Path, pattern: str) -> None:
+    """Kills a process group as soon as `pattern` is found below `ready`."""
+    while not any(ready.rglob(pattern)):
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_a_run_killed_and_repeated_with_other_workers_gives_the_same(tmp_path: Path) -> None:
+    source = tmp_path / "enwiki"
+    source.mkdir()
+    for part in range(4):
+        first = 100 * part + 1
+        body = b"".join(page(first + n, f"Page {first + n}", PROSE * (n + 1)) for n in range(60))
+        content = b"<mediawiki>\n" + body + b"</mediawiki>\n"
+        (source / f"enwiki-1-pages-articles{part}.xml-p{first}p{first + 99}.bz2").write_bytes(bz2.compress(content))
+    clean, killed = tmp_path / "clean", tmp_path / "killed"
+    assert run("data.wikipedia", "--source", source, "--output", clean, "--workers", 1).code == 0
+    command = [sys.executable, "-m", "data.wikipedia", "--source", str(source), "--output", str(killed)]
+    process = subprocess.Popen([*command, "--workers", "2"], cwd=ROOT, start_new_session=True)
+    kill_when(process, tmp_path, ".killed.*/part-*.jsonl")
+    assert not killed.exists()
+    ended = run("data.wikipedia", "--source", source, "--output", killed, "--workers", 3)
+    assert ended.code == 0, ended.said
+    assert contents(killed) == contents(clean)
+    assert counts(killed)["articles"] == 240
