@@ -45,8 +45,8 @@ install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-chec
 version() { "$python" -c 'import sys; from importlib.metadata import version; print(version(sys.argv[1]))' "$1"; }
 if [ "$own_horovod" = 1 ]; then
     install --no-deps "tensorflow-text==$(version tensorflow | cut -d. -f1,2).*"
-    install --constraint <(echo "numpy==$(version numpy)") --requirement requirements-dev.txt requests urllib3 matplotlib \
-        --requirement <(grep -E '^(nltk|wikiextractor|tokenizers|google-crc32c|pytest)==' requirements.txt)
+    install --constraint <(echo "numpy==$(version numpy)") --requirement requirements-dev.txt requests matplotlib \
+        --requirement <(grep -E '^(nltk|wikiextractor|tokenizers|google-crc32c|urllib3|pytest)==' requirements.txt)
 else
     install --requirement requirements.txt --requirement requirements-dev.txt
     scripts/install_horovod.sh "$venv/bin/python"

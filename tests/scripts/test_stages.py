@@ -57,12 +57,42 @@ def test_corpus_without_sources_is_one_line_unless_there_is_one(environment: dic
     assert run("corpus.sh", environment, tmp_path) == (0, "", [])
 
 
-def test_samples_of_both_phases_have_the_published_number_of_predictions(environment: dict[str, str]) -> None:
+def test_samples_are_made_for_both_phases(environment: dict[str, str]) -> None:
     shown = run("tfrecords.sh", environment)[2]
-    assert [line.split("--max_")[1:] for line in shown] == [
-        ["seq_length 128 ", "predictions_per_seq 20"], ["seq_length 512 ", "predictions_per_seq 77"],
-    ]  # fmt: skip
+    assert [line.split("--max_seq_length ")[1] for line in shown] == [
+        f"{length} --masked_lm_prob 0.15 --kind instances" for length in (128, 512)
+    ]
     assert all("--source w/corpus/shards --vocab w/corpus/vocab/vocab.txt" in line for line in shown)
+
+
+def test_names_are_downloaded_and_paths_are_not(environment: dict[str, str], tmp_path: Path) -> None:
+    named = environment | {"WIKIPEDIA": "simple", "BOOKS": "pg19", "TEXT": "notes"}
+    assert run("corpus.sh", named, tmp_path)[2][:5] == [
+        "-m data.download wikipedia --wiki simple --output w/corpus/dump-simple",
+        "-m data.download pg19 --output w/corpus/pg19",
+        "-m data.wikipedia --source w/corpus/dump-simple --output w/corpus/wikipedia",
+        "-m data.books --source w/corpus/pg19 --output w/corpus/books",
+        "-m data.text --source notes --output w/corpus/text",
+    ]
+    for name in ("simple", "pg19"):
+        (tmp_path / name).mkdir()
+    Path(environment["SHOWN"]).unlink()
+    assert run("corpus.sh", named, tmp_path)[2][0] == "-m data.wikipedia --source simple --output w/corpus/wikipedia"
+    Path(environment["SHOWN"]).unlink()
+    command = [ROOT / "scripts" / "squad_data.sh", "squad1", "dev"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout == "w/download/squad1/dev-v1.1.json\n"
+    assert Path(environment["SHOWN"]).read_text() == "-m data.download squad1 --output w/download/squad1\n"
+
+
+def test_a_job_of_an_array_does_its_share(environment: dict[str, str]) -> None:
+    job = {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_MIN": "4", "SLURM_ARRAY_TASK_COUNT": "5"}
+    command = [ROOT / "scripts" / "data_array.sh", "data.tfrecords", "--source", "a b"]
+    done = subprocess.run(command, env=environment | job | {"SLURM_CPUS_PER_TASK": "6"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    shown = Path(environment["SHOWN"]).read_text()
+    assert shown == "-m data.tfrecords --source a b --workers 6 --task 3 --of 5\n"
+    assert subprocess.run(command, env=environment, capture_output=True).returncode != 0  # not in an array
 
 
 def test_phase_2_starts_from_phase_1(environment: dict[str, str]) -> None:
