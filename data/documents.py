@@ -10,6 +10,7 @@ beside the sentences, in `punkt/`. Two passes, each over parts in parallel; in b
 import dataclasses
 import functools
 import hashlib
+import re
 import shutil
 import unicodedata
 from collections import Counter
@@ -30,6 +31,7 @@ PUNKT_SAMPLE = 3_000_000  # characters; Punkt's lists grow no better with more, 
 KEY_BYTES = 16  # two of 10^9 documents share a key by chance once in 10^20 corpora
 SPACES = b" \t\n\r\f\v"
 BUCKETS = 16  # of keys, sorted one after the other
+ENDLESS = re.compile(r"\S{200,}")  # no word to learn from: the training's time grows with the square of its length
 AT_ONCE = 1_000  # characters composed in one go: Python's time grows with the square of the marks on one letter
 
 
@@ -173,7 +175,7 @@ def _sample(sources: Sequence[Path]) -> Iterator[str]:
     """Texts spread over the parts, `PUNKT_SAMPLE` characters in all, however long a single one is."""
     left = PUNKT_SAMPLE
     for document in parts.sample(sources, PUNKT_SAMPLE):
-        yield _text(document, sources[0])[:left]
+        yield ENDLESS.sub("", _text(document, sources[0])[:left])
         left -= len(str(document["text"]))
         if left <= 0:
             return

@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert import records
 from bert.tokenization import Tokenizer
 from bert.vocabulary import SPECIAL
+from data.tfrecords import Options
 
 LETTERS = "abcdefghij"
 WORDS = [f"{x}{y}" for x in LETTERS for y in LETTERS]
@@ -105,3 +106,38 @@ def test_a_shard_too_small_for_an_instance_is_named(tmp_path, stage, folder, voc
     source = folder("s", "shards", {"train-00000-of-00001.jsonl": tiny, "heldout-00000-of-00001.jsonl": tiny})
     code, lines = run(stage, source, vocab, tmp_path / "out", "--workers", 1)
     assert code == 3 and "train-00000-of-00001.jsonl: too little text" in lines[0] and not (tmp_path / "out").exists()
+
+
+def test_documents_hold_every_token_in_stretches_that_fill_a_sequence(tmp_path, stage, source, vocab):
+    assert run(stage, source, vocab, tmp_path / "out", "--kind", "documents", "--workers", 1)[0] == 0
+    spec = {
+        **{name: tf.io.RaggedFeature(tf.int64) for name in ("ids", "sentences")},
+        "document": tf.io.FixedLenFeature([1], tf.int64),
+    }
+    tokenizer = Tokenizer(vocab)
+    for shard in sorted(source.glob("*.jsonl")):
+        texts = [json.loads(line)["sentences"] for line in shard.read_text().splitlines()]
+        path = tmp_path / "out" / shard.with_suffix(".tfrecord").name
+        rows = [tf.io.parse_single_example(row, spec) for row in tf.data.TFRecordDataset(str(path))]
+        for number, text in enumerate(texts):
+            mine = [row for row in rows if row["document"].numpy()[0] == number]
+            sentences = [ids for row in mine for ids in np.split(row["ids"], np.cumsum(row["sentences"])[:-1])]
+            assert [ids.tolist() for ids in sentences] == [tokenizer.encode([one])[0].tolist() for one in text]
+            for row in mine[:-1]:  # as many sentences as fill the 34 tokens of both segments, and no more
+                without_last = int(sum(row["sentences"][:-1]))
+                assert len(row["ids"]) >= 34 and (without_last < 34 or len(row["sentences"]) == 2)
+
+
+def test_shares_of_an_array_give_the_same_bytes(tmp_path, stage, source, vocab, contents):
+    assert run(stage, source, vocab, tmp_path / "whole", "--workers", 1)[0] == 0
+    for task in (1, 0):
+        share = ("--workers", 1, "--task", task, "--of", 2)
+        assert run(stage, source, vocab, tmp_path / "shares", *share)[0] == 0
+        assert (tmp_path / "shares").exists() == (task == 0)
+    assert contents(tmp_path / "shares") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("length", "share", "predictions"), [(128, 0.15, 20), (512, 0.15, 77), (20, 0.15, 3)])
+def test_predictions_are_as_many_as_the_longest_sequence_needs(tmp_path, length, share, predictions):
+    options = Options(source=tmp_path, vocab=tmp_path, output=tmp_path, max_seq_length=length, masked_lm_prob=share)
+    assert options.max_predictions_per_seq == predictions
