@@ -12,6 +12,7 @@ import functools
 import hashlib
 import re
 import shutil
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,9 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert import cli, manifest
+from bert import cli, files, manifest
 from bert.errors import InputError, IntegrityError
-from data import parts, sentences, workers
+from data import parts, sentences, tasks, workers
 from data.progress import Progress
 from data.punkt import Splitter
 
@@ -36,7 +37,7 @@ AT_ONCE = 1_000  # characters composed in one go: Python's time grows with the s
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(tasks.Options):
     """Flags of `python -m data.documents`."""
 
     source: tuple[Path, ...]
@@ -47,11 +48,6 @@ class Options:
     """folder of Punkt parameters (as NLTK's punkt_tab/english); none trains them on the corpus"""
     minimum_characters: int = 64
     """shorter documents are dropped"""
-    workers: int = workers.available()
-    """processes"""
-
-    def __post_init__(self) -> None:
-        workers.check(self.workers)
 
 
 class Task(NamedTuple):
@@ -133,42 +129,47 @@ def _text(document: dict[str, object], source: Path) -> str:
     return text
 
 
-def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.Made:
-    """Trains or copies Punkt's parameters, finds the duplicates, then splits each part."""
-    punkt = partial / PUNKT
-    if options.punkt:
-        sentences.load(options.punkt)
-        shutil.copytree(options.punkt, punkt)
-    else:
-        sentences.save(sentences.train(list(_sample(sources))), punkt)
-    tasks = [
+def prepare(options: Options, sources: Sequence[Path], partial: Path) -> list[Task]:
+    """Trains or copies Punkt's parameters and finds the duplicates, unless it was done before; one task a part."""
+    punkt, flags = partial / PUNKT, partial / tasks.MARKERS / "first.npz"
+    if not flags.exists():  # it is written last
+        shutil.rmtree(punkt, ignore_errors=True)
+        if options.punkt:
+            sentences.load(options.punkt)
+            shutil.copytree(options.punkt, punkt)
+        else:
+            sentences.save(sentences.train(list(_sample(sources))), punkt)
+        with files.atomic_write(flags, "wb") as stream:
+            np.savez(stream, *_firsts(options, sources))
+    with np.load(flags) as found:
+        firsts = [found[name].tobytes() for name in found.files]
+    return [
         Task(source, partial / f"part-{number:05d}.jsonl", punkt, options.minimum_characters, first)
-        for number, (source, first) in enumerate(zip(sources, _firsts(options, sources), strict=True))
+        for number, (source, first) in enumerate(zip(sources, firsts, strict=True))
     ]
-    counts: Counter[str] = Counter(
-        {"read": 0, "documents": 0, "duplicates": 0, "without a sentence": 0, "too short": 0}
-    )
-    records = {}
-    progress = Progress("documents")
-    for task, count in zip(tasks, workers.run(split_part, tasks, options.workers), strict=True):
-        counts.update(count)
-        records[task.target.name] = count["documents"]
-        progress.add(count["documents"], task.source.stat().st_size)
+
+
+def finish(done: Sequence[Task], results: Sequence[tasks.Result]) -> manifest.Made:
+    """What the manifest says of all parts."""
+    counts = dict.fromkeys(("read", "documents", *DROPPED), 0) | parts.total(results)
     if not counts["documents"]:
-        raise InputError(f"{sources[0].parent}: no document has a sentence and {options.minimum_characters} characters")
-    dropped = ", ".join(f"{counts[key]:,} {key}" for key in ("duplicates", "without a sentence", "too short"))
-    progress.done(f"{counts['sentences']:,} sentences; dropped {dropped}")
-    return manifest.Made(counts=dict(counts), records=records)
+        where, least = done[0].source.parent, done[0].minimum_characters
+        raise InputError(f"{where}: no document has a sentence and {least} characters")
+    dropped = ", ".join(f"{counts[key]:,} {key}" for key in DROPPED)
+    print(f"documents: {counts['documents']:,} of {counts['read']:,}, {counts['sentences']:,} sentences; {dropped}",
+          file=sys.stderr)  # fmt: skip
+    records = {task.target.name: result.get("documents", 0) for task, result in zip(done, results, strict=True)}
+    return manifest.Made(counts=counts, records=records)
 
 
-def _firsts(options: Options, sources: Sequence[Path]) -> list[bytes]:
-    """For each part, one byte a document: 1, or 0 if a document before has the same text."""
+def _firsts(options: Options, sources: Sequence[Path]) -> list[np.ndarray]:
+    """For each part, a flag a document: 1, or 0 if a document before has the same text."""
     keys, ends = bytearray(), []
-    for found in workers.run(content_keys, sources, options.workers):
+    for found in workers.run(content_keys, sources, options.workers, options.scheduler):
         keys += found
         ends.append(len(keys) // KEY_BYTES)
-    first = first_of_each(keys)
-    return [first[begin:end].tobytes() for begin, end in zip([0, *ends], ends, strict=False)]
+    first = first_of_each(keys).astype(np.uint8)
+    return [first[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 def _sample(sources: Sequence[Path]) -> Iterator[str]:
@@ -184,12 +185,17 @@ def _sample(sources: Sequence[Path]) -> Iterator[str]:
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.documents", description=__doc__)
     sources = [path for folder in options.source for path in parts.paths(folder, "part")]
-    manifest.build(
+    progress = Progress("documents")
+    tasks.build(
         options.output,
         stage="documents",
         parameters={"minimum_characters": options.minimum_characters, "punkt": "given" if options.punkt else "trained"},
         inputs=[*options.source, *([options.punkt] if options.punkt else [])],
-        make=lambda partial: make(options, sources, partial),
+        options=options,
+        prepare=lambda partial: prepare(options, sources, partial),
+        function=split_part,
+        finish=finish,
+        report=lambda task, result: progress.add(result.get("documents", 0), task.source.stat().st_size),
     )
 
 

@@ -33,7 +33,7 @@ class Task(Protocol):
 
 
 AnyTask = TypeVar("AnyTask", bound=Task)
-Result = dict[str, int]  # counts
+Result = dict[str, Any]  # counts, as JSON can hold
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

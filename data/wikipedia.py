@@ -55,7 +55,8 @@ class Options(sources.Options):
         if self.page_seconds <= 0:
             raise UsageError(f"--page_seconds {self.page_seconds:g}: must be more than 0")
         if not self.source.exists() and re.fullmatch(r"[a-z]{2,3}|simple", str(self.source)):
-            raise UsageError(f"--source {self.source}: downloading is not there yet; give the path of a dump or folder")
+            remedy = f"python -m data.download wikipedia --wiki {self.source} fetches it; or give the path of a dump"
+            raise UsageError(f"--source {self.source}: no such file or folder; {remedy}")
 
 
 def clean(title: str, text: str) -> str:

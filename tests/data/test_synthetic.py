@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from bert.errors import UsageError
-from data import dump, grammar, synthetic
+from data import dump, extractor, grammar, synthetic
 from data.grammar import ARTICLE, RELATIONS
 
 SIZES = {"articles": 23, "books": 3, "train_questions": 301, "dev_questions": 97}
@@ -68,8 +68,7 @@ def test_dump_is_well_formed_xml_with_the_articles_asked_for(world):
 
 
 def test_wikiextractor_digests_the_dump(world):
-    counts: dict[str, int] = {}
-    articles = list(dump.extract(world / "wiki.xml.bz2", 1, stall_seconds=60, counts=counts))
+    articles = list(extractor.extract(dump.Reader(world / "wiki.xml.bz2"), 1, 60))
     assert len(articles) == SIZES["articles"]
     for article in articles:
         paragraphs = [line for line in article.text.splitlines() if line.count(".") > 2]

@@ -79,7 +79,7 @@ def test_names_are_downloaded_and_paths_are_not(environment: dict[str, str], tmp
     Path(environment["SHOWN"]).unlink()
     assert run("corpus.sh", named, tmp_path)[2][0] == "-m data.wikipedia --source simple --output w/corpus/wikipedia"
     Path(environment["SHOWN"]).unlink()
-    command = [ROOT / "scripts" / "squad_data.sh", "squad1", "dev"]
+    command = [str(ROOT / "scripts" / "squad_data.sh"), "squad1", "dev"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.stdout == "w/download/squad1/dev-v1.1.json\n"
     assert Path(environment["SHOWN"]).read_text() == "-m data.download squad1 --output w/download/squad1\n"
@@ -87,7 +87,7 @@ def test_names_are_downloaded_and_paths_are_not(environment: dict[str, str], tmp
 
 def test_a_job_of_an_array_does_its_share(environment: dict[str, str]) -> None:
     job = {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_MIN": "4", "SLURM_ARRAY_TASK_COUNT": "5"}
-    command = [ROOT / "scripts" / "data_array.sh", "data.tfrecords", "--source", "a b"]
+    command = [str(ROOT / "scripts" / "data_array.sh"), "data.tfrecords", "--source", "a b"]
     done = subprocess.run(command, env=environment | job | {"SLURM_CPUS_PER_TASK": "6"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     shown = Path(environment["SHOWN"]).read_text()
