@@ -31,6 +31,7 @@ PUNKT = "punkt"  # the folder of parameters within the output
 PUNKT_SAMPLE = 3_000_000  # characters; Punkt's lists grow no better with more, its training takes 2 s a million
 KEY_BYTES = 16  # two of 10^9 documents share a key by chance once in 10^20 corpora
 SPACES = b" \t\n\r\f\v"
+DROPPED = ("duplicates", "without a sentence", "too short")
 BUCKETS = 16  # of keys, sorted one after the other
 ENDLESS = re.compile(r"\S{200,}")  # no word to learn from: the training's time grows with the square of its length
 AT_ONCE = 1_000  # characters composed in one go: Python's time grows with the square of the marks on one letter

@@ -21,7 +21,7 @@ ABBREVIATIONS, COLLOCATIONS = "abbrev_types.txt", "collocations.tab"
 STARTERS, ORTHOGRAPHY = "sent_starters.txt", "ortho_context.tab"
 
 WORD = re.compile(r"\w+")
-AFTER_STOP = re.compile(r"(\S{1,100})\.(?=[,;:)]|\s+(\w+))")  # a word with a full stop; the next word, empty for punctuation
+AFTER_STOP = re.compile(r"(\S{1,100})\.(?=[,;:)]|\s+(\w+))")  # a word with a stop; the next word, empty for punctuation
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufeff]")  # all but those that are white space
 SAID = re.compile(r"[^\W_]")  # a letter or a digit
 
