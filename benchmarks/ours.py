@@ -22,7 +22,7 @@ def main(folder: Path, vocab: Path, times: int) -> None:
             source=work, vocab=vocab, output=work, dupe_factor=max(1, times), kind="instances" if times else "documents"
         )
         begun = time.perf_counter()
-        documents.split_part(documents.Task(source, work / "train-0.jsonl", folder / "punkt", 64, bytes([1]) * count))
+        documents.split_part(documents.Task(source, work / "train-0.jsonl", folder / "punkt", 64, bytes(count)))
         tfrecords.write_shard(tfrecords.Task(work / "train-0.jsonl", work / "train-0.tfrecord", options))
         seconds = time.perf_counter() - begun
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -2,9 +2,10 @@
 
     python -m data.documents --source workdir/corpus/wikipedia workdir/corpus/books --output workdir/corpus/documents
 
-Texts are brought to Unicode's composed form (NFC). Of documents with the same text, but for spaces and line ends, the
-first is kept, in the order of the sources and their parts; very short ones are dropped. What Punkt learned is kept
-beside the sentences, in `punkt/`. Two passes, each over parts in parallel; in between, 24 bytes a document are held.
+Texts are brought to Unicode's composed form (NFC). Of documents with the same text, but for white space, the first is
+kept, in the order of the sources and their parts; so it is of those with the same id, as two extractions of one
+Wikipedia have. Very short ones are dropped. What Punkt learned is kept beside the sentences, in `punkt/`. Two passes,
+each over parts in parallel; in between, some 40 bytes a document are held.
 """
 
 import dataclasses
@@ -31,7 +32,8 @@ PUNKT = "punkt"  # the folder of parameters within the output
 PUNKT_SAMPLE = 3_000_000  # characters; Punkt's lists grow no better with more, its training takes 2 s a million
 KEY_BYTES = 16  # two of 10^9 documents share a key by chance once in 10^20 corpora
 SPACES = b" \t\n\r\f\v"
-DROPPED = ("duplicates", "without a sentence", "too short")
+VERDICTS = ("", "duplicates", "repeated ids")  # no objection; the same text, or the same id, came before
+DROPPED = (*VERDICTS[1:], "without a sentence", "too short")
 BUCKETS = 16  # of keys, sorted one after the other
 ENDLESS = re.compile(r"\S{200,}")  # no word to learn from: the training's time grows with the square of its length
 AT_ONCE = 1_000  # characters composed in one go: Python's time grows with the square of the marks on one letter
@@ -58,7 +60,7 @@ class Task(NamedTuple):
     target: Path
     punkt: Path
     minimum_characters: int
-    first: bytes  # for each document 1, or 0 if its text came before
+    verdicts: bytes  # for each document its place in VERDICTS
 
 
 def normalise(text: str) -> str:
@@ -77,13 +79,15 @@ def _compose(line: str) -> str:
     )
 
 
-def content_keys(source: Path) -> bytes:
-    """The keys of one part's documents, end to end: equal for equal texts, wherever their spaces and line ends are."""
-    keys = bytearray()
+def document_keys(source: Path) -> tuple[bytes, bytes]:
+    """The keys of one part's texts and of its ids, end to end: equal for equal texts, wherever their spaces are."""
+    texts, names = bytearray(), bytearray()
     for document in parts.read(source):
         content = normalise(_text(document, source)).encode("utf-8", "replace").translate(None, SPACES)
-        keys += hashlib.blake2b(content, digest_size=KEY_BYTES).digest()
-    return bytes(keys)
+        texts += hashlib.blake2b(content, digest_size=KEY_BYTES).digest()
+        name = str(document.get("id")).encode("utf-8", "replace")
+        names += hashlib.blake2b(name, digest_size=KEY_BYTES).digest()
+    return bytes(texts), bytes(names)
 
 
 def first_of_each(keys: bytearray) -> np.ndarray:
@@ -101,10 +105,10 @@ def split_part(task: Task) -> Counter[str]:
     punkt = _splitter(task.punkt)
     counts: Counter[str] = Counter()
     with open(task.target, "wb") as stream:
-        for document, is_first in zip(parts.read(task.source), task.first, strict=True):
+        for document, verdict in zip(parts.read(task.source), task.verdicts, strict=True):
             counts["read"] += 1
-            if not is_first:
-                counts["duplicates"] += 1
+            if verdict:
+                counts[VERDICTS[verdict]] += 1
                 continue
             found = sentences.split(punkt, normalise(_text(document, task.source)))
             size = sum(map(len, found))
@@ -132,7 +136,7 @@ def _text(document: dict[str, object], source: Path) -> str:
 
 def prepare(options: Options, sources: Sequence[Path], partial: Path) -> list[Task]:
     """Trains or copies Punkt's parameters and finds the duplicates, unless it was done before; one task a part."""
-    punkt, flags = partial / PUNKT, partial / tasks.MARKERS / "first.npz"
+    punkt, flags = partial / PUNKT, partial / tasks.MARKERS / "verdicts.npz"
     if not flags.exists():  # it is written last
         shutil.rmtree(punkt, ignore_errors=True)
         if options.punkt:
@@ -141,12 +145,12 @@ def prepare(options: Options, sources: Sequence[Path], partial: Path) -> list[Ta
         else:
             sentences.save(sentences.train(list(_sample(sources))), punkt)
         with files.atomic_write(flags, "wb") as stream:
-            np.savez(stream, *_firsts(options, sources))
+            np.savez(stream, *_verdicts(options, sources))
     with np.load(flags) as found:
-        firsts = [found[name].tobytes() for name in found.files]
+        verdicts = [found[name].tobytes() for name in found.files]
     return [
-        Task(source, partial / f"part-{number:05d}.jsonl", punkt, options.minimum_characters, first)
-        for number, (source, first) in enumerate(zip(sources, firsts, strict=True))
+        Task(source, partial / f"part-{number:05d}.jsonl", punkt, options.minimum_characters, verdict)
+        for number, (source, verdict) in enumerate(zip(sources, verdicts, strict=True))
     ]
 
 
@@ -163,14 +167,15 @@ def finish(done: Sequence[Task], results: Sequence[tasks.Result]) -> manifest.Ma
     return manifest.Made(counts=counts, records=records)
 
 
-def _firsts(options: Options, sources: Sequence[Path]) -> list[np.ndarray]:
-    """For each part, a flag a document: 1, or 0 if a document before has the same text."""
-    keys, ends = bytearray(), []
-    for found in workers.run(content_keys, sources, options.workers, options.scheduler):
-        keys += found
-        ends.append(len(keys) // KEY_BYTES)
-    first = first_of_each(keys).astype(np.uint8)
-    return [first[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+def _verdicts(options: Options, sources: Sequence[Path]) -> list[np.ndarray]:
+    """For each part, what is to become of its documents: uint8 places in VERDICTS."""
+    texts, names, ends = bytearray(), bytearray(), []
+    for of_texts, of_names in workers.run(document_keys, sources, options.workers, options.scheduler):
+        texts += of_texts
+        names += of_names
+        ends.append(len(texts) // KEY_BYTES)
+    verdict = np.select([~first_of_each(texts), ~first_of_each(names)], [1, 2]).astype(np.uint8)
+    return [verdict[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 def _sample(sources: Sequence[Path]) -> Iterator[str]:

@@ -65,6 +65,15 @@ def test_of_equal_texts_the_first_stays_whoever_meets_it_first(tmp_path, stage, 
     assert (counts["read"], counts["documents"], counts["duplicates"]) == (9, 4, 5)
 
 
+def test_of_two_extractions_of_one_article_the_first_stays(tmp_path, stage, folder, read):
+    old, new = ([{"id": "wikipedia:7", "text": TEXT.format(n=n)}, {"id": f"b{n}", "text": TEXT.format(n=n + 5)}]
+                for n in (1, 2))  # fmt: skip
+    sources = [folder(name, "wikipedia", {"part-00000.jsonl": made}) for name, made in (("old", old), ("new", new))]
+    assert stage("documents", "--source", *sources, "--output", tmp_path / "out", "--workers", 1)[0] == 0
+    assert [document["id"] for document in read(tmp_path / "out")] == ["wikipedia:7", "b1", "b2"]
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["counts"]["repeated ids"] == 1
+
+
 @given(st.lists(st.integers(0, 9), max_size=40))
 def test_first_of_each_key(numbers):
     keys = bytearray().join(hashlib.md5(bytes([number])).digest() for number in numbers)
