@@ -46,7 +46,7 @@ class ModelConfig:
     type_vocab_size: int = 2
     """segments"""
     position_initializer: Literal["normal", "sinusoidal"] = "normal"
-    """what learned positions start from: noise, as published, or sines, by which a neighbour is soon found"""
+    """what positions start from: noise, as published, or sines, with first heads that look at neighbouring tokens"""
     initializer_range: float = 0.02
     """standard deviation of the truncated normal that kernels and embeddings start from"""
 

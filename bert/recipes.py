@@ -61,7 +61,8 @@ def _hurried(size: str, deviation: float) -> ModelConfig:
     That does not see the corpus often enough to overfit, and dropout would only slow the learning. Wider first weights
     than the published 0.02, which suit a width of 768, and (in the optimizer) a shorter memory of squared gradients
     than 0.999 lead out of the plateau where only the words' frequencies are known; without them some runs never left
-    it. Positions that start as sines save the updates it takes to find the neighbours of a word.
+    it. First heads that look at a word's neighbours save the updates that it takes to find them: after 500 updates on
+    real text the tiny one predicts 19.5 % of held-out words instead of 12.9 %.
     """
     return replace(
         SIZES[size],

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert.config import ModelConfig
-from bert.model import variables
+from bert.model import Encoder, variables
 from bert.noise import Noise
 from bert.pretrain import Pretraining, PretrainingModel
 from bert.recipes import SIZES
@@ -156,6 +156,22 @@ def test_kernels_into_the_residual_stream_start_smaller_in_deep_models_with_the_
     for name in ("attention/output", "mlp/outer"):
         ratio = np.std(weights[f"layer_5/{name}/kernel"]) / np.std(weights["layer_5/mlp/inner/kernel"])
         assert ratio == pytest.approx(16**-0.5, rel=0.15)
+
+
+def test_first_heads_begin_by_looking_at_their_neighbours_wherever_they_stand() -> None:
+    config = ModelConfig(
+        vocab_size=997, hidden_size=256, num_hidden_layers=2, num_attention_heads=4, intermediate_size=28,
+        position_initializer="sinusoidal", initializer_range=0.04, max_position_embeddings=300,
+    )  # fmt: skip
+    encoder = Encoder(config, seed=3)
+    ids = tf.constant(np.random.default_rng(1).integers(0, 997, (3, 300)), tf.int32)
+    x = encoder.embeddings(ids, tf.zeros_like(ids), QUIET)
+    first = encoder.layers[0].attention
+    q, k = (tf.reshape(part(x, tf.float32), [3, 300, 4, 64]) for part in (first.query, first.key))
+    weights = tf.nn.softmax(tf.einsum("bqnh,bknh->bnqk", q, k) / 8).numpy()
+    for head, offset in enumerate((-1, 1, -2, 2)):
+        at = np.arange(5, 295)
+        assert weights[:, head, at, at + offset].mean() > 0.6  # the words' noise is in the other waves
 
 
 @pytest.mark.parametrize(
