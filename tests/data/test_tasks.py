@@ -1,5 +1,6 @@
 """Tasks: any share, number of workers or interruption gives the same folder, and nothing is done twice."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -133,10 +134,11 @@ def test_killed_and_run_again_with_other_workers_gives_the_same(tmp_path: Path, 
         script = tmp_path / "script.py"
         here = {"tests": str(Path(__file__).parent), "folder": str(folder), "log": str(log)}
         script.write_text(SCRIPT.format(slow=slow, workers=workers, **here))
-        return subprocess.Popen([sys.executable, script])
+        return subprocess.Popen([sys.executable, script], env={**os.environ, "PYTHONPATH": os.getcwd()})
 
     process = start(slow=60.0, workers=1)
     while not log.exists() or len(log.read_text().split()) < 4:  # 0, 1, 2 are done, 3 is being slept over
+        assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
