@@ -66,7 +66,7 @@ def clean() -> dict[str, str]:
 def launch(*arguments: str, env: dict[str, str], code: str = "") -> subprocess.CompletedProcess[str]:
     """Runs the launcher; `code` is what each rank runs, where there are no other arguments."""
     words = arguments or ("-np", "2", "--", sys.executable, "-c", "import os, sys, time\n" + textwrap.dedent(code))
-    return subprocess.run([LAUNCH, *words], env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run([LAUNCH, *words], env=env, capture_output=True, text=True, timeout=180)
 
 
 def test_dry_run_shows_the_command_and_the_settings(environment: dict[str, str]) -> None:
@@ -166,7 +166,7 @@ def stop_when_ready() -> Iterator[Stop]:
         assert [launcher.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
         started.extend(psutil.Process(launcher.pid).children(recursive=True))
         launcher.send_signal(kind)
-        _, errors = launcher.communicate(timeout=60)
+        _, errors = launcher.communicate(timeout=180)
         deadline = time.monotonic() + 20
         while [process for process in started if process.is_running()] and time.monotonic() < deadline:
             time.sleep(0.1)
