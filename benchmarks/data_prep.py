@@ -96,7 +96,8 @@ def command(name: str, options: Options) -> list[str] | None:
     kind, _, times = name.partition("_")
     where = str(options.output), str(options.vocab)
     if kind == "google":
-        return options.google and [sys.executable, str(HERE / "peers/google_bert.py"), *where, times, str(options.google)]
+        peer = str(HERE / "peers/google_bert.py")
+        return options.google and [sys.executable, peer, *where, times, str(options.google)]
     if kind == "lddl":
         peer = str(HERE / "peers/lddl_core.py")
         return options.lddl and [str(options.lddl_python), peer, *where, times, str(options.lddl)]
