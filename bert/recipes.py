@@ -116,7 +116,9 @@ def bert_mini_phase2() -> PretrainConfig:
     )
 
 
-DEMO_MODEL = _hurried("tiny", 0.06)
+DEMO_MODEL = replace(
+    SIZES["tiny"], hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.06
+)
 
 
 def demo_phase1() -> PretrainConfig:
