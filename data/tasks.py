@@ -85,12 +85,14 @@ def build(
         partial = _partial(folder, wanted)
         tasks = prepare(partial)
     share = tasks[options.task :: options.of] if options.task is not None else tasks
-    left = [task for task in share if not _marker(task).exists()]
-    if len(left) < len(share):
-        print(f"{stage}: {len(share) - len(left)} of {len(share)} tasks are done already", file=sys.stderr)
-    jobs = [_Job(function, task) for task in left]
-    for task, result in zip(left, workers.run(_complete, jobs, options.workers, options.scheduler), strict=True):
-        report(task, result)
+    # The same share begun twice at once would write the same files: the second one waits, and finds it done.
+    with manifest.lock(folder.with_name(f"{folder.name}.{options.task or 0}-of-{options.of}")):
+        left = [task for task in share if not _marker(task).exists()] if partial.exists() else []
+        if len(left) < len(share):
+            print(f"{stage}: {len(share) - len(left)} of {len(share)} tasks are done already", file=sys.stderr)
+        jobs = [_Job(function, task) for task in left]
+        for task, result in zip(left, workers.run(_complete, jobs, options.workers, options.scheduler), strict=True):
+            report(task, result)
     with manifest.lock(folder):
         if not partial.exists():  # another share was the last, and has completed the folder
             return

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,6 +87,17 @@ def test_shares_in_any_order_give_the_same_and_the_last_completes(
     run(folder, log, workers=1, task=1, of=3)
     assert "up to date" in capsys.readouterr().err
     assert len(log.read_text().split()) == TASKS
+
+
+def test_the_same_command_twice_at_once_does_each_task_once(tmp_path: Path, reference: dict[str, bytes]) -> None:
+    folder, log = tmp_path / "twice", tmp_path / "log"
+    log.unlink()
+    with ThreadPoolExecutor(2) as pool:
+        for both in [pool.submit(run, folder, log, workers=1, slow=0.1) for _ in range(2)]:
+            both.result()
+    assert content(folder) == reference
+    assert sorted(log.read_text().split()) == [str(n) for n in range(TASKS)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "reference", "twice"]
 
 
 def test_a_failed_task_leaves_the_others_done(tmp_path: Path, reference: dict[str, bytes]) -> None:
