@@ -7,7 +7,7 @@ SHELL := bash
 ##   WIKIPEDIA      dump (.xml, .xml.bz2), folder of a dump's parts or of wikiextractor output; or en, simple, de ... to
 ##                  download it
 ##   BOOKS          folder of books, one .txt each; or pg19, which is downloaded
-##   TEXT           any other text: folder of .txt, .jsonl or .parquet files, or one such file; one of the three must be
+##   TEXT           any other text: folder of .txt, .jsonl or .parquet files, or one such file; one of the three is set
 ##   BERT_CONTACT   a mail address or page that downloads tell the servers
 ##   VOCAB          vocab.txt to use, or `train` (default) to make one of VOCAB_SIZE entries (30522)
 ##   LOWER_CASE     true (default) or false: what the vocabulary is for

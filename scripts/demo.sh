@@ -26,9 +26,9 @@ pretrain() { # PHASE LENGTH [FLAGS...]
     "$here/launch.sh" -np 2 -- python -m bert.pretrain "$1" --data.train "$demo/tfrecords/seq$2" \
         --run.directory "$demo/pretrain/$1" "${@:3}"
 }
-tfrecords() { # LENGTH PREDICTIONS
+tfrecords() { # LENGTH
     data tfrecords --source "$demo/shards" --vocab "$demo/vocab/vocab.txt" --output "$demo/tfrecords/seq$1" \
-        --max_seq_length "$1" --max_predictions_per_seq "$2" --dupe_factor 2
+        --max_seq_length "$1" --dupe_factor 2
 }
 questions() { # NAME FLAGS...: fine-tunes on one core, answers and scores; && because errexit is off inside a condition
     local run=$demo/squad/$1 dev=$demo/synthetic/dev.json
@@ -49,8 +49,8 @@ stage "read the books" data books --source "$demo/synthetic/books" --output "$de
 stage "split into sentences" data documents --source "$demo/wikipedia" "$demo/books" --output "$demo/documents"
 stage "shard" data shards --source "$demo/documents" --output "$demo/shards" --shards 2
 stage "make a vocabulary" data vocab --source "$demo/shards" --output "$demo/vocab" --size 400
-stage "make training samples of 48 tokens" tfrecords 48 8
-stage "make training samples of 64 tokens" tfrecords 64 10
+stage "make training samples of 48 tokens" tfrecords 48
+stage "make training samples of 64 tokens" tfrecords 64
 stage "pretrain on 2 ranks, 48 tokens" pretrain demo_phase1 48
 stage "pretrain on 2 ranks, 64 tokens" pretrain demo_phase2 64 --init.checkpoint "$demo/pretrain/demo_phase1"
 stage "answer questions, from pretrained and from random weights" both
