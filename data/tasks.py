@@ -87,7 +87,8 @@ def build(
     share = tasks[options.task :: options.of] if options.task is not None else tasks
     # The same share begun twice at once would write the same files: the second one waits, and finds it done.
     with manifest.lock(folder.with_name(f"{folder.name}.{options.task or 0}-of-{options.of}")):
-        left = [task for task in share if not _marker(task).exists()] if partial.exists() else []
+        with manifest.lock(folder):  # whoever completes the folder removes the markers under this lock
+            left = [task for task in share if not _marker(task).exists()] if partial.exists() else []
         if len(left) < len(share):
             print(f"{stage}: {len(share) - len(left)} of {len(share)} tasks are done already", file=sys.stderr)
         jobs = [_Job(function, task) for task in left]
