@@ -82,7 +82,7 @@ def bert_tiny_phase1() -> PretrainConfig:
         model=TINY,
         batch=BatchConfig(total=64, per_device=32),
         optimizer=OptimizerConfig(learning_rate=1.5e-3, warmup_steps=300, beta_2=0.98),
-        run=RunConfig(steps=4600, log_every=100, save_every=500, evaluate_every=500, evaluate_sequences=1024),
+        run=RunConfig(steps=8000, log_every=100, save_every=500, evaluate_every=500, evaluate_sequences=1024),
     )
 
 
