@@ -32,6 +32,7 @@ from data import parts, tasks
 from data.progress import Progress
 from data.vocab import check_case
 
+BLOCK = 1 << 25  # bytes of a shard held at once; second segments and the order are drawn within a block
 TEXT_BATCH = 1 << 20  # characters tokenised at once
 ROW_BATCH = 1024  # instances built, masked and serialised at once
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -108,37 +109,54 @@ class Task(NamedTuple):
 def write_shard(task: Task) -> Counter[str]:
     """Writes the records of one shard; counts what is in them."""
     tokenizer = _tokenizer(task.options.vocab, task.options.lower_case)
-    documents = tokenize(task.source, tokenizer)
-    write = write_instances if task.options.kind == "instances" else write_stretches
-    counts = write(task, documents, tokenizer)
-    counts.update(tokens=len(documents.ids), unknown_tokens=int((documents.ids == tokenizer.unk_id).sum()))
+    rng = np.random.default_rng(
+        [task.options.seed, int.from_bytes(hashlib.sha256(task.source.name.encode()).digest()[:8])]
+    )
+    counts: Counter[str] = Counter()
+    with records.RecordWriter(task.target) as writer:
+        for block in blocks(task.source):
+            documents = tokenize(block, tokenizer)
+            if task.options.kind == "instances":
+                counts.update(write_instances(writer, task, documents, tokenizer, rng))
+            else:
+                counts.update(write_stretches(writer, task, documents, number=counts["documents"]))
+            counts.update(tokens=len(documents.ids), unknown_tokens=int((documents.ids == tokenizer.unk_id).sum()))
     return counts
 
 
-def write_stretches(task: Task, documents: instances.Documents, tokenizer: Tokenizer) -> Counter[str]:
-    """Writes what `bert.stretches` reads, in the order of the text: the trainer's order is random anyway."""
+def write_stretches(
+    writer: records.RecordWriter, task: Task, documents: instances.Documents, number: int
+) -> Counter[str]:
+    """Writes what `bert.stretches` reads, in the order of the text: the trainer's order is random anyway.
+
+    number: documents of the shard before these, since each is known by its number there.
+    """
     cuts = instances.stretches(documents, task.options.shape())
     splits = documents.sentences[cuts]  # [M + 1] tokens before each stretch
     lengths = np.diff(documents.sentences)
-    owner = np.searchsorted(documents.documents, cuts[:-1], side="right") - 1
-    with records.RecordWriter(task.target) as writer:
-        for begin in range(0, len(cuts) - 1, ROW_BATCH):
-            end = min(begin + ROW_BATCH, len(cuts) - 1)
-            ids = documents.ids[splits[begin] : splits[end]]
-            features: dict[str, np.ndarray | records.Ragged] = {
-                "ids": records.Ragged(ids, splits[begin : end + 1] - splits[begin]),
-                "sentences": records.Ragged(lengths[cuts[begin] : cuts[end]], cuts[begin : end + 1] - cuts[begin]),
-                "document": owner[begin:end, None],
-            }
-            for serialized in records.encode_batch(features):
-                writer.write(serialized)
+    owner = number + np.searchsorted(documents.documents, cuts[:-1], side="right") - 1
+    for begin in range(0, len(cuts) - 1, ROW_BATCH):
+        end = min(begin + ROW_BATCH, len(cuts) - 1)
+        ids = documents.ids[splits[begin] : splits[end]]
+        features: dict[str, np.ndarray | records.Ragged] = {
+            "ids": records.Ragged(ids, splits[begin : end + 1] - splits[begin]),
+            "sentences": records.Ragged(lengths[cuts[begin] : cuts[end]], cuts[begin : end + 1] - cuts[begin]),
+            "document": owner[begin:end, None],
+        }
+        for serialized in records.encode_batch(features):
+            writer.write(serialized)
     return Counter(stretches=len(cuts) - 1, documents=len(documents.documents) - 1)
 
 
-def write_instances(task: Task, documents: instances.Documents, tokenizer: Tokenizer) -> Counter[str]:
+def write_instances(
+    writer: records.RecordWriter,
+    task: Task,
+    documents: instances.Documents,
+    tokenizer: Tokenizer,
+    rng: np.random.Generator,
+) -> Counter[str]:
     """Writes masked instances in random order."""
     options, shape, tokens = task.options, task.options.shape(), instances.Tokens.of(tokenizer.vocab)
-    rng = np.random.default_rng([options.seed, int.from_bytes(hashlib.sha256(task.source.name.encode()).digest()[:8])])
     rounds = options.dupe_factor if task.source.name.startswith("train-") else 1
     plans = [instances.plan(documents, shape, rng) for _ in range(rounds)]
     plan = instances.concatenate(plans).rows(rng.permutation(sum(map(len, plans))))
@@ -147,14 +165,13 @@ def write_instances(task: Task, documents: instances.Documents, tokenizer: Token
         random_next=int(plan.is_random.sum()),
         without_partner=plan.alone,
     )
-    with records.RecordWriter(task.target) as writer:
-        for begin in range(0, len(plan), ROW_BATCH):
-            rows = plan.rows(slice(begin, begin + ROW_BATCH))
-            features = instances.build(documents.ids, rows, shape, tokens)
-            features = instances.mask(features, shape, tokens, _uniform(rng, len(rows)))
-            counts["predictions"] += int(features["masked_lm_weights"].sum())
-            for serialized in records.encode_batch(features):
-                writer.write(serialized)
+    for begin in range(0, len(plan), ROW_BATCH):
+        rows = plan.rows(slice(begin, begin + ROW_BATCH))
+        features = instances.build(documents.ids, rows, shape, tokens)
+        features = instances.mask(features, shape, tokens, _uniform(rng, len(rows)))
+        counts["predictions"] += int(features["masked_lm_weights"].sum())
+        for serialized in records.encode_batch(features):
+            writer.write(serialized)
     return counts
 
 
@@ -167,27 +184,41 @@ def _uniform(rng: np.random.Generator, rows: int) -> instances.Uniform:
     return lambda count: rng.random((rows, count))
 
 
-def tokenize(shard: Path, tokenizer: Tokenizer) -> instances.Documents:
-    """The token ids of a whole shard."""
+def blocks(shard: Path) -> Iterator[list[list[str]]]:
+    """The documents of a shard, as sentences, in blocks of about equal size, so that a shard may be of any size."""
+    size = shard.stat().st_size
+    if not size:
+        raise InputError(f"{shard}: no document in it; make the shards again")
+    count, read, yielded = -(-size // BLOCK), 0, 0
+    documents: list[list[str]] = []
+    with open(shard, "rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            documents.append(parts.decode(line, shard, number)["sentences"])
+            read += len(line)
+            if read * count // size > yielded:
+                yield documents
+                documents, yielded = [], read * count // size
+
+
+def tokenize(block: Sequence[list[str]], tokenizer: Tokenizer) -> instances.Documents:
+    """The token ids of documents."""
     ids, lengths, documents = [], [np.zeros(1, np.int64)], [0]
-    for batch in _batches(parts.read(shard)):
+    for batch in _batches(block):
         flat, splits = tokenizer.encode([sentence for sentences in batch for sentence in sentences])
         ids.append(flat)
         lengths.append(np.diff(splits))
         documents.extend(len(sentences) for sentences in batch)
-    if not ids:
-        raise InputError(f"{shard}: no document in it; make the shards again")
     return instances.Documents.from_sentences(
         np.concatenate(ids), np.cumsum(np.concatenate(lengths)), np.cumsum(documents)
     )
 
 
-def _batches(documents: Iterator[dict[str, Any]]) -> Iterator[list[list[str]]]:
+def _batches(documents: Sequence[list[str]]) -> Iterator[list[list[str]]]:
     batch: list[list[str]] = []
     size = 0
     for document in documents:
-        batch.append(document["sentences"])
-        size += sum(map(len, document["sentences"]))
+        batch.append(document)
+        size += sum(map(len, document))
         if size > TEXT_BATCH:
             yield batch
             batch, size = [], 0

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import records
+from bert import manifest, records
 from bert.tokenization import Tokenizer
 from bert.vocabulary import SPECIAL
+from data import tfrecords
 from data.tfrecords import Options
 
 LETTERS = "abcdefghij"
@@ -108,7 +109,26 @@ def test_a_shard_too_small_for_an_instance_is_named(tmp_path, stage, folder, voc
     assert code == 3 and "train-00000-of-00001.jsonl: too little text" in lines[0] and not (tmp_path / "out").exists()
 
 
-def test_documents_hold_every_token_in_stretches_that_fill_a_sequence(tmp_path, stage, source, vocab):
+def test_a_shard_larger_than_a_block_is_done_block_by_block(tmp_path, stage, source, vocab, monkeypatch):
+    assert run(stage, source, vocab, tmp_path / "whole", "--workers", 1)[0] == 0
+    monkeypatch.setattr(tfrecords, "BLOCK", 2500)
+    shard = source / "train-00001-of-00003.jsonl"
+    sentences = [json.loads(line)["sentences"] for line in shard.read_text().splitlines()]
+    found = list(tfrecords.blocks(shard))
+    assert [document for block in found for document in block] == sentences
+    assert len(found) == -(-shard.stat().st_size // 2500) > 1 and min(map(len, found)) > 1
+    assert run(stage, source, vocab, tmp_path / "blocks", "--workers", 1)[0] == 0
+    whole, cut = (manifest.load(tmp_path / name).counts["train"] for name in ("whole", "blocks"))
+    assert whole["tokens"] == cut["tokens"] and 0.9 < cut["instances"] / whole["instances"] < 1.1
+    rows = records.Dataset(tmp_path / "blocks", "train").read(np.arange(cut["instances"]))
+    assert len(np.unique(rows["input_ids"].numpy(), axis=0)) > 0.95 * cut["instances"]
+
+
+@pytest.mark.parametrize("block", [1 << 25, 2500])
+def test_documents_hold_every_token_in_stretches_that_fill_a_sequence(
+    tmp_path, stage, source, vocab, monkeypatch, block
+):
+    monkeypatch.setattr(tfrecords, "BLOCK", block)
     assert run(stage, source, vocab, tmp_path / "out", "--kind", "documents", "--workers", 1)[0] == 0
     spec = {
         **{name: tf.io.RaggedFeature(tf.int64) for name in ("ids", "sentences")},
