@@ -12,7 +12,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from bert import manifest
-from bert.errors import InputError, IntegrityError
+from bert.errors import InputError, IntegrityError, ResourceError
 
 STAGE, BUNDLE = "checkpoint", "variables"
 
@@ -20,15 +20,22 @@ Variables = dict[str, tf.Variable]
 
 
 def save(run: Path, step: int, variables: Variables, keep: int) -> Path:
-    """Writes the checkpoint of `step`, then removes all but the newest `keep`."""
+    """Writes the checkpoint of `step`, then removes all but the newest `keep`. Raises ResourceError for want of room."""
     folder = run / "checkpoints" / f"step-{step:08d}"
 
     def make(partial: Path) -> manifest.Made:
         names = sorted(variables)
         tensors = [variables[name].read_value() for name in names]
-        tf.raw_ops.SaveV2(
-            prefix=str(partial / BUNDLE), tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
-        )
+        try:
+            tf.raw_ops.SaveV2(
+                prefix=str(partial / BUNDLE), tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
+            )
+        except (tf.errors.ResourceExhaustedError, tf.errors.OutOfRangeError) as error:  # a full disk, a limit
+            need = sum(tensor.dtype.size * int(tf.size(tensor)) for tensor in tensors)
+            free = shutil.disk_usage(partial).free
+            raise ResourceError(
+                f"{folder}: {need:,} bytes are needed, {free:,} are free; make room, then repeat"
+            ) from error
         return manifest.Made(counts={"variables": len(names)}, extra={"step": step})
 
     shutil.rmtree(folder, ignore_errors=True)  # left from before a damaged one was passed over

@@ -2,19 +2,22 @@
 
 import bz2
 import contextlib
+import errno
 import gzip
 import hashlib
 import json
 import lzma
 import os
+import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from bert.errors import InputError
+from bert.errors import InputError, ResourceError
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
@@ -52,6 +55,24 @@ def sha256(path: Path) -> str:
     """Hexadecimal SHA-256 of a file's bytes, in constant memory."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def is_full(error: OSError) -> bool:
+    """Whether writing failed because the disk, a quota or a limit is exhausted."""
+    return error.errno in FULL
+
+
+@contextlib.contextmanager
+def room(folder: Path) -> Iterator[None]:
+    """What is written in the block goes to `folder`: raises ResourceError, naming it, if there is no room for that."""
+    try:
+        yield
+    except OSError as error:
+        if not is_full(error):
+            raise
+        reason = "a limit on the size of files is reached" if error.errno == errno.EFBIG else "the disk is full"
+        free = shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.exists())).free
+        raise ResourceError(f"{folder}: {reason} ({free:,} bytes are free); make room, then repeat") from error
 
 
 def flush(path: Path) -> None:

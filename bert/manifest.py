@@ -86,7 +86,7 @@ def build(
 ) -> Manifest:
     """Makes `folder` by calling `make(partial_folder)`, or returns at once if the same was made before.
 
-    Raises UsageError if `folder` holds something that no stage made.
+    Raises UsageError if `folder` holds something that no stage made, ResourceError if the disk is full.
     """
     with lock(folder):
         wanted = want(folder, stage=stage, parameters=parameters, inputs=inputs)
@@ -95,8 +95,9 @@ def build(
         partial = folder.with_name(f".{folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         try:
-            partial.mkdir()
-            return complete(partial, folder, wanted, make(partial))
+            with files.room(folder):
+                partial.mkdir()
+                return complete(partial, folder, wanted, make(partial))
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 

@@ -103,16 +103,17 @@ class RecordWriter:
         self.offsets = [0]
 
     def __enter__(self) -> Self:
-        self._writer = tf.io.TFRecordWriter(str(self.path))
+        self._stream = open(self.path, "wb")  # noqa: SIM115
         return self
 
     def write(self, serialized: bytes) -> None:
         """Appends one record."""
-        self._writer.write(serialized)
+        length = struct.pack("<Q", len(serialized))
+        self._stream.write(length + _packed_crc(length) + serialized + _packed_crc(serialized))
         self.offsets.append(self.offsets[-1] + HEADER + len(serialized) + FOOTER)
 
     def __exit__(self, *exception: object) -> None:
-        self._writer.close()
+        self._stream.close()
         np.asarray(self.offsets, "<u8").tofile(index_path(self.path))
 
     @property
@@ -167,7 +168,7 @@ class Dataset:
             raise IntegrityError(f"{index_path(path)}: entry {row} is damaged (no record stands there); build it again")
         frame = self._pread(path, end - begin, begin)
         payload = frame[HEADER:-FOOTER]
-        if _masked_crc(payload) != struct.unpack("<I", frame[-FOOTER:])[0] or len(payload) != frame_length(frame):
+        if _packed_crc(payload) != frame[-FOOTER:] or len(payload) != frame_length(frame):
             raise IntegrityError(f"{path}: record {row} at byte {begin} is damaged (checksum differs); build it again")
         return payload
 
@@ -193,6 +194,6 @@ def frame_length(frame: bytes) -> int:
     return int(struct.unpack("<Q", frame[:8])[0])
 
 
-def _masked_crc(payload: bytes) -> int:
-    crc = google_crc32c.value(payload)
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF  # the mask of the TFRecord format
+def _packed_crc(content: bytes) -> bytes:
+    crc = google_crc32c.value(content)
+    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)  # the TFRecord format's mask

@@ -73,7 +73,7 @@ def train(
     clock, evaluated = metrics.Clock(), {}
     tokens = data.spec["input_ids"]["shape"][0]
 
-    with _stop_requests() as requested:
+    with _stop_requests() as requested, files.room(run.directory):
         for number, micro_batches in enumerate(samples.iterate(first, run.steps), start=first + 1):
             rate = schedule.linear(
                 number, peak=config.optimizer.learning_rate, warmup_steps=config.optimizer.warmup_steps, steps=run.steps

@@ -3,7 +3,6 @@
 Nothing here knows of connections; see `data.transfer`.
 """
 
-import errno
 import hashlib
 import json
 import os
@@ -13,12 +12,6 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 CHUNK = 1 << 20
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def is_full(error: OSError) -> bool:
-    """Whether writing failed because the disk, a quota or a limit is exhausted."""
-    return error.errno in FULL
 
 
 class Part:

@@ -76,9 +76,9 @@ def build(
 
     prepare: given the hidden folder, writes what all tasks need, unless an earlier sitting has, and returns the tasks.
     function: does one; a module's function. finish: from all results, what the manifest says. report: called for each
-    task done here.
+    task done here. Raises what these raise, and ResourceError if the disk is full.
     """
-    with manifest.lock(folder):
+    with files.room(folder), manifest.lock(folder):
         wanted = manifest.want(folder, stage=stage, parameters=parameters, inputs=inputs)
         if manifest.current(folder, wanted):
             return
@@ -94,7 +94,7 @@ def build(
         jobs = [_Job(function, task) for task in left]
         for task, result in zip(left, workers.run(_complete, jobs, options.workers, options.scheduler), strict=True):
             report(task, result)
-    with manifest.lock(folder):
+    with files.room(folder), manifest.lock(folder):
         if not partial.exists():  # another share was the last, and has completed the folder
             return
         missing = sum(not _marker(task).exists() for task in tasks)
@@ -130,10 +130,11 @@ class _Job(NamedTuple):
 def _complete(job: _Job) -> Result:
     """Does a task and leaves its marker."""
     task: Task = job.task
-    result = dict(job.function(task))
-    written = sorted(task.target.parent.glob(f"{task.target.name}*"))
-    for path in written:
-        files.flush(path)
-    hashes = {path.name: files.sha256(path) for path in written}
-    files.write_json(_marker(task), {"files": hashes, "result": result})
+    with files.room(task.target):
+        result = dict(job.function(task))
+        written = sorted(task.target.parent.glob(f"{task.target.name}*"))
+        for path in written:
+            files.flush(path)
+        hashes = {path.name: files.sha256(path) for path in written}
+        files.write_json(_marker(task), {"files": hashes, "result": result})
     return result

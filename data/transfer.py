@@ -18,9 +18,10 @@ from pathlib import Path
 
 import requests
 
+from bert import files
 from bert.errors import IntegrityError, ResourceError, Stopped
 from data.connection import Cancelled, Connections, OutOfRange, Patience, Transient, Unavailable, host
-from data.partial import Part, is_full
+from data.partial import Part
 from data.progress import Progress
 
 SPARE = 64 << 20  # bytes of the disk to leave free
@@ -161,7 +162,7 @@ def _append(part: Part, chunk: bytes, bound: int) -> None:
     try:
         part.append(chunk)
     except OSError as error:
-        if not is_full(error):
+        if not files.is_full(error):
             raise
         have = f"{shutil.disk_usage(part.path.parent).free:,} are free"
         if error.errno == errno.EFBIG:

@@ -1,0 +1,91 @@
+"""Every stage on a disk that fills up: exit 5 in one line, nothing half-made, and the same bytes once there is room."""
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = ["--model.hidden_size", "24", "--model.num_attention_heads", "3", "--model.intermediate_size", "40",
+        "--model.num_hidden_layers", "1", "--batch.total", "12", "--batch.per_device", "12", "--run.save_every", "2",
+        "--run.log_every", "2", "--run.evaluate_every", "0", "--run.steps", "4"]  # fmt: skip
+
+
+def run(at: Path, command: str, limit: int | None = None) -> tuple[int, list[str]]:
+    """Runs `python -m command` in `at`, where no file may have more than `limit` bytes: exit code, lines on stderr."""
+
+    def tight() -> None:
+        if limit:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        cwd=at, env=environment, capture_output=True, text=True, preexec_fn=tight,
+    )  # fmt: skip
+    return done.returncode, done.stderr.splitlines()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+STAGES = {  # output -> the command that makes it, but for --output, and a limit that its files do not fit
+    "source": ("data.synthetic --articles 40 --books 4 --train_questions 30 --dev_questions 9", 4000),
+    "wikipedia": ("data.wikipedia --source source/wiki.xml.bz2", 10000),
+    "books": ("data.books --source source/books", 2000),
+    "text": ("data.text --source source/books --workers 2", 2000),
+    "documents": ("data.documents --source wikipedia books --workers 2", 4000),
+    "shards": ("data.shards --source documents --shards 2", 4000),
+    "vocab": ("data.vocab --source shards --size 300", 900),
+    "instances": ("data.tfrecords --source shards --vocab vocab/vocab.txt --max_seq_length 32 --dupe_factor 1 "
+                  "--workers 2", 4000),
+    "stretches": ("data.tfrecords --source shards --vocab vocab/vocab.txt --max_seq_length 32 --kind documents "
+                  "--workers 1", 4000),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What all stages make with room enough."""
+    at = tmp_path_factory.mktemp("whole")
+    for name, (command, _) in STAGES.items():
+        code, said = run(at, f"{command} --output {name}")
+        assert code == 0, said
+    return at
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_without_room_says_so_and_ends_well_when_there_is(name: str, whole: Path) -> None:
+    command, limit = STAGES[name]
+    output = whole / f"{name}-again"
+    code, said = run(whole, f"{command} --output {output.name}", limit)
+    assert code == 5, said
+    assert said[-1].startswith("error: ") and output.name in said[-1] and "make room, then repeat" in said[-1]
+    assert not any("Traceback" in line for line in said) and not output.exists()
+    code, said = run(whole, f"{command} --output {output.name}")
+    assert code == 0, said
+    assert contents(output) == contents(whole / name)
+    assert not [path for path in whole.iterdir() if path.name.startswith(f".{name}-again")]
+
+
+def test_a_run_without_room_for_a_checkpoint_goes_on_when_there_is(whole: Path) -> None:
+    command = f"bert.pretrain demo_phase1 --data.train instances {' '.join(TINY)} --run.directory"
+    assert run(whole, f"{command} enough")[0] == 0
+    code, said = run(whole, f"{command} tight", 60_000)
+    assert code == 5, said
+    assert said[-1].startswith("error: ") and "tight" in said[-1] and "make room, then repeat" in said[-1]
+    assert not any("Traceback" in line for line in said)
+    assert not list((whole / "tight" / "checkpoints").glob("*")) and not list(whole.glob("tight/checkpoints/.*.partial"))
+    code, said = run(whole, f"{command} tight")
+    assert code == 0, said
+    readers = [tf.train.load_checkpoint(str(whole / run / "checkpoints/step-00000004/variables")) for run in
+               ("enough", "tight")]  # fmt: skip
+    for variable in readers[0].get_variable_to_shape_map():
+        assert (readers[0].get_tensor(variable) == readers[1].get_tensor(variable)).all()
