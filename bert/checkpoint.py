@@ -20,7 +20,7 @@ Variables = dict[str, tf.Variable]
 
 
 def save(run: Path, step: int, variables: Variables, keep: int) -> Path:
-    """Writes the checkpoint of `step`, then removes all but the newest `keep`. Raises ResourceError for want of room."""
+    """Writes the checkpoint of `step`, then removes all but the newest `keep`. ResourceError: there is no room."""
     folder = run / "checkpoints" / f"step-{step:08d}"
 
     def make(partial: Path) -> manifest.Made:

@@ -157,6 +157,11 @@ class DataConfig:
 
     train: Path = Path()
     """folder made by `python -m data.tfrecords`"""
+    skip_bad: int = 0
+    """damaged records that a rank passes over, with a warning, before it ends"""
+
+    def __post_init__(self) -> None:
+        _require(self.skip_bad >= 0, f"data.skip_bad must not be negative, but is {self.skip_bad}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,7 +84,10 @@ def main(argv: list[str]) -> None:
     recipe, config = cli.choose(argv, RECIPES, prog="python -m bert.pretrain", description=__doc__)
     if config.data.train == Path():
         raise UsageError("no data: give --data.train, a folder made by python -m data.tfrecords")
-    data, heldout = (stretches.source(config.data.train, split, config.run.seed) for split in ("train", "heldout"))
+    data, heldout = (
+        stretches.source(config.data.train, split, config.run.seed, config.data.skip_bad)
+        for split in ("train", "heldout")
+    )
     config = resolve(config, recipe, data)
     task = Pretraining(config.model, config.run.seed)
     train.train(

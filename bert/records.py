@@ -8,6 +8,7 @@ pure function of the position. Every record's CRC is checked when it is read: a 
 
 import os
 import struct
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -103,7 +104,7 @@ class RecordWriter:
         self.offsets = [0]
 
     def __enter__(self) -> Self:
-        self._stream = open(self.path, "wb")  # noqa: SIM115
+        self._stream = open(self.path, "wb")
         return self
 
     def write(self, serialized: bytes) -> None:
@@ -130,10 +131,13 @@ def index_path(path: Path) -> Path:
 class Dataset:
     """Random access to the records of one split.
 
-    Raises InputError if the folder holds no such split, IntegrityError if a file is missing or damaged.
+    skip_bad: damaged records that are passed over, each with a warning: the next good one stands in for it.
+
+    Raises InputError if the folder holds no such split, IntegrityError if a file is missing or a record damaged.
     """
 
-    def __init__(self, folder: Path, split: str) -> None:
+    def __init__(self, folder: Path, split: str, skip_bad: int = 0) -> None:
+        self.skip_bad, self.skipped = skip_bad, set[int]()
         self.manifest = manifest.load(folder)
         self.spec: FeatureSpec = self.manifest.extra.get("features", {})
         names = [name for name in self.manifest.files if name.startswith(f"{split}-") and name.endswith(".tfrecord")]
@@ -160,7 +164,18 @@ class Dataset:
         return np.searchsorted(self._starts, indices, side="right") - 1
 
     def payload(self, index: int) -> bytes:
-        """The content of record `index`, its checksum verified."""
+        """The content of record `index`, its checksum verified; of the next good one, if it may be skipped."""
+        try:
+            return self._payload(index)
+        except IntegrityError as error:
+            if index not in self.skipped:
+                if len(self.skipped) == self.skip_bad:
+                    raise
+                self.skipped.add(index)
+                print(f"warning: {error}; skipped, {len(self.skipped)} of at most {self.skip_bad}", file=sys.stderr)
+        return self.payload((index + 1) % len(self))
+
+    def _payload(self, index: int) -> bytes:
         shard = int(self.shard_of(np.asarray(index)))
         path, row = self.paths[shard], index - int(self._starts[shard])
         begin, end = struct.unpack("<2Q", self._pread(index_path(path), 16, 8 * row))

@@ -90,7 +90,7 @@ class Stretches:
         return found, np.stack([self.stored.shard_of(indices), parsed["document"].numpy()[:, 0]], axis=1)
 
 
-def source(folder: Path, split: str, seed: int) -> records.Dataset | Stretches:
+def source(folder: Path, split: str, seed: int, skip_bad: int = 0) -> records.Dataset | Stretches:
     """The samples of a folder that `python -m data.tfrecords` made, of whichever kind it is."""
-    stored = records.Dataset(folder, split)
+    stored = records.Dataset(folder, split, skip_bad)
     return Stretches(stored, seed) if stored.manifest.extra.get("kind") == KIND else stored

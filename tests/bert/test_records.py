@@ -56,6 +56,32 @@ def test_a_flipped_byte_is_named_with_its_record(place: str, dataset: Path, tmp_
         data.read(np.array([5]))
 
 
+def flip(path: Path, record: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[int(np.fromfile(records.index_path(path), "<u8")[record]) + 40] ^= 4
+    path.write_bytes(content)
+
+
+def test_exactly_the_damaged_records_are_skipped_and_no_more_than_allowed(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = writable(dataset, tmp_path)
+    good = Dataset(folder, "train").read(np.arange(41))["input_ids"].numpy()
+    second = int(np.fromfile(records.index_path(folder / "train-00000.tfrecord"), "<u8").size - 1)
+    for path, record in (("train-00000.tfrecord", 5), ("train-00000.tfrecord", 6), ("train-00001.tfrecord", 1)):
+        flip(folder / path, record)
+    data, bad = Dataset(folder, "train", skip_bad=3), {5, 6, second + 1}
+    for _ in range(2):  # a record is counted once, however often it is met
+        found = data.read(np.arange(41))["input_ids"].numpy()
+        for index in range(41):
+            stands_in = next(other for other in range(index, 41) if other not in bad)
+            np.testing.assert_array_equal(found[index], good[stands_in])
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert data.skipped == bad and len(warnings) == 3 and "3 of at most 3" in warnings[-1]
+    with pytest.raises(IntegrityError, match=r"train-00001\.tfrecord: record 1 at byte"):
+        Dataset(folder, "train", skip_bad=2).read(np.arange(41))
+
+
 @pytest.mark.parametrize("entry", [2**62, 0, 1], ids=["beyond the file", "backwards", "too short"])
 def test_a_damaged_index_is_named(entry: int, dataset: Path, tmp_path: Path) -> None:
     folder = writable(dataset, tmp_path)
