@@ -8,12 +8,13 @@ take turns, `--repeats` times, since machines drift. Peers are optional: their c
 """
 
 import dataclasses
+import itertools
 import json
 import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bert import cli, files, manifest
@@ -71,24 +72,24 @@ def write_inputs(options: Options) -> None:
         open(folder / "google.txt", "w", encoding="utf-8") as split,
     ):
         size = 0
-        for document in _documents(sources, options.megabytes * 1e6):
+        for document in documents(sources, options.megabytes * 1e6):
             text = str(document["text"])
             raw.write(parts.encode(document))
             lines.write(f"{str(document['id']).replace(' ', '_')} {' '.join(text.split())}\n")
             if size < options.megabytes * 1e6 / 4:
                 split.write("\n".join(sentences.split(splitter, text)) + "\n\n")
             size += len(text.encode())
-    if size < options.megabytes * 1e6 / 2:
-        raise InputError(f"{options.text}: only {size / 1e6:.1f} MB of text; give more, or --megabytes fewer")
 
 
-def _documents(sources: list[Path], limit: float) -> Iterator[dict[str, object]]:
+def documents(sources: list[Path], limit: float) -> Iterator[dict[str, object]]:
+    """Documents of about `limit` bytes, spread over the sources; of fewer, again from the start."""
     left = limit
-    for document in parts.sample(sources, int(limit)):
-        yield document
-        left -= len(str(document["text"]))
-        if left <= 0:
-            return
+    for _ in itertools.count():
+        for document in parts.sample(sources, int(limit)):
+            yield document
+            left -= len(str(document["text"]))
+            if left <= 0:
+                return
 
 
 def command(name: str, options: Options) -> list[str] | None:
@@ -104,19 +105,24 @@ def command(name: str, options: Options) -> list[str] | None:
     return [sys.executable, "-m", "benchmarks.ours", *where, times or "0"]
 
 
-def measure(name: str, options: Options) -> dict[str, float] | None:
-    """MB of text, seconds of work and peak memory of one run."""
-    line = command(name, options)
-    if line is None:
-        return None
+def measure(line: list[str], cores: Sequence[int]) -> list[dict[str, float]]:
+    """Runs a command once on each core, all at the same time; what each reports of itself."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1",
                    "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": "",
                    "TF_CPP_MIN_LOG_LEVEL": "3"}  # fmt: skip
-    pinned = ["taskset", "-c", str(options.core), *line]
-    done = subprocess.run(pinned, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise InputError(f"{name}: the contender failed: {done.stderr.strip().splitlines()[-1:]}; run {line}")
-    measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    running = [
+        subprocess.Popen(
+            ["taskset", "-c", str(core), *line],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for core in cores
+    ]  # fmt: skip
+    measured = []
+    for process in running:
+        said, failed = process.communicate()
+        if process.returncode:
+            raise InputError(f"the contender failed: {failed.strip().splitlines()[-1:]}; run {line}")
+        measured.append(json.loads(said.splitlines()[-1]))
     return measured
 
 
@@ -127,7 +133,8 @@ def main(argv: list[str]) -> None:
     memory: dict[str, float] = {}
     for number in range(options.repeats):
         for name, values in rates.items():
-            if run := measure(name, options):
+            if line := command(name, options):
+                run = measure(line, [options.core])[0]
                 values.append(run["bytes"] / 1e6 / run["seconds"])
                 memory[name] = max(memory.get(name, 0), run["peak_mb"])
                 print(f"round {number + 1}: {name} {values[-1]:.2f} MB/s", file=sys.stderr)

@@ -1,4 +1,7 @@
-"""Our contender of benchmarks/data_prep.py: FOLDER VOCAB TIMES; TIMES 0 is tokenised documents."""
+"""Our contender of benchmarks/data_prep.py: FOLDER VOCAB TIMES; TIMES 0 is tokenised documents.
+
+Both task functions of data.documents and data.tfrecords, on one part, as a worker of theirs runs them.
+"""
 
 import json
 import resource

@@ -1,0 +1,105 @@
+"""Data preparation at scale: two processes beside one, memory as the text grows, and how fast samples are read.
+
+    python -m benchmarks.data_scale --text workdir/corpus/wikipedia --vocab vocab.txt --output workdir/benchmarks \\
+        --records workdir/tfrecords/seq128
+
+Every measurement is a process pinned to a core, as in benchmarks/data_prep.py; single and double runs take turns.
+"""
+
+import dataclasses
+import statistics
+import sys
+from pathlib import Path
+
+from benchmarks import data_prep
+from bert import cli, files, manifest
+
+KINDS = ("documents", "instances_1", "instances_5")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Flags of `python -m benchmarks.data_scale`."""
+
+    text: Path
+    """folder of data.wikipedia, data.books or data.text; read again from its start if it has too little"""
+    vocab: Path
+    """vocab.txt, uncased"""
+    output: Path
+    """folder to write"""
+    records: tuple[Path, ...] = ()
+    """folders of data.tfrecords to read samples from"""
+    small: float = 10.0
+    """MB of text for the runs that are compared"""
+    large: float = 400.0
+    """MB of text whose memory is compared with that"""
+    repeats: int = 3
+    """rounds"""
+
+
+def _inputs(options: Options, megabytes: float) -> data_prep.Options:
+    folder = options.output / f"{megabytes:g}MB"
+    given = data_prep.Options(text=options.text, vocab=options.vocab, output=folder, megabytes=megabytes)
+    data_prep.write_inputs(given)
+    return given
+
+
+def _ours(name: str, given: data_prep.Options, cores: tuple[int, ...]) -> list[dict[str, float]]:
+    line = data_prep.command(name, given)
+    assert line
+    return data_prep.measure(line, cores)
+
+
+def stages(options: Options) -> dict[str, dict[str, float]]:
+    """For each kind of records: MB/s of one process and of two, their ratio, and peak MB by size of the text."""
+    small, large = _inputs(options, options.small), _inputs(options, options.large)
+    found: dict[str, dict[str, float]] = {}
+    for name in KINDS:
+        alone, together, peak = [], [], 0.0
+        for _ in range(options.repeats):
+            for cores, rates in (((0,), alone), ((0, 1), together)):
+                runs = _ours(name, small, cores)
+                # Two together are as fast as the slower: that is when the work of both is done.
+                rates.append(sum(run["bytes"] for run in runs) / 1e6 / max(run["seconds"] for run in runs))
+                peak = max(peak, *(run["peak_mb"] for run in runs))
+        whole = _ours(name, large, (0,))[0]
+        one, two = statistics.median(alone), statistics.median(together)
+        found[name] = {
+            "one_process": one,
+            "two_processes": two,
+            "peak_mb_small": peak,
+            "peak_mb_large": whole["peak_mb"],
+        }
+        print(f"| {data_prep.CONTENDERS[name]} | {one:.2f} | {two:.2f} | {two / one:.2f} | {peak:,.0f} | "
+              f"{whole['peak_mb']:,.0f} |", flush=True)  # fmt: skip
+    return found
+
+
+def readers(options: Options) -> dict[str, dict[str, float]]:
+    """For each folder of records: sequences/s of one reader, and of one on each of two cores."""
+    found: dict[str, dict[str, float]] = {}
+    for folder in options.records:
+        line = [sys.executable, "-m", "benchmarks.reader", str(folder), "5"]
+        rates: dict[int, list[float]] = {1: [], 2: []}
+        for _ in range(options.repeats):
+            for count, values in rates.items():
+                runs = data_prep.measure(line, range(count))
+                values.append(sum(run["sequences"] / run["seconds"] for run in runs))
+        one, two = (statistics.median(values) for values in rates.values())
+        found[str(folder)] = {"one_core": one, "two_cores": two}
+        print(f"| {folder} | {one:,.0f} | {two:,.0f} | {1e6 / one:.0f} |", flush=True)
+    return found
+
+
+def main(argv: list[str]) -> None:
+    options = cli.parse(Options, argv, prog="python -m benchmarks.data_scale", description=__doc__)
+    print(f"| | MB/s, 1 process | MB/s, 2 processes | ratio | peak MB at {options.small:g} MB of text | at "
+          f"{options.large:g} MB |\n|---|---|---|---|---|---|")  # fmt: skip
+    measured = {"stages": stages(options)}
+    print("\n| samples of | sequences/s, 1 core | 2 cores | microseconds each |\n|---|---|---|---|")
+    measured["readers"] = readers(options)
+    files.write_json(options.output / "data_scale.json", {**measured, "versions": manifest.versions()})
+
+
+if __name__ == "__main__":
+    cli.main(main)

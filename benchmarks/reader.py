@@ -1,0 +1,33 @@
+"""How fast a rank's samples come: FOLDER SECONDS; reads batches in the trainer's order, prints how many and how long."""
+
+import itertools
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from bert import batches, stretches
+
+BATCH = 64
+
+
+def main(folder: Path, seconds: float) -> None:
+    """Reads for about so long."""
+    source = stretches.source(folder, "train", seed=1)
+    source.read(np.arange(BATCH), np.arange(BATCH))  # what is compiled or opened once
+    begun = time.perf_counter()
+    for number in itertools.count():
+        positions = number * BATCH + np.arange(BATCH)
+        source.read(batches.order(positions, len(source), seed=1), positions)
+        spent = time.perf_counter() - begun
+        if spent > seconds:
+            break
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"sequences": (number + 1) * BATCH, "seconds": spent, "peak_mb": peak}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]))
