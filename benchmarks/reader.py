@@ -1,4 +1,4 @@
-"""How fast a rank's samples come: FOLDER SECONDS; reads batches in the trainer's order, prints how many and how long."""
+"""How fast a rank's samples come: FOLDER SECONDS; reads batches in the trainer's order, prints number and seconds."""
 
 import itertools
 import json

@@ -96,12 +96,18 @@ class BatchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """Adam as in the original BERT, with a linear warm-up and a linear decay to zero."""
+    """How gradients become updates, and how the learning rate rises and falls to zero."""
 
+    name: Literal["adam", "adamw", "lamb", "nvlamb"] = "adam"
+    """adam as in the original BERT, adamw with bias correction, lamb as published, nvlamb as in NVIDIA's recipe"""
     learning_rate: float
     """peak, for the whole batch: never multiplied by the number of ranks"""
     warmup_steps: int = 0
     """updates over which the learning rate rises from zero"""
+    decay_power: float = 1.0
+    """the rate falls as this power of the share of updates left: 1 for Adam, 0.5 for LAMB, as published"""
+    continuous: bool = False
+    """the fall begins at the peak; as published, it begins with the warm-up, so that the rate jumps down after that"""
     weight_decay: float = 0.01
     """decoupled; layer-norm parameters and biases are exempt"""
     beta_1: float = 0.9
@@ -112,6 +118,10 @@ class OptimizerConfig:
     """added to the root of the second moment"""
     clip_norm: float = 1.0
     """largest global norm of the gradient, after reduction over ranks"""
+
+    def __post_init__(self) -> None:
+        _require(self.decay_power > 0, f"optimizer.decay_power must be positive, not {self.decay_power}")
+        _require(self.clip_norm > 0, f"optimizer.clip_norm must be positive, not {self.clip_norm}")
 
 
 @dataclass(frozen=True, kw_only=True)

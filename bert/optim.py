@@ -1,4 +1,11 @@
-"""Optimizers: a pure update with its equation, and an owner of the slots."""
+"""Optimizers: pure updates with their equations, and an owner of the slots.
+
+    adam     as in the original BERT: no moment is corrected for its bias (google-research/bert, optimization.py)
+    adamw    with the correction (Loshchilov and Hutter 2019)
+    lamb     adamw's direction, for each variable as long as the variable itself (You et al. 2020)
+    nvlamb   lamb on gradients whose global norm is at most 1; what does not decay keeps adamw's length (NVIDIA, "A
+             Guide to Optimizer Implementation for BERT at Scale", and FusedLAMB of its PyTorch recipe)
+"""
 
 import re
 from collections.abc import Sequence
@@ -7,62 +14,108 @@ import tensorflow as tf
 
 from bert.config import OptimizerConfig
 
-NO_DECAY = re.compile(r"(layer_norm/(gamma|beta)|bias)$")
+DECAYS = [  # the first that is found in a variable's name decides; one that none is found in is an error
+    (re.compile(r"layer_norm/(gamma|beta)$"), False),
+    (re.compile(r"(^|/)bias$"), False),
+    (re.compile(r"(^|/)kernel$"), True),
+    (re.compile(r"^embeddings/(word|position|segment)$"), True),
+]
 
 
 def adam_update(
-    g: tf.Tensor, m: tf.Tensor, v: tf.Tensor, w: tf.Tensor, *, b1: float, b2: float, eps: float, decay: float
+    g: tf.Tensor,
+    m: tf.Tensor,
+    v: tf.Tensor,
+    w: tf.Tensor,
+    *,
+    b1: float,
+    b2: float,
+    eps: float,
+    decay: float,
+    t: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """One step of the original BERT's Adam (google-research/bert, optimization.py); returns direction, m, v.
+    """One step of Adam with decoupled decay; returns direction, m, v, all of w's shape: w <- w - rate * direction.
 
-    Neither moment is corrected for its bias, and the weight decay is decoupled: w <- w - rate * direction.
+    t: updates so far, this one included, if the moments are to be corrected for having started at zero.
     """
     m = b1 * m + (1 - b1) * g
     v = b2 * v + (1 - b2) * tf.square(g)
-    return m / (tf.sqrt(v) + eps) + decay * w, m, v
+    if t is None:
+        return m / (tf.sqrt(v) + eps) + decay * w, m, v
+    first, second = m / (1 - tf.pow(b1, t)), v / (1 - tf.pow(b2, t))
+    return first / (tf.sqrt(second) + eps) + decay * w, m, v
 
 
-class Adam(tf.Module):
-    """Owns the slots of `adam_update`, one pair a variable, in float32."""
+def trust_ratio(w: tf.Tensor, direction: tf.Tensor) -> tf.Tensor:
+    """LAMB's |w| / |direction|, or 1 if either is zero; a scalar."""
+    length, step = tf.norm(w), tf.norm(direction)
+    return tf.where((length > 0) & (step > 0), length / tf.where(step > 0, step, 1.0), 1.0)
+
+
+def decays(name: str) -> bool:
+    """Whether weight decay is for the variable of that name: layer norm and biases are exempt."""
+    for pattern, answer in DECAYS:
+        if pattern.search(name):
+            return answer
+    raise ValueError(f"variable {name}: no rule of bert.optim.DECAYS says whether it decays")
+
+
+class Optimizer(tf.Module):
+    """Owns the slots of `adam_update`, one pair a variable, in float32, and applies the update."""
 
     def __init__(self, weights: dict[str, tf.Variable], config: OptimizerConfig) -> None:
         super().__init__()
         self.weights, self.config = weights, config
-        self.m = {
-            name: tf.Variable(tf.zeros_like(w), name=f"adam_m/{name}", trainable=False) for name, w in weights.items()
-        }
-        self.v = {
-            name: tf.Variable(tf.zeros_like(w), name=f"adam_v/{name}", trainable=False) for name, w in weights.items()
-        }
+        self.decay = {name: config.weight_decay if decays(name) else 0.0 for name in weights}
+        self.m = {name: _slot("adam_m", name, w) for name, w in weights.items()}
+        self.v = {name: _slot("adam_v", name, w) for name, w in weights.items()}
+        self.applied = tf.Variable(0.0, name="applied", trainable=False) if config.name != "adam" else None
+        self.clip_norm = min(1.0, config.clip_norm) if config.name == "nvlamb" else config.clip_norm
 
     @property
     def slots(self) -> dict[str, tf.Variable]:
-        """All slots by name, for checkpoints."""
-        return {slot.name.removesuffix(":0"): slot for slots in (self.m, self.v) for slot in slots.values()}
+        """All that the next update depends on beside the weights, by name, for checkpoints."""
+        own = [*self.m.values(), *self.v.values(), *([self.applied] if self.applied is not None else [])]
+        return {slot.name.removesuffix(":0"): slot for slot in own}
 
-    def apply(self, gradients: Sequence[tf.Tensor], rate: tf.Tensor) -> tf.Tensor:
-        """Clips by global norm, then updates every weight, unless the norm is not finite; returns the norm before
-        clipping.
+    def apply(self, gradients: Sequence[tf.Tensor], rate: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Clips by global norm, then updates every weight, unless the norm is not finite.
 
-        gradients: in the order of `weights`. rate: scalar.
+        gradients: in the order of `weights`. rate: scalar. Returns the norm before clipping and, of LAMB, the trust
+        ratios' least, greatest and mean.
         """
         norm = tf.linalg.global_norm(gradients)
-        scale = self.config.clip_norm / tf.maximum(norm, self.config.clip_norm)
+        scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
 
         def update() -> tf.Tensor:
-            for gradient, (name, weight) in zip(gradients, self.weights.items(), strict=True):
-                self._update(name, weight, gradient * scale, rate)
-            return norm
+            t = None if self.applied is None else self.applied.assign_add(1.0).read_value()
+            return tf.stack([
+                self._update(name, weight, gradient * scale, rate, t)
+                for gradient, (name, weight) in zip(gradients, self.weights.items(), strict=True)
+            ])  # fmt: skip
 
-        return tf.cond(tf.math.is_finite(norm), update, lambda: norm)
+        ratios = tf.cond(tf.math.is_finite(norm), update, lambda: tf.zeros(len(self.weights)))
+        found = {"gradient_norm": norm}
+        if self.config.name in ("lamb", "nvlamb"):
+            found |= {"trust_ratio_min": tf.reduce_min(ratios), "trust_ratio_max": tf.reduce_max(ratios),
+                      "trust_ratio_mean": tf.reduce_mean(ratios)}  # fmt: skip
+        return found
 
-    def _update(self, name: str, weight: tf.Variable, gradient: tf.Tensor, rate: tf.Tensor) -> None:
-        config, m, v = self.config, self.m[name], self.v[name]
+    def _update(
+        self, name: str, weight: tf.Variable, gradient: tf.Tensor, rate: tf.Tensor, t: tf.Tensor | None
+    ) -> tf.Tensor:
+        """Updates one variable; returns its trust ratio."""
+        config, m, v, decay = self.config, self.m[name], self.v[name], self.decay[name]
         direction, new_m, new_v = adam_update(
-            gradient, m, v, weight,
-            b1=config.beta_1, b2=config.beta_2, eps=config.epsilon,
-            decay=0.0 if NO_DECAY.search(name) else config.weight_decay,
-        )  # fmt: skip
-        weight.assign_sub(rate * direction)
+            gradient, m, v, weight, b1=config.beta_1, b2=config.beta_2, eps=config.epsilon, decay=decay, t=t
+        )
+        adapted = config.name == "lamb" or (config.name == "nvlamb" and decay > 0)
+        ratio = trust_ratio(weight, direction) if adapted else tf.constant(1.0)
+        weight.assign_sub(rate * ratio * direction)
         m.assign(new_m)
         v.assign(new_v)
+        return ratio
+
+
+def _slot(kind: str, name: str, weight: tf.Variable) -> tf.Variable:
+    return tf.Variable(tf.zeros_like(weight), name=f"{kind}/{name}", trainable=False)

@@ -1,14 +1,17 @@
 """The learning rate as a function of the step."""
 
 
-def linear(step: int, *, peak: float, warmup_steps: int, steps: int) -> float:
-    """Rate of update `step` (from 1): a rise from 0 to `peak` over the warm-up, on a line that falls to 0 after
-    `steps`.
+def polynomial(
+    step: int, *, peak: float, warmup_steps: int, steps: int, power: float = 1.0, continuous: bool = False
+) -> float:
+    """Rate of update `step` (from 1): a line from 0 to `peak` over the warm-up, then down to 0 after `steps`.
 
-    As google-research/bert's optimization.py, where the decay line starts at step 0, so the rate jumps down by
-    warmup_steps / steps at the end of the warm-up; updates are counted from 0 there, so update 1 has rate 0 here too.
+    As google-research/bert's optimization.py, where updates are counted from 0, so that the first one has rate 0, and
+    the falling curve, peak * (1 - done / steps) ** power, starts at step 0: the rate jumps down to it at the end of the
+    warm-up, by 15 % in the first phase of NVIDIA's LAMB recipe. With `continuous` the curve starts at the peak.
     """
     done = step - 1
     if done < warmup_steps:
         return peak * done / warmup_steps
-    return peak * max(0.0, 1 - done / steps)
+    left = max(0.0, 1 - done / steps)
+    return peak * float((left / (1 - warmup_steps / steps) if continuous and left else left) ** power)

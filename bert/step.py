@@ -14,7 +14,7 @@ from bert.batches import Batch
 from bert.config import PrecisionConfig
 from bert.losses import Measure
 from bert.noise import Noise, micro_batch_seed
-from bert.optim import Adam
+from bert.optim import Optimizer
 from bert.world import World
 
 
@@ -34,7 +34,7 @@ class Task(Protocol):
 class Step:
     """The compiled training and evaluation steps of a task."""
 
-    def __init__(self, task: Task, optimizer: Adam, world: World, precision: PrecisionConfig, seed: int) -> None:
+    def __init__(self, task: Task, optimizer: Optimizer, world: World, precision: PrecisionConfig, seed: int) -> None:
         self.task, self.optimizer, self.world, self.seed = task, optimizer, world, seed
         self.dtype = tf.as_dtype(precision.compute)
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
@@ -54,9 +54,10 @@ class Step:
         names = sorted(sums[0])
         totals = [tf.add_n([micro[name] for micro in sums]) for name in names]
         reduced = self.world.sum([*self.gradients, *totals, tf.constant(float(stop))])
-        norm = self._apply(reduced[: len(self.gradients)], tf.constant(rate, tf.float32))
+        applied = self._apply(reduced[: len(self.gradients)], tf.constant(rate, tf.float32))
         measured = dict(zip([*names, "stop"], reduced[len(self.gradients) :], strict=True))
-        return _means(measured, weights) | {"gradient_norm": float(norm), "stop": float(measured["stop"])}
+        own = {name: float(value) for name, value in applied.items()} | {"stop": float(measured["stop"])}
+        return _means(measured, weights) | own
 
     def evaluate(self, batches: Sequence[Batch]) -> dict[str, float]:
         """The measures over all ranks' batches, without dropout; a rank may have none."""
@@ -85,11 +86,11 @@ class Step:
                 total.assign_add(tf.convert_to_tensor(gradient))
         return _flat(measures)
 
-    def _update(self, gradients: Sequence[tf.Tensor], rate: tf.Tensor) -> tf.Tensor:
-        norm = self.optimizer.apply(gradients, rate)
+    def _update(self, gradients: Sequence[tf.Tensor], rate: tf.Tensor) -> dict[str, tf.Tensor]:
+        measured = self.optimizer.apply(gradients, rate)
         for total in self.gradients:
             total.assign(tf.zeros_like(total))
-        return norm
+        return measured
 
 
 def _flat(measures: dict[str, Measure]) -> dict[str, tf.Tensor]:

@@ -20,7 +20,7 @@ from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConf
 from bert.errors import IntegrityError, Stopped, UsageError
 from bert.manifest import Manifest
 from bert.model import variables
-from bert.optim import Adam
+from bert.optim import Optimizer
 from bert.records import FeatureSpec
 from bert.step import Step, Task
 from bert.world import World
@@ -63,7 +63,7 @@ def train(
     or SIGUSR1, with the state saved; UsageError if the directory belongs to a run with another configuration.
     """
     run, weights = config.run, variables(task.module)
-    optimizer = Adam(weights, config.optimizer)
+    optimizer = Optimizer(weights, config.optimizer)
     step = Step(task, optimizer, world, config.precision, run.seed)
     samples = batches.Batches(data, config.batch, world, run.seed)
     first = _restore(config, world, weights | optimizer.slots)
@@ -75,9 +75,7 @@ def train(
 
     with _stop_requests() as requested, files.room(run.directory):
         for number, micro_batches in enumerate(samples.iterate(first, run.steps), start=first + 1):
-            rate = schedule.linear(
-                number, peak=config.optimizer.learning_rate, warmup_steps=config.optimizer.warmup_steps, steps=run.steps
-            )
+            rate = _rate(number, config.optimizer, run.steps)
             clock.start()
             measures = step.update(number, micro_batches, rate, stop=bool(requested))
             clock.stop(config.batch.total)
@@ -94,6 +92,13 @@ def train(
                 raise Stopped(f"stopped at step {number} of {run.steps}, saved; the same command goes on from there")
     log.close()
     return evaluated
+
+
+def _rate(step: int, config: OptimizerConfig, steps: int) -> float:
+    return schedule.polynomial(
+        step, peak=config.learning_rate, warmup_steps=config.warmup_steps, steps=steps,
+        power=config.decay_power, continuous=config.continuous,
+    )  # fmt: skip
 
 
 def _due(step: int, every: int, last: int) -> bool:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert.batches import Batch, Batches
 from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig
 from bert.model import variables
-from bert.optim import Adam
+from bert.optim import Optimizer
 from bert.pretrain import Pretraining
 from bert.records import Dataset
 from bert.step import Step
@@ -23,7 +23,7 @@ Update = tuple[dict[str, np.ndarray], dict[str, float]]
 def updated(config: ModelConfig, batches: list[Batch], *, precision: PrecisionConfig = PLAIN) -> Update:
     """Weights and measures after two updates over the same micro-batches."""
     task = Pretraining(config, seed=3)
-    optimizer = Adam(variables(task.module), OptimizerConfig(learning_rate=1.0))
+    optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
     step = Step(task, optimizer, World(), precision, seed=4)
     for number in (1, 2):
         measures = step.update(number, batches, rate=1e-2, stop=False)
@@ -70,7 +70,7 @@ def test_bfloat16_keeps_float32_masters_and_learns_alike(model_config: ModelConf
 def test_evaluation_is_the_mean_over_unequal_batches(model_config: ModelConfig, dataset: Path) -> None:
     task, data = Pretraining(model_config, seed=3), Dataset(dataset, "heldout")
     step = Step(
-        task, Adam(variables(task.module), OptimizerConfig(learning_rate=1.0)), World(), PrecisionConfig(), seed=4
+        task, Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0)), World(), PrecisionConfig(), seed=4
     )
     whole = step.evaluate([data.read(np.arange(11))])
     parts = step.evaluate([data.read(np.arange(0, 8)), data.read(np.arange(8, 11))])
