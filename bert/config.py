@@ -128,8 +128,10 @@ class OptimizerConfig:
 class PrecisionConfig:
     """Arithmetic of the forward and backward pass; weights, optimizer, layer norm, softmax and losses stay float32."""
 
-    compute: Literal["float32", "bfloat16"] = "float32"
-    """type of matrix products and activations"""
+    compute: Literal["float32", "tf32", "bfloat16", "float16"] = "float32"
+    """type of matrix products; tf32 is float32 with products of 10-bit mantissas; float16 has a dynamic loss scale"""
+    compress: bool = False
+    """sum gradients over the ranks in float16, scaled as the losses of float16 are"""
     xla: bool = False
     """compile the step with XLA (on a CPU the plain path is usually faster)"""
 
@@ -154,9 +156,11 @@ class RunConfig:
     """updates between evaluations on the held-out split; 0 never"""
     evaluate_sequences: int = 2048
     """held-out sequences per evaluation, always the same ones"""
+    max_skipped: int = 10
+    """updates in a row whose gradient is not finite, and which are skipped, before the run ends"""
 
     def __post_init__(self) -> None:
-        for name in ("log_every", "save_every", "keep"):
+        for name in ("log_every", "save_every", "keep", "max_skipped"):
             _require(getattr(self, name) > 0, f"run.{name} must be positive, not {getattr(self, name)}")
         _require(self.steps >= 0 and self.evaluate_every >= 0, "run.steps and run.evaluate_every must not be negative")
 

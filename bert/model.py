@@ -167,8 +167,10 @@ class Attention(tf.Module):
             return tf.transpose(tf.reshape(y, [-1, tokens, self.heads, self.head_width]), [0, 2, 1, 3])
 
         y = tf.cast(x, dtype)
-        q, k, v = split(self.query(y, dtype)), split(self.key(y, dtype)), split(self.value(y, dtype))
-        scores = tf.cast(tf.matmul(q, k, transpose_b=True), tf.float32) * self.head_width**-0.5  # [B, N, T, T]
+        # Scaled before the product, whose sums float16 might not hold.
+        q = split(self.query(y, dtype) * tf.cast(self.head_width**-0.5, dtype))
+        k, v = split(self.key(y, dtype)), split(self.value(y, dtype))
+        scores = tf.cast(tf.matmul(q, k, transpose_b=True), tf.float32)  # [B, N, T, T]
         weights = noise.dropout(tf.nn.softmax(scores + mask), self.rate)
         context = tf.transpose(tf.matmul(tf.cast(weights, dtype), v), [0, 2, 1, 3])  # [B, T, N, H]
         return self.output(tf.reshape(context, [-1, self.heads * self.head_width]), dtype)

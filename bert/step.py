@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert.batches import Batch
 from bert.config import PrecisionConfig
+from bert.guard import Guard
 from bert.losses import Measure
 from bert.noise import Noise, micro_batch_seed
 from bert.optim import Optimizer
@@ -32,13 +33,17 @@ class Task(Protocol):
 
 
 class Step:
-    """The compiled training and evaluation steps of a task."""
+    """The compiled training and evaluation steps of a task; `state` is all that they depend on, by name."""
 
     def __init__(self, task: Task, optimizer: Optimizer, world: World, precision: PrecisionConfig, seed: int) -> None:
         self.task, self.optimizer, self.world, self.seed = task, optimizer, world, seed
-        self.dtype = tf.as_dtype(precision.compute)
+        self.dtype = tf.float32 if precision.compute == "tf32" else tf.as_dtype(precision.compute)
+        tf.config.experimental.enable_tensor_float_32_execution(precision.compute == "tf32")  # else it is on by default
+        self.guard = Guard(scaled=precision.compute == "float16" or precision.compress)
+        self.state = optimizer.weights | optimizer.slots | self.guard.slots
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
         self._accumulate = tf.function(self._micro_batch, jit_compile=precision.xla)
+        self._half = len(self.gradients) if precision.compress else 0
         self._apply = tf.function(self._update, jit_compile=True)  # nothing but memory traffic, which fusion saves
         self._measure = tf.function(
             lambda batch: task.measure(batch, Noise(None), self.dtype), jit_compile=precision.xla
@@ -53,7 +58,7 @@ class Step:
             sums.append(self._accumulate(batch, weights, tf.constant(step, tf.int64), tf.constant(place, tf.int64)))
         names = sorted(sums[0])
         totals = [tf.add_n([micro[name] for micro in sums]) for name in names]
-        reduced = self.world.sum([*self.gradients, *totals, tf.constant(float(stop))])
+        reduced = self.world.sum([*self.gradients, *totals, tf.constant(float(stop))], self._half)
         applied = self._apply(reduced[: len(self.gradients)], tf.constant(rate, tf.float32))
         measured = dict(zip([*names, "stop"], reduced[len(self.gradients) :], strict=True))
         own = {name: float(value) for name, value in applied.items()} | {"stop": float(measured["stop"])}
@@ -80,14 +85,17 @@ class Step:
             noise = Noise(micro_batch_seed(self.seed, step, place))
             measures = self.task.measure(batch, noise, self.dtype)
             loss = tf.add_n([measure.loss / weights[name] for name, measure in measures.items()])
-        gradients = tape.gradient(loss, list(self.optimizer.weights.values()))
+            scaled = loss * self.guard.scale
+        gradients = tape.gradient(scaled, list(self.optimizer.weights.values()))
         for total, gradient in zip(self.gradients, gradients, strict=True):
             if gradient is not None:  # a weight that this task does not use
                 total.assign_add(tf.convert_to_tensor(gradient))
         return _flat(measures)
 
     def _update(self, gradients: Sequence[tf.Tensor], rate: tf.Tensor) -> dict[str, tf.Tensor]:
-        measured = self.optimizer.apply(gradients, rate)
+        whole = 1.0 / self.guard.scale
+        measured = self.optimizer.apply([gradient * whole for gradient in gradients], rate)
+        measured |= self.guard.judge(measured["gradient_norm"])
         for total in self.gradients:
             total.assign(tf.zeros_like(total))
         return measured

@@ -27,7 +27,7 @@ from bert.world import World
 
 # What may differ when a run is resumed: nothing that the weights depend on.
 FREE = {"run.directory", "run.log_every", "run.save_every", "run.keep", "run.evaluate_every", "run.evaluate_sequences",
-        "batch.per_device", "data.skip_bad"}  # fmt: skip
+        "run.max_skipped", "batch.per_device", "data.skip_bad"}  # fmt: skip
 
 
 class Config(Protocol):
@@ -66,7 +66,7 @@ def train(
     optimizer = Optimizer(weights, config.optimizer)
     step = Step(task, optimizer, world, config.precision, run.seed)
     samples = batches.Batches(data, config.batch, world, run.seed)
-    first = _restore(config, world, weights | optimizer.slots)
+    first = _restore(config, world, step.state)
     if first == 0:
         _begin(config, world, weights, vocab, start_from, fresh)
     log = metrics.Log(run.directory, steps=run.steps, first=first, active=world.rank == 0)
@@ -80,14 +80,14 @@ def train(
             measures = step.update(number, micro_batches, rate, stop=bool(requested))
             clock.stop(config.batch.total)
             stopping = measures.pop("stop") > 0  # the sum over ranks, so that all of them leave at the same update
-            _check_finite(number, measures)
+            _check_skipped(number, measures, config, world)
             if _due(number, run.log_every, run.steps):
                 log.write(number, "train", measures | {"learning_rate": rate} | clock.rates(tokens))
             if heldout and run.evaluate_every and _due(number, run.evaluate_every, run.steps):
                 share = list(batches.evaluation(heldout, config.batch, world, run.evaluate_sequences))
                 log.write(number, "heldout", evaluated := step.evaluate(share))
             if stopping or _due(number, run.save_every, run.steps):
-                _save(run, number, weights | optimizer.slots, world)
+                _save(run, number, step.state, world)
             if stopping and number < run.steps:
                 raise Stopped(f"stopped at step {number} of {run.steps}, saved; the same command goes on from there")
     log.close()
@@ -105,12 +105,22 @@ def _due(step: int, every: int, last: int) -> bool:
     return step % every == 0 or step == last
 
 
-def _check_finite(step: int, measures: dict[str, float]) -> None:
-    if measures["gradient_norm"] - measures["gradient_norm"] != 0:  # infinite or not a number
+def _check_skipped(step: int, measures: dict[str, float], config: Config, world: World) -> None:
+    """Raises IntegrityError when too many updates in a row had to be skipped; warns of each."""
+    in_a_row, most = int(measures["skipped_in_a_row"]), config.run.max_skipped
+    if in_a_row == 0:
+        return
+    first = (step - 1) * config.batch.total
+    what = (
+        f"step {step}: the gradient is not finite (loss {measures['loss']}; samples {first} to "
+        f"{first + config.batch.total - 1} in the order of seed {config.run.seed}), so the update was skipped"
+    )
+    if in_a_row >= most:
         raise IntegrityError(
-            f"step {step}: the gradient is not finite (loss {measures['loss']}), so the update was not applied; "
-            "lower optimizer.learning_rate and resume from the last checkpoint"
+            f"{what}, as were {in_a_row} in a row; resume from the last checkpoint with a lower optimizer.learning_rate"
         )
+    if "loss_scale" not in measures and world.rank == 0:  # where overflows are expected, and counted
+        print(f"warning: {what}", file=sys.stderr)
 
 
 def _restore(config: Config, world: World, state: checkpoint.Variables) -> int:

@@ -1,0 +1,88 @@
+"""A gradient that is not finite is skipped, counted, and leaves no trace; the loss scale follows it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert import guard
+from bert.batches import Batch, Batches
+from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig
+from bert.guard import Guard
+from bert.model import variables
+from bert.optim import Optimizer
+from bert.pretrain import Pretraining
+from bert.records import Dataset
+from bert.step import Step
+from bert.world import World
+
+
+class Poisoned(Pretraining):
+    """Pretraining whose loss is multiplied by a number that can be made infinite."""
+
+    def __init__(self, config: ModelConfig, seed: int) -> None:
+        super().__init__(config, seed)
+        self.poison = tf.Variable(1.0, trainable=False)
+
+    def measure(self, *arguments: Any) -> dict[str, Any]:
+        found = super().measure(*arguments)
+        return found | {"mlm": found["mlm"]._replace(loss=found["mlm"].loss * self.poison)}
+
+
+def steps(
+    config: ModelConfig, batches: list[Batch], poisons: list[float], precision: PrecisionConfig
+) -> tuple[dict[str, np.ndarray], list[dict[str, float]]]:
+    """The state after one update for each number that its loss is multiplied by, and the measures of each."""
+    task = Poisoned(config, seed=3)
+    optimizer = Optimizer(variables(task.module), OptimizerConfig(name="lamb", learning_rate=1.0))
+    step = Step(task, optimizer, World(), precision, seed=4)
+    measured = []
+    for poison in poisons:
+        task.poison.assign(poison)
+        measured.append(step.update(1, batches, rate=1e-2, stop=False))
+    return {name: variable.numpy() for name, variable in step.state.items()}, measured
+
+
+@pytest.mark.parametrize("compute", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_an_update_that_is_not_finite_leaves_no_trace(
+    compute: str, bad: float, model_config: ModelConfig, dataset: Path
+) -> None:
+    precision = PrecisionConfig(compute=compute)
+    batches = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1).read(0)
+    without, _ = steps(model_config, batches, [1.0, 1.0, 1.0], precision)
+    state, measured = steps(model_config, batches, [1.0, bad, bad, 1.0, 1.0], precision)
+    assert [found["skipped_in_a_row"] for found in measured] == [0, 1, 2, 0, 0]
+    assert [found["skipped"] for found in measured] == [0, 1, 2, 2, 2]
+    scaled = compute == "float16"
+    for name, value in without.items():
+        if not name.startswith("guard/"):
+            np.testing.assert_allclose(state[name], value, rtol=1e-2 if scaled else 0, atol=1e-4 if scaled else 0)
+    assert state["applied"] == 3
+    scales = [found.get("loss_scale", 0) / guard.INITIAL for found in measured]
+    assert scales == ([1, 1, 1 / 2, 1 / 4, 1 / 4] if scaled else [0] * 5)
+
+
+def test_float16_learns_what_float32_learns(model_config: ModelConfig, dataset: Path) -> None:
+    batches = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1).read(0)
+    full, half = (
+        steps(model_config, batches, [1.0] * 4, PrecisionConfig(compute=compute))[1]
+        for compute in ("float32", "float16")
+    )
+    for one, two in zip(full, half, strict=True):
+        assert two["loss"] == pytest.approx(one["loss"], rel=5e-3) and two["loss"] != one["loss"]
+        assert two["gradient_norm"] == pytest.approx(one["gradient_norm"], rel=2e-2)
+
+
+def test_the_scale_doubles_after_its_patience_and_keeps_to_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "PATIENCE", 3.0)
+    monkeypatch.setattr(guard, "GREATEST", guard.INITIAL * 2)
+    judged, used = Guard(scaled=True), []
+    for norm in [1.0] * 7 + [np.inf, 2.0, 2.0, np.nan, 1.0, 1.0, 1.0, 1.0]:
+        used.append(float(judged.judge(tf.constant(norm))["loss_scale"]) / guard.INITIAL)
+    assert used == [1, 1, 1, 2, 2, 2, 2, 2, 1, 1, 1, 0.5, 0.5, 0.5, 1]
+    for _ in range(40):
+        judged.judge(tf.constant(np.inf))
+    assert float(judged.scale) == 1.0 and float(judged.skipped) == 42
