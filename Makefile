@@ -35,10 +35,10 @@ PHASE1_SEQ   ?= 128
 PHASE2_SEQ   ?= 512
 RECIPE       ?= bert_mini
 PHASES       := $(if $(filter %_phase1 %_phase2,$(RECIPE)),$(RECIPE),$(RECIPE)_phase1 $(RECIPE)_phase2)
-SIZE         := $(patsubst bert_%,%,$(RECIPE:_phase1=))
+SIZE         := $(word 2,$(subst _, ,$(RECIPE)))
 SQUAD_TRAIN  ?=
 SQUAD_DEV    ?=
-SQUAD_RECIPE ?= $(if $(filter base large,$(SIZE:_phase2=)),squad_$(SIZE:_phase2=),squad_mini)
+SQUAD_RECIPE ?= $(if $(filter base large,$(SIZE)),squad_$(SIZE),squad_mini)
 NP           ?= 2
 FLAGS        ?=
 BERT_WORKDIR ?= workdir

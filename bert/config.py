@@ -6,6 +6,7 @@ Every field is a flag of the training commands (`--batch.per_device 64`), and th
 
 import dataclasses
 import json
+import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -214,5 +215,21 @@ def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
         if dataclasses.is_dataclass(value):
             found |= flatten(value, f"{prefix}{field.name}.")
         else:
-            found[prefix + field.name] = value if isinstance(value, (int, float, str)) or value is None else str(value)
+            found[prefix + field.name] = _plain(value)
     return found
+
+
+def defaults(cls: type, prefix: str = "") -> dict[str, Any]:
+    """What `flatten` gives for the fields of a configuration that have a default: what runs did before they existed."""
+    found: dict[str, Any] = {}
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(hints[field.name]):
+            found |= defaults(hints[field.name], f"{prefix}{field.name}.")
+        elif field.default is not dataclasses.MISSING:
+            found[prefix + field.name] = _plain(field.default)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (int, float, str)) or value is None else str(value)

@@ -3,11 +3,15 @@
 Sizes are those of google-research/bert's model table; the hyperparameters of `bert_base` are the paper's (Devlin et al.
 2019, appendix A.2): batch 256, Adam with peak 1e-4, 10,000 warm-up steps, 900,000 steps of length 128 and 100,000 of
 length 512.
+
+The LAMB recipes for BERT-Large are NVIDIA's (DeepLearningExamples, TensorFlow2/LanguageModeling/BERT: configurations.yml
+and pretrain_config.sh; for the A100 those of its PyTorch recipe). There, rates are given for one GPU and multiplied by
+their number; here they are the whole batch's, and accumulation follows from the number of ranks.
 """
 
 from dataclasses import replace
 
-from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PretrainConfig, RunConfig
+from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, PretrainConfig, RunConfig
 
 
 def _model(layers: int, width: int) -> ModelConfig:
@@ -53,6 +57,62 @@ def bert_large_phase1() -> PretrainConfig:
 def bert_large_phase2() -> PretrainConfig:
     """BERT-Large, 512 tokens: the last tenth, from all weights of phase 1."""
     return _published("large", 4, steps=100_000, warmup=1_000)
+
+
+FLOAT16 = PrecisionConfig(compute="float16", compress=True, xla=True)
+BFLOAT16 = PrecisionConfig(compute="bfloat16", xla=True)
+
+
+def _lamb(
+    total: int, per_device: int, rate: float, warmup: int, steps: int, precision: PrecisionConfig
+) -> PretrainConfig:
+    return PretrainConfig(
+        model=SIZES["large"],
+        batch=BatchConfig(total=total, per_device=per_device),
+        optimizer=OptimizerConfig(name="lamb", learning_rate=rate, warmup_steps=warmup, decay_power=0.5),
+        precision=precision,
+        run=RunConfig(steps=steps, log_every=10, save_every=200, evaluate_every=500, evaluate_sequences=10_240),
+    )
+
+
+def bert_large_lamb_phase1() -> PretrainConfig:
+    """BERT-Large with LAMB, 128 tokens: 7,038 updates of 65,536 sequences."""
+    return _lamb(65_536, 64, rate=6e-3, warmup=2000, steps=7038, precision=FLOAT16)
+
+
+def bert_large_lamb_phase2() -> PretrainConfig:
+    """BERT-Large with LAMB, 512 tokens: 1,563 updates of 32,768 sequences."""
+    return _lamb(32_768, 8, rate=4e-3, warmup=200, steps=1563, precision=FLOAT16)
+
+
+def bert_large_dgx1_phase1() -> PretrainConfig:
+    """BERT-Large on DGX-1 or DGX-2 (V100 of 32 GB), any number of them: 128 tokens, 61,440 sequences, LAMB."""
+    return _lamb(61_440, 60, rate=6e-3, warmup=2133, steps=7506, precision=FLOAT16)
+
+
+def bert_large_dgx1_phase2() -> PretrainConfig:
+    """BERT-Large on DGX-1 or DGX-2 (V100 of 32 GB): 512 tokens, 30,720 sequences, LAMB."""
+    return _lamb(30_720, 10, rate=4e-3, warmup=213, steps=1668, precision=FLOAT16)
+
+
+def bert_large_dgxa100_phase1() -> PretrainConfig:
+    """BERT-Large on DGX A100 (80 GB), any number of them: 128 tokens, 65,536 sequences, LAMB."""
+    return _lamb(65_536, 256, rate=6e-3, warmup=2000, steps=7038, precision=FLOAT16)
+
+
+def bert_large_dgxa100_phase2() -> PretrainConfig:
+    """BERT-Large on DGX A100 (80 GB): 512 tokens, 32,768 sequences, LAMB."""
+    return _lamb(32_768, 32, rate=4e-3, warmup=200, steps=1563, precision=FLOAT16)
+
+
+def bert_large_dgxh100_phase1() -> PretrainConfig:
+    """BERT-Large on DGX H100: as on DGX A100, but in bfloat16, which needs no loss scale."""
+    return replace(bert_large_dgxa100_phase1(), precision=BFLOAT16)
+
+
+def bert_large_dgxh100_phase2() -> PretrainConfig:
+    """BERT-Large on DGX H100, 512 tokens: as on DGX A100, but in bfloat16."""
+    return replace(bert_large_dgxa100_phase2(), precision=BFLOAT16)
 
 
 def _hurried(size: str, deviation: float) -> ModelConfig:
@@ -148,6 +208,14 @@ RECIPES = {
         bert_base_phase2,
         bert_large_phase1,
         bert_large_phase2,
+        bert_large_lamb_phase1,
+        bert_large_lamb_phase2,
+        bert_large_dgx1_phase1,
+        bert_large_dgx1_phase2,
+        bert_large_dgxa100_phase1,
+        bert_large_dgxa100_phase2,
+        bert_large_dgxh100_phase1,
+        bert_large_dgxh100_phase2,
         bert_tiny_phase1,
         bert_tiny_phase2,
         bert_mini_phase1,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bert import batches, checkpoint, files, manifest, metrics, schedule
-from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, flatten
+from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, defaults, flatten
 from bert.errors import IntegrityError, Stopped, UsageError
 from bert.manifest import Manifest
 from bert.model import variables
@@ -158,7 +158,7 @@ def _begin(
 def _check_same(config: Config) -> None:
     """Refuses to go on with a run whose configuration differs in anything that its weights depend on."""
     path, resolved = config.run.directory / "config.json", flatten(config)
-    before = json.loads(path.read_text(encoding="utf-8"))["config"]
+    before = defaults(type(config)) | json.loads(path.read_text(encoding="utf-8"))["config"]
     differing = sorted(key for key in resolved.keys() | before.keys() if resolved.get(key) != before.get(key))
     if changed := [key for key in differing if key not in FREE]:
         facts = ", ".join(f"{key} was {before.get(key)}, now {resolved.get(key)}" for key in changed)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -148,6 +149,17 @@ def test_a_run_directory_of_another_configuration_is_refused(straight: Path, dat
     assert done.returncode == 2
     assert "run.seed was 12345, now 1" in done.stderr and "run.steps was 40, now 50" in done.stderr
     assert (straight / "config.json").read_bytes() == before
+
+
+def test_a_run_from_before_a_field_existed_goes_on(straight: Path, dataset: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(straight, tmp_path / "run"))
+    config = json.loads((run / "config.json").read_text())
+    del config["config"]["optimizer.continuous"]
+    (run / "config.json").write_text(json.dumps(config))
+    length = ["--run.steps", "40", "--run.save_every", "7"]
+    changed = pretrain(dataset, run, *length, "--optimizer.continuous", "true")
+    assert changed.returncode == 2 and "optimizer.continuous was False, now True" in changed.stderr
+    assert pretrain(dataset, run, *length).returncode == 0
 
 
 def test_a_run_directory_says_what_made_it(straight: Path) -> None:

@@ -1,0 +1,39 @@
+"""Recipes are the published ones: accumulation by number of ranks, global rates, lengths."""
+
+import pytest
+
+from bert.recipes import RECIPES
+
+
+@pytest.mark.parametrize(
+    ("recipe", "gpus", "accumulation"),  # of one node; on 1, 4, 16 and 32 of them
+    [
+        ("bert_large_dgx1_phase1", 8, (128, 32, 8, 4)),  # configurations.yml of NVIDIA's TensorFlow 2 recipe
+        ("bert_large_dgx1_phase2", 8, (384, 96, 24, 12)),
+        ("bert_large_dgx1_phase1", 16, (64, 16, 4, 2)),  # DGX-2
+        ("bert_large_dgx1_phase2", 16, (192, 48, 12, 6)),
+        ("bert_large_dgxa100_phase1", 8, (32, 8, 2, 1)),  # of its PyTorch recipe
+        ("bert_large_dgxa100_phase2", 8, (128, 32, 8, 4)),
+        ("bert_large_lamb_phase1", 16, (64, 16, 4, 2)),
+    ],
+)
+def test_accumulation_is_that_of_the_published_tables(recipe: str, gpus: int, accumulation: tuple[int, ...]) -> None:
+    batch = RECIPES[recipe]().batch
+    assert tuple(batch.accumulation(nodes * gpus) for nodes in (1, 4, 16, 32)) == accumulation
+
+
+@pytest.mark.parametrize(
+    ("recipe", "rate_of_one", "gpus"),
+    [
+        ("bert_large_dgx1_phase1", 7.5e-4, 8), ("bert_large_dgx1_phase2", 5e-4, 8),
+        ("bert_large_dgx1_phase1", 2.34375e-5, 256), ("bert_large_dgx1_phase2", 7.8125e-6, 512),
+    ],
+)  # fmt: skip
+def test_rates_are_the_published_ones_times_their_gpus(recipe: str, rate_of_one: float, gpus: int) -> None:
+    assert RECIPES[recipe]().optimizer.learning_rate == pytest.approx(rate_of_one * gpus)
+
+
+def test_the_two_phases_of_lamb_see_as_many_tokens_as_published() -> None:
+    first, second = RECIPES["bert_large_lamb_phase1"](), RECIPES["bert_large_lamb_phase2"]()
+    assert first.run.steps * first.batch.total * 128 == pytest.approx(59.0e9, rel=2e-3)
+    assert second.run.steps * second.batch.total * 512 == pytest.approx(26.3e9, rel=5e-3)
