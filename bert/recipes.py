@@ -4,9 +4,9 @@ Sizes are those of google-research/bert's model table; the hyperparameters of `b
 2019, appendix A.2): batch 256, Adam with peak 1e-4, 10,000 warm-up steps, 900,000 steps of length 128 and 100,000 of
 length 512.
 
-The LAMB recipes for BERT-Large are NVIDIA's (DeepLearningExamples, TensorFlow2/LanguageModeling/BERT: configurations.yml
-and pretrain_config.sh; for the A100 those of its PyTorch recipe). There, rates are given for one GPU and multiplied by
-their number; here they are the whole batch's, and accumulation follows from the number of ranks.
+The LAMB recipes for BERT-Large are NVIDIA's (DeepLearningExamples, TensorFlow2/LanguageModeling/BERT,
+configurations.yml and pretrain_config.sh; for the A100, its PyTorch recipe). There, rates are given for one GPU and
+multiplied by their number; here they are the whole batch's, and accumulation follows from the number of ranks.
 """
 
 from dataclasses import replace
