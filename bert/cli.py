@@ -66,6 +66,18 @@ def choose(
     return name, override(recipes[name](), argv[1:], prog=f"{prog} {name}", description=description)
 
 
+def take(argv: Sequence[str], flag: str) -> tuple[int | None, list[str]]:
+    """The whole number behind `flag`, if it is there, and the arguments without both."""
+    rest = list(argv)
+    if flag not in rest:
+        return None, rest
+    place = rest.index(flag)
+    _, value = rest.pop(place), rest.pop(place) if place + 1 < len(rest) else ""
+    if not value.isdecimal() or int(value) == 0:
+        raise UsageError(f"{flag} {value}: a whole number from 1 is needed")
+    return int(value), rest
+
+
 def main(function: Callable[[list[str]], None]) -> NoReturn:
     """Runs `function(sys.argv[1:])`; whatever a user can cause ends in one line and its documented exit code."""
     try:

@@ -3,7 +3,8 @@
     python -m bert.pretrain RECIPE --data.train DIR [--init.checkpoint RUN] [--section.field VALUE ...]
     horovodrun -np N python -m bert.pretrain RECIPE ...
 
-RECIPE is a function of bert/recipes.py. The same command resumes a stopped run.
+RECIPE is a function of bert/recipes.py. The same command resumes a stopped run. With --print N it only says what the
+run would be on N ranks: tokens, micro-batches, memory, traffic.
 """
 
 import dataclasses
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert import cli, heads, losses, paths, stretches, train, world
+from bert import cli, heads, losses, paths, plan, stretches, train, world
 from bert.batches import Batch
 from bert.config import ModelConfig, PretrainConfig
 from bert.errors import UsageError
@@ -81,6 +82,7 @@ def resolve(config: PretrainConfig, recipe: str, data: train.Data) -> PretrainCo
 
 def main(argv: list[str]) -> None:
     """Runs the command."""
+    planned, argv = cli.take(argv, "--print")
     recipe, config = cli.choose(argv, RECIPES, prog="python -m bert.pretrain", description=__doc__)
     if config.data.train == Path():
         raise UsageError("no data: give --data.train, a folder made by python -m data.tfrecords")
@@ -89,6 +91,11 @@ def main(argv: list[str]) -> None:
         for split in ("train", "heldout")
     )
     config = resolve(config, recipe, data)
+    if planned:
+        sequence, predictions = (data.spec[name]["shape"][0] for name in ("input_ids", "masked_lm_ids"))
+        lines = plan.describe(config, planned, sequence=sequence, predictions=predictions, available=len(data))
+        print(*(f"{name:<18} {value}" for name, value in lines.items()), sep="\n")
+        return
     task = Pretraining(config.model, config.run.seed)
     train.train(
         task, config, world.connect(), data=data, heldout=heldout,

@@ -1,0 +1,49 @@
+"""The plan says what the run then is."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert import plan
+from bert.config import ModelConfig
+from bert.errors import UsageError
+from bert.model import variables
+from bert.pretrain import PretrainingModel
+from bert.recipes import RECIPES, SIZES
+
+
+@pytest.mark.parametrize("placement", ["post", "pre"])
+def test_parameters_are_those_of_the_model(placement: str, model_config: ModelConfig) -> None:
+    model = dataclasses.replace(model_config, norm_placement=placement)
+    counted = sum(int(np.prod(weight.shape)) for weight in variables(PretrainingModel(model, seed=1)).values())
+    assert plan.parameters(model) == counted
+
+
+def test_bert_large_has_336_million_parameters() -> None:
+    model = dataclasses.replace(SIZES["large"], vocab_size=30522)
+    assert plan.parameters(model) == pytest.approx(336.2e6, rel=1e-3)
+
+
+def test_the_plan_of_the_published_run() -> None:
+    config = RECIPES["bert_large_dgx1_phase1"]()
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=30528))
+    said = plan.describe(config, 256, sequence=128, predictions=20, available=1_000_000)
+    assert said["ranks"] == "256, each 4 micro-batches of 60 an update"
+    assert said["tokens"].startswith("59,029,585,920")
+    assert said["data"] == "1,000,000 sequences, gone through 461.17 times"
+    with pytest.raises(UsageError, match="not a multiple"):
+        plan.describe(config, 7, sequence=128, predictions=20, available=1)
+
+
+def test_the_command_prints_it_and_starts_nothing(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bert import pretrain
+
+    run = tmp_path / "run"
+    pretrain.main(["demo_phase1", "--data.train", str(dataset), "--run.directory", str(run), "--print", "2"])
+    assert "ranks              2, each 1 micro-batches of 32" in capsys.readouterr().out and not run.exists()
+    with pytest.raises(UsageError, match="--print x"):
+        pretrain.main(["demo_phase1", "--print", "x"])
