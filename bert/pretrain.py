@@ -4,7 +4,8 @@
     horovodrun -np N python -m bert.pretrain RECIPE ...
 
 RECIPE is a function of bert/recipes.py. The same command resumes a stopped run. With --print N it only says what the
-run would be on N ranks: tokens, micro-batches, memory, traffic.
+run would be on N ranks: tokens, micro-batches, memory, traffic. With --smoke it runs in miniature, in a folder of its
+own.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from bert.config import ModelConfig, PretrainConfig
 from bert.errors import UsageError
 from bert.model import Encoder
 from bert.noise import Noise
-from bert.recipes import RECIPES
+from bert.recipes import RECIPES, SMOKE
 
 
 class PretrainingModel(tf.Module):
@@ -83,14 +84,16 @@ def resolve(config: PretrainConfig, recipe: str, data: train.Data) -> PretrainCo
 def main(argv: list[str]) -> None:
     """Runs the command."""
     planned, argv = cli.take(argv, "--print")
-    recipe, config = cli.choose(argv, RECIPES, prog="python -m bert.pretrain", description=__doc__)
+    small = "--smoke" in argv
+    argv = [argument for argument in argv if argument != "--smoke"]
+    recipe, config = cli.choose(argv, SMOKE if small else RECIPES, prog="python -m bert.pretrain", description=__doc__)
     if config.data.train == Path():
         raise UsageError("no data: give --data.train, a folder made by python -m data.tfrecords")
     data, heldout = (
         stretches.source(config.data.train, split, config.run.seed, config.data.skip_bad)
         for split in ("train", "heldout")
     )
-    config = resolve(config, recipe, data)
+    config = resolve(config, f"{recipe}_smoke" if small else recipe, data)
     if planned:
         sequence, predictions = (data.spec[name]["shape"][0] for name in ("input_ids", "masked_lm_ids"))
         lines = plan.describe(config, planned, sequence=sequence, predictions=predictions, available=len(data))

@@ -9,6 +9,8 @@ configurations.yml and pretrain_config.sh; for the A100, its PyTorch recipe). Th
 multiplied by their number; here they are the whole batch's, and accumulation follows from the number of ranks.
 """
 
+import functools
+from collections.abc import Callable
 from dataclasses import replace
 
 from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, PretrainConfig, RunConfig
@@ -176,9 +178,7 @@ def bert_mini_phase2() -> PretrainConfig:
     )
 
 
-DEMO_MODEL = replace(
-    SIZES["tiny"], hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.06
-)
+DEMO_MODEL = replace(SIZES["tiny"], hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.06)
 
 
 def demo_phase1() -> PretrainConfig:
@@ -224,3 +224,18 @@ RECIPES = {
         demo_phase2,
     )
 }
+
+
+def _smoke(recipe: Callable[[], PretrainConfig]) -> PretrainConfig:
+    """A recipe in miniature, to see that it runs: a minute on two CPU cores, with a small model and batch."""
+    config = recipe()
+    return replace(
+        config,
+        model=replace(config.model, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128),
+        batch=BatchConfig(total=16, per_device=4),
+        optimizer=replace(config.optimizer, warmup_steps=2),
+        run=replace(config.run, steps=8, log_every=2, save_every=4, evaluate_every=4, evaluate_sequences=16),
+    )
+
+
+SMOKE = {name: functools.partial(_smoke, recipe) for name, recipe in RECIPES.items()}

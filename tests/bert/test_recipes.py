@@ -1,7 +1,11 @@
 """Recipes are the published ones: accumulation by number of ranks, global rates, lengths."""
 
+import json
+from pathlib import Path
+
 import pytest
 
+from bert import pretrain
 from bert.recipes import RECIPES
 
 
@@ -37,3 +41,15 @@ def test_the_two_phases_of_lamb_see_as_many_tokens_as_published() -> None:
     first, second = RECIPES["bert_large_lamb_phase1"](), RECIPES["bert_large_lamb_phase2"]()
     assert first.run.steps * first.batch.total * 128 == pytest.approx(59.0e9, rel=2e-3)
     assert second.run.steps * second.batch.total * 512 == pytest.approx(26.3e9, rel=5e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_runs_in_miniature(
+    name: str, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BERT_WORKDIR", str(tmp_path))
+    pretrain.main([name, "--smoke", "--data.train", str(dataset)])
+    lines = (tmp_path / "pretrain" / f"{name}_smoke" / "metrics.jsonl").read_text().splitlines()
+    losses = [json.loads(line)["loss"] for line in lines]
+    assert len(losses) == 4 + 2 and all(0 < loss < 20 for loss in losses)
