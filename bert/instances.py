@@ -1,4 +1,8 @@
-"""Tokenised documents to BERT's training instances: pairs of segments (NSP) with masked tokens (MLM). Pure NumPy.
+"""Tokenised documents to BERT's training instances: pairs of segments with masked tokens (MLM). Pure NumPy.
+
+What a pair is for: `nsp`, next sentence prediction: does the second segment follow the first in the text, or is it a
+random one? (Devlin et al. 2019). `sop`, sentence order prediction: do both stand in their order, or are they swapped?
+(Lan et al. 2020, and Megatron-LM). `none`: both segments always follow each other, and nothing is asked.
 
 Pairs are planned in advance, by one walk through all documents (`plan`), or drawn while reading, from stretches of
 sentences that were stored (`stretches`, `draw`). Either way a plan is nothing but offsets, and building and masking
@@ -18,7 +22,7 @@ import itertools
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -28,12 +32,12 @@ from bert.vocabulary import SPECIAL
 Uniform = Callable[[int], np.ndarray]
 
 SPECIAL_PER_PAIR = 3  # [CLS] a [SEP] b [SEP]
-COLUMNS = ("a_begin", "a_end", "b_begin", "b_end", "is_random")  # of a Plan
+COLUMNS = ("a_begin", "a_end", "b_begin", "b_end", "label")  # of a Plan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shape:
-    """How instances are cut and masked."""
+    """How instances are paired, cut and masked."""
 
     max_seq_length: int
     max_predictions_per_seq: int
@@ -41,6 +45,7 @@ class Shape:
     short_seq_prob: float = 0.1
     whole_word_mask: bool = False
     max_ngram: int = 1
+    pairs: Literal["nsp", "sop", "none"] = "nsp"
 
     @property
     def room(self) -> int:
@@ -99,14 +104,14 @@ class Documents:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """For each instance, the token ranges of its two segments, and whether the second is a random one (label 1)."""
+    """Of each instance the token ranges of its segments and a label: 1 if the second is random, or both are swapped."""
 
     a_begin: np.ndarray  # [N]
     a_end: np.ndarray
     b_begin: np.ndarray
     b_end: np.ndarray
-    is_random: np.ndarray
-    alone: int  # segments left out: a shard of one document has no other to take a second segment from
+    label: np.ndarray
+    alone: int  # stretches left out: too short for two segments, with no other document to take the second from
 
     def __len__(self) -> int:
         return len(self.a_begin)
@@ -123,15 +128,16 @@ def concatenate(plans: Sequence[Plan]) -> Plan:
 
 
 def plan(documents: Documents, shape: Shape, rng: np.random.Generator) -> Plan:
-    """Goes through all documents once, pairing stretches of sentences with the next or, half the time, a random one.
+    """Goes through all documents once, pairing stretches of sentences with the next or, for NSP, half the time a random
+    one.
 
-    A segment is a range of whole sentences; both together have at most `shape.room` tokens after the ends of the longer
-    one are cut off at random.
+    A segment is a range of whole sentences (half of one, if a lone one cannot have a random partner); both together
+    have at most `shape.room` tokens after the ends of the longer one are cut off at random.
     """
     room = shape.room
     starts, firsts = documents.sentences.tolist(), documents.documents.tolist()
     uniform = _numbers(rng)
-    others = len(firsts) - 2  # documents to take a random segment from
+    others = len(firsts) - 2 if shape.pairs == "nsp" else 0  # documents to take a random segment from
     pairs, alone = array("q"), 0
     for document in range(len(firsts) - 1):
         sentence, stop = firsts[document], firsts[document + 1]
@@ -141,7 +147,11 @@ def plan(documents: Documents, shape: Shape, rng: np.random.Generator) -> Plan:
             count = end - sentence
             middle = sentence + 1 + int(next(uniform) * (count - 1))  # segment a: at least one, not all if possible
             if count == 1 and not others:
-                alone += 1
+                half = (starts[sentence] + starts[end]) // 2
+                if half == starts[sentence] or shape.pairs == "nsp":
+                    alone += 1
+                else:
+                    pairs.extend((starts[sentence], half, half, starts[end], 0))
                 sentence = end
             elif not others or (count > 1 and next(uniform) >= 0.5):
                 pairs.extend((starts[sentence], starts[middle], starts[middle], starts[end], 0))
@@ -154,9 +164,10 @@ def plan(documents: Documents, shape: Shape, rng: np.random.Generator) -> Plan:
                 last = bisect_left(starts, wanted, first + 1, firsts[other + 1])
                 pairs.extend((starts[sentence], starts[middle], starts[first], starts[last], 1))
                 sentence = middle  # the sentences that the random segment took the place of are used again
-    a_begin, a_end, b_begin, b_end, is_random = np.array(pairs, np.int64).reshape(-1, 5).T
-    a_begin, a_end, b_begin, b_end = _truncate(a_begin, a_end, b_begin, b_end, room, rng.random((len(a_begin), 2)))
-    return Plan(a_begin=a_begin, a_end=a_end, b_begin=b_begin, b_end=b_end, is_random=is_random, alone=alone)
+    *ranges, label = np.array(pairs, np.int64).reshape(-1, 5).T
+    ranges = _truncate(*ranges, room, rng.random((len(label), 2)))
+    found = Plan(**dict(zip(COLUMNS, (*ranges, label), strict=True)), alone=alone)
+    return _swap(found, rng.random(len(label)) < 0.5) if shape.pairs == "sop" else found
 
 
 def stretches(documents: Documents, shape: Shape) -> np.ndarray:
@@ -175,11 +186,11 @@ def stretches(documents: Documents, shape: Shape) -> np.ndarray:
 
 
 def draw(stretch: Documents, partner: Documents, foreign: np.ndarray, shape: Shape, uniform: Uniform) -> Plan:
-    """One pair for each stretch, its second segment half the time from the partner of the same number.
+    """One pair for each stretch, for NSP with its second segment half the time from the partner of the same number.
 
     stretch, partner: N documents each, a stretch a document, the partners' tokens counted on from the stretches' (as
     if both were concatenated). foreign: [N] whether the partner is of another document. A stretch of one sentence
-    always takes its partner's text.
+    always takes its partner's text; if partners are not for it, it is cut in half.
     """
     u = uniform(6)  # [N, 6]
     first, last = stretch.documents[:-1], stretch.documents[1:]
@@ -189,17 +200,32 @@ def draw(stretch: Documents, partner: Documents, foreign: np.ndarray, shape: Sha
     end = np.clip(np.searchsorted(stretch.sentences, begin + target), np.minimum(first + 2, last), last)
     count = end - first
     middle = first + 1 + (u[:, 2] * (count - 1)).astype(np.int64)  # segment a: at least one, not all if possible
-    is_random = (count == 1) | (foreign & (u[:, 3] < 0.5))
+    is_random = ((count == 1) | (foreign & (u[:, 3] < 0.5))) & (shape.pairs == "nsp")
     other, stop = partner.documents[:-1], partner.documents[1:]
     other = other + (u[:, 4] * (stop - other)).astype(np.int64)
-    a_end, offset = stretch.sentences[middle], len(stretch.ids)
+    halved = (count == 1) & ~is_random
+    a_end = np.where(halved, (begin + stretch.sentences[end]) // 2, stretch.sentences[middle])
+    offset = len(stretch.ids)
     wanted = partner.sentences[other] + target - (a_end - begin)
     until = np.clip(np.searchsorted(partner.sentences, wanted), other + 1, stop)
     b_begin = np.where(is_random, partner.sentences[other] + offset, a_end)
     b_end = np.where(is_random, partner.sentences[until] + offset, stretch.sentences[end])
     a_begin, a_end, b_begin, b_end = _truncate(begin, a_end, b_begin, b_end, shape.room, uniform(2))
-    labels = is_random.astype(np.int64)
-    return Plan(a_begin=a_begin, a_end=a_end, b_begin=b_begin, b_end=b_end, is_random=labels, alone=0)
+    label = is_random.astype(np.int64)
+    found = Plan(a_begin=a_begin, a_end=a_end, b_begin=b_begin, b_end=b_end, label=label, alone=0)
+    return _swap(found, uniform(1)[:, 0] < 0.5) if shape.pairs == "sop" else found
+
+
+def _swap(plan: Plan, swapped: np.ndarray) -> Plan:
+    """The plan with the segments of some instances [N] in the other order, and labelled so."""
+    return Plan(
+        a_begin=np.where(swapped, plan.b_begin, plan.a_begin),
+        a_end=np.where(swapped, plan.b_end, plan.a_end),
+        b_begin=np.where(swapped, plan.a_begin, plan.b_begin),
+        b_end=np.where(swapped, plan.a_end, plan.b_end),
+        label=swapped.astype(np.int64),
+        alone=plan.alone,
+    )
 
 
 def _numbers(rng: np.random.Generator) -> Iterator[float]:
@@ -240,7 +266,7 @@ def build(text: np.ndarray, plan: Plan, shape: Shape, tokens: Tokens) -> dict[st
         "input_ids": ids,
         "input_mask": inside.astype(np.int64),
         "segment_ids": (in_b & inside).astype(np.int64),
-        "next_sentence_labels": plan.is_random[:, None],
+        "next_sentence_labels": plan.label[:, None],
     }
 
 

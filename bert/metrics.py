@@ -12,7 +12,8 @@ from bert import files
 
 NAME = "metrics.jsonl"
 BAR = 24  # characters
-SHOWN = {"loss", "mlm_accuracy", "nsp_accuracy", "span_accuracy", "learning_rate", "sequences_per_second"}
+SHOWN = {"loss", "mlm_accuracy", "nsp_accuracy", "sop_accuracy", "span_accuracy", "learning_rate",
+         "sequences_per_second"}  # fmt: skip
 
 
 class Log:

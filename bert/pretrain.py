@@ -1,4 +1,4 @@
-"""Pretrains BERT: masked language model and next sentence prediction.
+"""Pretrains BERT: masked language model and, as the data have it, next sentence or sentence order prediction.
 
     python -m bert.pretrain RECIPE --data.train DIR [--init.checkpoint RUN] [--section.field VALUE ...]
     horovodrun -np N python -m bert.pretrain RECIPE ...
@@ -23,43 +23,46 @@ from bert.recipes import RECIPES, SMOKE
 
 
 class PretrainingModel(tf.Module):
-    """Encoder with the masked-LM and next-sentence heads."""
+    """Encoder with the masked-LM head and, unless nothing is asked of pairs, the pooler and the head for that."""
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
+    def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp") -> None:
         super().__init__()
         self.encoder = Encoder(config, seed)
-        self.pooler = heads.Pooler(config, seed)
         self.masked_lm = heads.MaskedLM(config, seed)
-        self.next_sentence = heads.NextSentence(config, seed)
+        self.pooler = heads.Pooler(config, seed) if pairs != "none" else None
+        self.next_sentence = heads.NextSentence(config, seed) if pairs != "none" else None
 
-    def __call__(self, batch: Batch, noise: Noise, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
-        """Logits of the masked positions, without their bias, [B, P, V] in dtype; of the next sentence [B, 2]."""
+    def __call__(self, batch: Batch, noise: Noise, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Logits of the masked positions, without their bias, [B, P, V] in dtype; of the pair [B, 2]."""
         hidden = self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], noise, dtype)
         words = self.masked_lm(hidden, batch["masked_lm_positions"], self.encoder.embeddings.word, dtype)
+        if self.pooler is None or self.next_sentence is None:
+            return words, None
         return words, self.next_sentence(self.pooler(hidden))
 
 
 class Pretraining:
-    """The two objectives of the original BERT, each a mean over its predictions."""
+    """Masked words, and what is asked of pairs if anything is: each objective a mean over its predictions."""
 
-    objectives: tuple[str, ...] = ("mlm", "nsp")
-
-    def __init__(self, config: ModelConfig, seed: int) -> None:
-        self.module = PretrainingModel(config, seed)
+    def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp") -> None:
+        self.module = PretrainingModel(config, seed, pairs)
+        self.pairs = pairs
+        self.objectives: tuple[str, ...] = ("mlm",) if pairs == "none" else ("mlm", pairs)
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Masked positions, and sequences."""
         sequences = tf.cast(tf.shape(batch["input_ids"])[0], tf.float32)
-        return {"mlm": tf.reduce_sum(batch["masked_lm_weights"]), "nsp": sequences}
+        found = {"mlm": tf.reduce_sum(batch["masked_lm_weights"]), self.pairs: sequences}
+        return {name: found[name] for name in self.objectives}
 
     def measure(self, batch: Batch, noise: Noise, dtype: tf.DType) -> dict[str, losses.Measure]:
         """Summed losses and right answers."""
-        words, following = self.module(batch, noise, dtype)
-        labels, bias = batch["next_sentence_labels"][:, 0], tf.convert_to_tensor(self.module.masked_lm.bias)
-        return {
-            "mlm": losses.classification(words, bias, batch["masked_lm_ids"], batch["masked_lm_weights"]),
-            "nsp": losses.classification(following, tf.zeros(2), labels, tf.ones_like(labels, tf.float32)),
-        }
+        words, pair = self.module(batch, noise, dtype)
+        bias, labels = tf.convert_to_tensor(self.module.masked_lm.bias), batch["next_sentence_labels"][:, 0]
+        found = {"mlm": losses.classification(words, bias, batch["masked_lm_ids"], batch["masked_lm_weights"])}
+        if pair is not None:
+            found[self.pairs] = losses.classification(pair, tf.zeros(2), labels, tf.ones_like(labels, tf.float32))
+        return found
 
 
 def resolve(config: PretrainConfig, recipe: str, data: train.Data) -> PretrainConfig:
@@ -99,7 +102,8 @@ def main(argv: list[str]) -> None:
         lines = plan.describe(config, planned, sequence=sequence, predictions=predictions, available=len(data))
         print(*(f"{name:<18} {value}" for name, value in lines.items()), sep="\n")
         return
-    task = Pretraining(config.model, config.run.seed)
+    pairs = data.manifest.extra.get("instances", {}).get("pairs", "nsp")
+    task = Pretraining(config.model, config.run.seed, pairs)
     train.train(
         task, config, world.connect(), data=data, heldout=heldout,
         vocab=config.data.train / "vocab.txt", start_from=config.init.checkpoint,

@@ -178,7 +178,7 @@ def instances(payloads: Sequence[bytes], facts: Facts) -> Checked:
             wrong.extend((row, what) for row in rows[bad.any(1)].tolist())
     counts = Counter(
         instances=len(payloads),
-        random_next=int(np.count_nonzero(features.get("next_sentence_labels", 0))),
+        pairs_of_label_1=int(np.count_nonzero(features.get("next_sentence_labels", 0))),
         predictions=int(np.count_nonzero(features.get("masked_lm_weights", 0))),
     )
     return Checked(sorted(wrong), counts)

@@ -117,7 +117,7 @@ def count_instances(task: Task) -> Arrays:
             "length": np.bincount(inside.sum(1), minlength=ids.shape[1] + 1),
             "predictions": np.bincount(used.sum(1), minlength=used.shape[1] + 1),
             "replaced": np.array([(shown == mask).sum(), (~kept & (shown != mask)).sum(), kept.sum()]),
-            "random next": np.array([features["next_sentence_labels"].sum()]),
+            "label 1": np.array([features["next_sentence_labels"].sum()]),
             "vocabulary": np.bincount(text, minlength=len(vocabulary)),
         }
         total = add(total, counts)
@@ -183,7 +183,7 @@ def of_instances(counts: Arrays, vocabulary: list[str]) -> dict[str, Any]:
             f"predicted: {name}": int(count) / max(predicted, 1)
             for name, count in zip(("[MASK]", "random", "kept"), counts["replaced"], strict=True)
         },
-        "random next segments": int(counts["random next"][0]) / max(sequences, 1),
+        "pairs of label 1": int(counts["label 1"][0]) / max(sequences, 1),
         **_of_vocabulary(counts["vocabulary"], vocabulary),
         "histograms": {"length": length.tolist(), "predictions": predictions.tolist()},
     }

@@ -64,6 +64,8 @@ class Options(tasks.Options):
     """mask all pieces of a word or none"""
     max_ngram: int = 1
     """mask runs of up to so many words; longer ones are rarer"""
+    pairs: Literal["nsp", "sop", "none"] = "nsp"
+    """what to ask of two segments: is the second a random one, are both swapped, or nothing"""
     lower_case: bool = True
     """lower-case and strip accents"""
     seed: int = 12345
@@ -162,7 +164,7 @@ def write_instances(
     plan = instances.concatenate(plans).rows(rng.permutation(sum(map(len, plans))))
     counts: Counter[str] = Counter(
         instances=len(plan),
-        random_next=int(plan.is_random.sum()),
+        pairs_of_label_1=int(plan.label.sum()),
         without_partner=plan.alone,
     )
     for begin in range(0, len(plan), ROW_BATCH):

@@ -69,11 +69,12 @@ def test_empty_sentences_and_documents_are_dropped():
     count=st.integers(0, 9),
     length=st.integers(8, 40),
     short=st.sampled_from([0.0, 0.1, 1.0]),
+    pairs=st.sampled_from(["nsp", "sop", "none"]),
 )
-def test_segments_are_text_of_the_documents(seed, count, length, short):
+def test_segments_are_text_of_the_documents(seed, count, length, short, pairs):
     rng = np.random.default_rng(seed)
     documents = distinct(corpus(rng, count, 5, 6))
-    made = shape(max_seq_length=length, max_predictions_per_seq=3, short_seq_prob=short)
+    made = shape(max_seq_length=length, max_predictions_per_seq=3, short_seq_prob=short, pairs=pairs)
     plan = instances.plan(documents, made, rng)
     tokens = instances.Tokens(
         pad=PAD, cls=CLS, sep=SEP, mask=MASK, ordinary=np.array([FIRST]), is_continuation=np.zeros(0, bool)
@@ -92,16 +93,22 @@ def test_segments_are_text_of_the_documents(seed, count, length, short):
         assert len(a) and len(b)
         for segment in (a, b):  # one stretch of one document
             assert (np.diff(segment) == 1).all() and len(set(document_of[segment])) == 1
-        if label[0]:
-            assert document_of[a[0]] != document_of[b[0]]
+        same = document_of[a[0]] == document_of[b[0]]
+        if not label[0]:
+            assert same and b[0] > a[-1]
+        elif pairs == "nsp":
+            assert not same
         else:
-            assert document_of[a[0]] == document_of[b[0]] and b[0] > a[-1]
+            assert pairs == "sop" and same and b[-1] < a[0]
 
 
-def test_half_of_the_second_segments_are_random(many):
-    _, plan = many
-    assert len(plan) > 4000
-    assert plan.is_random.mean() == pytest.approx(0.5, abs=0.02)
+@pytest.mark.parametrize(("pairs", "share"), [("nsp", 0.5), ("sop", 0.5), ("none", 0.0)])
+def test_half_of_the_pairs_are_random_or_swapped(many, pairs, share):
+    documents, plan = many
+    if pairs != "nsp":
+        plan = instances.plan(documents, shape(max_seq_length=100, pairs=pairs), np.random.default_rng(2))
+    assert len(plan) > 2000
+    assert plan.label.mean() == pytest.approx(share, abs=0.03)
 
 
 def test_a_tenth_of_the_instances_are_short(many):
@@ -127,7 +134,7 @@ def test_a_lone_document_is_paired_with_itself():
     ids = rng.integers(FIRST, VOCAB, 600).astype(np.int32)
     documents = instances.Documents(ids=ids, sentences=np.arange(0, 601, 10), documents=np.array([0, 60]))
     plan = instances.plan(documents, shape(), rng)
-    assert len(plan) and not plan.is_random.any()
+    assert len(plan) and not plan.label.any()
     one = instances.Documents(ids=ids, sentences=np.array([0, 600]), documents=np.array([0, 1]))
     assert (len(instances.plan(one, shape(), rng)), instances.plan(one, shape(), rng).alone) == (0, 1)
 

@@ -67,6 +67,20 @@ def test_bfloat16_keeps_float32_masters_and_learns_alike(model_config: ModelConf
     assert half[1]["loss"] != full[1]["loss"]  # the switch has an effect
 
 
+@pytest.mark.parametrize(("pairs", "measured"), [("sop", {"mlm", "sop"}), ("none", {"mlm"})])
+def test_what_is_asked_of_pairs_follows_the_data(
+    pairs: str, measured: set[str], model_config: ModelConfig, dataset: Path
+) -> None:
+    task = Pretraining(model_config, seed=3, pairs=pairs)
+    weights = variables(task.module)
+    assert any(name.startswith(("pooler", "next_sentence")) for name in weights) == (pairs != "none")
+    step = Step(task, Optimizer(weights, OptimizerConfig(learning_rate=1.0)), World(), PLAIN, seed=4)
+    batches = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1).read(0)
+    found = step.update(1, batches, rate=1e-2, stop=False)
+    assert {name.removesuffix("_accuracy") for name in found if name.endswith("_accuracy")} == measured
+    assert found["loss"] == pytest.approx(sum(found[f"{name}_loss"] for name in measured))
+
+
 def test_evaluation_is_the_mean_over_unequal_batches(model_config: ModelConfig, dataset: Path) -> None:
     task, data = Pretraining(model_config, seed=3), Dataset(dataset, "heldout")
     step = Step(

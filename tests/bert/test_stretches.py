@@ -111,6 +111,23 @@ def test_random_seconds_are_of_another_document(train: Data) -> None:
     assert foreign > 30 and same_number < 0.4 * foreign  # the same number occurs in the other shard only
 
 
+@pytest.mark.parametrize(("pairs", "share"), [("sop", 0.5), ("none", 0.0)])
+def test_without_next_sentences_a_pair_is_the_stretch_itself(folder: Path, pairs: str, share: float) -> None:
+    data = stretches.source(folder, "train", seed=11)
+    assert isinstance(data, stretches.Stretches)
+    data.shape = dataclasses.replace(data.shape, pairs=pairs)
+    indices = np.tile(np.arange(94), 20)
+    batch = read(data, indices, np.arange(len(indices)))
+    ids, stored = unmasked(batch), read_ids(data)
+    for n, index in enumerate(indices):
+        used = int(batch["input_mask"][n].sum())
+        middle = ids[n, :used].tolist().index(3)
+        a, b = ids[n, 1:middle], ids[n, middle + 1 : used - 1]
+        first, second = (b, a) if batch["next_sentence_labels"][n, 0] else (a, b)
+        assert stored[index][0] <= min(*a, *b) and max(*a, *b) <= stored[index][-1] and second[0] > first[-1]
+    assert batch["next_sentence_labels"].mean() == pytest.approx(share, abs=0.04)
+
+
 def test_a_sample_depends_on_its_position_alone(train: Data) -> None:
     whole = read(train, np.array([7, 3, 90, 7]), np.array([100, 5, 6, 800]))
     for row, (index, position) in enumerate([(7, 100), (3, 5), (90, 6), (7, 800)]):

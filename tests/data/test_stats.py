@@ -128,14 +128,14 @@ def test_instances_are_counted(instances: Path, tmp_path: Path, capsys: pytest.C
         "predicted: [MASK]": pytest.approx(4 / 6),
         "predicted: random": pytest.approx(1 / 6),
         "predicted: kept": pytest.approx(1 / 6),
-        "random next segments": pytest.approx(2 / 3),
+        "pairs of label 1": pytest.approx(2 / 3),
         "unknown tokens": pytest.approx(1 / 12),
         "vocabulary": 5,
         "vocabulary never seen": 2,
         "vocabulary never seen, share": pytest.approx(2 / 5),
         "histograms": {"length": [0, 0, 0, 0, 0, 1, 0, 1, 0, 1], "predictions": [0, 1, 1, 1]},
     }
-    assert splits["heldout"]["vocabulary never seen"] == 3 and splits["heldout"]["random next segments"] == 0
+    assert splits["heldout"]["vocabulary never seen"] == 3 and splits["heldout"]["pairs of label 1"] == 0
     shown = capsys.readouterr().out
     assert "heldout" in shown and "66.67%" in shown and "22.22%" in shown
     for name in ("lengths.png", "tokens.png"):
