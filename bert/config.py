@@ -50,6 +50,8 @@ class ModelConfig:
     """what positions start from: noise, as published, or sines, with first heads that look at neighbouring tokens"""
     initializer_range: float = 0.02
     """standard deviation of the truncated normal that kernels and embeddings start from"""
+    recompute_activations: bool = False
+    """keep no more than each layer's input for the backward pass and compute the rest again: less memory, more time"""
 
     def __post_init__(self) -> None:
         width, heads = self.hidden_size, self.num_attention_heads

@@ -13,6 +13,7 @@ that memory is passed over once and casts cost nothing; matrix products are fast
 calls, unless the whole step is compiled for a GPU.
 """
 
+import functools
 import zlib
 from collections.abc import Callable, Sequence
 
@@ -255,10 +256,15 @@ class Encoder(tf.Module):
     ) -> tf.Tensor:  # [B, T, D] float32
         x = self.embeddings(ids, segments, noise)
         bias = (1.0 - tf.cast(mask, tf.float32))[:, None, None, :] * -1e4  # [B, 1, 1, T]
-        for layer in self.layers:
-            x = layer(x, bias, noise, dtype)
+        for number, layer in enumerate(self.layers, start=1):
+            run = functools.partial(_run, layer, number, bias, noise, dtype)
+            x = (tf.recompute_grad(run) if self.config.recompute_activations else run)(x)
         x = self.norm(x) if self.norm else x
         return tf.reshape(x, [tf.shape(ids)[0], tf.shape(ids)[1], self.config.hidden_size])
+
+
+def _run(layer: Layer, number: int, mask: tf.Tensor, noise: Noise, dtype: tf.DType, x: tf.Tensor) -> tf.Tensor:
+    return layer(x, mask, noise.branch(number), dtype)
 
 
 def variables(module: tf.Module) -> dict[str, tf.Variable]:

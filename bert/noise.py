@@ -6,6 +6,7 @@ rank computes it.
 
 import tensorflow as tf
 
+PLACES = 64  # for dropout in one part of the model
 LEVELS = 256  # eight random bits decide one element: a quarter of the generator's work for a 32-bit number each
 
 
@@ -15,6 +16,10 @@ class Noise:
     def __init__(self, seed: tf.Tensor | None) -> None:
         """`seed`: [2] int64, unique to (run, step, micro-batch); None for inference, which drops nothing."""
         self.seed, self.place = seed, 0
+
+    def branch(self, number: int) -> "Noise":
+        """The masks of part `number` of the model, from 1: the same however often that part is computed."""
+        return Noise(None if self.seed is None else self.seed + tf.constant([number * PLACES, 0], tf.int64))
 
     def dropout(self, x: tf.Tensor, rate: float) -> tf.Tensor:
         """Zeroes elements of x with probability `rate`, rounded to 1/256, and scales the rest to keep the mean."""

@@ -27,7 +27,7 @@ from bert.world import World
 
 # What may differ when a run is resumed: nothing that the weights depend on.
 FREE = {"run.directory", "run.log_every", "run.save_every", "run.keep", "run.evaluate_every", "run.evaluate_sequences",
-        "run.max_skipped", "batch.per_device", "data.skip_bad"}  # fmt: skip
+        "run.max_skipped", "batch.per_device", "data.skip_bad", "model.recompute_activations"}  # fmt: skip
 
 
 class Config(Protocol):

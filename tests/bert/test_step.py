@@ -67,6 +67,16 @@ def test_bfloat16_keeps_float32_masters_and_learns_alike(model_config: ModelConf
     assert half[1]["loss"] != full[1]["loss"]  # the switch has an effect
 
 
+@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_recomputed_activations_change_nothing(xla: bool, model_config: ModelConfig, dataset: Path) -> None:
+    batches = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1).read(0)
+    again = dataclasses.replace(model_config, recompute_activations=True)
+    kept, recomputed = (
+        updated(config, batches, precision=PrecisionConfig(xla=xla)) for config in (model_config, again)
+    )
+    close(kept, recomputed, rtol=1e-4, atol=2e-6)  # dropout is on: its masks must be the same the second time
+
+
 @pytest.mark.parametrize(("pairs", "measured"), [("sop", {"mlm", "sop"}), ("none", {"mlm"})])
 def test_what_is_asked_of_pairs_follows_the_data(
     pairs: str, measured: set[str], model_config: ModelConfig, dataset: Path
