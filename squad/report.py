@@ -7,19 +7,18 @@ that hold predictions.json, the answers to DEV.json. Writes report.json and curv
 a table.
 """
 
-import json
+import itertools
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bert import cli, files
-from bert.errors import InputError, IntegrityError
+from bert.errors import IntegrityError
+from bert.report import Curve, Lines, draw, figures, read_metrics
 from squad import examples, metric
 from squad.examples import Dataset, Example
 
-INK, TRAIN = "#333333", "#b8b8b8"
-HELD_OUT: dict[str, Any] = {"color": "#1f6f8b", "marker": "o", "markersize": 3}
 BOLD, PLAIN = "\033[1m", "\033[0m"
 
 
@@ -41,86 +40,29 @@ class Options:
     """fail if the pretrained model's F1 is not so much above the random one's"""
 
 
-def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The lines of a run's metrics.jsonl. Raises InputError if there are none."""
-    path = run / "metrics.jsonl"
-    if not path.exists():
-        raise InputError(f"{path}: no such file; give the directory of a run")
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    if not lines:
-        raise InputError(f"{path}: empty; the run did not begin")
-    return lines
-
-
-def summarize(options: Options, dataset: Dataset, phases: list[list[dict[str, Any]]]) -> dict[str, Any]:
+def summarize(options: Options, dataset: Dataset, phases: list[Lines]) -> dict[str, Any]:
     """The figures of report.json."""
     scores = {
         start: asdict(metric.score(dataset.examples, metric.read_predictions(run / "predictions.json")))
         for start, run in (("pretrained", options.pretrained), ("random", options.random))
     }
-    pretraining = [_phase(run.name, lines) for run, lines in zip(options.pretraining, phases, strict=True)]
+    pretraining = [
+        {"name": run.name} | figures(lines) for run, lines in zip(options.pretraining, phases, strict=True)
+    ]
     return {"pretraining": pretraining, "squad": scores}
 
 
-def _phase(name: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
-    trained = [line for line in lines if line["split"] == "train"]
-    held_out = [line for line in lines if line["split"] == "heldout"]
-    speeds = sorted(line["tokens_per_second"] for line in trained)
-    return {
-        "name": name,
-        "steps": trained[-1]["step"],
-        "tokens_per_second": round(speeds[len(speeds) // 2]),
-        "train_loss": trained[-1]["loss"],
-        "mlm_accuracy": held_out[-1]["mlm_accuracy"],
-        "nsp_accuracy": held_out[-1]["nsp_accuracy"],
-    }
-
-
-def table(figures: dict[str, Any]) -> str:
+def table(found: dict[str, Any]) -> str:
     """The figures for a person."""
     rows = [f"{'pretraining':<24}{'steps':>8}{'tokens/s':>12}{'MLM acc.':>12}{'NSP acc.':>12}"]
-    for phase in figures["pretraining"]:
+    for phase in found["pretraining"]:
         accuracies = f"{phase['mlm_accuracy']:>12.1%}{phase['nsp_accuracy']:>12.1%}"
         rows.append(f"{phase['name']:<24}{phase['steps']:>8,}{phase['tokens_per_second']:>12,}{accuracies}")
     rows.append(f"\n{'questions':<24}{'count':>8}{'EM':>12}{'F1':>12}")
-    for start, score in figures["squad"].items():
+    for start, score in found["squad"].items():
         name = f"from {start} weights"
         rows.append(f"{name:<24}{score['total']:>8,}{score['exact_match']:>12.1f}{score['f1']:>12.1f}")
     return "\n".join(rows)
-
-
-def draw(phases: list[list[dict[str, Any]]], names: list[str], path: Path) -> None:
-    """Loss and held-out MLM accuracy over the updates of all phases, one after another, side by side."""
-    import matplotlib
-
-    matplotlib.use("Agg")  # no display is needed
-    from matplotlib import pyplot
-
-    with pyplot.rc_context({"text.color": INK, "axes.edgecolor": INK, "axes.titlelocation": "left"}):
-        figure, (loss, accuracy) = pyplot.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
-        begin = 0
-        for name, lines in zip(names, phases, strict=True):
-            steps, losses = _series(lines, "train", "loss", begin)
-            loss.plot(steps, losses, color=TRAIN, label="" if begin else "training")
-            loss.plot(*_series(lines, "heldout", "loss", begin), **HELD_OUT, label="" if begin else "held out")
-            accuracy.plot(*_series(lines, "heldout", "mlm_accuracy", begin), **HELD_OUT)
-            for axes in (loss, accuracy):
-                axes.axvline(begin, color=INK, linewidth=0.5, linestyle=":")
-                axes.text(begin, 1, f" {name}", transform=axes.get_xaxis_transform(), fontsize=8, va="top")
-            begin = steps[-1]
-        loss.set(title="Loss", xlabel="update", xlim=(0, begin), ylim=(0, None))
-        loss.legend(frameon=False, loc="lower left")
-        accuracy.set(title="Masked words right, held out", xlabel="update", xlim=(0, begin), ylim=(0, 1))
-        accuracy.yaxis.set_major_formatter("{x:.0%}")
-        for axes in (loss, accuracy):
-            axes.spines[["top", "right"]].set_visible(False)
-        figure.savefig(path, dpi=150)
-        pyplot.close(figure)
-
-
-def _series(lines: list[dict[str, Any]], split: str, key: str, begin: int) -> tuple[list[int], list[float]]:
-    chosen = [line for line in lines if line["split"] == split]
-    return [begin + line["step"] for line in chosen], [line[key] for line in chosen]
 
 
 def example_of(dataset: Dataset, right: dict[str, str], wrong: dict[str, str]) -> Example:
@@ -157,16 +99,18 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m squad.report", description=__doc__)
     dataset = examples.read(options.dataset)
     phases = [read_metrics(run) for run in options.pretraining]
-    figures = summarize(options, dataset, phases)
+    found = summarize(options, dataset, phases)
     options.output.mkdir(parents=True, exist_ok=True)
     report, curves = options.output / "report.json", options.output / "curves.png"
-    files.write_json(report, figures)
-    draw(phases, [run.name for run in options.pretraining], curves)
+    files.write_json(report, found)
+    begins = itertools.accumulate((lines[-1]["step"] for lines in phases), initial=0)
+    runs = zip(options.pretraining, phases, begins, strict=False)
+    draw([Curve(run.name, lines, begin) for run, lines, begin in runs], curves)
     right, wrong = (metric.read_predictions(run / "predictions.json") for run in (options.pretrained, options.random))
     question = example_of(dataset, right, wrong)
-    print(f"{table(figures)}\n\n{show(dataset, question, right[question.id], bold=sys.stdout.isatty())}\n")
+    print(f"{table(found)}\n\n{show(dataset, question, right[question.id], bold=sys.stdout.isatty())}\n")
     print(f"curves     {curves}\nreport     {report}")
-    check(figures["squad"], options)
+    check(found["squad"], options)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,134 @@
+"""The curves of one run or of many on one page, and what each came to, as a table.
+
+    python -m bert.report workdir/pretrain/bert_mini_phase1 workdir/other/bert_mini_phase1 --output workdir/report
+
+Each argument before the flags is a run directory of bert.pretrain or squad.train. Writes curves.png and report.json.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert import cli, files
+from bert.errors import InputError, UsageError
+
+INK = "#333333"
+COLOURS = ("#1f6f8b", "#c8553d", "#588157", "#7b5ea7", "#b08900", "#4a4e69")
+Lines = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Flags of `python -m bert.report`."""
+
+    output: Path
+    """folder for curves.png and report.json"""
+
+
+class Curve(NamedTuple):
+    """One run to draw."""
+
+    name: str
+    lines: Lines  # of its metrics.jsonl
+    begin: int = 0  # updates before it, where runs follow each other
+    colour: str = COLOURS[0]
+
+
+def read_metrics(run: Path) -> Lines:
+    """The lines of a run's metrics.jsonl. Raises InputError if there are none."""
+    path = run / "metrics.jsonl"
+    if not path.exists():
+        raise InputError(f"{path}: no such file; give the directory of a run")
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    if not lines:
+        raise InputError(f"{path}: empty; the run did not begin")
+    return lines
+
+
+def figures(lines: Lines) -> dict[str, Any]:
+    """What a run came to: its updates, its median speed, its last training loss and all of its last evaluation."""
+    trained = [line for line in lines if line["split"] == "train"]
+    held_out = [line for line in lines if line["split"] == "heldout"]
+    speeds = sorted(line["tokens_per_second"] for line in trained)
+    found = {"steps": trained[-1]["step"], "tokens_per_second": round(speeds[len(speeds) // 2]),
+             "train_loss": trained[-1]["loss"]}  # fmt: skip
+    if held_out:
+        found |= {key: value for key, value in held_out[-1].items() if key not in ("step", "split", "loss")}
+        found["heldout_loss"] = held_out[-1]["loss"]
+    return found
+
+
+def draw(curves: Sequence[Curve], path: Path) -> None:
+    """Losses (training pale, held out dark), held-out accuracy of the first objective, and speed, over the updates."""
+    import matplotlib
+
+    matplotlib.use("Agg")  # no display is needed
+    from matplotlib import pyplot
+
+    with pyplot.rc_context({"text.color": INK, "axes.edgecolor": INK, "axes.titlelocation": "left"}):
+        figure, (loss, accuracy, speed) = pyplot.subplots(1, 3, figsize=(14, 3.6), layout="constrained")
+        for curve in curves:
+            dark: dict[str, Any] = {"color": curve.colour, "marker": "o", "markersize": 3}
+            loss.plot(*_series(curve, "train", "loss"), color=curve.colour, alpha=0.35)
+            loss.plot(*_series(curve, "heldout", "loss"), **dark)
+            accuracy.plot(*_series(curve, "heldout", _accuracy(curve.lines)), **dark, label=curve.name)
+            speed.plot(*_series(curve, "train", "tokens_per_second"), color=curve.colour)
+        for axes, title in (
+            (loss, "Loss: training pale, held out dark"),
+            (accuracy, "Right predictions"),
+            (speed, "Tokens a second"),
+        ):
+            axes.set(title=title, xlabel="update", xlim=(0, None))
+            axes.set_ylim(bottom=0)
+            axes.spines[["top", "right"]].set_visible(False)
+        accuracy.yaxis.set_major_formatter("{x:.0%}")
+        accuracy.legend(frameon=False, fontsize=8)
+        with files.atomic_write(path, "wb") as stream:
+            figure.savefig(stream, format="png", dpi=130, metadata={"Software": None})
+        pyplot.close(figure)
+
+
+def _accuracy(lines: Lines) -> str:
+    return next((key for line in lines for key in line if key.endswith("_accuracy")), "accuracy")
+
+
+def _series(curve: Curve, split: str, key: str) -> tuple[list[int], list[float]]:
+    chosen = [line for line in curve.lines if line["split"] == split and key in line]
+    return [curve.begin + line["step"] for line in chosen], [float(line[key]) for line in chosen]
+
+
+def table(found: dict[str, dict[str, Any]]) -> str:
+    """The figures for a person, a row a run."""
+    keys = list(dict.fromkeys(key for row in found.values() for key in row))
+    wide = max(map(len, found)) + 2
+    rows = [f"{'':<{wide}}" + "".join(f"{key:>{len(key) + 2}}" for key in keys)]
+    for name, row in found.items():
+        cells = (f"{row.get(key, ''):>{len(key) + 2}.6g}" if key in row else " " * (len(key) + 2) for key in keys)
+        rows.append(f"{name:<{wide}}" + "".join(cells))
+    return "\n".join(rows)
+
+
+def main(argv: list[str]) -> None:
+    """Runs the command."""
+    count = next((place for place, argument in enumerate(argv) if argument.startswith("-")), len(argv))
+    runs = [Path(argument) for argument in argv[:count]]
+    options = cli.parse(Options, argv[count:], prog="python -m bert.report", description=__doc__)
+    if not runs:
+        raise UsageError("python -m bert.report: no run given; name run directories before the flags")
+    names = [str(run) for run in runs]
+    lines = [read_metrics(run) for run in runs]
+    options.output.mkdir(parents=True, exist_ok=True)
+    found = {name: figures(of_run) for name, of_run in zip(names, lines, strict=True)}
+    curves = [
+        Curve(name, of_run, colour=COLOURS[number % len(COLOURS)])
+        for number, (name, of_run) in enumerate(zip(names, lines, strict=True))
+    ]
+    draw(curves, options.output / "curves.png")
+    files.write_json(options.output / "report.json", found)
+    print(f"{table(found)}\n\ncurves     {options.output / 'curves.png'}")
+
+
+if __name__ == "__main__":
+    cli.main(main)
