@@ -87,7 +87,7 @@ def train(
                 share = list(batches.evaluation(heldout, config.batch, world, run.evaluate_sequences))
                 log.write(number, "heldout", evaluated := step.evaluate(share))
             if stopping or _due(number, run.save_every, run.steps):
-                _save(run, number, step.state, world)
+                _save(run, number, step.state, world, last=stopping or number == run.steps)
             if stopping and number < run.steps:
                 raise Stopped(f"stopped at step {number} of {run.steps}, saved; the same command goes on from there")
     log.close()
@@ -166,9 +166,11 @@ def _check_same(config: Config) -> None:
         raise UsageError(f"{where}: holds a run of another configuration ({facts}); give another --run.directory")
 
 
-def _save(run: RunConfig, step: int, state: checkpoint.Variables, world: World) -> None:
+def _save(run: RunConfig, step: int, state: checkpoint.Variables, world: World, last: bool) -> None:
     if world.rank == 0:
         checkpoint.save(run.directory, step, state, run.keep)
+    if last:
+        world.share(None)  # the others wait: launchers end all ranks soon after the first one has ended
 
 
 @contextlib.contextmanager
