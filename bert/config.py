@@ -159,6 +159,12 @@ class RunConfig:
     """updates between evaluations on the held-out split; 0 never"""
     evaluate_sequences: int = 2048
     """held-out sequences per evaluation, always the same ones"""
+    target_accuracy: float = 0.0
+    """end the run when an evaluation gets so much of its first objective right; 0 never"""
+    peak_teraflops: float = 0.0
+    """TFLOP/s of a device at its best in the compute type, as its maker states it, to log the share that is used"""
+    profile: int = 0
+    """update from which five are profiled, for TensorBoard; 0 none"""
     max_skipped: int = 10
     """updates in a row whose gradient is not finite, and which are skipped, before the run ends"""
 

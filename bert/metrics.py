@@ -1,9 +1,11 @@
 """Where a run's numbers go: `metrics.jsonl` (the record), TensorBoard events, the console (a bar or plain lines)."""
 
+import contextlib
 import json
 import math
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import tensorflow as tf
@@ -12,6 +14,7 @@ from bert import files
 
 NAME = "metrics.jsonl"
 BAR = 24  # characters
+PROFILED = 5  # updates
 SHOWN = {"loss", "mlm_accuracy", "nsp_accuracy", "sop_accuracy", "span_accuracy", "learning_rate",
          "sequences_per_second"}  # fmt: skip
 
@@ -77,23 +80,50 @@ def _plain(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)  # JSON has no NaN; it must not be hidden either
 
 
+@contextlib.contextmanager
+def profiled(run: Path, step: int, first: int) -> Iterator[None]:
+    """Profiles the block, if `step` is one of the `PROFILED` from `first` on, into the run's events; 0 is never."""
+    if first and step == first:
+        tf.profiler.experimental.start(str(run / "events"))
+    try:
+        with tf.profiler.experimental.Trace("update", step_num=step) if first else contextlib.nullcontext():
+            yield
+    finally:
+        if first and step == first + PROFILED - 1:
+            tf.profiler.experimental.stop()
+
+
 class Clock:
-    """Time spent in training steps, apart from evaluation and saving."""
+    """Where the time goes: waiting for samples ("input"), updates ("step"), and all else: logs, evaluation, saving."""
 
-    def __init__(self) -> None:
-        self.seconds, self.sequences, self._since = 0.0, 0, 0.0
-
-    def start(self) -> None:
-        """A step begins."""
+    def __init__(self, tokens: int, flops: float, peak: float) -> None:
+        """tokens: of a sequence, padding included. flops: of a sequence. peak: FLOP/s of all ranks; 0 is unknown."""
+        self.tokens, self.flops, self.peak = tokens, flops, peak
         self._since = time.perf_counter()
+        self._reset()
 
-    def stop(self, sequences: int) -> None:
-        """A step of `sequences` ends."""
-        self.seconds += time.perf_counter() - self._since
+    def _reset(self) -> None:
+        self.sequences, self.seconds = 0, {"input": 0.0, "step": 0.0, "other": 0.0}
+
+    def lap(self, kind: str, sequences: int = 0) -> None:
+        """The time since the last call was of this kind; `sequences` were worked on in it."""
+        now = time.perf_counter()
+        self.seconds[kind] += now - self._since
         self.sequences += sequences
+        self._since = now
 
-    def rates(self, tokens: int) -> dict[str, float]:
-        """Sequences and tokens (`tokens` each, padding included) per second since the last call."""
-        speed = self.sequences / self.seconds if self.seconds else 0.0
-        self.seconds, self.sequences = 0.0, 0
-        return {"sequences_per_second": speed, "tokens_per_second": speed * tokens}
+    def rates(self) -> dict[str, float]:
+        """Rates since the last call: of the updates alone, and with everything between them."""
+        step, everything = self.seconds["step"], sum(self.seconds.values())
+        speed = self.sequences / step if step else 0.0
+        found = {
+            "sequences_per_second": speed,
+            "tokens_per_second": speed * self.tokens,
+            "sequences_per_second_overall": self.sequences / everything if everything else 0.0,
+            "input_share": self.seconds["input"] / everything if everything else 0.0,
+            "model_teraflops_per_second": speed * self.flops / 1e12,
+        }
+        if self.peak:
+            found["utilisation"] = speed * self.flops / self.peak
+        self._reset()
+        return found

@@ -18,6 +18,17 @@ def parameters(model: ModelConfig) -> int:
     return embeddings + norm + layers + masked_lm + pooler + following
 
 
+def flops(model: ModelConfig, sequence: int, predictions: int) -> float:
+    """Floating-point operations of training on one sequence, a product and a sum being two: matrix products alone.
+
+    The backward pass has twice the products of the forward pass. Nothing is counted for what is computed again.
+    """
+    width = model.hidden_size
+    layer = 2 * sequence * (4 * width * width + 2 * width * model.intermediate_size) + 4 * sequence * sequence * width
+    head = 2 * predictions * width * (width + model.vocab_size)
+    return 3.0 * (model.num_hidden_layers * layer + head)
+
+
 def activations(config: PretrainConfig, sequence: int, predictions: int) -> int:
     """Bytes kept for the backward pass of one micro-batch: an estimate.
 
@@ -48,6 +59,7 @@ def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: 
         "tokens": f"{sequences * sequence:,}, padding included",
         "data": f"{available:,} sequences, gone through {sequences / available:.2f} times",
         "ranks": f"{ranks:,}, each {accumulation:,} micro-batches of {batch.per_device:,} an update",
+        "arithmetic": f"{sequences * flops(config.model, sequence, predictions):.3g} FLOP in matrix products",
         "summed over ranks": f"{traffic / 1e6:,.0f} MB an update",
         "memory of a rank": f"{(state + working) / 2**30:,.1f} GiB: {state / 2**30:,.1f} of weights, gradients and "
         f"moments, about {working / 2**30:,.1f} of activations",

@@ -29,6 +29,8 @@ SIZES = {
     "medium": _model(8, 512),
     "base": _model(12, 768),
     "large": _model(24, 1024),
+    "1300m": replace(_model(24, 2048), norm_placement="pre"),  # these two as in Megatron-LM
+    "3900m": replace(_model(48, 2560), norm_placement="pre"),
 }
 
 
@@ -59,6 +61,27 @@ def bert_large_phase1() -> PretrainConfig:
 def bert_large_phase2() -> PretrainConfig:
     """BERT-Large, 512 tokens: the last tenth, from all weights of phase 1."""
     return _published("large", 4, steps=100_000, warmup=1_000)
+
+
+def _megatron(size: str, per_device: int, steps: int) -> PretrainConfig:
+    """Shoeybi et al. 2019, section 5.3: batch 1,024 of 512 tokens, Adam 1e-4, sentence order, n-grams masked."""
+    return PretrainConfig(
+        model=replace(SIZES[size], recompute_activations=True),
+        batch=BatchConfig(total=1024, per_device=per_device),
+        optimizer=OptimizerConfig(name="adamw", learning_rate=1e-4, warmup_steps=10_000, continuous=True),
+        precision=BFLOAT16,
+        run=RunConfig(steps=steps, log_every=100, save_every=5000, evaluate_every=5000),
+    )
+
+
+def bert_1300m() -> PretrainConfig:
+    """BERT of 1.3 billion parameters as in Megatron-LM; data of 512 tokens, --pairs sop --max_ngram 3."""
+    return _megatron("1300m", 8, steps=2_000_000)
+
+
+def bert_3900m() -> PretrainConfig:
+    """BERT of 3.9 billion parameters as in Megatron-LM; on devices of more than 80 GB, whole on each."""
+    return _megatron("3900m", 2, steps=1_500_000)
 
 
 FLOAT16 = PrecisionConfig(compute="float16", compress=True, xla=True)
@@ -216,6 +239,8 @@ RECIPES = {
         bert_large_dgxa100_phase2,
         bert_large_dgxh100_phase1,
         bert_large_dgxh100_phase2,
+        bert_1300m,
+        bert_3900m,
         bert_tiny_phase1,
         bert_tiny_phase2,
         bert_mini_phase1,

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from bert import batches, checkpoint, files, manifest, metrics, schedule
+from bert import batches, checkpoint, files, manifest, metrics, plan, preflight, schedule
 from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, defaults, flatten
 from bert.errors import IntegrityError, Stopped, UsageError
 from bert.manifest import Manifest
@@ -27,7 +27,8 @@ from bert.world import World
 
 # What may differ when a run is resumed: nothing that the weights depend on.
 FREE = {"run.directory", "run.log_every", "run.save_every", "run.keep", "run.evaluate_every", "run.evaluate_sequences",
-        "run.max_skipped", "batch.per_device", "data.skip_bad", "model.recompute_activations"}  # fmt: skip
+        "run.target_accuracy", "run.max_skipped", "run.peak_teraflops", "run.profile", "batch.per_device",
+        "data.skip_bad", "model.recompute_activations"}  # fmt: skip
 
 
 class Config(Protocol):
@@ -66,32 +67,50 @@ def train(
     optimizer = Optimizer(weights, config.optimizer)
     step = Step(task, optimizer, world, config.precision, run.seed)
     samples = batches.Batches(data, config.batch, world, run.seed)
+    settings = {key: value for key, value in flatten(config).items() if key != "run.directory"}
+    preflight.check(settings, data.manifest, step.state, run.directory, world)
     first = _restore(config, world, step.state)
     if first == 0:
         _begin(config, world, weights, vocab, start_from, fresh)
     log = metrics.Log(run.directory, steps=run.steps, first=first, active=world.rank == 0)
-    clock, evaluated = metrics.Clock(), {}
-    tokens = data.spec["input_ids"]["shape"][0]
+    clock, evaluated = _clock(config, data, world), {}
 
     with _stop_requests() as requested, files.room(run.directory):
         for number, micro_batches in enumerate(samples.iterate(first, run.steps), start=first + 1):
             rate = _rate(number, config.optimizer, run.steps)
-            clock.start()
-            measures = step.update(number, micro_batches, rate, stop=bool(requested))
-            clock.stop(config.batch.total)
+            clock.lap("input")
+            with metrics.profiled(run.directory, number, run.profile if world.rank == 0 else 0):
+                measures = step.update(number, micro_batches, rate, stop=bool(requested))
+            clock.lap("step", config.batch.total)
             stopping = measures.pop("stop") > 0  # the sum over ranks, so that all of them leave at the same update
             _check_skipped(number, measures, config, world)
             if _due(number, run.log_every, run.steps):
-                log.write(number, "train", measures | {"learning_rate": rate} | clock.rates(tokens))
+                log.write(number, "train", measures | {"learning_rate": rate} | clock.rates())
             if heldout and run.evaluate_every and _due(number, run.evaluate_every, run.steps):
                 share = list(batches.evaluation(heldout, config.batch, world, run.evaluate_sequences))
                 log.write(number, "heldout", evaluated := step.evaluate(share))
-            if stopping or _due(number, run.save_every, run.steps):
-                _save(run, number, step.state, world, last=stopping or number == run.steps)
+            reached = _reached(evaluated, task.objectives[0], run.target_accuracy)
+            ending = stopping or reached or number == run.steps
+            if ending or number % run.save_every == 0:
+                _save(run, number, step.state, world, last=ending)
             if stopping and number < run.steps:
                 raise Stopped(f"stopped at step {number} of {run.steps}, saved; the same command goes on from there")
+            if reached:
+                break
+            clock.lap("other")
     log.close()
     return evaluated
+
+
+def _clock(config: Config, data: Data, world: World) -> metrics.Clock:
+    tokens, predictions = (data.spec.get(name, {"shape": [0]})["shape"][0] for name in ("input_ids", "masked_lm_ids"))
+    flops = plan.flops(config.model, tokens, predictions)
+    return metrics.Clock(tokens, flops, peak=config.run.peak_teraflops * 1e12 * world.size)
+
+
+def _reached(evaluated: dict[str, float], objective: str, target: float) -> bool:
+    """Whether the last evaluation was good enough to end the run; all ranks have the same figures."""
+    return target > 0 and evaluated.get(f"{objective}_accuracy", 0.0) >= target
 
 
 def _rate(step: int, config: OptimizerConfig, steps: int) -> float:

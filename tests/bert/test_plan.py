@@ -21,11 +21,6 @@ def test_parameters_are_those_of_the_model(placement: str, model_config: ModelCo
     assert plan.parameters(model) == counted
 
 
-def test_bert_large_has_336_million_parameters() -> None:
-    model = dataclasses.replace(SIZES["large"], vocab_size=30522)
-    assert plan.parameters(model) == pytest.approx(336.2e6, rel=1e-3)
-
-
 def test_the_plan_of_the_published_run() -> None:
     config = RECIPES["bert_large_dgx1_phase1"]()
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=30528))
@@ -47,3 +42,15 @@ def test_the_command_prints_it_and_starts_nothing(
     assert "ranks              2, each 1 micro-batches of 32" in capsys.readouterr().out and not run.exists()
     with pytest.raises(UsageError, match="--print x"):
         pretrain.main(["demo_phase1", "--print", "x"])
+
+
+@pytest.mark.parametrize(("size", "millions"), [("large", 336), ("1300m", 1280), ("3900m", 3869)])
+def test_large_models_have_the_published_sizes(size: str, millions: int) -> None:
+    model = dataclasses.replace(SIZES[size], vocab_size=30522)
+    assert plan.parameters(model) == pytest.approx(millions * 1e6, rel=2e-3)
+
+
+@pytest.mark.parametrize(("sequence", "predictions", "teraflops"), [(128, 20, 0.242), (512, 80, 1.02)])
+def test_the_arithmetic_of_bert_large_is_what_others_count(sequence: int, predictions: int, teraflops: float) -> None:
+    model = dataclasses.replace(SIZES["large"], vocab_size=30522)
+    assert plan.flops(model, sequence, predictions) == pytest.approx(teraflops * 1e12, rel=0.01)

@@ -131,6 +131,14 @@ def test_two_ranks_train_like_one(name: str, compress: str, rtol: float, dataset
         np.testing.assert_allclose(value, weights(tmp_path / "2", 8)[name], rtol=1e-3, atol=2e-5, err_msg=name)
 
 
+def test_a_run_ends_at_its_target_and_profiles_what_it_is_told(dataset: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    options = ["--run.steps", "40", "--run.target_accuracy", "0.000001", "--run.profile", "2"]
+    assert pretrain(dataset, run, *options, "--run.evaluate_every", "8").returncode == 0
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000008"]
+    assert list((run / "events" / "plugins" / "profile").rglob("*.xplane.pb"))
+
+
 def test_phase_two_starts_from_all_weights_of_phase_one(straight: Path, dataset: Path, tmp_path: Path) -> None:
     # Rate zero at the first update: what is saved is what was loaded, heads included.
     done = pretrain(
