@@ -72,7 +72,8 @@ def take(argv: Sequence[str], flag: str) -> tuple[int | None, list[str]]:
     if flag not in rest:
         return None, rest
     place = rest.index(flag)
-    _, value = rest.pop(place), rest.pop(place) if place + 1 < len(rest) else ""
+    rest.pop(place)
+    value = rest.pop(place) if place < len(rest) else ""
     if not value.isdecimal() or int(value) == 0:
         raise UsageError(f"{flag} {value}: a whole number from 1 is needed")
     return int(value), rest
