@@ -6,7 +6,8 @@ them with `tf.train.load_checkpoint(folder / "variables")`) and a manifest with 
 
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import tensorflow as tf
@@ -19,13 +20,35 @@ STAGE, BUNDLE = "checkpoint", "variables"
 Variables = dict[str, tf.Variable]
 
 
-def save(run: Path, step: int, variables: Variables, keep: int) -> Path:
-    """Writes the checkpoint of `step`, then removes all but the newest `keep`. ResourceError: there is no room."""
+class Saver:
+    """Writes a run's checkpoints beside the training, one at a time, from a copy of the values."""
+
+    def __init__(self, run: Path, keep: int, keep_every: int) -> None:
+        """Of the checkpoints only the newest `keep` stay, and those of steps that `keep_every`, if not 0, divides."""
+        self.run, self.keep, self.keep_every = run, keep, keep_every
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: Future[Path] | None = None
+
+    def save(self, step: int, variables: Variables) -> None:
+        """Begins to write the checkpoint of `step`. Raises what writing the one before it has raised."""
+        self.wait()
+        values = {name: tf.identity(variable) for name, variable in variables.items()}
+        self._writing = self._thread.submit(save, self.run, step, values, self.keep, self.keep_every)
+
+    def wait(self) -> None:
+        """Returns when all is on the disk. Raises ResourceError if there was no room for it."""
+        if self._writing:
+            writing, self._writing = self._writing, None
+            writing.result()
+
+
+def save(run: Path, step: int, values: Mapping[str, tf.Tensor], keep: int, keep_every: int = 0) -> Path:
+    """Writes the checkpoint of `step`, then removes those that are not to be kept. ResourceError: there is no room."""
     folder = run / "checkpoints" / f"step-{step:08d}"
 
     def make(partial: Path) -> manifest.Made:
-        names = sorted(variables)
-        tensors = [variables[name].read_value() for name in names]
+        names = sorted(values)
+        tensors = [values[name] for name in names]
         try:
             tf.raw_ops.SaveV2(
                 prefix=str(partial / BUNDLE), tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
@@ -41,13 +64,18 @@ def save(run: Path, step: int, variables: Variables, keep: int) -> Path:
     shutil.rmtree(folder, ignore_errors=True)  # left from before a damaged one was passed over
     manifest.build(folder, stage=STAGE, parameters={"step": step}, inputs=[], make=make)
     for old in steps(run)[:-keep]:
-        shutil.rmtree(old)
+        if not keep_every or _step_of(old) % keep_every:
+            shutil.rmtree(old)
     return folder
 
 
 def steps(run: Path) -> list[Path]:
     """The run's checkpoints, oldest first."""
     return sorted(path for path in (run / "checkpoints").glob("step-*") if path.is_dir())
+
+
+def _step_of(folder: Path) -> int:
+    return int(folder.name.removeprefix("step-"))
 
 
 def restore(run: Path, variables: Variables) -> int | None:
@@ -76,7 +104,7 @@ def _newest_good(run: Path, take: Callable[[Path], None]) -> int | None:
         try:
             manifest.verify(manifest.load(folder, None))
             take(folder)
-            return int(folder.name.removeprefix("step-"))
+            return _step_of(folder)
         except (IntegrityError, tf.errors.DataLossError) as error:
             print(f"warning: {error}; trying the checkpoint before it", file=sys.stderr)
         except InputError as error:

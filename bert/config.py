@@ -154,7 +154,9 @@ class RunConfig:
     save_every: int = 500
     """updates between checkpoints"""
     keep: int = 3
-    """checkpoints kept"""
+    """newest checkpoints kept"""
+    keep_every: int = 0
+    """updates whose multiples have their checkpoints kept for good; 0 none"""
     evaluate_every: int = 500
     """updates between evaluations on the held-out split; 0 never"""
     evaluate_sequences: int = 2048

@@ -26,9 +26,9 @@ from bert.step import Step, Task
 from bert.world import World
 
 # What may differ when a run is resumed: nothing that the weights depend on.
-FREE = {"run.directory", "run.log_every", "run.save_every", "run.keep", "run.evaluate_every", "run.evaluate_sequences",
-        "run.target_accuracy", "run.max_skipped", "run.peak_teraflops", "run.profile", "batch.per_device",
-        "data.skip_bad", "model.recompute_activations"}  # fmt: skip
+FREE = {"run.directory", "run.log_every", "run.save_every", "run.keep", "run.keep_every", "run.evaluate_every",
+        "run.evaluate_sequences", "run.target_accuracy", "run.max_skipped", "run.peak_teraflops", "run.profile",
+        "batch.per_device", "data.skip_bad", "model.recompute_activations"}  # fmt: skip
 
 
 class Config(Protocol):
@@ -74,6 +74,7 @@ def train(
         _begin(config, world, weights, vocab, start_from, fresh)
     log = metrics.Log(run.directory, steps=run.steps, first=first, active=world.rank == 0)
     clock, evaluated = _clock(config, data, world), {}
+    saver = checkpoint.Saver(run.directory, run.keep, run.keep_every)
 
     with _stop_requests() as requested, files.room(run.directory):
         for number, micro_batches in enumerate(samples.iterate(first, run.steps), start=first + 1):
@@ -92,7 +93,7 @@ def train(
             reached = _reached(evaluated, task.objectives[0], run.target_accuracy)
             ending = stopping or reached or number == run.steps
             if ending or number % run.save_every == 0:
-                _save(run, number, step.state, world, last=ending)
+                _save(saver, number, step.state, world, last=ending)
             if stopping and number < run.steps:
                 raise Stopped(f"stopped at step {number} of {run.steps}, saved; the same command goes on from there")
             if reached:
@@ -185,10 +186,11 @@ def _check_same(config: Config) -> None:
         raise UsageError(f"{where}: holds a run of another configuration ({facts}); give another --run.directory")
 
 
-def _save(run: RunConfig, step: int, state: checkpoint.Variables, world: World, last: bool) -> None:
+def _save(saver: checkpoint.Saver, step: int, state: checkpoint.Variables, world: World, last: bool) -> None:
     if world.rank == 0:
-        checkpoint.save(run.directory, step, state, run.keep)
+        saver.save(step, state)
     if last:
+        saver.wait()
         world.share(None)  # the others wait: launchers end all ranks soon after the first one has ended
 
 
