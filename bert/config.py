@@ -147,6 +147,8 @@ class RunConfig:
     """where everything goes; default: in the work folder, under the recipe's name"""
     steps: int = 0
     """updates; 0 derives them where the task has epochs"""
+    hours: float = 0.0
+    """end after so much time in all sittings, the learning rate following the clock; 0 follows the updates"""
     seed: int = 12345
     """of initial weights, sample order and dropout"""
     log_every: int = 20

@@ -99,7 +99,7 @@ class Clock:
     def __init__(self, tokens: int, flops: float, peak: float) -> None:
         """tokens: of a sequence, padding included. flops: of a sequence. peak: FLOP/s of all ranks; 0 is unknown."""
         self.tokens, self.flops, self.peak = tokens, flops, peak
-        self._since = time.perf_counter()
+        self._since = self._asked = time.perf_counter()
         self._reset()
 
     def _reset(self) -> None:
@@ -111,6 +111,12 @@ class Clock:
         self.seconds[kind] += now - self._since
         self.sequences += sequences
         self._since = now
+
+    def since_last_asked(self) -> float:
+        """Seconds since the last call of this, whatever happened in them."""
+        now = time.perf_counter()
+        asked, self._asked = self._asked, now
+        return now - asked
 
     def rates(self) -> dict[str, float]:
         """Rates since the last call: of the updates alone, and with everything between them."""

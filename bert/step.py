@@ -40,7 +40,8 @@ class Step:
         self.dtype = tf.float32 if precision.compute == "tf32" else tf.as_dtype(precision.compute)
         tf.config.experimental.enable_tensor_float_32_execution(precision.compute == "tf32")  # else it is on by default
         self.guard = Guard(scaled=precision.compute == "float16" or precision.compress)
-        self.state = optimizer.weights | optimizer.slots | self.guard.slots
+        self.seconds = tf.Variable(0.0, name="run/seconds", trainable=False, dtype=tf.float64)
+        self.state = optimizer.weights | optimizer.slots | self.guard.slots | {"run/seconds": self.seconds}
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
         self._accumulate = tf.function(self._micro_batch, jit_compile=precision.xla)
         self._half = len(self.gradients) if precision.compress else 0
@@ -49,8 +50,13 @@ class Step:
             lambda batch: task.measure(batch, Noise(None), self.dtype), jit_compile=precision.xla
         )
 
-    def update(self, step: int, batches: Sequence[Batch], rate: float, stop: bool) -> dict[str, float]:
-        """Runs update number `step`; returns its measures, and under "stop" how many ranks were asked to stop."""
+    def update(
+        self, step: int, batches: Sequence[Batch], rate: float, stop: bool = False, seconds: float = 0.0
+    ) -> dict[str, float]:
+        """Runs update number `step`; returns its measures, and under "stop" how many ranks were asked to stop.
+
+        seconds: what the run's clock is to be moved on by; it is rank 0's word that counts.
+        """
         weights = self._sum([self.task.weights(batch) for batch in batches], self.task.objectives)
         sums = []
         for number, batch in enumerate(batches):
@@ -58,11 +64,13 @@ class Step:
             sums.append(self._accumulate(batch, weights, tf.constant(step, tf.int64), tf.constant(place, tf.int64)))
         names = sorted(sums[0])
         totals = [tf.add_n([micro[name] for micro in sums]) for name in names]
-        reduced = self.world.sum([*self.gradients, *totals, tf.constant(float(stop))], self._half)
+        own = [float(stop), seconds if self.world.rank == 0 else 0.0]
+        reduced = self.world.sum([*self.gradients, *totals, *map(tf.constant, own)], self._half)
         applied = self._apply(reduced[: len(self.gradients)], tf.constant(rate, tf.float32))
-        measured = dict(zip([*names, "stop"], reduced[len(self.gradients) :], strict=True))
-        own = {name: float(value) for name, value in applied.items()} | {"stop": float(measured["stop"])}
-        return _means(measured, weights) | own
+        measured = dict(zip([*names, "stop", "seconds"], reduced[len(self.gradients) :], strict=True))
+        self.seconds.assign_add(tf.cast(measured["seconds"], tf.float64))
+        found = {name: float(value) for name, value in applied.items()} | {"stop": float(measured["stop"])}
+        return _means(measured, weights) | found
 
     def evaluate(self, batches: Sequence[Batch]) -> dict[str, float]:
         """The measures over all ranks' batches, without dropout; a rank may have none."""

@@ -78,25 +78,28 @@ def train(
 
     with _stop_requests() as requested, files.room(run.directory):
         for number, micro_batches in enumerate(samples.iterate(first, run.steps), start=first + 1):
-            rate = _rate(number, config.optimizer, run.steps)
+            if _over(step, run):  # before its first update: it had ended
+                break
+            rate = _rate(number, step, config)
             clock.lap("input")
             with metrics.profiled(run.directory, number, run.profile if world.rank == 0 else 0):
-                measures = step.update(number, micro_batches, rate, stop=bool(requested))
+                measures = step.update(number, micro_batches, rate, bool(requested), clock.since_last_asked())
             clock.lap("step", config.batch.total)
             stopping = measures.pop("stop") > 0  # the sum over ranks, so that all of them leave at the same update
             _check_skipped(number, measures, config, world)
-            if _due(number, run.log_every, run.steps):
+            last = number == run.steps or _over(step, run)
+            if last or number % run.log_every == 0:
                 log.write(number, "train", measures | {"learning_rate": rate} | clock.rates())
-            if heldout and run.evaluate_every and _due(number, run.evaluate_every, run.steps):
+            if heldout and run.evaluate_every and (last or number % run.evaluate_every == 0):
                 share = list(batches.evaluation(heldout, config.batch, world, run.evaluate_sequences))
                 log.write(number, "heldout", evaluated := step.evaluate(share))
             reached = _reached(evaluated, task.objectives[0], run.target_accuracy)
-            ending = stopping or reached or number == run.steps
+            ending = stopping or reached or last
             if ending or number % run.save_every == 0:
                 _save(saver, number, step.state, world, last=ending)
-            if stopping and number < run.steps:
+            if stopping and not last:
                 raise Stopped(f"stopped at step {number} of {run.steps}, saved; the same command goes on from there")
-            if reached:
+            if reached or last:
                 break
             clock.lap("other")
     log.close()
@@ -114,15 +117,18 @@ def _reached(evaluated: dict[str, float], objective: str, target: float) -> bool
     return target > 0 and evaluated.get(f"{objective}_accuracy", 0.0) >= target
 
 
-def _rate(step: int, config: OptimizerConfig, steps: int) -> float:
+def _rate(number: int, step: Step, config: Config) -> float:
+    """The learning rate of an update; with a budget of hours, the schedule's updates pass by the clock."""
+    run, optimizer = config.run, config.optimizer
+    done = float(step.seconds) / 3600 / run.hours * run.steps if run.hours else number - 1
     return schedule.polynomial(
-        step, peak=config.learning_rate, warmup_steps=config.warmup_steps, steps=steps,
-        power=config.decay_power, continuous=config.continuous,
+        done, peak=optimizer.learning_rate, warmup_steps=optimizer.warmup_steps, steps=run.steps,
+        power=optimizer.decay_power, continuous=optimizer.continuous,
     )  # fmt: skip
 
 
-def _due(step: int, every: int, last: int) -> bool:
-    return step % every == 0 or step == last
+def _over(step: Step, run: RunConfig) -> bool:
+    return run.hours > 0 and float(step.seconds) >= run.hours * 3600
 
 
 def _check_skipped(step: int, measures: dict[str, float], config: Config, world: World) -> None:

@@ -139,6 +139,18 @@ def test_a_run_ends_at_its_target_and_profiles_what_it_is_told(dataset: Path, tm
     assert list((run / "events" / "plugins" / "profile").rglob("*.xplane.pb"))
 
 
+def test_a_budget_of_time_ends_the_run_and_the_schedule(dataset: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    options = ["--run.steps", "100000", "--run.hours", str(4 / 3600), "--optimizer.warmup_steps", "1000"]
+    assert pretrain(dataset, run, *options).returncode == 0
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rates = [line["learning_rate"] for line in lines if line["split"] == "train"]
+    assert 3 < len(rates) < 100_000 and rates[-1] < 0.5 * max(rates) and lines[-1]["split"] == "heldout"
+    assert [path.name for path in (run / "checkpoints").iterdir()] == [f"step-{lines[-1]['step']:08d}"]
+    assert pretrain(dataset, run, *options).returncode == 0  # it has ended
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == len(lines)
+
+
 def test_phase_two_starts_from_all_weights_of_phase_one(straight: Path, dataset: Path, tmp_path: Path) -> None:
     # Rate zero at the first update: what is saved is what was loaded, heads included.
     done = pretrain(
@@ -146,7 +158,7 @@ def test_phase_two_starts_from_all_weights_of_phase_one(straight: Path, dataset:
     )
     assert done.returncode == 0, done.stderr
     before, after = weights(straight, 40), weights(tmp_path / "run", 1)
-    model = {name: value for name, value in before.items() if not name.startswith(("adam_", "guard/"))}
+    model = {name: value for name, value in before.items() if not name.startswith(("adam_", "guard/", "run/"))}
     assert {"masked_lm/transform/kernel", "next_sentence/kernel", "pooler/kernel"} <= model.keys()
     same_bits(model, {name: after[name] for name in model})
 
