@@ -143,3 +143,17 @@ def test_docker_scripts_show_their_command(command: str, shown: str) -> None:
     script, *words = command.split()
     done = subprocess.run([ROOT / "scripts" / script, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, shown, "")
+
+
+def test_the_ablation_is_three_runs_of_one_recipe_and_their_report(environment: dict[str, str]) -> None:
+    env = environment | {"COMPUTE": "bfloat16"}
+    words = [ROOT / "scripts" / "ablation.sh", "bert_base_phase1", "--data.train", "d"]
+    assert subprocess.run(words, cwd=ROOT, env=env, capture_output=True).returncode == 0
+    begin, out = "-m bert.pretrain bert_base_phase1 --data.train d --precision.compute", "w/ablation/bert_base_phase1"
+    assert Path(environment["SHOWN"]).read_text().splitlines() == [
+        f"{begin} float32 --precision.compress false --precision.xla false --run.directory {out}/float32",
+        f"{begin} bfloat16 --precision.xla false --run.directory {out}/bfloat16",
+        f"{begin} bfloat16 --precision.xla true --run.directory {out}/bfloat16_xla",
+        f"-m bert.report {out}/float32 {out}/bfloat16 {out}/bfloat16_xla --output {out}",
+    ]
+    assert subprocess.run(words[:1], cwd=ROOT, env=env, capture_output=True).returncode == 2
