@@ -169,6 +169,8 @@ class RunConfig:
     """TFLOP/s of a device at its best in the compute type, as its maker states it, to log the share that is used"""
     profile: int = 0
     """update from which five are profiled, for TensorBoard; 0 none"""
+    stall_seconds: float = 600.0
+    """time without an update after which all threads' stacks are shown; after twice that, ranks that wait for one end"""
     max_skipped: int = 10
     """updates in a row whose gradient is not finite, and which are skipped, before the run ends"""
 

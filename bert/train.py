@@ -7,6 +7,7 @@ functions of the step, so the resumed run computes what the uninterrupted one wo
 
 import contextlib
 import dataclasses
+import faulthandler
 import json
 import shutil
 import signal
@@ -28,7 +29,7 @@ from bert.world import World
 # What may differ when a run is resumed: nothing that the weights depend on.
 FREE = {"run.directory", "run.log_every", "run.save_every", "run.keep", "run.keep_every", "run.evaluate_every",
         "run.evaluate_sequences", "run.target_accuracy", "run.max_skipped", "run.peak_teraflops", "run.profile",
-        "batch.per_device", "data.skip_bad", "model.recompute_activations"}  # fmt: skip
+        "run.stall_seconds", "batch.per_device", "data.skip_bad", "model.recompute_activations"}  # fmt: skip
 
 
 class Config(Protocol):
@@ -76,12 +77,13 @@ def train(
     clock, evaluated = _clock(config, data, world), {}
     saver = checkpoint.Saver(run.directory, run.keep, run.keep_every)
 
-    with _stop_requests() as requested, files.room(run.directory):
+    with _stop_requests() as requested, files.room(run.directory), _watchdog():
         for number, micro_batches in enumerate(samples.iterate(first, run.steps), start=first + 1):
             if _over(step, run):  # before its first update: it had ended
                 break
             rate = _rate(number, step, config)
             clock.lap("input")
+            faulthandler.dump_traceback_later(run.stall_seconds)
             with metrics.profiled(run.directory, number, run.profile if world.rank == 0 else 0):
                 measures = step.update(number, micro_batches, rate, bool(requested), clock.since_last_asked())
             clock.lap("step", config.batch.total)
@@ -210,6 +212,15 @@ def _stop_requests() -> Iterator[list[int]]:
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)
+
+
+@contextlib.contextmanager
+def _watchdog() -> Iterator[None]:
+    """Ends what `faulthandler.dump_traceback_later` began; it is begun anew before every update."""
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)

@@ -37,7 +37,10 @@ class World:
 class HorovodWorld(World):
     """Many ranks, through Horovod."""
 
-    def __init__(self) -> None:
+    def __init__(self, stall_seconds: float) -> None:
+        """`stall_seconds`: after that Horovod names the ranks that others wait for; after twice that it gives up."""
+        os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", f"{stall_seconds:.0f}")
+        os.environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", f"{2 * stall_seconds:.0f}")
         try:
             import horovod.tensorflow as hvd
         except ImportError as error:
@@ -66,10 +69,10 @@ class HorovodWorld(World):
         return self._hvd.broadcast_object(value, root_rank=0)
 
 
-def connect() -> World:
+def connect(stall_seconds: float = 600.0) -> World:
     """The world that the launcher made, or a world of one; gives this process its own GPU, if there are any."""
     launched = any(int(os.environ.get(name, "1")) > 1 for name in LAUNCHERS)
-    world = HorovodWorld() if launched else World()
+    world = HorovodWorld(stall_seconds) if launched else World()
     if devices := tf.config.list_physical_devices("GPU"):
         tf.config.set_visible_devices(devices[world.local_rank % len(devices)], "GPU")
         tf.config.experimental.set_memory_growth(devices[world.local_rank % len(devices)], True)

@@ -139,6 +139,19 @@ def test_a_run_ends_at_its_target_and_profiles_what_it_is_told(dataset: Path, tm
     assert list((run / "events" / "plugins" / "profile").rglob("*.xplane.pb"))
 
 
+def test_a_stalled_run_shows_where_it_stands_and_goes_on(dataset: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    options = ["--run.steps", "400", "--run.stall_seconds", "1.5"]
+    process = subprocess.Popen(command(dataset, run, *options), cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (run / "metrics.jsonl").exists():
+        time.sleep(0.005)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(3)
+    process.send_signal(signal.SIGCONT)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 0 and "Timeout (0:00:01.500000)!" in said and "bert/train.py" in said
+
+
 def test_a_budget_of_time_ends_the_run_and_the_schedule(dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     options = ["--run.steps", "100000", "--run.hours", str(4 / 3600), "--optimizer.warmup_steps", "1000"]
