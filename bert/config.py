@@ -170,7 +170,7 @@ class RunConfig:
     profile: int = 0
     """update from which five are profiled, for TensorBoard; 0 none"""
     stall_seconds: float = 600.0
-    """time without an update after which all threads' stacks are shown; after twice that, ranks that wait for one end"""
+    """time without an update after which all stacks are shown; after twice that, ranks that wait for another end"""
     max_skipped: int = 10
     """updates in a row whose gradient is not finite, and which are skipped, before the run ends"""
 
