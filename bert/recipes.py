@@ -210,7 +210,7 @@ def demo_phase1() -> PretrainConfig:
         model=DEMO_MODEL,
         batch=BatchConfig(total=64, per_device=32),
         optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=80, beta_2=0.98),
-        run=RunConfig(steps=800, log_every=20, save_every=400, evaluate_every=100, evaluate_sequences=384),
+        run=RunConfig(steps=900, log_every=20, save_every=300, evaluate_every=100, evaluate_sequences=384),
     )
 
 
