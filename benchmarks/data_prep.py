@@ -58,7 +58,7 @@ class Options:
     """the core to run on"""
 
 
-def write_inputs(options: Options) -> None:
+def write_inputs(options: Options, peers: bool = True) -> None:
     """The same text in each contender's form, and the parameters of the sentence splitter, which are not timed."""
     folder = options.output
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,14 +71,16 @@ def write_inputs(options: Options) -> None:
         open(folder / "lddl.txt", "w", encoding="utf-8") as lines,
         open(folder / "google.txt", "w", encoding="utf-8") as split,
     ):
-        size = 0
-        for document in documents(sources, options.megabytes * 1e6):
+        left = options.megabytes * 1e6
+        for document in documents(sources, left):
             text = str(document["text"])
             raw.write(parts.encode(document))
+            left -= len(text.encode())
+            if not peers:
+                continue
             lines.write(f"{str(document['id']).replace(' ', '_')} {' '.join(text.split())}\n")
-            if size < options.megabytes * 1e6 / 4:
+            if left > options.megabytes * 1e6 * 3 / 4:
                 split.write("\n".join(sentences.split(splitter, text)) + "\n\n")
-            size += len(text.encode())
 
 
 def documents(sources: list[Path], limit: float) -> Iterator[dict[str, object]]:

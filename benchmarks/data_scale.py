@@ -40,7 +40,7 @@ class Options:
 def _inputs(options: Options, megabytes: float) -> data_prep.Options:
     folder = options.output / f"{megabytes:g}MB"
     given = data_prep.Options(text=options.text, vocab=options.vocab, output=folder, megabytes=megabytes)
-    data_prep.write_inputs(given)
+    data_prep.write_inputs(given, peers=False)
     return given
 
 
