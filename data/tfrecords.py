@@ -32,7 +32,7 @@ from data import parts, tasks
 from data.progress import Progress
 from data.vocab import check_case
 
-BLOCK = 1 << 25  # bytes of a shard held at once; second segments and the order are drawn within a block
+BLOCK = 1 << 24  # bytes of a shard held at once; second segments and the order are drawn within a block
 TEXT_BATCH = 1 << 20  # characters tokenised at once
 ROW_BATCH = 1024  # instances built, masked and serialised at once
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}

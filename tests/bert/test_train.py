@@ -133,9 +133,12 @@ def test_two_ranks_train_like_one(name: str, compress: str, rtol: float, dataset
 
 def test_a_run_ends_at_its_target_and_profiles_what_it_is_told(dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    options = ["--run.steps", "40", "--run.target_accuracy", "0.000001", "--run.profile", "2"]
+    options = ["--run.steps", "2000", "--run.target_accuracy", "0.02", "--run.profile", "2"]
     assert pretrain(dataset, run, *options, "--run.evaluate_every", "8").returncode == 0
-    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000008"]
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    first = next(line["step"] for line in lines if line["split"] == "heldout" and line["mlm_accuracy"] >= 0.02)
+    assert lines[-1]["step"] == first < 2000
+    assert [path.name for path in (run / "checkpoints").iterdir()] == [f"step-{first:08d}"]
     assert list((run / "events" / "plugins" / "profile").rglob("*.xplane.pb"))
 
 
@@ -152,14 +155,15 @@ def test_a_stalled_run_shows_where_it_stands_and_goes_on(dataset: Path, tmp_path
     assert process.returncode == 0 and "Timeout (0:00:01.500000)!" in said and "bert/train.py" in said
 
 
+@pytest.mark.slow
 def test_a_budget_of_time_ends_the_run_and_the_schedule(dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    options = ["--run.steps", "100000", "--run.hours", str(4 / 3600), "--optimizer.warmup_steps", "1000"]
+    options = ["--run.steps", "100000", "--run.hours", str(15 / 3600), "--optimizer.warmup_steps", "1000"]
     assert pretrain(dataset, run, *options).returncode == 0
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     rates = [line["learning_rate"] for line in lines if line["split"] == "train"]
     assert 3 < len(rates) < 100_000 and rates[-1] < 0.5 * max(rates) and lines[-1]["split"] == "heldout"
-    assert [path.name for path in (run / "checkpoints").iterdir()] == [f"step-{lines[-1]['step']:08d}"]
+    assert max(path.name for path in (run / "checkpoints").iterdir()) == f"step-{lines[-1]['step']:08d}"
     assert pretrain(dataset, run, *options).returncode == 0  # it has ended
     assert len((run / "metrics.jsonl").read_text().splitlines()) == len(lines)
 

@@ -124,7 +124,7 @@ def test_a_shard_larger_than_a_block_is_done_block_by_block(tmp_path, stage, sou
     assert len(np.unique(rows["input_ids"].numpy(), axis=0)) > 0.95 * cut["instances"]
 
 
-@pytest.mark.parametrize("block", [1 << 25, 2500])
+@pytest.mark.parametrize("block", [1 << 24, 2500])
 def test_documents_hold_every_token_in_stretches_that_fill_a_sequence(
     tmp_path, stage, source, vocab, monkeypatch, block
 ):
