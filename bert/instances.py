@@ -164,9 +164,9 @@ def plan(documents: Documents, shape: Shape, rng: np.random.Generator) -> Plan:
                 last = bisect_left(starts, wanted, first + 1, firsts[other + 1])
                 pairs.extend((starts[sentence], starts[middle], starts[first], starts[last], 1))
                 sentence = middle  # the sentences that the random segment took the place of are used again
-    *ranges, label = np.array(pairs, np.int64).reshape(-1, 5).T
-    ranges = _truncate(*ranges, room, rng.random((len(label), 2)))
-    found = Plan(**dict(zip(COLUMNS, (*ranges, label), strict=True)), alone=alone)
+    a_begin, a_end, b_begin, b_end, label = np.array(pairs, np.int64).reshape(-1, 5).T
+    a_begin, a_end, b_begin, b_end = _truncate(a_begin, a_end, b_begin, b_end, room, rng.random((len(label), 2)))
+    found = Plan(a_begin=a_begin, a_end=a_end, b_begin=b_begin, b_end=b_end, label=label, alone=alone)
     return _swap(found, rng.random(len(label)) < 0.5) if shape.pairs == "sop" else found
 
 

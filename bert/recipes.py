@@ -263,4 +263,6 @@ def _smoke(recipe: Callable[[], PretrainConfig]) -> PretrainConfig:
     )
 
 
-SMOKE = {name: functools.partial(_smoke, recipe) for name, recipe in RECIPES.items()}
+SMOKE: dict[str, Callable[[], PretrainConfig]] = {
+    name: functools.partial(_smoke, recipe) for name, recipe in RECIPES.items()
+}

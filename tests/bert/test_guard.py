@@ -47,7 +47,7 @@ def steps(
 
 @pytest.mark.parametrize(("compute", "bad"), [("float32", np.inf), ("float16", np.nan)])
 def test_an_update_that_is_not_finite_leaves_no_trace(
-    compute: str, bad: float, model_config: ModelConfig, dataset: Path
+    compute: Any, bad: float, model_config: ModelConfig, dataset: Path
 ) -> None:
     precision = PrecisionConfig(compute=compute)
     batches = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1).read(0)

@@ -107,6 +107,7 @@ def test_logits_equal_the_equations_in_numpy(model_config: ModelConfig, norm_pla
     batch = batch_of(model_config)
     words, following = model(batch, QUIET, tf.float32)
     words += model.masked_lm.bias
+    assert following is not None
     weights = {name: variable.numpy().astype(np.float64) for name, variable in variables(model).items()}
     expected = reference(weights, model_config, {name: value.numpy() for name, value in batch.items()})
     np.testing.assert_allclose(words, expected[0], atol=2e-5)

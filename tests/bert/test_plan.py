@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from bert.recipes import RECIPES, SIZES
 
 
 @pytest.mark.parametrize("placement", ["post", "pre"])
-def test_parameters_are_those_of_the_model(placement: str, model_config: ModelConfig) -> None:
+def test_parameters_are_those_of_the_model(placement: Any, model_config: ModelConfig) -> None:
     model = dataclasses.replace(model_config, norm_placement=placement)
     counted = sum(int(np.prod(weight.shape)) for weight in variables(PretrainingModel(model, seed=1)).values())
     assert plan.parameters(model) == counted

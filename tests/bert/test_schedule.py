@@ -1,10 +1,12 @@
 """The learning rate: golden tables, and the jump that the published schedule has and the continuous one has not."""
 
+from typing import Any
+
 import pytest
 
 from bert import schedule
 
-PHASE1 = {"peak": 6e-3, "warmup_steps": 2000, "steps": 7038, "power": 0.5}  # NVIDIA's two-phase LAMB, first phase
+PHASE1: dict[str, Any] = {"peak": 6e-3, "warmup_steps": 2000, "steps": 7038, "power": 0.5}  # of NVIDIA's LAMB recipe
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,7 +113,7 @@ def test_random_seconds_are_of_another_document(train: Data) -> None:
 
 
 @pytest.mark.parametrize(("pairs", "share"), [("sop", 0.5), ("none", 0.0)])
-def test_without_next_sentences_a_pair_is_the_stretch_itself(folder: Path, pairs: str, share: float) -> None:
+def test_without_next_sentences_a_pair_is_the_stretch_itself(folder: Path, pairs: Any, share: float) -> None:
     data = stretches.source(folder, "train", seed=11)
     assert isinstance(data, stretches.Stretches)
     data.shape = dataclasses.replace(data.shape, pairs=pairs)

@@ -147,7 +147,7 @@ def test_docker_scripts_show_their_command(command: str, shown: str) -> None:
 
 def test_the_ablation_is_three_runs_of_one_recipe_and_their_report(environment: dict[str, str]) -> None:
     env = environment | {"COMPUTE": "bfloat16"}
-    words = [ROOT / "scripts" / "ablation.sh", "bert_base_phase1", "--data.train", "d"]
+    words = [str(ROOT / "scripts" / "ablation.sh"), "bert_base_phase1", "--data.train", "d"]
     assert subprocess.run(words, cwd=ROOT, env=env, capture_output=True).returncode == 0
     begin, out = "-m bert.pretrain bert_base_phase1 --data.train d --precision.compute", "w/ablation/bert_base_phase1"
     assert Path(environment["SHOWN"]).read_text().splitlines() == [
