@@ -9,6 +9,7 @@ pure function of the position. Every record's CRC is checked when it is read: a 
 import os
 import struct
 import sys
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -101,7 +102,7 @@ class RecordWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.offsets = [0]
+        self.offsets = array("Q", [0])  # a tenth of what a list of as many numbers would hold
 
     def __enter__(self) -> Self:
         self._stream = open(self.path, "wb")
@@ -115,7 +116,7 @@ class RecordWriter:
 
     def __exit__(self, *exception: object) -> None:
         self._stream.close()
-        np.asarray(self.offsets, "<u8").tofile(index_path(self.path))
+        np.asarray(self.offsets).astype("<u8").tofile(index_path(self.path))
 
     @property
     def count(self) -> int:

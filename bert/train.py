@@ -84,8 +84,9 @@ def train(
             rate = _rate(number, step, config)
             clock.lap("input")
             faulthandler.dump_traceback_later(run.stall_seconds)
+            passed = clock.since_last_asked() if run.hours else 0.0  # else two runs would not have the same bits
             with metrics.profiled(run.directory, number, run.profile if world.rank == 0 else 0):
-                measures = step.update(number, micro_batches, rate, bool(requested), clock.since_last_asked())
+                measures = step.update(number, micro_batches, rate, bool(requested), passed)
             clock.lap("step", config.batch.total)
             stopping = measures.pop("stop") > 0  # the sum over ranks, so that all of them leave at the same update
             _check_skipped(number, measures, config, world)
