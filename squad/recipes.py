@@ -15,7 +15,7 @@ def squad_tiny() -> SquadConfig:
     return SquadConfig(
         model=DEMO_MODEL,
         windows=Windowing(max_seq_length=64, doc_stride=24, max_query_length=20),
-        length=EpochConfig(epochs=4),
+        length=EpochConfig(epochs=6),
         batch=BatchConfig(total=32, per_device=32),
         optimizer=OptimizerConfig(learning_rate=1e-3, beta_2=0.98),
         run=RunConfig(log_every=20),
