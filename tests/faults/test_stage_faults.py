@@ -1,4 +1,7 @@
-"""Every stage on a disk that fills up: exit 5 in one line, nothing half-made, and the same bytes once there is room."""
+"""Every stage on a disk that fills up: exit 5 in one line, nothing half-made, and the same bytes once there is room.
+
+And every stage in another folder, locale, time zone and hash order: the same bytes.
+"""
 
 import os
 import resource
@@ -17,14 +20,14 @@ TINY = ["--model.hidden_size", "24", "--model.num_attention_heads", "3", "--mode
         "--run.log_every", "2", "--run.evaluate_every", "0", "--run.steps", "4"]  # fmt: skip
 
 
-def run(at: Path, command: str, limit: int | None = None) -> tuple[int, list[str]]:
+def run(at: Path, command: str, limit: int | None = None, **variables: str) -> tuple[int, list[str]]:
     """Runs `python -m command` in `at`, where no file may have more than `limit` bytes: exit code, lines on stderr."""
 
     def tight() -> None:
         if limit:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"} | variables
     done = subprocess.run(
         [sys.executable, "-m", *command.split()],
         cwd=at, env=environment, capture_output=True, text=True, preexec_fn=tight,
@@ -73,6 +76,14 @@ def test_a_stage_without_room_says_so_and_ends_well_when_there_is(name: str, who
     assert code == 0, said
     assert contents(output) == contents(whole / name)
     assert not [path for path in whole.iterdir() if path.name.startswith(f".{name}-again")]
+
+
+def test_bytes_do_not_depend_on_where_and_in_what_environment_they_are_made(whole: Path, tmp_path: Path) -> None:
+    other = {"LC_ALL": "C", "LANG": "tr_TR.UTF-8", "TZ": "Pacific/Auckland", "PYTHONHASHSEED": "7"}
+    for name, (command, _) in STAGES.items():
+        code, said = run(tmp_path, f"{command} --output {name}", **other)
+        assert code == 0, said
+        assert contents(tmp_path / name) == contents(whole / name), name
 
 
 def test_a_run_without_room_for_a_checkpoint_goes_on_when_there_is(whole: Path) -> None:
