@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,19 +16,21 @@ import tensorflow as tf
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
+Variables = Mapping[str, str]
+NONE: Variables = {}
 TINY = ["--model.hidden_size", "24", "--model.num_attention_heads", "3", "--model.intermediate_size", "40",
         "--model.num_hidden_layers", "1", "--batch.total", "12", "--batch.per_device", "12", "--run.save_every", "2",
         "--run.log_every", "2", "--run.evaluate_every", "0", "--run.steps", "4"]  # fmt: skip
 
 
-def run(at: Path, command: str, limit: int | None = None, **variables: str) -> tuple[int, list[str]]:
+def run(at: Path, command: str, limit: int | None = None, variables: Variables = NONE) -> tuple[int, list[str]]:
     """Runs `python -m command` in `at`, where no file may have more than `limit` bytes: exit code, lines on stderr."""
 
     def tight() -> None:
         if limit:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"} | variables
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"} | dict(variables)
     done = subprocess.run(
         [sys.executable, "-m", *command.split()],
         cwd=at, env=environment, capture_output=True, text=True, preexec_fn=tight,
@@ -81,7 +84,7 @@ def test_a_stage_without_room_says_so_and_ends_well_when_there_is(name: str, who
 def test_bytes_do_not_depend_on_where_and_in_what_environment_they_are_made(whole: Path, tmp_path: Path) -> None:
     other = {"LC_ALL": "C", "LANG": "tr_TR.UTF-8", "TZ": "Pacific/Auckland", "PYTHONHASHSEED": "7"}
     for name, (command, _) in STAGES.items():
-        code, said = run(tmp_path, f"{command} --output {name}", **other)
+        code, said = run(tmp_path, f"{command} --output {name}", variables=other)
         assert code == 0, said
         assert contents(tmp_path / name) == contents(whole / name), name
 
