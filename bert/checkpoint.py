@@ -12,7 +12,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert import manifest
+from bert import files, manifest
 from bert.errors import InputError, IntegrityError, ResourceError
 
 STAGE, BUNDLE = "checkpoint", "variables"
@@ -55,7 +55,7 @@ def save(run: Path, step: int, values: Mapping[str, tf.Tensor], keep: int, keep_
             )
         except (tf.errors.ResourceExhaustedError, tf.errors.OutOfRangeError) as error:  # a full disk, a limit
             need = sum(tensor.dtype.size * int(tf.size(tensor)) for tensor in tensors)
-            free = shutil.disk_usage(partial).free
+            free = files.free_bytes(folder)
             raise ResourceError(
                 f"{folder}: {need:,} bytes are needed, {free:,} are free; make room, then repeat"
             ) from error

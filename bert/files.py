@@ -57,6 +57,12 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def free_bytes(folder: Path) -> int:
+    """What is free on the disk where `folder` is or will be."""
+    folder = folder.absolute()
+    return shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.exists())).free
+
+
 def is_full(error: OSError) -> bool:
     """Whether writing failed because the disk, a quota or a limit is exhausted."""
     return error.errno in FULL
@@ -71,7 +77,7 @@ def room(folder: Path) -> Iterator[None]:
         if not is_full(error):
             raise
         reason = "a limit on the size of files is reached" if error.errno == errno.EFBIG else "the disk is full"
-        free = shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.exists())).free
+        free = free_bytes(folder)
         raise ResourceError(f"{folder}: {reason} ({free:,} bytes are free); make room, then repeat") from error
 
 

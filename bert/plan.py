@@ -39,6 +39,8 @@ def activations(config: PretrainConfig, sequence: int, predictions: int) -> int:
     rows = config.batch.per_device * sequence
     layer = rows * (34 * model.hidden_size + 5 * model.num_attention_heads * sequence) * size // 2
     scores = config.batch.per_device * predictions * model.vocab_size * (size + 4)
+    if model.recompute_activations:  # the float32 input of every layer, and all of the one that is computed again
+        return model.num_hidden_layers * rows * model.hidden_size * 4 + layer + scores
     return model.num_hidden_layers * layer + scores
 
 

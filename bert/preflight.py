@@ -1,6 +1,5 @@
 """What is checked before the first update: a run that cannot end well says so while it has cost nothing."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,9 @@ def check(settings: dict[str, Any], data: Manifest, state: dict[str, tf.Variable
     if wrong:
         raise UserError(f"rank {world.rank}: {wrong} of {world.size} ranks differ from rank 0, as their messages say")
     need = CHECKPOINTS * sum(variable.dtype.size * variable.shape.num_elements() for variable in state.values())
-    free = world.share(shutil.disk_usage(_existing(run)).free)
+    free = world.share(files.free_bytes(run))
     if free < need:
         raise ResourceError(
             f"{run}: {CHECKPOINTS} checkpoints need {need:,} bytes, {free:,} are free; make room or give another "
             "--run.directory"
         )
-
-
-def _existing(folder: Path) -> Path:
-    return next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())

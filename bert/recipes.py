@@ -122,12 +122,12 @@ def bert_large_dgx1_phase2() -> PretrainConfig:
 
 def bert_large_dgxa100_phase1() -> PretrainConfig:
     """BERT-Large on DGX A100 (80 GB), any number of them: 128 tokens, 65,536 sequences, LAMB."""
-    return _lamb(65_536, 256, rate=6e-3, warmup=2000, steps=7038, precision=FLOAT16)
+    return replace(bert_large_lamb_phase1(), batch=BatchConfig(total=65_536, per_device=256))
 
 
 def bert_large_dgxa100_phase2() -> PretrainConfig:
     """BERT-Large on DGX A100 (80 GB): 512 tokens, 32,768 sequences, LAMB."""
-    return _lamb(32_768, 32, rate=4e-3, warmup=200, steps=1563, precision=FLOAT16)
+    return replace(bert_large_lamb_phase2(), batch=BatchConfig(total=32_768, per_device=32))
 
 
 def bert_large_dgxh100_phase1() -> PretrainConfig:

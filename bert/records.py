@@ -166,15 +166,18 @@ class Dataset:
 
     def payload(self, index: int) -> bytes:
         """The content of record `index`, its checksum verified; of the next good one, if it may be skipped."""
-        try:
-            return self._payload(index)
-        except IntegrityError as error:
-            if index not in self.skipped:
+        for place in range(index, index + len(self)):
+            record = place % len(self)
+            try:
+                return self._payload(record)
+            except IntegrityError as error:
+                if record in self.skipped:
+                    continue
                 if len(self.skipped) == self.skip_bad:
                     raise
-                self.skipped.add(index)
+                self.skipped.add(record)
                 print(f"warning: {error}; skipped, {len(self.skipped)} of at most {self.skip_bad}", file=sys.stderr)
-        return self.payload((index + 1) % len(self))
+        raise IntegrityError(f"{self.manifest.path}: every record is damaged; build it again")
 
     def _payload(self, index: int) -> bytes:
         shard = int(self.shard_of(np.asarray(index)))

@@ -9,7 +9,6 @@ import concurrent.futures
 import dataclasses
 import errno
 import functools
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -151,9 +150,7 @@ class Client:
 
 def check_space(folder: Path, need: int) -> None:
     """Raises ResourceError unless `need` bytes, and a little, are free where `folder` is or will be."""
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
+    free = files.free_bytes(folder)
     if free < need + SPARE:
         raise ResourceError(f"{folder}: {need + SPARE:,} bytes are needed, {free:,} are free; make room, then repeat")
 
@@ -164,7 +161,7 @@ def _append(part: Part, chunk: bytes, bound: int) -> None:
     except OSError as error:
         if not files.is_full(error):
             raise
-        have = f"{shutil.disk_usage(part.path.parent).free:,} are free"
+        have = f"{files.free_bytes(part.path.parent):,} are free"
         if error.errno == errno.EFBIG:
             have = "a limit on the size of files is reached"
         need = f"the disk is full: {bound - part.size:,} more bytes are needed"

@@ -22,6 +22,13 @@ def test_parameters_are_those_of_the_model(placement: Any, model_config: ModelCo
     assert plan.parameters(model) == counted
 
 
+def test_recomputed_activations_need_little_more_than_one_layer() -> None:
+    config = RECIPES["bert_1300m"]()
+    kept = dataclasses.replace(config, model=dataclasses.replace(config.model, recompute_activations=False))
+    less, more = (plan.activations(one, 512, 80) for one in (config, kept))
+    assert more / 24 < less < more / 6
+
+
 def test_the_plan_of_the_published_run() -> None:
     config = RECIPES["bert_large_dgx1_phase1"]()
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=30528))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from bert import manifest, preflight
+from bert import files, manifest, preflight
 from bert.errors import ResourceError, UsageError, UserError
 from bert.world import World
 
@@ -57,6 +57,6 @@ def test_the_others_end_with_it(dataset: Path) -> None:
 
 
 def test_a_disk_too_small_for_the_checkpoints_is_refused(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 127}))
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 127}))
     with pytest.raises(ResourceError, match="2 checkpoints need 128 bytes, 127 are free"):
         check(dataset, World())

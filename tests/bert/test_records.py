@@ -82,6 +82,15 @@ def test_exactly_the_damaged_records_are_skipped_and_no_more_than_allowed(
         Dataset(folder, "train", skip_bad=2).read(np.arange(41))
 
 
+def test_a_dataset_without_a_good_record_ends_whatever_may_be_skipped(dataset: Path, tmp_path: Path) -> None:
+    folder = writable(dataset, tmp_path)
+    for shard, count in (("train-00000.tfrecord", 17), ("train-00001.tfrecord", 24)):
+        for record in range(count):
+            flip(folder / shard, record)
+    with pytest.raises(IntegrityError, match="every record is damaged"):
+        Dataset(folder, "train", skip_bad=10**6).payload(3)
+
+
 @pytest.mark.parametrize("entry", [2**62, 0, 1], ids=["beyond the file", "backwards", "too short"])
 def test_a_damaged_index_is_named(entry: int, dataset: Path, tmp_path: Path) -> None:
     folder = writable(dataset, tmp_path)
