@@ -4,7 +4,7 @@ The samples of an epoch are visited in a pseudo-random order that is computed, n
 Feistel network, in constant memory for any n. Resuming is therefore a matter of knowing one number.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -73,7 +73,7 @@ class Batches:
         positions = first[:, None] + np.arange(size)  # [accumulation, size]
         return [self.source.read(order(at, len(self.source), self.seed), at) for at in positions]
 
-    def iterate(self, first: int, last: int) -> Iterator[list[Batch]]:
+    def iterate(self, first: int, last: int) -> Generator[list[Batch], None, None]:
         """`read` for updates first..last-1, read ahead in a thread."""
         with ThreadPoolExecutor(1, thread_name_prefix="batches") as reader:
             waiting = [reader.submit(self.read, update) for update in range(first, min(first + AHEAD, last))]

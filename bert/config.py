@@ -50,12 +50,15 @@ class ModelConfig:
     """what positions start from: noise, as published, or sines, with first heads that look at neighbouring tokens"""
     initializer_range: float = 0.02
     """standard deviation of the truncated normal that kernels and embeddings start from"""
+    vocab_multiple: int = 1
+    """scores are computed for a vocabulary rounded up to a multiple of this, as tensor cores want; weights are not"""
     recompute_activations: bool = False
     """keep no more than each layer's input for the backward pass and compute the rest again: less memory, more time"""
 
     def __post_init__(self) -> None:
         width, heads = self.hidden_size, self.num_attention_heads
         _require(width % heads == 0, f"model.hidden_size {width} is no multiple of model.num_attention_heads {heads}")
+        _require(self.vocab_multiple > 0, f"model.vocab_multiple must be positive, not {self.vocab_multiple}")
         for rate in (self.hidden_dropout_prob, self.attention_probs_dropout_prob):
             _require(0 <= rate < 1, f"dropout probability {rate} is not in [0, 1)")
 
@@ -147,8 +150,6 @@ class RunConfig:
     """where everything goes; default: in the work folder, under the recipe's name"""
     steps: int = 0
     """updates; 0 derives them where the task has epochs"""
-    hours: float = 0.0
-    """end after so much time in all sittings, the learning rate following the clock; 0 follows the updates"""
     seed: int = 12345
     """of initial weights, sample order and dropout"""
     log_every: int = 20
@@ -172,12 +173,29 @@ class RunConfig:
     stall_seconds: float = 600.0
     """time without an update after which all stacks are shown; after twice that, ranks that wait for another end"""
     max_skipped: int = 10
-    """updates in a row whose gradient is not finite, and which are skipped, before the run ends"""
+    """updates in a row that are skipped, their gradient not being finite or their loss a spike, before the run ends"""
+    spike_factor: float = 3.0
+    """an update is a spike when its loss is so many times the median of the last 64; 0 looks for none"""
+    on_spike: Literal["warn", "skip", "rollback"] = "warn"
+    """name it; leave it out too; or go back to the newest checkpoint too, and on with the samples behind the spike"""
 
     def __post_init__(self) -> None:
         for name in ("log_every", "save_every", "keep", "max_skipped"):
             _require(getattr(self, name) > 0, f"run.{name} must be positive, not {getattr(self, name)}")
         _require(self.steps >= 0 and self.evaluate_every >= 0, "run.steps and run.evaluate_every must not be negative")
+        factor = self.spike_factor
+        _require(factor == 0 or factor > 1, f"run.spike_factor must be 0, or more than 1, not {factor}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetConfig:
+    """What a run may cost."""
+
+    hours: float = 0.0
+    """end after so much time in all sittings, the learning rate following the clock; 0 follows the updates"""
+
+    def __post_init__(self) -> None:
+        _require(self.hours >= 0, f"budget.hours must not be negative, but is {self.hours}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +218,11 @@ class InitConfig:
     checkpoint: Path | None = None
     """run directory of an earlier phase, all of whose weights are taken; none starts from random ones"""
 
+    @property
+    def missing(self) -> bool:
+        """Whether the recipe goes on from weights that the command has to name."""
+        return self.checkpoint == Path()
+
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainConfig:
@@ -217,6 +240,8 @@ class PretrainConfig:
     """arithmetic"""
     run: RunConfig = RunConfig()
     """bookkeeping"""
+    budget: BudgetConfig = BudgetConfig()
+    """time"""
     init: InitConfig = InitConfig()
     """starting weights"""
 

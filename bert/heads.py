@@ -8,6 +8,8 @@ import tensorflow as tf
 from bert.config import ModelConfig
 from bert.model import Dense, LayerNorm, Parameters, gelu
 
+NEVER = -1e9  # a score that leaves no probability
+
 
 class Pooler(tf.Module):
     """The summary of a sequence: tanh of a dense layer on its first token."""
@@ -23,7 +25,8 @@ class Pooler(tf.Module):
 class MaskedLM(tf.Module):
     """Scores of the vocabulary at the masked positions: dense, GELU, layer norm, word embeddings transposed.
 
-    `bias` [V] is left to the loss, which adds it in float32 while it reads the products.
+    The bias is left to the loss, which adds it in float32 while it reads the products. Where `vocab_multiple` asks for
+    more scores than there are words, U instead of V, the last ones have no weights and can never be a word.
     """
 
     def __init__(self, config: ModelConfig, seed: int) -> None:
@@ -32,13 +35,19 @@ class MaskedLM(tf.Module):
         self.transform = Dense(make, "masked_lm/transform", config.hidden_size, config.hidden_size)
         self.norm = LayerNorm(make, "masked_lm/layer_norm", config.hidden_size)
         self.bias = make.constant("masked_lm/bias", 0.0, config.vocab_size)
+        self.padding = -config.vocab_size % config.vocab_multiple
 
     def __call__(self, hidden: tf.Tensor, positions: tf.Tensor, table: tf.Variable, dtype: tf.DType) -> tf.Tensor:
-        """hidden [B, T, D], positions [B, P], table [V, D] -> logits without their bias [B, P, V] in dtype."""
+        """hidden [B, T, D], positions [B, P], table [V, D] -> logits without their bias [B, P, U] in dtype."""
         picked = tf.reshape(tf.gather(hidden, positions, batch_dims=1), [-1, table.shape[1]])  # [B*P, D]
         x = self.norm(tf.cast(gelu(self.transform(picked, dtype)), tf.float32))
-        logits = tf.matmul(tf.cast(x, dtype), tf.cast(table, dtype), transpose_b=True)
-        return tf.reshape(logits, [-1, tf.shape(positions)[1], table.shape[0]])
+        words = tf.pad(tf.cast(table, dtype), [[0, self.padding], [0, 0]]) if self.padding else tf.cast(table, dtype)
+        logits = tf.matmul(tf.cast(x, dtype), words, transpose_b=True)
+        return tf.reshape(logits, [-1, tf.shape(positions)[1], words.shape[0]])
+
+    def biases(self) -> tf.Tensor:
+        """The bias of each score [U]."""
+        return tf.pad(tf.convert_to_tensor(self.bias), [[0, self.padding]], constant_values=NEVER)
 
 
 class NextSentence(tf.Module):

@@ -94,7 +94,9 @@ def profiled(run: Path, step: int, first: int) -> Iterator[None]:
 
 
 class Clock:
-    """Where the time goes: waiting for samples ("input"), updates ("step"), and all else: logs, evaluation, saving."""
+    """Where the time goes: waiting for samples ("input"), in updates "compute" and "communication", which has the wait
+    for slower ranks in it, and all else ("other"): logs, evaluation, saving.
+    """
 
     def __init__(self, tokens: int, flops: float, peak: float) -> None:
         """tokens: of a sequence, padding included. flops: of a sequence. peak: FLOP/s of all ranks; 0 is unknown."""
@@ -103,7 +105,7 @@ class Clock:
         self._reset()
 
     def _reset(self) -> None:
-        self.sequences, self.seconds = 0, {"input": 0.0, "step": 0.0, "other": 0.0}
+        self.sequences, self.seconds = 0, dict.fromkeys(("input", "compute", "communication", "other"), 0.0)
 
     def lap(self, kind: str, sequences: int = 0) -> None:
         """The time since the last call was of this kind; `sequences` were worked on in it."""
@@ -120,13 +122,15 @@ class Clock:
 
     def rates(self) -> dict[str, float]:
         """Rates since the last call: of the updates alone, and with everything between them."""
-        step, everything = self.seconds["step"], sum(self.seconds.values())
+        spent, everything = self.seconds, sum(self.seconds.values()) or 1.0
+        step = spent["compute"] + spent["communication"]
         speed = self.sequences / step if step else 0.0
         found = {
             "sequences_per_second": speed,
             "tokens_per_second": speed * self.tokens,
-            "sequences_per_second_overall": self.sequences / everything if everything else 0.0,
-            "input_share": self.seconds["input"] / everything if everything else 0.0,
+            "sequences_per_second_overall": self.sequences / everything,
+            "input_share": spent["input"] / everything,
+            "communication_share": spent["communication"] / everything,
             "model_teraflops_per_second": speed * self.flops / 1e12,
         }
         if self.peak:

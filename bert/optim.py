@@ -78,13 +78,14 @@ class Optimizer(tf.Module):
         own = [*self.m.values(), *self.v.values(), *([self.applied] if self.applied is not None else [])]
         return {slot.name.removesuffix(":0"): slot for slot in own}
 
-    def apply(self, gradients: Sequence[tf.Tensor], rate: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Clips by global norm, then updates every weight, unless the norm is not finite.
+    def apply(
+        self, gradients: Sequence[tf.Tensor], norm: tf.Tensor, rate: tf.Tensor, go: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Clips by global norm, then updates every weight, if `go`; else nothing changes.
 
-        gradients: in the order of `weights`. rate: scalar. Returns the norm before clipping and, of LAMB, the trust
-        ratios' least, greatest and mean.
+        gradients: in the order of `weights`; norm: their global one; norm, rate and go are scalars. Returns, of LAMB,
+        the trust ratios' least, greatest and mean.
         """
-        norm = tf.linalg.global_norm(gradients)
         scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
 
         def update() -> tf.Tensor:
@@ -94,12 +95,11 @@ class Optimizer(tf.Module):
                 for gradient, (name, weight) in zip(gradients, self.weights.items(), strict=True)
             ])  # fmt: skip
 
-        ratios = tf.cond(tf.math.is_finite(norm), update, lambda: tf.zeros(len(self.weights)))
-        found = {"gradient_norm": norm}
-        if self.config.name in ("lamb", "nvlamb"):
-            found |= {"trust_ratio_min": tf.reduce_min(ratios), "trust_ratio_max": tf.reduce_max(ratios),
-                      "trust_ratio_mean": tf.reduce_mean(ratios)}  # fmt: skip
-        return found
+        ratios = tf.cond(go, update, lambda: tf.zeros(len(self.weights)))
+        if self.config.name not in ("lamb", "nvlamb"):
+            return {}
+        return {"trust_ratio_min": tf.reduce_min(ratios), "trust_ratio_max": tf.reduce_max(ratios),
+                "trust_ratio_mean": tf.reduce_mean(ratios)}  # fmt: skip
 
     def _update(
         self, name: str, weight: tf.Variable, gradient: tf.Tensor, rate: tf.Tensor, t: tf.Tensor | None

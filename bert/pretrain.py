@@ -13,7 +13,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert import cli, heads, losses, paths, plan, stretches, train, world
+from bert import cli, heads, losses, paths, plan, resume, stretches, train, world
 from bert.batches import Batch
 from bert.config import ModelConfig, PretrainConfig
 from bert.errors import UsageError
@@ -33,7 +33,7 @@ class PretrainingModel(tf.Module):
         self.next_sentence = heads.NextSentence(config, seed) if pairs != "none" else None
 
     def __call__(self, batch: Batch, noise: Noise, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Logits of the masked positions, without their bias, [B, P, V] in dtype; of the pair [B, 2]."""
+        """Logits of the masked positions, without their bias, [B, P, U] in dtype; of the pair [B, 2]."""
         hidden = self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], noise, dtype)
         words = self.masked_lm(hidden, batch["masked_lm_positions"], self.encoder.embeddings.word, dtype)
         if self.pooler is None or self.next_sentence is None:
@@ -58,7 +58,7 @@ class Pretraining:
     def measure(self, batch: Batch, noise: Noise, dtype: tf.DType) -> dict[str, losses.Measure]:
         """Summed losses and right answers."""
         words, pair = self.module(batch, noise, dtype)
-        bias, labels = tf.convert_to_tensor(self.module.masked_lm.bias), batch["next_sentence_labels"][:, 0]
+        bias, labels = self.module.masked_lm.biases(), batch["next_sentence_labels"][:, 0]
         found = {"mlm": losses.classification(words, bias, batch["masked_lm_ids"], batch["masked_lm_weights"])}
         if pair is not None:
             found[self.pairs] = losses.classification(pair, tf.zeros(2), labels, tf.ones_like(labels, tf.float32))
@@ -78,7 +78,7 @@ def resolve(config: PretrainConfig, recipe: str, data: train.Data) -> PretrainCo
             f"{data.manifest.path} has sequences of {length} tokens, more than model.max_position_embeddings "
             f"{config.model.max_position_embeddings}; raise that, or make shorter data"
         )
-    run = train.place(config.run, paths.workdir() / "pretrain" / recipe, steps=0)
+    run = resume.place(config.run, paths.workdir() / "pretrain" / recipe, steps=0)
     if run.steps == 0:
         raise UsageError("run.steps is 0; give the number of updates with --run.steps")
     return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=vocab_size), run=run)
@@ -102,6 +102,8 @@ def main(argv: list[str]) -> None:
         lines = plan.describe(config, planned, sequence=sequence, predictions=predictions, available=len(data))
         print(*(f"{name:<18} {value}" for name, value in lines.items()), sep="\n")
         return
+    if config.init.missing:
+        raise UsageError(f"{recipe} goes on from trained weights; give --init.checkpoint RUN, or none for random ones")
     pairs = data.manifest.extra.get("instances", {}).get("pairs", "nsp")
     task = Pretraining(config.model, config.run.seed, pairs)
     train.train(

@@ -5,13 +5,13 @@ Losses are sums, divided by the weights of the *whole* batch, known before the f
 M ranks give the gradient of one big batch, however unevenly the predictions are spread.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import tensorflow as tf
 
 from bert.batches import Batch
-from bert.config import PrecisionConfig
+from bert.config import PrecisionConfig, RunConfig
 from bert.guard import Guard
 from bert.losses import Measure
 from bert.noise import Noise, micro_batch_seed
@@ -35,13 +35,18 @@ class Task(Protocol):
 class Step:
     """The compiled training and evaluation steps of a task; `state` is all that they depend on, by name."""
 
-    def __init__(self, task: Task, optimizer: Optimizer, world: World, precision: PrecisionConfig, seed: int) -> None:
-        self.task, self.optimizer, self.world, self.seed = task, optimizer, world, seed
+    def __init__(
+        self, task: Task, optimizer: Optimizer, world: World, precision: PrecisionConfig, run: RunConfig
+    ) -> None:
+        self.task, self.optimizer, self.world, self.seed = task, optimizer, world, run.seed
         self.dtype = tf.float32 if precision.compute == "tf32" else tf.as_dtype(precision.compute)
         tf.config.experimental.enable_tensor_float_32_execution(precision.compute == "tf32")  # else it is on by default
-        self.guard = Guard(scaled=precision.compute == "float16" or precision.compress)
+        scaled = precision.compute == "float16" or precision.compress
+        self.guard = Guard(scaled, run.spike_factor, skip_spikes=run.on_spike != "warn")
         self.seconds = tf.Variable(0.0, name="run/seconds", trainable=False, dtype=tf.float64)
-        self.state = optimizer.weights | optimizer.slots | self.guard.slots | {"run/seconds": self.seconds}
+        self.passed_over = tf.Variable(0, name="run/passed_over", trainable=False, dtype=tf.int64)  # updates' samples
+        own = {"run/seconds": self.seconds, "run/passed_over": self.passed_over}
+        self.state = optimizer.weights | optimizer.slots | self.guard.slots | own
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
         self._accumulate = tf.function(self._micro_batch, jit_compile=precision.xla)
         self._half = len(self.gradients) if precision.compress else 0
@@ -51,13 +56,16 @@ class Step:
         )
 
     def update(
-        self, step: int, batches: Sequence[Batch], rate: float, stop: bool = False, seconds: float = 0.0
-    ) -> dict[str, float]:
+        self, step: int, batches: Sequence[Batch], rate: float, stop: bool = False, seconds: float = 0.0,
+        lap: Callable[[str], None] = lambda kind: None,
+    ) -> dict[str, float]:  # fmt: skip
         """Runs update number `step`; returns its measures, and under "stop" how many ranks were asked to stop.
 
-        seconds: what the run's clock is to be moved on by; it is rank 0's word that counts.
+        seconds: what the run's clock is to be moved on by; it is rank 0's word that counts. lap: called with what the
+        time since its last call went to, "compute" or "communication".
         """
         weights = self._sum([self.task.weights(batch) for batch in batches], self.task.objectives)
+        lap("communication")
         sums = []
         for number, batch in enumerate(batches):
             place = number * self.world.size + self.world.rank
@@ -65,11 +73,16 @@ class Step:
         names = sorted(sums[0])
         totals = [tf.add_n([micro[name] for micro in sums]) for name in names]
         own = [float(stop), seconds if self.world.rank == 0 else 0.0]
+        totals[0].numpy()  # waits for what a GPU still computes
+        lap("compute")
         reduced = self.world.sum([*self.gradients, *totals, *map(tf.constant, own)], self._half)
-        applied = self._apply(reduced[: len(self.gradients)], tf.constant(rate, tf.float32))
+        lap("communication")
         measured = dict(zip([*names, "stop", "seconds"], reduced[len(self.gradients) :], strict=True))
+        loss = tf.add_n([measured[f"{name}_loss"] / weights[name] for name in self.task.objectives])
+        applied = self._apply(reduced[: len(self.gradients)], loss, tf.constant(rate, tf.float32))
         self.seconds.assign_add(tf.cast(measured["seconds"], tf.float64))
         found = {name: float(value) for name, value in applied.items()} | {"stop": float(measured["stop"])}
+        lap("compute")
         return _means(measured, weights) | found
 
     def evaluate(self, batches: Sequence[Batch]) -> dict[str, float]:
@@ -100,13 +113,15 @@ class Step:
                 total.assign_add(tf.convert_to_tensor(gradient))
         return _flat(measures)
 
-    def _update(self, gradients: Sequence[tf.Tensor], rate: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _update(self, gradients: Sequence[tf.Tensor], loss: tf.Tensor, rate: tf.Tensor) -> dict[str, tf.Tensor]:
         whole = 1.0 / self.guard.scale
-        measured = self.optimizer.apply([gradient * whole for gradient in gradients], rate)
-        measured |= self.guard.judge(measured["gradient_norm"])
+        gradients = [gradient * whole for gradient in gradients]
+        norm = tf.linalg.global_norm(gradients)
+        go, judged = self.guard.judge(loss, norm)
+        applied = self.optimizer.apply(gradients, norm, rate, go)
         for total in self.gradients:
             total.assign(tf.zeros_like(total))
-        return measured
+        return {"gradient_norm": norm} | applied | judged
 
 
 def _flat(measures: dict[str, Measure]) -> dict[str, tf.Tensor]:

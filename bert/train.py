@@ -8,28 +8,29 @@ functions of the step, so the resumed run computes what the uninterrupted one wo
 import contextlib
 import dataclasses
 import faulthandler
-import json
-import shutil
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from bert import batches, checkpoint, files, manifest, metrics, plan, preflight, schedule
-from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, defaults, flatten
-from bert.errors import IntegrityError, Stopped, UsageError
+from bert import batches, checkpoint, files, metrics, plan, preflight, resume, schedule
+from bert.config import (
+    BatchConfig,
+    BudgetConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PrecisionConfig,
+    RunConfig,
+    flatten,
+)  # fmt: skip
+from bert.errors import IntegrityError, Stopped
 from bert.manifest import Manifest
 from bert.model import variables
 from bert.optim import Optimizer
 from bert.records import FeatureSpec
 from bert.step import Step, Task
 from bert.world import World
-
-# What may differ when a run is resumed: nothing that the weights depend on.
-FREE = {"run.directory", "run.log_every", "run.save_every", "run.keep", "run.keep_every", "run.evaluate_every",
-        "run.evaluate_sequences", "run.target_accuracy", "run.max_skipped", "run.peak_teraflops", "run.profile",
-        "run.stall_seconds", "batch.per_device", "data.skip_bad", "model.recompute_activations"}  # fmt: skip
 
 
 class Config(Protocol):
@@ -45,6 +46,8 @@ class Config(Protocol):
     def precision(self) -> PrecisionConfig: ...
     @property
     def run(self) -> RunConfig: ...
+    @property
+    def budget(self) -> BudgetConfig: ...
 
 
 class Data(batches.Source, Protocol):
@@ -65,48 +68,94 @@ def train(
     or SIGUSR1, with the state saved; UsageError if the directory belongs to a run with another configuration.
     """
     run, weights = config.run, variables(task.module)
-    optimizer = Optimizer(weights, config.optimizer)
-    step = Step(task, optimizer, world, config.precision, run.seed)
+    step = Step(task, Optimizer(weights, config.optimizer), world, config.precision, run)
     samples = batches.Batches(data, config.batch, world, run.seed)
     settings = {key: value for key, value in flatten(config).items() if key != "run.directory"}
     preflight.check(settings, data.manifest, step.state, run.directory, world)
-    first = _restore(config, world, step.state)
+    first = resume.restore(config, world, step.state)
     if first == 0:
-        _begin(config, world, weights, vocab, start_from, fresh)
-    log = metrics.Log(run.directory, steps=run.steps, first=first, active=world.rank == 0)
-    clock, evaluated = _clock(config, data, world), {}
+        resume.begin(config, world, weights, vocab, start_from, fresh)
     saver = checkpoint.Saver(run.directory, run.keep, run.keep_every)
-
+    loop = _Loop(config, world, step, samples, heldout, _clock(config, data, world), saver, saved=first)
     with _stop_requests() as requested, files.room(run.directory), _watchdog():
-        for number, micro_batches in enumerate(samples.iterate(first, run.steps), start=first + 1):
-            if _over(step, run):  # before its first update: it had ended
+        while True:
+            try:
+                return _updates(loop, first, requested)
+            except _Spike as spike:
+                first = _roll_back(loop, spike.number)
+
+
+@dataclasses.dataclass
+class _Loop:
+    """What the updates work with."""
+
+    config: Config
+    world: World
+    step: Step
+    samples: batches.Batches
+    heldout: Data | None
+    clock: metrics.Clock
+    saver: checkpoint.Saver
+    saved: int
+    """update after which the newest checkpoint was written"""
+    rollbacks: int = 0
+    """since then"""
+
+
+class _Spike(Exception):
+    """Update `number` is to be forgotten, with those since the last checkpoint."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _updates(loop: _Loop, first: int, requested: list[int]) -> dict[str, float]:
+    """Makes the updates behind number `first`; returns the last evaluation."""
+    config, run, step, clock = loop.config, loop.config.run, loop.step, loop.clock
+    log = metrics.Log(run.directory, steps=run.steps, first=first, active=loop.world.rank == 0)
+    passed, evaluated = int(step.passed_over), {}
+    samples = loop.samples.iterate(first + passed, run.steps + passed)
+    with contextlib.closing(samples), contextlib.closing(log):
+        for number, micro_batches in enumerate(samples, start=first + 1):
+            if _over(step, config):  # before its first update: it had ended
                 break
             rate = _rate(number, step, config)
             clock.lap("input")
             faulthandler.dump_traceback_later(run.stall_seconds)
-            passed = clock.since_last_asked() if run.hours else 0.0  # else two runs would not have the same bits
-            with metrics.profiled(run.directory, number, run.profile if world.rank == 0 else 0):
-                measures = step.update(number, micro_batches, rate, bool(requested), passed)
-            clock.lap("step", config.batch.total)
+            spent = clock.since_last_asked() if config.budget.hours else 0.0  # else two runs had not the same bits
+            with metrics.profiled(run.directory, number, run.profile if loop.world.rank == 0 else 0):
+                measures = step.update(number, micro_batches, rate, bool(requested), spent, clock.lap)
+            clock.lap("compute", config.batch.total)
             stopping = measures.pop("stop") > 0  # the sum over ranks, so that all of them leave at the same update
-            _check_skipped(number, measures, config, world)
-            last = number == run.steps or _over(step, run)
+            _judge(loop, number, measures)
+            last = number == run.steps or _over(step, config)
             if last or number % run.log_every == 0:
                 log.write(number, "train", measures | {"learning_rate": rate} | clock.rates())
-            if heldout and run.evaluate_every and (last or number % run.evaluate_every == 0):
-                share = list(batches.evaluation(heldout, config.batch, world, run.evaluate_sequences))
+            if loop.heldout and run.evaluate_every and (last or number % run.evaluate_every == 0):
+                share = list(batches.evaluation(loop.heldout, config.batch, loop.world, run.evaluate_sequences))
                 log.write(number, "heldout", evaluated := step.evaluate(share))
-            reached = _reached(evaluated, task.objectives[0], run.target_accuracy)
+            reached = _reached(evaluated, step.task.objectives[0], run.target_accuracy)
             ending = stopping or reached or last
             if ending or number % run.save_every == 0:
-                _save(saver, number, step.state, world, last=ending)
+                _save(loop, number, last=ending)
             if stopping and not last:
                 raise Stopped(f"stopped at step {number} of {run.steps}, saved; the same command goes on from there")
             if reached or last:
                 break
             clock.lap("other")
-    log.close()
     return evaluated
+
+
+def _roll_back(loop: _Loop, number: int) -> int:
+    """Forgets the updates up to `number` since the last checkpoint, and passes over their samples; returns its step."""
+    step = loop.step
+    passed, seconds = int(step.passed_over), float(step.seconds)
+    loop.saver.wait()
+    first = resume.restore(loop.config, loop.world, step.state)
+    step.passed_over.assign(passed + number - first)
+    step.seconds.assign(seconds)  # was spent all the same
+    return first
 
 
 def _clock(config: Config, data: Data, world: World) -> metrics.Clock:
@@ -122,85 +171,54 @@ def _reached(evaluated: dict[str, float], objective: str, target: float) -> bool
 
 def _rate(number: int, step: Step, config: Config) -> float:
     """The learning rate of an update; with a budget of hours, the schedule's updates pass by the clock."""
-    run, optimizer = config.run, config.optimizer
-    done = float(step.seconds) / 3600 / run.hours * run.steps if run.hours else number - 1
+    run, optimizer, hours = config.run, config.optimizer, config.budget.hours
+    done = float(step.seconds) / 3600 / hours * run.steps if hours else number - 1
     return schedule.polynomial(
         done, peak=optimizer.learning_rate, warmup_steps=optimizer.warmup_steps, steps=run.steps,
         power=optimizer.decay_power, continuous=optimizer.continuous,
     )  # fmt: skip
 
 
-def _over(step: Step, run: RunConfig) -> bool:
-    return run.hours > 0 and float(step.seconds) >= run.hours * 3600
+def _over(step: Step, config: Config) -> bool:
+    return 0 < config.budget.hours * 3600 <= float(step.seconds)
 
 
-def _check_skipped(step: int, measures: dict[str, float], config: Config, world: World) -> None:
-    """Raises IntegrityError when too many updates in a row had to be skipped; warns of each."""
-    in_a_row, most = int(measures["skipped_in_a_row"]), config.run.max_skipped
-    if in_a_row == 0:
+def _judge(loop: _Loop, number: int, measures: dict[str, float]) -> None:
+    """Warns of an update that is not finite or a spike.
+
+    Raises IntegrityError when too many in a row were skipped, _Spike when the run is to go back.
+    """
+    run, total, spike = loop.config.run, loop.config.batch.total, measures.get("spike", 0.0) > 0
+    in_a_row, skipped = int(measures["skipped_in_a_row"]), measures["skipped_in_a_row"] > 0
+    if not spike and not skipped:
         return
-    first = (step - 1) * config.batch.total
+    back = spike and run.on_spike == "rollback" and loop.saved > 0
+    loop.rollbacks += back
+    sample = (number - 1 + int(loop.step.passed_over)) * total
+    fault = f"is more than {run.spike_factor:g} times the last ones" if spike else "or its gradient is not finite"
+    outcome = f"back to step {loop.saved}" if back else "the update was skipped" if skipped else "the update was made"
     what = (
-        f"step {step}: the gradient is not finite (loss {measures['loss']}; samples {first} to "
-        f"{first + config.batch.total - 1} in the order of seed {config.run.seed}), so the update was skipped"
+        f"step {number}: the loss {measures['loss']:.6g} {fault}; samples {sample} to {sample + total - 1} in the "
+        f"order of seed {run.seed}; {outcome}"
     )
-    if in_a_row >= most:
+    if max(in_a_row, loop.rollbacks) >= run.max_skipped:
         raise IntegrityError(
-            f"{what}, as were {in_a_row} in a row; resume from the last checkpoint with a lower optimizer.learning_rate"
+            f"{what}, {run.max_skipped} times in a row; resume from the last checkpoint with a lower "
+            "optimizer.learning_rate"
         )
-    if "loss_scale" not in measures and world.rank == 0:  # where overflows are expected, and counted
+    if loop.world.rank == 0 and (spike or "loss_scale" not in measures):  # where overflows are expected, and counted
         print(f"warning: {what}", file=sys.stderr)
+    if back:
+        raise _Spike(number)
 
 
-def _restore(config: Config, world: World, state: checkpoint.Variables) -> int:
-    """Brings every rank to the run's newest checkpoint, if it has one; returns its step, or 0."""
-    step = None
-    if world.rank == 0 and checkpoint.steps(config.run.directory):
-        _check_same(config)
-        step = checkpoint.restore(config.run.directory, state)
-        print(f"resuming {config.run.directory} after step {step}", file=sys.stderr)
-    reached: int = world.share(step) or 0
-    if reached:
-        world.broadcast(list(state.values()))
-    return reached
-
-
-def _begin(
-    config: Config,
-    world: World,
-    weights: checkpoint.Variables,
-    vocab: Path,
-    start_from: Path | None,
-    fresh: tuple[str, ...],
-) -> None:
-    """Gives every rank the first weights, and the run directory its description."""
-    if world.rank == 0:
-        if start_from is not None:
-            checkpoint.load_weights(start_from, weights, fresh)
-        directory = config.run.directory
-        files.write_json(directory / "config.json", {"config": flatten(config), "versions": manifest.versions()})
-        config.model.save(directory / "bert_config.json")
-        shutil.copyfile(vocab, directory / "vocab.txt")
-    world.broadcast(list(weights.values()))
-
-
-def _check_same(config: Config) -> None:
-    """Refuses to go on with a run whose configuration differs in anything that its weights depend on."""
-    path, resolved = config.run.directory / "config.json", flatten(config)
-    before = defaults(type(config)) | json.loads(path.read_text(encoding="utf-8"))["config"]
-    differing = sorted(key for key in resolved.keys() | before.keys() if resolved.get(key) != before.get(key))
-    if changed := [key for key in differing if key not in FREE]:
-        facts = ", ".join(f"{key} was {before.get(key)}, now {resolved.get(key)}" for key in changed)
-        where = path.parent
-        raise UsageError(f"{where}: holds a run of another configuration ({facts}); give another --run.directory")
-
-
-def _save(saver: checkpoint.Saver, step: int, state: checkpoint.Variables, world: World, last: bool) -> None:
-    if world.rank == 0:
-        saver.save(step, state)
+def _save(loop: _Loop, number: int, last: bool) -> None:
+    loop.saved, loop.rollbacks = number, 0
+    if loop.world.rank == 0:
+        loop.saver.save(number, loop.step.state)
     if last:
-        saver.wait()
-        world.share(None)  # the others wait: launchers end all ranks soon after the first one has ended
+        loop.saver.wait()
+        loop.world.share(None)  # the others wait: launchers end all ranks soon after the first one has ended
 
 
 @contextlib.contextmanager
@@ -225,9 +243,3 @@ def _watchdog() -> Iterator[None]:
 
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-
-
-def place(run: RunConfig, default: Path, steps: int) -> RunConfig:
-    """`run` with its directory and length filled in where the command left them open."""
-    directory = default if run.directory == Path() else run.directory
-    return dataclasses.replace(run, directory=directory, steps=run.steps or steps)

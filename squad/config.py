@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
+from bert.config import BatchConfig, BudgetConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.errors import UsageError
 
 
@@ -82,5 +82,7 @@ class SquadConfig:
     """arithmetic"""
     run: RunConfig = field(default_factory=RunConfig)
     """bookkeeping"""
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
+    """time"""
     init: StartConfig = field(default_factory=StartConfig)
     """starting weights"""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert import cli, losses, paths, records, train
+from bert import cli, losses, paths, records, resume, train
 from bert.batches import Batch
 from bert.config import ModelConfig
 from bert.errors import UsageError, UserError
@@ -60,7 +60,7 @@ def sources(config: SquadConfig, recipe: SquadConfig) -> tuple[Path, ModelConfig
 def resolve(config: SquadConfig, name: str, model: ModelConfig, windows: int) -> SquadConfig:
     """Fills in the architecture, the place and the length of the run over `windows` training windows."""
     epoch = windows / config.batch.total
-    run = train.place(config.run, paths.workdir() / "squad" / name, steps=math.ceil(config.length.epochs * epoch))
+    run = resume.place(config.run, paths.workdir() / "squad" / name, steps=math.ceil(config.length.epochs * epoch))
     warmup = config.optimizer.warmup_steps or int(config.length.warmup * run.steps)
     return replace(config, model=model, run=run, optimizer=replace(config.optimizer, warmup_steps=warmup))
 

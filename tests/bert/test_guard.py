@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert import guard
 from bert.batches import Batch, Batches
-from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig
+from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.guard import Guard
 from bert.model import variables
 from bert.optim import Optimizer
@@ -37,7 +37,7 @@ def steps(
     """The state after one update for each number that its loss is multiplied by, and the measures of each."""
     task = Poisoned(config, seed=3)
     optimizer = Optimizer(variables(task.module), OptimizerConfig(name="lamb", learning_rate=1.0))
-    step = Step(task, optimizer, World(), precision, seed=4)
+    step = Step(task, optimizer, World(), precision, RunConfig(seed=4))
     measured = []
     for poison in poisons:
         task.poison.assign(poison)
@@ -80,8 +80,24 @@ def test_the_scale_doubles_after_its_patience_and_keeps_to_its_bounds(monkeypatc
     monkeypatch.setattr(guard, "GREATEST", guard.INITIAL * 2)
     judged, used = Guard(scaled=True), []
     for norm in [1.0] * 7 + [np.inf, 2.0, 2.0, np.nan, 1.0, 1.0, 1.0, 1.0]:
-        used.append(float(judged.judge(tf.constant(norm))["loss_scale"]) / guard.INITIAL)
+        used.append(float(judged.judge(tf.constant(1.0), tf.constant(norm))[1]["loss_scale"]) / guard.INITIAL)
     assert used == [1, 1, 1, 2, 2, 2, 2, 2, 1, 1, 1, 0.5, 0.5, 0.5, 1]
     for _ in range(40):
-        judged.judge(tf.constant(np.inf))
+        judged.judge(tf.constant(1.0), tf.constant(np.inf))
     assert float(judged.scale) == 1.0 and float(judged.skipped) == 42
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_spike_is_a_loss_far_above_the_median_of_the_last_ones(skip: bool) -> None:
+    random = np.random.default_rng(8)
+    losses = random.uniform(1.0, 2.0, 200)
+    spikes = [20, 90, 91, 150]  # at the first there is no median yet
+    losses[spikes] = [50.0, 7.0, 5.0, 1e4]
+    judged, seen = Guard(scaled=False, spike_factor=3.0, skip_spikes=skip), []
+    for number, loss in enumerate(losses):
+        go, found = judged.judge(tf.constant(loss, tf.float32), tf.constant(1.0))
+        last = [one for place, one in enumerate(losses[:number]) if not skip or place not in seen][-guard.WINDOW :]
+        if found["spike"]:
+            assert loss > 3 * np.median(last) and bool(go) != skip
+            seen.append(number)
+    assert seen == spikes[1:] and float(judged.skipped) == (3 if skip else 0)

@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 
 from bert.batches import Batch, Batches
-from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig
+from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.model import variables
+from bert.noise import Noise
 from bert.optim import Optimizer
 from bert.pretrain import Pretraining
 from bert.records import Dataset
@@ -24,7 +25,7 @@ def updated(config: ModelConfig, batches: list[Batch], *, precision: PrecisionCo
     """Weights and measures after two updates over the same micro-batches."""
     task = Pretraining(config, seed=3)
     optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
-    step = Step(task, optimizer, World(), precision, seed=4)
+    step = Step(task, optimizer, World(), precision, RunConfig(seed=4))
     for number in (1, 2):
         measures = step.update(number, batches, rate=1e-2, stop=False)
     return {name: weight.numpy() for name, weight in optimizer.weights.items()}, measures
@@ -77,6 +78,19 @@ def test_recomputed_activations_change_nothing(xla: bool, model_config: ModelCon
     close(kept, recomputed, rtol=1e-4, atol=2e-6)  # dropout is on: its masks must be the same the second time
 
 
+@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_scores_beyond_the_vocabulary_change_nothing(xla: bool, model_config: ModelConfig, dataset: Path) -> None:
+    batches = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1).read(0)
+    rounded = dataclasses.replace(model_config, vocab_multiple=8)  # 104 instead of 99
+    one, other = (
+        updated(config, batches, precision=PrecisionConfig(xla=xla)) for config in (model_config, rounded)
+    )
+    close(one, other, rtol=1e-4, atol=2e-6)
+    task = Pretraining(rounded, seed=3)
+    assert task.module(batches[0], Noise(None), tf.float32)[0].shape == [3, 3, 104]
+    assert task.module.encoder.embeddings.word.shape == [99, 20]
+
+
 @pytest.mark.parametrize(("pairs", "measured"), [("sop", {"mlm", "sop"}), ("none", {"mlm"})])
 def test_what_is_asked_of_pairs_follows_the_data(
     pairs: str, measured: set[str], model_config: ModelConfig, dataset: Path
@@ -84,7 +98,7 @@ def test_what_is_asked_of_pairs_follows_the_data(
     task = Pretraining(model_config, seed=3, pairs=pairs)
     weights = variables(task.module)
     assert any(name.startswith(("pooler", "next_sentence")) for name in weights) == (pairs != "none")
-    step = Step(task, Optimizer(weights, OptimizerConfig(learning_rate=1.0)), World(), PLAIN, seed=4)
+    step = Step(task, Optimizer(weights, OptimizerConfig(learning_rate=1.0)), World(), PLAIN, RunConfig(seed=4))
     batches = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1).read(0)
     found = step.update(1, batches, rate=1e-2, stop=False)
     assert {name.removesuffix("_accuracy") for name in found if name.endswith("_accuracy")} == measured
@@ -93,9 +107,8 @@ def test_what_is_asked_of_pairs_follows_the_data(
 
 def test_evaluation_is_the_mean_over_unequal_batches(model_config: ModelConfig, dataset: Path) -> None:
     task, data = Pretraining(model_config, seed=3), Dataset(dataset, "heldout")
-    step = Step(
-        task, Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0)), World(), PrecisionConfig(), seed=4
-    )
+    optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
+    step = Step(task, optimizer, World(), PLAIN, RunConfig(seed=4))
     whole = step.evaluate([data.read(np.arange(11))])
     parts = step.evaluate([data.read(np.arange(0, 8)), data.read(np.arange(8, 11))])
     assert whole == pytest.approx(parts, rel=1e-5)

@@ -158,7 +158,7 @@ def test_a_stalled_run_shows_where_it_stands_and_goes_on(dataset: Path, tmp_path
 @pytest.mark.slow
 def test_a_budget_of_time_ends_the_run_and_the_schedule(dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    options = ["--run.steps", "100000", "--run.hours", str(25 / 3600), "--optimizer.warmup_steps", "1000"]
+    options = ["--run.steps", "100000", "--budget.hours", str(25 / 3600), "--optimizer.warmup_steps", "1000"]
     assert pretrain(dataset, run, *options).returncode == 0
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     rates = [line["learning_rate"] for line in lines if line["split"] == "train"]

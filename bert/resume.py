@@ -1,0 +1,84 @@
+"""How a run begins, and how it goes on: what its directory says of it, and which weights every rank starts from."""
+
+import dataclasses
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from bert import checkpoint, files, manifest
+from bert.config import ModelConfig, RunConfig, defaults, flatten
+from bert.errors import UsageError
+from bert.world import World
+
+# What may differ when a run is resumed: nothing that the weights depend on.
+FREE = {"run.directory", "run.log_every", "run.save_every", "run.keep", "run.keep_every", "run.evaluate_every",
+        "run.evaluate_sequences", "run.target_accuracy", "run.max_skipped", "run.peak_teraflops", "run.profile",
+        "run.stall_seconds", "run.spike_factor", "run.on_spike", "batch.per_device", "data.skip_bad",
+        "model.recompute_activations"}  # fmt: skip
+
+
+class Described(Protocol):
+    """The sections that a run directory's description needs; the whole of a configuration is written down."""
+
+    @property
+    def model(self) -> ModelConfig: ...
+    @property
+    def run(self) -> RunConfig: ...
+
+
+def place(run: RunConfig, default: Path, steps: int) -> RunConfig:
+    """`run` with its directory and length filled in where the command left them open."""
+    directory = default if run.directory == Path() else run.directory
+    return dataclasses.replace(run, directory=directory, steps=run.steps or steps)
+
+
+def restore(config: Described, world: World, state: checkpoint.Variables) -> int:
+    """Brings every rank to the run's newest checkpoint, if it has one; returns its step, or 0."""
+    step = None
+    if world.rank == 0 and checkpoint.steps(config.run.directory):
+        _check_same(config)
+        step = checkpoint.restore(config.run.directory, state)
+        print(f"resuming {config.run.directory} after step {step}", file=sys.stderr)
+    reached: int = world.share(step) or 0
+    if reached:
+        world.broadcast(list(state.values()))
+    return reached
+
+
+def begin(
+    config: Described,
+    world: World,
+    weights: checkpoint.Variables,
+    vocab: Path,
+    start_from: Path | None,
+    fresh: tuple[str, ...],
+) -> None:
+    """Gives every rank the first weights, and the run directory its description."""
+    if world.rank == 0:
+        if start_from is not None:
+            _check_vocabulary(start_from / "vocab.txt", vocab)
+            checkpoint.load_weights(start_from, weights, fresh)
+        directory = config.run.directory
+        files.write_json(directory / "config.json", {"config": flatten(config), "versions": manifest.versions()})
+        config.model.save(directory / "bert_config.json")
+        shutil.copyfile(vocab, directory / "vocab.txt")
+    world.broadcast(list(weights.values()))
+
+
+def _check_vocabulary(theirs: Path, ours: Path) -> None:
+    """Refuses weights that were learnt for other words, which a vocabulary of the same size would hide."""
+    if theirs.exists() and theirs.read_bytes() != ours.read_bytes():
+        raise UsageError(f"{theirs} and {ours} differ; make the data with the vocabulary of the weights")
+
+
+def _check_same(config: Described) -> None:
+    """Refuses to go on with a run whose configuration differs in anything that its weights depend on."""
+    path, resolved = config.run.directory / "config.json", flatten(config)
+    before = defaults(type(config)) | json.loads(path.read_text(encoding="utf-8"))["config"]
+    differing = sorted(key for key in resolved.keys() | before.keys() if resolved.get(key) != before.get(key))
+    if changed := [key for key in differing if key not in FREE]:
+        facts = ", ".join(f"{key} was {before.get(key)}, now {resolved.get(key)}" for key in changed)
+        where = path.parent
+        raise UsageError(f"{where}: holds a run of another configuration ({facts}); give another --run.directory")
