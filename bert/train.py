@@ -155,6 +155,8 @@ def _check_skipped(step: int, measures: dict[str, float], config: Config, world:
 def _restore(config: Config, world: World, state: checkpoint.Variables) -> int:
     """Brings every rank to the run's newest checkpoint, if it has one; returns its step, or 0."""
     step = None
+    if world.rank == 0:
+        checkpoint.sweep(config.run.directory)
     if world.rank == 0 and checkpoint.steps(config.run.directory):
         _check_same(config)
         step = checkpoint.restore(config.run.directory, state)
