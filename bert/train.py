@@ -62,8 +62,17 @@ def train(
 
     With nothing to resume, the first weights are those of the run directory `start_from`, but for variables whose name
     begins with one of `fresh`; or random ones. `vocab` is copied into the run directory. Raises Stopped after SIGTERM
-    or SIGUSR1, with the state saved; UsageError if the directory belongs to a run with another configuration.
+    or SIGUSR1, with the state saved; UsageError if the directory belongs to a run with another configuration, or
+    another process trains in it.
     """
+    with files.exclusive(config.run.directory) if world.rank == 0 else contextlib.nullcontext():
+        return _train(task, config, world, data, heldout, vocab, start_from, fresh)
+
+
+def _train(
+    task: Task, config: Config, world: World, data: Data, heldout: Data | None, vocab: Path, start_from: Path | None,
+    fresh: tuple[str, ...],
+) -> dict[str, float]:  # fmt: skip
     run, weights = config.run, variables(task.module)
     optimizer = Optimizer(weights, config.optimizer)
     step = Step(task, optimizer, world, config.precision, run.seed)
