@@ -79,9 +79,9 @@ def _train(
     samples = batches.Batches(data, config.batch, world, run.seed)
     settings = {key: value for key, value in flatten(config).items() if key != "run.directory"}
     preflight.check(settings, data.manifest, step.state, run.directory, world)
-    first = _restore(config, world, step.state)
+    first = _restore(config, world, step.state, data.manifest)
     if first == 0:
-        _begin(config, world, weights, vocab, start_from, fresh)
+        _begin(config, world, weights, data.manifest, vocab, start_from, fresh)
     log = metrics.Log(run.directory, steps=run.steps, first=first, active=world.rank == 0)
     clock, evaluated = _clock(config, data, world), {}
     saver = checkpoint.Saver(run.directory, run.keep, run.keep_every)
@@ -161,13 +161,13 @@ def _check_skipped(step: int, measures: dict[str, float], config: Config, world:
         print(f"warning: {what}", file=sys.stderr)
 
 
-def _restore(config: Config, world: World, state: checkpoint.Variables) -> int:
+def _restore(config: Config, world: World, state: checkpoint.Variables, data: Manifest) -> int:
     """Brings every rank to the run's newest checkpoint, if it has one; returns its step, or 0."""
     step = None
     if world.rank == 0:
         checkpoint.sweep(config.run.directory)
     if world.rank == 0 and checkpoint.steps(config.run.directory):
-        _check_same(config)
+        _check_same(config, data)
         step = checkpoint.restore(config.run.directory, state)
         print(f"resuming {config.run.directory} after step {step}", file=sys.stderr)
     reached: int = world.share(step) or 0
@@ -180,6 +180,7 @@ def _begin(
     config: Config,
     world: World,
     weights: checkpoint.Variables,
+    data: Manifest,
     vocab: Path,
     start_from: Path | None,
     fresh: tuple[str, ...],
@@ -189,21 +190,29 @@ def _begin(
         if start_from is not None:
             checkpoint.load_weights(start_from, weights, fresh)
         directory = config.run.directory
-        files.write_json(directory / "config.json", {"config": flatten(config), "versions": manifest.versions()})
+        facts = {"config": flatten(config), "data": manifest.content_hash(data.path), "versions": manifest.versions()}
+        files.write_json(directory / "config.json", facts)
         config.model.save(directory / "bert_config.json")
         shutil.copyfile(vocab, directory / "vocab.txt")
     world.broadcast(list(weights.values()))
 
 
-def _check_same(config: Config) -> None:
-    """Refuses to go on with a run whose configuration differs in anything that its weights depend on."""
-    path, resolved = config.run.directory / "config.json", flatten(config)
-    before = defaults(type(config)) | json.loads(path.read_text(encoding="utf-8"))["config"]
+def _check_same(config: Config, data: Manifest) -> None:
+    """Refuses to go on with a run whose configuration or data differ in anything that its weights depend on."""
+    path = config.run.directory / "config.json"
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        before = defaults(type(config)) | facts["config"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise IntegrityError(f"{path}: damaged ({error}); put it back, or start a new run") from error
+    hashed = manifest.content_hash(data.path)
+    before["the data's hash"] = facts.get("data", hashed)
+    resolved = flatten(config) | {"the data's hash": hashed}
     differing = sorted(key for key in resolved.keys() | before.keys() if resolved.get(key) != before.get(key))
     if changed := [key for key in differing if key not in FREE]:
-        facts = ", ".join(f"{key} was {before.get(key)}, now {resolved.get(key)}" for key in changed)
+        listed = ", ".join(f"{key} was {before.get(key)}, now {resolved.get(key)}" for key in changed)
         where = path.parent
-        raise UsageError(f"{where}: holds a run of another configuration ({facts}); give another --run.directory")
+        raise UsageError(f"{where}: holds a run of another configuration ({listed}); give another --run.directory")
 
 
 def _save(saver: checkpoint.Saver, step: int, state: checkpoint.Variables, world: World, last: bool) -> None:
