@@ -86,7 +86,7 @@ def _train(
     clock, evaluated = _clock(config, data, world), {}
     saver = checkpoint.Saver(run.directory, run.keep, run.keep_every)
 
-    with _stop_requests() as requested, files.room(run.directory), _watchdog():
+    with _stop_requests() as requested, files.room(run.directory), _watchdog(run.stall_seconds):
         for number, micro_batches in enumerate(samples.iterate(first, run.steps), start=first + 1):
             if _over(step, run):  # before its first update: it had ended
                 break
@@ -236,8 +236,9 @@ def _stop_requests() -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def _watchdog() -> Iterator[None]:
-    """Ends what `faulthandler.dump_traceback_later` began; it is begun anew before every update."""
+def _watchdog(seconds: float) -> Iterator[None]:
+    """Shows all stacks after so long in the block; the loop begins the time anew before every update."""
+    faulthandler.dump_traceback_later(seconds)
     try:
         yield
     finally:
