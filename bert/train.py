@@ -98,10 +98,10 @@ def _train(
                 measures = step.update(number, micro_batches, rate, bool(requested), passed)
             clock.lap("step", config.batch.total)
             stopping = measures.pop("stop") > 0  # the sum over ranks, so that all of them leave at the same update
-            _check_skipped(number, measures, config, world)
             last = number == run.steps or _over(step, run)
-            if last or number % run.log_every == 0:
+            if last or number % run.log_every == 0 or measures["skipped_in_a_row"]:  # what is not finite is not hidden
                 log.write(number, "train", measures | {"learning_rate": rate} | clock.rates())
+            _check_skipped(number, measures, config, world, saver)
             if heldout and run.evaluate_every and (last or number % run.evaluate_every == 0):
                 share = list(batches.evaluation(heldout, config.batch, world, run.evaluate_sequences))
                 log.write(number, "heldout", evaluated := step.evaluate(share))
@@ -143,7 +143,9 @@ def _over(step: Step, run: RunConfig) -> bool:
     return run.hours > 0 and float(step.seconds) >= run.hours * 3600
 
 
-def _check_skipped(step: int, measures: dict[str, float], config: Config, world: World) -> None:
+def _check_skipped(
+    step: int, measures: dict[str, float], config: Config, world: World, saver: checkpoint.Saver
+) -> None:
     """Raises IntegrityError when too many updates in a row had to be skipped; warns of each."""
     in_a_row, most = int(measures["skipped_in_a_row"]), config.run.max_skipped
     if in_a_row == 0:
@@ -154,8 +156,11 @@ def _check_skipped(step: int, measures: dict[str, float], config: Config, world:
         f"{first + config.batch.total - 1} in the order of seed {config.run.seed}), so the update was skipped"
     )
     if in_a_row >= most:
+        saver.wait()
+        last = world.share(str((checkpoint.steps(config.run.directory) or ["no checkpoint"])[-1]))
         raise IntegrityError(
-            f"{what}, as were {in_a_row} in a row; resume from the last checkpoint with a lower optimizer.learning_rate"
+            f"{what}, the last of {in_a_row} in a row; saved before: {last}; begin another run with --init.checkpoint "
+            f"{config.run.directory} and a lower optimizer.learning_rate"
         )
     if "loss_scale" not in measures and world.rank == 0:  # where overflows are expected, and counted
         print(f"warning: {what}", file=sys.stderr)
