@@ -4,6 +4,7 @@
 them with `tf.train.load_checkpoint(folder / "variables")`) and a manifest with the step.
 """
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -63,15 +64,25 @@ def save(run: Path, step: int, values: Mapping[str, tf.Tensor], keep: int, keep_
 
     shutil.rmtree(folder, ignore_errors=True)  # left from before a damaged one was passed over
     manifest.build(folder, stage=STAGE, parameters={"step": step}, inputs=[], make=make)
-    for old in steps(run)[:-keep]:
+    older = [old for old in steps(run) if _step_of(old) <= step]  # newer ones were damaged, and passed over
+    for old in older[:-keep]:
         if not keep_every or _step_of(old) % keep_every:
-            shutil.rmtree(old)
+            hidden = old.with_name(f".{old.name}.old")  # while it goes it is not whole, and must not have the name
+            os.replace(old, hidden)
+            shutil.rmtree(hidden)
     return folder
+
+
+def sweep(run: Path) -> None:
+    """Removes what a killed process was writing or removing; nobody else may be at work in the run."""
+    for left in (run / "checkpoints").glob(".step-*"):
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def steps(run: Path) -> list[Path]:
     """The run's checkpoints, oldest first."""
-    return sorted(path for path in (run / "checkpoints").glob("step-*") if path.is_dir())
+    found = (run / "checkpoints").glob("step-*")
+    return sorted(path for path in found if path.name.removeprefix("step-").isdecimal() and path.is_dir())
 
 
 def _step_of(folder: Path) -> int:
@@ -102,7 +113,10 @@ def _newest_good(run: Path, take: Callable[[Path], None]) -> int | None:
     found = steps(run)
     for folder in reversed(found):
         try:
-            manifest.verify(manifest.load(folder, None))
+            whole = manifest.load(folder)
+            manifest.verify(whole)
+            if (step := whole.extra.get("step")) != _step_of(folder):
+                raise IntegrityError(f"{folder}: holds the checkpoint of step {step}; give it its own name back")
             take(folder)
             return _step_of(folder)
         except (IntegrityError, tf.errors.DataLossError) as error:

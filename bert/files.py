@@ -3,6 +3,7 @@
 import bz2
 import contextlib
 import errno
+import fcntl
 import gzip
 import hashlib
 import json
@@ -10,14 +11,16 @@ import lzma
 import os
 import shutil
 import tempfile
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from bert.errors import InputError, ResourceError
+from bert.errors import InputError, ResourceError, UsageError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+PATIENCE = 10.0  # seconds: what a killed launcher started may outlive it by some
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
@@ -43,6 +46,40 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@contextlib.contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Makes `folder`, if need be, and keeps every other caller of this out of it while the block runs.
+
+    The kernel's lock on the open file `.lock` is what counts, not that the file is there: it ends with its process,
+    however that ends, so a killed one blocks nobody. It holds under every name of the folder, and between the machines
+    that share it over NFS (since version 4; before, where its lock daemon runs). Raises UsageError if `PATIENCE`
+    seconds pass in vain, or the folder cannot be written or locked.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = open(folder / ".lock", "a")  # noqa: SIM115 - it is one, below
+    except OSError as error:
+        if is_full(error):
+            raise
+        raise UsageError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from error
+    with stream:
+        _lock(stream, folder)
+        yield
+
+
+def _lock(stream: IO[str], folder: Path) -> None:
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > end:
+                raise UsageError(f"{folder}: another process works in it; wait, or choose another folder") from error
+            time.sleep(0.1)
+        except OSError as error:
+            raise UsageError(f"{folder}: cannot be locked ({error.strerror}); choose one on another disk") from error
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -64,14 +64,14 @@ def load(folder: Path, stage: str | None = None) -> Manifest:
         reason = f"no {NAME}: the stage that makes it did not finish" if folder.exists() else "no such folder"
         remedy = f"run python -m data.{stage}" if stage else "run the stage that makes it"
         raise InputError(f"{folder}: {reason}; {remedy}") from error
-    except (json.JSONDecodeError, TypeError, NotADirectoryError) as error:
+    except (ValueError, TypeError, NotADirectoryError) as error:
         raise IntegrityError(f"{folder / NAME}: not a manifest of ours ({error}); build the folder again") from error
     if stage and found.stage != stage:
         raise InputError(f"{folder}: made by stage {found.stage!r}, but stage {stage!r} is needed; check the path")
     for name, facts in found.files.items():
         size = (folder / name).stat().st_size if (folder / name).exists() else None
-        if size != facts["bytes"]:
-            state = "is missing" if size is None else f"has {size} bytes, not {facts['bytes']}"
+        if size is None or size != facts.get("bytes"):
+            state = "is missing" if size is None else f"has {size} bytes, not {facts.get('bytes')}"
             raise IntegrityError(f"{folder / name}: the file {state}; remove the folder and build it again")
     return found
 
@@ -146,7 +146,7 @@ def complete(
 def verify(found: Manifest) -> None:
     """Reads every file that the manifest lists; raises IntegrityError, naming the first whose content has changed."""
     for name, facts in found.files.items():
-        if files.sha256(found.path / name) != facts["sha256"]:
+        if files.sha256(found.path / name) != facts.get("sha256"):
             raise IntegrityError(f"{found.path / name}: the content has changed since it was written; build it again")
 
 

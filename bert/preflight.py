@@ -13,6 +13,12 @@ from bert.world import World
 CHECKPOINTS = 2  # that there must be room for: one is written before an older one is removed
 
 
+def apart(run: Path, data: Path) -> None:
+    """Raises UsageError if `run` is, or would be, in the folder `data`."""
+    if run.resolve().is_relative_to(data.resolve()):
+        raise UsageError(f"{run}: is in the folder of the data, and would go when they are made again; choose another")
+
+
 def check(settings: dict[str, Any], data: Manifest, state: dict[str, tf.Variable], run: Path, world: World) -> None:
     """Raises UsageError if a rank has other settings, data or versions than rank 0, ResourceError if the disk is too
     small for the checkpoints. All ranks end together, and the collectives have been used once.

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from bert import checkpoint, files, manifest
 from bert.config import ModelConfig, RunConfig, defaults, flatten
-from bert.errors import UsageError
+from bert.errors import IntegrityError, UsageError
+from bert.manifest import Manifest
 from bert.world import World
 
 # What may differ when a run is resumed: nothing that the weights depend on.
@@ -34,11 +35,13 @@ def place(run: RunConfig, default: Path, steps: int) -> RunConfig:
     return dataclasses.replace(run, directory=directory, steps=run.steps or steps)
 
 
-def restore(config: Described, world: World, state: checkpoint.Variables) -> int:
+def restore(config: Described, world: World, state: checkpoint.Variables, data: Manifest) -> int:
     """Brings every rank to the run's newest checkpoint, if it has one; returns its step, or 0."""
     step = None
+    if world.rank == 0:
+        checkpoint.sweep(config.run.directory)
     if world.rank == 0 and checkpoint.steps(config.run.directory):
-        _check_same(config)
+        _check_same(config, data)
         step = checkpoint.restore(config.run.directory, state)
         print(f"resuming {config.run.directory} after step {step}", file=sys.stderr)
     reached: int = world.share(step) or 0
@@ -51,6 +54,7 @@ def begin(
     config: Described,
     world: World,
     weights: checkpoint.Variables,
+    data: Manifest,
     vocab: Path,
     start_from: Path | None,
     fresh: tuple[str, ...],
@@ -61,7 +65,8 @@ def begin(
             _check_vocabulary(start_from / "vocab.txt", vocab)
             checkpoint.load_weights(start_from, weights, fresh)
         directory = config.run.directory
-        files.write_json(directory / "config.json", {"config": flatten(config), "versions": manifest.versions()})
+        facts = {"config": flatten(config), "data": manifest.content_hash(data.path), "versions": manifest.versions()}
+        files.write_json(directory / "config.json", facts)
         config.model.save(directory / "bert_config.json")
         shutil.copyfile(vocab, directory / "vocab.txt")
     world.broadcast(list(weights.values()))
@@ -73,12 +78,19 @@ def _check_vocabulary(theirs: Path, ours: Path) -> None:
         raise UsageError(f"{theirs} and {ours} differ; make the data with the vocabulary of the weights")
 
 
-def _check_same(config: Described) -> None:
-    """Refuses to go on with a run whose configuration differs in anything that its weights depend on."""
-    path, resolved = config.run.directory / "config.json", flatten(config)
-    before = defaults(type(config)) | json.loads(path.read_text(encoding="utf-8"))["config"]
+def _check_same(config: Described, data: Manifest) -> None:
+    """Refuses to go on with a run whose configuration or data differ in anything that its weights depend on."""
+    path = config.run.directory / "config.json"
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        before = defaults(type(config)) | facts["config"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise IntegrityError(f"{path}: damaged ({error}); put it back, or start a new run") from error
+    hashed = manifest.content_hash(data.path)
+    before["the data's hash"] = facts.get("data", hashed)
+    resolved = flatten(config) | {"the data's hash": hashed}
     differing = sorted(key for key in resolved.keys() | before.keys() if resolved.get(key) != before.get(key))
     if changed := [key for key in differing if key not in FREE]:
-        facts = ", ".join(f"{key} was {before.get(key)}, now {resolved.get(key)}" for key in changed)
+        listed = ", ".join(f"{key} was {before.get(key)}, now {resolved.get(key)}" for key in changed)
         where = path.parent
-        raise UsageError(f"{where}: holds a run of another configuration ({facts}); give another --run.directory")
+        raise UsageError(f"{where}: holds a run of another configuration ({listed}); give another --run.directory")

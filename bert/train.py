@@ -65,19 +65,22 @@ def train(
 
     With nothing to resume, the first weights are those of the run directory `start_from`, but for variables whose name
     begins with one of `fresh`; or random ones. `vocab` is copied into the run directory. Raises Stopped after SIGTERM
-    or SIGUSR1, with the state saved; UsageError if the directory belongs to a run with another configuration.
+    or SIGUSR1, with the state saved; UsageError if the directory belongs to a run with another configuration, or
+    another process trains in it.
     """
     run, weights = config.run, variables(task.module)
-    step = Step(task, Optimizer(weights, config.optimizer), world, config.precision, run)
-    samples = batches.Batches(data, config.batch, world, run.seed)
-    settings = {key: value for key, value in flatten(config).items() if key != "run.directory"}
-    preflight.check(settings, data.manifest, step.state, run.directory, world)
-    first = resume.restore(config, world, step.state)
-    if first == 0:
-        resume.begin(config, world, weights, vocab, start_from, fresh)
-    saver = checkpoint.Saver(run.directory, run.keep, run.keep_every)
-    loop = _Loop(config, world, step, samples, heldout, _clock(config, data, world), saver, saved=first)
-    with _stop_requests() as requested, files.room(run.directory), _watchdog():
+    preflight.apart(run.directory, data.manifest.path)
+    alone = files.exclusive(run.directory) if world.rank == 0 else contextlib.nullcontext()
+    with alone, files.room(run.directory), _watchdog(run.stall_seconds), _stop_requests() as requested:
+        step = Step(task, Optimizer(weights, config.optimizer), world, config.precision, run)
+        samples = batches.Batches(data, config.batch, world, run.seed)
+        settings = {key: value for key, value in flatten(config).items() if key != "run.directory"}
+        preflight.check(settings, data.manifest, step.state, run.directory, world)
+        first = resume.restore(config, world, step.state, data.manifest)
+        if first == 0:
+            resume.begin(config, world, weights, data.manifest, vocab, start_from, fresh)
+        saver = checkpoint.Saver(run.directory, run.keep, run.keep_every)
+        loop = _Loop(config, world, step, data, samples, heldout, _clock(config, data, world), saver, saved=first)
         while True:
             try:
                 return _updates(loop, first, requested)
@@ -92,6 +95,7 @@ class _Loop:
     config: Config
     world: World
     step: Step
+    data: Data
     samples: batches.Batches
     heldout: Data | None
     clock: metrics.Clock
@@ -128,10 +132,10 @@ def _updates(loop: _Loop, first: int, requested: list[int]) -> dict[str, float]:
                 measures = step.update(number, micro_batches, rate, bool(requested), spent, clock.lap)
             clock.lap("compute", config.batch.total)
             stopping = measures.pop("stop") > 0  # the sum over ranks, so that all of them leave at the same update
-            _judge(loop, number, measures)
             last = number == run.steps or _over(step, config)
-            if last or number % run.log_every == 0:
+            if last or number % run.log_every == 0 or measures["skipped_in_a_row"]:  # what is not finite is not hidden
                 log.write(number, "train", measures | {"learning_rate": rate} | clock.rates())
+            _judge(loop, number, measures)
             if loop.heldout and run.evaluate_every and (last or number % run.evaluate_every == 0):
                 share = list(batches.evaluation(loop.heldout, config.batch, loop.world, run.evaluate_sequences))
                 log.write(number, "heldout", evaluated := step.evaluate(share))
@@ -152,7 +156,7 @@ def _roll_back(loop: _Loop, number: int) -> int:
     step = loop.step
     passed, seconds = int(step.passed_over), float(step.seconds)
     loop.saver.wait()
-    first = resume.restore(loop.config, loop.world, step.state)
+    first = resume.restore(loop.config, loop.world, step.state, loop.data.manifest)
     step.passed_over.assign(passed + number - first)
     step.seconds.assign(seconds)  # was spent all the same
     return first
@@ -202,9 +206,11 @@ def _judge(loop: _Loop, number: int, measures: dict[str, float]) -> None:
         f"order of seed {run.seed}; {outcome}"
     )
     if max(in_a_row, loop.rollbacks) >= run.max_skipped:
+        loop.saver.wait()
+        newest = loop.world.share(next(map(str, reversed(checkpoint.steps(run.directory))), "no checkpoint"))
         raise IntegrityError(
-            f"{what}, {run.max_skipped} times in a row; resume from the last checkpoint with a lower "
-            "optimizer.learning_rate"
+            f"{what}, the last of {run.max_skipped}; saved before: {newest}; begin another run with --init.checkpoint "
+            f"{run.directory} and a lower optimizer.learning_rate"
         )
     if loop.world.rank == 0 and (spike or "loss_scale" not in measures):  # where overflows are expected, and counted
         print(f"warning: {what}", file=sys.stderr)
@@ -234,8 +240,9 @@ def _stop_requests() -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def _watchdog() -> Iterator[None]:
-    """Ends what `faulthandler.dump_traceback_later` began; it is begun anew before every update."""
+def _watchdog(seconds: float) -> Iterator[None]:
+    """Shows all stacks after so long in the block; the loop begins the time anew before every update."""
+    faulthandler.dump_traceback_later(seconds)
     try:
         yield
     finally:
