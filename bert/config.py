@@ -169,7 +169,7 @@ class RunConfig:
     peak_teraflops: float = 0.0
     """TFLOP/s of a device at its best in the compute type, as its maker states it, to log the share that is used"""
     profile: int = 0
-    """update from which five are profiled, for TensorBoard; 0 none"""
+    """update from which five are profiled, for TensorBoard, with Horovod's timeline; 0 none"""
     stall_seconds: float = 600.0
     """time without an update after which all stacks are shown; after twice that, ranks that wait for another end"""
     max_skipped: int = 10

@@ -1,11 +1,9 @@
 """Where a run's numbers go: `metrics.jsonl` (the record), TensorBoard events, the console (a bar or plain lines)."""
 
-import contextlib
 import json
 import math
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import tensorflow as tf
@@ -14,7 +12,6 @@ from bert import files
 
 NAME = "metrics.jsonl"
 BAR = 24  # characters
-PROFILED = 5  # updates
 SHOWN = {"loss", "mlm_accuracy", "nsp_accuracy", "sop_accuracy", "span_accuracy", "learning_rate",
          "sequences_per_second"}  # fmt: skip
 
@@ -78,19 +75,6 @@ def _step_of(line: str) -> float:
 
 def _plain(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)  # JSON has no NaN; it must not be hidden either
-
-
-@contextlib.contextmanager
-def profiled(run: Path, step: int, first: int) -> Iterator[None]:
-    """Profiles the block, if `step` is one of the `PROFILED` from `first` on, into the run's events; 0 is never."""
-    if first and step == first:
-        tf.profiler.experimental.start(str(run / "events"))
-    try:
-        with tf.profiler.experimental.Trace("update", step_num=step) if first else contextlib.nullcontext():
-            yield
-    finally:
-        if first and step == first + PROFILED - 1:
-            tf.profiler.experimental.stop()
 
 
 class Clock:

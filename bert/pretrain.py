@@ -107,7 +107,7 @@ def main(argv: list[str]) -> None:
     pairs = data.manifest.extra.get("instances", {}).get("pairs", "nsp")
     task = Pretraining(config.model, config.run.seed, pairs)
     train.train(
-        task, config, world.connect(config.run.stall_seconds), data=data, heldout=heldout,
+        task, config, world.connect(config.run), data=data, heldout=heldout,
         vocab=config.data.train / "vocab.txt", start_from=config.init.checkpoint,
     )  # fmt: skip
 

@@ -28,6 +28,7 @@ from bert.errors import IntegrityError, Stopped
 from bert.manifest import Manifest
 from bert.model import variables
 from bert.optim import Optimizer
+from bert.profiler import Profiler
 from bert.records import FeatureSpec
 from bert.step import Step, Task
 from bert.world import World
@@ -120,15 +121,18 @@ def _updates(loop: _Loop, first: int, requested: list[int]) -> dict[str, float]:
     log = metrics.Log(run.directory, steps=run.steps, first=first, active=loop.world.rank == 0)
     passed, evaluated = int(step.passed_over), {}
     samples = loop.samples.iterate(first + passed, run.steps + passed)
-    with contextlib.closing(samples), contextlib.closing(log):
+    profiler = Profiler(run, loop.world)
+    if loop.heldout and run.target_accuracy and run.evaluate_every and first and first % run.evaluate_every == 0:
+        evaluated = _evaluate(loop.heldout, loop)  # which may have ended the run
+    with contextlib.closing(samples), contextlib.closing(log), contextlib.closing(profiler):
         for number, micro_batches in enumerate(samples, start=first + 1):
-            if _over(step, config):  # before its first update: it had ended
+            if _over(step, config) or _reached(evaluated, loop):  # before its first update: it had ended
                 break
             rate = _rate(number, step, config)
             clock.lap("input")
             faulthandler.dump_traceback_later(run.stall_seconds)
             spent = clock.since_last_asked() if config.budget.hours else 0.0  # else two runs had not the same bits
-            with metrics.profiled(run.directory, number, run.profile if loop.world.rank == 0 else 0):
+            with profiler.update(number):
                 measures = step.update(number, micro_batches, rate, bool(requested), spent, clock.lap)
             clock.lap("compute", config.batch.total)
             stopping = measures.pop("stop") > 0  # the sum over ranks, so that all of them leave at the same update
@@ -137,9 +141,8 @@ def _updates(loop: _Loop, first: int, requested: list[int]) -> dict[str, float]:
                 log.write(number, "train", measures | {"learning_rate": rate} | clock.rates())
             _judge(loop, number, measures)
             if loop.heldout and run.evaluate_every and (last or number % run.evaluate_every == 0):
-                share = list(batches.evaluation(loop.heldout, config.batch, loop.world, run.evaluate_sequences))
-                log.write(number, "heldout", evaluated := step.evaluate(share))
-            reached = _reached(evaluated, step.task.objectives[0], run.target_accuracy)
+                log.write(number, "heldout", evaluated := _evaluate(loop.heldout, loop))
+            reached = _reached(evaluated, loop)
             ending = stopping or reached or last
             if ending or number % run.save_every == 0:
                 _save(loop, number, last=ending)
@@ -168,9 +171,15 @@ def _clock(config: Config, data: Data, world: World) -> metrics.Clock:
     return metrics.Clock(tokens, flops, peak=config.run.peak_teraflops * 1e12 * world.size)
 
 
-def _reached(evaluated: dict[str, float], objective: str, target: float) -> bool:
+def _evaluate(heldout: Data, loop: _Loop) -> dict[str, float]:
+    share = batches.evaluation(heldout, loop.config.batch, loop.world, loop.config.run.evaluate_sequences)
+    return loop.step.evaluate(list(share))
+
+
+def _reached(evaluated: dict[str, float], loop: _Loop) -> bool:
     """Whether the last evaluation was good enough to end the run; all ranks have the same figures."""
-    return target > 0 and evaluated.get(f"{objective}_accuracy", 0.0) >= target
+    target = loop.config.run.target_accuracy
+    return target > 0 and evaluated.get(f"{loop.step.task.objectives[0]}_accuracy", 0.0) >= target
 
 
 def _rate(number: int, step: Step, config: Config) -> float:

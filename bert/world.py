@@ -6,10 +6,12 @@ operations cannot stand inside an XLA cluster.
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from bert.config import RunConfig
 from bert.errors import UsageError, UserError
 
 LAUNCHERS = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -33,14 +35,22 @@ class World:
         """Rank 0's (picklable) value, on every rank."""
         return value
 
+    def start_timeline(self, path: Path) -> None:
+        """Begins to write what the collectives do, all ranks together; a world of one has none."""
+
+    def stop_timeline(self) -> None:
+        """Ends it."""
+
 
 class HorovodWorld(World):
     """Many ranks, through Horovod."""
 
-    def __init__(self, stall_seconds: float) -> None:
-        """`stall_seconds`: after that Horovod names the ranks that others wait for; after twice that it gives up."""
-        os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", f"{stall_seconds:.0f}")
-        os.environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", f"{2 * stall_seconds:.0f}")
+    def __init__(self, run: RunConfig) -> None:
+        """After `run.stall_seconds` Horovod names the ranks that others wait for; after twice that it gives up."""
+        os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", f"{run.stall_seconds:.0f}")
+        os.environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", f"{2 * run.stall_seconds:.0f}")
+        if run.profile:
+            os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")  # one that can be started later
         try:
             import horovod.tensorflow as hvd
         except ImportError as error:
@@ -68,11 +78,17 @@ class HorovodWorld(World):
     def share(self, value: Any) -> Any:
         return self._hvd.broadcast_object(value, root_rank=0)
 
+    def start_timeline(self, path: Path) -> None:
+        self._hvd.start_timeline(str(path))
 
-def connect(stall_seconds: float = 600.0) -> World:
+    def stop_timeline(self) -> None:
+        self._hvd.stop_timeline()
+
+
+def connect(run: RunConfig) -> World:
     """The world that the launcher made, or a world of one; gives this process its own GPU, if there are any."""
     launched = any(int(os.environ.get(name, "1")) > 1 for name in LAUNCHERS)
-    world = HorovodWorld(stall_seconds) if launched else World()
+    world = HorovodWorld(run) if launched else World()
     if devices := tf.config.list_physical_devices("GPU"):
         tf.config.set_visible_devices(devices[world.local_rank % len(devices)], "GPU")
         tf.config.experimental.set_memory_growth(devices[world.local_rank % len(devices)], True)

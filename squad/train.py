@@ -92,7 +92,7 @@ def main(argv: list[str]) -> None:
             f"windows.max_seq_length {config.windows.max_seq_length} is more than the model's "
             f"{model.max_position_embeddings} positions; lower it"
         )
-    world = connect(config.run.stall_seconds)
+    world = connect(config.run)
     data = records.Dataset(training_set(config, vocab, model, world), "train")
     model = replace(model, vocab_size=data.manifest.extra["vocab_size"])
     config = resolve(config, name, model, windows=len(data))

@@ -119,8 +119,10 @@ def test_two_ranks_train_like_one(name: str, compress: str, rtol: float, dataset
     # Dropout is on: a micro-batch has the same masks whichever rank computes it.
     short = ["--run.steps", "8", "--run.save_every", "8", "--optimizer.name", name, "--precision.compress", compress]
     for ranks in (1, 2):
-        done = pretrain(dataset, tmp_path / str(ranks), *short, ranks=ranks)
+        done = pretrain(dataset, tmp_path / str(ranks), *short, "--run.profile", "6", ranks=ranks)  # past the end
         assert done.returncode == 0, done.stderr
+        assert list((tmp_path / str(ranks) / "events").rglob("*.xplane.pb"))
+    assert "ALLREDUCE" in (tmp_path / "2" / "timeline.json").read_text()
     one, two = losses(tmp_path / "1"), losses(tmp_path / "2")
     assert one.keys() == two.keys()
     assert list(two.values()) == pytest.approx(list(one.values()), rel=rtol)
@@ -140,6 +142,8 @@ def test_a_run_ends_at_its_target_and_profiles_what_it_is_told(dataset: Path, tm
     assert lines[-1]["step"] == first < 2000
     assert [path.name for path in (run / "checkpoints").iterdir()] == [f"step-{first:08d}"]
     assert list((run / "events" / "plugins" / "profile").rglob("*.xplane.pb"))
+    assert pretrain(dataset, run, *options, "--run.evaluate_every", "8").returncode == 0  # it has ended
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == len(lines)
 
 
 def test_a_stalled_run_shows_where_it_stands_and_goes_on(dataset: Path, tmp_path: Path) -> None:
