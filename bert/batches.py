@@ -12,10 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert.config import BatchConfig
+from bert.errors import UsageError
 from bert.hashing import mix
+from bert.records import Dataset
 from bert.world import World
 
 ROUNDS = 4
+WIDTH = 32  # tokens: widths of grouped batches are multiples, so that there are few of them
 AHEAD = 2  # updates whose samples are read while the current one computes
 
 Batch = dict[str, tf.Tensor]
@@ -68,10 +71,28 @@ class Batches:
     def read(self, update: int) -> list[Batch]:
         """The micro-batches of update `update` (from 0): micro-batch k of rank r is its (k * ranks + r)-th."""
         size, world = self.batch.per_device, self.world
-        numbers = np.arange(self.accumulation) * world.size + world.rank
-        first = update * self.batch.total + numbers * size
-        positions = first[:, None] + np.arange(size)  # [accumulation, size]
-        return [self.source.read(order(at, len(self.source), self.seed), at) for at in positions]
+        positions = self._positions(update)
+        firsts = (np.arange(self.accumulation) * world.size + world.rank) * size
+        micro_batches = [positions[first : first + size] for first in firsts]
+        found = [self.source.read(order(at, len(self.source), self.seed), at) for at in micro_batches]
+        return [trim(batch) for batch in found] if self.batch.group else found
+
+    def _positions(self, update: int) -> np.ndarray:
+        """The places in the run's order whose samples make the update [total].
+
+        Grouped, the samples of `group` updates are sorted by size and dealt out to these in a random order: a batch
+        has like lengths, and every sample has its turn in the same updates as before.
+        """
+        total, group = self.batch.total, self.batch.group
+        if not group:
+            return update * total + np.arange(total)
+        if not isinstance(self.source, Dataset):
+            raise UsageError("batch.group needs records whose lengths are known in advance; leave it 0")
+        pool = update // group
+        positions = pool * group * total + np.arange(group * total)
+        by_size = np.argsort(self.source.sizes(order(positions, len(self.source), self.seed)), kind="stable")
+        turn = permute(np.array([update % group]), group, self.seed * 2**32 + 2**31 + pool)[0]
+        return positions[by_size].reshape(group, total)[turn]
 
     def iterate(self, first: int, last: int) -> Generator[list[Batch], None, None]:
         """`read` for updates first..last-1, read ahead in a thread."""
@@ -81,6 +102,14 @@ class Batches:
                 if update + AHEAD < last:
                     waiting.append(reader.submit(self.read, update + AHEAD))
                 yield waiting.pop(0).result()
+
+
+def trim(batch: Batch) -> Batch:
+    """Without the columns that are padding in every row, up to a multiple of `WIDTH`."""
+    mask = batch["input_mask"]
+    tokens = int(tf.reduce_max(tf.reduce_sum(mask, axis=1)))
+    width = min(-(-tokens // WIDTH) * WIDTH, mask.shape[1])
+    return {name: value[:, :width] if value.shape[1:] == mask.shape[1:] else value for name, value in batch.items()}
 
 
 def evaluation(source: Source, batch: BatchConfig, world: World, limit: int) -> Iterator[Batch]:

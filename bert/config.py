@@ -87,6 +87,11 @@ class BatchConfig:
     """sequences per update, over all ranks"""
     per_device: int
     """sequences that a device holds at once"""
+    group: int = 0
+    """updates whose sequences are dealt out by length and cut to the longest of their batch; 0 leaves them padded"""
+
+    def __post_init__(self) -> None:
+        _require(self.group >= 0, f"batch.group must not be negative, but is {self.group}")
 
     def accumulation(self, world_size: int) -> int:
         """Micro-batches per rank and update."""

@@ -4,6 +4,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import tensorflow as tf
@@ -82,20 +83,26 @@ class Clock:
     for slower ranks in it, and all else ("other"): logs, evaluation, saving.
     """
 
-    def __init__(self, tokens: int, flops: float, peak: float) -> None:
-        """tokens: of a sequence, padding included. flops: of a sequence. peak: FLOP/s of all ranks; 0 is unknown."""
-        self.tokens, self.flops, self.peak = tokens, flops, peak
+    def __init__(self, flops: Callable[[int], float], ranks: int, peak: float) -> None:
+        """flops: of a sequence of so many tokens. peak: FLOP/s of a rank; 0 is unknown."""
+        self._flops_of, self.ranks, self.peak = flops, ranks, peak
         self._since = self._asked = time.perf_counter()
         self._reset()
 
     def _reset(self) -> None:
-        self.sequences, self.seconds = 0, dict.fromkeys(("input", "compute", "communication", "other"), 0.0)
+        self.sequences, self.tokens, self.flops = 0, 0, 0.0
+        self.seconds = dict.fromkeys(("input", "compute", "communication", "other"), 0.0)
 
-    def lap(self, kind: str, sequences: int = 0) -> None:
-        """The time since the last call was of this kind; `sequences` were worked on in it."""
+    def count(self, sequences: int, tokens: int) -> None:
+        """Every rank worked on so many sequences of so many tokens, padding included."""
+        self.sequences += sequences * self.ranks
+        self.tokens += sequences * self.ranks * tokens
+        self.flops += sequences * self.ranks * self._flops_of(tokens)
+
+    def lap(self, kind: str) -> None:
+        """The time since the last call was of this kind."""
         now = time.perf_counter()
         self.seconds[kind] += now - self._since
-        self.sequences += sequences
         self._since = now
 
     def since_last_asked(self) -> float:
@@ -107,17 +114,16 @@ class Clock:
     def rates(self) -> dict[str, float]:
         """Rates since the last call: of the updates alone, and with everything between them."""
         spent, everything = self.seconds, sum(self.seconds.values()) or 1.0
-        step = spent["compute"] + spent["communication"]
-        speed = self.sequences / step if step else 0.0
+        step = spent["compute"] + spent["communication"] or 1.0
         found = {
-            "sequences_per_second": speed,
-            "tokens_per_second": speed * self.tokens,
+            "sequences_per_second": self.sequences / step,
+            "tokens_per_second": self.tokens / step,
             "sequences_per_second_overall": self.sequences / everything,
             "input_share": spent["input"] / everything,
             "communication_share": spent["communication"] / everything,
-            "model_teraflops_per_second": speed * self.flops / 1e12,
+            "model_teraflops_per_second": self.flops / step / 1e12,
         }
         if self.peak:
-            found["utilisation"] = speed * self.flops / self.peak
+            found["utilisation"] = self.flops / step / (self.peak * self.ranks)
         self._reset()
         return found

@@ -164,6 +164,15 @@ class Dataset:
         """The number of the file that each record [n] stands in."""
         return np.searchsorted(self._starts, indices, side="right") - 1
 
+    def sizes(self, indices: np.ndarray) -> np.ndarray:
+        """Bytes of the records [n]: of padded ones it is those with more words that have more."""
+        found, shards = np.zeros(len(indices), np.int64), self.shard_of(indices)
+        for shard in np.unique(shards):
+            offsets = np.memmap(index_path(self.paths[shard]), "<u8", mode="r")
+            rows = indices[shards == shard] - self._starts[shard]
+            found[shards == shard] = offsets[rows + 1] - offsets[rows]
+        return found
+
     def payload(self, index: int) -> bytes:
         """The content of record `index`, its checksum verified; of the next good one, if it may be skipped."""
         for place in range(index, index + len(self)):

@@ -8,6 +8,7 @@ functions of the step, so the resumed run computes what the uninterrupted one wo
 import contextlib
 import dataclasses
 import faulthandler
+import functools
 import signal
 import sys
 from collections.abc import Iterator
@@ -134,7 +135,9 @@ def _updates(loop: _Loop, first: int, requested: list[int]) -> dict[str, float]:
             spent = clock.since_last_asked() if config.budget.hours else 0.0  # else two runs had not the same bits
             with profiler.update(number):
                 measures = step.update(number, micro_batches, rate, bool(requested), spent, clock.lap)
-            clock.lap("compute", config.batch.total)
+            clock.lap("compute")
+            for batch in micro_batches:
+                clock.count(*batch["input_ids"].shape)
             stopping = measures.pop("stop") > 0  # the sum over ranks, so that all of them leave at the same update
             last = number == run.steps or _over(step, config)
             if last or number % run.log_every == 0 or measures["skipped_in_a_row"]:  # what is not finite is not hidden
@@ -166,9 +169,9 @@ def _roll_back(loop: _Loop, number: int) -> int:
 
 
 def _clock(config: Config, data: Data, world: World) -> metrics.Clock:
-    tokens, predictions = (data.spec.get(name, {"shape": [0]})["shape"][0] for name in ("input_ids", "masked_lm_ids"))
-    flops = plan.flops(config.model, tokens, predictions)
-    return metrics.Clock(tokens, flops, peak=config.run.peak_teraflops * 1e12 * world.size)
+    predictions = data.spec.get("masked_lm_ids", {"shape": [0]})["shape"][0]
+    flops = functools.partial(plan.flops, config.model, predictions=predictions)
+    return metrics.Clock(flops, world.size, peak=config.run.peak_teraflops * 1e12)
 
 
 def _evaluate(heldout: Data, loop: _Loop) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Every epoch visits every sample once, whatever the number of ranks."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert import batches
 from bert.batches import Batches, evaluation, order, permute
 from bert.config import BatchConfig
 from bert.errors import UsageError
@@ -53,12 +55,63 @@ def test_an_update_has_the_same_samples_for_any_number_of_ranks(dataset: Path, s
         assert sorted(seen) == sorted(wanted)
 
 
+class Long(Dataset):
+    """The dataset, its records' sizes made up."""
+
+    def sizes(self, indices: np.ndarray) -> np.ndarray:
+        return np.asarray(indices) * 7 % 41
+
+
+@pytest.mark.parametrize(("ranks", "per_device"), [(1, 6), (2, 3), (3, 1)])
+def test_grouped_updates_have_like_lengths_and_the_same_samples(dataset: Path, ranks: int, per_device: int) -> None:
+    data, total, group = Long(dataset, "train"), 6, 5
+    config = BatchConfig(total=total, per_device=per_device, group=group)
+    readers = [Batches(data, config, Rank(rank, ranks), seed=9) for rank in range(ranks)]
+    pools = []
+    for pool in (0, 3):
+        updates = [range(pool * group, (pool + 1) * group)[turn] for turn in range(group)]
+        seen = [np.sort(readers[0]._positions(update)) for update in updates]
+        positions = pool * group * total + np.arange(group * total)
+        assert sorted(np.concatenate(seen).tolist()) == positions.tolist()
+        sizes = [data.sizes(order(at, len(data), 9)) for at in seen]
+        by_size = sorted(range(group), key=lambda turn: sizes[turn].mean())
+        for less, more in itertools.pairwise(by_size):
+            assert sizes[less].max() <= sizes[more].min()
+        pools.append(by_size)
+        parts = [micro for reader in readers for micro in reader.read(updates[1])]
+        rows = [row for micro in parts for row in micro["masked_lm_ids"].numpy().tolist()]
+        wanted = data.read(order(seen[1], len(data), 9))["masked_lm_ids"].numpy().tolist()
+        assert sorted(rows) == sorted(wanted)
+    assert pools[0] != pools[1]  # nor is it the same turn in every group
+
+
+def test_grouped_batches_are_cut_to_their_longest_row(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "WIDTH", 2)
+    data = Dataset(dataset, "train")
+    config = BatchConfig(total=6, per_device=3, group=4)
+    narrow = 0
+    for update in range(4):
+        for batch in Batches(data, config, World(), seed=9).read(update):
+            longest = int(batch["input_mask"].numpy().sum(axis=1).max())
+            width = batch["input_ids"].shape[1]
+            assert width == min(longest + longest % 2, 13) == batch["segment_ids"].shape[1]
+            assert batch["masked_lm_positions"].shape[1] == 3
+            narrow += width < 12
+    assert narrow, "every batch had a long row"
+
+
+def test_the_size_of_a_record_tells_its_length(dataset: Path) -> None:
+    data = Dataset(dataset, "train")
+    everything = np.arange(len(data))
+    assert data.sizes(everything).tolist() == [len(data.payload(int(index))) + 16 for index in everything]
+
+
 def test_reading_ahead_changes_nothing(dataset: Path) -> None:
-    batches = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1)
-    ahead = list(batches.iterate(2, 7))
+    plain = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1)
+    ahead = list(plain.iterate(2, 7))
     assert len(ahead) == 5
     for update, got in enumerate(ahead, start=2):
-        for one, two in zip(got, batches.read(update), strict=True):
+        for one, two in zip(got, plain.read(update), strict=True):
             np.testing.assert_array_equal(one["input_ids"], two["input_ids"])
 
 
