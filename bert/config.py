@@ -129,9 +129,12 @@ class OptimizerConfig:
     """added to the root of the second moment"""
     clip_norm: float = 1.0
     """largest global norm of the gradient, after reduction over ranks"""
+    layer_decay: float = 1.0
+    """a layer learns at this share of the rate of the one above it, heads at the whole rate, embeddings the slowest"""
 
     def __post_init__(self) -> None:
         _require(self.decay_power > 0, f"optimizer.decay_power must be positive, not {self.decay_power}")
+        _require(0 < self.layer_decay <= 1, f"optimizer.layer_decay must be in (0, 1], not {self.layer_decay}")
         _require(self.clip_norm > 0, f"optimizer.clip_norm must be positive, not {self.clip_norm}")
 
 

@@ -8,7 +8,7 @@
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
@@ -60,6 +60,19 @@ def decays(name: str) -> bool:
     raise ValueError(f"variable {name}: no rule of bert.optim.DECAYS says whether it decays")
 
 
+def shares(names: Iterable[str], layer_decay: float) -> dict[str, float]:
+    """The share of the learning rate that each variable has: `layer_decay` to the power of the layers above it."""
+    depths = {name: _depth(name) for name in names}
+    top = 1 + max((depth for depth in depths.values() if depth is not None), default=0)
+    return {name: layer_decay ** (top - (top if depth is None else depth)) for name, depth in depths.items()}
+
+
+def _depth(name: str) -> int | None:
+    """0 for the embeddings, then the layer's number from 1; None for what stands on top."""
+    layer = re.match(r"layer_(\d+)/", name)
+    return int(layer[1]) + 1 if layer else 0 if name.startswith("embeddings/") else None
+
+
 class Optimizer(tf.Module):
     """Owns the slots of `adam_update`, one pair a variable, in float32, and applies the update."""
 
@@ -67,6 +80,7 @@ class Optimizer(tf.Module):
         super().__init__()
         self.weights, self.config = weights, config
         self.decay = {name: config.weight_decay if decays(name) else 0.0 for name in weights}
+        self.share = shares(weights, config.layer_decay)
         self.m = {name: _slot("adam_m", name, w) for name, w in weights.items()}
         self.v = {name: _slot("adam_v", name, w) for name, w in weights.items()}
         self.applied = tf.Variable(0.0, name="applied", trainable=False) if config.name != "adam" else None
@@ -111,7 +125,7 @@ class Optimizer(tf.Module):
         )
         adapted = config.name == "lamb" or (config.name == "nvlamb" and decay > 0)
         ratio = trust_ratio(weight, direction) if adapted else tf.constant(1.0)
-        weight.assign_sub(rate * ratio * direction)
+        weight.assign_sub(rate * self.share[name] * ratio * direction)
         m.assign(new_m)
         v.assign(new_v)
         return ratio

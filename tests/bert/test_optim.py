@@ -84,6 +84,17 @@ def test_an_update_that_is_not_to_be_made_changes_nothing(name: Any) -> None:
     assert all(float(tf.reduce_sum(slot)) == 0 for slot in optimizer.slots.values())
 
 
+def test_a_layer_learns_at_a_share_of_the_rate_of_the_one_above_it() -> None:
+    names = ["embeddings/word", "layer_0/mlp/kernel", "layer_1/attention/query/bias", "answer_span/kernel"]
+    assert list(optim.shares(names, 0.5).values()) == [1 / 8, 1 / 4, 1 / 2, 1]
+    assert set(optim.shares(names, 1.0).values()) == {1.0}
+    config = OptimizerConfig(learning_rate=1.0, layer_decay=0.5, weight_decay=0.0)
+    weights = {name: tf.Variable([[1.0]], name=name) for name in names if not name.endswith("bias")}
+    Optimizer(weights, config).apply([tf.constant([[0.1]])] * 3, *map(tf.constant, (0.2, 0.01, True)))
+    moved = [1 - float(weight[0, 0]) for weight in weights.values()]
+    assert moved == pytest.approx([moved[2] / 8, moved[2] / 4, moved[2]], rel=1e-4) and moved[2] > 1e-3
+
+
 def test_every_variable_of_the_model_has_a_rule_of_its_own() -> None:
     shape = ModelConfig(vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12)
     for placement in ("post", "pre"):
