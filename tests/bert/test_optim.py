@@ -92,7 +92,7 @@ def test_a_layer_learns_at_a_share_of_the_rate_of_the_one_above_it() -> None:
     weights = {name: tf.Variable([[1.0]], name=name) for name in names if not name.endswith("bias")}
     Optimizer(weights, config).apply([tf.constant([[0.1]])] * 3, *map(tf.constant, (0.2, 0.01, True)))
     moved = [1 - float(weight[0, 0]) for weight in weights.values()]
-    assert moved == pytest.approx([moved[2] / 8, moved[2] / 4, moved[2]], rel=1e-4) and moved[2] > 1e-3
+    assert moved == pytest.approx([moved[2] / 4, moved[2] / 2, moved[2]], rel=1e-4) and moved[2] > 1e-3
 
 
 def test_every_variable_of_the_model_has_a_rule_of_its_own() -> None:
