@@ -57,14 +57,14 @@ def exclusive(folder: Path) -> Iterator[None]:
     that share it over NFS (since version 4; before, where its lock daemon runs). Raises UsageError if `PATIENCE`
     seconds pass in vain, or the folder cannot be written or locked.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        stream = open(folder / ".lock", "a")
-    except OSError as error:
-        if is_full(error):
-            raise
-        raise UsageError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from error
-    with stream:
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stream = stack.enter_context(open(folder / ".lock", "a"))
+        except OSError as error:
+            if is_full(error):
+                raise
+            raise UsageError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from error
         _lock(stream, folder)
         yield
 
@@ -76,7 +76,7 @@ def _lock(stream: IO[str], folder: Path) -> None:
             return fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if time.monotonic() > end:
-                raise UsageError(f"{folder}: another process works in it; wait for it, or choose another folder") from error
+                raise UsageError(f"{folder}: another process works in it; wait, or choose another folder") from error
             time.sleep(0.1)
         except OSError as error:
             raise UsageError(f"{folder}: cannot be locked ({error.strerror}); choose one on another disk") from error
