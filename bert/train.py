@@ -158,7 +158,8 @@ def _check_skipped(
     )
     if in_a_row >= most:
         saver.wait()
-        last = world.share(str((checkpoint.steps(config.run.directory) or ["no checkpoint"])[-1]))
+        saved = [str(folder) for folder in checkpoint.steps(config.run.directory)]
+        last = world.share((saved or ["no checkpoint"])[-1])
         raise IntegrityError(
             f"{what}, the last of {in_a_row} in a row; saved before: {last}; begin another run with --init.checkpoint "
             f"{config.run.directory} and a lower optimizer.learning_rate"
