@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -100,7 +101,7 @@ def weights(run: Path, step: int) -> State:
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def measured(run: Path) -> dict[tuple[int, str], dict[str, float]]:
+def measured(run: Path) -> dict[tuple[int, str], dict[str, Any]]:
     """The run's metrics by step and split, less those that depend on time; no step may be there twice."""
     timed = metrics.Clock(tokens=1, flops=1.0, peak=1.0).rates().keys()
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

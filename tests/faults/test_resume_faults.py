@@ -92,8 +92,8 @@ def test_no_whole_checkpoint_is_no_fresh_start(
 
 
 def test_any_bit_of_a_manifest_may_flip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for step in (3, 5):
-        checkpoint.save(tmp_path, step, {"a": tf.constant([2.0, step])}, keep=9)
+    for saved in (3, 5):
+        checkpoint.save(tmp_path, saved, {"a": tf.constant([2.0, saved])}, keep=9)
     path = tmp_path / "checkpoints" / "step-00000005" / "manifest.json"
     whole, variable, passed_over = path.read_bytes(), tf.Variable([0.0, 0.0]), 0
     for place in range(len(whole)):
@@ -215,10 +215,11 @@ READER = """
 def test_bits_do_not_depend_on_the_environment_nor_on_how_data_are_read(
     straight: Path, dataset: Path, tmp_path: Path
 ) -> None:
-    run, other = tmp_path / "run", {"LC_ALL": "C", "LANG": "tr_TR.UTF-8", "TZ": "Pacific/Auckland"}
+    run = tmp_path / "run"
     done = training.pretrain(
-        dataset, run, *LENGTH, "--data.skip_bad", "3", patch=READER, cwd=tmp_path, PYTHONHASHSEED="7", **other
-    )
+        dataset, run, *LENGTH, "--data.skip_bad", "3", patch=READER, cwd=tmp_path,
+        PYTHONHASHSEED="7", LC_ALL="C", LANG="tr_TR.UTF-8", TZ="Pacific/Auckland",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     same_bits(weights(straight, STEPS), weights(run, STEPS))
     assert measured(straight) == measured(run)
