@@ -12,7 +12,8 @@ import json
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -87,13 +88,13 @@ def _train(
     clock, evaluated = _clock(config, data, world), {}
     saver = checkpoint.Saver(run.directory, run.keep, run.keep_every)
 
-    with _stop_requests() as requested, files.room(run.directory), _watchdog(run.stall_seconds):
+    with _stop_requests() as requested, files.room(run.directory), _watchdog(run.stall_seconds, world) as alive:
         for number, micro_batches in enumerate(samples.iterate(first, run.steps), start=first + 1):
             if _over(step, run):  # before its first update: it had ended
                 break
             rate = _rate(number, step, config)
             clock.lap("input")
-            faulthandler.dump_traceback_later(run.stall_seconds)
+            alive()
             passed = clock.since_last_asked() if run.hours else 0.0  # else two runs would not have the same bits
             with metrics.profiled(run.directory, number, run.profile if world.rank == 0 else 0):
                 measures = step.update(number, micro_batches, rate, bool(requested), passed)
@@ -243,13 +244,33 @@ def _stop_requests() -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def _watchdog(seconds: float) -> Iterator[None]:
-    """Shows all stacks after so long in the block; the loop begins the time anew before every update."""
-    faulthandler.dump_traceback_later(seconds)
+def _watchdog(seconds: float, world: World) -> Iterator[Callable[[], None]]:
+    """Shows all stacks if the function that it gives is not called for so long, while the block runs.
+
+    Not by faulthandler.dump_traceback_later, which walks the stacks of running threads without the interpreter's lock:
+    that has crashed runs that were only slow.
+    """
+    called, ended = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        limit: float | None = seconds
+        while not ended.is_set():
+            if called.wait(limit):
+                called.clear()
+                limit = seconds
+            else:
+                print(f"warning: rank {world.rank}: no update for {seconds:g} seconds", file=sys.stderr, flush=True)
+                faulthandler.dump_traceback()
+                limit = None  # once is enough
+
+    watcher = threading.Thread(target=watch, name="watchdog", daemon=True)
+    watcher.start()
     try:
-        yield
+        yield called.set
     finally:
-        faulthandler.cancel_dump_traceback_later()
+        ended.set()
+        called.set()
+        watcher.join()
 
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
