@@ -44,7 +44,7 @@ def test_twenty_kills_leave_no_trace(straight: Path, dataset: Path, tmp_path: Pa
             else:
                 after_updates(process, 1)
                 starting = time.monotonic() - began
-                after_updates(process, draw.randint(0, 8) or -1)
+                after_updates(process, draw.randint(1, 9))
                 time.sleep(draw.uniform(0, 0.03))  # within an update, a save, an evaluation
             process.kill()
         assert process.returncode == -signal.SIGKILL, f"the run was over before kill {number}"
@@ -189,7 +189,7 @@ SLUGGISH = """
 def test_a_stalled_reader_is_shown_and_waited_for(straight: Path, dataset: Path, tmp_path: Path) -> None:
     done = pretrain(dataset, tmp_path / "run", *LENGTH, "--run.stall_seconds", "1.5", patch=SLUGGISH)
     assert done.returncode == 0, done.stderr
-    assert "Timeout (0:00:01.500000)!" in done.stderr
+    assert "warning: rank 0: no update for 1.5 seconds\n" in done.stderr
     assert done.stderr.count(" in sluggish") == 2  # before the first update, and among them
     same_run(straight, tmp_path / "run")
 
@@ -202,4 +202,4 @@ def test_a_frozen_run_shows_where_it_stood_and_goes_on(dataset: Path, tmp_path: 
         time.sleep(3)
         process.send_signal(signal.SIGCONT)
         said = process.communicate()[1]
-    assert process.returncode == 0 and "Timeout (0:00:01.500000)!" in said and "bert/train.py" in said
+    assert process.returncode == 0 and "rank 0: no update for 1.5 seconds\n" in said and "bert/train.py" in said
