@@ -57,14 +57,14 @@ def exclusive(folder: Path) -> Iterator[None]:
     that share it over NFS (since version 4; before, where its lock daemon runs). Raises UsageError if `PATIENCE`
     seconds pass in vain, or the folder cannot be written or locked.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        stream = open(folder / ".lock", "a")  # noqa: SIM115 - it is one, below
-    except OSError as error:
-        if is_full(error):
-            raise
-        raise UsageError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from error
-    with stream:
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stream = stack.enter_context(open(folder / ".lock", "a"))
+        except OSError as error:
+            if is_full(error):
+                raise
+            raise UsageError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from error
         _lock(stream, folder)
         yield
 

@@ -7,11 +7,9 @@ functions of the step, so the resumed run computes what the uninterrupted one wo
 
 import contextlib
 import dataclasses
-import faulthandler
 import functools
-import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +24,7 @@ from bert.config import (
     flatten,
 )  # fmt: skip
 from bert.errors import IntegrityError, Stopped
+from bert.interruptions import stops, watchdog
 from bert.manifest import Manifest
 from bert.model import variables
 from bert.optim import Optimizer
@@ -73,7 +72,7 @@ def train(
     run, weights = config.run, variables(task.module)
     preflight.apart(run.directory, data.manifest.path)
     alone = files.exclusive(run.directory) if world.rank == 0 else contextlib.nullcontext()
-    with alone, files.room(run.directory), _watchdog(run.stall_seconds), _stop_requests() as requested:
+    with alone, files.room(run.directory), watchdog(run.stall_seconds, world.rank) as alive, stops() as requested:
         step = Step(task, Optimizer(weights, config.optimizer), world, config.precision, run)
         samples = batches.Batches(data, config.batch, world, run.seed)
         settings = {key: value for key, value in flatten(config).items() if key != "run.directory"}
@@ -82,7 +81,7 @@ def train(
         if first == 0:
             resume.begin(config, world, weights, data.manifest, vocab, start_from, fresh)
         saver = checkpoint.Saver(run.directory, run.keep, run.keep_every)
-        loop = _Loop(config, world, step, data, samples, heldout, _clock(config, data, world), saver, saved=first)
+        loop = _Loop(config, world, step, data, samples, heldout, _clock(config, data, world), saver, alive, first)
         while True:
             try:
                 return _updates(loop, first, requested)
@@ -102,6 +101,8 @@ class _Loop:
     heldout: Data | None
     clock: metrics.Clock
     saver: checkpoint.Saver
+    alive: Callable[[], None]
+    """tells the watchdog so"""
     saved: int
     """update after which the newest checkpoint was written"""
     rollbacks: int = 0
@@ -131,7 +132,7 @@ def _updates(loop: _Loop, first: int, requested: list[int]) -> dict[str, float]:
                 break
             rate = _rate(number, step, config)
             clock.lap("input")
-            faulthandler.dump_traceback_later(run.stall_seconds)
+            loop.alive()
             spent = clock.since_last_asked() if config.budget.hours else 0.0  # else two runs had not the same bits
             with profiler.update(number):
                 measures = step.update(number, micro_batches, rate, bool(requested), spent, clock.lap)
@@ -237,28 +238,3 @@ def _save(loop: _Loop, number: int, last: bool) -> None:
     if last:
         loop.saver.wait()
         loop.world.share(None)  # the others wait: launchers end all ranks soon after the first one has ended
-
-
-@contextlib.contextmanager
-def _stop_requests() -> Iterator[list[int]]:
-    """A list that signals to stop are added to while the block runs."""
-    received: list[int] = []
-    before = {kind: signal.signal(kind, lambda number, _: received.append(number)) for kind in STOP_SIGNALS}
-    try:
-        yield received
-    finally:
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
-
-
-@contextlib.contextmanager
-def _watchdog(seconds: float) -> Iterator[None]:
-    """Shows all stacks after so long in the block; the loop begins the time anew before every update."""
-    faulthandler.dump_traceback_later(seconds)
-    try:
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-
-
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)

@@ -4,8 +4,11 @@ A world of one needs no Horovod and runs the same code. Collectives act on tenso
 operations cannot stand inside an XLA cluster.
 """
 
+import contextlib
+import http.client
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import tensorflow as tf
 from bert.config import RunConfig
 from bert.errors import UsageError, UserError
 
+GRACE = 2.0  # seconds in which ranks that waited for another have said so
 LAUNCHERS = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
@@ -65,24 +69,56 @@ class HorovodWorld(World):
 
     def sum(self, tensors: Sequence[tf.Tensor], half: int = 0) -> list[tf.Tensor]:
         given = [tf.convert_to_tensor(tensor) for tensor in tensors]
-        try:
+        with self._together():
             return [*(self._sum_half(given[:half]) if half else []), *self._sum(given[half:])]
-        except tf.errors.UnknownError as error:  # Horovod's way to say that it has been shut down
-            raise UserError(
-                f"rank {self.rank}: another rank has ended, its own message says why; the same command resumes"
-            ) from error
 
     def broadcast(self, variables: Sequence[tf.Variable]) -> None:
-        self._hvd.broadcast_variables(list(variables), root_rank=0)
+        with self._together():
+            self._hvd.broadcast_variables(list(variables), root_rank=0)
 
     def share(self, value: Any) -> Any:
-        return self._hvd.broadcast_object(value, root_rank=0)
+        with self._together():
+            return self._hvd.broadcast_object(value, root_rank=0)
 
     def start_timeline(self, path: Path) -> None:
         self._hvd.start_timeline(str(path))
 
     def stop_timeline(self) -> None:
         self._hvd.stop_timeline()
+
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[None]:
+        """Raises UserError if a collective within the block fails, which says of what rank it was the fault."""
+        began = time.monotonic()
+        try:
+            yield
+        except tf.errors.UnknownError as error:  # Horovod's way to say that it has been shut down
+            waited = time.monotonic() - began
+            reason = "another rank has ended, its own message says why"
+            if waited >= float(os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"]):
+                reason = f"{self._absent()} hung while others waited for {waited:.0f} seconds"
+            raise UserError(f"rank {self.rank}: {reason}; the same command resumes") from error
+
+    def _absent(self) -> str:
+        """The ranks that do not say that they have waited, as this one does, on the board of horovodrun's server."""
+        try:
+            place = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+            board = http.client.HTTPConnection(*place, timeout=GRACE)
+            _ask(board, "PUT", self.rank)
+            if self.rank > 1:  # two who look for the others are enough, and not too many for the server
+                return "another rank"
+            time.sleep(GRACE)
+            absent = [str(rank) for rank in range(self.size) if _ask(board, "GET", rank) == http.client.NOT_FOUND]
+        except (KeyError, OSError, http.client.HTTPException):
+            absent = []  # there is none, with other launchers
+        return f"rank {', '.join(absent)}" if absent else "another rank"
+
+
+def _ask(board: http.client.HTTPConnection, method: str, rank: int) -> int:
+    board.request(method, f"/waited/{rank}", body=b"yes" if method == "PUT" else None)
+    answer = board.getresponse()
+    answer.read()
+    return answer.status
 
 
 def connect(run: RunConfig) -> World:

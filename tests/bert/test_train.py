@@ -1,65 +1,15 @@
-"""A run goes on exactly where it was cut, on any number of ranks."""
+"""A run as a command: what it leaves, when it ends, what it starts from, and what it refuses."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert import manifest
-
-ROOT = Path(__file__).resolve().parents[2]
-TINY = ["--model.hidden_size", "20", "--model.num_attention_heads", "5", "--model.intermediate_size", "28",
-        "--model.max_position_embeddings", "17", "--batch.total", "6", "--run.log_every", "1",
-        "--run.evaluate_every", "4", "--optimizer.learning_rate", "0.01", "--optimizer.warmup_steps", "2"]  # fmt: skip
-
-
-def command(dataset: Path, run: Path, *more: str, ranks: int = 1, per_device: int = 3) -> list[str]:
-    launch = ["horovodrun", "-np", str(ranks)] if ranks > 1 else []
-    python = [
-        sys.executable,
-        "-m",
-        "bert.pretrain",
-        "demo_phase1",
-        "--data.train",
-        str(dataset),
-        "--run.directory",
-        str(run),
-    ]
-    return [*launch, *python, "--batch.per_device", str(per_device), *TINY, *more]
-
-
-def pretrain(
-    dataset: Path, run: Path, *more: str, ranks: int = 1, per_device: int = 3
-) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    line = command(dataset, run, *more, ranks=ranks, per_device=per_device)
-    return subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
-
-
-def weights(run: Path, step: int) -> dict[str, np.ndarray]:
-    reader = tf.train.load_checkpoint(str(run / "checkpoints" / f"step-{step:08d}" / "variables"))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
-def losses(run: Path) -> dict[tuple[int, str], float]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    found = {(line["step"], line["split"]): line["loss"] for line in lines}
-    assert len(found) == len(lines), "a step was logged twice"
-    return found
-
-
-def same_bits(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> None:
-    assert one.keys() == two.keys()
-    for name, value in one.items():
-        assert value.tobytes() == two[name].tobytes(), name
+from tests.training import losses, pretrain, same_bits, weights
 
 
 @pytest.fixture(scope="module")
@@ -69,48 +19,6 @@ def straight(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = pretrain(dataset, run, "--run.steps", "40", "--run.save_every", "7")
     assert done.returncode == 0, done.stderr
     return run
-
-
-def interrupted(dataset: Path, run: Path, kind: signal.Signals, *more: str) -> int:
-    """Starts the run, signals it once it has made a few updates, and returns its exit code."""
-    process = subprocess.Popen(command(dataset, run, *more), cwd=ROOT, stderr=subprocess.PIPE)
-    log = run / "metrics.jsonl"
-    while process.poll() is None and not (log.exists() and len(log.read_bytes().splitlines()) > 11):
-        time.sleep(0.005)
-    process.send_signal(kind)
-    process.communicate(timeout=120)
-    return process.returncode
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_run_resumes_to_the_same_bits(
-    kind: signal.Signals, straight: Path, dataset: Path, tmp_path: Path
-) -> None:
-    run, length = tmp_path / "run", ["--run.steps", "40", "--run.save_every", "7"]
-    code = interrupted(dataset, run, kind, *length)
-    assert code == (-signal.SIGKILL if kind == signal.SIGKILL else 75)
-    assert not (run / "checkpoints" / "step-00000040").exists(), "the run was over before the signal"
-    again = pretrain(dataset, run, *length)
-    assert again.returncode == 0 and "resuming" in again.stderr, again.stderr
-    same_bits(weights(straight, 40), weights(run, 40))
-    assert losses(straight) == losses(run)
-
-
-@pytest.mark.faults
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
-    straight: Path, dataset: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    assert pretrain(dataset, run, "--run.steps", "40", "--run.save_every", "7").returncode == 0
-    damaged = run / "checkpoints" / "step-00000040" / "variables.data-00000-of-00001"
-    content = bytearray(damaged.read_bytes())
-    content[len(content) // 2] ^= 1
-    damaged.write_bytes(content)
-    again = pretrain(dataset, run, "--run.steps", "40", "--run.save_every", "7")
-    assert again.returncode == 0
-    assert f"warning: {damaged}" in again.stderr and "after step 35" in again.stderr
-    same_bits(weights(straight, 40), weights(run, 40))
 
 
 @pytest.mark.multiprocess
@@ -144,19 +52,6 @@ def test_a_run_ends_at_its_target_and_profiles_what_it_is_told(dataset: Path, tm
     assert list((run / "events" / "plugins" / "profile").rglob("*.xplane.pb"))
     assert pretrain(dataset, run, *options, "--run.evaluate_every", "8").returncode == 0  # it has ended
     assert len((run / "metrics.jsonl").read_text().splitlines()) == len(lines)
-
-
-def test_a_stalled_run_shows_where_it_stands_and_goes_on(dataset: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    options = ["--run.steps", "400", "--run.stall_seconds", "1.5"]
-    process = subprocess.Popen(command(dataset, run, *options), cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not (run / "metrics.jsonl").exists():
-        time.sleep(0.005)
-    process.send_signal(signal.SIGSTOP)
-    time.sleep(3)
-    process.send_signal(signal.SIGCONT)
-    said = process.communicate(timeout=120)[1]
-    assert process.returncode == 0 and "Timeout (0:00:01.500000)!" in said and "bert/train.py" in said
 
 
 @pytest.mark.slow

@@ -1,0 +1,142 @@
+"""Defects of DeepLearningExamples' TensorFlow2/LanguageModeling/BERT, from which recipes were taken: not here.
+
+Those that other tests would find: a second phase that drops the heads (test_train, phase two), no GELU in the head of
+the masked words (test_model, the equations in NumPy), a rate that jumps after the warm-up (test_schedule).
+"""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert import cli, guard, recipes, schedule, train, world
+from bert.batches import Batches
+from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, PretrainConfig, RunConfig
+from bert.errors import UsageError
+from bert.model import variables
+from bert.optim import Optimizer
+from bert.pretrain import Pretraining
+from bert.records import Dataset
+from bert.step import Step
+from bert.world import World
+
+
+class Twins(World):
+    """Two ranks that compute the same; what travels as float16 is rounded, and noted."""
+
+    size = 2
+
+    def __init__(self) -> None:
+        self.travelled: list[tf.Tensor] = []
+
+    def sum(self, tensors: Any, half: int = 0) -> list[tf.Tensor]:
+        self.travelled += tensors[:half]
+        small = [tf.cast(tf.cast(tensor, tf.float16), tf.float32) for tensor in tensors[:half]]
+        return [2 * tensor for tensor in [*small, *tensors[half:]]]
+
+
+class Listening(Dataset):
+    """A dataset that notes which samples were read."""
+
+    def __init__(self, folder: Path, split: str) -> None:
+        super().__init__(folder, split)
+        self.heard: list[int] = []
+
+    def read(self, indices: np.ndarray, positions: np.ndarray | None = None) -> dict[str, tf.Tensor]:
+        self.heard += indices.tolist()
+        return super().read(indices, positions)
+
+
+def stepped(config: ModelConfig, dataset: Path, among: World, precision: PrecisionConfig, per_device: int) -> Step:
+    """A step of LAMB after three updates over the first twelve samples."""
+    task = Pretraining(config, seed=3)
+    step = Step(task, Optimizer(variables(task.module), OptimizerConfig(name="lamb", learning_rate=1.0)), among,
+                precision, RunConfig(seed=4))  # fmt: skip
+    batch = BatchConfig(total=12, per_device=per_device)
+    micro_batches = Batches(Dataset(dataset, "train"), batch, World(), seed=1).read(0)
+    for number in (1, 2, 3):
+        step.update(number, micro_batches, rate=1e-2)
+    return step
+
+
+def test_an_update_is_applied_once_however_many_micro_batches_it_has(model_config: ModelConfig, dataset: Path) -> None:
+    """1: "applies on micro-step 0 of every loop call as well as every N-th, so steps+1 updates per loop"."""
+    for per_device in (12, 3):
+        step = stepped(model_config, dataset, World(), PrecisionConfig(), per_device)
+        assert step.optimizer.applied is not None and float(step.optimizer.applied) == 3
+
+
+def test_gradients_travel_as_float16_while_they_are_scaled(model_config: ModelConfig, dataset: Path) -> None:
+    """5: "gradients are unscaled *before* the fp16-compressed all-reduce (underflow)"."""
+    twins = Twins()
+    step = stepped(model_config, dataset, twins, PrecisionConfig(compute="float16", compress=True), per_device=3)
+    names = list(step.optimizer.weights)
+    sent = twins.travelled[: len(names)]
+    smallest = np.finfo(np.float16).tiny
+    lost = sum(int(tf.math.count_nonzero((tensor != 0) & (abs(tensor) < smallest))) for tensor in sent)
+    would = sum(int(tf.math.count_nonzero((tensor != 0) & (abs(tensor) / guard.INITIAL < smallest))) for tensor in sent)
+    assert would > 50 * max(1, lost)
+
+
+def test_the_heldout_split_is_evaluated_while_training_and_by_every_recipe(
+    config: PretrainConfig, dataset: Path
+) -> None:
+    """6: "No evaluation wired: eval files/eval batch flag ignored [...]; the 10% test split is never read"."""
+    assert all(recipe().run.evaluate_every > 0 for recipe in recipes.RECIPES.values())
+    heldout = Listening(dataset, "heldout")
+    found = train.train(
+        Pretraining(config.model, 5), config, World(), data=Dataset(dataset, "train"), heldout=heldout,
+        vocab=dataset / "vocab.txt", start_from=None,
+    )  # fmt: skip
+    assert heldout.heard == [*range(11), *range(11)] and found["loss"] > 0  # at step 4, and at the end
+
+
+def test_flags_have_names_and_no_places() -> None:
+    """7: "echoes an unset variable name and omits P1 accumulation, so positional arguments shift"."""
+    pairs = [("--batch.total", "12"), ("--batch.per_device", "3"), ("--run.steps", "7"), ("--run.seed", "5")]
+
+    def chosen(*flags: str) -> PretrainConfig:
+        return cli.choose(["bert_base_phase1", *flags], recipes.RECIPES, prog="p", description=None)[1]
+
+    for seed in range(5):
+        assert chosen(*sum(Random(seed).sample(pairs, len(pairs)), ())) == chosen(*sum(pairs, ()))
+    for wrong in (["96"], ["--run.steps", "7", "96"], ["--run.steps", ""], ["--run.steps"]):
+        with pytest.raises(UsageError):
+            chosen(*wrong)
+
+
+def test_the_rate_is_that_of_the_whole_batch_on_any_number_of_ranks(
+    config: PretrainConfig, model_config: ModelConfig, dataset: Path
+) -> None:
+    """14: "LR is per-GPU and silently x size"."""
+    alone, together = (
+        stepped(model_config, dataset, among, PrecisionConfig(), per_device=12).optimizer.weights
+        for among in (World(), Twins())
+    )
+    for name, weight in alone.items():
+        np.testing.assert_allclose(weight, together[name], rtol=1e-5, atol=1e-7, err_msg=name)
+    short = dataclasses.replace(config, run=dataclasses.replace(config.run, log_every=1, evaluate_every=0))
+    train.train(
+        Pretraining(config.model, 5), short, Twins(), data=Dataset(dataset, "train"), heldout=None,
+        vocab=dataset / "vocab.txt", start_from=None,
+    )  # fmt: skip
+    lines = [json.loads(line) for line in (short.run.directory / "metrics.jsonl").read_text().splitlines()]
+    wanted = [schedule.polynomial(done, peak=1e-2, warmup_steps=2, steps=7) for done in range(7)]
+    assert [line["learning_rate"] for line in lines] == wanted
+
+
+def test_one_rank_needs_no_horovod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """14: "Horovod is a hard import"."""
+    monkeypatch.setitem(sys.modules, "horovod", None)
+    for name in world.LAUNCHERS:
+        monkeypatch.delenv(name, raising=False)
+    assert world.connect(RunConfig()).size == 1
+    monkeypatch.setenv("HOROVOD_SIZE", "2")
+    with pytest.raises(UsageError, match="several ranks need Horovod"):
+        world.connect(RunConfig())

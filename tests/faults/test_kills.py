@@ -1,0 +1,205 @@
+"""A run that is killed, stopped or stalled, at any moment and as often as one likes, ends with the same bits."""
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+from random import Random
+
+import psutil
+import pytest
+
+from tests.training import LENGTH, ROOT, STEPS, checkpoints, command, errors, measured, pretrain, same_bits, weights
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
+KILLS = 20
+
+
+def start(line: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+
+def after_updates(process: subprocess.Popen[str], count: int) -> None:
+    """Returns when the run has said that it made so many updates, or has ended."""
+    assert process.stderr
+    for line in process.stderr:
+        count -= line.startswith("train ")
+        if count == 0:
+            return
+
+
+def same_run(one: Path, two: Path, step: int = STEPS) -> None:
+    same_bits(weights(one, step), weights(two, step))
+    assert measured(one) == measured(two)
+
+
+@pytest.mark.slow
+def test_twenty_kills_leave_no_trace(straight: Path, dataset: Path, tmp_path: Path) -> None:
+    run, draw, starting = tmp_path / "run", Random(11), 0.0
+    for number in range(KILLS):
+        began = time.monotonic()
+        with start(command(dataset, run, *LENGTH)) as process:
+            if number % 4 == 3:  # before its first update
+                time.sleep(draw.uniform(0, starting))
+            else:
+                after_updates(process, 1)
+                starting = time.monotonic() - began
+                after_updates(process, draw.randint(1, 9))
+                time.sleep(draw.uniform(0, 0.03))  # within an update, a save, an evaluation
+            process.kill()
+        assert process.returncode == -signal.SIGKILL, f"the run was over before kill {number}"
+    done = pretrain(dataset, run, *LENGTH)
+    assert done.returncode == 0 and "resuming" in done.stderr, done.stderr
+    same_run(straight, run)
+    assert checkpoints(run) == checkpoints(straight)
+
+
+@pytest.mark.slow
+@pytest.mark.multiprocess
+def test_a_killed_rank_and_a_killed_launcher_leave_no_trace(dataset: Path, tmp_path: Path) -> None:
+    length = ["--run.steps", "60", "--run.save_every", "7"]
+    undisturbed = pretrain(dataset, tmp_path / "straight", *length, ranks=2)
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    line = command(dataset, tmp_path / "run", *length, ranks=2)
+    with start(line) as launcher:
+        after_updates(launcher, 10)
+        ranks = psutil.Process(launcher.pid).children(recursive=True)
+        [rank] = [one for one in ranks if "python" in one.name() and one.environ().get("HOROVOD_RANK") == "1"]
+        rank.kill()
+        said = launcher.communicate()[1]
+    assert launcher.returncode == 137 and "error: a rank was ended by SIGKILL" in said
+    with start(line) as launcher:
+        after_updates(launcher, 10)
+        launcher.kill()
+    done = pretrain(dataset, tmp_path / "run", *length, ranks=2)
+    assert done.returncode == 0 and "resuming" in done.stderr, done.stderr
+    same_run(tmp_path / "straight", tmp_path / "run", 60)
+
+
+# Each kills the process from within the second save that it makes.
+DYING = """
+    import os, signal
+    from pathlib import Path
+    from bert import checkpoint, manifest, step
+    saves, save, steps, write = [], checkpoint.save, checkpoint.steps, checkpoint.tf.raw_ops.SaveV2
+    swap, remove = manifest._swap, checkpoint.shutil.rmtree
+    def count(*arguments):
+        saves.append(arguments)
+        return save(*arguments)
+    checkpoint.save = count
+    def die():
+        if len(saves) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+BOUNDARIES = {  # where, and which step is the newest whole one after it
+    "before the data": ("""
+    checkpoint.tf.raw_ops.SaveV2 = lambda **arguments: (die(), write(**arguments))
+    """, 7),
+    "within the data": ("""
+    def half(**arguments):
+        write(**arguments)
+        if len(saves) == 2:
+            Path(arguments["prefix"] + ".index").unlink()
+            os.truncate(arguments["prefix"] + ".data-00000-of-00001", 5000)
+        die()
+    checkpoint.tf.raw_ops.SaveV2 = half
+    """, 14),
+    "before the rename": ("""
+    manifest._swap = lambda *arguments: (die(), swap(*arguments))
+    """, 21),
+    "before older ones go": ("""
+    checkpoint.steps = lambda run: (die(), steps(run))[1]
+    """, 35),
+    "while an older one goes": ("""
+    def half(folder, **options):
+        if len(saves) == 2 and Path(folder).exists():
+            (Path(folder) / "manifest.json").unlink()
+            die()
+        remove(folder, **options)
+    checkpoint.shutil.rmtree = half
+    """, 49),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_kill_within_a_save_costs_that_save_only(straight: Path, dataset: Path, tmp_path: Path) -> None:
+    run, options, before = tmp_path / "run", [*LENGTH, "--run.keep", "1", "--run.keep_every", "0"], 0
+    for where, (patch, newest) in BOUNDARIES.items():
+        done = pretrain(dataset, run, *options, patch=DYING + patch)
+        assert done.returncode == -signal.SIGKILL, where
+        assert (f"after step {before}\n" in done.stderr) == (before > 0), where
+        whole = [name for name in checkpoints(run) if not name.startswith(".")]
+        assert whole[-1] == f"step-{newest:08d}", where
+        before = newest
+    done = pretrain(dataset, run, *options)
+    assert done.returncode == 0 and f"after step {before}\n" in done.stderr, done.stderr
+    assert checkpoints(run) == [f"step-{STEPS:08d}"]
+    same_run(straight, run)
+
+
+ASKED = """
+    import atexit, os, signal, time
+    from bert import checkpoint, step
+    def ask(): os.kill(os.getpid(), signal.{kind})
+    asked, update, save = [], step.Step.update, checkpoint.save
+    def asking(self, number, *arguments):
+        if number == {number}:
+            asked.append(ask())
+        return update(self, number, *arguments)
+    step.Step.update = asking
+"""
+AGAIN = """
+    def impatient(*arguments):
+        if asked:
+            ask()
+            time.sleep(0.5)
+        return save(*arguments)
+    checkpoint.save = impatient
+    atexit.register(ask)
+"""
+
+
+def test_a_run_asked_to_stop_within_an_update_and_again_while_it_saves(
+    straight: Path, dataset: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    for kind, number, more in (("SIGUSR1", 20, ""), ("SIGTERM", 40, AGAIN)):
+        done = pretrain(dataset, run, *LENGTH, patch=ASKED.format(kind=kind, number=number) + more)
+        line = f"error: stopped at step {number + 1} of {STEPS}, saved; the same command goes on from there"
+        assert (done.returncode, errors(done.stderr)) == (75, [line]), done.stderr
+        assert checkpoints(run)[-1] == f"step-{number + 1:08d}" and not checkpoints(run)[0].startswith(".")
+    done = pretrain(dataset, run, *LENGTH)
+    assert done.returncode == 0 and "after step 41\n" in done.stderr, done.stderr
+    same_run(straight, run)
+
+
+SLUGGISH = """
+    import time
+    from bert import records
+    calls, read = [], records.Dataset.read
+    def sluggish(self, *arguments):
+        calls.append(1)
+        if len(calls) in (1, 80):
+            time.sleep(5)
+        return read(self, *arguments)
+    records.Dataset.read = sluggish
+"""
+
+
+def test_a_stalled_reader_is_shown_and_waited_for(straight: Path, dataset: Path, tmp_path: Path) -> None:
+    done = pretrain(dataset, tmp_path / "run", *LENGTH, "--run.stall_seconds", "1.5", patch=SLUGGISH)
+    assert done.returncode == 0, done.stderr
+    assert "warning: rank 0: no update for 1.5 seconds\n" in done.stderr
+    assert done.stderr.count(" in sluggish") == 2  # before the first update, and among them
+    same_run(straight, tmp_path / "run")
+
+
+def test_a_frozen_run_shows_where_it_stood_and_goes_on(dataset: Path, tmp_path: Path) -> None:
+    options = ["--run.steps", "400", "--run.stall_seconds", "1.5"]
+    with start(command(dataset, tmp_path / "run", *options)) as process:
+        after_updates(process, 1)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(3)
+        process.send_signal(signal.SIGCONT)
+        said = process.communicate()[1]
+    assert process.returncode == 0 and "rank 0: no update for 1.5 seconds\n" in said and "bert/train.py" in said

@@ -1,0 +1,99 @@
+"""One of two ranks that hangs or computes nonsense: all ranks act alike, and what was saved stays whole."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from bert import guard, manifest
+from tests.training import checkpoints, errors, measured, pretrain, same_bits, weights
+
+pytestmark = [pytest.mark.faults, pytest.mark.multiprocess, pytest.mark.timeout(1800)]
+
+HANGING = """
+    import time
+    from bert import world
+    sums, real = [], world.HorovodWorld.sum
+    def hang(self, tensors, half=0):
+        sums.append(len(tensors) > 9)
+        if self.rank == 1 and sum(sums) == 18:
+            time.sleep(1000)
+        return real(self, tensors, half)
+    world.HorovodWorld.sum = hang
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_ends_the_run_and_is_named(dataset: Path, tmp_path: Path) -> None:
+    length, stall = ["--run.steps", "40", "--run.save_every", "7"], 10
+    undisturbed = pretrain(dataset, tmp_path / "straight", *length, ranks=2)
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    run, began = tmp_path / "run", time.monotonic()
+    done = pretrain(dataset, run, *length, "--run.stall_seconds", str(stall), ranks=2, patch=HANGING)
+    assert done.returncode == 1 and time.monotonic() - began > 2 * stall
+    [line] = errors(done.stderr)
+    assert line.startswith("error: rank 0: rank 1 ") and line.endswith("the same command resumes"), done.stderr
+    manifest.verify(manifest.load(run / "checkpoints" / "step-00000014"))
+    assert checkpoints(run) == ["step-00000007", "step-00000014"]
+    again = pretrain(dataset, run, *length, ranks=2)
+    assert again.returncode == 0 and "after step 14\n" in again.stderr, again.stderr
+    same_bits(weights(tmp_path / "straight", 40), weights(run, 40))
+    assert measured(tmp_path / "straight") == measured(run)
+
+
+# One gradient of rank 1 is infinite at update 5, and its loss is not a number from update 9 on. Each rank notes a hash
+# of its weights and slots after each update.
+POISON = """
+    import hashlib, json, os, pathlib
+    import tensorflow as tf
+    from bert import pretrain, step, world
+    rank = int(os.environ["HOROVOD_RANK"])
+    poison, now = tf.Variable(1.0, trainable=False), [0]
+    measure, update, add = pretrain.Pretraining.measure, step.Step.update, world.HorovodWorld.sum
+    def measured(self, *arguments):
+        found = measure(self, *arguments)
+        return found | {"mlm": found["mlm"]._replace(loss=found["mlm"].loss * poison)}
+    def summed(self, tensors, half=0):
+        tensors = list(tensors)
+        if rank == 1 and now[0] == 5 and len(tensors) > 9:
+            tensors[3] = tensors[3] * float("inf")
+        return add(self, tensors, half)
+    def updated(self, number, *arguments):
+        now[0] = number
+        poison.assign(float("nan") if rank == 1 and number >= 9 else 1.0)
+        found = update(self, number, *arguments)
+        state = {name: v.numpy().tobytes() for name, v in sorted(self.state.items()) if not name.startswith("guard/")}
+        digest = hashlib.sha256(b"".join(state.values())).hexdigest()
+        kept = {name: found[name] for name in ("skipped", "skipped_in_a_row", "loss_scale")}
+        with open(f"OUT/rank-{rank}", "a") as stream:
+            stream.write(json.dumps({"step": number, "state": digest} | kept) + "\\n")
+        return found
+    pretrain.Pretraining.measure, step.Step.update, world.HorovodWorld.sum = measured, updated, summed
+"""
+
+
+def test_nonsense_of_one_rank_is_skipped_by_all_and_ends_the_run_if_it_lasts(dataset: Path, tmp_path: Path) -> None:
+    run, options = tmp_path / "run", ["--run.steps", "40", "--run.save_every", "7", "--run.max_skipped", "3"]
+    patch = POISON.replace("OUT", str(tmp_path))
+    done = pretrain(dataset, run, *options, "--precision.compute", "float16", "--run.log_every", "40", ranks=2,
+                    patch=patch)  # fmt: skip
+    assert done.returncode == 4, done.stderr
+    [line] = errors(done.stderr)
+    saved = run / "checkpoints" / "step-00000007"
+    assert line.startswith("error: step 11: the loss nan or its gradient is not finite; samples 60 to 65 in the order of")
+    assert f"the last of 3; saved before: {saved}; begin another run with" in line
+    manifest.verify(manifest.load(saved))
+
+    notes = [json.loads(line) for line in (tmp_path / "rank-0").read_text().splitlines()]
+    assert notes == [json.loads(line) for line in (tmp_path / "rank-1").read_text().splitlines()]
+    assert [note["skipped_in_a_row"] for note in notes] == [0, 0, 0, 0, 1, 0, 0, 0, 1, 2, 3]
+    scales = [note["loss_scale"] / guard.INITIAL for note in notes]
+    assert scales == [1, 1, 1, 1, 1, 1 / 2, 1 / 2, 1 / 2, 1 / 2, 1 / 4, 1 / 8]  # halved for the next
+    states = [note["state"] for note in notes]
+    assert states[3] == states[4] != states[5] and states[7] == states[8] == states[9] == states[10] != states[6]
+
+    lines = measured(run)  # what is not finite is there, though only every 40th step was to be logged
+    assert [step for step, split in lines if split == "train"] == [5, 9, 10, 11]
+    assert [lines[step, "train"]["loss"] for step in (9, 10, 11)] == ["nan"] * 3
+    assert lines[5, "train"]["gradient_norm"] in ("inf", "nan") and lines[5, "train"]["loss"] > 0

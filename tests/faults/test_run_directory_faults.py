@@ -1,0 +1,91 @@
+"""A run directory that is shared, misplaced, unwritable or strangely named."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert import checkpoint, cli, files, pretrain
+from bert.errors import UsageError
+from tests import training
+from tests.training import LENGTH, ROOT, command, errors, write_dataset
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
+
+
+def test_a_second_run_in_a_directory_is_refused_under_any_of_its_names(dataset: Path, tmp_path: Path) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    other.symlink_to(run)
+    line = command(dataset, run, "--run.steps", "100000")
+    with subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, text=True) as first:
+        assert first.stderr and any(line.startswith("train ") for line in first.stderr)
+        second = training.pretrain(dataset, other, *LENGTH)
+        assert first.poll() is None
+        first.kill()
+    assert second.returncode == 2
+    assert errors(second.stderr) == [f"error: {other}: another process works in it; wait, or choose another folder"]
+
+
+def test_a_killed_process_leaves_a_folder_free(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    code = f"""
+import os, signal
+from pathlib import Path
+from bert import files
+with files.exclusive(Path({str(folder)!r})):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == -9
+    assert (folder / ".lock").exists()
+    with files.exclusive(folder):
+        pass
+
+
+def test_whoever_holds_a_folder_is_waited_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PATIENCE", 0.3)
+    with files.exclusive(tmp_path), pytest.raises(UsageError, match="another process works in it"), \
+            files.exclusive(tmp_path):  # fmt: skip
+        pass
+    with files.exclusive(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("dataset/run", "is in the folder of the data, and would go when they are made again"),
+        ("dataset", "is in the folder of the data"),
+        ("link/run", "is in the folder of the data"),
+        ("a_file/run", "cannot be written (Not a directory); choose another"),
+        ("/sys/run", "/sys/run: cannot be written ("),
+        ("nowhere", "nowhere: cannot be written (File exists); choose another"),
+    ],
+)
+def test_a_misplaced_run_is_refused_and_writes_nothing(
+    place: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = write_dataset(tmp_path / "dataset")
+    (tmp_path / "link").symlink_to(data)
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone" / "run")
+    (tmp_path / "a_file").touch()
+    before = sorted(tmp_path.rglob("*"))
+    line = command(data, tmp_path / place, *LENGTH)
+    monkeypatch.setattr(sys, "argv", line[line.index("bert.pretrain") :])
+    with pytest.raises(SystemExit) as ending:
+        cli.main(pretrain.main)
+    said = errors(capfd.readouterr().err)
+    assert ending.value.code == 2 and len(said) == 1 and message in said[0], said
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.multiprocess
+def test_a_strange_name_is_only_a_name(dataset: Path, tmp_path: Path) -> None:
+    run = tmp_path / "a b\n$(touch x) `touch y`; touch z #'\"*?[q]\\"
+    done = training.pretrain(dataset, run, "--run.steps", "4", "--run.save_every", "3", ranks=2, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == [run]
+    assert [path.name for path in checkpoint.steps(run)] == ["step-00000003", "step-00000004"]
+    again = training.pretrain(dataset, run, "--run.steps", "4", "--run.save_every", "3", cwd=tmp_path)
+    assert again.returncode == 0 and "after step 4\n" in again.stderr, again.stderr
+    assert list(tmp_path.iterdir()) == [run]

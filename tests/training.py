@@ -1,0 +1,127 @@
+"""A tiny dataset in the trainer's own format, the command that trains on it, and what its run directory came to."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert import manifest, metrics, records
+from bert.vocabulary import SPECIAL
+
+ROOT = Path(__file__).resolve().parent.parent
+VOCAB, TOKENS, PREDICTIONS = 99, 13, 3
+TINY = ["--model.hidden_size", "20", "--model.num_attention_heads", "5", "--model.intermediate_size", "28",
+        "--model.max_position_embeddings", "17", "--model.hidden_dropout_prob", "0.1",
+        "--model.attention_probs_dropout_prob", "0.1", "--batch.total", "6", "--run.log_every", "1",
+        "--run.evaluate_every", "4", "--optimizer.learning_rate", "0.01", "--optimizer.warmup_steps", "2"]  # fmt: skip
+STEPS = 160
+LENGTH = ["--run.steps", str(STEPS), "--run.save_every", "7", "--run.keep", "6", "--run.keep_every", "42"]
+
+State = dict[str, np.ndarray]
+Finished = subprocess.CompletedProcess[str]
+
+
+def instance(random: np.random.Generator) -> dict[str, np.ndarray]:
+    """One instance of random tokens whose masked words can be learnt: each equals its position's neighbour."""
+    used = int(random.integers(7, TOKENS + 1))
+    ids = np.zeros(TOKENS, np.int64)
+    ids[:used] = random.integers(5, VOCAB, used)
+    predictions = int(random.integers(1, PREDICTIONS + 1))
+    positions = np.zeros(PREDICTIONS, np.int64)
+    positions[:predictions] = np.sort(random.permutation(np.arange(1, used))[:predictions])
+    weights = (np.arange(PREDICTIONS) < predictions).astype(np.float32)
+    return {
+        "input_ids": ids,
+        "input_mask": (np.arange(TOKENS) < used).astype(np.int64),
+        "segment_ids": ((np.arange(TOKENS) > used // 2) & (np.arange(TOKENS) < used)).astype(np.int64),
+        "masked_lm_positions": positions,
+        "masked_lm_ids": np.where(weights > 0, ids[positions - 1], 0).astype(np.int64),
+        "masked_lm_weights": weights,
+        "next_sentence_labels": random.integers(0, 2, 1),
+    }
+
+
+def write_dataset(folder: Path, shards: tuple[int, ...] = (17, 24), heldout: int = 11, seed: int = 3) -> Path:
+    """A dataset folder with training shards of the given sizes and one held-out shard."""
+
+    def make(partial: Path) -> manifest.Made:
+        random = np.random.default_rng(seed)
+        counts = {}
+        for name, size in [*((f"train-{i:05d}", n) for i, n in enumerate(shards)), ("heldout-00000", heldout)]:
+            with records.RecordWriter(partial / f"{name}.tfrecord") as writer:
+                for _ in range(size):
+                    writer.write(records.encode(instance(random)))
+            counts[f"{name}.tfrecord"] = size
+        (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{i}" for i in range(VOCAB - 5))]) + "\n")
+        spec = {
+            name: {"shape": list(value.shape), "dtype": "float32" if value.dtype == np.float32 else "int64"}
+            for name, value in instance(random).items()
+        }
+        return manifest.Made(counts={}, records=counts, extra={"features": spec, "vocab_size": VOCAB})
+
+    manifest.build(folder, stage="tfrecords", parameters={"shards": shards, "seed": seed}, inputs=[], make=make)
+    return folder
+
+
+def command(
+    dataset: Path, run: Path, *more: str, ranks: int = 1, per_device: int = 3, patch: str | None = None
+) -> list[str]:
+    """The command that trains on `dataset` in `run`, of 6 sequences a step; `patch` is Python that it runs first."""
+    launch = [str(ROOT / "scripts" / "launch.sh"), "-np", str(ranks), "--"] if ranks > 1 else []
+    main = "from bert import cli, pretrain\ncli.main(pretrain.main)"
+    module = ["-m", "bert.pretrain"] if patch is None else ["-c", f"{textwrap.dedent(patch)}\n{main}"]
+    places = ["--data.train", str(dataset), "--run.directory", str(run), "--batch.per_device", str(per_device)]
+    return [*launch, sys.executable, *module, "demo_phase1", *places, *TINY, *more]
+
+
+def pretrain(
+    dataset: Path, run: Path, *more: str, ranks: int = 1, per_device: int = 3, patch: str | None = None,
+    cwd: Path = ROOT, **environment: str,
+) -> Finished:  # fmt: skip
+    """Runs that command to its end."""
+    line = command(dataset, run, *more, ranks=ranks, per_device=per_device, patch=patch)
+    variables = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    return subprocess.run(line, cwd=cwd, env=variables, capture_output=True, text=True, timeout=500)
+
+
+def errors(said: str) -> list[str]:
+    """The lines of standard error that say what went wrong."""
+    return [line for line in said.splitlines() if line.startswith(("error:", "Traceback"))]
+
+
+def weights(run: Path, step: int) -> State:
+    """All that the checkpoint of `step` holds, by name: weights, slots, counters."""
+    reader = tf.train.load_checkpoint(str(run / "checkpoints" / f"step-{step:08d}" / "variables"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def measured(run: Path) -> dict[tuple[int, str], dict[str, Any]]:
+    """The run's metrics by step and split, less those that depend on time; no step may be there twice."""
+    timed = metrics.Clock(flops=float, ranks=1, peak=1.0).rates().keys()
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    found = {(line["step"], line["split"]): {k: v for k, v in line.items() if k not in timed} for line in lines}
+    assert len(found) == len(lines), "a step was logged twice"
+    return found
+
+
+def losses(run: Path) -> dict[tuple[int, str], float]:
+    """The run's losses by step and split."""
+    return {key: line["loss"] for key, line in measured(run).items()}
+
+
+def checkpoints(run: Path) -> list[str]:
+    """What stands among the run's checkpoints, hidden or not."""
+    return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
+def same_bits(one: State, two: State) -> None:
+    """Fails, naming it, if anything differs in a bit."""
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        assert value.tobytes() == two[name].tobytes(), name
