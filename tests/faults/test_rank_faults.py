@@ -81,7 +81,7 @@ def test_nonsense_of_one_rank_is_skipped_by_all_and_ends_the_run_if_it_lasts(dat
     assert done.returncode == 4, done.stderr
     [line] = errors(done.stderr)
     saved = run / "checkpoints" / "step-00000007"
-    assert line.startswith("error: step 11: the loss nan or its gradient is not finite; samples 60 to 65 in the order of")
+    assert line.startswith("error: step 11: the loss nan or its gradient is not finite; samples 60 to 65 in the order")
     assert f"the last of 3; saved before: {saved}; begin another run with" in line
     manifest.verify(manifest.load(saved))
 
