@@ -14,6 +14,6 @@ threads=$(for cpu in $shared; do # each as CORE CPU, where the first thread stan
 done | sort -n)
 mapfile -t cores < <(cut -d' ' -f1 <<<"$threads" | uniq)
 first=$((${#cores[@]} * $2 / $3)) end=$((${#cores[@]} * ($2 + 1) / $3))
-[ -n "$shared" ] && [ "$end" -gt "$first" ] || exit 1
+[ -n "$shared" ] && [ ${#cores[@]} -ge "$3" ] || exit 1
 echo $((end - first)) "$(awk -v low="${cores[first]}" -v high="${cores[end - 1]}" '
     $1 >= low && $1 <= high { print $2 }' <<<"$threads" | sort -n | paste -sd,)"

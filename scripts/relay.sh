@@ -19,7 +19,7 @@ while IFS= read -r line || [ -n "$line" ]; do
         line=${BASH_REMATCH[1]}
         [ -n "$line" ] || continue
     fi
-    [[ ! $line =~ $noise && -z ${seen[x$line]:-} ]] || continue
+    [[ ! $line =~ $noise|^(Terminated|Killed)$ && -z ${seen[x$line]:-} ]] || continue # so say horovodrun's shells
     [[ $line != "error: "* ]] || seen[x$line]=yes
     printf '%s\n' "$line"
 done

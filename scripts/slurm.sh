@@ -2,7 +2,7 @@
 # A training run as a SLURM job: one task a GPU, and every task is a rank that runs the command.
 #
 #   sbatch --nodes=4 --ntasks-per-node=8 --gpus-per-node=8 --time=4:00:00 scripts/slurm.sh python -m bert.pretrain ...
-#   CONTAINER=bert.sqsh MOUNTS=/data:/data sbatch ... scripts/slurm.sh [flags] python -m ... # in a container: pyxis, enroot
+#   CONTAINER=bert.sqsh MOUNTS=/data:/data sbatch ... scripts/slurm.sh [flags] python -m ...  # pyxis, enroot
 #
 #   --bind      each rank on its share of the cores beside its GPU (scripts/bind.sh), instead of SLURM's choice
 #   --dry-run   prints the settings and the command

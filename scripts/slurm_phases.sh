@@ -32,6 +32,7 @@ while [ $# -gt 0 ]; do
         records[${1#--data}]=$2
         shift
         ;;
+    --data.train* | --run.directory* | --init.checkpoint*) usage "$1 is not one for both phases" ;;
     *) training+=("$1") ;;
     esac
     shift

@@ -10,12 +10,11 @@ trap 'rm -rf "$notes"' EXIT
 touch "$notes"/{runs,ended,own} && mkfifo "$notes"/{out,err}
 
 # shellcheck disable=SC2329 # called by the trap below
-stop() { # the first signal asks the ranks of this host, and all save; a second one, or an early one, ends the launcher
+stop() { # the first signal asks the ranks of this host, whereupon all save; if it cannot, or a second time, it ends all
     local here && here=$(awk -v host="$host" '$1 == host { print $2 }' "$notes/runs")
     if [ -z "${stopping:-}" ] && [ -n "$here" ] && [ "$(wc -l <"$notes/runs")" = "$ranks" ]; then
         xargs kill -TERM <<<"$here" 2>/dev/null || true
     else
-        [ -n "$here" ] || [ ! -s "$notes/runs" ] || echo "warning: no rank runs on $host, to be asked to save" >&2
         kill -TERM "$runner" 2>/dev/null || true
     fi
     stopping=yes
@@ -30,11 +29,14 @@ while status=0 && { wait "$runner" || status=$?; } && kill -0 "$runner" 2>/dev/n
 for relay in $relays; do while kill -0 "$relay" 2>/dev/null; do wait "$relay" || true; done; done
 
 code=$(grep -m1 -xE '[2345]|75' "$notes/ended" || head -n1 "$notes/ended")
-if [ -z "$code" ]; then
-    unreachable=$(sed -n 's/^ssh not successful for host \(.*\):$/\1/p' "$notes/own" | paste -sd' ')
-    if [ -n "$unreachable" ]; then
-        echo "error: no ssh without a password to $unreachable ; try \`ssh ${unreachable##* } true\`" >&2 && exit 2
-    fi
+unreachable=$(sed -n 's/^ssh not successful for host \(.*\):$/\1/p' "$notes/own" | sort | paste -sd' ')
+if [ -z "$code" ] && [ -n "$unreachable" ]; then
+    echo "error: no ssh without a password to $unreachable ; try it as: ssh ${unreachable%% *} true" >&2
+    code=2
+elif [ -z "$code" ] && [ -n "${stopping:-}" ]; then
+    echo "error: ended before the ranks saved, which takes a rank on $host, all ranks running, and no second signal ;" \
+        "the same command goes on from the last checkpoint" >&2
+elif [ -z "$code" ]; then
     [ "$status" = 0 ] || cat "$notes/own" >&2
 elif [ "$code" -gt 128 ]; then
     [ "$code" != 137 ] || hint=" ; if nobody sent it, memory ran out: use a smaller batch"

@@ -19,9 +19,10 @@ ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = ROOT / "scripts" / "launch.sh"
 StandIn = Callable[[str, str], Path]
 
-# Runs what ssh would run there, where `uname -n` is the host's name; the names resolve to no address of this machine.
+# Runs what ssh would run there, where `uname -n` is the host's name. As with ssh, what runs there is in a session of its
+# own, and when ssh is ended it goes on until it writes into the closed pipe. No address of this machine has such a name.
 SSH = """
-    import os, pathlib, sys
+    import os, pathlib, subprocess, sys, threading
     words, plain = sys.argv[1:], []
     while words:
         word = words.pop(0)
@@ -34,7 +35,14 @@ SSH = """
     (there / "uname").write_text(f"#!/bin/sh\\necho {plain[0]}\\n")
     (there / "uname").chmod(0o755)
     command = " ".join(plain[1:]).replace(" PATH=", f" PATH={there}:")
-    os.execvp("sh", ["sh", "-c", command])
+    remote = subprocess.Popen(["sh", "-c", command], stdin=-3, stdout=-1, stderr=-1, start_new_session=True)
+    def copy(source, target):
+        while piece := os.read(source.fileno(), 4096):
+            os.write(target, piece)
+    threads = [threading.Thread(target=copy, args=pair) for pair in ((remote.stdout, 1), (remote.stderr, 2))]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    sys.exit(remote.wait())
 """
 
 
@@ -87,15 +95,18 @@ def test_ranks_of_two_hosts_find_each_other_and_their_failure_is_theirs(hosts: d
 
 @pytest.mark.multiprocess
 def test_without_a_rank_here_a_signal_ends_all_and_says_so(hosts: dict[str, str]) -> None:
-    command = line("node-b.invalid:1,node-c.invalid:1", "sh", "-c", "echo ready; exec sleep 600")
-    launcher = subprocess.Popen(command, env=hosts, stdout=-1, stderr=-1, text=True)
+    loop = "while echo $HOROVOD_RANK; do sleep 0.2; done"
+    command = line("node-b.invalid:1,node-c.invalid:1", "sh", "-c", loop)
+    launcher, seen = subprocess.Popen(command, env=hosts, stdout=-1, stderr=-1, text=True), set[str]()
     assert launcher.stdout
-    assert [launcher.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+    while seen != {"0", "1"}:
+        seen.add(launcher.stdout.readline().strip())
+        assert launcher.poll() is None
     started = psutil.Process(launcher.pid).children(recursive=True)
     launcher.send_signal(signal.SIGTERM)
     _, errors = launcher.communicate(timeout=180)
     assert launcher.returncode not in (0, 75)
-    assert errors.startswith("error: ") and errors.count("\n") == 1, errors
+    assert errors.startswith("error: ended before the ranks saved") and errors.count("\n") == 1, errors
     assert not psutil.wait_procs(started, timeout=60)[1]
 
 
