@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-SETTINGS = ("TF_", "OMP_", "HOROVOD_", "NCCL_", "OMPI_", "SLURM_", "CUDA_", "BERT_", "VENV", "CONTAINER", "MOUNTS", "MPI")
+SETTINGS = ("TF_", "OMP_", "HOROVOD_", "NCCL_", "OMPI_", "SLURM_", "CUDA_", "BERT_", "VENV", "CONTAINER", "MOUNTS",
+            "MPI")  # fmt: skip
 
 StandIn = Callable[[str, str], Path]
 

@@ -1,4 +1,4 @@
-"""scripts/bind.sh on a made-up machine: two sockets of 10 cores with two threads each, 8 GPUs, 4 InfiniBand adapters."""
+"""scripts/bind.sh on a made-up machine: two sockets of 10 cores with two threads, 8 GPUs, 4 InfiniBand adapters."""
 
 import os
 import subprocess
@@ -14,10 +14,12 @@ StandIn = Callable[[str, str], Path]
 
 NODES = {0: "0-9,20-29", 1: "10-19,30-39"}  # CPU n and CPU n + 20 are the threads of one core
 BUSES = ["07:00.0", "0F:00.0", "47:00.0", "4E:00.0", "87:00.0", "90:00.0", "B7:00.0", "BD:00.0"]
-ADAPTERS = {"mlx5_0": (0, "4: ACTIVE"), "mlx5_1": (0, "1: DOWN"), "mlx5_10": (1, "4: ACTIVE"), "mlx5_2": (1, "4: ACTIVE")}
+ADAPTERS = {"mlx5_0": (0, "4: ACTIVE"), "mlx5_1": (0, "1: DOWN"), "mlx5_10": (1, "4: ACTIVE"),
+            "mlx5_2": (1, "4: ACTIVE")}  # fmt: skip
 SMI = "\n".join(f"print('{i}, GPU-{i}{i}-x, 00000000:{bus}')" for i, bus in enumerate(BUSES))
 WRAPPER = "#!/bin/bash\nwhile [[ $1 == --* ]]; do [[ $1 != --cpu-list ]] || shift; shift; done; exec \"$@\"\n"
-TASKSET = WRAPPER.replace("while", '[ "$1" != --pid ] || exec echo "pid $3\'s current affinity list: ${ALLOWED:-0-39}"\nwhile')
+ASKED = "[ $1 != --pid ] || exec echo \"pid $3's current affinity list: ${ALLOWED:-0-39}\"\n"
+TASKSET = WRAPPER.replace("while", f"{ASKED}while")
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = ROOT / "scripts" / "launch.sh"
 StandIn = Callable[[str, str], Path]
 
-# Runs what ssh would run there, where `uname -n` is the host's name. As with ssh, what runs there is in a session of its
-# own, and when ssh is ended it goes on until it writes into the closed pipe. No address of this machine has such a name.
+# Runs what ssh would run there, where `uname -n` is the host's name, which no address of this machine has. As with ssh,
+# what runs there is in a session of its own, and when ssh is ended it goes on until it writes into the closed pipe.
 SSH = """
     import os, pathlib, subprocess, sys, threading
     words, plain = sys.argv[1:], []
@@ -155,7 +155,7 @@ def test_a_stop_saves_on_both_hosts_and_the_run_goes_on_to_the_same_bits(
     stopped.send_signal(signal.SIGTERM)
     _, errors = stopped.communicate(timeout=300)
     assert stopped.returncode == 75, errors
-    assert [text for text in errors.splitlines() if text.startswith("error: ")][0].startswith("error: stopped at step")
+    assert [text[:22] for text in errors.splitlines() if text.startswith("error: ")] == ["error: stopped at step"]
     again, straight = train(two, "run"), train("localhost:2", "straight")
     for process in (again, straight):
         _, errors = process.communicate(timeout=500)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = {"launch.sh": ["-np", "2"], "mpirun.sh": ["-np", "2"], "slurm.sh": []}
+SCRIPTS: dict[str, list[str]] = {"launch.sh": ["-np", "2"], "mpirun.sh": ["-np", "2"], "slurm.sh": []}
 
 # Flag, a value for it, what it sets.
 KNOBS = [
@@ -38,7 +38,7 @@ KNOBS = [
 
 
 def launcher(script: str, *words: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [ROOT / "scripts" / script, *SCRIPTS[script], *words]
+    command = [str(ROOT / "scripts" / script), *SCRIPTS[script], *words]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
 
 

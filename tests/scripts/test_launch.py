@@ -23,8 +23,10 @@ STAND_IN = """
     import os, signal, subprocess, sys, threading
     ranks = int(sys.argv[2])
     command = sys.argv[next(i for i, word in enumerate(sys.argv) if word.endswith("rank.sh")):]
-    started = [subprocess.Popen(command, env=os.environ | {"HOROVOD_RANK": str(r), "HOROVOD_LOCAL_SIZE": sys.argv[2]}, stdout=-1, stderr=-1, text=True)
-               for r in range(ranks)]
+    def start(r):
+        place = {"HOROVOD_RANK": str(r), "HOROVOD_LOCAL_SIZE": sys.argv[2]}
+        return subprocess.Popen(command, env=os.environ | place, stdout=-1, stderr=-1, text=True)
+    started = [start(r) for r in range(ranks)]
     def copy(rank, kind, source, target):
         for line in source:
             target.write(f"[{rank}]<{kind}>:{line}")
@@ -112,6 +114,26 @@ def test_streams_stay_apart_and_lose_the_rank(environment: dict[str, str]) -> No
 def test_an_error_of_all_ranks_is_one_line_and_its_status(environment: dict[str, str]) -> None:
     shown = launch(env=environment, code="time.sleep(1.5); print('error: no data', file=sys.stderr); sys.exit(3)")
     assert (shown.returncode, shown.stdout, shown.stderr) == (3, "", "error: no data\n")
+
+
+def test_half_a_line_is_not_lost_with_a_report_behind_it(environment: dict[str, str]) -> None:
+    shown = launch(env=environment, code="time.sleep(1); print('half', end='', file=sys.stderr); sys.exit(3)")
+    assert shown.returncode == 3 and "half\n" in shown.stderr and "@launch" not in shown.stderr
+
+
+def test_a_signal_before_all_ranks_run_ends_them_unsaved(environment: dict[str, str], tmp_path: Path) -> None:
+    slow = "#!/bin/bash\ntouch $STARTED; sleep 60 & trap 'kill %1; exit 1' TERM; wait\n"
+    (tmp_path / "bin" / "horovodrun").write_text(slow)
+    started = tmp_path / "started"
+    command, env = [LAUNCH, "-np", "2", "--", "true"], environment | {"STARTED": str(started)}
+    launcher = subprocess.Popen(command, env=env, stderr=-1, text=True)
+    while not started.exists():
+        time.sleep(0.01)
+    time.sleep(0.5)  # until it listens
+    launcher.send_signal(signal.SIGTERM)
+    _, errors = launcher.communicate(timeout=60)
+    assert launcher.returncode == 1 and errors.startswith("error: ended before the ranks saved")
+    assert errors.count("\n") == 1
 
 
 def test_a_documented_status_wins_over_those_of_ranks_that_only_noticed(environment: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""scripts/mpirun.sh, with a stand-in for Open MPI's mpirun whose ranks are on other hosts; the real one if it is there."""
+"""scripts/mpirun.sh, with a stand-in for Open MPI's mpirun whose ranks seem elsewhere; the real one if it is there."""
 
 import os
 import shutil
