@@ -10,7 +10,7 @@ set -euo pipefail
 # shellcheck source=scripts/launchers.sh
 . "$(dirname "$0")/launchers.sh"
 parse "" "$@"
-sys=${SYS:-/sys} rank=${HOROVOD_LOCAL_RANK:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-0}}}
+sys=${BERT_SYS:-/sys} rank=${HOROVOD_LOCAL_RANK:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-0}}}
 size=${HOROVOD_LOCAL_SIZE:-${OMPI_COMM_WORLD_LOCAL_SIZE:-${SLURM_STEP_TASKS_PER_NODE:-1}}}
 size=${size%%[(,]*} # SLURM's may read 8(x4): four nodes of 8
 

@@ -3,7 +3,7 @@
 # cores, and the numbers of their CPUs. Only what this process may use is shared out; a core goes with all its threads.
 set -euo pipefail
 
-system=${SYS:-/sys}/devices/system
+system=${BERT_SYS:-/sys}/devices/system
 numbers() { for part in ${1//,/ }; do seq "${part%-*}" "${part#*-}"; done | sort; } # 0-2,8 as 0 1 2 8, one a line
 
 allowed=$(taskset --pid --cpu-list $$)

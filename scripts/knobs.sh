@@ -30,9 +30,7 @@ knobs() { # 1: a switch; TEXT: as it is; N: a whole number; MS: a number; MIB: a
 END
 }
 
-usage() { echo "error: $0: $1 ; see $0 --help" >&2 && exit 2; }
-
-# shellcheck disable=SC2034 # launchers.sh reads it
+# shellcheck disable=SC2034 # launchers.sh reads `taken`
 knob() { # FLAG [VALUE]: sets the flag's variable, and `taken` to the words used up
     local flag variable kind value
     while IFS='= ' read -r flag variable kind _; do [ "$flag" != "$1" ] || break; done < <(knobs)

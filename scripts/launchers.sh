@@ -8,9 +8,8 @@ scripts=$(dirname "${BASH_SOURCE[0]}")
 venv=${VENV:-${scripts%/scripts}/.venv}
 [ -n "${CONTAINER:-}" ] || [ ! -x "$venv/bin/python" ] || export PATH="$venv/bin:$PATH" # a container has its own
 export TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-2}
-declare -A given=()       # flags of the launcher's own, with their values
-bind=() dry_run='' rest=() # what stands before each rank's command, whether it is only shown, and the command
-
+# The launcher's own flags with their values, what stands before each rank's command, whether to show only, the command:
+declare -A given=() && bind=() dry_run='' rest=()
 usage() { echo "error: $0: $1 ; see $0 --help" >&2 && exit 2; }
 
 parse() { # OWN WORDS...: takes flags up to the command, after `--` or at a word without a dash; OWN have a value
@@ -33,14 +32,18 @@ parse() { # OWN WORDS...: takes flags up to the command, after `--` or at a word
 
 show() { # COMMAND...: prints the settings and the command, as --dry-run does
     env | grep -E '^(OMP_NUM|TF_CPP|TF_NUM|HOROVOD|NCCL)_' | LC_ALL=C sort || true
-    printf '%q ' "$@"
-    echo
+    printf '%q ' "$@" && echo
 }
 
 threads() { # N: a process uses so many, unless the environment says otherwise
     export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$1}
     export TF_NUM_INTRAOP_THREADS=${TF_NUM_INTRAOP_THREADS:-$OMP_NUM_THREADS}
     export TF_NUM_INTEROP_THREADS=${TF_NUM_INTEROP_THREADS:-$OMP_NUM_THREADS}
+}
+
+need_mpi() { # a Horovod in the virtual environment must have it, else each rank would take itself for the only one
+    local library=("$venv"/lib/python3*/site-packages/horovod/tensorflow/mpi_lib*.so)
+    [ ! -e "${library[0]}" ] || ldd "${library[0]}" | grep -q libmpi || usage "the Horovod in $venv has no MPI"
 }
 
 start() { # RUNNER...: the ranks, by the command that takes theirs behind it; one rank on this host needs none

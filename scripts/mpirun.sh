@@ -25,6 +25,7 @@ if [ -n "${given[--network-interfaces]:-}" ]; then
     run+=(--mca btl_tcp_if_include "${given[--network-interfaces]}")
     export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-${given[--network-interfaces]}}
 fi
-export_these='^(BERT|CUDA|HOROVOD|NCCL|OMP|TF|XLA)_|^(LD_LIBRARY_PATH|PATH|PYTHONPATH|VENV)$'
+export_these='^(BERT|HOROVOD|NCCL|OMP|TF|XLA)_|^(LD_LIBRARY_PATH|PATH|PYTHONPATH|VENV)$'
 for name in $(compgen -e | grep -E "$export_these" | LC_ALL=C sort); do run+=(-x "$name"); done
+[ -n "$dry_run" ] || need_mpi
 start "${run[@]}" -x BERT_LAUNCH

@@ -32,6 +32,7 @@ if [ -n "${CONTAINER:-}" ]; then
 fi
 run+=("${bind[@]}" "${rest[@]}")
 [ -z "$dry_run" ] || { show "${run[@]}" && exit 0; }
+[ -n "${CONTAINER:-}" ] || need_mpi
 status=0
 "${run[@]}" || status=$?
 if [ "$status" = 75 ] && [ -n "${SLURM_JOB_ID:-}" ]; then

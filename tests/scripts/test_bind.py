@@ -42,7 +42,7 @@ def machine(environment: dict[str, str], stand_in: StandIn, tmp_path: Path) -> d
         write(f"class/infiniband/{name}/ports/1/state", state)
     for name, text in (("nvidia-smi", SMI), ("numactl", WRAPPER), ("taskset", TASKSET)):
         stand_in(name, text)
-    return environment | {"SYS": str(tmp_path / "sys"), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return environment | {"BERT_SYS": str(tmp_path / "sys"), "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 def bind(env: dict[str, str], *words: str, rank: int = 0, size: int = 8) -> subprocess.CompletedProcess[str]:
@@ -123,7 +123,7 @@ def test_where_it_cannot_bind_it_says_so_once_and_runs(
     broken: str, machine: dict[str, str], stand_in: StandIn, tmp_path: Path
 ) -> None:
     if broken == "tree":
-        machine["SYS"] = "/nonexistent"
+        machine["BERT_SYS"] = "/nonexistent"
     elif broken == "numa_node":
         for bus in BUSES:
             (tmp_path / "sys/bus/pci/devices" / f"0000:{bus.lower()}" / "numa_node").write_text("-1\n")

@@ -125,7 +125,7 @@ def test_a_signal_before_all_ranks_run_ends_them_unsaved(environment: dict[str, 
     slow = "#!/bin/bash\ntouch $STARTED; sleep 60 & trap 'kill %1; exit 1' TERM; wait\n"
     (tmp_path / "bin" / "horovodrun").write_text(slow)
     started = tmp_path / "started"
-    command, env = [LAUNCH, "-np", "2", "--", "true"], environment | {"STARTED": str(started)}
+    command, env = [str(LAUNCH), "-np", "2", "--", "true"], environment | {"STARTED": str(started)}
     launcher = subprocess.Popen(command, env=env, stderr=-1, text=True)
     while not started.exists():
         time.sleep(0.01)

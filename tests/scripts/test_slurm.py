@@ -92,6 +92,23 @@ def test_a_job_that_was_stopped_goes_back_into_the_queue(
     assert ("scontrol requeue 4711" in (tmp_path / "notes").read_text()) == requeued
 
 
+@pytest.mark.parametrize("script", [SLURM, ROOT / "scripts" / "mpirun.sh"])
+def test_a_horovod_without_mpi_is_refused_for_its_ranks_would_not_meet(
+    script: Path, environment: dict[str, str], stand_in: StandIn, tmp_path: Path
+) -> None:
+    venv = tmp_path / "venv"
+    library = venv / "lib/python3.11/site-packages/horovod/tensorflow/mpi_lib.cpython-311-x86_64-linux-gnu.so"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    stand_in("mpirun", f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    words = ["-np", "2", "--", "true"] if script != SLURM else ["touch", str(tmp_path / "started")]
+    for linked in ("libpthread.so.0", "libmpi.so.40"):
+        stand_in("ldd", f"print('{linked} => /usr/lib/{linked}')\n")
+        done = slurm(*words, env=environment | {"VENV": str(venv)}, script=script)
+        assert (done.returncode, (tmp_path / "started").exists()) == ((0, True) if "mpi" in linked else (2, False))
+        assert "mpi" in linked or ("no MPI" in done.stderr and done.stderr.count("\n") == 1)
+
+
 def test_no_command_is_one_line(environment: dict[str, str]) -> None:
     done = slurm(env=environment)
     assert done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
