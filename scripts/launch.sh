@@ -1,52 +1,27 @@
 #!/usr/bin/env bash
-# Runs a command as N Horovod ranks on this machine; one rank runs plainly, without horovodrun.
+# Runs a command as N Horovod ranks, by horovodrun; one rank on this machine runs plainly, without it.
 #
-#   scripts/launch.sh -np N [--dry-run] [horovodrun options...] -- python -m bert.pretrain ...
+#   scripts/launch.sh -np 8 [flags] -- python -m bert.pretrain ...                       on this machine
+#   scripts/launch.sh -np 16 -H node1:8,node2:8 [flags] -- python -m bert.pretrain ...   on several
+#
+#   -np N                         ranks in all
+#   -H HOST:RANKS,...             where; each host has this folder, and the virtual environment, under the same path
+#   --ssh-port PORT               of the other hosts' sshd, which must let this host in without a password
+#   --network-interfaces NAMES    that ranks find each other by; horovodrun looks for them if they are not given
+#   --bind                        each rank on its share of the cores beside its GPU: scripts/bind.sh
+#   --dry-run                     prints the settings and the command
 #
 # What horovodrun alone lacks: the exit status is the failing rank's, an error that all ranks report is one line without
 # a launcher's traceback, each rank gets its share of the cores, and SIGTERM or Ctrl-C reach the ranks, which then save
 # and end with 75; a second signal ends them at once. Standard output and standard error stay apart.
 set -euo pipefail
 
-usage() {
-    echo "error: $0: $1 ; usage: $0 -np N [--dry-run] [horovodrun options...] -- COMMAND..." >&2
-    exit 2
-}
-ranks='' dry_run='' options=()
-while [ "${1:---}" != -- ]; do
-    case $1 in
-    -np)
-        [ $# -gt 1 ] || usage "-np wants the number of ranks"
-        ranks=$2
-        shift
-        ;;
-    --dry-run) dry_run=yes ;;
-    -H* | --host* | -host*) usage "$1: it starts ranks on this machine only" ;;
-    *) options+=("$1") ;;
-    esac
-    shift
-done
-[[ $ranks =~ ^[1-9][0-9]*$ ]] || usage "-np wants the number of ranks, not '$ranks'"
-[ $# -gt 1 ] || usage "there is no command after --"
-shift
-
-root=$(cd "$(dirname "$0")/.." && pwd)
-venv=${VENV:-$root/.venv}
-[ ! -x "$venv/bin/python" ] || export PATH="$venv/bin:$PATH"
-threads=$(($(nproc) / ranks)) && [ "$threads" -gt 0 ] || threads=1
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$threads} TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-2}
-export TF_NUM_INTRAOP_THREADS=${TF_NUM_INTRAOP_THREADS:-$OMP_NUM_THREADS}
-export TF_NUM_INTEROP_THREADS=${TF_NUM_INTEROP_THREADS:-$OMP_NUM_THREADS}
-
-command -v mpirun >/dev/null || options+=(--gloo) # spares horovodrun six seconds of finding that out
-command=("$@")
-[ "$ranks" = 1 ] || command=(horovodrun -np "$ranks" --disable-cache "${options[@]}" "$root/scripts/rank.sh" "$@")
-if [ -n "$dry_run" ]; then
-    env | grep -E '^(OMP_NUM|TF_CPP|TF_NUM|HOROVOD|NCCL)_' | LC_ALL=C sort
-    printf '%q ' "${command[@]}"
-    echo
-    exit 0
-fi
-[ "$ranks" != 1 ] || exec "$root/scripts/quiet.sh" "${command[@]}"
-command -v horovodrun >/dev/null || usage "horovodrun is not installed: run make setup"
-exec "$root/scripts/supervise.sh" "$ranks" "${command[@]}"
+# shellcheck source=scripts/launchers.sh
+. "$(cd "$(dirname "$0")" && pwd)/launchers.sh"
+parse "-np -H --ssh-port --network-interfaces" "$@"
+run=(horovodrun -np "${given[-np]:-}" --disable-cache)
+for flag in -H --ssh-port --network-interfaces; do [ -z "${given[$flag]:-}" ] || run+=("$flag" "${given[$flag]}"); done
+command -v mpirun >/dev/null || run+=(--gloo) # spares horovodrun six seconds of finding that out
+# horovodrun sets this to the interfaces that it found; a later word wins.
+[ -z "${NCCL_SOCKET_IFNAME:-}" ] || run+=(env "NCCL_SOCKET_IFNAME=$NCCL_SOCKET_IFNAME")
+start "${run[@]}"

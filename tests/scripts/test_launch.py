@@ -15,23 +15,25 @@ import pytest
 Stop = Callable[..., tuple[int, str]]
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = ROOT / "scripts" / "launch.sh"
+RANK = ROOT / "scripts" / "rank.sh"
 
 # As observed of horovodrun 0.28.1: it prefixes each line of a rank, ends with 1 whatever a rank's status was, says so
 # in lines of its own and a traceback, and kills the other ranks as soon as one fails.
 STAND_IN = """
-    #!{python}
     import os, signal, subprocess, sys, threading
     ranks = int(sys.argv[2])
     command = sys.argv[next(i for i, word in enumerate(sys.argv) if word.endswith("rank.sh")):]
-    started = [subprocess.Popen(command, env=os.environ | {{"HOROVOD_RANK": str(r)}}, stdout=-1, stderr=-1, text=True)
-               for r in range(ranks)]
+    def start(r):
+        place = {"HOROVOD_RANK": str(r), "HOROVOD_LOCAL_SIZE": sys.argv[2]}
+        return subprocess.Popen(command, env=os.environ | place, stdout=-1, stderr=-1, text=True)
+    started = [start(r) for r in range(ranks)]
     def copy(rank, kind, source, target):
         for line in source:
-            target.write(f"[{{rank}}]<{{kind}}>:{{line}}")
+            target.write(f"[{rank}]<{kind}>:{line}")
             target.flush()
     def wait(rank):
         if started[rank].wait():
-            print(f"Process {{rank}} exit with status code {{started[rank].returncode}}.", flush=True)
+            print(f"Process {rank} exit with status code {started[rank].returncode}.", flush=True)
             failed.append(rank)
             for other in started:
                 other.terminate()
@@ -48,19 +50,10 @@ STAND_IN = """
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment(environment: dict[str, str], stand_in: Callable[[str, str], Path]) -> dict[str, str]:
     """An environment whose horovodrun is the stand-in."""
-    stand_in = tmp_path / "bin" / "horovodrun"
-    stand_in.parent.mkdir()
-    stand_in.write_text(textwrap.dedent(STAND_IN).lstrip().format(python=sys.executable))
-    stand_in.chmod(0o755)
-    return clean() | {"VENV": "/nonexistent", "PATH": f"{stand_in.parent}:{os.environ['PATH']}"}
-
-
-def clean() -> dict[str, str]:
-    """This process's environment less what the launcher would set."""
-    ours = ("TF_", "OMP_", "HOROVOD_", "VENV")
-    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    stand_in("horovodrun", STAND_IN)
+    return environment
 
 
 def launch(*arguments: str, env: dict[str, str], code: str = "") -> subprocess.CompletedProcess[str]:
@@ -70,23 +63,36 @@ def launch(*arguments: str, env: dict[str, str], code: str = "") -> subprocess.C
 
 
 def test_dry_run_shows_the_command_and_the_settings(environment: dict[str, str]) -> None:
-    settings = {"OMP_NUM_THREADS": "5", "HOROVOD_CYCLE_TIME": "7", "PATH": mpi_free(environment)}
-    words = ["-np", "3", "--dry-run", "--start-timeout", "99", "--", "python", "-m", "bert.pretrain", "a b"]
-    shown = launch(*words, env=environment | settings)
-    rank = ROOT / "scripts" / "rank.sh"
+    words = ["-np", "3", "--dry-run", "--fusion-mb", "33", "--autotune", "--", "python", "-m", "bert.pretrain", "a b"]
+    shown = launch(*words, env=environment | {"OMP_NUM_THREADS": "5", "HOROVOD_CYCLE_TIME": "7"})
     assert shown.stdout.splitlines() == [
+        "HOROVOD_AUTOTUNE=1",
         "HOROVOD_CYCLE_TIME=7",
+        "HOROVOD_FUSION_THRESHOLD=34603008",
         "OMP_NUM_THREADS=5",
         "TF_CPP_MIN_LOG_LEVEL=2",
-        "TF_NUM_INTEROP_THREADS=5",
-        "TF_NUM_INTRAOP_THREADS=5",
-        f"horovodrun -np 3 --disable-cache --start-timeout 99 --gloo {rank} python -m bert.pretrain a\\ b ",
+        f"horovodrun -np 3 --disable-cache --gloo {RANK} python -m bert.pretrain a\\ b ",
     ]
 
 
-def mpi_free(environment: dict[str, str]) -> str:
-    """PATH without the folders that hold an mpirun, whose presence changes the command."""
-    return ":".join(part for part in environment["PATH"].split(":") if not Path(part, "mpirun").exists())
+def test_dry_run_on_several_hosts(environment: dict[str, str]) -> None:
+    words = ["-np", "16", "-H", "a:8,b:8", "--ssh-port", "2222", "--network-interfaces", "ib0", "--nccl-ifname", "eth1"]
+    shown = launch(*words, "--bind", "--dry-run", "--", "python", "x.py", env=environment)
+    assert shown.stdout.splitlines()[-1] == (
+        "horovodrun -np 16 --disable-cache -H a:8\\,b:8 --ssh-port 2222 --network-interfaces ib0 --gloo"
+        f" env NCCL_SOCKET_IFNAME=eth1 {ROOT}/scripts/bind.sh {RANK} python x.py "
+    )
+
+
+def test_one_rank_is_plain_only_on_this_host(environment: dict[str, str]) -> None:
+    assert launch("-np", "1", "--dry-run", "--", "true", env=environment).stdout.splitlines()[-1] == "true "
+    there = launch("-np", "1", "-H", "a:1", "--dry-run", "--", "true", env=environment)
+    assert there.stdout.splitlines()[-1].startswith("horovodrun -np 1 ")
+
+
+def test_the_threads_of_one_rank_can_be_set(environment: dict[str, str]) -> None:
+    shown = launch("-np", "1", "--dry-run", "true", env=environment | {"OMP_NUM_THREADS": "7"})
+    assert "TF_NUM_INTEROP_THREADS=7\nTF_NUM_INTRAOP_THREADS=7\n" in shown.stdout
 
 
 def test_one_rank_runs_without_horovodrun(environment: dict[str, str]) -> None:
@@ -108,6 +114,26 @@ def test_streams_stay_apart_and_lose_the_rank(environment: dict[str, str]) -> No
 def test_an_error_of_all_ranks_is_one_line_and_its_status(environment: dict[str, str]) -> None:
     shown = launch(env=environment, code="time.sleep(1.5); print('error: no data', file=sys.stderr); sys.exit(3)")
     assert (shown.returncode, shown.stdout, shown.stderr) == (3, "", "error: no data\n")
+
+
+def test_half_a_line_is_not_lost_with_a_report_behind_it(environment: dict[str, str]) -> None:
+    shown = launch(env=environment, code="time.sleep(1); print('half', end='', file=sys.stderr); sys.exit(3)")
+    assert shown.returncode == 3 and "half\n" in shown.stderr and "@launch" not in shown.stderr
+
+
+def test_a_signal_before_all_ranks_run_ends_them_unsaved(environment: dict[str, str], tmp_path: Path) -> None:
+    slow = "#!/bin/bash\ntouch $STARTED; sleep 60 & trap 'kill %1; exit 1' TERM; wait\n"
+    (tmp_path / "bin" / "horovodrun").write_text(slow)
+    started = tmp_path / "started"
+    command, env = [str(LAUNCH), "-np", "2", "--", "true"], environment | {"STARTED": str(started)}
+    launcher = subprocess.Popen(command, env=env, stderr=-1, text=True)
+    while not started.exists():
+        time.sleep(0.01)
+    time.sleep(0.5)  # until it listens
+    launcher.send_signal(signal.SIGTERM)
+    _, errors = launcher.communicate(timeout=60)
+    assert launcher.returncode == 1 and errors.startswith("error: ended before the ranks saved")
+    assert errors.count("\n") == 1
 
 
 def test_a_documented_status_wins_over_those_of_ranks_that_only_noticed(environment: dict[str, str]) -> None:
@@ -134,7 +160,7 @@ def test_what_horovodrun_says_itself_is_shown_when_no_rank_ran(environment: dict
     assert (shown.returncode, shown.stderr) == (2, "horovodrun: bad option\n")
 
 
-@pytest.mark.parametrize("words", ["-np", "-np 0 -- true", "-np 2", "-np 2 --", "-- true", "-np 2 -H a:2 -- true"])
+@pytest.mark.parametrize("words", ["-np", "-np 0 -- true", "-np 2", "-np 2 --", "-- true", "-np 2 -H"])
 def test_a_wrong_command_line_is_one_line(words: str, environment: dict[str, str]) -> None:
     shown = launch(*words.split(), env=environment)
     assert shown.returncode == 2
@@ -187,19 +213,19 @@ def test_a_signal_reaches_the_ranks_which_end_in_their_own_time(
 
 
 @pytest.mark.multiprocess
-def test_a_real_rank_may_take_long_to_stop(stop_when_ready: Stop) -> None:
+def test_a_real_rank_may_take_long_to_stop(stop_when_ready: Stop, clean: dict[str, str]) -> None:
     # horovodrun grants five seconds, and none to the ranks that are still up when the first one is gone
-    assert stop_when_ready(signal.SIGTERM, clean(), slower=7) == (75, "error: stopped at step 7\n")
+    assert stop_when_ready(signal.SIGTERM, clean, slower=7) == (75, "error: stopped at step 7\n")
 
 
 @pytest.mark.multiprocess
 @pytest.mark.faults
-def test_real_ranks_do_not_outlive_a_killed_launcher(stop_when_ready: Stop) -> None:
-    assert stop_when_ready(signal.SIGKILL, clean(), slower=1)[0] == -signal.SIGKILL
+def test_real_ranks_do_not_outlive_a_killed_launcher(stop_when_ready: Stop, clean: dict[str, str]) -> None:
+    assert stop_when_ready(signal.SIGKILL, clean, slower=1)[0] == -signal.SIGKILL
 
 
 @pytest.mark.multiprocess
-def test_real_ranks_add_up_and_fail_with_their_own_status() -> None:
+def test_real_ranks_add_up_and_fail_with_their_own_status(clean: dict[str, str]) -> None:
     code = """
         import horovod.tensorflow as hvd, tensorflow as tf
         hvd.init()
@@ -209,6 +235,6 @@ def test_real_ranks_add_up_and_fail_with_their_own_status() -> None:
             sys.exit(4)
         time.sleep(30)
     """
-    shown = launch(env=clean(), code=code)
+    shown = launch(env=clean, code=code)
     assert (shown.returncode, shown.stdout) == (4, "5.0\n" * 2)
     assert [line for line in shown.stderr.splitlines() if "error" in line.lower()] == ["error: no such thing"]

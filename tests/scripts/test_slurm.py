@@ -1,55 +1,86 @@
-"""scripts/slurm.sh, with stand-ins for srun and scontrol that run real local processes and note what they are given."""
+"""scripts/slurm.sh and slurm_phases.sh, with stand-ins for SLURM's commands that run real processes and take notes."""
 
 import os
 import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SLURM = ROOT / "scripts" / "slurm.sh"
+SLURM, PHASES = ROOT / "scripts" / "slurm.sh", ROOT / "scripts" / "slurm_phases.sh"
+BIND = ROOT / "scripts" / "bind.sh"
+StandIn = Callable[[str, str], Path]
+
 SRUN = """#!/bin/bash
 while [[ $1 == --* ]]; do echo "$1" >>"$NOTES"; shift; done
-for rank in 0 1; do SLURM_PROCID=$rank "$@" & done
+for rank in 0 1; do SLURM_PROCID=$rank SLURM_LOCALID=$rank SLURM_STEP_TASKS_PER_NODE=2 "$@" & done
 status=0
 for job in $(jobs -p); do wait "$job" || status=$?; done
 exit $status
 """
+# Prints the number of the job; with HELD it refuses a job that depends on another, as where dependencies are off.
+SBATCH = """#!/bin/bash
+echo "sbatch $*" >>"$NOTES"
+[[ -z ${HELD:-} || $* != *--dependency* ]] || { echo "sbatch: error: Job dependency problem" >&2; exit 1; }
+echo "$((4710 + $(grep -c ^sbatch "$NOTES")));cluster"
+"""
+PLAIN = "srun --mpi=pmix --kill-on-bad-exit=0 --wait=300 --cpu-bind="
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment(environment: dict[str, str], stand_in: StandIn, tmp_path: Path) -> dict[str, str]:
     """An environment as a job has it, with the stand-ins."""
-    (tmp_path / "bin").mkdir()
-    for name, script in (("srun", SRUN), ("scontrol", '#!/bin/sh\necho "scontrol $*" >>"$NOTES"\n')):
-        (tmp_path / "bin" / name).write_text(script)
-        (tmp_path / "bin" / name).chmod(0o755)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "TF_", "VENV"))}
-    own = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "NOTES": str(tmp_path / "notes"), "VENV": "/nonexistent",
-           "SLURM_JOB_ID": "4711", "SLURM_SUBMIT_DIR": str(tmp_path)}  # fmt: skip
-    return kept | own
+    stand_in("srun", SRUN)
+    stand_in("sbatch", SBATCH)
+    for name in ("scontrol", "scancel"):
+        stand_in(name, f'#!/bin/sh\necho "{name} $*" >>"$NOTES"\n')
+    (tmp_path / "notes").touch()
+    return environment | {"NOTES": str(tmp_path / "notes"), "SLURM_JOB_ID": "4711", "SLURM_SUBMIT_DIR": str(ROOT)}
 
 
-def slurm(*words: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([SLURM, *words], env=env, capture_output=True, text=True, timeout=60)
+def slurm(*words: str, env: dict[str, str], script: Path = SLURM) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([script, *words], env=env, capture_output=True, text=True, timeout=300)
 
 
-def test_dry_run_shows_the_command(environment: dict[str, str], tmp_path: Path) -> None:
+def test_dry_run_shows_the_settings_and_the_command(environment: dict[str, str]) -> None:
     shown = slurm("--dry-run", "python", "-m", "bert.pretrain", "a b", env=environment)
-    plain = "srun --mpi=pmix --kill-on-bad-exit=0 --wait=300 --cpu-bind=cores"
-    assert (shown.returncode, shown.stdout) == (0, f"{plain} python -m bert.pretrain a\\ b \n")
-    settings = {"CONTAINER": "bert.sqsh", "MOUNTS": "/data:/data", "MPI": "pmi2"}
-    shown = slurm("--dry-run", "true", env=environment | settings)
-    inside = f"--container-image=bert.sqsh --container-mounts={tmp_path}:{tmp_path}\\,/data:/data"
-    expected = f"{plain.replace('pmix', 'pmi2')} {inside} --container-workdir={tmp_path} true \n"
-    assert shown.stdout.replace("\\", "") == expected.replace("\\", "")
+    expected = ["TF_CPP_MIN_LOG_LEVEL=2", f"{PLAIN}cores python -m bert.pretrain a\\ b "]
+    assert (shown.returncode, shown.stdout.splitlines()) == (0, expected)
+    shown = slurm("--dry-run", "--bind", "--nccl-debug", "INFO", "--", "true", env=environment | {"MPI": "pmi2"})
+    assert shown.stdout.splitlines() == [
+        "NCCL_DEBUG=INFO", "TF_CPP_MIN_LOG_LEVEL=2", f"{PLAIN.replace('pmix', 'pmi2')}none {BIND} true "
+    ]  # fmt: skip
+
+
+def test_in_a_container_our_settings_win_over_those_of_the_image(environment: dict[str, str]) -> None:
+    image = {"CONTAINER": "bert.sqsh", "MOUNTS": "/data:/data", "HOROVOD_CYCLE_TIME": "3"}
+    shown = slurm("--dry-run", "--bind", "--nccl-debug", "INFO", "true", env=environment | image)
+    inside = f"--container-image=bert.sqsh --container-mounts={ROOT}:{ROOT},/data:/data --container-workdir={ROOT}"
+    expected = f"{PLAIN}none {inside} --container-env=HOROVOD_CYCLE_TIME,NCCL_DEBUG {BIND} true "
+    assert shown.stdout.splitlines()[-1].replace("\\", "") == expected
 
 
 def test_every_task_runs_the_command_where_the_job_was_submitted(environment: dict[str, str], tmp_path: Path) -> None:
-    done = slurm("sh", "-c", 'pwd; echo "rank $SLURM_PROCID" >&2', env=environment)
-    assert (done.returncode, done.stdout) == (0, f"{tmp_path}\n" * 2)
+    copy = tmp_path / "slurm_script"  # SLURM runs a copy
+    copy.write_bytes(SLURM.read_bytes())
+    copy.chmod(0o755)
+    done = slurm("sh", "-c", 'pwd; echo "rank $SLURM_PROCID" >&2', env=environment, script=copy)
+    assert (done.returncode, done.stdout) == (0, f"{ROOT}\n" * 2)
     assert sorted(done.stderr.splitlines()) == ["rank 0", "rank 1"]
     assert "scontrol" not in (tmp_path / "notes").read_text()
+    elsewhere = slurm("true", env=environment | {"SLURM_SUBMIT_DIR": str(tmp_path)}, script=copy)
+    assert elsewhere.returncode == 2 and elsewhere.stderr.startswith("error: ") and elsewhere.stderr.count("\n") == 1
+
+
+def test_bound_tasks_know_their_place_on_the_node(environment: dict[str, str]) -> None:
+    code = "import os; print(len(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'])"
+    done = slurm("--bind", sys.executable, "-c", code, env=environment)
+    cores = len(os.sched_getaffinity(0))
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 2
+    assert all(int(word) <= max(1, (cores + 1) // 2) for word in done.stdout.split()) or "unbound" in done.stderr
 
 
 @pytest.mark.parametrize(("status", "requeued"), [(75, True), (4, False)])
@@ -61,6 +92,106 @@ def test_a_job_that_was_stopped_goes_back_into_the_queue(
     assert ("scontrol requeue 4711" in (tmp_path / "notes").read_text()) == requeued
 
 
+@pytest.mark.parametrize("script", [SLURM, ROOT / "scripts" / "mpirun.sh"])
+def test_a_horovod_without_mpi_is_refused_for_its_ranks_would_not_meet(
+    script: Path, environment: dict[str, str], stand_in: StandIn, tmp_path: Path
+) -> None:
+    venv = tmp_path / "venv"
+    library = venv / "lib/python3.11/site-packages/horovod/tensorflow/mpi_lib.cpython-311-x86_64-linux-gnu.so"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    stand_in("mpirun", f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    words = ["-np", "2", "--", "true"] if script != SLURM else ["touch", str(tmp_path / "started")]
+    for linked in ("libpthread.so.0", "libmpi.so.40"):
+        stand_in("ldd", f"print('{linked} => /usr/lib/{linked}')\n")
+        done = slurm(*words, env=environment | {"VENV": str(venv)}, script=script)
+        assert (done.returncode, (tmp_path / "started").exists()) == ((0, True) if "mpi" in linked else (2, False))
+        assert "mpi" in linked or ("no MPI" in done.stderr and done.stderr.count("\n") == 1)
+
+
 def test_no_command_is_one_line(environment: dict[str, str]) -> None:
     done = slurm(env=environment)
     assert done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+
+
+def job(phase: int, options: str, records: str, more: str) -> str:
+    """sbatch's arguments for a phase of bert_large."""
+    name = f"bert_large_phase{phase}"
+    return (
+        f"--parsable --job-name={name} --nodes=4 {options}scripts/slurm.sh --bind --fusion-mb 64 python -m"
+        f" bert.pretrain {name} --data.train {records} --run.directory w/pretrain/{name} {more}--batch.per_device 8"
+    )
+
+
+WORDS = ["--nodes=4", "--", "--bind", "--fusion-mb", "64", "bert_large", "--data2", "/r 2", "--batch.per_device", "8"]
+
+
+def test_phase_2_waits_for_phase_1_and_starts_from_it(environment: dict[str, str], tmp_path: Path) -> None:
+    done = slurm(*WORDS, env=environment | {"BERT_WORKDIR": "w"}, script=PHASES)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["bert_large_phase1 is job 4711", "bert_large_phase2 is job 4712"]
+    after = "--dependency=afterok:4711 --kill-on-invalid-dep=yes "
+    assert (tmp_path / "notes").read_text().splitlines() == [
+        f"sbatch {job(1, '', 'w/tfrecords/seq128', '')}",
+        f"sbatch {job(2, after, '/r 2', '--init.checkpoint w/pretrain/bert_large_phase1 ')}",
+    ]
+
+
+def test_dry_run_shows_both_phases_and_submits_none(environment: dict[str, str], tmp_path: Path) -> None:
+    words = [*WORDS[:2], "--dry-run", *WORDS[2:]]
+    done = slurm(*words, env=environment | {"BERT_WORKDIR": "w"}, script=PHASES)
+    after = "--dependency=afterok:JOB --kill-on-invalid-dep=yes "
+    settings = ["HOROVOD_FUSION_THRESHOLD=67108864", "TF_CPP_MIN_LOG_LEVEL=2"]
+    assert done.stdout.splitlines() == [
+        *settings, f"sbatch {job(1, '', 'w/tfrecords/seq128', '')} ",
+        *settings, f"sbatch {job(2, after, '/r 2', '--init.checkpoint w/pretrain/bert_large_phase1 ')} "
+        .replace("/r 2", "/r\\ 2"),
+    ]  # fmt: skip
+    assert not (tmp_path / "notes").read_text()
+
+
+def test_if_phase_2_is_refused_phase_1_does_not_stay(environment: dict[str, str], tmp_path: Path) -> None:
+    done = slurm(*WORDS, env=environment | {"HELD": "yes"}, script=PHASES)
+    assert done.returncode == 2 and (tmp_path / "notes").read_text().splitlines()[-1] == "scancel 4711"
+    assert [line for line in done.stderr.splitlines() if line.startswith("error: ")] == done.stderr.splitlines()[1:]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--nodes=2 bert_large", "--"),
+        ("-- bert_large_phase1", "both are bert_large"),
+        ("-- --fast bert_large", "--fast"),
+        ("-- bert_large --data1", "--data1"),
+        ("-- bert_large --run.directory d", "--run.directory"),
+        ("--", "no command"),
+    ],
+)
+def test_wrong_phases_are_one_line_and_submit_nothing(
+    words: str, said: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    done = slurm(*words.split(), env=environment, script=PHASES)
+    assert done.returncode == 2 and done.stderr.startswith("error: ") and said in done.stderr
+    assert done.stderr.count("\n") == 1 and not (tmp_path / "notes").read_text()
+
+
+@pytest.mark.multiprocess
+def test_real_ranks_under_srun_add_up_and_their_stop_requeues(
+    environment: dict[str, str], stand_in: StandIn, tmp_path: Path
+) -> None:
+    # Gloo's ranks, for want of a Horovod with MPI: this srun hands over to horovodrun.
+    path = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    stand_in("srun", '#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\nhorovodrun -np 2 --gloo "$@" || exit 75\n')
+    code = """
+        import os, sys
+        import horovod.tensorflow as hvd, tensorflow as tf
+        hvd.init()
+        total = float(hvd.allreduce(tf.constant(hvd.rank() + 2.0), op=hvd.Sum))
+        print("sum", total, os.environ["HOROVOD_CYCLE_TIME"])
+        sys.exit(75)
+    """
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(code))
+    done = slurm("--bind", "--cycle-ms", "3", sys.executable, str(program), env=environment | {"PATH": path})
+    assert done.returncode == 75 and done.stdout.count("sum 5.0 3") >= 1
+    assert "scontrol requeue 4711" in (tmp_path / "notes").read_text()

@@ -1,0 +1,132 @@
+"""scripts/mpirun.sh, with a stand-in for Open MPI's mpirun whose ranks seem elsewhere; the real one if it is there."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MPIRUN = ROOT / "scripts" / "mpirun.sh"
+StandIn = Callable[[str, str], Path]
+
+# As Open MPI does: ranks see what -x names and nothing else of the environment, lines carry their rank, the first
+# failure ends the others at once, and the status is that of the first.
+STAND_IN = """
+    import os, signal, subprocess, sys, threading
+    words = sys.argv[1:]
+    ranks = int(words[words.index("-np") + 1])
+    named = [words[i + 1] for i, word in enumerate(words) if word == "-x"]
+    command = words[next(i for i, word in enumerate(words) if word.endswith("rank.sh")):]
+    def start(r):
+        place = {"OMPI_COMM_WORLD_RANK": str(r), "OMPI_COMM_WORLD_LOCAL_RANK": str(r),
+                 "OMPI_COMM_WORLD_SIZE": str(ranks), "OMPI_COMM_WORLD_LOCAL_SIZE": str(ranks)}
+        return subprocess.Popen(command, env={name: os.environ[name] for name in named} | place, stdout=-1, stderr=-1)
+    started = [start(r) for r in range(ranks)]
+    failed = []
+    def copy(rank, kind, source, target):
+        for line in source:
+            target.write(f"[1,{rank}]<{kind}>:".encode() + line)
+            target.flush()
+    def wait(rank):
+        if started[rank].wait():
+            failed.append(started[rank].returncode)
+            print("mpirun detected that one or more processes exited with non-zero status", file=sys.stderr)
+            for other in started:
+                other.kill()
+    threads = [threading.Thread(target=wait, args=(r,)) for r in range(ranks)]
+    threads += [threading.Thread(target=copy, args=(r, *kind)) for r in range(ranks) for kind in
+                (("stdout", started[r].stdout, sys.stdout.buffer), ("stderr", started[r].stderr, sys.stderr.buffer))]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    sys.exit(failed[0] if failed else 0)
+"""
+STOPPABLE = """
+    import os, signal, sys, time
+    rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+    def stop(*_):
+        time.sleep(rank * 1.5)
+        print("error: stopped at step 7", file=sys.stderr)
+        print(f"{rank} saved")
+        sys.exit(75)
+    signal.signal(signal.SIGTERM, stop)
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(params=["stand-in", "real"])
+def ranks(
+    request: pytest.FixtureRequest, environment: dict[str, str], clean: dict[str, str], stand_in: StandIn
+) -> dict[str, str]:
+    """An environment with the stand-in, or with Open MPI's own mpirun, which may start more ranks than cores."""
+    if request.param == "stand-in":
+        stand_in("mpirun", STAND_IN)
+        return environment
+    if not (real := shutil.which("mpirun")) or "Open MPI" not in subprocess.run([real, "--version"], stdout=-1,
+                                                                               text=True).stdout:  # fmt: skip
+        pytest.skip("needs Open MPI's mpirun")
+    spare = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+    return clean | spare | {"VENV": "/nonexistent"}
+
+
+def launch(*words: str, env: dict[str, str], code: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs the launcher; `code` is what each of two ranks runs, where there are no other arguments."""
+    words = words or ("-np", "2", "--", sys.executable, "-c", textwrap.dedent(code))
+    return subprocess.run([MPIRUN, *words], env=env, capture_output=True, text=True, timeout=180)
+
+
+def test_dry_run_shows_the_documented_command(environment: dict[str, str]) -> None:
+    settings = {"LD_LIBRARY_PATH": "/mpi/lib", "HOME": "/home/ada", "EDITOR": "vi"}
+    words = ["-np", "16", "-H", "a:8,b:8", "--ssh-port", "2222", "--network-interfaces", "ib0", "--cycle-ms", "2"]
+    shown = launch(*words, "--bind", "--dry-run", "--", "python", "a b", env=environment | settings)
+    assert shown.stdout.splitlines() == [
+        "HOROVOD_CYCLE_TIME=2",
+        "NCCL_SOCKET_IFNAME=ib0",
+        "TF_CPP_MIN_LOG_LEVEL=2",
+        "mpirun --allow-run-as-root --tag-output -np 16 -H a:8\\,b:8 --bind-to none --map-by slot"
+        " --mca pml ob1 --mca btl \\^openib --mca plm_rsh_args -p\\ 2222 --mca btl_tcp_if_include ib0"
+        " -x HOROVOD_CYCLE_TIME -x LD_LIBRARY_PATH -x NCCL_SOCKET_IFNAME -x PATH -x TF_CPP_MIN_LOG_LEVEL -x VENV"
+        f" -x BERT_LAUNCH {ROOT}/scripts/bind.sh {ROOT}/scripts/rank.sh python a\\ b ",
+    ]
+
+
+def test_settings_reach_the_ranks_and_cores_are_shared(ranks: dict[str, str]) -> None:
+    code = "import os; print(os.environ['NCCL_DEBUG'], os.environ['OMP_NUM_THREADS'])"
+    shown = launch("-np", "2", "--nccl-debug", "WARN", "--", sys.executable, "-c", code, env=ranks)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout == f"WARN {max(1, len(os.sched_getaffinity(0)) // 2)}\n" * 2
+
+
+def test_an_error_of_all_ranks_is_one_line_and_its_status(ranks: dict[str, str]) -> None:
+    code = "import sys, time; time.sleep(1); print('error: no data', file=sys.stderr); sys.exit(3)"
+    shown = launch(env=ranks, code=code)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (3, "", "error: no data\n")
+
+
+def test_a_killed_rank_is_one_line(ranks: dict[str, str]) -> None:
+    code = "import os, time; os.kill(os.getpid(), 9) if os.environ['OMPI_COMM_WORLD_RANK'] == '1' else time.sleep(30)"
+    shown = launch(env=ranks, code=code)
+    assert shown.returncode == 137
+    assert shown.stderr.startswith("error: a rank was ended by SIGKILL") and shown.stderr.count("\n") == 1
+
+
+def test_ranks_that_stop_may_save_and_the_status_says_so(ranks: dict[str, str]) -> None:
+    words = ["-np", "2", "--", sys.executable, "-c", textwrap.dedent(STOPPABLE)]
+    launcher = subprocess.Popen([MPIRUN, *words], env=ranks, stdout=-1, stderr=-1, text=True)
+    assert launcher.stdout
+    assert [launcher.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+    launcher.send_signal(signal.SIGTERM)
+    said, errors = launcher.communicate(timeout=180)
+    assert (launcher.returncode, errors) == (75, "error: stopped at step 7\n")
+    assert sorted(said.splitlines()) == ["0 saved", "1 saved"]
+
+
+def test_without_mpirun_it_says_so(environment: dict[str, str]) -> None:
+    shown = launch("-np", "2", "--", "true", env=environment)
+    assert shown.returncode == 2 and "no mpirun here" in shown.stderr and shown.stderr.count("\n") == 1
