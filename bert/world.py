@@ -60,6 +60,10 @@ class HorovodWorld(World):
         except ImportError as error:
             raise UsageError(f"several ranks need Horovod, which does not import ({error}); run make setup") from error
         hvd.init()
+        if hvd.size() == 1:  # it knows its own launcher and, built with it, MPI; else every task would train alone
+            raise UsageError(
+                "several ranks were started, but Horovod sees one: it lacks MPI; start them with scripts/launch.sh"
+            )
         self._hvd = hvd
         self._sum = tf.function(lambda tensors: hvd.grouped_allreduce(tensors, op=hvd.Sum))
         self._sum_half = tf.function(
