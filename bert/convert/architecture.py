@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.config import ModelConfig
-from bert.errors import InputError
+from bert.errors import InputError, UsageError
 
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
          "max_position_embeddings", "type_vocab_size")  # fmt: skip
@@ -28,9 +28,12 @@ def read(path: Path) -> ModelConfig:
     for key in SIZES:
         if type(fields.get(key)) is not int or fields[key] < 1:
             raise InputError(f"{path}: {key} is {fields.get(key)!r}, not a whole number from 1; give a BERT model's")
+    for key in RATES:
+        if type(fields.get(key, 0)) not in (int, float) or not 0 <= fields.get(key, 0) < 1:
+            raise InputError(f"{path}: {key} is {fields[key]!r}, not a number in [0, 1); give a BERT model's")
     try:
         return ModelConfig(**{key: fields[key] for key in (*SIZES, *RATES) if key in fields})
-    except (ValueError, TypeError) as error:
+    except UsageError as error:  # here it is the file that is wrong
         raise InputError(f"{path}: {error}") from error
 
 
