@@ -59,8 +59,8 @@ def _windowing(path: Path, model: ModelConfig) -> Windowing:
         run = json.loads(path.read_text(encoding="utf-8"))
         settings = run["config"]
         if "imported" in run:
-            longest = min(Windowing.max_seq_length, model.max_position_embeddings)
-            return Windowing(max_seq_length=longest, doc_stride=min(Windowing.doc_stride, longest // 3))
+            length = min(Windowing.max_seq_length, model.max_position_embeddings)  # 384, 128, 64 where it can be
+            return Windowing(max_seq_length=length, doc_stride=length // 3, max_query_length=length // 6)
         return Windowing(**{field.name: settings[f"windows.{field.name}"] for field in fields(Windowing)})
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; give the run directory of python -m squad.train") from error

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer as Fast
 
-from bert import checkpoint
+from bert import checkpoint, pretrain
 from bert.config import ModelConfig
 from bert.convert import __main__ as convert
 from bert.convert import names
@@ -22,9 +24,11 @@ from bert.recipes import SIZES
 from bert.tokenization import tokenizer_for
 from bert.vocabulary import SPECIAL
 from squad import model as questions
+from squad.config import Windowing
 from squad.model import QuestionAnswering
 
 Values = dict[str, np.ndarray]
+RunModule = Callable[..., subprocess.CompletedProcess[str]]
 WORDS = ["river", "##s", "flow", "un", "##able", "a", "b", "!", "?", "the"]
 SMALL = ModelConfig(
     vocab_size=31, hidden_size=20, num_hidden_layers=2, num_attention_heads=5, intermediate_size=28,
@@ -304,13 +308,36 @@ def test_the_card_says_what_the_run_was(tmp_path: Path) -> None:
 
 
 def test_an_imported_head_for_questions_answers_them(tmp_path: Path) -> None:
-    config = dataclasses.replace(SMALL, max_position_embeddings=71)
-    values = a_run(tmp_path / "run", config, QuestionAnswering(config, 0))
+    values = a_run(tmp_path / "run", SMALL, QuestionAnswering(SMALL, 0))
     convert.main(["export", "google", str(tmp_path / "run"), str(tmp_path / "theirs")])
     convert.main(["import", "google", str(tmp_path / "theirs"), str(tmp_path / "back")])
     loaded = questions.load(tmp_path / "back")
     same_bits({name: variable.numpy() for name, variable in variables(loaded.model).items()}, values)
-    assert loaded.windowing.max_seq_length == 71
+    assert loaded.windowing == Windowing(max_seq_length=17, doc_stride=5, max_query_length=2)
+
+
+@pytest.mark.slow
+def test_pretraining_goes_on_from_an_import(dataset: Path, tmp_path: Path) -> None:
+    config = dataclasses.replace(SMALL, vocab_size=99, type_vocab_size=2)
+    before = a_run(tmp_path / "run", config, PretrainingModel(config, 0))
+    convert.main(["export", "google", str(tmp_path / "run"), str(tmp_path / "theirs")])
+    convert.main(["import", "google", str(tmp_path / "theirs"), str(tmp_path / "back")])
+    flags = f"""--data.train {dataset} --init.checkpoint {tmp_path}/back --run.directory {tmp_path}/more --run.steps 1
+        --batch.total 3 --batch.per_device 3 --optimizer.warmup_steps 1 --model.hidden_size 20
+        --model.num_attention_heads 5 --model.intermediate_size 28 --model.max_position_embeddings 17
+        --model.num_hidden_layers 2 --run.evaluate_every 0"""
+    pretrain.main(["demo_phase1", *flags.split()])  # update 1 of the warm-up has rate 0
+    after = weights(tmp_path / "more", 1)
+    same_bits(before, {name: after[name] for name in before})
+
+
+def test_a_failure_is_one_line_and_its_exit_code(run_module: RunModule, tmp_path: Path) -> None:
+    their_folder(tmp_path / "theirs")
+    (tmp_path / "theirs/model.safetensors").rename(tmp_path / "theirs/pytorch_model.bin")
+    done = run_module("bert.convert", "import", "huggingface", tmp_path / "theirs", tmp_path / "run")
+    said = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 3 and done.stdout == ""
+    assert len(said) == 1 and "pytorch_model.bin" in said[0] and "save_pretrained" in said[0]
 
 
 def test_the_same_again_is_not_made_again_and_other_weights_are(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def inputs(config: ModelConfig, tokens: int = 19) -> Arrays:
 
 def to_run(folder: Path, given: Arrays) -> tuple[str, Path, Path, Path]:
     """The job for a folder, whose result `theirs` reads."""
-    np.savez(folder / "inputs.npz", **given)
+    np.savez(folder / "inputs.npz", allow_pickle=False, **given)
     return "run", folder, folder / "inputs.npz", folder / "outputs.npz"
 
 
@@ -153,7 +153,9 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Theirs in theirs/KIND/SIZE, and as they came in in run/KIND/SIZE."""
-    root, made, jobs = tmp_path_factory.mktemp("imported"), [], []
+    root = tmp_path_factory.mktemp("imported")
+    made: list[tuple[Any, ...]] = []
+    jobs: list[tuple[Any, ...]] = []
     for kind, size in itertools.product(KINDS, SIZES):
         folder = root / "theirs" / kind / size
         folder.mkdir(parents=True)
