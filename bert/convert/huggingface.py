@@ -120,7 +120,7 @@ def read(folder: Path) -> Model:
     with _opened(folder) as tensors:
         shapes = tensors.shapes()
         _check_tied(tensors, shapes, folder)
-        own = {name: shape for name, shape in shapes.items() if name not in TIED}
+        own = {name: shape for name, shape in shapes.items() if TIED.get(name) not in shapes}
         found = names.match(config, "huggingface", own, folder, ASIDE)
         values = run.gather(found, "huggingface", tensors.get, folder)
     settings = run.imported(f"huggingface {folder.name}", found)
@@ -146,10 +146,10 @@ def _read_vocab(folder: Path, config: ModelConfig) -> list[str]:
         vocab = _word_pieces(path)
     run.check_vocab(config, vocab, path)
     settings = architecture.read_object(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).is_file() else {}
-    lower = is_lower_case(vocab)
-    if settings.get("do_lower_case", lower) is not lower:
+    lower, stated = is_lower_case(vocab), settings.get("do_lower_case")
+    if stated not in (None, lower):
         print(
-            f"warning: {folder / TOKENIZER_CONFIG}: do_lower_case is {not lower}, but texts will "
+            f"warning: {folder / TOKENIZER_CONFIG}: do_lower_case is {stated}, but texts will "
             f"{'' if lower else 'not '}be lower-cased, since the vocabulary has {'no ' if lower else ''}capitals",
             file=sys.stderr,
         )

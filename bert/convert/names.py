@@ -135,7 +135,8 @@ def match(config: ModelConfig, form: Form, shapes: Mapping[str, Shape], where: o
         elif len(missing := [*missing, name]) > SHOWN:
             break
     if missing:
-        raise InputError(f"{where}: no tensor {listed(missing)}; the architecture in its configuration needs it")
+        what = ", ".join(missing[:SHOWN]) + (" and more" if len(missing) > SHOWN else "")
+        raise InputError(f"{where}: no tensor {what}; the architecture in its configuration needs it")
     for name, weight in found.items():
         if shapes[name] != weight.shape_in(form):
             raise InputError(
