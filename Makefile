@@ -55,7 +55,7 @@ export PHASES NP FLAGS BERT_WORKDIR PYTHON VENV
 IN := @PATH="$(VENV)/bin:$$PATH"
 need = @[ -n "$($(1))" ] || { echo "error: $(1) is not set ; repeat as: make $@ $(1)=$(2)" >&2; exit 2; }
 
-.PHONY: help setup demo test test-all lint corpus tfrecords verify stats pretrain squad squad-eval clean
+.PHONY: help setup demo test test-all parity lint corpus tfrecords verify stats pretrain squad squad-eval clean
 
 help: ## List the targets and variables
 	@echo "Targets:"
@@ -74,6 +74,9 @@ test: setup ## Run the tests
 
 test-all: test ## Run the tests, and those that take long, start several ranks or break things on purpose
 	$(IN) pytest -m "slow or multiprocess or faults"
+
+parity: setup ## Compare models that go out and come in with transformers, in an environment of its own
+	$(IN) scripts/parity.sh
 
 lint: setup ## Check style, types, import directions and shell scripts
 	$(IN) ruff check .

@@ -48,19 +48,8 @@ def save(run: Path, step: int, values: Mapping[str, tf.Tensor], keep: int, keep_
     folder = run / "checkpoints" / f"step-{step:08d}"
 
     def make(partial: Path) -> manifest.Made:
-        names = sorted(values)
-        tensors = [values[name] for name in names]
-        try:
-            tf.raw_ops.SaveV2(
-                prefix=str(partial / BUNDLE), tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
-            )
-        except (tf.errors.ResourceExhaustedError, tf.errors.OutOfRangeError) as error:  # a full disk, a limit
-            need = sum(tensor.dtype.size * int(tf.size(tensor)) for tensor in tensors)
-            free = files.free_bytes(folder)
-            raise ResourceError(
-                f"{folder}: {need:,} bytes are needed, {free:,} are free; make room, then repeat"
-            ) from error
-        return manifest.Made(counts={"variables": len(names)}, extra={"step": step})
+        write_bundle(partial / BUNDLE, values)
+        return manifest.Made(counts={"variables": len(values)}, extra={"step": step})
 
     shutil.rmtree(folder, ignore_errors=True)  # left from before a damaged one was passed over
     manifest.build(folder, stage=STAGE, parameters={"step": step}, inputs=[], make=make)
@@ -79,6 +68,18 @@ def sweep(run: Path) -> None:
         shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
+def write_bundle(prefix: Path, values: Mapping[str, tf.Tensor]) -> None:
+    """Writes a TensorFlow tensor bundle, files whose names begin with `prefix`. ResourceError: there is no room."""
+    names = sorted(values)
+    tensors = [tf.convert_to_tensor(values[name]) for name in names]
+    try:
+        tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors)
+    except (tf.errors.ResourceExhaustedError, tf.errors.OutOfRangeError) as error:  # a full disk, a limit
+        need, free = sum(tensor.dtype.size * int(tf.size(tensor)) for tensor in tensors), files.free_bytes(prefix)
+        what = f"{need:,} bytes are needed, {free:,} are free"
+        raise ResourceError(f"{prefix.parent}: {what}; make room, then repeat") from error
+
+
 def steps(run: Path) -> list[Path]:
     """The run's checkpoints, oldest first."""
     found = (run / "checkpoints").glob("step-*")
@@ -92,9 +93,10 @@ def _step_of(folder: Path) -> int:
 def restore(run: Path, variables: Variables) -> int | None:
     """Assigns the newest undamaged checkpoint of the run and returns its step, or None if it has none yet.
 
-    A damaged one is named on stderr and the one before it taken; with all of them damaged, IntegrityError.
+    A damaged one is named on stderr and the one before it taken; with all of them damaged, IntegrityError. What is kept
+    of a run beside its weights may be missing, where that of an earlier version did not keep it.
     """
-    return _newest_good(run, lambda folder: _assign(folder, variables, missing=()))
+    return _newest_good(run, lambda folder: _assign(folder, variables, missing=("guard/", "run/")))
 
 
 def load_weights(run: Path, variables: Variables, fresh: tuple[str, ...] = ()) -> None:
@@ -103,9 +105,20 @@ def load_weights(run: Path, variables: Variables, fresh: tuple[str, ...] = ()) -
 
     Raises InputError if the run has no checkpoint, lacks a variable, or has one of another shape.
     """
+    _take(run, lambda folder: _assign(folder, variables, missing=fresh))
+
+
+def newest(run: Path) -> Path:
+    """Folder of another run's newest undamaged checkpoint. Raises InputError if it has none."""
+    found: list[Path] = []
+    _take(run, found.append)
+    return found[-1]
+
+
+def _take(run: Path, take: Callable[[Path], None]) -> None:
     if not run.is_dir():
         raise InputError(f"{run}: no such folder; give the run directory of a finished phase")
-    if _newest_good(run, lambda folder: _assign(folder, variables, missing=fresh)) is None:
+    if _newest_good(run, take) is None:
         raise InputError(f"{run}: no checkpoint in it; give the run directory of a finished phase")
 
 

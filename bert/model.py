@@ -254,13 +254,22 @@ class Encoder(tf.Module):
         noise: Noise,
         dtype: tf.DType,
     ) -> tf.Tensor:  # [B, T, D] float32
+        return self.states(ids, mask, segments, noise, dtype)[-1]
+
+    def states(
+        self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, noise: Noise, dtype: tf.DType
+    ) -> list[tf.Tensor]:
+        """What the embeddings and then each layer give, [B, T, D] float32; arguments as of the call."""
         x = self.embeddings(ids, segments, noise)
         bias = (1.0 - tf.cast(mask, tf.float32))[:, None, None, :] * -1e4  # [B, 1, 1, T]
+        streams = [x]
         for number, layer in enumerate(self.layers, start=1):
             run = functools.partial(_run, layer, number, bias, noise, dtype)
             x = (tf.recompute_grad(run) if self.config.recompute_activations else run)(x)
-        x = self.norm(x) if self.norm else x
-        return tf.reshape(x, [tf.shape(ids)[0], tf.shape(ids)[1], self.config.hidden_size])
+            streams.append(x)
+        streams[-1] = self.norm(x) if self.norm else x
+        shape = [tf.shape(ids)[0], tf.shape(ids)[1], self.config.hidden_size]
+        return [tf.reshape(stream, shape) for stream in streams]
 
 
 def _run(layer: Layer, number: int, mask: tf.Tensor, noise: Noise, dtype: tf.DType, x: tf.Tensor) -> tf.Tensor:

@@ -13,7 +13,9 @@ import tensorflow as tf
 import tensorflow_text as text
 
 from bert import files
-from bert.vocabulary import SPECIAL, load_vocab
+from bert.config import ModelConfig
+from bert.errors import InputError
+from bert.vocabulary import SPECIAL, is_lower_case, load_vocab
 
 
 class Tokenizer:
@@ -43,6 +45,16 @@ class Tokenizer:
         # A folded character ("..." for an ellipsis) gives several tokens, all but the last empty: each means the
         # character.
         return ids.flat_values.numpy(), ids.row_splits.numpy(), begin, np.maximum(end, begin + 1)
+
+
+def tokenizer_for(vocab: Path, config: ModelConfig) -> Tokenizer:
+    """The tokenizer of a model's vocabulary. Raises InputError if that is not of the model's size."""
+    words = load_vocab(vocab)
+    if config.vocab_size not in (0, len(words)):
+        raise InputError(
+            f"{vocab}: {len(words)} entries, but the model was trained with {config.vocab_size}; give the model's own"
+        )
+    return Tokenizer(vocab, lower_case=is_lower_case(words))
 
 
 def _as_bytes(texts: Sequence[str]) -> list[bytes]:

@@ -46,7 +46,8 @@ version() { "$python" -c 'import sys; from importlib.metadata import version; pr
 if [ "$own_horovod" = 1 ]; then
     install --no-deps "tensorflow-text==$(version tensorflow | cut -d. -f1,2).*"
     install --constraint <(echo "numpy==$(version numpy)") --requirement requirements-dev.txt requests matplotlib \
-        --requirement <(grep -E '^(nltk|wikiextractor|tokenizers|google-crc32c|urllib3|pytest)==' requirements.txt)
+        --requirement <(grep -E '^(nltk|wikiextractor|tokenizers|safetensors|google-crc32c|urllib3|pytest)==' \
+            requirements.txt)
 else
     install --requirement requirements.txt --requirement requirements-dev.txt
     scripts/install_horovod.sh "$venv/bin/python"

@@ -12,8 +12,7 @@ from bert.config import ModelConfig
 from bert.errors import InputError
 from bert.model import Encoder, variables
 from bert.noise import Noise
-from bert.tokenization import Tokenizer
-from bert.vocabulary import SPECIAL, load_vocab
+from bert.tokenization import Tokenizer, tokenizer_for
 from squad.config import Windowing
 
 
@@ -41,33 +40,27 @@ class FineTuned:
 
 
 def load(run: Path) -> FineTuned:
-    """The newest checkpoint of a `squad.train` run, with its vocabulary and its windows.
+    """The newest checkpoint of a `squad.train` run with its vocabulary and windows; an import has the usual windows.
 
     Raises InputError if `run` is not such a directory or its vocabulary is of another size, IntegrityError if damaged.
     """
     if not run.is_dir():
         raise InputError(f"{run}: no such folder; give the run directory of python -m squad.train")
-    windowing = _windowing(run / "config.json")
     config = ModelConfig.load(run / "bert_config.json")
+    windowing = _windowing(run / "config.json", config)
     tokenizer = tokenizer_for(run / "vocab.txt", config)
     model = QuestionAnswering(config, seed=0)
     checkpoint.load_weights(run, variables(model))
     return FineTuned(model=model, tokenizer=tokenizer, windowing=windowing)
 
 
-def tokenizer_for(vocab: Path, config: ModelConfig) -> Tokenizer:
-    """The tokenizer of a vocabulary, which must be of the model's size; one without capitals is of lower-cased text."""
-    words = load_vocab(vocab)
-    if config.vocab_size not in (0, len(words)):
-        raise InputError(
-            f"{vocab}: {len(words)} entries, but the model was trained with {config.vocab_size}; give the model's own"
-        )
-    return Tokenizer(vocab, lower_case=all(word == word.lower() for word in words if word not in SPECIAL))
-
-
-def _windowing(path: Path) -> Windowing:
+def _windowing(path: Path, model: ModelConfig) -> Windowing:
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))["config"]
+        run = json.loads(path.read_text(encoding="utf-8"))
+        settings = run["config"]
+        if "imported" in run:
+            length = min(Windowing.max_seq_length, model.max_position_embeddings)  # 384, 128, 64 where it can be
+            return Windowing(max_seq_length=length, doc_stride=length // 3, max_query_length=length // 6)
         return Windowing(**{field.name: settings[f"windows.{field.name}"] for field in fields(Windowing)})
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; give the run directory of python -m squad.train") from error

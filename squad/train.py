@@ -18,10 +18,11 @@ from bert.batches import Batch
 from bert.config import ModelConfig
 from bert.errors import UsageError, UserError
 from bert.noise import Noise
+from bert.tokenization import tokenizer_for
 from bert.world import World, connect
 from squad import features
 from squad.config import SquadConfig
-from squad.model import QuestionAnswering, tokenizer_for
+from squad.model import QuestionAnswering
 from squad.recipes import RECIPES
 
 

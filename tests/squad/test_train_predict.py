@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert import checkpoint
+from bert.convert import __main__ as convert
 from bert.errors import InputError, UsageError
 from bert.vocabulary import SPECIAL
 from squad import metric, predict, train
@@ -118,6 +119,15 @@ def test_fine_tuning_starts_from_the_checkpoint(folder, run):
 def test_one_question_is_answered_with_its_place_marked(run, capsys):
     context = "the rain and it sleeps . eve sees the dog and the rain ."
     predict.main(["--model", str(run), "--question", "who sees the dog ?", "--context", context])
+    assert ">>>eve<<< sees" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", ["google", "huggingface"])
+def test_a_model_that_went_out_and_came_in_again_answers(folder, run, form, tmp_path, capsys):
+    convert.main(["export", form, str(run), str(tmp_path / "theirs")])
+    convert.main(["import", form, str(tmp_path / "theirs"), str(tmp_path / "back")])
+    context = "the rain and it sleeps . eve sees the dog and the rain ."
+    predict.main(["--model", str(tmp_path / "back"), "--question", "who sees the dog ?", "--context", context])
     assert ">>>eve<<< sees" in capsys.readouterr().out
 
 

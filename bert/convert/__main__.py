@@ -1,0 +1,55 @@
+"""Weights in and out, exactly, between our run directories and the formats of others.
+
+    python -m bert.convert import huggingface FOLDER RUN    # config.json, model.safetensors, vocab.txt
+    python -m bert.convert import google FOLDER RUN         # bert_config.json, bert_model.ckpt.*, vocab.txt
+    python -m bert.convert export huggingface RUN FOLDER
+    python -m bert.convert export google RUN FOLDER
+
+What is imported is a run directory for --init.checkpoint of the training commands, for bert.encode and, with a head for
+questions, for squad.predict. Exported is the newest checkpoint of a run. Weights keep their bits; tensors of which a
+model has no need are named and left aside, and all others that are missing, unknown or of another shape are refused.
+"""
+
+import sys
+from pathlib import Path
+
+from bert import cli, manifest
+from bert.convert import google, huggingface, names, run
+from bert.convert.run import Model
+from bert.errors import UsageError
+
+FORMATS = {"google": google, "huggingface": huggingface}
+
+
+def convert(way: str, form: str, source: Path, target: Path) -> None:
+    """Makes `target` from `source`, whole or not at all."""
+    before, after = (run, FORMATS[form]) if way == "export" else (FORMATS[form], run)
+
+    def make(partial: Path) -> manifest.Made:
+        model: Model = before.read(source)
+        after.write(model, partial)
+        _tell(model, f"{way} {form}: {target}")
+        return manifest.Made(counts={"weights": len(model.values)})
+
+    named = {"source": source.name}
+    manifest.build(target, stage=f"{way} {form}", parameters=named, inputs=before.parts(source), make=make)
+
+
+def _tell(model: Model, what: str) -> None:
+    aside = names.listed(model.found.aside)
+    parts = ", ".join(["encoder", *model.found.heads])
+    print(f"{what}: {parts}; left aside: {aside or 'nothing'}", file=sys.stderr)
+
+
+def main(argv: list[str]) -> None:
+    """Runs the command."""
+    if {"-h", "--help"} & set(argv):
+        print(__doc__)
+        return
+    if len(argv) != 4 or argv[0] not in ("import", "export") or argv[1] not in FORMATS:
+        raise UsageError("python -m bert.convert: {import|export} {google|huggingface} SRC DST are needed; see --help")
+    convert(argv[0], argv[1], Path(argv[2]), Path(argv[3]))
+
+
+if __name__ == "__main__":
+    cli.main(main)

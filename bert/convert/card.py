@@ -1,0 +1,83 @@
+"""The model card: what is known of a model, for whoever meets it on its own."""
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bert.convert.run import Model
+from bert.vocabulary import is_lower_case
+
+TASKS = {"BertForQuestionAnswering": "question-answering", "BertForPreTraining": "fill-mask",
+         "BertForMaskedLM": "fill-mask"}  # fmt: skip
+
+
+def text(model: Model, kind: str) -> str:
+    """The card in Markdown; `kind` is the class of transformers that the model is of."""
+    return "\n".join([*_header(kind), *_architecture(model), *_training(model), *_scores(model.scores)]) + "\n"
+
+
+def _header(kind: str) -> Iterator[str]:
+    yield from ("---", "library_name: transformers", f"pipeline_tag: {TASKS.get(kind, 'feature-extraction')}")
+    yield from ("tags:", "- bert", "---", f"# {kind}", "")
+
+
+def _architecture(model: Model) -> Iterator[str]:
+    config = model.config
+    rows = {
+        "layers": config.num_hidden_layers,
+        "width": config.hidden_size,
+        "attention heads": config.num_attention_heads,
+        "feed-forward width": config.intermediate_size,
+        "longest sequence": f"{config.max_position_embeddings} tokens",
+        "vocabulary": f"{config.vocab_size:,} entries, {'lower-cased' if is_lower_case(model.vocab) else 'cased'}",
+        "heads": ", ".join(model.found.heads) or "none",
+        "weights": f"{sum(np.size(value) for value in model.values.values()):,}, float32",
+    }
+    yield from _table(("BERT", ""), [(key, value) for key, value in rows.items()])
+
+
+def _training(model: Model) -> Iterator[str]:
+    settings, origin = model.settings.get("config", {}), model.settings.get("imported", {}).get("origin")
+    yield "## Training\n"
+    if origin or not settings:
+        yield f"Not known here: the weights were converted from {origin or 'elsewhere'}.\n"
+        return
+    for key in ("data.train", "data.train_file", "init.checkpoint"):
+        if key in settings:
+            yield f"- `{key}`: `{settings[key]}`"
+    module = "squad.train" if "data.train_file" in settings else "bert.pretrain"
+    yield f"\nThe command, with all that the recipe or the data gave:\n\n```\npython -m {module} RECIPE \\"
+    flags = [f"    --{key} {_argument(value)}" for key, value in settings.items() if key != "run.directory"]
+    yield " \\\n".join(flags) + "\n```\n"
+    versions = model.settings.get("versions", {})
+    yield f"Versions: {', '.join(f'{tool} {number}' for tool, number in versions.items())}.\n"
+
+
+def _argument(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) or value is None else shlex.quote(str(value))
+
+
+def _scores(lines: list[dict[str, Any]]) -> Iterator[str]:
+    yield "## Scores\n"
+    if not lines:
+        yield "None are known."
+        return
+    keys = [key for key in dict.fromkeys(key for line in lines for key in line) if _is_score(key)]
+    rows = [(line["split"], line["step"], *(_rounded(line.get(key, "")) for key in keys)) for line in lines]
+    yield from _table(("split", "step", *keys), rows)
+
+
+def _is_score(key: str) -> bool:
+    return key == "loss" or key.endswith(("_loss", "_accuracy"))
+
+
+def _rounded(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _table(head: tuple[Any, ...], rows: list[tuple[Any, ...]]) -> Iterator[str]:
+    for row in (head, ("---",) * len(head), *rows):
+        yield f"| {' | '.join(map(str, row))} |"
+    yield ""

