@@ -22,7 +22,7 @@ RUN useradd --uid 1000 --create-home bert && install --directory --owner 1000 /b
 USER 1000
 WORKDIR /bert
 ENV VENV=/opt/venv/bert BERT_WORKDIR=/workdir PATH=/opt/venv/bert/bin:$PATH PYTHON=/usr/local/bin/python3
-COPY --chown=1000 requirements.txt requirements-dev.txt ./
+COPY --chown=1000 requirements.txt requirements-dev.txt requirements-extra.txt ./
 COPY --chown=1000 scripts/setup.sh scripts/install_horovod.sh scripts/
 RUN XDG_CACHE_HOME=/tmp/cache scripts/setup.sh && rm -rf /tmp/cache
 COPY --chown=1000 . .
@@ -36,7 +36,7 @@ RUN { getent passwd 1000 || useradd --uid 1000 --create-home bert; } \
 USER 1000
 WORKDIR /bert
 ENV VENV=/opt/venv/bert BERT_WORKDIR=/workdir PATH=/opt/venv/bert/bin:$PATH PYTHON=/usr/bin/python3
-COPY --chown=1000 requirements.txt requirements-dev.txt ./
+COPY --chown=1000 requirements.txt requirements-dev.txt requirements-extra.txt ./
 COPY --chown=1000 scripts/setup.sh scripts/install_horovod.sh scripts/
 RUN XDG_CACHE_HOME=/tmp/cache scripts/setup.sh && rm -rf /tmp/cache
 COPY --chown=1000 . .
