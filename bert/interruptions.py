@@ -2,10 +2,13 @@
 
 import contextlib
 import faulthandler
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+
+from bert.world import World
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -23,8 +26,9 @@ def stops() -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def watchdog(seconds: float, rank: int) -> Iterator[Callable[[], None]]:
-    """Shows all stacks if the function that it gives is not called for so long, while the block runs.
+def watchdog(seconds: float, world: World) -> Iterator[Callable[[], None]]:
+    """Shows all stacks if the function that it gives is not called for so long, while the block runs; ends the process
+    if it has waited twice that for another rank, which Horovod itself was not seen to do.
 
     Not by faulthandler.dump_traceback_later, which walks the stacks of running threads without the interpreter's lock:
     that has crashed runs that were only slow.
@@ -32,15 +36,21 @@ def watchdog(seconds: float, rank: int) -> Iterator[Callable[[], None]]:
     called, ended = threading.Event(), threading.Event()
 
     def watch() -> None:
-        limit: float | None = seconds
+        shown = False
         while not ended.is_set():
-            if called.wait(limit):
+            if called.wait(seconds):
                 called.clear()
-                limit = seconds
-            else:
-                print(f"warning: rank {rank}: no update for {seconds:g} seconds", file=sys.stderr, flush=True)
+                shown = False
+                continue
+            who = f"rank {world.rank}"
+            if not shown:
+                print(f"warning: {who}: no update for {seconds:g} seconds", file=sys.stderr, flush=True)
                 faulthandler.dump_traceback()
-                limit = None  # once is enough
+                shown = True
+            if late := world.late(2 * seconds):
+                said = f"{late} hung while it waited for {2 * seconds:g} seconds; the same command resumes"
+                print(f"error: {who}: {said}", file=sys.stderr, flush=True)
+                os._exit(1)  # the main thread is within Horovod, and will not come back
 
     watcher = threading.Thread(target=watch, name="watchdog", daemon=True)
     watcher.start()

@@ -72,7 +72,7 @@ def train(
     run, weights = config.run, variables(task.module)
     preflight.apart(run.directory, data.manifest.path)
     alone = files.exclusive(run.directory) if world.rank == 0 else contextlib.nullcontext()
-    with alone, files.room(run.directory), watchdog(run.stall_seconds, world.rank) as alive, stops() as requested:
+    with alone, files.room(run.directory), watchdog(run.stall_seconds, world) as alive, stops() as requested:
         step = Step(task, Optimizer(weights, config.optimizer), world, config.precision, run)
         samples = batches.Batches(data, config.batch, world, run.seed)
         settings = {key: value for key, value in flatten(config).items() if key != "run.directory"}

@@ -17,7 +17,7 @@ import tensorflow as tf
 from bert.config import RunConfig
 from bert.errors import UsageError, UserError
 
-GRACE = 2.0  # seconds in which ranks that waited for another have said so
+GRACE = 5.0  # seconds in which ranks that waited for another have said so
 LAUNCHERS = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
@@ -45,16 +45,20 @@ class World:
     def stop_timeline(self) -> None:
         """Ends it."""
 
+    def late(self, seconds: float) -> str | None:
+        """The ranks that this one has been waiting for so long, in words; None if it has not."""
+        return None
+
 
 class HorovodWorld(World):
     """Many ranks, through Horovod."""
 
     def __init__(self, run: RunConfig) -> None:
-        """After `run.stall_seconds` Horovod names the ranks that others wait for; after twice that it gives up."""
+        """After `run.stall_seconds` Horovod is to name the ranks that others wait for."""
         os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", f"{run.stall_seconds:.0f}")
-        os.environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", f"{2 * run.stall_seconds:.0f}")
         if run.profile:
             os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")  # one that can be started later
+        self._waiting: float | None = None  # since when
         try:
             import horovod.tensorflow as hvd
         except ImportError as error:
@@ -92,16 +96,20 @@ class HorovodWorld(World):
 
     @contextlib.contextmanager
     def _together(self) -> Iterator[None]:
-        """Raises UserError if a collective within the block fails, which says of what rank it was the fault."""
-        began = time.monotonic()
+        """Raises UserError if a collective within the block fails."""
+        self._waiting = time.monotonic()
         try:
             yield
         except tf.errors.UnknownError as error:  # Horovod's way to say that it has been shut down
-            waited = time.monotonic() - began
-            reason = "another rank has ended, its own message says why"
-            if waited >= float(os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"]):
-                reason = f"{self._absent()} hung while others waited for {waited:.0f} seconds"
-            raise UserError(f"rank {self.rank}: {reason}; the same command resumes") from error
+            raise UserError(
+                f"rank {self.rank}: another rank has ended, its own message says why; the same command resumes"
+            ) from error
+        finally:
+            self._waiting = None
+
+    def late(self, seconds: float) -> str | None:
+        since = self._waiting
+        return None if since is None or time.monotonic() - since < seconds else self._absent()
 
     def _absent(self) -> str:
         """The ranks that do not say that they have waited, as this one does, on the board of horovodrun's server."""
@@ -109,9 +117,9 @@ class HorovodWorld(World):
             place = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
             board = http.client.HTTPConnection(*place, timeout=GRACE)
             _ask(board, "PUT", self.rank)
-            if self.rank > 1:  # two who look for the others are enough, and not too many for the server
+            time.sleep(GRACE if self.rank < 2 else 2 * GRACE)
+            if self.rank > 1:  # two who look for the others, and end first, are not too many for the server
                 return "another rank"
-            time.sleep(GRACE)
             absent = [str(rank) for rank in range(self.size) if _ask(board, "GET", rank) == http.client.NOT_FOUND]
         except (KeyError, OSError, http.client.HTTPException):
             absent = []  # there is none, with other launchers
