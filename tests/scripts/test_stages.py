@@ -95,6 +95,27 @@ def test_a_job_of_an_array_does_its_share(environment: dict[str, str]) -> None:
     assert subprocess.run(command, env=environment, capture_output=True).returncode != 0  # not in an array
 
 
+def test_each_seed_is_trained_answered_and_scored_once(environment: dict[str, str], tmp_path: Path) -> None:
+    for seed in (3, 8):  # which training makes
+        (tmp_path / "w" / "seeds" / "squad_base" / f"seed-{seed}").mkdir(parents=True)
+    command = [str(ROOT / "scripts" / "squad_seeds.sh"), "squad_base", "t.json", "d.json", "--init.checkpoint", "r"]
+    for _ in range(2):
+        seeds = environment | {"SEEDS": "3 8"}
+        done = subprocess.run(command, cwd=tmp_path, env=seeds, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    shown = Path(environment["SHOWN"]).read_text().splitlines()
+    one = [
+        "-m squad.train squad_base --data.train_file t.json --run.seed 3 --run.directory w/seeds/squad_base/seed-3 "
+        "--init.checkpoint r",
+        "-m squad.predict --model w/seeds/squad_base/seed-3 --dataset d.json "
+        "--output w/seeds/squad_base/seed-3/predictions.json",
+        "-m squad.metric d.json w/seeds/squad_base/seed-3/predictions.json",
+    ]
+    other = [line.replace("seed 3", "seed 8").replace("seed-3", "seed-8") for line in one]
+    both = "-m squad.spread w/seeds/squad_base/seed-3/score.json w/seeds/squad_base/seed-8/score.json"
+    assert shown == [*one, *other, both, one[0], other[0], both]  # training says by itself that it is done
+
+
 def test_phase_2_starts_from_phase_1(environment: dict[str, str]) -> None:
     phases = {"PHASES": "bert_mini_phase1 bert_mini_phase2", "FLAGS": "--run.seed 7"}
     assert run("pretrain.sh", environment | phases)[2] == [

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Fine-tunes with several seeds and scores each: one run says little, F1 differs by half a point from seed to seed.
+#
+#   [SEEDS="1 2 3"] [NP=2] scripts/squad_seeds.sh RECIPE TRAIN.json DEV.json --init.checkpoint RUN [training flags...]
+#
+# Everything goes to $BERT_WORKDIR/seeds/RECIPE; a run that is done is not repeated. Prints mean and deviation.
+set -euo pipefail
+
+if [ $# -lt 3 ]; then
+    echo "error: $0: recipe, training and development set are needed ; usage: $0 RECIPE TRAIN DEV [FLAGS...]" >&2
+    exit 2
+fi
+recipe=$1 train=$2 dev=$3 out=${BERT_WORKDIR:-workdir}/seeds/$1
+shift 3
+here=$(dirname "$0") scores=()
+for seed in ${SEEDS:-1 2 3 4 5}; do
+    run=$out/seed-$seed
+    "$here/launch.sh" -np "${NP:-1}" -- python -m squad.train "$recipe" --data.train_file "$train" --run.seed "$seed" \
+        --run.directory "$run" "$@"
+    if [ ! -f "$run/score.json" ]; then
+        "$here/quiet.sh" python -m squad.predict --model "$run" --dataset "$dev" --output "$run/predictions.json"
+        python -m squad.metric "$dev" "$run/predictions.json" >"$run/score.json.part"
+        mv "$run/score.json.part" "$run/score.json"
+    fi
+    scores+=("$run/score.json")
+done
+python -m squad.spread "${scores[@]}"

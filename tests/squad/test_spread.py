@@ -1,0 +1,36 @@
+"""Several seeds: mean and deviation of what each run scored."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert.errors import InputError, UsageError
+from squad import spread
+
+
+def test_mean_and_deviation_of_every_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    f1s = [90.9, 91.2, 90.1, 90.95]
+    files = []
+    for number, f1 in enumerate(f1s):
+        files.append(tmp_path / f"{number}.json")
+        files[-1].write_text(json.dumps({"exact_match": 80 + number, "f1": f1, "total": 10570, "HasAns_total": 5}))
+    spread.main([str(path) for path in files])
+    found = json.loads(capsys.readouterr().out)
+    assert found.keys() == {"runs", "exact_match", "f1"} and found["runs"] == 4
+    assert found["f1"]["mean"] == pytest.approx(np.mean(f1s))
+    assert found["f1"]["deviation"] == pytest.approx(np.std(f1s, ddof=1))
+
+
+def test_one_run_has_no_deviation() -> None:
+    assert spread.spread([{"f1": 3.0}]) == {"runs": 1, "f1": {"mean": 3.0, "deviation": 0.0}}
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"f1": "high"}', "nothing"])
+def test_what_is_no_score_is_named(content: str, tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text(content)
+    with pytest.raises(InputError, match=r"s\.json: not what squad.metric prints"):
+        spread.main([str(tmp_path / "s.json")])
+    with pytest.raises(UsageError, match="no scores given"):
+        spread.main([])
