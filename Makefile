@@ -73,7 +73,8 @@ test: setup ## Run the tests
 	$(IN) pytest -n 2
 
 test-all: test ## Run the tests, and those that take long, start several ranks or break things on purpose
-	$(IN) pytest -m "slow or multiprocess or faults"
+	$(IN) pytest -n 2 -m "(slow or faults) and not multiprocess"
+	$(IN) pytest -m multiprocess
 
 parity: setup ## Compare models that go out and come in with transformers, in an environment of its own
 	$(IN) scripts/parity.sh
