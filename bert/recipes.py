@@ -23,7 +23,7 @@ from bert.config import (
     PrecisionConfig,
     PretrainConfig,
     RunConfig,
-)  # fmt: skip
+)
 
 
 def _model(layers: int, width: int) -> ModelConfig:

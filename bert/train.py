@@ -22,7 +22,7 @@ from bert.config import (
     PrecisionConfig,
     RunConfig,
     flatten,
-)  # fmt: skip
+)
 from bert.errors import IntegrityError, Stopped
 from bert.interruptions import stops, watchdog
 from bert.manifest import Manifest
@@ -141,7 +141,8 @@ def _updates(loop: _Loop, first: int, requested: list[int]) -> dict[str, float]:
                 clock.count(*batch["input_ids"].shape)
             stopping = measures.pop("stop") > 0  # the sum over ranks, so that all of them leave at the same update
             last = number == run.steps or _over(step, config)
-            if last or number % run.log_every == 0 or measures["skipped_in_a_row"]:  # what is not finite is not hidden
+            faulty = measures["skipped_in_a_row"] > 0 or measures.get("spike", 0.0) > 0
+            if last or faulty or number % run.log_every == 0:  # a fault is not hidden
                 log.write(number, "train", measures | {"learning_rate": rate} | clock.rates())
             _judge(loop, number, measures)
             if loop.heldout and run.evaluate_every and (last or number % run.evaluate_every == 0):
