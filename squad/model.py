@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert import checkpoint, heads
+from bert import checkpoint, heads, manifest
 from bert.batches import Batch
 from bert.config import ModelConfig
 from bert.errors import InputError
@@ -38,6 +38,10 @@ class FineTuned:
     model: QuestionAnswering
     tokenizer: Tokenizer
     windowing: Windowing
+    impossible: bool
+    """whether it has learnt from impossible questions"""
+    weights: str
+    """hash of its checkpoint"""
 
 
 def load(run: Path) -> FineTuned:
@@ -47,12 +51,13 @@ def load(run: Path) -> FineTuned:
     """
     if not run.is_dir():
         raise InputError(f"{run}: no such folder; give the run directory of python -m squad.train")
-    windowing = _windowing(run / "config.json")
+    windowing, impossible = _windowing(run / "config.json")
     config = ModelConfig.load(run / "bert_config.json")
     tokenizer = tokenizer_for(run / "vocab.txt", config)
     model = QuestionAnswering(config, seed=0)
     checkpoint.load_weights(run, variables(model))
-    return FineTuned(model=model, tokenizer=tokenizer, windowing=windowing)
+    weights = manifest.content_hash(checkpoint.steps(run)[-1])
+    return FineTuned(model=model, tokenizer=tokenizer, windowing=windowing, impossible=impossible, weights=weights)
 
 
 def tokenizer_for(vocab: Path, config: ModelConfig) -> Tokenizer:
@@ -65,10 +70,12 @@ def tokenizer_for(vocab: Path, config: ModelConfig) -> Tokenizer:
     return Tokenizer(vocab, lower_case=all(word == word.lower() for word in words if word not in SPECIAL))
 
 
-def _windowing(path: Path) -> Windowing:
+def _windowing(path: Path) -> tuple[Windowing, bool]:
+    """The windows of a run, and whether it has impossible questions."""
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))["config"]
-        return Windowing(**{field.name: settings[f"windows.{field.name}"] for field in fields(Windowing)})
+        windowing = Windowing(**{field.name: settings[f"windows.{field.name}"] for field in fields(Windowing)})
+        return windowing, settings.get("data.impossible", False)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; give the run directory of python -m squad.train") from error
     except (ValueError, KeyError, TypeError) as error:

@@ -27,9 +27,10 @@ def one_question(spans, best, size=13, offset=3):
     return [Example(id="q", question="?", passage=0, answers=())], tokens, batch
 
 
-def predict(spans, best, start, end, n_best=20, longest=30):
+def predict(spans, best, start, end, n_best=20, longest=30, null=False):
     questions, tokens, batch = one_question(spans, best)
-    return answers.n_best_answers(questions, [PASSAGE], tokens, batch, (start, end), n_best, longest)[0]
+    found = answers.n_best_answers(questions, [PASSAGE], tokens, batch, (start, end), n_best, longest, null)
+    return found[0] if null else found[0].candidates
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 30))
