@@ -95,10 +95,11 @@ def test_a_tuned_model_beats_always_and_never_answering(folder, run, tmp_path, c
 
 def test_one_question_is_answered_or_not_with_its_odds(run, capsys):
     asked = ["--model", str(run), "--question", "who sees the dog ?", "--null_threshold"]
-    predict.main([*asked, "inf", "--context", "the rain and it and the rain eve sees the dog and the rain ."])
+    rain = "the rain and it and the rain"
+    predict.main([*asked, "inf", "--context", f"{rain} eve sees the dog {rain}"])
     said = capsys.readouterr().out
-    assert ">>>eve<<< sees" in said and "null odds -" in said
-    predict.main([*asked, "-99", "--context", "the rain and it and the rain the dog and the rain"])
+    assert ">>>eve<<< sees" in said and "null odds " in said
+    predict.main([*asked, "-99", "--context", f"{rain} the dog {rain}"])
     assert capsys.readouterr().out.startswith("no answer  (null odds ")
 
 

@@ -56,14 +56,19 @@ def oracle_words(text):
     return [word for word in kept.split() if word not in ("a", "an", "the")]
 
 
-@given(TEXTS, TEXTS)
-def test_scores_equal_a_plain_word_count(prediction, gold):
-    predicted, wanted = oracle_words(prediction), oracle_words(gold)
+def oracle_shared(predicted, wanted):
     shared, left = 0, list(wanted)
     for word in predicted:
         if word in left:
             left.remove(word)
             shared += 1
+    return shared
+
+
+@given(TEXTS, TEXTS)
+def test_scores_equal_a_plain_word_count(prediction, gold):
+    predicted, wanted = oracle_words(prediction), oracle_words(gold)
+    shared = oracle_shared(predicted, wanted)
     assert metric.exact_match(prediction, gold) is (predicted == wanted)
     expected = 2 * shared / (len(predicted) + len(wanted)) if shared else 0
     assert metric.f1(prediction, gold) == pytest.approx(expected)
@@ -82,9 +87,7 @@ def oracle_f1(prediction, gold):
     predicted, wanted = oracle_words(prediction), oracle_words(gold)
     if not predicted or not wanted:
         return Fraction(predicted == wanted)
-    left = list(wanted)
-    shared = sum(word in left and left.remove(word) is None for word in predicted)
-    return Fraction(2 * shared, len(predicted) + len(wanted))
+    return Fraction(2 * oracle_shared(predicted, wanted), len(predicted) + len(wanted))
 
 
 def oracle_v2(golds, predictions, odds, threshold):
