@@ -1,1 +1,1 @@
-"""Questions answered from a passage (SQuAD v1.1): read, fine-tune, predict, score."""
+"""Questions answered from a passage (SQuAD 1.1 and 2.0): read, fine-tune, predict, score."""

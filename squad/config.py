@@ -35,7 +35,11 @@ class SquadData:
     """Where the questions come from."""
 
     train_file: Path = Path()
-    """SQuAD v1.1 training set, .json or compressed as .gz, .bz2, .xz"""
+    """SQuAD training set, .json or .jsonl or compressed as .gz, .bz2, .xz"""
+    impossible: bool = True
+    """learn from impossible questions, where the set has them, that there may be no answer; false leaves them out"""
+    strict: bool = False
+    """fail at the first malformed question; false names them and leaves them out"""
     vocab: Path | None = None
     """vocab.txt; by default that of init.checkpoint"""
 

@@ -20,10 +20,11 @@ from bert import files, manifest, records
 from bert.errors import InputError
 from bert.tokenization import Tokenizer
 from squad import examples
-from squad.config import Windowing
+from squad.config import SquadData, Windowing
 from squad.examples import Example, Span
 
 STAGE = "squad.features"
+NOWHERE = (-1, -1)  # the tokens of no answer: no window has them, so each is labelled [CLS]
 BATCH = 1024  # texts given to the tokenizer at once
 
 
@@ -70,17 +71,20 @@ def cut(tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
     return [(first, min(room, tokens - first)) for first in range(0, last + step, step)]
 
 
-@lru_cache(maxsize=4096)
-def max_context(tokens: int, room: int, stride: int) -> np.ndarray:
-    """For each window and passage token, whether the token is best seen there [windows, tokens].
+@lru_cache(maxsize=128)
+def best_window(tokens: int, room: int, stride: int) -> np.ndarray:
+    """The window in which each passage token is best seen [tokens].
 
     The best has the greatest min(tokens to the left, tokens to the right) + 0.01 * window length, the first if several.
     """
     spans = np.array(cut(tokens, room, stride))
-    first, length, at = spans[:, :1], spans[:, 1:], np.arange(tokens)
-    context = np.minimum(at - first, first + length - 1 - at)
-    best = np.argmax(np.where(context >= 0, context + 0.01 * length, -1), axis=0)
-    return best == np.arange(len(spans))[:, None]
+    first, length = spans[:, 0], spans[:, 1]
+    step, at = min(stride, room), np.arange(tokens)
+    last = np.minimum(at // step, len(spans) - 1)[:, None]  # that begins before the token; few others reach it
+    near = np.maximum(last - np.arange(-(-room // step), -1, -1), 0)
+    context = np.minimum(at[:, None] - first[near], first[near] + length[near] - 1 - at[:, None])
+    best = np.argmax(np.where(context >= 0, context + 0.01 * length[near], -1), axis=1)
+    return near[at, best]
 
 
 def windows(tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens, windowing: Windowing) -> Windows:
@@ -106,7 +110,7 @@ def windows(tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens
         input_ids[row, : len(line)] = line
         input_mask[row, : len(line)] = 1
         segment_ids[row, offset : len(line)] = 1
-        best[row, offset : offset + length] = max_context(tokens, room, stride)[w, first : first + length]
+        best[row, offset : offset + length] = best_window(tokens, room, stride)[first : first + length] == w
     table = np.array(places, np.int32).reshape(count, 6)
     return Windows(input_ids, input_mask, segment_ids, table[:, 0], offsets, table[:, 4], table[:, 5], best)
 
@@ -125,39 +129,47 @@ def label(batch: Windows, row: int, answer: tuple[int, int]) -> tuple[int, int]:
     return (int(answer[0] + shift), int(answer[1] + shift)) if inside else (0, 0)
 
 
-def training_set(train_file: Path, tokenizer: Tokenizer, vocab: Path, windowing: Windowing, workdir: Path) -> Path:
-    """Folder of TFRecords with the training windows of `train_file`; made once for each setting."""
-    parameters = {**asdict(windowing), "lower_case": tokenizer.lower_case}
-    key = [files.sha256(train_file), tokenizer.vocab_sha256, parameters]
+def training_set(data: SquadData, tokenizer: Tokenizer, vocab: Path, windowing: Windowing, workdir: Path) -> Path:
+    """Folder of TFRecords with the training windows of `data.train_file`; made once for each setting."""
+    settings = {"impossible": data.impossible, "strict": data.strict, "lower_case": tokenizer.lower_case}
+    parameters = asdict(windowing) | settings
+    key = [files.sha256(data.train_file), tokenizer.vocab_sha256, parameters]
     folder = workdir / "squad" / "features" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 
     def make(partial: Path) -> manifest.Made:
-        return _write(partial, train_file, tokenizer, windowing)
+        return _write(partial, data, tokenizer, windowing)
 
-    manifest.build(folder, stage=STAGE, parameters=parameters, inputs=[train_file, vocab], make=make)
+    manifest.build(folder, stage=STAGE, parameters=parameters, inputs=[data.train_file, vocab], make=make)
     return folder
 
 
-def _write(partial: Path, train_file: Path, tokenizer: Tokenizer, windowing: Windowing) -> manifest.Made:
-    dataset = examples.read(train_file)
-    learnable = examples.spans(dataset)
-    passages = tokenize(tokenizer, dataset.passages)
-    dropped = dict(learnable.dropped)
+def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Windowing) -> manifest.Made:
+    questions, impossible = 0, 0
+    malformed: list[str] = []
+    inferred: list[str] = []
+    dropped: dict[str, str] = {}
     name = "train-00000-of-00001.tfrecord"
     with records.RecordWriter(partial / name) as writer:
-        for i in range(0, len(learnable.spans), BATCH):
-            for record in _records(tokenizer, learnable.spans[i : i + BATCH], passages, windowing, dropped):
+        for piece in examples.pieces(data.train_file, strict=data.strict):
+            learnable = examples.spans(piece, impossible=data.impossible)
+            dropped |= learnable.dropped
+            inferred += learnable.inferred
+            malformed += [fault.reason for fault in piece.faults]
+            questions += len(piece.examples) + len(piece.faults)
+            impossible += sum(span.example.impossible for span in learnable.spans)
+            for record in _records(tokenizer, learnable.spans, piece.passages, windowing, dropped):
                 writer.write(records.encode(record))
     if not writer.count:
-        raise InputError(f"{train_file}: none of its {len(dataset.examples)} questions has an answer to learn from")
-    _report(train_file, dropped, learnable.inferred)
+        raise InputError(f"{data.train_file}: none of its {questions} questions has an answer to learn from")
+    _report(data.train_file, malformed, dropped, inferred)
     return manifest.Made(
         counts={
-            "questions": len(dataset.examples),
-            "passages": len(dataset.passages),
+            "questions": questions,
             "windows": writer.count,
-            "inferred": len(learnable.inferred),
+            "impossible": impossible,
+            "inferred": len(inferred),
             "dropped": len(dropped),
+            "malformed": len(malformed),
         },
         records={name: writer.count},
         extra={
@@ -170,6 +182,7 @@ def _write(partial: Path, train_file: Path, tokenizer: Tokenizer, windowing: Win
             "lower_case": tokenizer.lower_case,
             "max_seq_length": windowing.max_seq_length,
             "dropped": dropped,
+            "malformed": malformed,
         },
     )
 
@@ -178,12 +191,15 @@ INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
 def _records(
-    tokenizer: Tokenizer, spans: Sequence[Span], passages: Tokens, windowing: Windowing, dropped: dict[str, str]
+    tokenizer: Tokenizer, spans: Sequence[Span], texts: Sequence[str], windowing: Windowing, dropped: dict[str, str]
 ) -> Iterator[dict[str, np.ndarray]]:
-    answers = []
+    if not spans:
+        return
+    passages, answers = tokenize(tokenizer, texts), []
     for span in spans:
         place = passages.row(span.example.passage)
-        answers.append(token_span(passages.starts[place], passages.ends[place], span.start, span.end))
+        found = token_span(passages.starts[place], passages.ends[place], span.start, span.end)
+        answers.append(NOWHERE if span.example.impossible else found)
         if answers[-1] is None:
             dropped[span.example.id] = "the answer holds no token"
     batch = windows(tokenizer, [span.example for span in spans], passages, windowing)
@@ -198,7 +214,10 @@ def _records(
             }
 
 
-def _report(train_file: Path, dropped: dict[str, str], inferred: list[str]) -> None:
+def _report(train_file: Path, malformed: list[str], dropped: dict[str, str], inferred: list[str]) -> None:
+    if malformed:
+        some = "; ".join(malformed[:3])
+        print(f"note: {train_file}: {len(malformed)} malformed items left out of training: {some} ...", file=sys.stderr)
     if inferred:
         print(
             f"note: {train_file}: {len(inferred)} answers are not at their offset; took the nearest: "

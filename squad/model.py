@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert import checkpoint, heads
+from bert import checkpoint, heads, manifest
 from bert.batches import Batch
 from bert.config import ModelConfig
 from bert.errors import InputError
@@ -37,6 +37,10 @@ class FineTuned:
     model: QuestionAnswering
     tokenizer: Tokenizer
     windowing: Windowing
+    impossible: bool
+    """whether it has learnt from impossible questions"""
+    weights: str
+    """hash of its checkpoint"""
 
 
 def load(run: Path) -> FineTuned:
@@ -51,7 +55,13 @@ def load(run: Path) -> FineTuned:
     tokenizer = tokenizer_for(run / "vocab.txt", config)
     model = QuestionAnswering(config, seed=0)
     checkpoint.load_weights(run, variables(model))
-    return FineTuned(model=model, tokenizer=tokenizer, windowing=windowing)
+    return FineTuned(
+        model=model,
+        tokenizer=tokenizer,
+        windowing=windowing,
+        impossible=_impossible(run / "config.json"),
+        weights=manifest.content_hash(checkpoint.steps(run)[-1]),
+    )
 
 
 def _windowing(path: Path, model: ModelConfig) -> Windowing:
@@ -66,3 +76,9 @@ def _windowing(path: Path, model: ModelConfig) -> Windowing:
         raise InputError(f"{path}: no such file; give the run directory of python -m squad.train") from error
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not the configuration of a squad.train run (no windows); check the path") from error
+
+
+def _impossible(path: Path) -> bool:
+    """Whether a run, whose windows are known by now, had impossible questions; those before version 2.0 do not say."""
+    settings = json.loads(path.read_text(encoding="utf-8"))["config"]
+    return bool(settings.get("data.impossible", False))

@@ -58,12 +58,14 @@ def sources(config: SquadConfig, recipe: SquadConfig) -> tuple[Path, ModelConfig
     return config.data.vocab or earlier / "vocab.txt", ModelConfig.load(earlier / "bert_config.json")
 
 
-def resolve(config: SquadConfig, name: str, model: ModelConfig, windows: int) -> SquadConfig:
-    """Fills in the architecture, the place and the length of the run over `windows` training windows."""
+def resolve(config: SquadConfig, name: str, model: ModelConfig, windows: int, impossible: int) -> SquadConfig:
+    """Fills in the architecture, the place and the length of the run over `windows` training windows, and whether any
+    of its questions are `impossible`, which prediction is to know."""
     epoch = windows / config.batch.total
     run = resume.place(config.run, paths.workdir() / "squad" / name, steps=math.ceil(config.length.epochs * epoch))
     warmup = config.optimizer.warmup_steps or int(config.length.warmup * run.steps)
-    return replace(config, model=model, run=run, optimizer=replace(config.optimizer, warmup_steps=warmup))
+    data, optimizer = replace(config.data, impossible=impossible > 0), replace(config.optimizer, warmup_steps=warmup)
+    return replace(config, model=model, run=run, data=data, optimizer=optimizer)
 
 
 def training_set(config: SquadConfig, vocab: Path, model: ModelConfig, world: World) -> Path:
@@ -72,7 +74,7 @@ def training_set(config: SquadConfig, vocab: Path, model: ModelConfig, world: Wo
     if world.rank == 0:
         try:
             tokenizer = tokenizer_for(vocab, model)
-            made = features.training_set(config.data.train_file, tokenizer, vocab, config.windows, paths.workdir())
+            made = features.training_set(config.data, tokenizer, vocab, config.windows, paths.workdir())
         except (UserError, OSError) as error:
             made = error
     made = world.share(made)
@@ -86,7 +88,7 @@ def main(argv: list[str]) -> None:
     """Runs the command."""
     name, config = cli.choose(argv, RECIPES, prog="python -m squad.train", description=__doc__)
     if config.data.train_file == Path():
-        raise UsageError("no questions: give --data.train_file, a SQuAD v1.1 training set")
+        raise UsageError("no questions: give --data.train_file, a SQuAD training set")
     vocab, model = sources(config, RECIPES[name]())
     if config.windows.max_seq_length > model.max_position_embeddings:
         raise UsageError(
@@ -96,7 +98,7 @@ def main(argv: list[str]) -> None:
     world = connect(config.run)
     data = records.Dataset(training_set(config, vocab, model, world), "train")
     model = replace(model, vocab_size=data.manifest.extra["vocab_size"])
-    config = resolve(config, name, model, windows=len(data))
+    config = resolve(config, name, model, windows=len(data), impossible=data.manifest.counts["impossible"])
     task = AnswerSpans(model, config.run.seed)
     train.train(
         task,

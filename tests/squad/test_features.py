@@ -2,7 +2,9 @@
 
 import json
 import string
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from bert.errors import InputError, UsageError
 from bert.tokenization import Tokenizer
 from bert.vocabulary import SPECIAL
 from squad import answers, examples, features, metric
-from squad.config import Windowing
+from squad.config import SquadData, Windowing
 from squad.examples import Example
 
 REAL = Path(__file__).parents[3] / "shared" / "data"
@@ -61,14 +63,14 @@ def test_every_passage_token_is_in_a_window_and_none_is_longer_than_its_room(tok
 
 @given(st.integers(0, 90), st.integers(1, 23), st.integers(1, 29))
 def test_each_token_has_one_window_and_it_is_the_one_with_most_context(tokens, room, stride):
-    spans, best = features.cut(tokens, room, stride), features.max_context(tokens, room, stride)
-    assert best.shape == (len(spans), tokens)
+    spans, best = features.cut(tokens, room, stride), features.best_window(tokens, room, stride)
+    assert best.shape == (tokens,)
     for token in range(tokens):
         scores = [
             min(token - first, first + length - 1 - token) + length / 100 if first <= token < first + length else -1
             for first, length in spans
         ]
-        assert best[:, token].tolist() == [w == scores.index(max(scores)) for w in range(len(spans))]
+        assert best[token] == scores.index(max(scores))
 
 
 def test_a_window_reads_cls_question_sep_passage_sep(tokenizer):
@@ -98,9 +100,9 @@ def test_an_answer_is_always_cut_from_its_place_in_the_passage(tokenizer, words,
     batch = features.windows(tokenizer, questions, tokens, SMALL)
     rng = np.random.default_rng(random.randrange(1000))
     logits = (rng.normal(size=batch.input_ids.shape), rng.normal(size=batch.input_ids.shape))
-    found = answers.n_best_answers(questions, passages, tokens, batch, logits, n_best=6, max_answer_length=4)
-    for question, candidates in zip(questions, found, strict=True):
-        passage = passages[question.passage]
+    found = answers.n_best_answers(questions, passages, tokens, batch, logits, 6, 4, null=False)
+    for question, said in zip(questions, found, strict=True):
+        candidates, passage = said.candidates, passages[question.passage]
         assert len({candidate.text for candidate in candidates}) == len(candidates) >= 1
         for candidate in candidates:
             assert passage[candidate.start : candidate.start + len(candidate.text)] == candidate.text
@@ -130,7 +132,7 @@ def test_real_answers_survive_their_way_through_the_tokens():
     dataset = examples.read(REAL / "squad" / "dev-v1.1.json.xz")
     tokens = features.tokenize(tokenizer, dataset.passages)
     kept = 0
-    for span in examples.spans(dataset).spans:
+    for span in examples.spans(dataset, impossible=False).spans:
         row, passage = tokens.row(span.example.passage), dataset.passages[span.example.passage]
         found = features.token_span(tokens.starts[row], tokens.ends[row], span.start, span.end)
         assert found is not None
@@ -141,10 +143,13 @@ def test_real_answers_survive_their_way_through_the_tokens():
 
 
 def train_file(folder, *answers_of_q):
+    """Questions with the answers (text, start); the impossible one if that is None."""
     passage = "river " * 20 + "the cafe Nil is old " + "river " * 15
-    qas = [
-        {"id": f"q{n}", "question": "which cafe?", "answers": [{"text": text, "answer_start": start}]}
-        for n, (text, start) in enumerate(answers_of_q)
+    qas: list[dict[str, Any]] = [
+        {"id": f"q{n}", "question": "which cafe?", "answers": [{"text": found[0], "answer_start": found[1]}]}
+        if found
+        else {"id": f"q{n}", "question": "which river?", "answers": [], "is_impossible": True}
+        for n, found in enumerate(answers_of_q)
     ]
     path = folder / "train.json"
     path.write_text(json.dumps({"data": [{"paragraphs": [{"context": passage, "qas": qas}]}]}))
@@ -153,7 +158,7 @@ def train_file(folder, *answers_of_q):
 
 def test_training_records_point_at_the_answer_or_at_cls(tmp_path, vocab, tokenizer):
     path = train_file(tmp_path, ("Nil", 129), ("cafe Nil", 0), ("Nile", 129))
-    folder = features.training_set(path, tokenizer, vocab, SMALL, tmp_path / "work")
+    folder = features.training_set(SquadData(train_file=path), tokenizer, vocab, SMALL, tmp_path / "work")
     made = manifest.load(folder)
     assert made.counts["inferred"] == 1
     assert made.extra["dropped"] == {"q2": "the answer is not in its passage"}
@@ -170,19 +175,66 @@ def test_training_records_point_at_the_answer_or_at_cls(tmp_path, vocab, tokeniz
     assert read == {"[CLS]", "n ##i ##l", "cafe n ##i ##l"}
 
 
+def test_every_window_of_an_impossible_question_points_at_cls(tmp_path, vocab, tokenizer):
+    """Whatever it gives as answers."""
+    path = train_file(tmp_path, None, ("Nil", 129), None)
+    content = json.loads(path.read_text())
+    content["data"][0]["paragraphs"][0]["qas"][2]["answers"] = [{"text": "Nil", "answer_start": 129}]
+    path.write_text(json.dumps(content))
+    folder = features.training_set(SquadData(train_file=path), tokenizer, vocab, SMALL, tmp_path / "work")
+    made, dataset = manifest.load(folder), records.Dataset(folder, "train")
+    assert (made.counts["impossible"], made.extra["dropped"]) == (2, {})
+    rows = {name: value.numpy() for name, value in dataset.read(np.arange(len(dataset))).items()}
+    river = (rows["input_ids"][:, :13] == tokenizer.vocab.index("river")).argmax(axis=1) == 6  # [CLS] w ##h ##i ##c ##h
+    assert 0 < river.sum() < len(river)
+    assert len(river) % 3 == 0 and river.sum() == len(river) * 2 // 3
+    assert not rows["start_positions"][river].any() and not rows["end_positions"][river].any()
+    assert rows["start_positions"][~river].any()
+
+    data = SquadData(train_file=path, impossible=False)
+    answerable = features.training_set(data, tokenizer, vocab, SMALL, tmp_path / "work")
+    assert answerable != folder
+    found = manifest.load(answerable)
+    assert (found.counts["impossible"], set(found.extra["dropped"])) == (0, {"q0", "q2"})
+
+
+def test_malformed_questions_are_left_out_of_training_or_refused(tmp_path, vocab, tokenizer, capsys):
+    path = train_file(tmp_path, ("Nil", 129), ("Nil", True))
+    folder = features.training_set(SquadData(train_file=path), tokenizer, vocab, SMALL, tmp_path / "work")
+    made = manifest.load(folder)
+    assert (made.counts["questions"], made.counts["malformed"]) == (2, 1)
+    assert str(tmp_path) not in json.dumps(made.extra["malformed"])
+    said = capsys.readouterr().err
+    assert "1 malformed items left out of training: article 0, paragraph 0, question 1 (id 'q1')" in said
+    with pytest.raises(InputError, match=r"train\.json: .*\(id 'q1'\).*'answer_start' is a boolean"):
+        features.training_set(SquadData(train_file=path, strict=True), tokenizer, vocab, SMALL, tmp_path / "work")
+
+
+def test_a_passage_of_a_megabyte_is_cut_without_tables_of_its_square(tokenizer):
+    tracemalloc.start()
+    tokens = features.tokenize(tokenizer, ["river cafe " * 90_000])
+    batch = features.windows(tokenizer, [asked()], tokens, Windowing())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert batch.length.sum() > 180_000
+    assert batch.max_context.sum() == 180_000  # each token is best seen once
+    assert peak < 300e6
+
+
 def test_training_records_are_made_once_for_each_setting(tmp_path, vocab, tokenizer):
     path = train_file(tmp_path, ("Nil", 129))
-    first = features.training_set(path, tokenizer, vocab, SMALL, tmp_path)
+    first = features.training_set(SquadData(train_file=path), tokenizer, vocab, SMALL, tmp_path)
     stamp = (first / manifest.NAME).stat().st_mtime_ns
-    assert features.training_set(path, tokenizer, vocab, SMALL, tmp_path) == first
+    assert features.training_set(SquadData(train_file=path), tokenizer, vocab, SMALL, tmp_path) == first
     assert (first / manifest.NAME).stat().st_mtime_ns == stamp
     other = Windowing(max_seq_length=23, doc_stride=6, max_query_length=7)
-    assert features.training_set(path, tokenizer, vocab, other, tmp_path) != first
+    assert features.training_set(SquadData(train_file=path), tokenizer, vocab, other, tmp_path) != first
 
 
 def test_a_file_without_an_answer_to_learn_from_is_refused_and_leaves_nothing(tmp_path, vocab, tokenizer):
     with pytest.raises(InputError, match=r"train\.json: none of its 1 questions"):
-        features.training_set(train_file(tmp_path, ("Nile", 0)), tokenizer, vocab, SMALL, tmp_path / "work")
+        data = SquadData(train_file=train_file(tmp_path, ("Nile", 0)))
+        features.training_set(data, tokenizer, vocab, SMALL, tmp_path / "work")
     assert not [path for path in (tmp_path / "work").rglob("*") if path.is_file()]
 
 

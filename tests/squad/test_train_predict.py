@@ -94,13 +94,13 @@ def test_answers_do_not_depend_on_the_batch(folder, run):
     assert one == many
 
 
-def test_the_run_goes_on_in_place_and_takes_the_epochs_of_its_data(folder, run, from_random, capsys):
+def test_the_run_goes_on_in_place_and_takes_the_epochs_of_its_data(folder, run, from_random, capfd):
     settings = json.loads((run / "config.json").read_text())["config"]
     windows = json.loads(next((folder / "work").rglob("manifest.json")).read_text())["counts"]["windows"]
     assert settings["run.steps"] == math.ceil(settings["length.epochs"] * windows / 24)
     assert settings["optimizer.warmup_steps"] == int(0.1 * settings["run.steps"])
     fine_tune(folder, "run", from_random)
-    said = capsys.readouterr().err
+    said = capfd.readouterr().err
     assert "up to date" in said
     assert f"after step {settings['run.steps']}" in said
 
