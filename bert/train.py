@@ -67,6 +67,7 @@ def train(
     or SIGUSR1, with the state saved; UsageError if the directory belongs to a run with another configuration, or
     another process trains in it.
     """
+    checkpoint.check_name(config.run.directory)
     preflight.apart(config.run.directory, data.manifest.path)
     with files.exclusive(config.run.directory) if world.rank == 0 else contextlib.nullcontext():
         return _train(task, config, world, data, heldout, vocab, start_from, fresh)
