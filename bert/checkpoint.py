@@ -14,9 +14,10 @@ from pathlib import Path
 import tensorflow as tf
 
 from bert import files, manifest
-from bert.errors import InputError, IntegrityError, ResourceError
+from bert.errors import InputError, IntegrityError, ResourceError, UsageError
 
 STAGE, BUNDLE = "checkpoint", "variables"
+PATTERN = set("*?[\\")  # TensorFlow writes under a name with these, but reads what matches it
 
 Variables = dict[str, tf.Variable]
 
@@ -80,6 +81,12 @@ def write_bundle(prefix: Path, values: Mapping[str, tf.Tensor]) -> None:
         raise ResourceError(f"{prefix.parent}: {what}; make room, then repeat") from error
 
 
+def check_name(run: Path) -> None:
+    """Raises UsageError if checkpoints in `run` could not be read again."""
+    if odd := PATTERN & set(str(run.absolute())):
+        raise UsageError(f"{run}: TensorFlow takes {' '.join(sorted(odd))} for a pattern; give the folder another name")
+
+
 def steps(run: Path) -> list[Path]:
     """The run's checkpoints, oldest first."""
     found = (run / "checkpoints").glob("step-*")
@@ -103,7 +110,8 @@ def load_weights(run: Path, variables: Variables, fresh: tuple[str, ...] = ()) -
     """Starts from another run: assigns its newest checkpoint to `variables`, but for names that begin with one of
     `fresh`.
 
-    Raises InputError if the run has no checkpoint, lacks a variable, or has one of another shape.
+    Raises InputError if the run has no checkpoint, lacks a variable, or has one of another shape; UsageError if its
+    name cannot be read.
     """
     _take(run, lambda folder: _assign(folder, variables, missing=fresh))
 
@@ -116,6 +124,7 @@ def newest(run: Path) -> Path:
 
 
 def _take(run: Path, take: Callable[[Path], None]) -> None:
+    check_name(run)
     if not run.is_dir():
         raise InputError(f"{run}: no such folder; give the run directory of a finished phase")
     if _newest_good(run, take) is None:

@@ -70,6 +70,7 @@ def train(
     another process trains in it.
     """
     run, weights = config.run, variables(task.module)
+    checkpoint.check_name(run.directory)
     preflight.apart(run.directory, data.manifest.path)
     alone = files.exclusive(run.directory) if world.rank == 0 else contextlib.nullcontext()
     with alone, files.room(run.directory), watchdog(run.stall_seconds, world) as alive, stops() as requested:

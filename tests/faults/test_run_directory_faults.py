@@ -59,6 +59,8 @@ def test_whoever_holds_a_folder_is_waited_for_a_while(tmp_path: Path, monkeypatc
         ("link/run", "is in the folder of the data"),
         ("a_file/run", "cannot be written (Not a directory); choose another"),
         ("/sys/run", "/sys/run: cannot be written ("),
+        ("a[1]", "a[1]: TensorFlow takes [ for a pattern; give the folder another name"),
+        ("a\\b*?", "TensorFlow takes * ? \\ for a pattern"),
         ("nowhere", "nowhere: cannot be written (File exists); choose another"),
     ],
 )
@@ -81,7 +83,7 @@ def test_a_misplaced_run_is_refused_and_writes_nothing(
 
 @pytest.mark.multiprocess
 def test_a_strange_name_is_only_a_name(dataset: Path, tmp_path: Path) -> None:
-    run = tmp_path / "a b\n$(touch x) `touch y`; touch z #'\"*?[q]\\"
+    run = tmp_path / "a b\n$(touch x) `touch y`; touch z #'\"{q}~&|>u"
     done = training.pretrain(dataset, run, "--run.steps", "4", "--run.save_every", "3", ranks=2, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.iterdir()) == [run]
