@@ -31,6 +31,7 @@ from squad.reader import WIDTH
 STAGE = "squad.export"
 ROWS = 32  # windows at once
 N_BEST = 20  # answers that share the probability, as in squad.predict
+LONGEST = 30  # tokens of an answer
 ROW = [None, N_BEST]
 
 
@@ -46,7 +47,7 @@ class Options:
     """type of the encoder's matrix products, and of their weights"""
     null_threshold: float | None = None
     """null odds above which the answer is none, in place of the model's own"""
-    max_answer_length: int = 30
+    max_answer_length: int = LONGEST
     """tokens of the longest answer"""
 
     def __post_init__(self) -> None:
@@ -92,7 +93,9 @@ class Answering(tf.Module):
     B questions, W windows of all of them, R windows at once, S positions, L longest answer, K spans of a window.
     """
 
-    def __init__(self, fine_tuned: FineTuned, *, compute: str, limit: float | None, max_answer_length: int) -> None:
+    def __init__(
+        self, fine_tuned: FineTuned, *, compute: str, limit: float | None, max_answer_length: int = LONGEST
+    ) -> None:
         """Takes the model over: the weights of its products get the type `compute`.
 
         Null odds above `limit` mean that there is no answer; None: there always is one.
