@@ -25,7 +25,7 @@ class Tokenizer:
         self.lower_case = lower_case
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (self.vocab.index(t) for t in SPECIAL)
         self.is_continuation = np.array([token.startswith("##") for token in self.vocab])  # [V]
-        self.fast = text.FastBertTokenizer(
+        self.fast = text.FastBertTokenizer(  # for graphs, which it can stand in
             self.vocab, token_out_type=tf.int32, lower_case_nfd_strip_accents=lower_case, support_detokenization=False
         )
 

@@ -116,7 +116,7 @@ class Answering(tf.Module):
         step = tf.minimum(self.windowing.doc_stride, room)
         count = _over(tf.maximum(0, passages.count - room), step) + 1  # windows [B]
         cuts = _cut(passages, asked, room, step, count)
-        spans = self._read(asked, passages, cuts, self._best_window(passages, room, step, count))
+        spans = self._read(asked, passages, cuts, _best_window(passages, room, step, count))
         return self._choose(context, passages, cuts, spans)
 
     def _passages(self, context: tf.Tensor) -> Passages:
@@ -135,20 +135,6 @@ class Answering(tf.Module):
         flat = (ids.flat_values, begin, tf.maximum(character(ends), begin + 1))
         count, first = _int32(ids.row_lengths()), _int32(ids.row_starts())
         return Passages(characters, count, first, *(tf.pad(x, [[0, 1]]) for x in flat))
-
-    def _best_window(self, passages: Passages, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        """The window of its question that gives each token the most context [t + 1]; features.best_window."""
-        row = tf.repeat(tf.range(tf.size(room)), passages.count)  # [t]
-        room, step, last, tokens = (tf.gather(x, row)[:, None] for x in (room, step, count - 1, passages.count))
-        at = (tf.range(tf.size(row)) - tf.gather(passages.first, row))[:, None]
-        most = self.windowing.max_seq_length - 3
-        near = tf.range(_over(most, min(self.windowing.doc_stride, most)), -1, -1)  # windows that may reach a token
-        near = tf.maximum(tf.minimum(at // step, last) - near, 0)
-        length = tf.minimum(room, tokens - near * step)
-        context = tf.minimum(at - near * step, near * step + length - 1 - at)
-        score = tf.cast(context, tf.float64) + 0.01 * tf.cast(length, tf.float64)
-        best = tf.argmax(tf.where(context >= 0, score, -1), axis=1, output_type=tf.int32)
-        return tf.pad(tf.gather(near, best, batch_dims=1), [[0, 1]])
 
     def _read(self, asked: tf.RaggedTensor, passages: Passages, cuts: Cuts, best: tf.Tensor) -> Spans:
         """Windows of like length together, each batch as long as its longest in multiples of WIDTH."""
@@ -224,6 +210,20 @@ def _cut(passages: Passages, asked: tf.RaggedTensor, room: tf.Tensor, step: tf.T
     length = tf.minimum(tf.gather(room, question), tf.gather(passages.count, question) - skipped)
     offset = tf.gather(_int32(asked.row_lengths()) + 2, question)
     return Cuts(question, number, offset, tf.gather(passages.first, question) + skipped, length)
+
+
+def _best_window(passages: Passages, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """The window of its question that gives each token the most context [t + 1]; features.best_window."""
+    row = tf.repeat(tf.range(tf.size(count)), passages.count)  # [t]
+    reach = tf.reduce_max(tf.pad(_over(room, step), [[0, 1]]))  # windows that may hold a token; of no questions 0
+    room, step, last, tokens = (tf.gather(x, row)[:, None] for x in (room, step, count - 1, passages.count))
+    at = (tf.range(tf.size(row)) - tf.gather(passages.first, row))[:, None]
+    near = tf.maximum(tf.minimum(at // step, last) - tf.range(reach, -1, -1), 0)
+    length = tf.minimum(room, tokens - near * step)
+    context = tf.minimum(at - near * step, near * step + length - 1 - at)
+    score = tf.cast(context, tf.float64) + 0.01 * tf.cast(length, tf.float64)
+    best = tf.argmax(tf.where(context >= 0, score, -1), axis=1, output_type=tf.int32)
+    return tf.pad(tf.gather(near, best, batch_dims=1), [[0, 1]])
 
 
 def _distinct(passages: Passages, cuts: Cuts, spans: Spans, questions: tf.Tensor) -> tuple[tf.Tensor, ...]:

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import string
 import subprocess
@@ -20,7 +21,7 @@ from bert.config import ModelConfig
 from bert.errors import ResourceError, UsageError
 from bert.model import variables
 from bert.vocabulary import SPECIAL
-from squad import export, latency, model, threshold
+from squad import export, features, latency, model, threshold
 from squad.config import Windowing
 from squad.examples import Dataset, Example
 from squad.reader import Reader
@@ -135,6 +136,30 @@ def test_any_texts_are_answered_as_by_predict(narrow, pairs):
     narrow.assert_same(pairs)
 
 
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 90)), min_size=1, max_size=5),
+    st.integers(13, 40),
+    st.integers(1, 43),
+)
+def test_windows_are_those_that_training_has(lengths, size, stride):
+    asked, told = (np.array(column, np.int32) for column in zip(*lengths, strict=True))
+    room = size - 3 - asked
+    spans = [features.cut(int(tokens), int(free), stride) for tokens, free in zip(told, room, strict=True)]
+    best = [features.best_window(int(tokens), int(free), stride) for tokens, free in zip(told, room, strict=True)]
+    first, step = np.cumsum(told, dtype=np.int32) - told, np.minimum(stride, room)
+    passages = export.Passages(None, tf.constant(told), tf.constant(first), None, None, None)
+    count = tf.constant([len(cuts) for cuts in spans])
+    question = tf.RaggedTensor.from_row_lengths(np.zeros(asked.sum(), np.int32), asked)
+    cuts = export._cut(passages, question, tf.constant(room), tf.constant(step), count)
+    rows = [
+        (q, w, asked[q] + 2, first[q] + at, length) for q, cut in enumerate(spans) for w, (at, length) in enumerate(cut)
+    ]
+    assert np.stack(cuts, axis=1).tolist() == np.array(rows).tolist()
+    found = export._best_window(passages, tf.constant(room), tf.constant(step), count)
+    assert found[:-1].numpy().tolist() == np.concatenate(best).tolist()
+
+
 def test_the_batch_changes_nothing_and_may_be_empty(narrow):
     pairs = [("who?", context) for context in HOSTILE]
     together, alone = ask(narrow.served, pairs), [ask(narrow.served, [pair]) for pair in pairs]
@@ -148,6 +173,13 @@ def test_a_request_that_cannot_be_meant_is_refused(narrow):
         narrow.served(question=tf.constant(["who?", "where?"]), context=tf.constant(["river"]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="Invalid formatting"):
         ask(narrow.served, [("who?", b"caf\xe9")])
+
+
+def test_scores_that_are_no_numbers_are_an_error_not_an_answer(narrow):
+    answering = export.Answering(model.load(narrow.run), compute="float32", limit=None)
+    answering.model.answer_span.output.bias.assign([math.nan, 0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not finite"):
+        answering._answer(tf.constant(["who?"]), tf.constant(["a river"]))  # eagerly
 
 
 def test_short_texts_are_read_in_narrow_windows_and_many_in_several_batches(wide):
@@ -195,6 +227,7 @@ def test_the_signature_is_as_documented_and_the_folder_as_servers_want_it(narrow
     assert "_XlaMustCompile" not in str(saved_graph(narrow.folder))  # a server on CPUs could not run it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compute", ["bfloat16", "float16"])
 def test_half_precision_halves_the_matrices_and_answers_nearly_alike(narrow, tmp_path, compute):
     folder = exported(narrow.run, tmp_path, "--compute", compute)
