@@ -15,8 +15,8 @@ SHELL := bash
 ##   MASKED_LM_PROB share of tokens to predict (0.15);  RECORDS masked `instances` (default), or `documents` that
 ##                  instances are made from while reading
 ##   RECIPE         of bert/recipes.py: bert_mini (default) is bert_mini_phase1, then bert_mini_phase2
-##   SQUAD_TRAIN    question set to fine-tune on, .json or .json.{xz,gz,bz2};  SQUAD_DEV to answer; or squad1, which is
-##                  downloaded
+##   SQUAD_TRAIN    question set to fine-tune on, .json, .jsonl or compressed (.xz, .gz, .bz2);  SQUAD_DEV to answer; or
+##                  squad1 or squad2, which is downloaded
 ##   SQUAD_RECIPE   of squad/recipes.py; PRETRAINED the run it starts from (the last phase of RECIPE)
 ##   NP             ranks on this machine (2);  FLAGS more flags for the training commands
 ##   BERT_WORKDIR   where everything generated goes (./workdir)
@@ -102,7 +102,7 @@ squad: setup ## Fine-tune the pretrained model on SQUAD_TRAIN
 		scripts/launch.sh -np $(NP) -- python -m squad.train $(SQUAD_RECIPE) --data.train_file "$$train" \
 		--init.checkpoint "$(PRETRAINED)" --run.directory "$(SQUAD_RUN)" $(FLAGS)
 
-squad-eval: setup ## Answer SQUAD_DEV with the fine-tuned model and print exact match and F1
+squad-eval: setup ## Answer SQUAD_DEV with the fine-tuned model and print its scores
 	$(call need,SQUAD_DEV,dev.json)
 	$(IN) dev=$$(scripts/squad_data.sh "$(SQUAD_DEV)" dev) && \
 		scripts/quiet.sh python -m squad.predict --model "$(SQUAD_RUN)" --dataset "$$dev" \

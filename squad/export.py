@@ -227,8 +227,10 @@ def _best_window(passages: Passages, room: tf.Tensor, step: tf.Tensor, count: tf
 
 
 def _distinct(passages: Passages, cuts: Cuts, spans: Spans, questions: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Scores, float64 and -inf where there are no more, and characters of each question's best spans, of those with
-    one text the best [B, from 1 to N_BEST]."""
+    """Each question's best spans with different texts: scores, float64, -inf behind the last, first characters, ends.
+
+    All [B, from 1 to N_BEST + 1]; of spans with one text it is the best, and of equal ones the earliest.
+    """
     valid = spans.score > -math.inf
     question = tf.boolean_mask(tf.broadcast_to(cuts.question[:, None], tf.shape(valid)), valid)  # [c] candidates
     score, first, last = (tf.boolean_mask(x, valid) for x in (spans.score, spans.first, spans.last))

@@ -7,11 +7,10 @@ setting goes to standard output, a table to standard error. The graph is traced 
 first call of a setting, in which TensorFlow prepares for its shapes, is told apart, and warm-up calls do not count.
 """
 
-import functools
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -49,17 +48,19 @@ class Options:
             raise UsageError("--batch and --calls must be positive, --warmup not negative")
 
 
-def measure(call: Callable[[], Any], options: Options) -> tuple[float, np.ndarray]:
+def measure(
+    answer: Callable[..., dict[str, tf.Tensor]], texts: Sequence[tf.Tensor], options: Options
+) -> tuple[float, np.ndarray]:
     """Milliseconds of the first call, and of each that counts."""
-    first = _milliseconds(call)
-    for _ in range(options.warmup):
-        call()
-    return first, np.array([_milliseconds(call) for _ in range(options.calls)])
+    spent = []
+    for _ in range(1 + options.warmup + options.calls):
+        begun = time.perf_counter()
+        answer(*texts)["answer"].numpy()
+        spent.append(_since(begun))
+    return spent[0], np.array(spent[1 + options.warmup :])
 
 
-def _milliseconds(call: Callable[[], Any]) -> float:
-    begun = time.perf_counter()
-    call()  # on a CPU it returns when all is computed; on a GPU too, since the answer is cut on the CPU
+def _since(begun: float) -> float:
     return 1000 * (time.perf_counter() - begun)
 
 
@@ -74,12 +75,14 @@ def settings(fine_tuned: FineTuned, options: Options) -> Iterator[dict[str, Any]
         raise UsageError(f"--length {wrong[0]}: the windows of {options.model} have {shortest} to {longest} tokens")
     limit = 0.0 if fine_tuned.impossible else None
     answer = Answering(fine_tuned, compute=options.compute, limit=limit).answer
-    trace = _milliseconds(answer.get_concrete_function)
+    begun = time.perf_counter()
+    answer.get_concrete_function()
+    trace = _since(begun)
     rng = np.random.default_rng(1)
     for length in options.length:
         for batch in options.batch:
             texts = [_texts(fine_tuned.tokenizer.vocab, batch, size, rng) for size in (question, length - 3 - question)]
-            first, spent = measure(functools.partial(answer, *texts), options)
+            first, spent = measure(answer, texts, options)
             yield {
                 "batch": batch,
                 "length": length,

@@ -95,7 +95,7 @@ def score_v2(
 ) -> dict[str, float]:
     """Version 2.0: the figures of the official script under its names, to the last digit.
 
-    Of questions without a prediction that script only gives the number and then fails; here they are left out.
+    That script names questions without a prediction and then fails; here they are left out.
     """
     asked = [question for question in questions if question.id in predictions]
     raw = {question.id: judge(predictions[question.id], question) for question in asked}

@@ -51,13 +51,18 @@ def load(run: Path) -> FineTuned:
     """
     if not run.is_dir():
         raise InputError(f"{run}: no such folder; give the run directory of python -m squad.train")
-    windowing, impossible = _windowing(run / "config.json")
+    windowing = _windowing(run / "config.json")
     config = ModelConfig.load(run / "bert_config.json")
     tokenizer = tokenizer_for(run / "vocab.txt", config)
     model = QuestionAnswering(config, seed=0)
     checkpoint.load_weights(run, variables(model))
-    weights = manifest.content_hash(checkpoint.steps(run)[-1])
-    return FineTuned(model=model, tokenizer=tokenizer, windowing=windowing, impossible=impossible, weights=weights)
+    return FineTuned(
+        model=model,
+        tokenizer=tokenizer,
+        windowing=windowing,
+        impossible=_impossible(run / "config.json"),
+        weights=manifest.content_hash(checkpoint.steps(run)[-1]),
+    )
 
 
 def tokenizer_for(vocab: Path, config: ModelConfig) -> Tokenizer:
@@ -70,13 +75,17 @@ def tokenizer_for(vocab: Path, config: ModelConfig) -> Tokenizer:
     return Tokenizer(vocab, lower_case=all(word == word.lower() for word in words if word not in SPECIAL))
 
 
-def _windowing(path: Path) -> tuple[Windowing, bool]:
-    """The windows of a run, and whether it has impossible questions."""
+def _windowing(path: Path) -> Windowing:
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))["config"]
-        windowing = Windowing(**{field.name: settings[f"windows.{field.name}"] for field in fields(Windowing)})
-        return windowing, settings.get("data.impossible", False)
+        return Windowing(**{field.name: settings[f"windows.{field.name}"] for field in fields(Windowing)})
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; give the run directory of python -m squad.train") from error
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not the configuration of a squad.train run (no windows); check the path") from error
+
+
+def _impossible(path: Path) -> bool:
+    """Whether a run, whose windows are known by now, had impossible questions; those before version 2.0 do not say."""
+    settings = json.loads(path.read_text(encoding="utf-8"))["config"]
+    return bool(settings.get("data.impossible", False))

@@ -43,7 +43,7 @@ def squad_base() -> SquadConfig:
 
 
 def squad_large() -> SquadConfig:
-    """BERT-Large as published."""
+    """BERT-Large as published; of SQuAD 2.0 it reaches F1 of about 83 at the best threshold."""
     return SquadConfig(
         model=SIZES["large"],
         batch=BatchConfig(total=24, per_device=6),

@@ -78,11 +78,14 @@ def test_names_are_downloaded_and_paths_are_not(environment: dict[str, str], tmp
         (tmp_path / name).mkdir()
     Path(environment["SHOWN"]).unlink()
     assert run("corpus.sh", named, tmp_path)[2][0] == "-m data.wikipedia --source simple --output w/corpus/wikipedia"
-    Path(environment["SHOWN"]).unlink()
-    command = [str(ROOT / "scripts" / "squad_data.sh"), "squad1", "dev"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.stdout == "w/download/squad1/dev-v1.1.json\n"
-    assert Path(environment["SHOWN"]).read_text() == "-m data.download squad1 --output w/download/squad1\n"
+    script = str(ROOT / "scripts" / "squad_data.sh")
+    for name, path in (("squad1", "squad1/dev-v1.1.json"), ("squad2", "squad2/dev-v2.0.json")):
+        Path(environment["SHOWN"]).unlink()
+        done = subprocess.run([script, name, "dev"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.stdout == f"w/download/{path}\n"
+        assert Path(environment["SHOWN"]).read_text() == f"-m data.download {name} --output w/download/{name}\n"
+    done = subprocess.run([script, "d.json", "dev"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout == "d.json\n"
 
 
 def test_a_job_of_an_array_does_its_share(environment: dict[str, str]) -> None:

@@ -71,3 +71,39 @@ def test_an_answer_never_ends_before_it_starts():
 def test_a_passage_without_a_word_is_answered_with_nothing():
     start, end = np.ones((2, 1, 13))
     assert predict([(0, 0)], [[]], start, end) == [answers.NOTHING]
+    found = predict([(0, 0)], [[]], start, end, null=True)
+    assert [candidate.text for candidate in found.candidates] == [""]
+    assert found.best(np.inf) == answers.NOTHING
+    assert np.isfinite(found.null_odds)
+
+
+def test_no_answer_has_its_lowest_score_in_any_window_and_odds_over_the_best_answer():
+    start, end = np.zeros((2, 2, 13))
+    start[:, 0], end[:, 0] = [2.5, 0.75], [1.0, 1.5]  # 3.5 in the first window, 2.25 in the second
+    start[0, 3 + 1], end[0, 3 + 2] = 3, 2  # "cd ef" 5, alone 3 and 2, others less
+    found = predict([(0, 6), (4, 5)], [range(5), range(5, 9)], start, end, n_best=9, null=True)
+    assert found.null_odds == 2.25 - 5
+    (none,) = (candidate for candidate in found.candidates if not candidate.text)
+    assert (none.start_logit, none.end_logit) == (0.75, 1.5)
+    scores = [candidate.start_logit + candidate.end_logit for candidate in found.candidates]
+    assert scores == sorted(scores, reverse=True)
+    assert len(scores) == 9 + 1
+    weights = np.exp(scores)
+    assert [c.probability for c in found.candidates] == pytest.approx(weights / weights.sum())
+
+
+@pytest.mark.parametrize(("threshold", "text"), [(None, "cd"), (0.5, "cd"), (0.25, "cd"), (0.2, ""), (-np.inf, "")])
+def test_the_answer_is_none_only_above_the_threshold(threshold, text):
+    start, end = np.zeros((2, 1, 13))
+    start[0, 3 + 1], end[0, 3 + 1], start[0, 0] = 5, 5, 10.25
+    found = predict([(0, 9)], [range(9)], start, end, longest=1, null=True)
+    assert found.candidates[0].text == ""
+    assert found.best(threshold).text == text
+
+
+def test_windows_are_scored_alike_in_one_go_and_in_many(monkeypatch):
+    rng = np.random.default_rng(3)
+    start, end = rng.normal(size=(2, 7, 13))
+    whole = predict([(0, 6)] * 7, [range(6)] * 7, start, end, n_best=11)
+    monkeypatch.setattr(answers, "WINDOWS", 3)
+    assert predict([(0, 6)] * 7, [range(6)] * 7, start, end, n_best=11) == whole

@@ -182,7 +182,7 @@ def test_scores_that_are_no_numbers_are_an_error_not_an_answer(narrow):
         answering._answer(tf.constant(["who?"]), tf.constant(["a river"]))  # eagerly
 
 
-def test_short_texts_are_read_in_narrow_windows_and_many_in_several_batches(wide):
+def test_short_texts_are_read_in_narrow_windows_and_many_in_several_batches(wide, monkeypatch):
     answering = export.Answering(model.load(wide.run), compute="float32", limit=None)
     shapes, encode = [], answering.model
 
@@ -190,7 +190,7 @@ def test_short_texts_are_read_in_narrow_windows_and_many_in_several_batches(wide
         shapes.append(tuple(inputs["input_ids"].shape))
         return encode(inputs, *rest)
 
-    answering.model = spy
+    monkeypatch.setattr(answering, "model", spy)
     answering._answer(tf.constant(["who?"] * 37), tf.constant(["a river"] * 36 + ["a " * 100]))  # eagerly
     assert shapes == [(32, 32), (7, 71)]  # 36 short windows, and three that overlap
 

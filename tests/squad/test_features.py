@@ -2,7 +2,9 @@
 
 import json
 import string
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,10 +143,13 @@ def test_real_answers_survive_their_way_through_the_tokens():
 
 
 def train_file(folder, *answers_of_q):
+    """Questions with the answers (text, start); the impossible one if that is None."""
     passage = "river " * 20 + "the cafe Nil is old " + "river " * 15
-    qas = [
-        {"id": f"q{n}", "question": "which cafe?", "answers": [{"text": text, "answer_start": start}]}
-        for n, (text, start) in enumerate(answers_of_q)
+    qas: list[dict[str, Any]] = [
+        {"id": f"q{n}", "question": "which cafe?", "answers": [{"text": found[0], "answer_start": found[1]}]}
+        if found
+        else {"id": f"q{n}", "question": "which river?", "answers": [], "is_impossible": True}
+        for n, found in enumerate(answers_of_q)
     ]
     path = folder / "train.json"
     path.write_text(json.dumps({"data": [{"paragraphs": [{"context": passage, "qas": qas}]}]}))
@@ -168,6 +173,52 @@ def test_training_records_point_at_the_answer_or_at_cls(tmp_path, vocab, tokeniz
         whole = " n ##i ##l " in " " + " ".join(tokenizer.vocab[token] for token in row) + " "
         assert whole or start == 0
     assert read == {"[CLS]", "n ##i ##l", "cafe n ##i ##l"}
+
+
+def test_every_window_of_an_impossible_question_points_at_cls(tmp_path, vocab, tokenizer):
+    """Whatever it gives as answers."""
+    path = train_file(tmp_path, None, ("Nil", 129), None)
+    content = json.loads(path.read_text())
+    content["data"][0]["paragraphs"][0]["qas"][2]["answers"] = [{"text": "Nil", "answer_start": 129}]
+    path.write_text(json.dumps(content))
+    folder = features.training_set(SquadData(train_file=path), tokenizer, vocab, SMALL, tmp_path / "work")
+    made, dataset = manifest.load(folder), records.Dataset(folder, "train")
+    assert (made.counts["impossible"], made.extra["dropped"]) == (2, {})
+    rows = {name: value.numpy() for name, value in dataset.read(np.arange(len(dataset))).items()}
+    river = (rows["input_ids"][:, :13] == tokenizer.vocab.index("river")).argmax(axis=1) == 6  # [CLS] w ##h ##i ##c ##h
+    assert 0 < river.sum() < len(river)
+    assert len(river) % 3 == 0 and river.sum() == len(river) * 2 // 3
+    assert not rows["start_positions"][river].any() and not rows["end_positions"][river].any()
+    assert rows["start_positions"][~river].any()
+
+    data = SquadData(train_file=path, impossible=False)
+    answerable = features.training_set(data, tokenizer, vocab, SMALL, tmp_path / "work")
+    assert answerable != folder
+    found = manifest.load(answerable)
+    assert (found.counts["impossible"], set(found.extra["dropped"])) == (0, {"q0", "q2"})
+
+
+def test_malformed_questions_are_left_out_of_training_or_refused(tmp_path, vocab, tokenizer, capsys):
+    path = train_file(tmp_path, ("Nil", 129), ("Nil", True))
+    folder = features.training_set(SquadData(train_file=path), tokenizer, vocab, SMALL, tmp_path / "work")
+    made = manifest.load(folder)
+    assert (made.counts["questions"], made.counts["malformed"]) == (2, 1)
+    assert str(tmp_path) not in json.dumps(made.extra["malformed"])
+    said = capsys.readouterr().err
+    assert "1 malformed items left out of training: article 0, paragraph 0, question 1 (id 'q1')" in said
+    with pytest.raises(InputError, match=r"train\.json: .*\(id 'q1'\).*'answer_start' is a boolean"):
+        features.training_set(SquadData(train_file=path, strict=True), tokenizer, vocab, SMALL, tmp_path / "work")
+
+
+def test_a_passage_of_a_megabyte_is_cut_without_tables_of_its_square(tokenizer):
+    tracemalloc.start()
+    tokens = features.tokenize(tokenizer, ["river cafe " * 90_000])
+    batch = features.windows(tokenizer, [asked()], tokens, Windowing())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert batch.length.sum() > 180_000
+    assert batch.max_context.sum() == 180_000  # each token is best seen once
+    assert peak < 300e6
 
 
 def test_training_records_are_made_once_for_each_setting(tmp_path, vocab, tokenizer):
