@@ -27,19 +27,19 @@ class Tokenizer:
         self.lower_case = lower_case
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (self.vocab.index(t) for t in SPECIAL)
         self.is_continuation = np.array([token.startswith("##") for token in self.vocab])  # [V]
-        self._fast = text.FastBertTokenizer(
+        self.fast = text.FastBertTokenizer(  # for graphs, which it can stand in
             self.vocab, token_out_type=tf.int32, lower_case_nfd_strip_accents=lower_case, support_detokenization=False
         )
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids of all texts, flat [n] int32, and the row splits [len(texts) + 1] that separate them."""
-        ids = self._fast.tokenize(tf.constant(_as_bytes(texts), tf.string))
+        ids = self.fast.tokenize(tf.constant(_as_bytes(texts), tf.string))
         return ids.flat_values.numpy(), ids.row_splits.numpy()
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """As `encode`, with each token's first character and the one after its last [n], as indices into its text."""
         encoded = _as_bytes(texts)
-        ids, starts, ends = self._fast.tokenize_with_offsets(tf.constant(encoded, tf.string))
+        ids, starts, ends = self.fast.tokenize_with_offsets(tf.constant(encoded, tf.string))
         rows = np.repeat(np.arange(len(texts)), np.diff(ids.row_splits.numpy()))
         begin, end = _characters(encoded, rows, starts.flat_values.numpy(), ends.flat_values.numpy())
         # A folded character ("..." for an ellipsis) gives several tokens, all but the last empty: each means the

@@ -73,13 +73,13 @@ class Options:
             raise UsageError("--output, --nbest and --null_odds must be different files")
 
 
-def null_threshold(fine_tuned: FineTuned, options: Options) -> float | None:
+def null_threshold(fine_tuned: FineTuned, run: Path, given: float | None) -> float | None:
     """Null odds above which the answer is none: given, tuned, or the published default; None for never."""
-    if options.null_threshold is not None:
-        return options.null_threshold
-    tuned = threshold.stored(options.model, fine_tuned.weights)
+    if given is not None:
+        return given
+    tuned = threshold.stored(run, fine_tuned.weights)
     if tuned is None and fine_tuned.impossible:
-        print(f"note: {options.model}: no threshold is tuned; took 0 (see python -m squad.threshold)", file=sys.stderr)
+        print(f"note: {run}: no threshold is tuned; took 0 (see python -m squad.threshold)", file=sys.stderr)
         return 0.0
     return tuned
 
@@ -160,7 +160,7 @@ def main(argv: list[str]) -> None:
         rest = examples.pieces(options.dataset, strict=options.strict)
         pieces = itertools.chain([next(rest)], rest)  # read before the model: a bad path fails at once
     fine_tuned = load(options.model)
-    limit = null_threshold(fine_tuned, options)
+    limit = null_threshold(fine_tuned, options.model, options.null_threshold)
     reader = Reader(
         fine_tuned,
         batch=options.batch,

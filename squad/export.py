@@ -1,0 +1,307 @@
+"""Exports a fine-tuned model as a SavedModel: a question and a passage in, as text, and the answer out.
+
+    python -m squad.export --model RUN --output DIR [--compute bfloat16]
+    tensorflow_model_server --model_name=squad --model_base_path=$PWD/DIR
+
+DIR/1 appears whole or not at all. Its signature `serving_default` takes `question` and `context`, UTF-8 strings [B],
+and gives what squad.predict would: `answer` [B], cut from the passage; `start` and `end` [B] int32, the characters of
+the passage that it is; `probability` [B]; and, of a model that may answer none, `null_odds` [B], above whose threshold
+the answer is "". Tokenizer, windows and the choice between them are in the graph: it needs TensorFlow with the
+operations of tensorflow_text, which TensorFlow Serving has, and none of this code.
+"""
+
+import contextlib
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import tensorflow as tf
+
+from bert import checkpoint, cli, manifest
+from bert.errors import UsageError
+from bert.model import Dense
+from bert.noise import Noise
+from squad import predict
+from squad.model import FineTuned, load
+from squad.reader import WIDTH
+
+STAGE = "squad.export"
+ROWS = 32  # windows at once
+N_BEST = 20  # answers that share the probability, as in squad.predict
+LONGEST = 30  # tokens of an answer
+ROW = [None, N_BEST]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    model: Path
+    """run directory of python -m squad.train"""
+    output: Path
+    """folder of the model's versions"""
+    version: int = 1
+    """name of the SavedModel in there; TensorFlow Serving takes the highest"""
+    compute: Literal["float32", "bfloat16", "float16"] = "float32"
+    """type of the encoder's matrix products, and of their weights"""
+    null_threshold: float | None = None
+    """null odds above which the answer is none, in place of the model's own"""
+    max_answer_length: int = LONGEST
+    """tokens of the longest answer"""
+
+    def __post_init__(self) -> None:
+        if min(self.version, self.max_answer_length) < 1:
+            raise UsageError("--version and --max_answer_length must be positive")
+        if self.null_threshold is not None and math.isnan(self.null_threshold):
+            raise UsageError("--null_threshold must be a number")
+
+
+class Passages(NamedTuple):
+    """B passages: their characters, and their tokens, flat [t], behind which stands one of padding, for none."""
+
+    characters: tf.RaggedTensor  # [B, (characters)] each as a string
+    count: tf.Tensor  # [B] tokens
+    first: tf.Tensor  # [B] place of a passage's first token among all
+    ids: tf.Tensor  # [t + 1]
+    begin: tf.Tensor  # [t + 1] characters of the token's passage, half open
+    end: tf.Tensor
+
+
+class Cuts(NamedTuple):
+    """W windows, each question's in turn, all [W]."""
+
+    question: tf.Tensor
+    number: tf.Tensor  # among those of its question
+    offset: tf.Tensor  # position of the first passage token
+    first: tf.Tensor  # place of that token among all
+    length: tf.Tensor  # passage tokens
+
+
+class Spans(NamedTuple):
+    """The best spans of W windows, best first."""
+
+    score: tf.Tensor  # [W, K], -inf for one that may not be
+    first: tf.Tensor  # [W, K] places of first and last token among all
+    last: tf.Tensor
+    null: tf.Tensor  # [W] score of there being none
+
+
+class Answering(tf.Module):
+    """Questions and passages to answers in one graph; what squad.features, squad.reader and squad.answers do in NumPy.
+
+    B questions, W windows of all of them, R windows at once, S positions, L longest answer, K spans of a window.
+    """
+
+    def __init__(
+        self, fine_tuned: FineTuned, *, compute: str, limit: float | None, max_answer_length: int = LONGEST
+    ) -> None:
+        """Takes the model over: the weights of its products get the type `compute`.
+
+        Null odds above `limit` mean that there is no answer; None: there always is one.
+        """
+        super().__init__()
+        self.model, self.tokenizer, self.windowing = fine_tuned.model, fine_tuned.tokenizer, fine_tuned.windowing
+        self.dtype, self.limit, self.longest = tf.as_dtype(compute), limit, max_answer_length
+        for dense in self.model.encoder.submodules:
+            if isinstance(dense, Dense):  # else every call would cast them
+                dense.kernel, dense.bias = (tf.Variable(tf.cast(x, self.dtype)) for x in (dense.kernel, dense.bias))
+        self.answer = tf.function(self._answer, [tf.TensorSpec([None], tf.string, n) for n in ("question", "context")])
+
+    def _answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
+        tf.debugging.assert_equal(tf.size(question), tf.size(context), "every question needs its context")
+        asked = self.tokenizer.fast.tokenize(question)[:, : self.windowing.max_query_length]
+        passages = self._passages(context)
+        room = self.windowing.max_seq_length - 3 - _int32(asked.row_lengths())  # [B]
+        step = tf.minimum(self.windowing.doc_stride, room)
+        count = _over(tf.maximum(0, passages.count - room), step) + 1  # windows [B]
+        cuts = _cut(passages, asked, room, step, count)
+        spans = self._read(asked, passages, cuts, _best_window(passages, room, step, count))
+        return self._choose(context, passages, cuts, spans)
+
+    def _passages(self, context: tf.Tensor) -> Passages:
+        """Tokens with the characters that each is of, as Tokenizer.encode_with_offsets has them."""
+        ids, starts, ends = self.tokenizer.fast.tokenize_with_offsets(context)
+        characters, at = tf.strings.unicode_split_with_offsets(context, "UTF-8", errors="strict")
+        before = tf.cumsum(tf.strings.length(context), exclusive=True)  # bytes [B]
+        at = _int32(at.flat_values) + tf.gather(before, characters.value_rowids())
+        row = ids.value_rowids()
+
+        def character(offsets: tf.RaggedTensor) -> tf.Tensor:  # how many begin before these bytes
+            found = tf.searchsorted(at, _int32(offsets.flat_values) + tf.gather(before, row))
+            return found - _int32(tf.gather(characters.row_starts(), row))
+
+        begin = character(starts)
+        flat = (ids.flat_values, begin, tf.maximum(character(ends), begin + 1))
+        count, first = _int32(ids.row_lengths()), _int32(ids.row_starts())
+        return Passages(characters, count, first, *(tf.pad(x, [[0, 1]]) for x in flat))
+
+    def _read(self, asked: tf.RaggedTensor, passages: Passages, cuts: Cuts, best: tf.Tensor) -> Spans:
+        """Windows of like length together, each batch as long as its longest in multiples of WIDTH."""
+        order = tf.argsort(cuts.offset + cuts.length, stable=True)
+        batches = _over(tf.size(order), ROWS)
+        arrays = [
+            tf.TensorArray(kind, batches, infer_shape=False, element_shape=shape)
+            for kind, shape in Spans((tf.float32, ROW), (tf.int32, ROW), (tf.int32, ROW), (tf.float32, [None]))
+        ]
+
+        def read(number: tf.Tensor, *filled: tf.TensorArray) -> tuple[tf.Tensor | tf.TensorArray, ...]:
+            rows = order[number * ROWS : (number + 1) * ROWS]
+            found = self._score(asked, passages, Cuts(*(tf.gather(x, rows) for x in cuts)), best)
+            return number + 1, *(array.write(number, x) for array, x in zip(filled, found, strict=True))
+
+        _, *filled = tf.while_loop(lambda number, *_: number < batches, read, [0, *arrays], parallel_iterations=1)
+        back = tf.math.invert_permutation(order)
+        return Spans(*(tf.gather(array.concat(), back) for array in filled))
+
+    def _score(self, asked: tf.RaggedTensor, passages: Passages, cuts: Cuts, best: tf.Tensor) -> Spans:
+        """The best spans of R windows, from the model."""
+        inputs = self._inputs(asked, passages, cuts)
+        with _inlined():
+            logits = self.model(inputs, Noise(None), self.dtype)
+        start, end = (tf.debugging.check_numerics(x, "not finite: the model's training failed") for x in logits)
+        null = start[:, 0] + end[:, 0]
+        at, offset = tf.range(tf.shape(start)[1]), cuts.offset[:, None]
+        inside = (at >= offset) & (at < offset + cuts.length[:, None])
+        place = tf.where(inside, cuts.first[:, None] + at - offset, tf.size(best) - 1)  # [R, S]
+        start = tf.where(inside & (tf.gather(best, place) == cuts.number[:, None]), start, -math.inf)
+        end = tf.pad(tf.where(inside, end, -math.inf), [[0, 0], [0, self.longest - 1]], constant_values=-math.inf)
+        scores = start[:, :, None] + tf.signal.frame(end, self.longest, 1)  # [R, S, L]
+        scores = tf.reshape(scores, [-1, tf.shape(start)[1] * self.longest])
+        score, span = tf.math.top_k(tf.pad(scores, [[0, 0], [0, N_BEST]], constant_values=-math.inf), N_BEST)
+        first = tf.gather(place, tf.minimum(span // self.longest, at[-1]), batch_dims=1)
+        return Spans(score, first, first + span % self.longest, null)
+
+    def _inputs(self, asked: tf.RaggedTensor, passages: Passages, cuts: Cuts) -> dict[str, tf.Tensor]:
+        told = tf.gather(passages.ids, tf.ragged.range(cuts.first, cuts.first + cuts.length))
+        cls, sep = (tf.fill([tf.size(cuts.first), 1], x) for x in (self.tokenizer.cls_id, self.tokenizer.sep_id))
+        line = tf.concat([cls, tf.gather(asked, cuts.question), sep, told, sep], axis=1)
+        length = _int32(line.row_lengths())
+        longest = tf.reduce_max(length)
+        width = tf.minimum(_over(longest, WIDTH) * WIDTH, self.windowing.max_seq_length)
+        ids = line.to_tensor(self.tokenizer.pad_id)
+        ids = tf.pad(ids, [[0, 0], [0, width - longest]], constant_values=self.tokenizer.pad_id)
+        mask = tf.sequence_mask(length, width, tf.int32)
+        segments = mask - tf.sequence_mask(cuts.offset, width, tf.int32)
+        return {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+
+    def _choose(self, context: tf.Tensor, passages: Passages, cuts: Cuts, spans: Spans) -> dict[str, tf.Tensor]:
+        """Each question's best answer, and its share of the probability of the best with different texts."""
+        questions = tf.size(context)
+        score, begin, end = _distinct(passages, cuts, spans, questions)
+        best = score[:, 0]
+        found = best > -math.inf
+        null = tf.cast(tf.math.unsorted_segment_min(spans.null, cuts.question, questions), tf.float64)
+        odds = null - tf.where(found, best, 0)
+        if self.limit is not None:
+            score = tf.concat([score, null[:, None]], axis=1)
+            found &= odds <= self.limit
+        probability = tf.where(found, tf.nn.softmax(score)[:, 0], 1)
+        start, end = tf.where(found, begin[:, 0], 0), tf.where(found, end[:, 0], 0)
+        answer = tf.strings.substr(context, start, end - start, unit="UTF8_CHAR")
+        outputs = {"answer": answer, "start": start, "end": end, "probability": tf.cast(probability, tf.float32)}
+        return outputs if self.limit is None else outputs | {"null_odds": tf.cast(odds, tf.float32)}
+
+
+def _cut(passages: Passages, asked: tf.RaggedTensor, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> Cuts:
+    """The windows; features.cut."""
+    question, number = tf.repeat(tf.range(tf.size(count)), count), tf.ragged.range(count).flat_values
+    skipped = number * tf.gather(step, question)
+    length = tf.minimum(tf.gather(room, question), tf.gather(passages.count, question) - skipped)
+    offset = tf.gather(_int32(asked.row_lengths()) + 2, question)
+    return Cuts(question, number, offset, tf.gather(passages.first, question) + skipped, length)
+
+
+def _best_window(passages: Passages, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """The window of its question that gives each token the most context [t + 1]; features.best_window."""
+    row = tf.repeat(tf.range(tf.size(count)), passages.count)  # [t]
+    reach = tf.reduce_max(tf.pad(_over(room, step), [[0, 1]]))  # windows that may hold a token; of no questions 0
+    room, step, last, tokens = (tf.gather(x, row)[:, None] for x in (room, step, count - 1, passages.count))
+    at = (tf.range(tf.size(row)) - tf.gather(passages.first, row))[:, None]
+    near = tf.maximum(tf.minimum(at // step, last) - tf.range(reach, -1, -1), 0)
+    length = tf.minimum(room, tokens - near * step)
+    context = tf.minimum(at - near * step, near * step + length - 1 - at)
+    score = tf.cast(context, tf.float64) + 0.01 * tf.cast(length, tf.float64)
+    best = tf.argmax(tf.where(context >= 0, score, -1), axis=1, output_type=tf.int32)
+    return tf.pad(tf.gather(near, best, batch_dims=1), [[0, 1]])
+
+
+def _distinct(passages: Passages, cuts: Cuts, spans: Spans, questions: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Each question's best spans with different texts: scores, float64, -inf behind the last, first characters, ends.
+
+    All [B, from 1 to N_BEST + 1]; of spans with one text it is the best, and of equal ones the earliest.
+    """
+    valid = spans.score > -math.inf
+    question = tf.boolean_mask(tf.broadcast_to(cuts.question[:, None], tf.shape(valid)), valid)  # [c] candidates
+    score, first, last = (tf.boolean_mask(x, valid) for x in (spans.score, spans.first, spans.last))
+    order = tf.argsort(-score, stable=True)
+    order = tf.gather(order, tf.argsort(tf.gather(question, order), stable=True))
+    question, score, first, last = (tf.gather(x, order) for x in (question, score, first, last))
+    begin, end = tf.gather(passages.begin, first), tf.gather(passages.end, last)
+    base = tf.gather(_int32(passages.characters.row_starts()), question)
+    text = tf.gather(passages.characters.flat_values, tf.ragged.range(base + begin, base + end))
+    text = tf.strings.reduce_join(text, axis=-1)
+    texts, which = tf.unique(tf.strings.join([tf.strings.as_string(question), text], " "))
+    leads = tf.math.unsorted_segment_min(tf.range(tf.size(which)), which, tf.size(texts))  # the first of each, in order
+
+    def rows(values: tf.Tensor, absent: float) -> tf.Tensor:
+        listed = tf.RaggedTensor.from_value_rowids(tf.gather(values, leads), tf.gather(question, leads), questions)
+        return tf.pad(listed[:, :N_BEST].to_tensor(absent), [[0, 0], [0, 1]], constant_values=absent)
+
+    return rows(tf.cast(score, tf.float64), -math.inf), rows(begin, 0), rows(end, 0)
+
+
+@contextlib.contextmanager
+def _inlined() -> Iterator[None]:
+    """Makes plain operations of what XLA would compile: it would for each new shape, and on CPUs servers have none."""
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
+def _over(total: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    return -(-total // size)  # rounded up
+
+
+def _int32(x: tf.Tensor) -> tf.Tensor:
+    return tf.cast(x, tf.int32)
+
+
+def export(options: Options) -> Path:
+    """Writes the SavedModel and returns its folder.
+
+    Raises as `squad.model.load` does, UsageError if something else has the folder's name.
+    """
+    fine_tuned = load(options.model)
+    limit = predict.null_threshold(fine_tuned, options.model, options.null_threshold)
+
+    def make(partial: Path) -> manifest.Made:
+        module = Answering(
+            fine_tuned, compute=options.compute, limit=limit, max_answer_length=options.max_answer_length
+        )
+        tf.saved_model.save(module, str(partial), signatures={"serving_default": module.answer})
+        return manifest.Made(counts={"parameters": sum(int(tf.size(x)) for x in module.trainable_variables)})
+
+    folder = options.output / str(options.version)
+    parameters = {
+        "compute": options.compute,
+        "null_threshold": limit,
+        "max_answer_length": options.max_answer_length,
+        **asdict(fine_tuned.windowing),
+    }
+    inputs = [options.model / "vocab.txt", options.model / "bert_config.json", checkpoint.steps(options.model)[-1]]
+    manifest.build(folder, stage=STAGE, parameters=parameters, inputs=inputs, make=make)
+    return folder
+
+
+def main(argv: list[str]) -> None:
+    """Runs the command."""
+    folder = export(cli.parse(Options, argv, prog="python -m squad.export", description=__doc__))
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    print(f"{folder}: {size / 1e6:.1f} MB, signature serving_default", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    cli.main(main)

@@ -1,0 +1,286 @@
+"""The exported graph answers as the Python path does, from the same text, with nothing of ours around it."""
+
+import errno
+import json
+import math
+import os
+import string
+import subprocess
+import sys
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensorflow.core.protobuf import saved_model_pb2
+
+from bert import checkpoint, files, manifest
+from bert.config import ModelConfig
+from bert.errors import ResourceError, UsageError
+from bert.model import variables
+from bert.vocabulary import SPECIAL
+from squad import export, features, latency, model, threshold
+from squad.config import Windowing
+from squad.examples import Dataset, Example
+from squad.reader import Reader
+
+LETTERS = string.digits + string.ascii_letters + string.punctuation + "\u6771\u4eac\u2044"
+VOCAB = [*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS), "river", "cafe", "##ly"]
+NARROW = Windowing(max_seq_length=23, doc_stride=5, max_query_length=7)
+WIDE = Windowing(max_seq_length=71, doc_stride=31, max_query_length=11)
+TINY = {"hidden_size": 24, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 40}
+HOSTILE = [
+    "", " ", "\n\t \u3000", "a", "river", " river\n", "[SEP]", "[CLS] river [SEP] [PAD]", "caf\u00e9",
+    "nai\u0308ve \u0301", "\u6771\u4eac\u6771", "\U0001f389 a \U0001f468\u200d\U0001f469 b", "x\u2026y \ufb01ne",
+    "H\u00b2O \u00bd", "\u0130zmir \u00dfs",
+    "\ufeffbom", "nul\x00nul", "zero\u200bwidth", "\ud55c\uad6d", "\uffff \ue000", "z" * 300, "\U0001f389" * 7,
+    "\u6771\u4eac \u00e9 \U0001f389 river, " * 29,
+]  # fmt: skip
+
+
+WRITTEN = st.characters(exclude_categories=["Cs"])  # anything but halves of surrogates, which UTF-8 does not have
+
+
+def fine_tuned_run(folder, windowing=NARROW, impossible=True, threshold_=None, **changes):
+    """A run directory with random weights, large ones, so that scores are far apart."""
+    folder.mkdir(parents=True)
+    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    config = ModelConfig(
+        vocab_size=len(VOCAB), max_position_embeddings=73, initializer_range=0.5, **(TINY | changes)
+    )
+    config.save(folder / "bert_config.json")
+    flat = {f"windows.{name}": value for name, value in asdict(windowing).items()} | {"data.impossible": impossible}
+    files.write_json(folder / "config.json", {"config": flat})
+    made = model.QuestionAnswering(config, seed=7)
+    checkpoint.save(folder, 3, {name: tf.identity(x) for name, x in variables(made).items()}, keep=1)
+    if threshold_ is not None:
+        weights = manifest.content_hash(checkpoint.steps(folder)[-1])
+        files.write_json(folder / threshold.NAME, {"threshold": threshold_, "weights": weights})
+    return folder
+
+
+def exported(run, output, *more):
+    export.main(["--model", str(run), "--output", str(output), *map(str, more)])
+    return output / "1"
+
+
+def ask(served, pairs):
+    """The answers of a SavedModel's signature to (question, context) pairs."""
+    questions, contexts = (tf.constant([pair[i] for pair in pairs], tf.string) for i in (0, 1))
+    return {name: value.numpy() for name, value in served(question=questions, context=contexts).items()}
+
+
+def as_read(reader, limit, pairs):
+    """What squad.predict makes of them: the best answers and all null odds."""
+    examples = [Example(id=str(i), question=q, passage=i, answers=()) for i, (q, _) in enumerate(pairs)]
+    found = [answers for _, answers in reader.answer(Dataset(passages=[c for _, c in pairs], examples=examples))]
+    return [answers.best(limit) for answers in found], [answers.null_odds for answers in found]
+
+
+def assert_same(served, reader, limit, pairs):
+    got = ask(served, pairs)
+    best, odds = as_read(reader, limit, pairs)
+    assert [text.decode() for text in got["answer"]] == [candidate.text for candidate in best]
+    assert got["start"].tolist() == [candidate.start for candidate in best]
+    assert got["end"].tolist() == [candidate.start + len(candidate.text) for candidate in best]
+    np.testing.assert_allclose(got["probability"], [c.probability for c in best], rtol=1e-3, atol=1e-5)
+    if limit is not None:
+        np.testing.assert_allclose(got["null_odds"], odds, rtol=1e-4, atol=1e-4)
+
+
+def saved_graph(folder):
+    """The graph as it stands in the file."""
+    return saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+
+
+class Both:
+    """A model behind its exported signature, and behind squad.predict."""
+
+    def __init__(self, folder, limit, windowing, **changes):
+        self.run = fine_tuned_run(folder / "run", windowing, limit is not None, limit, **changes)
+        self.folder = exported(self.run, folder / "served")
+        self.loaded = tf.saved_model.load(str(self.folder))
+        self.served, self.limit = self.loaded.signatures["serving_default"], limit
+        self.reader = Reader(
+            model.load(self.run), batch=32, n_best=20, max_answer_length=30, null=limit is not None
+        )
+
+    def assert_same(self, pairs):
+        assert_same(self.served, self.reader, self.limit, pairs)
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory):
+    return Both(tmp_path_factory.mktemp("narrow"), -1.5, NARROW)
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    return Both(tmp_path_factory.mktemp("wide"), None, WIDE, norm_placement="pre", recompute_activations=True)
+
+
+def test_hostile_texts_are_answered_as_by_predict(narrow, wide):
+    pairs = [(question, context) for question in ("who?", "", HOSTILE[-1]) for context in HOSTILE]
+    for both in (narrow, wide):
+        both.assert_same(pairs)
+    answers = ask(narrow.served, pairs)["answer"]
+    assert 0 < sum(answer == b"" for answer in answers) < len(pairs)  # some above the threshold, some below
+
+
+# The same examples always: of two spans with nearly the same score, two orders of additions may choose differently.
+@settings(max_examples=25, derandomize=True)
+@given(st.lists(st.tuples(st.text(WRITTEN, max_size=20), st.text(WRITTEN, max_size=400)), min_size=1, max_size=5))
+def test_any_texts_are_answered_as_by_predict(narrow, pairs):
+    narrow.assert_same(pairs)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 90)), min_size=1, max_size=5),
+    st.integers(13, 40),
+    st.integers(1, 43),
+)
+def test_windows_are_those_that_training_has(lengths, size, stride):
+    asked, told = (np.array(column, np.int32) for column in zip(*lengths, strict=True))
+    room = size - 3 - asked
+    spans = [features.cut(int(tokens), int(free), stride) for tokens, free in zip(told, room, strict=True)]
+    best = [features.best_window(int(tokens), int(free), stride) for tokens, free in zip(told, room, strict=True)]
+    first, step = np.cumsum(told, dtype=np.int32) - told, np.minimum(stride, room)
+    passages = export.Passages(None, tf.constant(told), tf.constant(first), None, None, None)
+    count = tf.constant([len(cuts) for cuts in spans])
+    question = tf.RaggedTensor.from_row_lengths(np.zeros(asked.sum(), np.int32), asked)
+    cuts = export._cut(passages, question, tf.constant(room), tf.constant(step), count)
+    rows = [
+        (q, w, asked[q] + 2, first[q] + at, length) for q, cut in enumerate(spans) for w, (at, length) in enumerate(cut)
+    ]
+    assert np.stack(cuts, axis=1).tolist() == np.array(rows).tolist()
+    found = export._best_window(passages, tf.constant(room), tf.constant(step), count)
+    assert found[:-1].numpy().tolist() == np.concatenate(best).tolist()
+
+
+def test_the_batch_changes_nothing_and_may_be_empty(narrow):
+    pairs = [("who?", context) for context in HOSTILE]
+    together, alone = ask(narrow.served, pairs), [ask(narrow.served, [pair]) for pair in pairs]
+    for name in ("answer", "start", "end"):
+        assert together[name].tolist() == [one[name][0] for one in alone]
+    assert {name: len(values) for name, values in ask(narrow.served, []).items()} == dict.fromkeys(together, 0)
+
+
+def test_a_request_that_cannot_be_meant_is_refused(narrow):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="every question needs its context"):
+        narrow.served(question=tf.constant(["who?", "where?"]), context=tf.constant(["river"]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Invalid formatting"):
+        ask(narrow.served, [("who?", b"caf\xe9")])
+
+
+def test_scores_that_are_no_numbers_are_an_error_not_an_answer(narrow):
+    answering = export.Answering(model.load(narrow.run), compute="float32", limit=None)
+    answering.model.answer_span.output.bias.assign([math.nan, 0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not finite"):
+        answering._answer(tf.constant(["who?"]), tf.constant(["a river"]))  # eagerly
+
+
+def test_short_texts_are_read_in_narrow_windows_and_many_in_several_batches(wide, monkeypatch):
+    answering = export.Answering(model.load(wide.run), compute="float32", limit=None)
+    shapes, encode = [], answering.model
+
+    def spy(inputs, *rest):
+        shapes.append(tuple(inputs["input_ids"].shape))
+        return encode(inputs, *rest)
+
+    monkeypatch.setattr(answering, "model", spy)
+    answering._answer(tf.constant(["who?"] * 37), tf.constant(["a river"] * 36 + ["a " * 100]))  # eagerly
+    assert shapes == [(32, 32), (7, 71)]  # 36 short windows, and three that overlap
+
+
+def test_a_fresh_process_without_this_code_serves_it(narrow, tmp_path):
+    code = """
+import json, sys
+import tensorflow as tf, tensorflow_text
+served = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+texts = json.load(sys.stdin)
+found = served(question=tf.constant(texts["question"]), context=tf.constant(texts["context"]))
+assert not {"bert", "squad", "data"} & {name.split(".")[0] for name in sys.modules}
+print(json.dumps([text.decode() for text in found["answer"].numpy().tolist()]))
+"""
+    pairs = [("who?", context) for context in HOSTILE]
+    texts = dict(zip(("question", "context"), zip(*pairs, strict=True), strict=True))
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, str(narrow.folder)],
+        cwd=tmp_path, env=os.environ, input=json.dumps(texts), capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout) == [text.decode() for text in ask(narrow.served, pairs)["answer"]]
+
+
+def test_the_signature_is_as_documented_and_the_folder_as_servers_want_it(narrow, wide):
+    given = narrow.served.structured_input_signature[1]
+    assert given == {name: tf.TensorSpec([None], tf.string, name) for name in ("question", "context")}
+    kinds = {"answer": tf.string, "start": tf.int32, "end": tf.int32, "probability": tf.float32}
+    assert {name: spec.dtype for name, spec in wide.served.structured_outputs.items()} == kinds
+    assert {name: spec.dtype for name, spec in narrow.served.structured_outputs.items()} == kinds | {
+        "null_odds": tf.float32
+    }
+    assert [path.name for path in narrow.folder.parent.iterdir()] == ["1"]
+    assert "_XlaMustCompile" not in str(saved_graph(narrow.folder))  # a server on CPUs could not run it
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compute", ["bfloat16", "float16"])
+def test_half_precision_halves_the_matrices_and_answers_nearly_alike(narrow, tmp_path, compute):
+    folder = exported(narrow.run, tmp_path, "--compute", compute)
+    loaded = tf.saved_model.load(str(folder))
+    assert loaded.model.encoder.layers[1].mlp.inner.kernel.dtype == compute
+    pairs = [("who?", context) for context in HOSTILE]
+    half, whole = ask(loaded.signatures["serving_default"], pairs), ask(narrow.served, pairs)
+    assert not np.array_equal(half["null_odds"], whole["null_odds"])
+    np.testing.assert_allclose(half["null_odds"], whole["null_odds"], atol=0.1 * np.ptp(whole["null_odds"]))
+
+
+def test_the_same_command_again_changes_nothing_and_another_replaces_the_whole(narrow, tmp_path, capfd):
+    folder = exported(narrow.run, tmp_path)
+    before = (folder / "saved_model.pb").stat().st_mtime_ns
+    exported(narrow.run, tmp_path)
+    assert "up to date" in capfd.readouterr().err
+    assert (folder / "saved_model.pb").stat().st_mtime_ns == before
+    exported(narrow.run, tmp_path, "--null_threshold", 1e6)
+    never_none = ask(tf.saved_model.load(str(folder)).signatures["serving_default"], [("who?", "a river")])
+    assert never_none["answer"][0]
+
+
+def test_what_cannot_be_exported_leaves_nothing(narrow, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tf.saved_model, "save", full)
+    with pytest.raises(ResourceError, match="the disk is full"):
+        exported(narrow.run, tmp_path / "served")
+    assert not list((tmp_path / "served").iterdir())
+    (tmp_path / "served" / "1").mkdir()
+    (tmp_path / "served" / "1" / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="not made by this program"):
+        exported(narrow.run, tmp_path / "served")
+    for flags in (["--version", 0], ["--max_answer_length", 0], ["--null_threshold", "nan"]):
+        with pytest.raises(UsageError):
+            exported(narrow.run, tmp_path / "other", *flags)
+    assert not (tmp_path / "other").exists()
+
+
+def test_latency_is_told_for_every_setting(wide, capfd):
+    latency.main(f"--model {wide.run} --batch 1 3 --length 17 71 --calls 7 --warmup 1".split())
+    said = capfd.readouterr()
+    rows = [json.loads(line) for line in said.out.splitlines()]
+    assert [(row["length"], row["batch"]) for row in rows] == [(17, 1), (17, 3), (71, 1), (71, 3)]
+    for row in rows:
+        percentiles = [row[f"p{p}_ms"] for p in (50, 90, 95, 99)]
+        assert percentiles[0] > 0 and percentiles == sorted(percentiles)
+        assert row["sequences_per_second"] * row["mean_ms"] == pytest.approx(1000 * row["batch"])
+    assert "p99" in said.err
+
+
+@pytest.mark.parametrize("flags", ["--length 72", "--length 12", "--batch 0", "--calls 0"])
+def test_latency_of_what_cannot_be_is_refused(wide, flags):
+    with pytest.raises(UsageError):
+        latency.main(["--model", str(wide.run), *flags.split()])
