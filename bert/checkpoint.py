@@ -46,7 +46,7 @@ class Saver:
 
 def save(run: Path, step: int, values: Mapping[str, tf.Tensor], keep: int, keep_every: int = 0) -> Path:
     """Writes the checkpoint of `step`, then removes those that are not to be kept. ResourceError: there is no room."""
-    folder = run / "checkpoints" / f"step-{step:08d}"
+    folder = _folder(run, step)
 
     def make(partial: Path) -> manifest.Made:
         write_bundle(partial / BUNDLE, values)
@@ -93,6 +93,10 @@ def steps(run: Path) -> list[Path]:
     return sorted(path for path in found if path.name.removeprefix("step-").isdecimal() and path.is_dir())
 
 
+def _folder(run: Path, step: int) -> Path:
+    return run / "checkpoints" / f"step-{step:08d}"
+
+
 def _step_of(folder: Path) -> int:
     return int(folder.name.removeprefix("step-"))
 
@@ -106,29 +110,28 @@ def restore(run: Path, variables: Variables) -> int | None:
     return _newest_good(run, lambda folder: _assign(folder, variables, missing=("guard/", "run/")))
 
 
-def load_weights(run: Path, variables: Variables, fresh: tuple[str, ...] = ()) -> None:
+def load_weights(run: Path, variables: Variables, fresh: tuple[str, ...] = ()) -> Path:
     """Starts from another run: assigns its newest checkpoint to `variables`, but for names that begin with one of
-    `fresh`.
+    `fresh`; returns the checkpoint's folder.
 
     Raises InputError if the run has no checkpoint, lacks a variable, or has one of another shape; UsageError if its
     name cannot be read.
     """
-    _take(run, lambda folder: _assign(folder, variables, missing=fresh))
+    return _take(run, lambda folder: _assign(folder, variables, missing=fresh))
 
 
 def newest(run: Path) -> Path:
     """Folder of another run's newest undamaged checkpoint. Raises InputError if it has none."""
-    found: list[Path] = []
-    _take(run, found.append)
-    return found[-1]
+    return _take(run, lambda folder: None)
 
 
-def _take(run: Path, take: Callable[[Path], None]) -> None:
+def _take(run: Path, take: Callable[[Path], None]) -> Path:
     check_name(run)
     if not run.is_dir():
         raise InputError(f"{run}: no such folder; give the run directory of a finished phase")
-    if _newest_good(run, take) is None:
+    if (step := _newest_good(run, take)) is None:
         raise InputError(f"{run}: no checkpoint in it; give the run directory of a finished phase")
+    return _folder(run, step)
 
 
 def _newest_good(run: Path, take: Callable[[Path], None]) -> int | None:

@@ -54,13 +54,13 @@ def load(run: Path) -> FineTuned:
     windowing = _windowing(run / "config.json", config)
     tokenizer = tokenizer_for(run / "vocab.txt", config)
     model = QuestionAnswering(config, seed=0)
-    checkpoint.load_weights(run, variables(model))
+    taken = checkpoint.load_weights(run, variables(model))
     return FineTuned(
         model=model,
         tokenizer=tokenizer,
         windowing=windowing,
         impossible=_impossible(run / "config.json"),
-        weights=manifest.content_hash(checkpoint.steps(run)[-1]),
+        weights=manifest.content_hash(taken),
     )
 
 
