@@ -14,17 +14,18 @@ fi
 most=$1 && shift
 # shellcheck disable=SC2329 # called by the traps below
 stop() {
-    stopping=yes
-    kill -s "$1" "$child" 2>/dev/null || true
+    stopping=$1
+    [ -z "$child" ] || kill -s "$1" "$child" 2>/dev/null || true
 }
 for name in TERM INT USR1 HUP; do
     # shellcheck disable=SC2064 # the name is meant as it is now
     trap "stop $name" $name
 done
 for ((round = 1; ; round++)); do
-    began=$SECONDS
+    began=$SECONDS child=''
     "$@" &
     child=$!
+    [ -z "${stopping:-}" ] || stop "$stopping" # it came before there was anyone to tell
     while status=0 && { wait $child || status=$?; } && kill -0 $child 2>/dev/null; do :; done
     case $status in 0 | [2-5] | 75) exit "$status" ;; esac
     [ -z "${stopping:-}" ] && [ "$round" -le "$most" ] || exit "$status"

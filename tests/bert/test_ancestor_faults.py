@@ -65,6 +65,7 @@ def stepped(config: ModelConfig, dataset: Path, among: World, precision: Precisi
     return step
 
 
+@pytest.mark.slow
 def test_an_update_is_applied_once_however_many_micro_batches_it_has(model_config: ModelConfig, dataset: Path) -> None:
     """1: "applies on micro-step 0 of every loop call as well as every N-th, so steps+1 updates per loop"."""
     for per_device in (12, 3):
@@ -111,6 +112,7 @@ def test_flags_have_names_and_no_places() -> None:
             chosen(*wrong)
 
 
+@pytest.mark.slow
 def test_the_rate_is_that_of_the_whole_batch_on_any_number_of_ranks(
     config: PretrainConfig, model_config: ModelConfig, dataset: Path
 ) -> None:

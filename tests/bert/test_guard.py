@@ -64,6 +64,7 @@ def test_an_update_that_is_not_finite_leaves_no_trace(
     assert scales == ([1, 1, 1 / 2, 1 / 4, 1 / 4] if scaled else [0] * 5)
 
 
+@pytest.mark.slow
 def test_float16_learns_what_float32_learns(model_config: ModelConfig, dataset: Path) -> None:
     batches = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1).read(0)
     full, half = (

@@ -50,6 +50,7 @@ def test_accumulating_micro_batches_equals_one_big_batch(model_config: ModelConf
     close(updated(config, big), updated(config, small), rtol=1e-4, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_xla_computes_what_the_plain_path_does_dropout_included(model_config: ModelConfig, dataset: Path) -> None:
     batches = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1).read(0)
     plain, compiled = (updated(model_config, batches, precision=PrecisionConfig(xla=xla)) for xla in (False, True))

@@ -47,6 +47,7 @@ def test_two_and_four_ranks_train_like_one(
             np.testing.assert_allclose(value, weights(run, 8)[key], rtol=1e-3, atol=2e-5, err_msg=key)
 
 
+@pytest.mark.slow
 def test_a_run_ends_at_its_target_and_profiles_what_it_is_told(dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     options = ["--run.steps", "2000", "--run.target_accuracy", "0.02", "--run.profile", "2"]
