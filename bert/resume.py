@@ -11,6 +11,7 @@ from bert import checkpoint, files, manifest
 from bert.config import ModelConfig, RunConfig, defaults, flatten
 from bert.errors import IntegrityError, UsageError
 from bert.manifest import Manifest
+from bert.vocabulary import load_vocab
 from bert.world import World
 
 # What may differ when a run is resumed: nothing that the weights depend on.
@@ -74,7 +75,7 @@ def begin(
 
 def _check_vocabulary(theirs: Path, ours: Path) -> None:
     """Refuses weights that were learnt for other words, which a vocabulary of the same size would hide."""
-    if theirs.exists() and theirs.read_bytes() != ours.read_bytes():
+    if theirs.exists() and load_vocab(theirs) != load_vocab(ours):
         raise UsageError(f"{theirs} and {ours} differ; make the data with the vocabulary of the weights")
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -320,6 +321,7 @@ def test_an_imported_head_for_questions_answers_them(tmp_path: Path) -> None:
 def test_pretraining_goes_on_from_an_import(dataset: Path, tmp_path: Path) -> None:
     config = dataclasses.replace(SMALL, vocab_size=99, type_vocab_size=2)
     before = a_run(tmp_path / "run", config, PretrainingModel(config, 0))
+    shutil.copy(dataset / "vocab.txt", tmp_path / "run")
     convert.main(["export", "google", str(tmp_path / "run"), str(tmp_path / "theirs")])
     convert.main(["import", "google", str(tmp_path / "theirs"), str(tmp_path / "back")])
     flags = f"""--data.train {dataset} --init.checkpoint {tmp_path}/back --run.directory {tmp_path}/more --run.steps 1

@@ -133,6 +133,7 @@ def test_a_run_directory_says_what_made_it(straight: Path) -> None:
             "sequences of 13 tokens",
         ),
         (["demo_phase1", "--data.train", "DATASET", "--model.vocab_size", "5"], 2, "made with 99 entries"),
+        (["demo_phase2", "--data.train", "DATASET"], 2, "demo_phase2 goes on from trained weights"),
         (["demo_phase1", "--data.train", "DATASET", "--init.checkpoint", "/nowhere"], 3, "/nowhere: no such folder"),
     ],
 )
