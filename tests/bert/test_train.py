@@ -41,7 +41,8 @@ def test_two_and_four_ranks_train_like_one(
         assert list(many.values()) == pytest.approx(list(one.values()), rel=rtol)
         assert "ALLREDUCE" in (run / "timeline.json").read_text()
         if compress == "true":
-            assert list(many.values()) != pytest.approx(list(one.values()), rel=1e-7)  # the switch has an effect
+            before, after = (weights(at, 8)["adam_m/embeddings/word"] for at in (tmp_path / "1", run))
+            assert np.abs(after - before).max() > 1e-5 * np.abs(before).max()  # the switch has an effect
             continue
         for key, value in weights(tmp_path / "1", 8).items():
             np.testing.assert_allclose(value, weights(run, 8)[key], rtol=1e-3, atol=2e-5, err_msg=key)
