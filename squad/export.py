@@ -20,13 +20,13 @@ from typing import Literal, NamedTuple
 
 import tensorflow as tf
 
-from bert import checkpoint, cli, manifest
+from bert import cli, manifest
+from bert.batches import WIDTH
 from bert.errors import UsageError
 from bert.model import Dense
 from bert.noise import Noise
 from squad import predict
 from squad.model import FineTuned, load
-from squad.reader import WIDTH
 
 STAGE = "squad.export"
 ROWS = 32  # windows at once
@@ -291,7 +291,7 @@ def export(options: Options) -> Path:
         "max_answer_length": options.max_answer_length,
         **asdict(fine_tuned.windowing),
     }
-    inputs = [options.model / "vocab.txt", options.model / "bert_config.json", checkpoint.steps(options.model)[-1]]
+    inputs = [options.model / "vocab.txt", options.model / "bert_config.json", fine_tuned.checkpoint]
     manifest.build(folder, stage=STAGE, parameters=parameters, inputs=inputs, make=make)
     return folder
 

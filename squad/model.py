@@ -39,8 +39,13 @@ class FineTuned:
     windowing: Windowing
     impossible: bool
     """whether it has learnt from impossible questions"""
-    weights: str
-    """hash of its checkpoint"""
+    checkpoint: Path
+    """folder that its weights were read from: the newest, or an older one if that is damaged"""
+
+    @property
+    def weights(self) -> str:
+        """Hash of its checkpoint."""
+        return manifest.content_hash(self.checkpoint)
 
 
 def load(run: Path) -> FineTuned:
@@ -60,7 +65,7 @@ def load(run: Path) -> FineTuned:
         tokenizer=tokenizer,
         windowing=windowing,
         impossible=_impossible(run / "config.json"),
-        weights=manifest.content_hash(taken),
+        checkpoint=taken,
     )
 
 
