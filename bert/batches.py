@@ -4,6 +4,7 @@ The samples of an epoch are visited in a pseudo-random order that is computed, n
 Feistel network, in constant memory for any n. Resuming is therefore a matter of knowing one number.
 """
 
+import functools
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
@@ -18,7 +19,7 @@ from bert.records import Dataset
 from bert.world import World
 
 ROUNDS = 4
-WIDTH = 32  # tokens: widths of grouped batches are multiples, so that there are few of them
+WIDTH = 32  # tokens: batches cut to their longest row have multiples of it, so that there are few widths
 AHEAD = 2  # updates whose samples are read while the current one computes
 
 Batch = dict[str, tf.Tensor]
@@ -65,8 +66,11 @@ class Batches:
     """This rank's micro-batches of every update."""
 
     def __init__(self, source: Source, batch: BatchConfig, world: World, seed: int) -> None:
+        if batch.group and not isinstance(source, Dataset):
+            raise UsageError("batch.group needs records whose lengths are known in advance; leave it 0")
         self.source, self.batch, self.world, self.seed = source, batch, world, seed
         self.accumulation = batch.accumulation(world.size)
+        self._dealt = functools.lru_cache(maxsize=2)(self._deal)  # the updates of a pool follow each other
 
     def read(self, update: int) -> list[Batch]:
         """The micro-batches of update `update` (from 0): micro-batch k of rank r is its (k * ranks + r)-th."""
@@ -78,21 +82,22 @@ class Batches:
         return [trim(batch) for batch in found] if self.batch.group else found
 
     def _positions(self, update: int) -> np.ndarray:
-        """The places in the run's order whose samples make the update [total].
-
-        Grouped, the samples of `group` updates are sorted by size and dealt out to these in a random order: a batch
-        has like lengths, and every sample has its turn in the same updates as before.
-        """
+        """The places in the run's order whose samples make the update [total]."""
         total, group = self.batch.total, self.batch.group
-        if not group:
-            return update * total + np.arange(total)
-        if not isinstance(self.source, Dataset):
-            raise UsageError("batch.group needs records whose lengths are known in advance; leave it 0")
-        pool = update // group
+        return self._dealt(update // group)[update % group] if group else update * total + np.arange(total)
+
+    def _deal(self, pool: int) -> np.ndarray:
+        """The places that make each of the next `group` updates [group, total].
+
+        Their samples are sorted by size and dealt out to them in a random order: a batch has like lengths, and every
+        sample has its turn in the same updates as before.
+        """
+        assert isinstance(self.source, Dataset)
+        total, group = self.batch.total, self.batch.group
         positions = pool * group * total + np.arange(group * total)
         by_size = np.argsort(self.source.sizes(order(positions, len(self.source), self.seed)), kind="stable")
-        turn = permute(np.array([update % group]), group, self.seed * 2**32 + 2**31 + pool)[0]
-        return positions[by_size].reshape(group, total)[turn]
+        turns = permute(np.arange(group), group, self.seed * 2**32 + 2**31 + pool)
+        return positions[by_size].reshape(group, total)[turns]
 
     def iterate(self, first: int, last: int) -> Generator[list[Batch], None, None]:
         """`read` for updates first..last-1, read ahead in a thread."""
@@ -104,12 +109,17 @@ class Batches:
                 yield waiting.pop(0).result()
 
 
+def width(tokens: int, most: int) -> int:
+    """Columns of a batch whose longest row has so many tokens: the next multiple of `WIDTH`, or `most`."""
+    return min(-(-tokens // WIDTH) * WIDTH, most)
+
+
 def trim(batch: Batch) -> Batch:
     """Without the columns that are padding in every row, up to a multiple of `WIDTH`."""
     mask = batch["input_mask"]
     tokens = int(tf.reduce_max(tf.reduce_sum(mask, axis=1)))
-    width = min(-(-tokens // WIDTH) * WIDTH, mask.shape[1])
-    return {name: value[:, :width] if value.shape[1:] == mask.shape[1:] else value for name, value in batch.items()}
+    columns = width(tokens, mask.shape[1])
+    return {name: value[:, :columns] if value.shape[1:] == mask.shape[1:] else value for name, value in batch.items()}
 
 
 def evaluation(source: Source, batch: BatchConfig, world: World, limit: int) -> Iterator[Batch]:

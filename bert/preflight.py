@@ -25,7 +25,7 @@ def check(settings: dict[str, Any], data: Manifest, state: dict[str, tf.Variable
 
     settings: the configuration, flat, less what may differ from rank to rank.
     """
-    mine = {**settings, **manifest.versions(), "data": files.sha256(data.path / manifest.NAME)}
+    mine = {**settings, **manifest.versions(), "data": manifest.content_hash(data.path)}
     theirs = world.share(mine)
     differing = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
     wrong = int(world.sum([tf.constant(float(bool(differing)))])[0])

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import tensorflow as tf
 
@@ -27,17 +26,17 @@ class Profiler:
     def update(self, step: int) -> Iterator[None]:
         """The block is update number `step`."""
         if self.first and step == self.first:
-            self._start(self.directory)
+            self._start()
         with tf.profiler.experimental.Trace("update", step_num=step) if self._on else contextlib.nullcontext():
             yield
         if step == self.first + UPDATES - 1:
             self.close()
 
-    def _start(self, directory: Path) -> None:
+    def _start(self) -> None:
         self._on = True
-        self.world.start_timeline(directory / "timeline.json")
+        self.world.start_timeline(self.directory / "timeline.json")
         if self.world.rank == 0:
-            tf.profiler.experimental.start(str(directory / "events"))
+            tf.profiler.experimental.start(str(self.directory / "events"))
 
     def close(self) -> None:
         """Writes down what was seen, if profiling goes on."""

@@ -208,7 +208,8 @@ def _judge(loop: _Loop, number: int, measures: dict[str, float]) -> None:
     Raises IntegrityError when too many in a row were skipped, _Spike when the run is to go back.
     """
     run, total, spike = loop.config.run, loop.config.batch.total, measures.get("spike", 0.0) > 0
-    in_a_row, skipped = int(measures["skipped_in_a_row"]), measures["skipped_in_a_row"] > 0
+    in_a_row = int(measures["skipped_in_a_row"])
+    skipped = in_a_row > 0
     if not spike and not skipped:
         return
     back = spike and run.on_spike == "rollback" and loop.saved > 0

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
+from bert import batches
 from bert.errors import IntegrityError
 from bert.noise import Noise
 from squad import features
@@ -12,8 +13,6 @@ from squad.answers import Answers, n_best_answers
 from squad.examples import Dataset, Example
 from squad.features import Windows
 from squad.model import FineTuned
-
-WIDTH = 32  # batches are as long as their longest window, in multiples of this
 
 
 class Reader:
@@ -45,7 +44,7 @@ class Reader:
         order = np.argsort(lengths, kind="stable")
         for first in range(0, len(order), self.batch):
             rows = order[first : first + self.batch]
-            width = min(-(-lengths[rows].max() // WIDTH) * WIDTH, starts.shape[1])
+            width = batches.width(int(lengths[rows].max()), starts.shape[1])
             inputs = {name: tf.constant(getattr(windows, name)[rows, :width]) for name in features.INPUTS}
             starts[rows, :width], ends[rows, :width] = self._score(inputs)
         if not (np.isfinite(starts).all() and np.isfinite(ends).all()):

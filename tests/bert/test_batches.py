@@ -100,6 +100,18 @@ def test_grouped_batches_are_cut_to_their_longest_row(dataset: Path, monkeypatch
     assert narrow, "every batch had a long row"
 
 
+def test_samples_of_unknown_length_cannot_be_grouped() -> None:
+    class Made:
+        def __len__(self) -> int:
+            return 41
+
+        def read(self, indices: np.ndarray, positions: np.ndarray) -> batches.Batch:
+            raise AssertionError("nothing is to be read")
+
+    with pytest.raises(UsageError, match=r"batch\.group needs records"):
+        Batches(Made(), BatchConfig(total=6, per_device=3, group=2), World(), seed=1)
+
+
 def test_the_size_of_a_record_tells_its_length(dataset: Path) -> None:
     data = Dataset(dataset, "train")
     everything = np.arange(len(data))
