@@ -198,12 +198,13 @@ def test_a_stalled_reader_is_shown_and_waited_for(straight: Path, dataset: Path,
     same_run(straight, tmp_path / "run")
 
 
-def test_a_frozen_run_shows_where_it_stood_and_goes_on(dataset: Path, tmp_path: Path) -> None:
-    options = ["--run.steps", "400", "--run.stall_seconds", "1.5"]
-    with start(command(dataset, tmp_path / "run", *options)) as process:
+def test_a_frozen_run_goes_on(straight: Path, dataset: Path, tmp_path: Path) -> None:
+    # Whether it says that it was late is chance: its watchdog was frozen too, and an update may come before it looks.
+    with start(command(dataset, tmp_path / "run", *LENGTH, "--run.stall_seconds", "1.5")) as process:
         after_updates(process, 1)
         process.send_signal(signal.SIGSTOP)
         time.sleep(3)
         process.send_signal(signal.SIGCONT)
-        said = process.communicate()[1]
-    assert process.returncode == 0 and "rank 0: no update for 1.5 seconds\n" in said and "bert/train.py" in said
+        process.communicate()
+    assert process.returncode == 0
+    same_run(straight, tmp_path / "run")
