@@ -48,11 +48,14 @@ class Step:
         own = {"run/seconds": self.seconds, "run/passed_over": self.passed_over}
         self.state = optimizer.weights | optimizer.slots | self.guard.slots | own
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
-        self._accumulate = tf.function(self._micro_batch, jit_compile=precision.xla)
+        # Traced twice at most, however many widths batches have; what XLA compiles it compiles for each.
+        self._accumulate = tf.function(self._micro_batch, jit_compile=precision.xla, reduce_retracing=True)
         self._half = len(self.gradients) if precision.compress else 0
         self._apply = tf.function(self._update, jit_compile=True)  # nothing but memory traffic, which fusion saves
         self._measure = tf.function(
-            lambda batch: task.measure(batch, Noise(None), self.dtype), jit_compile=precision.xla
+            lambda batch: task.measure(batch, Noise(None), self.dtype),
+            jit_compile=precision.xla,
+            reduce_retracing=True,
         )
 
     def update(
