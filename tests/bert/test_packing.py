@@ -216,7 +216,8 @@ def updated(config: ModelConfig, batches: list[Batch], precision: PrecisionConfi
     return {name: weight.numpy() for name, weight in optimizer.weights.items()}
 
 
-@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("xla", [False, True])
 def test_updates_of_packed_batches_are_those_of_padded_ones(
     xla: bool, model_config: ModelConfig, short: Path
 ) -> None:
