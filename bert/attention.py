@@ -16,7 +16,7 @@ from bert import regions
 
 
 def attend(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, *bits: tf.Tensor, rate: float) -> tf.Tensor:
-    """q, already scaled, k and v [B, N, T, H] of one type, mask [B, 1, 1, T] float32 -> [B, N, T, H] in that type.
+    """q, already scaled, k and v [B, N, T, H] of one type, mask [B, 1, 1 or T, T] float32 -> [B, N, T, H] in that type.
 
     bits: as `Noise.bits` gives them for [B, N, T, T]; or none. The mask has no gradient.
     """

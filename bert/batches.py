@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
+from bert import packing
 from bert.config import BatchConfig
 from bert.errors import UsageError
 from bert.hashing import mix
@@ -79,6 +80,8 @@ class Batches:
         firsts = (np.arange(self.accumulation) * world.size + world.rank) * size
         micro_batches = [positions[first : first + size] for first in firsts]
         found = [self.source.read(order(at, len(self.source), self.seed), at) for at in micro_batches]
+        if self.batch.pack:
+            return [packed(batch) for batch in found]
         return [trim(batch) for batch in found] if self.batch.group else found
 
     def _positions(self, update: int) -> np.ndarray:
@@ -120,6 +123,12 @@ def trim(batch: Batch) -> Batch:
     tokens = int(tf.reduce_max(tf.reduce_sum(mask, axis=1)))
     columns = width(tokens, mask.shape[1])
     return {name: value[:, :columns] if value.shape[1:] == mask.shape[1:] else value for name, value in batch.items()}
+
+
+def packed(batch: Batch) -> Batch:
+    """Its instances in as few rows as hold them (`packing.pack`)."""
+    rows = packing.pack({name: value.numpy() for name, value in batch.items()})
+    return {name: tf.constant(value) for name, value in rows.items()}
 
 
 def evaluation(source: Source, batch: BatchConfig, world: World, limit: int) -> Iterator[Batch]:

@@ -89,9 +89,12 @@ class BatchConfig:
     """sequences that a device holds at once"""
     group: int = 0
     """updates whose sequences are dealt out by length and cut to the longest of their batch; 0 leaves them padded"""
+    pack: bool = False
+    """put the instances of a micro-batch into as few rows as hold them, each attending to itself alone (pretraining)"""
 
     def __post_init__(self) -> None:
         _require(self.group >= 0, f"batch.group must not be negative, but is {self.group}")
+        _require(not (self.pack and self.group), "batch.pack and batch.group both save padding; give one of them")
 
     def accumulation(self, world_size: int) -> int:
         """Micro-batches per rank and update."""

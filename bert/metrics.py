@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 from bert import files
@@ -83,21 +84,23 @@ class Clock:
     for slower ranks in it, and all else ("other"): logs, evaluation, saving.
     """
 
-    def __init__(self, flops: Callable[[int], float], ranks: int, peak: float) -> None:
-        """flops: of a sequence of so many tokens. peak: FLOP/s of a rank; 0 is unknown."""
+    def __init__(self, flops: Callable[[int, float], float], ranks: int, peak: float) -> None:
+        """flops: of a row of so many tokens that holds so many sequences. peak: FLOP/s of a rank; 0 is unknown."""
         self._flops_of, self.ranks, self.peak = flops, ranks, peak
         self._since = self._asked = time.perf_counter()
         self._reset()
 
     def _reset(self) -> None:
-        self.sequences, self.tokens, self.flops = 0, 0, 0.0
+        self.sequences, self.tokens, self.padding, self.flops = 0, 0, 0, 0.0
         self.seconds = dict.fromkeys(("input", "compute", "communication", "other"), 0.0)
 
-    def count(self, sequences: int, tokens: int) -> None:
-        """Every rank worked on so many sequences of so many tokens, padding included."""
+    def count(self, sequences: int, mask: np.ndarray) -> None:
+        """Every rank worked on so many sequences in rows like this one's: mask [rows, tokens], 0 where is padding."""
+        rows, tokens = mask.shape
         self.sequences += sequences * self.ranks
-        self.tokens += sequences * self.ranks * tokens
-        self.flops += sequences * self.ranks * self._flops_of(tokens)
+        self.tokens += mask.size * self.ranks
+        self.padding += (mask.size - int(np.count_nonzero(mask))) * self.ranks
+        self.flops += rows * self.ranks * self._flops_of(tokens, sequences / rows)
 
     def lap(self, kind: str) -> None:
         """The time since the last call was of this kind."""
@@ -118,6 +121,7 @@ class Clock:
         found = {
             "sequences_per_second": self.sequences / step,
             "tokens_per_second": self.tokens / step,
+            "padding": self.padding / (self.tokens or 1),
             "sequences_per_second_overall": self.sequences / everything,
             "input_share": spent["input"] / everything,
             "communication_share": spent["communication"] / everything,

@@ -128,11 +128,14 @@ class Embeddings(tf.Module):
         self.norm = LayerNorm(make, "embeddings/layer_norm", width) if config.norm_placement == "post" else None
         self.rate = config.hidden_dropout_prob
 
-    def __call__(self, ids: tf.Tensor, segments: tf.Tensor, noise: Noise) -> tf.Tensor:
+    def __call__(
+        self, ids: tf.Tensor, segments: tf.Tensor, noise: Noise, positions: tf.Tensor | None = None
+    ) -> tf.Tensor:
         width, tokens = self.word.shape[1], tf.shape(ids)[1]
+        places = self.position[:tokens] if positions is None else tf.gather(self.position, positions)
         # Few segments: a product with one-hot rows has a cheap gradient where gather's would scatter B*T rows into two.
         kinds = tf.matmul(tf.one_hot(segments, self.segment.shape[0]), self.segment)
-        x = tf.reshape(tf.gather(self.word, ids) + self.position[:tokens] + kinds, [-1, width])  # [B*T, D]
+        x = tf.reshape(tf.gather(self.word, ids) + places + kinds, [-1, width])  # [B*T, D]
         bits = noise.bits(tf.shape(x), self.rate)
         return self.norm(x, *bits, rate=self.rate) if self.norm else drop(x, bits, self.rate)
 
@@ -151,7 +154,7 @@ class Attention(tf.Module):
         self.rate = config.attention_probs_dropout_prob
 
     def __call__(self, x: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType) -> tf.Tensor:
-        """x [B*T, D], mask [B, 1, 1, T] -> [B*T, D] in dtype, without the output's bias."""
+        """x [B*T, D], mask [B, 1, 1 or T, T] -> [B*T, D] in dtype, without the output's bias."""
         width = self.heads * self.head_width
         # One product for all three. Queries are scaled before theirs with the keys, whose sums float16 might not hold.
         parts = ((self.query, self.head_width**-0.5), (self.key, 1.0), (self.value, 1.0))
@@ -218,7 +221,7 @@ class Layer(tf.Module):
         self.around_mlp = Residual(make, f"{name}/mlp", config)
 
     def __call__(self, x: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType) -> tf.Tensor:
-        """x [B*T, D] float32, mask [B, 1, 1, T] -> [B*T, D] float32."""
+        """x [B*T, D] float32, mask [B, 1, 1 or T, T] -> [B*T, D] float32."""
         attend = functools.partial(self.attention, mask=mask, noise=noise, dtype=dtype)
         x = self.around_attention(x, attend, self.attention.output.bias, noise)
         return self.around_mlp(x, functools.partial(self.mlp, dtype=dtype), self.mlp.output.bias, noise)
@@ -241,19 +244,21 @@ class Encoder(tf.Module):
     def __call__(
         self,
         ids: tf.Tensor,  # [B, T] int32
-        mask: tf.Tensor,  # [B, T] 1 for tokens, 0 for padding
+        mask: tf.Tensor,  # [B, T] 1 for tokens, 0 for padding; with positions, the number of each token's instance
         segments: tf.Tensor,  # [B, T] 0 or 1
         noise: Noise,
         dtype: tf.DType,
+        positions: tf.Tensor | None = None,  # [B, T] of packed rows, in each instance from 0
     ) -> tf.Tensor:  # [B, T, D] float32
-        return self.states(ids, mask, segments, noise, dtype)[-1]
+        return self.states(ids, mask, segments, noise, dtype, positions)[-1]
 
     def states(
-        self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, noise: Noise, dtype: tf.DType
-    ) -> list[tf.Tensor]:
+        self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, noise: Noise, dtype: tf.DType,
+        positions: tf.Tensor | None = None,
+    ) -> list[tf.Tensor]:  # fmt: skip
         """What the embeddings and then each layer give, [B, T, D] float32; arguments as of the call."""
-        x = self.embeddings(ids, segments, noise)
-        bias = (1.0 - tf.cast(mask, tf.float32))[:, None, None, :] * -1e4  # [B, 1, 1, T]
+        x = self.embeddings(ids, segments, noise, positions)
+        bias = _padding(mask) if positions is None else _other_instances(mask)
         streams = [x]
         for number, layer in enumerate(self.layers, start=1):
             run = functools.partial(_run, layer, number, bias, noise, dtype)
@@ -262,6 +267,16 @@ class Encoder(tf.Module):
         streams[-1] = self.norm(x) if self.norm else x
         shape = [tf.shape(ids)[0], tf.shape(ids)[1], self.config.hidden_size]
         return [tf.reshape(stream, shape) for stream in streams]
+
+
+def _padding(mask: tf.Tensor) -> tf.Tensor:
+    """Mask [B, T] -> what is added to scores [B, 1, 1, T]: no token looks at padding."""
+    return (1.0 - tf.cast(mask, tf.float32))[:, None, None, :] * -1e4
+
+
+def _other_instances(numbers: tf.Tensor) -> tf.Tensor:
+    """Numbers of instances [B, T] -> what is added to scores [B, 1, T, T]: a token looks at its own instance alone."""
+    return tf.cast(numbers[:, None, :, None] != numbers[:, None, None, :], tf.float32) * -1e4
 
 
 def _run(layer: Layer, number: int, mask: tf.Tensor, noise: Noise, dtype: tf.DType, x: tf.Tensor) -> tf.Tensor:

@@ -18,7 +18,7 @@ def parameters(model: ModelConfig) -> int:
     return embeddings + norm + layers + masked_lm + pooler + following
 
 
-def flops(model: ModelConfig, sequence: int, predictions: int) -> float:
+def flops(model: ModelConfig, sequence: int, predictions: float) -> float:
     """Floating-point operations of training on one sequence, a product and a sum being two: matrix products alone.
 
     The backward pass has twice the products of the forward pass. Nothing is counted for what is computed again.
@@ -55,13 +55,14 @@ def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: 
     state = count * OPTIMIZER_BYTES
     working = activations(config, sequence, predictions)
     traffic = count * (2 if config.precision.compress else 4)
+    most = "at most " if batch.pack else ""  # how many rows the instances need is not known before they are read
     return {
         "parameters": f"{count:,}",
         "updates": f"{run.steps:,} of {batch.total:,} sequences of {sequence} tokens",
-        "tokens": f"{sequences * sequence:,}, padding included",
+        "tokens": f"{most}{sequences * sequence:,}, padding included",
         "data": f"{available:,} sequences, gone through {sequences / available:.2f} times",
         "ranks": f"{ranks:,}, each {accumulation:,} micro-batches of {batch.per_device:,} an update",
-        "arithmetic": f"{sequences * flops(config.model, sequence, predictions):.3g} FLOP in matrix products",
+        "arithmetic": f"{most}{sequences * flops(config.model, sequence, predictions):.3g} FLOP in matrix products",
         "summed over ranks": f"{traffic / 1e6:,.0f} MB an update",
         "memory of a rank": f"{(state + working) / 2**30:,.1f} GiB: {state / 2**30:,.1f} of weights, gradients and "
         f"moments, about {working / 2**30:,.1f} of activations",

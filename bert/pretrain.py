@@ -33,12 +33,20 @@ class PretrainingModel(tf.Module):
         self.next_sentence = heads.NextSentence(config, seed) if pairs != "none" else None
 
     def __call__(self, batch: Batch, noise: Noise, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Logits of the masked positions, without their bias, [B, P, U] in dtype; of the pair [B, 2]."""
-        hidden = self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], noise, dtype)
-        words = self.masked_lm(hidden, batch["masked_lm_positions"], self.encoder.embeddings.word, dtype)
+        """Logits of the masked positions, without their bias, [B, P, U] in dtype; of the pair [B, 2].
+
+        Of a packed batch (`packing.pack`) they are the same ones in the same order, the former as [1, B*P, U].
+        """
+        positions, places = batch["masked_lm_positions"], batch.get("position_ids")
+        hidden = self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], noise, dtype, places)
+        pairs = hidden  # each with the first token of an instance in front
+        if places is not None:  # the rows as one, into which what is to be read points
+            hidden, positions = tf.reshape(hidden, [1, -1, hidden.shape[2]]), tf.reshape(positions, [1, -1])
+            pairs = tf.gather(hidden[0], batch["first_tokens"])[:, None]
+        words = self.masked_lm(hidden, positions, self.encoder.embeddings.word, dtype)
         if self.pooler is None or self.next_sentence is None:
             return words, None
-        return words, self.next_sentence(self.pooler(hidden))
+        return words, self.next_sentence(self.pooler(pairs))
 
 
 class Pretraining:
@@ -51,7 +59,7 @@ class Pretraining:
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Masked positions, and sequences."""
-        sequences = tf.cast(tf.shape(batch["input_ids"])[0], tf.float32)
+        sequences = tf.cast(tf.shape(batch["next_sentence_labels"])[0], tf.float32)
         found = {"mlm": tf.reduce_sum(batch["masked_lm_weights"]), self.pairs: sequences}
         return {name: found[name] for name in self.objectives}
 

@@ -84,7 +84,7 @@ def gelu(y: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 def softmax(scores: tf.Tensor, mask: tf.Tensor, *bits: tf.Tensor, rate: float) -> tuple[tf.Tensor, tf.Tensor]:
     """Dropout of the softmax over the last axis of scores [B, N, T, T] + mask, in the scores' type; has no gradient.
 
-    mask: [B, 1, 1, T] float32. Also gives the logarithm of what each row was divided by [B, N, T, 1] float32.
+    mask: [B, 1, 1 or T, T] float32. Also gives the logarithm of what each row was divided by [B, N, T, 1] float32.
     """
     x = tf.cast(scores, tf.float32) + mask
     highest = tf.reduce_max(x, axis=-1, keepdims=True)

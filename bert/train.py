@@ -7,7 +7,6 @@ functions of the step, so the resumed run computes what the uninterrupted one wo
 
 import contextlib
 import dataclasses
-import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -139,7 +138,7 @@ def _updates(loop: _Loop, first: int, requested: list[int]) -> dict[str, float]:
                 measures = step.update(number, micro_batches, rate, bool(requested), spent, clock.lap)
             clock.lap("compute")
             for batch in micro_batches:
-                clock.count(*batch["input_ids"].shape)
+                clock.count(config.batch.per_device, batch["input_mask"].numpy())
             stopping = measures.pop("stop") > 0  # the sum over ranks, so that all of them leave at the same update
             last = number == run.steps or _over(step, config)
             faulty = measures["skipped_in_a_row"] > 0 or measures.get("spike", 0.0) > 0
@@ -173,7 +172,10 @@ def _roll_back(loop: _Loop, number: int) -> int:
 
 def _clock(config: Config, data: Data, world: World) -> metrics.Clock:
     predictions = data.spec.get("masked_lm_ids", {"shape": [0]})["shape"][0]
-    flops = functools.partial(plan.flops, config.model, predictions=predictions)
+
+    def flops(tokens: int, sequences: float) -> float:
+        return plan.flops(config.model, tokens, predictions * sequences)
+
     return metrics.Clock(flops, world.size, peak=config.run.peak_teraflops * 1e12)
 
 

@@ -90,3 +90,7 @@ class SquadConfig:
     """time"""
     init: StartConfig = field(default_factory=StartConfig)
     """starting weights"""
+
+    def __post_init__(self) -> None:
+        if self.batch.pack:
+            raise UsageError("batch.pack is for pretraining; windows of like length are grouped by batch.group")
