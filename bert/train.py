@@ -64,10 +64,10 @@ def train(
 ) -> dict[str, float]:  # fmt: skip
     """Trains `task` to `config.run.steps`, resuming if the run directory has a checkpoint; returns the last evaluation.
 
-    With nothing to resume, the first weights are those of the run directory `start_from`, but for variables whose name
-    begins with one of `fresh`; or random ones. `vocab` is copied into the run directory. Raises Stopped after SIGTERM
-    or SIGUSR1, with the state saved; UsageError if the directory belongs to a run with another configuration, or
-    another process trains in it.
+    With nothing to resume, the first weights are those of the run directory `start_from`, or random ones; so are those
+    of the heads in `fresh`, and of those that an import says it lacks, where `start_from` has none. `vocab` is copied
+    into the run directory. Raises Stopped after SIGTERM or SIGUSR1, with the state saved; UsageError if the directory
+    belongs to a run with another configuration, or another process trains in it.
     """
     run, weights = config.run, variables(task.module)
     checkpoint.check_name(run.directory)

@@ -46,6 +46,7 @@ HEADS = (
     ("next_sentence", "cls/seq_relationship", "cls.seq_relationship", "output", "D2"),
     ("answer_span", "cls/squad", "qa_outputs", "output", "D2"),
 )
+HEAD_NAMES = list(dict.fromkeys(row[0].split("/")[0] for row in HEADS))
 TENSORS = {  # of what a row is: the ends of their names, in the three forms
     "table": (("", "", ".weight"),),
     "vector": (("", "", ""),),
@@ -115,6 +116,7 @@ class Match(NamedTuple):
 
     weights: list[Weight]
     heads: list[str]
+    lacks: list[str]  # the heads that we have, and it has not
     aside: list[str]  # tensors that a model does not need
 
 
@@ -147,7 +149,7 @@ def match(config: ModelConfig, form: Form, shapes: Mapping[str, Shape], where: o
     left = [name for name in rest if any(fnmatch.fnmatchcase(name, pattern) for pattern in aside)]
     if unknown := [name for name in rest if name not in left]:
         raise InputError(f"{where}: {listed(unknown)}: no part of a BERT model that we know; remove it from the file")
-    return Match(list(found.values()), chosen, left)
+    return Match(list(found.values()), chosen, [name for name in every if name not in chosen], left)
 
 
 def listed(names: Sequence[str]) -> str:

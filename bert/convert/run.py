@@ -87,8 +87,8 @@ def _last(path: Path) -> list[dict[str, Any]]:
 
 
 def imported(origin: str, found: Match) -> dict[str, Any]:
-    """The `settings` of a model that comes from elsewhere."""
-    return {"imported": {"origin": origin, "left_aside": found.aside}}
+    """The `settings` of a model that comes from elsewhere; what it lacks may start fresh where training goes on."""
+    return {"imported": {"origin": origin, "left_aside": found.aside, "lacks": found.lacks}}
 
 
 def write(model: Model, folder: Path) -> None:

@@ -13,6 +13,7 @@ from bert.convert import __main__ as convert
 from bert.errors import InputError, UsageError
 from bert.vocabulary import SPECIAL
 from squad import metric, predict, train
+from tests.training import weights
 
 NAMES = ["ada", "bob", "cid", "dora", "eve", "finn", "gus", "hal"]
 WORDS = [*NAMES, "who", "sees", "?", "the", "dog", ".", "in", "rain", "and", "then", "it", "sleeps"]
@@ -114,6 +115,18 @@ def test_fine_tuning_starts_from_the_checkpoint(folder, run):
     for name in before.get_variable_to_shape_map():
         if not name.startswith(("adam", "guard/", "run/")):
             np.testing.assert_array_equal(before.get_tensor(name), after.get_tensor(name))
+
+
+def test_fine_tuning_goes_on_with_the_head_that_an_import_brings(folder, run, tmp_path, capfd):
+    convert.main(["export", "huggingface", str(run), str(tmp_path / "theirs")])
+    convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "back")])
+    once = f"{WINDOWS} {BATCH} --run.steps 1 --optimizer.warmup_steps 1"  # update 1 of the warm-up has rate 0
+    fine_tune(folder, "from_import", f"{once} --init.checkpoint {tmp_path}/back")
+    assert "fresh" not in capfd.readouterr().err
+    before, after = (weights(path, step) for path, step in ((tmp_path / "back", 0), (folder / "from_import", 1)))
+    for name, value in before.items():
+        np.testing.assert_array_equal(value, after[name], err_msg=name)
+    assert {"answer_span/kernel", "answer_span/bias"} <= before.keys()
 
 
 def test_one_question_is_answered_with_its_place_marked(run, capsys):
