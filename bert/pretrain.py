@@ -110,6 +110,7 @@ def main(argv: list[str]) -> None:
     train.train(
         task, config, world.connect(config.run), data=data, heldout=heldout,
         vocab=config.data.train / "vocab.txt", start_from=config.init.checkpoint,
+        recipe=f"{recipe} --smoke" if small else recipe,
     )  # fmt: skip
 
 

@@ -59,6 +59,7 @@ def begin(
     vocab: Path,
     start_from: Path | None,
     fresh: tuple[str, ...],
+    recipe: str | None = None,
 ) -> None:
     """Gives every rank the first weights, and the run directory its description."""
     if world.rank == 0:
@@ -66,8 +67,8 @@ def begin(
             _check_vocabulary(start_from / "vocab.txt", vocab)
             checkpoint.load_weights(start_from, weights, (*fresh, *_lacking(start_from)))
         directory = config.run.directory
-        facts = {"config": flatten(config), "data": manifest.content_hash(data.path), "versions": manifest.versions()}
-        files.write_json(directory / "config.json", facts)
+        facts = {"recipe": recipe, "config": flatten(config), "data": manifest.content_hash(data.path)}
+        files.write_json(directory / "config.json", facts | {"versions": manifest.versions()})
         config.model.save(directory / "bert_config.json")
         shutil.copyfile(vocab, directory / "vocab.txt")
     world.broadcast(list(weights.values()))

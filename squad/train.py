@@ -111,6 +111,7 @@ def main(argv: list[str]) -> None:
         vocab=vocab,
         start_from=config.init.checkpoint,
         fresh=("answer_span",),
+        recipe=name,
     )
 
 

@@ -48,8 +48,11 @@ def _training(model: Model) -> Iterator[str]:
         if key in settings:
             yield f"- `{key}`: `{settings[key]}`"
     module = "squad.train" if "data.train_file" in settings else "bert.pretrain"
-    yield f"\nThe command, with all that the recipe or the data gave:\n\n```\npython -m {module} RECIPE \\"
-    flags = [f"    --{key} {_argument(value)}" for key, value in settings.items() if key != "run.directory"]
+    recipe = model.settings.get("recipe") or "RECIPE"  # of runs of an earlier version it is not known
+    yield f"\nThe command, with all that the recipe or the data gave:\n\n```\npython -m {module} {recipe} \\"
+    given = module == "squad.train" and settings.get("init.checkpoint") is not None  # the architecture, which it refuses
+    left = [key for key in settings if key != "run.directory" and not (given and key.startswith("model."))]
+    flags = [f"    --{key} {_argument(settings[key])}" for key in left]
     yield " \\\n".join(flags) + "\n```\n"
     versions = model.settings.get("versions", {})
     yield f"Versions: {', '.join(f'{tool} {number}' for tool, number in versions.items())}.\n"

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from bert.model import Encoder, variables
 from bert.pretrain import PretrainingModel
 from bert.world import World
 from squad.model import QuestionAnswering
-from tests.training import TINY, weights
+from tests.training import TINY, same_bits, weights
 
 Values = dict[str, np.ndarray]
 
@@ -118,6 +119,33 @@ def test_a_damaged_description_is_named(text: str, config: PretrainConfig, datas
     with pytest.raises(IntegrityError, match=r"ours/config\.json: damaged"):
         begun(config, dataset, tmp_path / "ours")
     assert not config.run.directory.exists()
+
+
+@pytest.mark.parametrize("small", [[], ["--smoke"]])
+@pytest.mark.slow
+def test_the_card_of_a_run_has_its_command(small: list[str], dataset: Path, tmp_path: Path) -> None:
+    flags = [*TINY, "--data.train", str(dataset), "--batch.per_device", "3", "--run.steps", "1"]
+    pretrain.main(["demo_phase1", *small, *flags, "--run.directory", str(tmp_path / "ours")])
+    convert.main(["export", "huggingface", str(tmp_path / "ours"), str(tmp_path / "theirs")])
+    command = shlex.split((tmp_path / "theirs/README.md").read_text().split("```")[1].replace("\\\n", " "))
+    assert command[:4] == ["python", "-m", "bert.pretrain", "demo_phase1"]
+    pretrain.main([*command[3:], "--run.directory", str(tmp_path / "again")])
+    same_bits(weights(tmp_path / "ours", 1), weights(tmp_path / "again", 1))
+
+
+@pytest.mark.slow
+def test_a_run_whose_recipe_was_not_kept_is_resumed(dataset: Path, tmp_path: Path) -> None:
+    flags = [*TINY, "--data.train", str(dataset), "--batch.per_device", "3", "--run.steps", "3", "--run.save_every", "2"]
+    command = ["demo_phase1", *flags, "--run.directory", str(tmp_path / "ours")]
+    pretrain.main(command)
+    path = tmp_path / "ours/config.json"
+    facts = json.loads(path.read_text())
+    assert facts.pop("recipe") == "demo_phase1"
+    path.write_text(json.dumps(facts))
+    shutil.rmtree(tmp_path / "ours/checkpoints/step-00000003")
+    pretrain.main(command)
+    convert.main(["export", "huggingface", str(tmp_path / "ours"), str(tmp_path / "theirs")])
+    assert "python -m bert.pretrain RECIPE" in (tmp_path / "theirs/README.md").read_text()
 
 
 @pytest.mark.slow

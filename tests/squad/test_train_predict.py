@@ -13,7 +13,7 @@ from bert.convert import __main__ as convert
 from bert.errors import InputError, UsageError
 from bert.vocabulary import SPECIAL
 from squad import metric, predict, train
-from tests.training import weights
+from tests.training import same_bits, weights
 
 NAMES = ["ada", "bob", "cid", "dora", "eve", "finn", "gus", "hal"]
 WORDS = [*NAMES, "who", "sees", "?", "the", "dog", ".", "in", "rain", "and", "then", "it", "sleeps"]
@@ -127,6 +127,17 @@ def test_fine_tuning_goes_on_with_the_head_that_an_import_brings(folder, run, tm
     for name, value in before.items():
         np.testing.assert_array_equal(value, after[name], err_msg=name)
     assert {"answer_span/kernel", "answer_span/bias"} <= before.keys()
+
+
+def test_the_command_in_the_model_card_is_that_of_the_run(folder, run, from_random, tmp_path):
+    once = f"--init.checkpoint {run} --run.steps 1 --optimizer.warmup_steps 1"
+    for number, options in enumerate((from_random, once)):
+        fine_tune(folder, f"card{number}", f"{WINDOWS} {BATCH} {options} --run.steps 1")
+        convert.main(["export", "huggingface", str(folder / f"card{number}"), str(tmp_path / f"theirs{number}")])
+        command = (tmp_path / f"theirs{number}" / "README.md").read_text().split("```")[1].replace("\\\n", " ")
+        assert command.split()[:4] == ["python", "-m", "squad.train", "squad_tiny"]
+        train.main([*command.split()[3:], "--run.directory", str(folder / f"again{number}")])
+        same_bits(weights(folder / f"card{number}", 1), weights(folder / f"again{number}", 1))
 
 
 def test_one_question_is_answered_with_its_place_marked(run, capsys):
