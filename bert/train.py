@@ -67,8 +67,9 @@ def train(
 
     With nothing to resume, the first weights are those of the run directory `start_from`, or random ones; so are those
     of the heads in `fresh`, and of those that an import says it lacks, where `start_from` has none. `vocab` is copied
-    into the run directory, and the name of the `recipe` kept there. Raises Stopped after SIGTERM or SIGUSR1, with the state saved; UsageError if the directory
-    belongs to a run with another configuration, or another process trains in it.
+    into the run directory, and the name of the `recipe` is kept there. Raises Stopped after SIGTERM or SIGUSR1, with
+    the state saved; UsageError if the directory belongs to a run with another configuration, or another process trains
+    in it.
     """
     run, weights = config.run, variables(task.module)
     checkpoint.check_name(run.directory)

@@ -129,6 +129,7 @@ def test_fine_tuning_goes_on_with_the_head_that_an_import_brings(folder, run, tm
     assert {"answer_span/kernel", "answer_span/bias"} <= before.keys()
 
 
+@pytest.mark.slow
 def test_the_command_in_the_model_card_is_that_of_the_run(folder, run, from_random, tmp_path):
     once = f"--init.checkpoint {run} --run.steps 1 --optimizer.warmup_steps 1"
     for number, options in enumerate((from_random, once)):
