@@ -6,7 +6,8 @@ Shapes as in model.py, and P predictions per sequence.
 import tensorflow as tf
 
 from bert.config import ModelConfig
-from bert.model import Dense, LayerNorm, Parameters, gelu
+from bert.model import Dense, LayerNorm, Parameters
+from bert.regions import gelu
 
 NEVER = -1e9  # a score that leaves no probability
 
@@ -19,7 +20,7 @@ class Pooler(tf.Module):
         self.dense = Dense(Parameters(seed, config.initializer_range), "pooler", config.hidden_size, config.hidden_size)
 
     def __call__(self, hidden: tf.Tensor) -> tf.Tensor:  # [B, T, D] -> [B, D]
-        return tf.tanh(self.dense(hidden[:, 0], tf.float32))
+        return tf.tanh(self.dense(hidden[:, 0]))
 
 
 class MaskedLM(tf.Module):
@@ -40,7 +41,7 @@ class MaskedLM(tf.Module):
     def __call__(self, hidden: tf.Tensor, positions: tf.Tensor, table: tf.Variable, dtype: tf.DType) -> tf.Tensor:
         """hidden [B, T, D], positions [B, P], table [V, D] -> logits without their bias [B, P, U] in dtype."""
         picked = tf.reshape(tf.gather(hidden, positions, batch_dims=1), [-1, table.shape[1]])  # [B*P, D]
-        x = self.norm(tf.cast(gelu(self.transform(picked, dtype)), tf.float32))
+        x = self.norm(tf.cast(gelu(self.transform.product(picked, dtype), self.transform.bias), tf.float32))
         words = tf.pad(tf.cast(table, dtype), [[0, self.padding], [0, 0]]) if self.padding else tf.cast(table, dtype)
         logits = tf.matmul(tf.cast(x, dtype), words, transpose_b=True)
         return tf.reshape(logits, [-1, tf.shape(positions)[1], words.shape[0]])
@@ -58,7 +59,7 @@ class NextSentence(tf.Module):
         self.output = Dense(Parameters(seed, config.initializer_range), "next_sentence", config.hidden_size, 2)
 
     def __call__(self, pooled: tf.Tensor) -> tf.Tensor:  # [B, D] -> [B, 2] float32
-        return self.output(pooled, tf.float32)
+        return self.output(pooled)
 
 
 class AnswerSpan(tf.Module):
@@ -70,7 +71,7 @@ class AnswerSpan(tf.Module):
 
     def __call__(self, hidden: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:  # [B, T, D] -> [B, T], [B, T] float32
         batch, tokens, width = tf.shape(hidden)[0], tf.shape(hidden)[1], hidden.shape[2]
-        logits = self.output(tf.reshape(hidden, [-1, width]), tf.float32)
+        logits = self.output(tf.reshape(hidden, [-1, width]))
         start, end = tf.unstack(tf.reshape(logits, [batch, tokens, 2]), axis=-1)
         return start, end
 

@@ -8,9 +8,8 @@ Shapes: B batch, T tokens, D width, N heads, H head width, F feed-forward, V voc
 residual stream is kept as [B*T, D], so that every dense layer is one matrix product.
 
 Weights are float32 masters. Matrix products are done in the compute type, everything else in float32: layer norm,
-softmax and GELU need the precision. XLA always compiles the chains of elementwise operations, forward and backward, so
-that memory is passed over once and casts cost nothing; matrix products are faster in the libraries that TensorFlow
-calls, unless the whole step is compiled for a GPU.
+softmax and GELU need the precision. XLA always compiles what lies between them (regions.py); matrix products are faster
+in the libraries that TensorFlow calls, unless the whole step is compiled for a GPU.
 """
 
 import functools
@@ -20,27 +19,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert import regions
+from bert.attention import add_bias, attend
 from bert.config import ModelConfig
-from bert.noise import Noise
+from bert.noise import Noise, drop
 
-LAYER_NORM_EPSILON = 1e-12
 SHORT = 0.1  # radians a token at least, of the waves that tell neighbours apart
 GAIN = 3.0  # of queries and keys that look for neighbours: two thirds of the attention go where they look
-
-
-@tf.function(jit_compile=True)
-def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
-    """x [M, D] float32 with mean 0 and variance 1 in each row, times gamma [D], plus beta [D]."""
-    mean = tf.reduce_mean(x, axis=-1, keepdims=True)
-    centred = x - mean
-    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
-    return centred * (tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * gamma) + beta
-
-
-@tf.function(jit_compile=True)
-def gelu(x: tf.Tensor) -> tf.Tensor:
-    """x * Phi(x) with the normal distribution's Phi, computed in float32; any shape, in x's type."""
-    return tf.cast(tf.nn.gelu(tf.cast(x, tf.float32)), x.dtype)
 
 
 class Parameters:
@@ -96,28 +81,32 @@ def _steps(width: int) -> np.ndarray:
 
 
 class Dense(tf.Module):
-    """y = x W + b, the product in the given type."""
+    """y = x W + b."""
 
     def __init__(self, make: Parameters, name: str, inputs: int, outputs: int) -> None:
         super().__init__()
         self.kernel = make.normal(f"{name}/kernel", inputs, outputs)
         self.bias = make.constant(f"{name}/bias", 0.0, outputs)
 
-    def __call__(self, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:  # [M, inputs] -> [M, outputs] in dtype
-        return tf.nn.bias_add(tf.matmul(tf.cast(x, dtype), tf.cast(self.kernel, dtype)), tf.cast(self.bias, dtype))
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:  # [M, inputs] -> [M, outputs] float32
+        return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
+
+    def product(self, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        """x W [M, outputs], computed in `dtype`, without the bias: whoever reads it next adds that in float32."""
+        return tf.matmul(tf.cast(x, dtype), tf.cast(self.kernel, dtype))
 
 
 class LayerNorm(tf.Module):
-    """Normalises the last axis."""
+    """Normalises the last axis; the arithmetic is in regions.py."""
 
     def __init__(self, make: Parameters, name: str, width: int) -> None:
         super().__init__()
         self.gamma = make.constant(f"{name}/gamma", 1.0, width)
         self.beta = make.constant(f"{name}/beta", 0.0, width)
 
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:  # [M, D] -> [M, D] float32
-        # Tensors, since a compiled function that is given variables keeps to those of its first call.
-        return layer_norm(x, tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta))
+    def __call__(self, x: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
+        """x [M, D] -> [M, D] float32, with dropout if there are `bits` for it."""
+        return regions.normed(x, self.gamma, self.beta, *bits, rate=rate)
 
 
 def _into_residual(make: Parameters, config: ModelConfig) -> Parameters:
@@ -144,7 +133,8 @@ class Embeddings(tf.Module):
         # Few segments: a product with one-hot rows has a cheap gradient where gather's would scatter B*T rows into two.
         kinds = tf.matmul(tf.one_hot(segments, self.segment.shape[0]), self.segment)
         x = tf.reshape(tf.gather(self.word, ids) + self.position[:tokens] + kinds, [-1, width])  # [B*T, D]
-        return noise.dropout(self.norm(x) if self.norm else x, self.rate)
+        bits = noise.bits(tf.shape(x), self.rate)
+        return self.norm(x, *bits, rate=self.rate) if self.norm else drop(x, bits, self.rate)
 
 
 class Attention(tf.Module):
@@ -161,20 +151,18 @@ class Attention(tf.Module):
         self.rate = config.attention_probs_dropout_prob
 
     def __call__(self, x: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType) -> tf.Tensor:
-        """x [B*T, D], mask [B, 1, 1, T] -> [B*T, D] in dtype."""
-        tokens = tf.shape(mask)[-1]
-
-        def split(y: tf.Tensor) -> tf.Tensor:  # [B*T, D] -> [B, N, T, H]
-            return tf.transpose(tf.reshape(y, [-1, tokens, self.heads, self.head_width]), [0, 2, 1, 3])
-
-        y = tf.cast(x, dtype)
-        # Scaled before the product, whose sums float16 might not hold.
-        q = split(self.query(y, dtype) * tf.cast(self.head_width**-0.5, dtype))
-        k, v = split(self.key(y, dtype)), split(self.value(y, dtype))
-        scores = tf.cast(tf.matmul(q, k, transpose_b=True), tf.float32)  # [B, N, T, T]
-        weights = noise.dropout(tf.nn.softmax(scores + mask), self.rate)
-        context = tf.transpose(tf.matmul(tf.cast(weights, dtype), v), [0, 2, 1, 3])  # [B, T, N, H]
-        return self.output(tf.reshape(context, [-1, self.heads * self.head_width]), dtype)
+        """x [B*T, D], mask [B, 1, 1, T] -> [B*T, D] in dtype, without the output's bias."""
+        width = self.heads * self.head_width
+        # One product for all three. Queries are scaled before theirs with the keys, whose sums float16 might not hold.
+        parts = ((self.query, self.head_width**-0.5), (self.key, 1.0), (self.value, 1.0))
+        kernel = tf.concat([tf.cast(part.kernel * scale, dtype) for part, scale in parts], axis=1)
+        bias = tf.concat([part.bias * scale for part, scale in parts], axis=0)
+        y = add_bias(tf.matmul(tf.cast(x, dtype), kernel), bias)
+        y = tf.reshape(y, [-1, tf.shape(mask)[-1], len(parts), self.heads, self.head_width])
+        q, k, v = tf.unstack(tf.transpose(y, [2, 0, 3, 1, 4]))  # [B, N, T, H]
+        pairs = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # of tokens, [B, N, T, T]
+        context = attend(q, k, v, mask, *noise.bits(pairs, self.rate), rate=self.rate)
+        return self.output.product(tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, width]), dtype)
 
 
 class FeedForward(tf.Module):
@@ -183,10 +171,11 @@ class FeedForward(tf.Module):
     def __init__(self, make: Parameters, name: str, config: ModelConfig) -> None:
         super().__init__()
         self.inner = Dense(make, f"{name}/inner", config.hidden_size, config.intermediate_size)
-        self.outer = Dense(_into_residual(make, config), f"{name}/outer", config.intermediate_size, config.hidden_size)
+        self.output = Dense(_into_residual(make, config), f"{name}/outer", config.intermediate_size, config.hidden_size)
 
-    def __call__(self, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:  # [B*T, D] -> [B*T, D] in dtype
-        return self.outer(gelu(self.inner(x, dtype)), dtype)
+    def __call__(self, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        """x [B*T, D] -> [B*T, D] in dtype, without the output's bias."""
+        return self.output.product(regions.gelu(self.inner.product(x, dtype), self.inner.bias), dtype)
 
 
 def look_at_neighbours(attention: Attention, make: Parameters, name: str) -> None:
@@ -209,11 +198,13 @@ class Residual(tf.Module):
         self.norm = LayerNorm(make, f"{name}/layer_norm", config.hidden_size)
         self.before, self.rate = config.norm_placement == "pre", config.hidden_dropout_prob
 
-    def __call__(self, x: tf.Tensor, f: Callable[[tf.Tensor], tf.Tensor], noise: Noise) -> tf.Tensor:
-        """x [M, D] float32 -> [M, D] float32."""
+    def __call__(self, x: tf.Tensor, f: Callable[[tf.Tensor], tf.Tensor], bias: tf.Variable, noise: Noise) -> tf.Tensor:
+        """x [M, D] float32 -> [M, D] float32; f leaves adding its `bias` to the sum."""
         y = f(self.norm(x) if self.before else x)
-        x = x + noise.dropout(tf.cast(y, tf.float32), self.rate)
-        return x if self.before else self.norm(x)
+        bits = noise.bits(tf.shape(x), self.rate)
+        if self.before:
+            return regions.added(x, y, bias, *bits, rate=self.rate)
+        return regions.normed_sum(x, y, bias, self.norm.gamma, self.norm.beta, *bits, rate=self.rate)
 
 
 class Layer(tf.Module):
@@ -228,8 +219,9 @@ class Layer(tf.Module):
 
     def __call__(self, x: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType) -> tf.Tensor:
         """x [B*T, D] float32, mask [B, 1, 1, T] -> [B*T, D] float32."""
-        x = self.around_attention(x, lambda y: self.attention(y, mask, noise, dtype), noise)
-        return self.around_mlp(x, lambda y: self.mlp(y, dtype), noise)
+        attend = functools.partial(self.attention, mask=mask, noise=noise, dtype=dtype)
+        x = self.around_attention(x, attend, self.attention.output.bias, noise)
+        return self.around_mlp(x, functools.partial(self.mlp, dtype=dtype), self.mlp.output.bias, noise)
 
 
 class Encoder(tf.Module):

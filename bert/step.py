@@ -109,8 +109,10 @@ class Step:
             scaled = loss * self.guard.scale
         gradients = tape.gradient(scaled, list(self.optimizer.weights.values()))
         for total, gradient in zip(self.gradients, gradients, strict=True):
-            if gradient is not None:  # a weight that this task does not use
-                total.assign_add(tf.convert_to_tensor(gradient))
+            if isinstance(gradient, tf.IndexedSlices):  # few rows of a table: not made as large as that first
+                total.scatter_add(gradient)
+            elif gradient is not None:  # else a weight that this task does not use
+                total.assign_add(gradient)
         return _flat(measures)
 
     def _update(self, gradients: Sequence[tf.Tensor], loss: tf.Tensor, rate: tf.Tensor) -> dict[str, tf.Tensor]:

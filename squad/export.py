@@ -281,7 +281,8 @@ def export(options: Options) -> Path:
         module = Answering(
             fine_tuned, compute=options.compute, limit=limit, max_answer_length=options.max_answer_length
         )
-        tf.saved_model.save(module, str(partial), signatures={"serving_default": module.answer})
+        serving = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+        tf.saved_model.save(module, str(partial), signatures={"serving_default": module.answer}, options=serving)
         return manifest.Made(counts={"parameters": sum(int(tf.size(x)) for x in module.trainable_variables)})
 
     folder = options.output / str(options.version)

@@ -168,7 +168,7 @@ def test_first_heads_begin_by_looking_at_their_neighbours_wherever_they_stand() 
     ids = tf.constant(np.random.default_rng(1).integers(0, 997, (3, 300)), tf.int32)
     x = encoder.embeddings(ids, tf.zeros_like(ids), QUIET)
     first = encoder.layers[0].attention
-    q, k = (tf.reshape(part(x, tf.float32), [3, 300, 4, 64]) for part in (first.query, first.key))
+    q, k = (tf.reshape(part(x), [3, 300, 4, 64]) for part in (first.query, first.key))
     weights = tf.nn.softmax(tf.einsum("bqnh,bknh->bnqk", q, k) / 8).numpy()
     for head, offset in enumerate((-1, 1, -2, 2)):
         at = np.arange(5, 295)

@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.noise import Noise, micro_batch_seed
+from bert.noise import Noise, drop, micro_batch_seed
+
+
+def dropout(noise: Noise, x: tf.Tensor, rate: float) -> tf.Tensor:
+    return drop(x, noise.bits(tf.shape(x), rate), rate)
 
 
 def seed(step: int, micro_batch: int = 0) -> tf.Tensor:
@@ -14,7 +18,7 @@ def seed(step: int, micro_batch: int = 0) -> tf.Tensor:
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_dropout_keeps_the_mean_and_drops_at_its_rate(rate: float) -> None:
     x = tf.ones([997, 1013])
-    y = Noise(seed(1)).dropout(x, rate).numpy()
+    y = dropout(Noise(seed(1)), x, rate).numpy()
     exact = round(rate * 256) / 256
     assert (y == 0).mean() == pytest.approx(exact, abs=4 * np.sqrt(exact / y.size))
     assert abs(exact - rate) <= 1 / 512
@@ -24,22 +28,22 @@ def test_dropout_keeps_the_mean_and_drops_at_its_rate(rate: float) -> None:
 
 def test_masks_repeat_for_the_same_place_and_differ_elsewhere() -> None:
     x = tf.ones([31, 37])
-    first = Noise(seed(1)).dropout(x, 0.5).numpy()
-    np.testing.assert_array_equal(first, Noise(seed(1)).dropout(x, 0.5))
+    first = dropout(Noise(seed(1)), x, 0.5).numpy()
+    np.testing.assert_array_equal(first, dropout(Noise(seed(1)), x, 0.5))
     noise = Noise(seed(1))
-    places = [noise.dropout(x, 0.5).numpy() for _ in range(3)]
-    others = [Noise(seed(2)).dropout(x, 0.5).numpy(), Noise(seed(1, 1)).dropout(x, 0.5).numpy(), *places[1:]]
+    places = [dropout(noise, x, 0.5).numpy() for _ in range(3)]
+    others = [dropout(Noise(seed(2)), x, 0.5).numpy(), dropout(Noise(seed(1, 1)), x, 0.5).numpy(), *places[1:]]
     for other in others:
         agreement = (first == other).mean()
         assert 0.4 < agreement < 0.6  # independent fair coins
 
 
 def test_neighbouring_elements_are_independent() -> None:
-    kept = Noise(seed(3)).dropout(tf.ones([2**18]), 0.5).numpy() > 0
+    kept = dropout(Noise(seed(3)), tf.ones([2**18]), 0.5).numpy() > 0
     for lag in range(1, 9):  # eight bits of one word must not resemble each other
         assert (kept[lag:] == kept[:-lag]).mean() == pytest.approx(0.5, abs=0.006)
 
 
 def test_inference_drops_nothing() -> None:
     x = tf.ones([5, 3])
-    np.testing.assert_array_equal(Noise(None).dropout(x, 0.5), x)
+    np.testing.assert_array_equal(dropout(Noise(None), x, 0.5), x)

@@ -1,0 +1,118 @@
+"""What lies between the matrix products, in compiled regions: memory is read once and written once.
+
+A region is a pure function of tensors that XLA compiles whole, on every device. Its backward pass is a region too,
+which computes again what it needs from the arguments: nothing is kept in between. All arithmetic is in float32,
+whatever the type of the matrix products, and so are the sums over rows that are the gradients of biases: TensorFlow's
+own kernel adds those up in bfloat16, where 256 + 1 is 256.
+
+Shapes as in model.py; M rows.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from bert.noise import drop
+
+LAYER_NORM_EPSILON = 1e-12
+
+
+def region(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles a function of tensors, whose keyword arguments are constants; integers have no gradient."""
+    forward = tf.function(function, jit_compile=True)
+
+    @tf.function(jit_compile=True)
+    def backward(tensors: list[tf.Tensor], upstream: list[tf.Tensor], constants: dict[str, Any]) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            learnt = [tensor for tensor in tensors if tensor.dtype.is_floating]
+            tape.watch(learnt)
+            outputs = function(*tensors, **constants)
+        return tape.gradient(outputs, learnt, upstream[0] if tf.is_tensor(outputs) else upstream, "zero")
+
+    @functools.wraps(function)
+    def call(*tensors: tf.Tensor, **constants: Any) -> Any:
+        @tf.custom_gradient
+        def differentiable(*tensors: tf.Tensor) -> tuple[Any, Callable[..., list[tf.Tensor | None]]]:
+            def gradients(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
+                found = iter(backward(list(tensors), list(upstream), constants))
+                return [next(found) if tensor.dtype.is_floating else None for tensor in tensors]
+
+            return forward(*tensors, **constants), gradients
+
+        # Tensors, since a compiled function that is given variables keeps to those of its first call.
+        return differentiable(*map(tf.convert_to_tensor, tensors))
+
+    return call
+
+
+def _norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+    mean = tf.reduce_mean(x, axis=-1, keepdims=True)
+    centred = x - mean
+    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+    return centred * (tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * gamma) + beta
+
+
+@region
+def normed(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
+    """x [M, D] with mean 0 and variance 1 in each row, times gamma [D], plus beta [D]; float32, then dropout."""
+    return drop(_norm(x, gamma, beta), bits, rate)
+
+
+@region
+def added(x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, *bits: tf.Tensor, rate: float) -> tf.Tensor:
+    """The residual sum x [M, D] float32 + dropout(product y [M, D] + bias [D]), float32."""
+    return x + drop(tf.cast(y, tf.float32) + bias, bits, rate)
+
+
+@region
+def normed_sum(
+    x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, rate: float
+) -> tf.Tensor:
+    """Layer norm of `added`, [M, D] float32."""
+    return _norm(x + drop(tf.cast(y, tf.float32) + bias, bits, rate), gamma, beta)
+
+
+@region
+def gelu(y: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """x * Phi(x), with the normal distribution's Phi, of product y [M, F] + bias [F], in y's type."""
+    return tf.cast(tf.nn.gelu(tf.cast(y, tf.float32) + bias), y.dtype)
+
+
+@tf.function(jit_compile=True)
+def softmax(scores: tf.Tensor, mask: tf.Tensor, *bits: tf.Tensor, rate: float) -> tuple[tf.Tensor, tf.Tensor]:
+    """Dropout of the softmax over the last axis of scores [B, N, T, T] + mask, in the scores' type; has no gradient.
+
+    mask: [B, 1, 1, T] float32. Also gives the logarithm of what each row was divided by [B, N, T, 1] float32.
+    """
+    x = tf.cast(scores, tf.float32) + mask
+    highest = tf.reduce_max(x, axis=-1, keepdims=True)
+    powers = tf.exp(x - highest)
+    total = tf.reduce_sum(powers, axis=-1, keepdims=True)
+    return tf.cast(drop(powers / total, bits, rate), scores.dtype), highest + tf.math.log(total)
+
+
+@tf.function(jit_compile=True)
+def softmax_gradient(
+    scores: tf.Tensor, mask: tf.Tensor, logarithm: tf.Tensor, share: tf.Tensor, upstream: tf.Tensor, *bits: tf.Tensor,
+    rate: float,
+) -> tf.Tensor:  # fmt: skip
+    """Gradient of `softmax` by its scores [B, N, T, T], in their type, from that by its weights, `upstream`.
+
+    share [B, N, T, 1]: the sum over a row of its weights times their gradients.
+    """
+    weights = tf.exp(tf.cast(scores, tf.float32) + mask - logarithm)
+    return tf.cast(weights * (drop(tf.cast(upstream, tf.float32), bits, rate) - share), scores.dtype)
+
+
+@tf.function(jit_compile=True)
+def column_sums(y: tf.Tensor) -> tf.Tensor:
+    """Sums of y [M, D] of any type over its rows, [D] float32."""
+    return tf.reduce_sum(tf.cast(y, tf.float32), axis=0)
+
+
+@tf.function(jit_compile=True)
+def row_products(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """Scalar products of the last axes of x and y [..., H] of any type, [..., 1] float32."""
+    return tf.reduce_sum(tf.cast(x, tf.float32) * tf.cast(y, tf.float32), axis=-1, keepdims=True)

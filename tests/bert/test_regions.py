@@ -1,0 +1,112 @@
+"""Compiled regions and attention against plain formulas: values, gradients, and the sums that bfloat16 would lose."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert import regions
+from bert.attention import add_bias, attend
+from bert.noise import drop
+
+RATE = 0.3
+Function = Callable[..., Any]
+
+
+def normal(*shape: int, scale: float = 1.0) -> tf.Tensor:
+    return tf.constant(np.random.default_rng(sum(shape)).normal(0.5, scale, shape), tf.float32)
+
+
+def bits(*shape: int) -> tf.Tensor:
+    return tf.constant(np.random.default_rng(sum(shape)).integers(0, 256, shape), tf.uint8)
+
+
+def gradients(function: Function, *given: tf.Tensor) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """What the function gives, and the gradients of a sum of it, unevenly weighted, by each argument that can vary."""
+    varied = [tensor for tensor in given if tensor.dtype.is_floating]
+    with tf.GradientTape() as tape:
+        tape.watch(varied)
+        outputs = tf.nest.flatten(function(*given))
+        weights = [tf.cos(tf.reshape(tf.range(tf.size(y), dtype=tf.float32), y.shape)) for y in outputs]
+        total = tf.add_n([tf.reduce_sum(tf.cast(y, tf.float32) * w) for y, w in zip(outputs, weights, strict=True)])
+    return [y.numpy() for y in outputs], [x.numpy() for x in tape.gradient(total, varied)]
+
+
+def norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+    mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+    return (x - mean) / tf.sqrt(variance + 1e-12) * gamma + beta
+
+
+CASES: dict[str, tuple[Function, Function, list[tf.Tensor]]] = {
+    "normed": (
+        lambda *a: regions.normed(*a, rate=RATE),
+        lambda x, g, b, r: drop(norm(x, g, b), (r,), RATE),
+        [normal(7, 13), normal(13), normal(13), bits(7, 13)],
+    ),
+    "added": (
+        lambda *a: regions.added(*a, rate=RATE),
+        lambda x, y, b, r: x + drop(y + b, (r,), RATE),
+        [normal(7, 13), normal(7, 13, scale=2), normal(13), bits(7, 13)],
+    ),
+    "normed_sum": (
+        lambda *a: regions.normed_sum(*a, rate=RATE),
+        lambda x, y, b, g, s, r: norm(x + drop(y + b, (r,), RATE), g, s),
+        [normal(7, 13), normal(7, 13, scale=2), normal(13), normal(13), normal(13), bits(7, 13)],
+    ),
+    "gelu": (
+        regions.gelu,
+        lambda y, b: (y + b) * 0.5 * (1 + tf.math.erf((y + b) / 2**0.5)),
+        [normal(7, 13), normal(13)],
+    ),
+    "add_bias": (add_bias, lambda y, b: y + b, [normal(7, 13), normal(13)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_regions_and_their_gradients_are_those_of_the_plain_formula(name: str) -> None:
+    ours, plain, given = CASES[name]
+    for mine, theirs in zip(gradients(ours, *given), gradients(plain, *given), strict=True):
+        for one, other in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("rate", [0.0, RATE])
+def test_attention_and_its_gradients_are_those_of_the_plain_formula(rate: float) -> None:
+    mask = tf.constant(np.where(np.arange(11) < np.array([[11], [5]]), 0.0, -1e4), tf.float32)[:, None, None]
+    given = [normal(2, 3, 11, 5), normal(2, 3, 11, 5, scale=2), normal(2, 3, 11, 5, scale=3)]
+    random = (bits(2, 3, 11, 11),) if rate else ()
+
+    def plain(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+        weights = tf.nn.softmax(tf.einsum("bnih,bnjh->bnij", q, k) + mask)
+        return tf.einsum("bnij,bnjh->bnih", drop(weights, random, rate), v)
+
+    ours = gradients(lambda *a: attend(*a, mask, *random, rate=rate), *given)
+    for mine, theirs in zip(ours, gradients(plain, *given), strict=True):
+        for one, other in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_attention_holds_scores_beyond_the_range_of_exp() -> None:
+    q, k = 40.0 * tf.ones([1, 1, 3, 4]), tf.constant([1.0, 1.0, -1.0])[None, None, :, None] * tf.ones([1, 1, 3, 4])
+    found, slopes = gradients(lambda *a: attend(*a, tf.zeros([1, 1, 1, 3]), rate=0.0), q, k, normal(1, 1, 3, 4))
+    np.testing.assert_allclose(found[0][0, 0], np.tile(normal(1, 1, 3, 4)[0, 0, :2].numpy().mean(0), [3, 1]), rtol=1e-5)
+    assert all(np.isfinite(slope).all() for slope in slopes)
+
+
+@pytest.mark.parametrize("name", ["added", "gelu", "add_bias"])
+def test_gradients_of_biases_are_summed_in_float32_whatever_the_compute_type(name: str) -> None:
+    # Of 3,001 ones a sum in bfloat16 stops at 256, where adding one no longer changes it.
+    rows, width = 3001, 8
+    y, bias = tf.zeros([rows, width], tf.bfloat16), tf.zeros([width])
+    call: dict[str, Function] = {
+        "added": lambda y, b: regions.added(tf.zeros([rows, width]), y, b, rate=0.0),
+        "gelu": regions.gelu,
+        "add_bias": add_bias,
+    }
+    with tf.GradientTape() as tape:
+        tape.watch(bias)
+        total = tf.reduce_sum(tf.cast(call[name](y, bias), tf.float32))
+    slope = 0.5 if name == "gelu" else 1.0
+    np.testing.assert_allclose(tape.gradient(total, bias), rows * slope, rtol=1e-6)
