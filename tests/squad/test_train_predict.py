@@ -95,6 +95,11 @@ def test_answers_do_not_depend_on_the_batch(folder, run):
     assert one == many
 
 
+def test_answers_in_half_precision_are_as_good(folder, run):
+    found = answered(run, folder / "dev.json.xz", folder / "half.json", "--compute", "bfloat16")
+    assert metric.score(predict.examples.read(folder / "dev.json.xz").examples, found).exact_match > 80
+
+
 def test_the_run_goes_on_in_place_and_takes_the_epochs_of_its_data(folder, run, from_random, capfd):
     settings = json.loads((run / "config.json").read_text())["config"]
     windows = json.loads(next((folder / "work").rglob("manifest.json")).read_text())["counts"]["windows"]
