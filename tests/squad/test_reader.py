@@ -18,9 +18,9 @@ from squad.features import Windows
 from squad.model import FineTuned, QuestionAnswering
 from squad.reader import Reader
 
-LONGEST = 97
+LONGEST = 61
 CONFIG = ModelConfig(
-    vocab_size=11, hidden_size=20, num_hidden_layers=2, num_attention_heads=5, intermediate_size=28,
+    vocab_size=11, hidden_size=20, num_hidden_layers=1, num_attention_heads=5, intermediate_size=28,
     max_position_embeddings=LONGEST,
 )  # fmt: skip
 
@@ -31,7 +31,7 @@ def fine_tuned(tmp_path: Path) -> FineTuned:
     model, random = QuestionAnswering(CONFIG, 1), np.random.default_rng(1)
     for variable in variables(model).values():
         variable.assign_add(random.normal(0, 0.2, variable.shape))
-    windowing = Windowing(max_seq_length=LONGEST)
+    windowing = Windowing(max_seq_length=LONGEST, max_query_length=9)
     tokenizer = Tokenizer(tmp_path / "vocab.txt")
     return FineTuned(model=model, tokenizer=tokenizer, windowing=windowing, impossible=False, checkpoint=tmp_path)
 
@@ -81,10 +81,10 @@ def test_batches_differ_in_width_alone(
     for seed, count in enumerate(pieces):
         by_few.score(windows(count, seed, longest=40))
     assert [call.rows for call in calls] == rows
-    assert {call.width for call in calls} <= {32, 64}
+    assert {call.width for call in calls} <= {32, LONGEST}
 
 
-@pytest.mark.parametrize(("count", "batch"), [(37, 16), (23, 22), (2, 32)])
+@pytest.mark.parametrize(("count", "batch"), [(37, 16), (2, 32)])
 def test_scores_are_those_of_each_window_alone(count: int, batch: int, fine_tuned: FineTuned) -> None:
     given = windows(count, 7)
     together, alone = (np.stack(reader(fine_tuned, size).score(given)) for size in (batch, 1))
