@@ -111,13 +111,13 @@ def restore(run: Path, variables: Variables) -> int | None:
 
 
 def load_weights(run: Path, variables: Variables, fresh: tuple[str, ...] = ()) -> Path:
-    """Starts from another run: assigns its newest checkpoint to `variables`, but for names that begin with one of
-    `fresh`; returns the checkpoint's folder.
+    """Starts from another run: assigns its newest checkpoint to `variables`; returns the checkpoint's folder.
 
-    Raises InputError if the run has no checkpoint, lacks a variable, or has one of another shape; UsageError if its
-    name cannot be read.
+    Of the heads in `fresh` those keep their values, and are named on stderr, of which the checkpoint has nothing at
+    all. Raises InputError if the run has no checkpoint, lacks a variable, or has one of another shape; UsageError if
+    its name cannot be read.
     """
-    return _take(run, lambda folder: _assign(folder, variables, missing=fresh))
+    return _take(run, lambda folder: _start(folder, variables, fresh))
 
 
 def newest(run: Path) -> Path:
@@ -154,6 +154,17 @@ def _newest_good(run: Path, take: Callable[[Path], None]) -> int | None:
         where = run / "checkpoints"
         raise IntegrityError(f"{where}: none of its {len(found)} checkpoints is undamaged; start a new run")
     return None
+
+
+def _start(folder: Path, variables: Variables, fresh: tuple[str, ...]) -> None:
+    needed, there = (
+        {name.split("/")[0] for name in names}
+        for names in (variables, tf.train.load_checkpoint(str(folder / BUNDLE)).get_variable_to_shape_map())
+    )
+    absent = [head for head in dict.fromkeys(fresh) if head in needed - there]
+    _assign(folder, variables, missing=tuple(f"{head}/" for head in absent))
+    if absent:
+        print(f"note: {folder}: has no {', '.join(absent)}; what is missing starts fresh", file=sys.stderr)
 
 
 def _assign(folder: Path, variables: Variables, missing: tuple[str, ...]) -> None:

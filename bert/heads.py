@@ -1,4 +1,4 @@
-"""What stands on the encoder: pooler, masked-LM, next-sentence and answer-span heads.
+"""What stands on the encoder: pooler, masked-LM, next-sentence, answer-span and classification heads.
 
 Shapes as in model.py, and P predictions per sequence.
 """
@@ -74,3 +74,14 @@ class AnswerSpan(tf.Module):
         logits = self.output(tf.reshape(hidden, [-1, width]))
         start, end = tf.unstack(tf.reshape(logits, [batch, tokens, 2]), axis=-1)
         return start, end
+
+
+class Classifier(tf.Module):
+    """Scores of a sequence's classes, of which there are C."""
+
+    def __init__(self, config: ModelConfig, seed: int, classes: int) -> None:
+        super().__init__()
+        self.output = Dense(Parameters(seed, config.initializer_range), "classifier", config.hidden_size, classes)
+
+    def __call__(self, pooled: tf.Tensor) -> tf.Tensor:  # [B, D] -> [B, C] float32
+        return self.output(pooled, tf.float32)

@@ -3,9 +3,10 @@
     python -m bert.pretrain RECIPE --data.train DIR [--init.checkpoint RUN] [--section.field VALUE ...]
     horovodrun -np N python -m bert.pretrain RECIPE ...
 
-RECIPE is a function of bert/recipes.py. The same command resumes a stopped run. With --print N it only says what the
-run would be on N ranks: tokens, micro-batches, memory, traffic. With --smoke it runs in miniature, in a folder of its
-own.
+RECIPE is a function of bert/recipes.py. RUN is an earlier phase, all of whose weights are taken, or an import: heads
+that it says it lacks are named and start fresh. The same command resumes a stopped run. With --print N it only says
+what the run would be on N ranks: tokens, micro-batches, memory, traffic. With --smoke it runs in miniature, in a folder
+of its own.
 """
 
 import dataclasses
@@ -117,6 +118,7 @@ def main(argv: list[str]) -> None:
     train.train(
         task, config, world.connect(config.run), data=data, heldout=heldout,
         vocab=config.data.train / "vocab.txt", start_from=config.init.checkpoint,
+        recipe=f"{recipe} --smoke" if small else recipe,
     )  # fmt: skip
 
 

@@ -59,18 +59,31 @@ def begin(
     vocab: Path,
     start_from: Path | None,
     fresh: tuple[str, ...],
+    recipe: str | None = None,
 ) -> None:
     """Gives every rank the first weights, and the run directory its description."""
     if world.rank == 0:
         if start_from is not None:
             _check_vocabulary(start_from / "vocab.txt", vocab)
-            checkpoint.load_weights(start_from, weights, fresh)
+            checkpoint.load_weights(start_from, weights, (*fresh, *_lacking(start_from)))
         directory = config.run.directory
-        facts = {"config": flatten(config), "data": manifest.content_hash(data.path), "versions": manifest.versions()}
-        files.write_json(directory / "config.json", facts)
+        facts = {"recipe": recipe, "config": flatten(config), "data": manifest.content_hash(data.path)}
+        files.write_json(directory / "config.json", facts | {"versions": manifest.versions()})
         config.model.save(directory / "bert_config.json")
         shutil.copyfile(vocab, directory / "vocab.txt")
     world.broadcast(list(weights.values()))
+
+
+def _lacking(run: Path) -> tuple[str, ...]:
+    """Heads that an import says its origin did not have. Of a run that was trained here nothing may be missing."""
+    path = run / "config.json"
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        return tuple(map(str, about.get("imported", {}).get("lacks", ())))
+    except FileNotFoundError:
+        return ()
+    except (ValueError, TypeError, AttributeError) as error:
+        raise IntegrityError(f"{path}: damaged ({error}); put it back, or make {run} again") from error
 
 
 def _check_vocabulary(theirs: Path, ours: Path) -> None:

@@ -60,13 +60,15 @@ class Data(batches.Source, Protocol):
 def train(
     task: Task, config: Config, world: World, *,
     data: Data, heldout: Data | None, vocab: Path, start_from: Path | None, fresh: tuple[str, ...] = (),
+    recipe: str | None = None,
 ) -> dict[str, float]:  # fmt: skip
     """Trains `task` to `config.run.steps`, resuming if the run directory has a checkpoint; returns the last evaluation.
 
-    With nothing to resume, the first weights are those of the run directory `start_from`, but for variables whose name
-    begins with one of `fresh`; or random ones. `vocab` is copied into the run directory. Raises Stopped after SIGTERM
-    or SIGUSR1, with the state saved; UsageError if the directory belongs to a run with another configuration, or
-    another process trains in it.
+    With nothing to resume, the first weights are those of the run directory `start_from`, or random ones; so are those
+    of the heads in `fresh`, and of those that an import says it lacks, where `start_from` has none. `vocab` is copied
+    into the run directory, and the name of the `recipe` is kept there. Raises Stopped after SIGTERM or SIGUSR1, with
+    the state saved; UsageError if the directory belongs to a run with another configuration, or another process trains
+    in it.
     """
     run, weights = config.run, variables(task.module)
     checkpoint.check_name(run.directory)
@@ -79,7 +81,7 @@ def train(
         preflight.check(settings, data.manifest, step.state, run.directory, world)
         first = resume.restore(config, world, step.state, data.manifest)
         if first == 0:
-            resume.begin(config, world, weights, data.manifest, vocab, start_from, fresh)
+            resume.begin(config, world, weights, data.manifest, vocab, start_from, fresh, recipe)
         saver = checkpoint.Saver(run.directory, run.keep, run.keep_every)
         loop = _Loop(config, world, step, data, samples, heldout, _clock(config, data, world), saver, alive, first)
         while True:

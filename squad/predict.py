@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bert import cli, files
 from bert.errors import UsageError
@@ -53,7 +53,9 @@ class Options:
     context: str | None = None
     """the passage of --question"""
     batch: int = 32
-    """windows at once"""
+    """windows at once, at most"""
+    compute: Literal["float32", "bfloat16", "float16"] = "float32"
+    """type of the encoder's matrix products"""
     n_best: int = 20
     """answers in the list of a question"""
     max_answer_length: int = 30
@@ -167,6 +169,7 @@ def main(argv: list[str]) -> None:
         n_best=options.n_best,
         max_answer_length=options.max_answer_length,
         null=limit is not None,
+        compute=options.compute,
     )
     if options.dataset is None:
         print(one(reader, options, limit))

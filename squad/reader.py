@@ -1,5 +1,6 @@
 """A fine-tuned model reads question sets: windows, scores, answers, a piece at a time."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,13 +17,24 @@ from squad.model import FineTuned
 
 
 class Reader:
-    """Scores windows in batches of like length; the model is traced once."""
+    """Scores windows in batches of like length; the model is traced once, and parts are compiled for each shape."""
 
-    def __init__(self, fine_tuned: FineTuned, *, batch: int, n_best: int, max_answer_length: int, null: bool) -> None:
-        """`batch` windows at once; of each question the `n_best` answers, and if `null` also that there is none."""
+    def __init__(
+        self,
+        fine_tuned: FineTuned,
+        *,
+        batch: int,
+        n_best: int,
+        max_answer_length: int,
+        null: bool,
+        compute: str = "float32",
+    ) -> None:
+        """At most `batch` windows at once; of each question the `n_best` answers, and if `null` also that there is
+        none. `compute` is the type of the encoder's matrix products."""
         self.fine_tuned, self.batch, self.limits, self.null = fine_tuned, batch, (n_best, max_answer_length), null
+        self._compute, self._rows = compute, 0
         self._score = tf.function(
-            lambda inputs: fine_tuned.model(inputs, Noise(None), tf.float32),
+            lambda inputs: fine_tuned.model(inputs, Noise(None), tf.as_dtype(compute)),
             input_signature=[dict.fromkeys(features.INPUTS, tf.TensorSpec([None, None], tf.int32))],
         )
 
@@ -42,11 +54,23 @@ class Reader:
         starts, ends = np.zeros((2, *windows.input_ids.shape), np.float32)
         lengths = windows.input_mask.sum(axis=1)
         order = np.argsort(lengths, kind="stable")
-        for first in range(0, len(order), self.batch):
-            rows = order[first : first + self.batch]
+        for rows in self._alike(order):
             width = batches.width(int(lengths[rows].max()), starts.shape[1])
             inputs = {name: tf.constant(getattr(windows, name)[rows, :width]) for name in features.INPUTS}
             starts[rows, :width], ends[rows, :width] = self._score(inputs)
         if not (np.isfinite(starts).all() and np.isfinite(ends).all()):
-            raise IntegrityError("the model's scores are not finite: its training failed; take another checkpoint")
+            why = "its training failed; take another checkpoint"
+            if self._compute == "float16":
+                why = "float16 may be too narrow for it; take --compute float32"
+            raise IntegrityError(f"the model's scores are not finite: {why}")
         return starts, ends
+
+    def _alike(self, order: np.ndarray) -> np.ndarray:
+        """Batches of windows, all with the same number of rows, in later pieces too: the shapes differ in width alone.
+
+        What is short of that is made up by the first window, the shortest, once more.
+        """
+        count = len(order)
+        self._rows = max(self._rows, math.ceil(count / math.ceil(count / self.batch)))
+        rows = min(self._rows, count)
+        return np.concatenate([np.repeat(order[:1], -count % rows), order]).reshape(-1, rows)

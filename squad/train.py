@@ -3,8 +3,10 @@
     python -m squad.train RECIPE --data.train_file TRAIN.json --init.checkpoint RUN [--section.field VALUE ...]
     python -m squad.train RECIPE --data.train_file TRAIN.json --init.checkpoint none --data.vocab vocab.txt
 
-RECIPE is a function of squad/recipes.py. RUN is the directory of a pretraining run, or of an earlier fine-tuning; none
-starts from random weights. The same command resumes a stopped run. The run directory is all that squad.predict needs.
+RECIPE is a function of squad/recipes.py. RUN is the directory of a pretraining run, an import, or an earlier
+fine-tuning; none starts from random weights. A head for questions that RUN has is trained further; where it has none,
+which is said, that starts fresh. The same command resumes a stopped run. The run directory is all that squad.predict
+needs.
 """
 
 import math
@@ -109,6 +111,7 @@ def main(argv: list[str]) -> None:
         vocab=vocab,
         start_from=config.init.checkpoint,
         fresh=("answer_span",),
+        recipe=name,
     )
 
 

@@ -31,14 +31,15 @@ def convert(way: str, form: str, source: Path, target: Path) -> None:
         _tell(model, f"{way} {form}: {target}")
         return manifest.Made(counts={"weights": len(model.values)})
 
-    named = {"source": source.name}
+    named = {"source": source.name, "heads": names.HEAD_NAMES}  # another version may know others
     manifest.build(target, stage=f"{way} {form}", parameters=named, inputs=before.parts(source), make=make)
 
 
 def _tell(model: Model, what: str) -> None:
     aside = names.listed(model.found.aside)
     parts = ", ".join(["encoder", *model.found.heads])
-    print(f"{what}: {parts}; left aside: {aside or 'nothing'}", file=sys.stderr)
+    lacks = ", ".join(model.found.lacks)
+    print(f"{what}: {parts}; not in it: {lacks or 'nothing'}; left aside: {aside or 'nothing'}", file=sys.stderr)
 
 
 def main(argv: list[str]) -> None:

@@ -37,6 +37,22 @@ def read(path: Path) -> ModelConfig:
         raise InputError(f"{path}: {error}") from error
 
 
+def labels(fields: dict[str, Any], classes: int, path: Path) -> list[str]:
+    """The names of a classifier's classes; those that transformers invents if `fields`, read from `path`, have none.
+
+    Raises InputError if `fields` are of another number of classes.
+    """
+    if not classes:
+        return []
+    numbers, named = [str(number) for number in range(classes)], fields.get("id2label")
+    if named is None and fields.get("num_labels", classes) == classes:
+        return [f"LABEL_{number}" for number in numbers]
+    if not isinstance(named, dict) or named.keys() != set(numbers) or {*map(type, named.values())} != {str}:
+        key = "num_labels" if named is None else "id2label"
+        raise InputError(f"{path}: {key} is not of {classes} classes, which the classifier has; give the model's own")
+    return [named[number] for number in numbers]
+
+
 def keys(config: ModelConfig) -> dict[str, Any]:
     """The keys that both others have."""
     return {key: getattr(config, key) for key in (*SIZES, *RATES, "hidden_act")}

@@ -9,8 +9,8 @@ import numpy as np
 from bert.convert.run import Model
 from bert.vocabulary import is_lower_case
 
-TASKS = {"BertForQuestionAnswering": "question-answering", "BertForPreTraining": "fill-mask",
-         "BertForMaskedLM": "fill-mask"}  # fmt: skip
+TASKS = {"BertForQuestionAnswering": "question-answering", "BertForSequenceClassification": "text-classification",
+         "BertForPreTraining": "fill-mask", "BertForMaskedLM": "fill-mask"}  # fmt: skip
 
 
 def text(model: Model, kind: str) -> str:
@@ -33,6 +33,7 @@ def _architecture(model: Model) -> Iterator[str]:
         "longest sequence": f"{config.max_position_embeddings} tokens",
         "vocabulary": f"{config.vocab_size:,} entries, {'lower-cased' if is_lower_case(model.vocab) else 'cased'}",
         "heads": ", ".join(model.found.heads) or "none",
+        **({"classes": ", ".join(model.labels)} if model.labels else {}),
         "weights": f"{sum(np.size(value) for value in model.values.values()):,}, float32",
     }
     yield from _table(("BERT", ""), [(key, value) for key, value in rows.items()])
@@ -48,8 +49,11 @@ def _training(model: Model) -> Iterator[str]:
         if key in settings:
             yield f"- `{key}`: `{settings[key]}`"
     module = "squad.train" if "data.train_file" in settings else "bert.pretrain"
-    yield f"\nThe command, with all that the recipe or the data gave:\n\n```\npython -m {module} RECIPE \\"
-    flags = [f"    --{key} {_argument(value)}" for key, value in settings.items() if key != "run.directory"]
+    recipe = model.settings.get("recipe") or "RECIPE"  # of runs of an earlier version it is not known
+    yield f"\nThe command, with all that the recipe or the data gave:\n\n```\npython -m {module} {recipe} \\"
+    known = module == "squad.train" and settings.get("init.checkpoint") is not None  # model.* comes with the weights
+    left = [key for key in settings if key != "run.directory" and not (known and key.startswith("model."))]
+    flags = [f"    --{key} {_argument(settings[key])}" for key in left]
     yield " \\\n".join(flags) + "\n```\n"
     versions = model.settings.get("versions", {})
     yield f"Versions: {', '.join(f'{tool} {number}' for tool, number in versions.items())}.\n"

@@ -20,9 +20,9 @@ CONFIG, VOCAB, CHECKPOINT = "bert_config.json", "vocab.txt", "bert_model.ckpt"
 TYPES = (tf.float32, tf.float16, tf.bfloat16)
 READ = ", ".join(kind.name for kind in TYPES)
 
-# Optimizers' state, counters, and the head of run_classifier.py, which we lack.
+# Optimizers' state and counters.
 ASIDE = ("*/adam_m", "*/adam_v", "*/Adam", "*/Adam_1", "*/lamb_m", "*/lamb_v", "global_step", "beta1_power",
-         "beta2_power", "loss_scale", "good_steps", "output_weights", "output_bias")  # fmt: skip
+         "beta2_power", "loss_scale", "good_steps")  # fmt: skip
 
 
 def parts(folder: Path) -> list[Path]:
@@ -50,7 +50,8 @@ def read(folder: Path) -> Model:
     except (tf.errors.OpError, IndexError) as error:  # IndexError: what is cut
         raise InputError(f"{prefix}: the checkpoint is cut or damaged ({error}); fetch it again") from error
     settings = run.imported(f"google {folder.name}", found)
-    return Model(config=config, vocab=vocab, found=found, values=values, settings=settings)
+    labels = architecture.labels({}, names.classes("google", shapes), prefix)
+    return Model(config=config, vocab=vocab, found=found, values=values, settings=settings, labels=labels)
 
 
 def _check_size(weights: list[names.Weight], types: dict[str, tf.DType], data: list[Path], prefix: Path) -> None:

@@ -27,13 +27,14 @@ INDEX, TOKENIZER, TOKENIZER_CONFIG = "model.safetensors.index.json", "tokenizer.
 TYPES = ("F32", "F16", "BF16")
 BARE = ("embeddings", "encoder", "pooler")  # what the names of a model without a head begin with
 
-# Buffers of earlier versions, and the heads that we lack: classes of sequences and of tokens, multiple choice.
-ASIDE = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids", "classifier.*")
+SEQUENCES = "BertForSequenceClassification"  # other classes have a classifier, of tokens or of choices, that we lack
+ASIDE = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")  # buffers of earlier versions
 TIED = {"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias"}  # fmt: skip
 CLASSES = {  # of transformers, by the heads they need; the first that fits
-    "BertForQuestionAnswering": {"answer_span"}, "BertForPreTraining": {"masked_lm", "next_sentence"},
-    "BertForMaskedLM": {"masked_lm"}, "BertForNextSentencePrediction": {"next_sentence"}, "BertModel": set[str](),
+    "BertForQuestionAnswering": {"answer_span"}, SEQUENCES: {"pooler", "classifier"},
+    "BertForPreTraining": {"masked_lm", "next_sentence"}, "BertForMaskedLM": {"masked_lm"},
+    "BertForNextSentencePrediction": {"next_sentence"}, "BertModel": set[str](),
 }  # fmt: skip
 ROLES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
 
@@ -120,11 +121,17 @@ def read(folder: Path) -> Model:
     with _opened(folder) as tensors:
         shapes = tensors.shapes()
         _check_tied(tensors, shapes, folder)
-        own = {name: shape for name, shape in shapes.items() if TIED.get(name) not in shapes}
+        fields = architecture.read_object(folder / CONFIG)
+        sequences = fields.get("architectures") == [SEQUENCES]
+        other = set() if sequences else {name for name in shapes if name.startswith("classifier.")}
+        copies = {name for name, original in TIED.items() if original in shapes}
+        own = {name: shape for name, shape in shapes.items() if name not in {*other, *copies}}
         found = names.match(config, "huggingface", own, folder, ASIDE)
+        labels = architecture.labels(fields, names.classes("huggingface", own), folder / CONFIG)
         values = run.gather(found, "huggingface", tensors.get, folder)
+    found = found._replace(aside=[*found.aside, *sorted(other)])
     settings = run.imported(f"huggingface {folder.name}", found)
-    return Model(config=config, vocab=vocab, found=found, values=values, settings=settings)
+    return Model(config=config, vocab=vocab, found=found, values=values, settings=settings, labels=labels)
 
 
 def _check_tied(tensors: Tensors, shapes: dict[str, names.Shape], folder: Path) -> None:
@@ -186,6 +193,8 @@ def write(model: Model, folder: Path) -> None:
 def _write_config(model: Model, folder: Path, kind: str) -> None:
     more = {"architectures": [kind], "pad_token_id": model.vocab.index("[PAD]"), "tie_word_embeddings": True}
     fixed = {key: value for key, value in architecture.ONLY.items() if value is not None}
+    if kind == SEQUENCES:
+        more |= run.named_classes(model) | {"label2id": {label: n for n, label in enumerate(model.labels)}}
     files.write_json(folder / CONFIG, fixed | architecture.keys(model.config) | more)
 
 

@@ -1,8 +1,9 @@
 """One table of names: what each weight is called here, in Google's checkpoints and in Hugging Face's, and its shape.
 
-Shapes: D width, F feed-forward, V vocabulary, P positions, S segments. A kernel is [inputs, outputs] here, as in
-y = x W; Hugging Face stores all of them, and Google those that it calls `output_weights`, as [outputs, inputs].
-Sources: google-research/bert (modeling.py, run_pretraining.py, run_squad.py) and transformers (modeling_bert.py).
+Shapes: D width, F feed-forward, V vocabulary, P positions, S segments, C classes. A kernel is [inputs, outputs] here,
+as in y = x W; Hugging Face stores all of them, and Google those that it calls `output_weights`, as [outputs, inputs].
+Sources: google-research/bert (modeling.py, run_pretraining.py, run_squad.py, run_classifier.py) and transformers
+(modeling_bert.py).
 """
 
 import fnmatch
@@ -45,13 +46,16 @@ HEADS = (
     ("masked_lm/bias", "cls/predictions/output_bias", "cls.predictions.bias", "vector", "V"),
     ("next_sentence", "cls/seq_relationship", "cls.seq_relationship", "output", "D2"),
     ("answer_span", "cls/squad", "qa_outputs", "output", "D2"),
+    ("classifier", "", "classifier", "classes", "DC"),
 )
+HEAD_NAMES = list(dict.fromkeys(row[0].split("/")[0] for row in HEADS))
 TENSORS = {  # of what a row is: the ends of their names, in the three forms
     "table": (("", "", ".weight"),),
     "vector": (("", "", ""),),
     "norm": (("/gamma", "/gamma", ".weight"), ("/beta", "/beta", ".bias")),
     "dense": (("/kernel", "/kernel", ".weight"), ("/bias", "/bias", ".bias")),
     "output": (("/kernel", "/output_weights", ".weight"), ("/bias", "/output_bias", ".bias")),
+    "classes": (("/kernel", "output_weights", ".weight"), ("/bias", "output_bias", ".bias")),
 }
 
 
@@ -70,7 +74,7 @@ class Weight(NamedTuple):
     def turned(self, form: Form) -> bool:
         """Whether a form stores it transposed."""
         kernel = self.ours.endswith("/kernel")
-        return kernel and (form == "huggingface" or (form == "google" and self.google.endswith("/output_weights")))
+        return kernel and (form == "huggingface" or (form == "google" and self.google.endswith("output_weights")))
 
     def shape_in(self, form: Form) -> Shape:
         """Its shape as a form stores it."""
@@ -81,9 +85,9 @@ class Weight(NamedTuple):
         return np.ascontiguousarray(value.T) if self.turned(form) else value
 
 
-def _weights(row: tuple[str, str, str, str, str], config: ModelConfig) -> Iterator[Weight]:
+def _weights(row: tuple[str, str, str, str, str], config: ModelConfig, classes: int = 0) -> Iterator[Weight]:
     *names, kind, axes = row
-    sizes = {"D": config.hidden_size, "F": config.intermediate_size, "V": config.vocab_size, "2": 2,
+    sizes = {"D": config.hidden_size, "F": config.intermediate_size, "V": config.vocab_size, "2": 2, "C": classes,
              "P": config.max_position_embeddings, "S": config.type_vocab_size}  # fmt: skip
     first = tuple(sizes[axis] for axis in axes)
     for ends, shape in zip(TENSORS[kind], (first, first[-1:]), strict=False):
@@ -102,12 +106,18 @@ def encoder(config: ModelConfig) -> Iterator[Weight]:
             yield from _weights(row, config)
 
 
-def heads(config: ModelConfig) -> dict[str, list[Weight]]:
-    """The weights of each head that we have, by the head's name."""
+def heads(config: ModelConfig, classes: int) -> dict[str, list[Weight]]:
+    """The weights of each head that we have, by the head's name, the classifier's for so many classes."""
     found: dict[str, list[Weight]] = {}
     for row in HEADS:
-        found.setdefault(row[0].split("/")[0], []).extend(_weights(row, config))
+        found.setdefault(row[0].split("/")[0], []).extend(_weights(row, config, classes))
     return found
+
+
+def classes(form: Form, shapes: Mapping[str, Shape]) -> int:
+    """How many classes a set of tensors has, which not every form states beside them: its biases of them, or 0."""
+    bias = {"ours": "classifier/bias", "google": "output_bias", "huggingface": "classifier.bias"}[form]
+    return next(iter(shapes.get(bias, ())), 0)
 
 
 class Match(NamedTuple):
@@ -115,6 +125,7 @@ class Match(NamedTuple):
 
     weights: list[Weight]
     heads: list[str]
+    lacks: list[str]  # the heads that we have, and it has not
     aside: list[str]  # tensors that a model does not need
 
 
@@ -123,7 +134,7 @@ def match(config: ModelConfig, form: Form, shapes: Mapping[str, Shape], where: o
 
     Raises InputError, naming tensors, if some are missing, of another shape, or unknown.
     """
-    every = heads(config)
+    every = heads(config, classes(form, shapes))
     chosen = [name for name, of_head in every.items() if any(weight.name(form) in shapes for weight in of_head)]
     wanted = itertools.chain(encoder(config), *(every[name] for name in chosen))
     found: dict[str, Weight] = {}
@@ -147,7 +158,7 @@ def match(config: ModelConfig, form: Form, shapes: Mapping[str, Shape], where: o
     left = [name for name in rest if any(fnmatch.fnmatchcase(name, pattern) for pattern in aside)]
     if unknown := [name for name in rest if name not in left]:
         raise InputError(f"{where}: {listed(unknown)}: no part of a BERT model that we know; remove it from the file")
-    return Match(list(found.values()), chosen, left)
+    return Match(list(found.values()), chosen, [name for name in HEAD_NAMES if name not in chosen], left)
 
 
 def listed(names: Sequence[str]) -> str:

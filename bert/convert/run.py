@@ -30,6 +30,8 @@ class Model:
     values: dict[str, np.ndarray]
     settings: dict[str, Any]
     """config.json of the run"""
+    labels: list[str] = dataclasses.field(default_factory=list)
+    """names of the classes, of a model that has a head for them"""
     scores: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     """last lines of its metrics.jsonl, one a split"""
 
@@ -72,9 +74,11 @@ def read(run: Path) -> Model:
     check_vocab(config, tokens, vocab)
     values = gather(found, "ours", reader.get_tensor, folder)
     settings = architecture.read_object(run / "config.json") if (run / "config.json").exists() else {}
+    labels = architecture.labels(settings, names.classes("ours", shapes), run / "config.json")
     return Model(
-        config=config, vocab=tokens, found=found, values=values, settings=settings, scores=_last(run / "metrics.jsonl")
-    )
+        config=config, vocab=tokens, found=found, values=values, settings=settings, labels=labels,
+        scores=_last(run / "metrics.jsonl"),
+    )  # fmt: skip
 
 
 def _last(path: Path) -> list[dict[str, Any]]:
@@ -87,17 +91,22 @@ def _last(path: Path) -> list[dict[str, Any]]:
 
 
 def imported(origin: str, found: Match) -> dict[str, Any]:
-    """The `settings` of a model that comes from elsewhere."""
-    return {"imported": {"origin": origin, "left_aside": found.aside}}
+    """The `settings` of a model that comes from elsewhere; what it lacks may start fresh where training goes on."""
+    return {"imported": {"origin": origin, "left_aside": found.aside, "lacks": found.lacks}}
 
 
 def write(model: Model, folder: Path) -> None:
     """A run directory to start from, in which nothing was trained: every weight is in its checkpoint of step 0."""
-    about = {"config": flatten(model.config, "model."), "versions": manifest.versions()}
+    about = {"config": flatten(model.config, "model."), "versions": manifest.versions()} | named_classes(model)
     files.write_json(folder / "config.json", model.settings | about)
     model.config.save(folder / "bert_config.json")
     write_vocab(model, folder)
     checkpoint.save(folder, 0, model.values, keep=1)
+
+
+def named_classes(model: Model) -> dict[str, Any]:
+    """The names of the classes, if there are any, as transformers and our run directories keep them."""
+    return {"id2label": {str(number): label for number, label in enumerate(model.labels)}} if model.labels else {}
 
 
 def write_vocab(model: Model, folder: Path) -> None:

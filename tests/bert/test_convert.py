@@ -1,8 +1,8 @@
 """Weights go out and come back with the same bits, under the names and in the layouts that others give them."""
 
 import dataclasses
+import itertools
 import json
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +14,13 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer as Fast
 
-from bert import checkpoint, pretrain
+from bert import checkpoint
 from bert.config import ModelConfig
 from bert.convert import __main__ as convert
 from bert.convert import names
 from bert.errors import InputError, UsageError
-from bert.model import variables
+from bert.heads import Classifier, Pooler
+from bert.model import Encoder, variables
 from bert.pretrain import PretrainingModel
 from bert.recipes import SIZES
 from bert.tokenization import tokenizer_for
@@ -67,15 +68,25 @@ def same_bits(one: Values, two: Values) -> None:
         np.testing.assert_array_equal(value.view(np.uint32), two[name].view(np.uint32), err_msg=name)
 
 
+class Sequences(tf.Module):
+    """What classifies sequences."""
+
+    def __init__(self, config: ModelConfig, classes: int) -> None:
+        super().__init__()
+        self.encoder, self.pooler = Encoder(config, 0), Pooler(config, 0)
+        self.classifier = Classifier(config, 0, classes)
+
+
 def models(config: ModelConfig) -> dict[str, tf.Module]:
     words_only = PretrainingModel(config, 0, pairs="none")
     return {"BertForPreTraining": PretrainingModel(config, 0), "BertForMaskedLM": words_only,
-            "BertForQuestionAnswering": QuestionAnswering(config, 0)}  # fmt: skip
+            "BertForQuestionAnswering": QuestionAnswering(config, 0),
+            "BertForSequenceClassification": Sequences(config, classes=3)}  # fmt: skip
 
 
 @pytest.mark.parametrize("config", [SMALL, DEEP, dataclasses.replace(SIZES["tiny"], vocab_size=997)])
 def test_the_table_has_every_variable_with_its_shape(config: ModelConfig) -> None:
-    table = [*names.encoder(config), *(weight for head in names.heads(config).values() for weight in head)]
+    table = [*names.encoder(config), *(weight for head in names.heads(config, 3).values() for weight in head)]
     built = [variables(module) for module in models(config).values()]
     assert {weight.ours: weight.shape for weight in table} == {
         name: tuple(variable.shape) for module in built for name, variable in module.items()
@@ -86,14 +97,15 @@ def test_the_table_has_every_variable_with_its_shape(config: ModelConfig) -> Non
 @pytest.mark.parametrize(("size", "tensors", "parameters"), [("base", 206, 110_106_428), ("large", 398, 336_226_108)])
 def test_the_table_counts_what_the_published_models_hold(size: str, tensors: int, parameters: int) -> None:
     config = dataclasses.replace(SIZES[size], vocab_size=30522)
-    heads = names.heads(config)
-    table = [*names.encoder(config), *(weight for name in heads if name != "answer_span" for weight in heads[name])]
+    heads = names.heads(config, classes=3)
+    pretrained = itertools.chain(*(heads[name] for name in ("pooler", "masked_lm", "next_sentence")))
+    table = [*names.encoder(config), *pretrained]
     assert len(table) == tensors
     assert sum(int(np.prod(weight.shape)) for weight in table) == parameters
 
 
 @pytest.mark.parametrize("form", ["google", "huggingface"])
-@pytest.mark.parametrize("kind", ["BertForPreTraining", "BertForMaskedLM", "BertForQuestionAnswering"])
+@pytest.mark.parametrize("kind", models(SMALL))
 @pytest.mark.parametrize("config", [SMALL, DEEP], ids=["two layers", "eleven"])
 def test_there_and_back_is_bit_equal(form: str, kind: str, config: ModelConfig, tmp_path: Path) -> None:
     before = a_run(tmp_path / "run", config, models(config)[kind])
@@ -315,22 +327,6 @@ def test_an_imported_head_for_questions_answers_them(tmp_path: Path) -> None:
     loaded = questions.load(tmp_path / "back")
     same_bits({name: variable.numpy() for name, variable in variables(loaded.model).items()}, values)
     assert loaded.windowing == Windowing(max_seq_length=17, doc_stride=5, max_query_length=2)
-
-
-@pytest.mark.slow
-def test_pretraining_goes_on_from_an_import(dataset: Path, tmp_path: Path) -> None:
-    config = dataclasses.replace(SMALL, vocab_size=99, type_vocab_size=2)
-    before = a_run(tmp_path / "run", config, PretrainingModel(config, 0))
-    shutil.copy(dataset / "vocab.txt", tmp_path / "run")
-    convert.main(["export", "google", str(tmp_path / "run"), str(tmp_path / "theirs")])
-    convert.main(["import", "google", str(tmp_path / "theirs"), str(tmp_path / "back")])
-    flags = f"""--data.train {dataset} --init.checkpoint {tmp_path}/back --run.directory {tmp_path}/more --run.steps 1
-        --batch.total 3 --batch.per_device 3 --optimizer.warmup_steps 1 --model.hidden_size 20
-        --model.num_attention_heads 5 --model.intermediate_size 28 --model.max_position_embeddings 17
-        --model.num_hidden_layers 2 --run.evaluate_every 0"""
-    pretrain.main(["demo_phase1", *flags.split()])  # update 1 of the warm-up has rate 0
-    after = weights(tmp_path / "more", 1)
-    same_bits(before, {name: after[name] for name in before})
 
 
 def test_a_failure_is_one_line_and_its_exit_code(run_module: RunModule, tmp_path: Path) -> None:

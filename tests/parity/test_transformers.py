@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 from bert import checkpoint, encode
 from bert.config import ModelConfig
 from bert.convert import __main__ as convert
-from bert.heads import Pooler
+from bert.heads import Classifier, Pooler
 from bert.model import Encoder, variables
 from bert.noise import Noise
 from bert.pretrain import PretrainingModel
@@ -30,7 +30,8 @@ pytestmark = pytest.mark.parity
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("PARITY_PYTHON", str(ROOT / ".venv-parity/bin/python"))
-KINDS = ("BertModel", "BertForPreTraining", "BertForMaskedLM", "BertForQuestionAnswering")
+SEQUENCES, CLASSES = "BertForSequenceClassification", 3
+KINDS = ("BertModel", "BertForPreTraining", "BertForMaskedLM", "BertForQuestionAnswering", SEQUENCES)
 Arrays = dict[str, np.ndarray]
 SIZES = {
     "small": ModelConfig(
@@ -95,6 +96,10 @@ def ours(run: Path, kind: str, config: ModelConfig) -> Arrays:
         reader = QuestionAnswering(config, 0)
         checkpoint.load_weights(run, variables(reader))
         found["start_logits"], found["end_logits"] = reader(batch, Noise(None), tf.float32)
+    elif kind == SEQUENCES:
+        sequences = Sequences(config)
+        checkpoint.load_weights(run, variables(sequences))
+        found["logits"] = sequences.classifier(sequences.pooler(found["hidden_states"][-1]))
     elif kind == "BertModel":
         pooler = Pooler(config, 0)
         checkpoint.load_weights(run, variables(pooler))
@@ -107,6 +112,15 @@ def ours(run: Path, kind: str, config: ModelConfig) -> Arrays:
         words += model.masked_lm.bias
         found |= {"logits": words} if pair is None else {"prediction_logits": words, "seq_relationship_logits": pair}
     return found
+
+
+class Sequences(tf.Module):
+    """What classifies sequences."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.encoder, self.pooler = Encoder(config, 0), Pooler(config, 0)
+        self.classifier = Classifier(config, 0, CLASSES)
 
 
 def assert_equal(one: Arrays, two: Arrays) -> None:
@@ -123,8 +137,8 @@ def vocabulary(config: ModelConfig) -> str:
 
 def a_run(folder: Path, config: ModelConfig, kind: str) -> None:
     """A run directory with every weight random."""
-    module: tf.Module = QuestionAnswering(config, 0)
-    if kind != "BertForQuestionAnswering":
+    module: tf.Module = Sequences(config) if kind == SEQUENCES else QuestionAnswering(config, 0)
+    if kind not in (SEQUENCES, "BertForQuestionAnswering"):
         module = PretrainingModel(config, 0, "nsp" if kind == "BertForPreTraining" else "none")
     random, deviation = np.random.default_rng(5), config.hidden_size**-0.5
     folder.mkdir(parents=True)
@@ -161,6 +175,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder.mkdir(parents=True)
         (folder / "vocab.txt").write_text(vocabulary(SIZES[size]))
         sizes = {key: value for key, value in dataclasses.asdict(SIZES[size]).items() if isinstance(value, int)}
+        sizes |= {"num_labels": CLASSES} if kind == SEQUENCES else {}
         made.append(("make", kind, folder, len(made), sizes))
         jobs.append(to_run(folder, inputs(SIZES[size])))
     oracle(*made, *jobs)

@@ -13,6 +13,7 @@ from bert.convert import __main__ as convert
 from bert.errors import InputError, UsageError
 from bert.vocabulary import SPECIAL
 from squad import metric, predict, train
+from tests.training import same_bits, weights
 
 NAMES = ["ada", "bob", "cid", "dora", "eve", "finn", "gus", "hal"]
 WORDS = [*NAMES, "who", "sees", "?", "the", "dog", ".", "in", "rain", "and", "then", "it", "sleeps"]
@@ -94,6 +95,11 @@ def test_answers_do_not_depend_on_the_batch(folder, run):
     assert one == many
 
 
+def test_answers_in_half_precision_are_as_good(folder, run):
+    found = answered(run, folder / "dev.json.xz", folder / "half.json", "--compute", "bfloat16")
+    assert metric.score(predict.examples.read(folder / "dev.json.xz").examples, found).exact_match > 80
+
+
 def test_the_run_goes_on_in_place_and_takes_the_epochs_of_its_data(folder, run, from_random, capfd):
     settings = json.loads((run / "config.json").read_text())["config"]
     windows = json.loads(next((folder / "work").rglob("manifest.json")).read_text())["counts"]["windows"]
@@ -114,6 +120,30 @@ def test_fine_tuning_starts_from_the_checkpoint(folder, run):
     for name in before.get_variable_to_shape_map():
         if not name.startswith(("adam", "guard/", "run/")):
             np.testing.assert_array_equal(before.get_tensor(name), after.get_tensor(name))
+
+
+def test_fine_tuning_goes_on_with_the_head_that_an_import_brings(folder, run, tmp_path, capfd):
+    convert.main(["export", "huggingface", str(run), str(tmp_path / "theirs")])
+    convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "back")])
+    once = f"{WINDOWS} {BATCH} --run.steps 1 --optimizer.warmup_steps 1"  # update 1 of the warm-up has rate 0
+    fine_tune(folder, "from_import", f"{once} --init.checkpoint {tmp_path}/back")
+    assert "fresh" not in capfd.readouterr().err
+    before, after = (weights(path, step) for path, step in ((tmp_path / "back", 0), (folder / "from_import", 1)))
+    for name, value in before.items():
+        np.testing.assert_array_equal(value, after[name], err_msg=name)
+    assert {"answer_span/kernel", "answer_span/bias"} <= before.keys()
+
+
+@pytest.mark.slow
+def test_the_command_in_the_model_card_is_that_of_the_run(folder, run, from_random, tmp_path):
+    once = f"--init.checkpoint {run} --run.steps 1 --optimizer.warmup_steps 1"
+    for number, options in enumerate((from_random, once)):
+        fine_tune(folder, f"card{number}", f"{WINDOWS} {BATCH} {options} --run.steps 1")
+        convert.main(["export", "huggingface", str(folder / f"card{number}"), str(tmp_path / f"theirs{number}")])
+        command = (tmp_path / f"theirs{number}" / "README.md").read_text().split("```")[1].replace("\\\n", " ")
+        assert command.split()[:4] == ["python", "-m", "squad.train", "squad_tiny"]
+        train.main([*command.split()[3:], "--run.directory", str(folder / f"again{number}")])
+        same_bits(weights(folder / f"card{number}", 1), weights(folder / f"again{number}", 1))
 
 
 def test_one_question_is_answered_with_its_place_marked(run, capsys):

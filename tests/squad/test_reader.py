@@ -1,0 +1,116 @@
+"""Windows are scored in few shapes, and the scores are those of each window alone."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert.config import ModelConfig
+from bert.errors import IntegrityError
+from bert.model import variables
+from bert.tokenization import Tokenizer
+from bert.vocabulary import SPECIAL
+from squad import features
+from squad.config import Windowing
+from squad.features import Windows
+from squad.model import FineTuned, QuestionAnswering
+from squad.reader import Reader
+
+LONGEST = 61
+CONFIG = ModelConfig(
+    vocab_size=11, hidden_size=20, num_hidden_layers=1, num_attention_heads=5, intermediate_size=28,
+    max_position_embeddings=LONGEST,
+)  # fmt: skip
+
+
+@pytest.fixture
+def fine_tuned(tmp_path: Path) -> FineTuned:
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *"abcdef"]) + "\n")
+    model, random = QuestionAnswering(CONFIG, 1), np.random.default_rng(1)
+    for variable in variables(model).values():
+        variable.assign_add(random.normal(0, 0.2, variable.shape))
+    windowing = Windowing(max_seq_length=LONGEST, max_query_length=9)
+    tokenizer = Tokenizer(tmp_path / "vocab.txt")
+    return FineTuned(model=model, tokenizer=tokenizer, windowing=windowing, impossible=False, checkpoint=tmp_path)
+
+
+def reader(fine_tuned: FineTuned, batch: int, compute: str = "float32") -> Reader:
+    return Reader(fine_tuned, batch=batch, n_best=3, max_answer_length=5, null=False, compute=compute)
+
+
+def windows(count: int, seed: int, longest: int = LONGEST) -> Windows:
+    """Random tokens; of what else a window has, scoring needs nothing."""
+    random = np.random.default_rng(seed)
+    mask = (np.arange(LONGEST) < random.integers(7, longest + 1, count)[:, None]).astype(np.int32)
+    ids, segments = (mask * random.integers(low, high, mask.shape, np.int32) for low, high in ((5, 11), (0, 2)))
+    none = np.zeros(count, np.int32)
+    return Windows(ids, mask, segments, none, none, none, none, mask > 0)
+
+
+class Call(NamedTuple):
+    rows: int
+    width: int
+
+
+def listen(to: Reader) -> list[Call]:
+    """The shapes that it would score from now on, in place of which it gives zeros."""
+    calls = []
+
+    def scored(inputs: dict[str, tf.Tensor]) -> tuple[np.ndarray, np.ndarray]:
+        shapes = {tuple(inputs[name].shape) for name in features.INPUTS}
+        assert len(shapes) == 1
+        calls.append(Call(*shapes.pop()))
+        return np.zeros(calls[-1], np.float32), np.zeros(calls[-1], np.float32)
+
+    to._score = scored
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("pieces", "batch", "rows"),
+    [([37], 16, [13] * 3), ([16], 16, [16]), ([3], 16, [3]), ([17], 16, [9] * 2), ([1], 1, [1]),
+     ([300, 290, 5], 16, [16] * 19 + [16] * 19 + [5]), ([5, 300], 16, [5] + [16] * 19), ([37, 20], 16, [13] * 5)],
+)  # fmt: skip
+def test_batches_differ_in_width_alone(
+    pieces: list[int], batch: int, rows: list[int], fine_tuned: FineTuned
+) -> None:
+    by_few = reader(fine_tuned, batch)
+    calls = listen(by_few)
+    for seed, count in enumerate(pieces):
+        by_few.score(windows(count, seed, longest=40))
+    assert [call.rows for call in calls] == rows
+    assert {call.width for call in calls} <= {32, LONGEST}
+
+
+@pytest.mark.parametrize(("count", "batch"), [(37, 16), (2, 32)])
+def test_scores_are_those_of_each_window_alone(count: int, batch: int, fine_tuned: FineTuned) -> None:
+    given = windows(count, 7)
+    together, alone = (np.stack(reader(fine_tuned, size).score(given)) for size in (batch, 1))
+    there = given.input_mask > 0
+    assert together[:, there].std() > 0.1
+    np.testing.assert_allclose(together[:, there], alone[:, there], atol=1e-5)
+
+
+@pytest.mark.parametrize(("compute", "bits"), [("bfloat16", 8), ("float16", 11)])
+def test_products_in_half_precision_give_float32_scores_close_by(
+    compute: str, bits: int, fine_tuned: FineTuned
+) -> None:
+    given = windows(23, 3)
+    exact, rounded = (np.stack(reader(fine_tuned, 8, kind).score(given)) for kind in ("float32", compute))
+    assert exact.dtype == rounded.dtype == np.float32
+    error = np.abs(exact - rounded)[:, given.input_mask > 0]
+    assert 0 < error.max() < 30 * 2.0**-bits * np.abs(exact).max()
+    coarse = tf.cast(tf.cast(rounded, tf.as_dtype(compute)), tf.float32).numpy()
+    assert np.any(coarse != rounded)  # the scores themselves were not rounded
+
+
+def test_float16_that_overflows_is_told_from_a_failed_training(fine_tuned: FineTuned) -> None:
+    inner = fine_tuned.model.encoder.layers[0].mlp.inner
+    inner.kernel.assign(inner.kernel * 1e5)
+    with pytest.raises(IntegrityError, match="take --compute float32"):
+        reader(fine_tuned, 8, "float16").score(windows(5, 3))
+    inner.kernel.assign(inner.kernel * np.nan)
+    with pytest.raises(IntegrityError, match="its training failed"):
+        reader(fine_tuned, 8).score(windows(5, 3))
