@@ -84,4 +84,4 @@ class Classifier(tf.Module):
         self.output = Dense(Parameters(seed, config.initializer_range), "classifier", config.hidden_size, classes)
 
     def __call__(self, pooled: tf.Tensor) -> tf.Tensor:  # [B, D] -> [B, C] float32
-        return self.output(pooled, tf.float32)
+        return self.output(pooled)
