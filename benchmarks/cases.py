@@ -47,9 +47,10 @@ CASES = (
     Case("finetune_384", "finetune", 8, 384, lengths="questions", text="SQuAD step, 8 x 384, padded"),
     Case("finetune_lengths", "finetune", 8, 384, lengths="grouped", text="SQuAD step, 8 of like length"),
     Case("infer_1", "infer", 1, 384, text="answer logits, 1 x 384"),
-    Case("infer_8", "infer", 8, 384, text="answer logits, 8 x 384"),
+    Case("infer_8", "infer", 8, 384, lengths="questions", text="answer logits, 8 x 384, padded"),
     Case("infer_lengths", "infer", 8, 384, lengths="grouped", text="answer logits, 8 of like length"),
 )
+CHECKED = {"pretrain": "pretrain_128", "finetune": "finetune_384", "infer": "infer_8"}  # what values are compared on
 
 
 def question_lengths(count: int, most: int) -> np.ndarray:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ class Bench:
         """Who does such work."""
         return [name for name in self.commands if work in ONLY.get(name, (work,))]
 
-    def prepare(self, model: str, work: str, chosen: Sequence[Case]) -> Path:
+    def prepare(self, model: str, work: str, chosen: Iterable[Case]) -> Path:
         """Writes the weights, in our form and in theirs, and the batches of each case; returns their folder."""
         folder = self.scratch / f"{model}-{work}"
         folder.mkdir()
@@ -180,8 +180,9 @@ def rows(options: Options, bench: Bench) -> Iterator[dict[str, Any]]:
     chosen = [case for case in cases.CASES if {case.work, case.name} & set(options.work)]
     for model, work in itertools.product(options.models, dict.fromkeys(case.work for case in chosen)):
         of_work = [case for case in chosen if case.work == work]
-        folder = bench.prepare(model, work, of_work)
-        apart = bench.check(folder, of_work[0])
+        checked = next(case for case in cases.CASES if case.name == cases.CHECKED[work])
+        folder = bench.prepare(model, work, {checked, *of_work})
+        apart = bench.check(folder, checked)
         for case, compute in itertools.product(of_work, options.compute):
             answers = bench.time(folder, case, compute)
             told = {"model": model, "case": case.name, "compute": compute, "apart": apart}

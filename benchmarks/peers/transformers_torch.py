@@ -79,6 +79,7 @@ class Transformers:
             f"{weights}/transformers", dtype=torch.float32, hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=dropout,
         )  # fmt: skip
+        model.bert.embeddings.word_embeddings.padding_idx = None  # else [PAD] alone would not learn, as it does in ours
         batches = [_tensors(batch, work, gathered) for batch in batch_file.load(inputs)]
         self.batches = batches if len(batches) == 1 else [_trim(batch) for batch in batches]
         scored = self.batches[0]["labels"].shape[1] if work == "pretrain" else 0
@@ -107,7 +108,7 @@ class Transformers:
             loss.backward()
             torch.nn.utils.clip_grad_norm_(weights, 1.0)
             optimizer.step()
-            return float(loss)
+            return float(loss.item())
 
         return update
 
