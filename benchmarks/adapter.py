@@ -3,7 +3,7 @@
     {"do": "setup", "work": "pretrain", ...}    ->    {"threads": 2, ..., "peak_mb": 812.0}
 
 `do` names a method of the contender, the rest is its arguments; what it returns is the answer, with the peak memory of
-the process added, or {"error": ...} in one line. Needs the standard library alone: peers have environments of their own.
+the process added, or {"error": ...} in one line. Needs the standard library alone: peers run elsewhere.
 """
 
 import json

@@ -11,7 +11,7 @@ from bert.recipes import SIZES
 
 WORDS = 30_522
 SPECIAL = 1000  # ids below are special tokens or unused in the published vocabulary
-LAP = 8  # batches in a lap of a case of many lengths
+LAP = 4  # batches in a lap of a case of many lengths
 POOL = 64  # batches that those of like length are taken from, as `batch.group` of the recipes does
 
 Arrays = dict[str, np.ndarray]

@@ -20,7 +20,7 @@ from bert.model import Dense, variables
 from bert.noise import Noise
 from bert.optim import Optimizer
 from bert.pretrain import Pretraining
-from bert.step import Step
+from bert.step import Step, Task
 from bert.vocabulary import SPECIAL
 from bert.world import World
 from squad.features import INPUTS
@@ -29,7 +29,7 @@ from squad.train import AnswerSpans
 RATE = 1e-4
 
 
-def _task(work: str, config: ModelConfig) -> Pretraining | AnswerSpans:
+def _task(work: str, config: ModelConfig) -> Task:
     return Pretraining(config, seed=1) if work == "pretrain" else AnswerSpans(config, seed=1)
 
 
@@ -53,11 +53,13 @@ class Ours:
         convert.convert("export", "huggingface", run, Path(weights, "transformers"))
         return {}
 
-    def setup(self, work: str, weights: str, inputs: str, compute: str, dropout: float) -> adapter.Answer:
+    def setup(self, work: str, weights: str, inputs: str, compute: Any, dropout: float) -> adapter.Answer:
         """As adapter.Contender has it."""
         self.work, self.compute, run = work, compute, Path(weights, "run")
         config = dataclasses.replace(
-            ModelConfig.load(run / "bert_config.json"), hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
+            ModelConfig.load(run / "bert_config.json"),
+            hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
         )
         task = _task(work, config)
         checkpoint.load_weights(run, variables(task.module))
@@ -71,9 +73,9 @@ class Ours:
         threads = int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0"))
         return {"shapes": shapes, "threads": threads, "versions": manifest.versions()}
 
-    def _training(self, task: Pretraining | AnswerSpans) -> Any:
+    def _training(self, task: Task) -> Any:
         optimizer = Optimizer(variables(task.module), OptimizerConfig(name="adamw", learning_rate=RATE))
-        step = Step(task, optimizer, World(), PrecisionConfig(compute=self.compute), RunConfig(seed=1))  # type: ignore[arg-type]
+        step = Step(task, optimizer, World(), PrecisionConfig(compute=self.compute), RunConfig(seed=1))
         self.updates = 0
 
         def update(batch: Batch) -> float:

@@ -16,7 +16,7 @@ WHO = {
     "tf_models": "tf-models-official",
 }
 HEADER = """\
-| | type | | sequences/s, median (min - max) | ours: times as fast (min - max) | first lap | GFLOP/s | of peak | memory |
+| | type | | sequences/s, median (min - max) | ours: times as fast (min - max) | first lap | GFLOP/s | peak | memory |
 |---|---|---|---|---|---|---|---|---|
 """
 

@@ -45,8 +45,8 @@ class Options:
 
     models: tuple[str, ...] = ("small",)
     """of tiny (2 layers x 128), small (6 x 384) and base (12 x 768)"""
-    work: tuple[str, ...] = ("pretrain", "finetune", "infer")
-    """kinds of work, or single cases of benchmarks/cases.py by name"""
+    work: tuple[str, ...] = ("pretrain_128", "finetune_lengths", "infer_1", "infer_lengths")
+    """cases of benchmarks/cases.py by name, or all of a kind: pretrain, finetune, infer"""
     compute: tuple[str, ...] = ("float32", "bfloat16")
     """types of the matrix products"""
     peers: tuple[str, ...] = ("eager", "compile")
@@ -157,10 +157,10 @@ class Bench:
                 laps = [contender.ask("lap", laps=1)["seconds"] for _ in range(WARM)]
                 found[name]["first_lap"], slowest = laps[0], max(slowest, laps[-1])
                 tell(f"{folder.name}: {case.name} {compute} {name}: first lap {laps[0]:.2f} s, then {laps[-1]:.2f} s")
-            laps = max(1, min(MOST, round(options.seconds / slowest)))
+            together = max(1, min(MOST, round(options.seconds / slowest)))
             for _, (name, contender) in itertools.product(range(options.repeats), running.items()):
-                answer = contender.ask("lap", laps=laps)
-                found[name]["seconds"].append(answer["seconds"] / laps)
+                answer = contender.ask("lap", laps=together)
+                found[name]["seconds"].append(answer["seconds"] / together)
                 found[name]["peak_mb"] = answer["peak_mb"]
             for name, contender in running.items():  # last, for the memory of it is not the step's
                 found[name]["peak_flops"] = contender.ask("peak")["flops"]

@@ -20,7 +20,6 @@ import transformers
 from benchmarks import adapter, batch_file
 
 RATE, DECAY, EPSILON = 1e-4, 0.01, 1e-6
-CLASSES = {"pretrain": "BertForPreTraining", "finetune": "BertForQuestionAnswering", "infer": "BertForQuestionAnswering"}
 
 
 class Gathered(torch.nn.Module):
@@ -75,7 +74,8 @@ class Transformers:
         """As adapter.Contender has it."""
         torch.manual_seed(1)
         self.work, self.dtype, gathered = work, getattr(torch, compute), self.way == "gathered"
-        model = getattr(transformers, CLASSES[work]).from_pretrained(
+        kind = transformers.BertForPreTraining if work == "pretrain" else transformers.BertForQuestionAnswering
+        model = kind.from_pretrained(
             f"{weights}/transformers", dtype=torch.float32, hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=dropout,
         )  # fmt: skip

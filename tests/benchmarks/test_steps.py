@@ -94,7 +94,7 @@ def test_a_contender_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
         steps.commands(given)
     for wrong in ({"models": ("huge",)}, {"work": ("sleep",)}, {"peers": ("tf_models",)}, {"repeats": 0}):
         with pytest.raises(UsageError):
-            dataclasses.replace(given, **wrong)  # type: ignore[arg-type]
+            dataclasses.replace(given, **wrong)
 
 
 def test_difference_is_not_fooled() -> None:
@@ -112,7 +112,7 @@ def test_lengths_are_like_those_of_squad_and_grouped() -> None:
     batches = cases.batches(grouped)
     of_each = [batch["input_mask"].sum(axis=1) for batch in batches]
     assert len(batches) == cases.LAP and 160 < np.mean(of_each) < 180
-    assert max(np.ptp(sizes) for sizes in of_each[:-1]) < 60 < np.ptp(np.concatenate(of_each))
+    assert max(np.ptp(sizes) for sizes in of_each) < 30 < 60 < np.ptp(np.concatenate(of_each))
     for batch, sizes in zip(batches, of_each, strict=True):
         assert (batch["end_positions"][:, 0] < sizes).all() and (batch["start_positions"] > 0).all()
 
