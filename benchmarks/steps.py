@@ -13,6 +13,7 @@ import dataclasses
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -187,6 +188,7 @@ def rows(options: Options, bench: Bench) -> Iterator[dict[str, Any]]:
             answers = bench.time(folder, case, compute)
             told = {"model": model, "case": case.name, "compute": compute, "apart": apart}
             yield from (told | row for row in report.rows(cases.MODELS[model], case, answers))
+        shutil.rmtree(folder)  # gigabytes, of larger models
 
 
 def about(options: Options) -> dict[str, Any]:
