@@ -61,17 +61,19 @@ def table(head: dict[str, Any], found: Sequence[dict[str, Any]]) -> str:
         f"{head['date']}, commit {head['commit']}, {head['cpu']}, {', '.join(map(str, threads))} threads; "
         f"{', '.join(f'{tool} {number}' for tool, number in sorted(versions.items()))}.",
         "",
-        "Before timing, in float32 without dropout, the contenders' losses differed by "
-        f"{_worst(found, 'step'):.0e} at most, relatively, and their logits by {_worst(found, 'logits'):.0e}.",
+        f"Before timing, in float32 without dropout, contenders differed by at most {_apart(found)}.",
         "",
     ]
     cells = [_cells(row, f"{row['model']}, {texts[row['case']]}") for row in found]
     return "\n".join(lines) + "\n" + HEADER + "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
-def _worst(found: Sequence[dict[str, Any]], kind: str) -> float:
-    infer = kind == "logits"
-    return max((row["apart"] for row in found if row["case"].startswith("infer") == infer), default=0.0)
+def _apart(found: Sequence[dict[str, Any]]) -> str:
+    kinds = {False: "in relation to the losses", True: "in the logits"}
+    worst = {
+        infer: [row["apart"] for row in found if row["case"].startswith("infer") == infer] for infer in kinds
+    }
+    return " and ".join(f"{max(worst[infer]):.0e} {text}" for infer, text in kinds.items() if worst[infer])
 
 
 def _cells(row: dict[str, Any], what: str) -> list[str]:
