@@ -4,8 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-##   WIKIPEDIA      dump (.xml, .xml.bz2), folder of a dump's parts or of wikiextractor output; or en, simple, de ... to
-##                  download it
+##   WIKIPEDIA      dump (.xml, .xml.bz2), folder of its parts or wikiextractor output; en, simple, de ...: a download
 ##   BOOKS          folder of books, one .txt each; or pg19, which is downloaded
 ##   TEXT           any other text: folder of .txt, .jsonl or .parquet files, or one such file; one of the three is set
 ##   BERT_CONTACT   a mail address or page that downloads tell the servers
@@ -18,7 +17,7 @@ SHELL := bash
 ##   SQUAD_TRAIN    question set to fine-tune on, .json, .jsonl or compressed (.xz, .gz, .bz2);  SQUAD_DEV to answer; or
 ##                  squad1 or squad2, which is downloaded
 ##   SQUAD_RECIPE   of squad/recipes.py; PRETRAINED the run it starts from (the last phase of RECIPE)
-##   NP             ranks on this machine (2);  FLAGS more flags for the training commands
+##   NP             ranks on this machine (2);  FLAGS more flags for the training commands, and for bench
 ##   BERT_WORKDIR   where everything generated goes (./workdir)
 ##   PYTHON, VENV   the interpreter to set up with (python3), the environment to make (.venv)
 WIKIPEDIA    ?=
@@ -55,7 +54,7 @@ export PHASES NP FLAGS BERT_WORKDIR PYTHON VENV
 IN := @PATH="$(VENV)/bin:$$PATH"
 need = @[ -n "$($(1))" ] || { echo "error: $(1) is not set ; repeat as: make $@ $(1)=$(2)" >&2; exit 2; }
 
-.PHONY: help setup demo test test-all parity lint corpus tfrecords verify stats pretrain squad squad-eval clean
+.PHONY: help setup demo test test-all parity bench lint corpus tfrecords verify stats pretrain squad squad-eval clean
 
 help: ## List the targets and variables
 	@echo "Targets:"
@@ -77,7 +76,10 @@ test-all: test ## Run the tests, and those that take long, start several ranks o
 	$(IN) pytest -m multiprocess
 
 parity: setup ## Compare models that go out and come in with transformers, in an environment of its own
-	$(IN) scripts/parity.sh
+	$(IN) scripts/parity.sh pytest -m parity
+
+bench: setup ## Time training steps and inference beside transformers on PyTorch, in one run
+	$(IN) scripts/parity.sh python -m benchmarks.steps $(FLAGS)
 
 lint: setup ## Check style, types, import directions and shell scripts
 	$(IN) ruff check .

@@ -1,0 +1,72 @@
+"""A contender as its harness sees it: a process that is asked one thing at a time and otherwise waits."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from bert.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[1]
+PATIENCE = 60.0  # seconds that one may take to end
+
+
+def environment(threads: int, caches: Path) -> dict[str, str]:
+    """The same for all: so many threads, no GPU, no network, nothing printed that is not asked for."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+    return {**os.environ, **dict.fromkeys(names, str(threads)), "TOKENIZERS_PARALLELISM": "false",
+            "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3", "HF_HUB_OFFLINE": "1",
+            "TRANSFORMERS_VERBOSITY": "error", "TORCHINDUCTOR_CACHE_DIR": str(caches)}  # fmt: skip
+
+
+class Contender:
+    """A running adapter, see benchmarks/adapter.py; ends with the block."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        """`log`: where what it prints is added."""
+        self.name, self.command, self.log = name, command, log
+        with open(log, "a", encoding="utf-8") as stream:
+            stream.write(f"{name}: {' '.join(command)}\n")
+        with open(log, "a", encoding="utf-8") as stream:
+            try:
+                self.process = subprocess.Popen(
+                    command, env=environment, cwd=ROOT, text=True,
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream,
+                )  # fmt: skip
+            except OSError as error:
+                raise UserError(f"{name} cannot be started ({error}); see benchmarks/README.md") from error
+
+    def __enter__(self) -> "Contender":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        assert self.process.stdin and self.process.stdout
+        if kind is not None:
+            self.process.kill()
+        with self.process:  # which closes its pipes, so that its input ends
+            try:
+                self.process.communicate(timeout=PATIENCE)
+            except (subprocess.TimeoutExpired, OSError, ValueError):
+                self.process.kill()
+
+    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        """Its answer. Raises UserError if it fails or ends."""
+        assert self.process.stdin and self.process.stdout
+        try:
+            self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended; why is read below
+        line = self.process.stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line.endswith("\n") else {"error": self._ended()}
+        if "error" in answer:
+            raise UserError(f"{self.name} failed to {do}: {answer['error']}; all it said is in {self.log}")
+        return answer
+
+    def _ended(self) -> str:
+        code = self.process.wait()
+        said = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return f"it ended with code {code}, its last line: {said[-1][:200]}"

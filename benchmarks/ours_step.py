@@ -1,0 +1,122 @@
+"""Our contender of benchmarks/steps.py: the trainer's own step, and the model as squad.predict and squad.export run it.
+
+    python -m benchmarks.ours_step        # benchmarks/adapter.py says what it answers
+"""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks import adapter, batch_file
+from bert import batches, checkpoint, manifest
+from bert.batches import Batch
+from bert.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
+from bert.convert import __main__ as convert
+from bert.model import Dense, variables
+from bert.noise import Noise
+from bert.optim import Optimizer
+from bert.pretrain import Pretraining
+from bert.step import Step, Task
+from bert.vocabulary import SPECIAL
+from bert.world import World
+from squad.features import INPUTS
+from squad.train import AnswerSpans
+
+RATE = 1e-4
+
+
+def _task(work: str, config: ModelConfig) -> Task:
+    return Pretraining(config, seed=1) if work == "pretrain" else AnswerSpans(config, seed=1)
+
+
+class Ours:
+    """A model and its step."""
+
+    def export(self, model: dict[str, Any], work: str, weights: str) -> adapter.Answer:
+        """Makes a run directory, WEIGHTS/run, and what transformers reads of it, WEIGHTS/transformers.
+
+        Every weight is moved off its first value, so that no bias is zero and the logits say something.
+        """
+        config, run = ModelConfig(**model), Path(weights, "run")
+        run.mkdir(parents=True)
+        config.save(run / "bert_config.json")
+        words = [f"w{number}" for number in range(config.vocab_size - len(SPECIAL))]
+        (run / "vocab.txt").write_text("\n".join([*SPECIAL, *words]) + "\n")
+        random, deviation = np.random.default_rng(5), 0.5 * config.hidden_size**-0.5
+        given = variables(_task(work, config).module)
+        values = {name: value + random.normal(0, deviation, value.shape).astype("f") for name, value in given.items()}
+        checkpoint.save(run, 0, values, keep=1)
+        convert.convert("export", "huggingface", run, Path(weights, "transformers"))
+        return {}
+
+    def setup(self, work: str, weights: str, inputs: str, compute: Any, dropout: float) -> adapter.Answer:
+        """As adapter.Contender has it."""
+        self.work, self.compute, run = work, compute, Path(weights, "run")
+        config = dataclasses.replace(
+            ModelConfig.load(run / "bert_config.json"),
+            hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
+        )
+        task = _task(work, config)
+        checkpoint.load_weights(run, variables(task.module))
+        padded = [
+            {name: tf.constant(value) for name, value in arrays.items()} for arrays in batch_file.load(inputs)
+        ]
+        self.batches = padded if len(padded) == 1 else [batches.trim(batch) for batch in padded]  # as batch.group
+        self.run = self._inference(task) if work == "infer" else self._training(task)
+        scored = [batch["masked_lm_ids"].shape[1] if work == "pretrain" else 0 for batch in self.batches]
+        shapes = [[*batch["input_ids"].shape, count] for batch, count in zip(self.batches, scored, strict=True)]
+        threads = int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0"))
+        return {"shapes": shapes, "threads": threads, "versions": manifest.versions()}
+
+    def _training(self, task: Task) -> Any:
+        optimizer = Optimizer(variables(task.module), OptimizerConfig(name="adamw", learning_rate=RATE))
+        step = Step(task, optimizer, World(), PrecisionConfig(compute=self.compute), RunConfig(seed=1))
+        self.updates = 0
+
+        def update(batch: Batch) -> float:
+            self.updates += 1
+            return step.update(self.updates, [batch], RATE)["loss"]
+
+        return update
+
+    def _inference(self, task: Any) -> Any:
+        model, dtype = task.module, tf.as_dtype(self.compute)
+        for dense in model.encoder.submodules if dtype != tf.float32 else ():
+            if isinstance(dense, Dense):  # as squad.export does
+                dense.kernel, dense.bias = (tf.Variable(tf.cast(x, dtype)) for x in (dense.kernel, dense.bias))
+        score = tf.function(
+            lambda inputs: model(inputs, Noise(None), dtype),
+            input_signature=[dict.fromkeys(INPUTS, tf.TensorSpec([None, None], tf.int32))],
+        )
+        return lambda batch: [logits.numpy() for logits in score({name: batch[name] for name in INPUTS})]
+
+    def values(self) -> adapter.Answer:
+        """As adapter.Contender has it."""
+        batch = self.batches[0]
+        if self.work != "infer":
+            return {"values": [self.run(batch) for _ in range(3)]}
+        logits, real = np.stack(self.run(batch)), batch["input_mask"].numpy() > 0
+        return {"values": logits[:, real].ravel().tolist()}
+
+    def lap(self, laps: int) -> adapter.Answer:
+        """As adapter.Contender has it."""
+        return adapter.timed(self.run, self.batches, laps)
+
+    def peak(self) -> adapter.Answer:
+        """As adapter.Contender has it."""
+        multiply = tf.function(tf.matmul)
+
+        def product(size: int) -> Any:
+            a, b = (tf.cast(tf.random.normal([size, size]), self.compute) for _ in range(2))
+            return lambda: multiply(a, b)[0, 0].numpy()
+
+        return adapter.fastest(product)
+
+
+if __name__ == "__main__":
+    adapter.serve(Ours())

@@ -1,0 +1,148 @@
+"""transformers on PyTorch, for benchmarks/steps.py: WAY, how its users run it; imports nothing of ours.
+
+    python -m benchmarks.peers.transformers_torch WAY     # benchmarks/adapter.py says what it answers
+
+    eager       as from_pretrained gives it
+    compile     torch.compile around that
+    gathered    eager, but vocabulary scores at the masked positions alone, as ours; transformers has them at all
+
+Training in bfloat16 is torch.autocast over float32 weights, inference a model converted to it. The update is that of
+its Trainer: gradients clipped to norm 1, fused AdamW without decay for biases and layer norms.
+"""
+
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from benchmarks import adapter, batch_file
+
+RATE, DECAY, EPSILON = 1e-4, 0.01, 1e-6
+
+
+class Gathered(torch.nn.Module):
+    """BertForPreTraining with the masked-LM head on the masked positions."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, positions: Any, labels: Any, next_sentence_label: Any, **given: Any) -> Any:
+        """The loss under the name that transformers has for it."""
+        found = self.model.bert(**given)
+        hidden, pooled = found.last_hidden_state, found.pooler_output
+        rows = torch.arange(len(positions))[:, None]
+        words, pair = self.model.cls(hidden[rows, positions], pooled)
+        loss = torch.nn.functional.cross_entropy
+        total = loss(words.flatten(0, 1).float(), labels.flatten()) + loss(pair.float(), next_sentence_label)
+        return transformers.modeling_outputs.ModelOutput(loss=total)
+
+
+def _tensors(batch: dict[str, np.ndarray], work: str, gathered: bool) -> dict[str, Any]:
+    """A batch in the names of transformers, cut to its longest row if it is one of several lengths."""
+    given = {name: torch.from_numpy(value.astype(np.int64)) for name, value in batch.items()}
+    found = {"input_ids": given["input_ids"], "attention_mask": given["input_mask"],
+             "token_type_ids": given["segment_ids"]}  # fmt: skip
+    if work == "finetune":
+        return found | {name: given[name][:, 0] for name in ("start_positions", "end_positions")}
+    if work == "infer":
+        return found
+    labels = torch.where(given["masked_lm_weights"] > 0, given["masked_lm_ids"], -100)
+    found["next_sentence_label"] = given["next_sentence_labels"][:, 0]
+    if gathered:
+        return found | {"positions": given["masked_lm_positions"], "labels": labels}
+    whole = torch.full_like(given["input_ids"], -100)
+    for row, real in enumerate(given["masked_lm_weights"] > 0):
+        whole[row, given["masked_lm_positions"][row, real]] = labels[row, real]
+    return found | {"labels": whole}
+
+
+def _trim(found: dict[str, Any]) -> dict[str, Any]:
+    longest, most = int(found["attention_mask"].sum(1).max()), found["input_ids"].shape[1]
+    return {name: value[:, :longest] if value.shape[1:] == (most,) else value for name, value in found.items()}
+
+
+class Transformers:
+    """A model and its step."""
+
+    def __init__(self, way: str) -> None:
+        self.way = way
+
+    def setup(self, work: str, weights: str, inputs: str, compute: str, dropout: float) -> adapter.Answer:
+        """As adapter.Contender has it."""
+        torch.manual_seed(1)
+        self.work, self.dtype, gathered = work, getattr(torch, compute), self.way == "gathered"
+        kind = transformers.BertForPreTraining if work == "pretrain" else transformers.BertForQuestionAnswering
+        model = kind.from_pretrained(
+            f"{weights}/transformers", dtype=torch.float32, hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
+        )  # fmt: skip
+        model.bert.embeddings.word_embeddings.padding_idx = None  # else [PAD] alone would not learn, as it does in ours
+        batches = [_tensors(batch, work, gathered) for batch in batch_file.load(inputs)]
+        self.batches = batches if len(batches) == 1 else [_trim(batch) for batch in batches]
+        scored = self.batches[0]["labels"].shape[1] if work == "pretrain" else 0
+        self.run = self._inference(model) if work == "infer" else self._training(model)
+        versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+        shapes = [[*batch["input_ids"].shape, scored] for batch in self.batches]
+        return {"shapes": shapes, "threads": torch.get_num_threads(), "versions": versions}
+
+    def _wrapped(self, model: Any) -> Any:
+        if self.way == "compile":
+            return torch.compile(model)
+        return Gathered(model) if self.way == "gathered" and self.work == "pretrain" else model
+
+    def _training(self, model: Any) -> Any:
+        named = [(name, weight) for name, weight in model.train().named_parameters() if weight.requires_grad]
+        plain = [weight for name, weight in named if name.endswith("bias") or "LayerNorm" in name]
+        decayed = [weight for name, weight in named if not (name.endswith("bias") or "LayerNorm" in name)]
+        groups = [{"params": decayed, "weight_decay": DECAY}, {"params": plain, "weight_decay": 0.0}]
+        optimizer = torch.optim.AdamW(groups, lr=RATE, eps=EPSILON, fused=True)
+        weights, compute = [weight for _, weight in named], self._wrapped(model)
+
+        def update(batch: dict[str, Any]) -> float:
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+                loss = compute(**batch).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(weights, 1.0)
+            optimizer.step()
+            return float(loss.item())
+
+        return update
+
+    def _inference(self, model: Any) -> Any:
+        compute = self._wrapped(model.to(self.dtype).eval())
+
+        @torch.inference_mode()
+        def score(batch: dict[str, Any]) -> list[np.ndarray]:
+            found = compute(**batch)
+            return [found.start_logits.float().numpy(), found.end_logits.float().numpy()]
+
+        return score
+
+    def values(self) -> adapter.Answer:
+        """As adapter.Contender has it."""
+        batch = self.batches[0]
+        if self.work != "infer":
+            return {"values": [self.run(batch) for _ in range(3)]}
+        real = batch["attention_mask"].numpy() > 0
+        return {"values": np.stack(self.run(batch))[:, real].ravel().tolist()}
+
+    def lap(self, laps: int) -> adapter.Answer:
+        """As adapter.Contender has it."""
+        return adapter.timed(self.run, self.batches, laps)
+
+    def peak(self) -> adapter.Answer:
+        """As adapter.Contender has it."""
+
+        def product(size: int) -> Any:
+            a, b = (torch.randn(size, size).to(self.dtype) for _ in range(2))
+            return lambda: torch.matmul(a, b)
+
+        return adapter.fastest(product)
+
+
+if __name__ == "__main__":
+    adapter.serve(Transformers(sys.argv[1]))

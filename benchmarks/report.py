@@ -1,0 +1,87 @@
+"""What the laps of benchmarks/steps.py come to: medians, ratios of turns that followed each other, a Markdown table."""
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks import cases
+from benchmarks.cases import Case
+from bert.config import ModelConfig
+
+WHO = {
+    "ours": "ours",
+    "eager": "transformers",
+    "compile": "transformers, torch.compile",
+    "gathered": "transformers, masked positions gathered",
+    "tf_models": "tf-models-official",
+}
+HEADER = """\
+| | type | | sequences/s, median (min - max) | ours: times as fast (min - max) | first lap | GFLOP/s | peak | memory |
+|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def rows(model: ModelConfig, case: Case, answers: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each contender, from what they answered; ours is the first, to which the ratios are.
+
+    `sequences_per_second` is that of the median lap, `ratio` the median over turns of how often ours had a lap done in
+    the time of the other's; the FLOPs are those of the contender's own padding and scored positions, by one formula.
+    """
+    ours, found = answers["ours"]["seconds"], []
+    for name, answer in answers.items():
+        seconds = answer["seconds"]
+        sequences = sum(rows for rows, _, _ in answer["shapes"])
+        ratios = [theirs / own for own, theirs in zip(ours, seconds, strict=True)]
+        flops = cases.flops(model, case, answer["shapes"]) / statistics.median(seconds)
+        found.append(answer | {
+            "contender": name,
+            "sequences": sequences,
+            "sequences_per_second": sequences / statistics.median(seconds),
+            "ratio": statistics.median(ratios),
+            "ratios": ratios,
+            "model_flops": flops,
+            "utilisation": flops / answer["peak_flops"],
+        })  # fmt: skip
+    return found
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row for the terminal."""
+    rate, times = row["sequences_per_second"], row["ratio"]
+    who = WHO.get(row["contender"], row["contender"])
+    return f"{row['model']} {row['case']} {row['compute']}: {who} {rate:.2f} sequences/s, ours {times:.2f} times that"
+
+
+def table(head: dict[str, Any], found: Sequence[dict[str, Any]]) -> str:
+    """The Markdown table, with what it was measured on above it."""
+    versions = {tool: number for row in found for tool, number in row["versions"].items()}
+    threads = sorted({row["threads"] for row in found})
+    texts = {case.name: case.text for case in cases.CASES}
+    lines = [
+        f"{head['date']}, commit {head['commit']}, {head['cpu']}, {', '.join(map(str, threads))} threads; "
+        f"{', '.join(f'{tool} {number}' for tool, number in sorted(versions.items()))}.",
+        "",
+        f"Before timing, in float32 without dropout, contenders differed by at most {_apart(found)}.",
+        "",
+    ]
+    cells = [_cells(row, f"{row['model']}, {texts[row['case']]}") for row in found]
+    return "\n".join(lines) + "\n" + HEADER + "".join(f"| {' | '.join(row)} |\n" for row in cells)
+
+
+def _apart(found: Sequence[dict[str, Any]]) -> str:
+    kinds = {False: "in relation to the losses", True: "in the logits"}
+    worst = {
+        infer: [row["apart"] for row in found if row["case"].startswith("infer") == infer] for infer in kinds
+    }
+    return " and ".join(f"{max(worst[infer]):.0e} {text}" for infer, text in kinds.items() if worst[infer])
+
+
+def _cells(row: dict[str, Any], what: str) -> list[str]:
+    seconds, count = row["seconds"], row["sequences"]
+    rate = f"{count / statistics.median(seconds):.2f} ({count / max(seconds):.2f} - {count / min(seconds):.2f})"
+    times = f"{row['ratio']:.2f} ({min(row['ratios']):.2f} - {max(row['ratios']):.2f})"
+    return [
+        what, row["compute"], WHO.get(row["contender"], row["contender"]), rate,
+        "" if row["contender"] == "ours" else times, f"{row['first_lap']:.1f} s", f"{row['model_flops'] / 1e9:.0f}",
+        f"{row['utilisation']:.0%}", f"{row['peak_mb']:,.0f} MB",
+    ]  # fmt: skip

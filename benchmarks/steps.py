@@ -1,0 +1,235 @@
+"""Training steps and inference beside what one would use instead, in one run: same weights, batches, types, threads.
+
+    make bench                        # installs the peers first; or, with another environment of theirs:
+    python -m benchmarks.steps --peer_python PYTHON [--models small base] [--work pretrain] [--compute float32] ...
+
+Every contender is a process in an environment of its own (benchmarks/adapter.py). Before anything is timed all must
+compute the same in float32 without dropout: the losses of three updates, the logits of every token. Then they take
+turns, a lap over the batches each, all alive and one at work; laps that compile and warm up do not count. On CPUs.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import cases, report
+from benchmarks.cases import Case
+from benchmarks.contender import ROOT, Contender, environment
+from bert import cli, files, paths
+from bert.errors import IntegrityError, UsageError
+
+TOLERANCE = {"pretrain": 1e-4, "finetune": 1e-4, "infer": 1e-3}  # relative, of losses; absolute, of logits
+WARM = 2  # laps: a second width makes torch.compile begin again
+MOST = 50  # laps in a turn
+PEERS = ("eager", "compile", "gathered", "tf_models")
+ONLY = {"gathered": ("pretrain",), "tf_models": ("pretrain",)}
+
+Commands = dict[str, list[str]]
+Answers = dict[str, dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Flags of `python -m benchmarks.steps`."""
+
+    models: tuple[str, ...] = ("small",)
+    """of tiny (2 layers x 128), small (6 x 384) and base (12 x 768)"""
+    work: tuple[str, ...] = ("pretrain_128", "finetune_lengths", "infer_1", "infer_lengths")
+    """cases of benchmarks/cases.py by name, or all of a kind: pretrain, finetune, infer"""
+    compute: tuple[str, ...] = ("float32", "bfloat16")
+    """types of the matrix products"""
+    peers: tuple[str, ...] = ("eager", "compile")
+    """eager, compile and gathered: ways to run transformers on PyTorch; tf_models: tf-models-official"""
+    repeats: int = 3
+    """turns of each contender"""
+    seconds: float = 2.0
+    """least length of a turn, about; one lap where that is longer"""
+    threads: int = len(os.sched_getaffinity(0))
+    """of each contender"""
+    peer_python: Path = ROOT / ".venv-parity/bin/python"
+    """interpreter with transformers and PyTorch"""
+    tf_models_python: Path | None = None
+    """interpreter with tf-models-official"""
+    output: Path = dataclasses.field(default_factory=lambda: paths.workdir() / "bench")
+    """folder of the table, steps.md, and the figures, steps.jsonl"""
+
+    def __post_init__(self) -> None:
+        kinds = {case.work for case in cases.CASES} | {case.name for case in cases.CASES}
+        known = {"models": set(cases.MODELS), "work": kinds, "compute": {"float32", "bfloat16"}, "peers": set(PEERS)}
+        for flag, names in known.items():
+            if wrong := [name for name in getattr(self, flag) if name not in names]:
+                raise UsageError(f"--{flag} {wrong[0]}: one of {' '.join(sorted(names))}")
+        if "tf_models" in self.peers and self.tf_models_python is None:
+            raise UsageError("--peers tf_models needs --tf_models_python; see benchmarks/README.md")
+        if min(self.repeats, self.threads) < 1 or self.seconds < 0:
+            raise UsageError("--repeats and --threads must be positive, --seconds not negative")
+
+
+def commands(options: Options) -> Commands:
+    """How each contender is started; ours is the first."""
+    found = {"ours": [sys.executable, "-m", "benchmarks.ours_step"]}
+    for peer in options.peers:
+        python, module = options.peer_python, "transformers_torch"
+        if peer == "tf_models":
+            assert options.tf_models_python
+            python, module = options.tf_models_python, "tf_models"
+        if not python.exists():
+            raise UsageError(f"{python}: no such interpreter; `make bench` makes it, or give --peer_python")
+        found[peer] = [str(python.absolute()), "-m", f"benchmarks.peers.{module}", peer]
+    return found
+
+
+class Bench:
+    """Where the contenders work, and what they say."""
+
+    def __init__(self, options: Options, commands: Commands, scratch: Path) -> None:
+        self.options, self.commands, self.scratch = options, commands, scratch
+        self.environment = environment(options.threads, options.output / "inductor")
+
+    def start(self, name: str) -> Contender:
+        """A contender; what it says stands in NAME.log of the output folder."""
+        return Contender(name, self.commands[name], self.environment, self.options.output / f"{name}.log")
+
+    def names(self, work: str) -> list[str]:
+        """Who does such work."""
+        return [name for name in self.commands if work in ONLY.get(name, (work,))]
+
+    def prepare(self, model: str, work: str, chosen: Iterable[Case]) -> Path:
+        """Writes the weights, in our form and in theirs, and the batches of each case; returns their folder."""
+        folder = self.scratch / f"{model}-{work}"
+        folder.mkdir()
+        tell(f"{model} {work}: writing the weights")
+        with self.start("ours") as ours:
+            ours.ask("export", model=dataclasses.asdict(cases.MODELS[model]), work=work, weights=str(folder))
+        for case in chosen:
+            cases.save(case, folder / f"{case.name}.npz")
+        return folder
+
+    def setup(self, contender: Contender, folder: Path, case: Case, compute: str, dropout: float) -> dict[str, Any]:
+        """Gives a contender what it is to do."""
+        inputs = str(folder / f"{case.name}.npz")
+        return contender.ask(
+            "setup", work=case.work, weights=str(folder), inputs=inputs, compute=compute, dropout=dropout
+        )
+
+    def check(self, folder: Path, case: Case) -> float:
+        """The largest difference from ours, relative of losses and absolute of logits.
+
+        Raises IntegrityError if it is too much: contenders that compute different things are not to be compared.
+        """
+        found: dict[str, np.ndarray] = {}
+        for name in self.names(case.work):
+            tell(f"{folder.name}: {name} computes {case.name} in float32 without dropout")
+            with self.start(name) as contender:
+                self.setup(contender, folder, case, "float32", dropout=0.0)
+                found[name] = np.array(contender.ask("values")["values"])
+        worst = 0.0
+        for name, values in found.items():
+            apart = difference(found["ours"], values, relative=case.work != "infer")
+            if not apart <= TOLERANCE[case.work]:
+                what = "losses differ, relatively," if case.work != "infer" else "logits differ"
+                raise IntegrityError(
+                    f"{folder.name}, {case.name}: the {what} by {apart:.2g} between ours and {name}, more than "
+                    f"{TOLERANCE[case.work]:g}; nothing of it was timed: they do not compute the same thing"
+                )
+            worst = max(worst, apart)
+        return worst
+
+    def time(self, folder: Path, case: Case, compute: str) -> Answers:
+        """What each contender took: `seconds` of a lap in each turn, and what it says of itself."""
+        options, found = self.options, Answers()
+        with contextlib.ExitStack() as stack:
+            running = {name: stack.enter_context(self.start(name)) for name in self.names(case.work)}
+            slowest = 0.0
+            for name, contender in running.items():
+                found[name] = self.setup(contender, folder, case, compute, dropout=0.1) | {"seconds": []}
+                laps = [contender.ask("lap", laps=1)["seconds"] for _ in range(WARM)]
+                found[name]["first_lap"], slowest = laps[0], max(slowest, laps[-1])
+                tell(f"{folder.name}: {case.name} {compute} {name}: first lap {laps[0]:.2f} s, then {laps[-1]:.2f} s")
+            together = max(1, min(MOST, round(options.seconds / slowest)))
+            for _, (name, contender) in itertools.product(range(options.repeats), running.items()):
+                answer = contender.ask("lap", laps=together)
+                found[name]["seconds"].append(answer["seconds"] / together)
+                found[name]["peak_mb"] = answer["peak_mb"]
+            for name, contender in running.items():  # last, for the memory of it is not the step's
+                found[name]["peak_flops"] = contender.ask("peak")["flops"]
+        return found
+
+
+def difference(ours: np.ndarray, theirs: np.ndarray, relative: bool) -> float:
+    """The largest one; nan or infinity if they are of different size or not finite."""
+    if ours.shape != theirs.shape or ours.size == 0:
+        return float("inf")
+    apart = np.abs(ours - theirs)
+    return float(np.max(apart / np.abs(ours) if relative else apart))
+
+
+def rows(options: Options, bench: Bench) -> Iterator[dict[str, Any]]:
+    """A row for each contender in each case, as soon as it is measured."""
+    chosen = [case for case in cases.CASES if {case.work, case.name} & set(options.work)]
+    for model, work in itertools.product(options.models, dict.fromkeys(case.work for case in chosen)):
+        of_work = [case for case in chosen if case.work == work]
+        checked = next(case for case in cases.CASES if case.name == cases.CHECKED[work])
+        folder = bench.prepare(model, work, {checked, *of_work})
+        apart = bench.check(folder, checked)
+        for case, compute in itertools.product(of_work, options.compute):
+            answers = bench.time(folder, case, compute)
+            told = {"model": model, "case": case.name, "compute": compute, "apart": apart}
+            yield from (told | row for row in report.rows(cases.MODELS[model], case, answers))
+        shutil.rmtree(folder)  # gigabytes, of larger models
+
+
+def about(options: Options) -> dict[str, Any]:
+    """The machine, the code and the flags: the first line of the figures."""
+    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() if (ROOT / ".git").exists() else ""
+    cpus = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    cpu = next((line.split(": ", 1)[1] for line in cpus.splitlines() if line.startswith("model name")), "unknown")
+    flags = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    plain = {name: str(value) if isinstance(value, Path) else value for name, value in flags.items()}
+    return {"commit": commit or "unknown", "cpu": cpu, "date": time.strftime("%Y-%m-%d"), "options": plain}
+
+
+def tell(what: str) -> None:
+    """Progress, on standard error."""
+    print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
+
+
+def run(options: Options, commands: Commands) -> list[dict[str, Any]]:
+    """Measures, and writes steps.jsonl row by row, steps.md at the end; returns the rows."""
+    options.output.mkdir(parents=True, exist_ok=True)
+    head, found = about(options), []
+    with (
+        tempfile.TemporaryDirectory(dir=options.output, prefix=".scratch-") as scratch,
+        open(options.output / "steps.jsonl", "w", encoding="utf-8") as lines,
+    ):
+        print(json.dumps(head), file=lines, flush=True)
+        for row in rows(options, Bench(options, commands, Path(scratch).absolute())):
+            found.append(row)
+            print(json.dumps(row), file=lines, flush=True)
+            tell(report.line(row))
+    with files.atomic_write(options.output / "steps.md") as stream:
+        stream.write(report.table(head, found))
+    return found
+
+
+def main(argv: list[str]) -> None:
+    options = cli.parse(Options, argv, prog="python -m benchmarks.steps", description=__doc__)
+    run(options, commands(options))
+    print((options.output / "steps.md").read_text(encoding="utf-8"), end="")
+
+
+if __name__ == "__main__":
+    cli.main(main)

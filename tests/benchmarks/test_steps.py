@@ -1,0 +1,154 @@
+"""benchmarks/steps.py: it pairs turns, refuses what does not compute the same, names who dies; ours really runs."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import adapter, cases, report, steps
+from bert import plan
+from bert.errors import IntegrityError, UsageError, UserError
+
+STAND_IN = [sys.executable, str(Path(__file__).parent / "stand_in.py")]
+
+
+@pytest.fixture
+def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where stand-ins note when they work."""
+    monkeypatch.setenv("STAND_IN_TURNS", str(tmp_path / "turns"))
+    return tmp_path / "turns"
+
+
+def options(folder: Path, work: str = "finetune_384", repeats: int = 3) -> steps.Options:
+    return steps.Options(
+        models=("tiny",), work=(work,), compute=("float32",), repeats=repeats, seconds=0.0, output=folder / "out"
+    )
+
+
+def stand_ins(**kinds: str) -> steps.Commands:
+    """Ours takes 2 s a lap, the others 3, 4 ... s, as they say."""
+    return {name: [*STAND_IN, kind, str(2.0 + number)] for number, (name, kind) in enumerate(kinds.items())}
+
+
+def test_contenders_take_turns_and_are_compared_turn_by_turn(tmp_path: Path, turns: Path) -> None:
+    found = steps.run(options(tmp_path), stand_ins(ours="agrees", eager="agrees", compile="agrees"))
+    noted = turns.read_text().splitlines()
+    assert noted[::2] == [line.replace("ends", "begins") for line in noted[1::2]]  # never two at once
+    order = [float(line.split()[0]) for line in noted[::2]]
+    assert order == [2.0] * 2 + [3.0] * 2 + [4.0] * 2 + [2.0, 3.0, 4.0] * 3  # two to warm up, then in turn
+    assert [row["contender"] for row in found] == ["ours", "eager", "compile"]
+    assert [row["ratio"] for row in found] == [1.0, 1.5, 2.0]
+    assert [row["sequences_per_second"] for row in found] == [8 / 2, 8 / 3, 8 / 4]
+
+
+def test_figures_and_table_say_what_was_measured(tmp_path: Path, turns: Path) -> None:
+    given = options(tmp_path)
+    found = steps.run(given, stand_ins(ours="agrees", eager="agrees"))
+    head, *lines = [json.loads(line) for line in (given.output / "steps.jsonl").read_text().splitlines()]
+    assert lines == json.loads(json.dumps(found)) and head["options"]["models"] == ["tiny"] and head["commit"]
+    assert all(row["threads"] == 3 and row["peak_mb"] > 1 and row["seconds"] == [row["first_lap"]] * 3 for row in lines)
+    table = (given.output / "steps.md").read_text()
+    ours, theirs = [row for row in table.splitlines() if row.startswith("| tiny")]
+    assert "| ours | 4.00 (4.00 - 4.00) |  | 2.0 s |" in ours
+    assert "| transformers | 2.67 (2.67 - 2.67) | 1.50 (1.50 - 1.50) | 3.0 s |" in theirs
+    assert "agrees 1.5" in table and "3 threads" in table
+
+
+@pytest.mark.parametrize("seconds", [[1.0, 8.0, 3.0], [3.0, 1.0, 8.0]])
+def test_a_ratio_is_the_median_of_pairs_not_of_medians(seconds: list[float]) -> None:
+    case = cases.CASES[0]
+    both = {"shapes": [[5, 7, 2], [3, 11, 2]], "peak_flops": 1e9, "peak_mb": 1.0}
+    answers = {"ours": both | {"seconds": seconds}, "eager": both | {"seconds": [6.0, 8.0, 9.0]}}
+    ours, theirs = report.rows(cases.MODELS["tiny"], case, answers)
+    pairs = [theirs / own for own, theirs in zip(seconds, [6.0, 8.0, 9.0], strict=True)]
+    assert theirs["ratio"] == sorted(pairs)[1] and theirs["ratios"] == pairs
+    assert ours["sequences_per_second"] == 8 / 3 and theirs["sequences_per_second"] == 8 / 8
+    work = 5 * plan.flops(cases.MODELS["tiny"], 7, 2) + 3 * plan.flops(cases.MODELS["tiny"], 11, 2)
+    assert theirs["model_flops"] == pytest.approx(work / 8) and theirs["utilisation"] == pytest.approx(work / 8 / 1e9)
+
+
+def test_what_does_not_compute_the_same_is_not_timed(tmp_path: Path, turns: Path) -> None:
+    with pytest.raises(IntegrityError, match=r"tiny-finetune, finetune_384: .* between ours and compile") as caught:
+        steps.run(options(tmp_path), stand_ins(ours="agrees", eager="agrees", compile="differs"))
+    assert "\n" not in str(caught.value) and not turns.exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("dies", r"eager failed to lap: it ended with code 17, its last line: Segmentation fault of sorts; "),
+     ("fails", r"eager failed to setup: ValueError: no such weights; ")],
+)  # fmt: skip
+def test_a_contender_that_dies_is_named_in_one_line(kind: str, said: str, tmp_path: Path, turns: Path) -> None:
+    with pytest.raises(UserError, match=said) as caught:
+        steps.run(options(tmp_path), stand_ins(ours="agrees", eager=kind))
+    assert "\n" not in str(caught.value) and str(tmp_path / "out/eager.log") in str(caught.value)
+    assert not list((tmp_path / "out").glob(".scratch-*"))
+
+
+def test_a_contender_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    given = dataclasses.replace(options(tmp_path), peer_python=tmp_path / "python")
+    with pytest.raises(UsageError, match="no such interpreter"):
+        steps.commands(given)
+    for wrong in ({"models": ("huge",)}, {"work": ("sleep",)}, {"peers": ("tf_models",)}, {"repeats": 0}):
+        with pytest.raises(UsageError):
+            dataclasses.replace(given, **wrong)
+
+
+def test_difference_is_not_fooled() -> None:
+    two = np.array([2.0, -4.0])
+    assert steps.difference(two, two * 1.5, relative=True) == 0.5
+    assert steps.difference(two, two * 1.5, relative=False) == 2.0
+    assert not steps.difference(two, np.array([2.0, np.nan]), relative=True) <= 1
+    assert not steps.difference(two, two[:1], relative=True) <= 1
+
+
+def test_lengths_are_like_those_of_squad_and_grouped() -> None:
+    lengths = cases.question_lengths(512, 384)
+    assert 165 < lengths.mean() < 175 and lengths.max() == 384 and lengths.min() >= 32
+    grouped = next(case for case in cases.CASES if case.name == "finetune_lengths")
+    batches = cases.batches(grouped)
+    of_each = [batch["input_mask"].sum(axis=1) for batch in batches]
+    assert len(batches) == cases.LAP and 160 < np.mean(of_each) < 180
+    assert max(np.ptp(sizes) for sizes in of_each) < 30 < 60 < np.ptp(np.concatenate(of_each))
+    for batch, sizes in zip(batches, of_each, strict=True):
+        assert (batch["end_positions"][:, 0] < sizes).all() and (batch["start_positions"] > 0).all()
+
+
+@pytest.mark.parametrize(("name", "most"), [("pretrain_128", 19), ("pretrain_512", 77)])
+def test_as_many_words_are_masked_as_in_real_data(name: str, most: int) -> None:
+    case = next(case for case in cases.CASES if case.name == name)
+    (batch,) = cases.batches(case)
+    counts = batch["masked_lm_weights"].sum(axis=1)
+    assert counts.max() == most and counts[-1] == round(0.15 * (case.tokens // 2 + 1))
+    for row, count in enumerate(counts.astype(int)):
+        chosen = batch["masked_lm_positions"][row, :count]
+        assert len(set(chosen)) == count and batch["input_mask"][row, chosen].all()
+
+
+def test_the_peak_is_the_fastest_product() -> None:
+    asked: list[int] = []
+    found = adapter.fastest(lambda size: lambda: asked.append(size))
+    assert asked == [size for size in adapter.SIZES for _ in range(adapter.TRIES + 1)] and found["flops"] > 0
+
+
+@pytest.mark.slow
+def test_ours_answers_what_is_asked(tmp_path: Path) -> None:
+    """Losses begin near those of chance and fall; logits are of the real tokens; a lap and the peak take time."""
+    given = options(tmp_path)
+    given.output.mkdir()
+    bench = steps.Bench(given, {"ours": [sys.executable, "-m", "benchmarks.ours_step"]}, tmp_path)
+    for name, count in (("pretrain_128", 3), ("infer_8", 2 * int(cases.question_lengths(8, 384).sum()))):
+        case = next(case for case in cases.CASES if case.name == name)
+        folder = bench.prepare("tiny", case.work, [case])
+        assert bench.check(folder, case) == 0.0
+        with bench.start("ours") as ours:
+            told = bench.setup(ours, folder, case, "float32", dropout=0.0)
+            assert told["shapes"] == [[case.batch, case.tokens, case.predictions]]
+            values = ours.ask("values")["values"]
+            assert len(values) == count and np.isfinite(values).all() and np.std(values) > 1e-3
+            if case.work == "pretrain":
+                assert np.log(cases.WORDS) < values[0] < 2 * np.log(cases.WORDS) and values[2] < values[1] < values[0]
+            assert ours.ask("lap", laps=1)["seconds"] > 0 and ours.ask("peak")["flops"] > 1e6
