@@ -28,7 +28,8 @@ trap stop TERM INT HUP
 while status=0 && { wait "$runner" || status=$?; } && kill -0 "$runner" 2>/dev/null; do :; done
 for relay in $relays; do while kill -0 "$relay" 2>/dev/null; do wait "$relay" || true; done; done
 
-code=$(grep -m1 -xE '[2345]|75' "$notes/ended" || head -n1 "$notes/ended")
+# The rank that failed: one with a documented status, or else one that was not merely told to end, whichever came first.
+code=$(grep -m1 -xE '[2345]|75' "$notes/ended" || grep -m1 -vx 143 "$notes/ended" || head -n1 "$notes/ended")
 unreachable=$(sed -n 's/^ssh not successful for host \(.*\):$/\1/p' "$notes/own" | sort | paste -sd' ')
 if [ -z "$code" ] && [ -n "$unreachable" ]; then
     echo "error: no ssh without a password to $unreachable ; try it as: ssh ${unreachable%% *} true" >&2

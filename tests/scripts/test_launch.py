@@ -147,6 +147,17 @@ def test_a_documented_status_wins_over_those_of_ranks_that_only_noticed(environm
     assert launch(env=environment, code=code).returncode == 4
 
 
+def test_a_killed_rank_wins_over_one_that_was_told_to_end_and_reported_first(environment: dict[str, str]) -> None:
+    code = """
+        import signal
+        rank = int(os.environ["HOROVOD_RANK"])
+        signal.signal(signal.SIGTERM, [signal.SIG_DFL, signal.SIG_IGN][rank])
+        time.sleep(2 + rank)
+        os.kill(os.getpid(), [signal.SIGTERM, signal.SIGKILL][rank])
+    """
+    assert launch(env=environment, code=code).returncode == 137
+
+
 def test_a_killed_rank_is_one_line(environment: dict[str, str]) -> None:
     code = "os.kill(os.getpid(), 9) if os.environ['HOROVOD_RANK'] == '1' else time.sleep(30)"
     shown = launch(env=environment, code=code)
