@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from bert import cli, files
 from bert.errors import InputError, IntegrityError, UsageError
@@ -31,7 +31,9 @@ class Options:
     dataset: Path
     """questions of which some are impossible, in any form that squad.predict reads"""
     batch: int = 32
-    """windows at once"""
+    """windows at once, at most"""
+    compute: Literal["float32", "bfloat16", "float16"] = "float32"
+    """type of the encoder's matrix products: that which the questions will be answered in"""
     max_answer_length: int = 30
     """tokens of the longest answer"""
 
@@ -100,7 +102,12 @@ def main(argv: list[str]) -> None:
     first = next(pieces)
     fine_tuned = load(options.model)
     reader = Reader(
-        fine_tuned, batch=options.batch, n_best=1, max_answer_length=options.max_answer_length, null=False
+        fine_tuned,
+        batch=options.batch,
+        n_best=1,
+        max_answer_length=options.max_answer_length,
+        null=False,
+        compute=options.compute,
     )
     outcomes = [
         Outcome(found.null_odds, metric.judge(found.best(None).text, question), not question.answers)
