@@ -16,7 +16,7 @@ from bert import batches, checkpoint, manifest
 from bert.batches import Batch
 from bert.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.convert import __main__ as convert
-from bert.model import Dense, variables
+from bert.model import settle, variables
 from bert.noise import Noise
 from bert.optim import Optimizer
 from bert.pretrain import Pretraining
@@ -86,9 +86,7 @@ class Ours:
 
     def _inference(self, task: Any) -> Any:
         model, dtype = task.module, tf.as_dtype(self.compute)
-        for dense in model.encoder.submodules if dtype != tf.float32 else ():
-            if isinstance(dense, Dense):  # as squad.export does
-                dense.kernel, dense.bias = (tf.Variable(tf.cast(x, dtype)) for x in (dense.kernel, dense.bias))
+        settle(model.encoder, dtype)  # as squad.predict and squad.export do
         score = tf.function(
             lambda inputs: model(inputs, Noise(None), dtype),
             input_signature=[dict.fromkeys(INPUTS, tf.TensorSpec([None, None], tf.int32))],

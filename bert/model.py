@@ -152,20 +152,33 @@ class Attention(tf.Module):
         self.value = Dense(make, f"{name}/value", width, width)
         self.output = Dense(_into_residual(make, config), f"{name}/output", width, width)
         self.rate = config.attention_probs_dropout_prob
+        self.settled: tuple[tf.Variable, tf.Variable] | None = None
 
     def __call__(self, x: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType) -> tf.Tensor:
         """x [B*T, D], mask [B, 1, 1 or T, T] -> [B*T, D] in dtype, without the output's bias."""
         width = self.heads * self.head_width
-        # One product for all three. Queries are scaled before theirs with the keys, whose sums float16 might not hold.
-        parts = ((self.query, self.head_width**-0.5), (self.key, 1.0), (self.value, 1.0))
-        kernel = tf.concat([tf.cast(part.kernel * scale, dtype) for part, scale in parts], axis=1)
-        bias = tf.concat([part.bias * scale for part, scale in parts], axis=0)
+        kernel, bias = self.settled or self._joined(dtype)
         y = add_bias(tf.matmul(tf.cast(x, dtype), kernel), bias)
-        y = tf.reshape(y, [-1, tf.shape(mask)[-1], len(parts), self.heads, self.head_width])
+        y = tf.reshape(y, [-1, tf.shape(mask)[-1], 3, self.heads, self.head_width])
         q, k, v = tf.unstack(tf.transpose(y, [2, 0, 3, 1, 4]))  # [B, N, T, H]
         pairs = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # of tokens, [B, N, T, T]
         context = attend(q, k, v, mask, *noise.bits(pairs, self.rate), rate=self.rate)
         return self.output.product(tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, width]), dtype)
+
+    def _joined(self, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
+        """Kernel in dtype [D, 3 D] and bias [3 D] of one product for queries, keys and values.
+
+        Queries are scaled before their product with the keys, whose sums float16 might not hold.
+        """
+        parts = ((self.query, self.head_width**-0.5), (self.key, 1.0), (self.value, 1.0))
+        kernel = tf.concat([tf.cast(part.kernel * scale, dtype) for part, scale in parts], axis=1)
+        return kernel, tf.concat([part.bias * scale for part, scale in parts], axis=0)
+
+    def settle(self, dtype: tf.DType) -> None:
+        """As the function `settle` has it."""
+        kernel, bias = self._joined(dtype)
+        self.settled = tf.Variable(kernel), tf.Variable(bias)
+        del self.query, self.key, self.value
 
 
 class FeedForward(tf.Module):
@@ -281,6 +294,19 @@ def _other_instances(numbers: tf.Tensor) -> tf.Tensor:
 
 def _run(layer: Layer, number: int, mask: tf.Tensor, noise: Noise, dtype: tf.DType, x: tf.Tensor) -> tf.Tensor:
     return layer(x, mask, noise.branch(number), dtype)
+
+
+def settle(encoder: Encoder, dtype: tf.DType) -> None:
+    """Makes a model that only answers: its kernels are kept as products take them, which training does at each step.
+
+    In `dtype`, those of queries, keys and values as one; weights cannot be read or loaded by their names any more.
+    """
+    for part in encoder.submodules:
+        if isinstance(part, Attention):
+            part.settle(dtype)
+    for part in encoder.submodules:
+        if isinstance(part, Dense):
+            part.kernel = tf.Variable(tf.cast(part.kernel, dtype))
 
 
 def variables(module: tf.Module) -> dict[str, tf.Variable]:

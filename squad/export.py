@@ -16,17 +16,15 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from bert import cli, manifest
 from bert.batches import WIDTH
 from bert.errors import UsageError
-from bert.model import Dense
-from bert.noise import Noise
 from squad import predict
-from squad.model import FineTuned, load
+from squad.model import Compute, FineTuned, load
 
 STAGE = "squad.export"
 ROWS = 32  # windows at once
@@ -43,7 +41,7 @@ class Options:
     """folder of the model's versions"""
     version: int = 1
     """name of the SavedModel in there; TensorFlow Serving takes the highest"""
-    compute: Literal["float32", "bfloat16", "float16"] = "float32"
+    compute: Compute = "float32"
     """type of the encoder's matrix products, and of their weights"""
     null_threshold: float | None = None
     """null odds above which the answer is none, in place of the model's own"""
@@ -93,19 +91,11 @@ class Answering(tf.Module):
     B questions, W windows of all of them, R windows at once, S positions, L longest answer, K spans of a window.
     """
 
-    def __init__(
-        self, fine_tuned: FineTuned, *, compute: str, limit: float | None, max_answer_length: int = LONGEST
-    ) -> None:
-        """Takes the model over: the weights of its products get the type `compute`.
-
-        Null odds above `limit` mean that there is no answer; None: there always is one.
-        """
+    def __init__(self, fine_tuned: FineTuned, *, limit: float | None, max_answer_length: int = LONGEST) -> None:
+        """Null odds above `limit` mean that there is no answer; None: there always is one."""
         super().__init__()
         self.model, self.tokenizer, self.windowing = fine_tuned.model, fine_tuned.tokenizer, fine_tuned.windowing
-        self.dtype, self.limit, self.longest = tf.as_dtype(compute), limit, max_answer_length
-        for dense in self.model.encoder.submodules:
-            if isinstance(dense, Dense):  # else every call would cast them
-                dense.kernel, dense.bias = (tf.Variable(tf.cast(x, self.dtype)) for x in (dense.kernel, dense.bias))
+        self.logits, self.limit, self.longest = fine_tuned.logits, limit, max_answer_length
         self.answer = tf.function(self._answer, [tf.TensorSpec([None], tf.string, n) for n in ("question", "context")])
 
     def _answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -158,7 +148,7 @@ class Answering(tf.Module):
         """The best spans of R windows, from the model."""
         inputs = self._inputs(asked, passages, cuts)
         with _inlined():
-            logits = self.model(inputs, Noise(None), self.dtype)
+            logits = self.logits(inputs)
         start, end = (tf.debugging.check_numerics(x, "not finite: the model's training failed") for x in logits)
         null = start[:, 0] + end[:, 0]
         at, offset = tf.range(tf.shape(start)[1]), cuts.offset[:, None]
@@ -274,13 +264,11 @@ def export(options: Options) -> Path:
 
     Raises as `squad.model.load` does, UsageError if something else has the folder's name.
     """
-    fine_tuned = load(options.model)
+    fine_tuned = load(options.model, options.compute)
     limit = predict.null_threshold(fine_tuned, options.model, options.null_threshold)
 
     def make(partial: Path) -> manifest.Made:
-        module = Answering(
-            fine_tuned, compute=options.compute, limit=limit, max_answer_length=options.max_answer_length
-        )
+        module = Answering(fine_tuned, limit=limit, max_answer_length=options.max_answer_length)
         serving = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         tf.saved_model.save(module, str(partial), signatures={"serving_default": module.answer}, options=serving)
         return manifest.Made(counts={"parameters": sum(int(tf.size(x)) for x in module.trainable_variables)})

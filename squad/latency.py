@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,7 +21,7 @@ import tensorflow as tf
 from bert import cli
 from bert.errors import UsageError
 from squad.export import Answering
-from squad.model import FineTuned, load
+from squad.model import Compute, FineTuned, load
 
 PERCENTILES = (50, 90, 95, 99)
 COLUMNS = ["first_ms", "mean_ms", *(f"p{p}_ms" for p in PERCENTILES), "sequences_per_second"]
@@ -36,7 +36,7 @@ class Options:
     """questions in a call"""
     length: tuple[int, ...] = (128, 384)
     """tokens of a question with its passage"""
-    compute: Literal["float32", "bfloat16", "float16"] = "float32"
+    compute: Compute = "float32"
     """type of the encoder's matrix products"""
     warmup: int = 5
     """calls of a setting that are not counted, after the first"""
@@ -74,7 +74,7 @@ def settings(fine_tuned: FineTuned, options: Options) -> Iterator[dict[str, Any]
     if wrong := [length for length in options.length if not shortest <= length <= longest]:
         raise UsageError(f"--length {wrong[0]}: the windows of {options.model} have {shortest} to {longest} tokens")
     limit = 0.0 if fine_tuned.impossible else None
-    answer = Answering(fine_tuned, compute=options.compute, limit=limit).answer
+    answer = Answering(fine_tuned, limit=limit).answer
     begun = time.perf_counter()
     answer.get_concrete_function()
     trace = _since(begun)
@@ -106,7 +106,7 @@ def main(argv: list[str]) -> None:
     """Runs the command."""
     options = cli.parse(Options, argv, prog="python -m squad.latency", description=__doc__)
     found = []
-    for row in settings(load(options.model), options):
+    for row in settings(load(options.model, options.compute), options):
         found.append(row)
         print(json.dumps(row), flush=True)
     names = [name.removesuffix("_ms").replace("sequences_per_second", "seq/s") for name in COLUMNS]

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Literal
 
 import tensorflow as tf
 
@@ -10,10 +11,12 @@ from bert import checkpoint, heads, manifest
 from bert.batches import Batch
 from bert.config import ModelConfig
 from bert.errors import InputError
-from bert.model import Encoder, variables
+from bert.model import Encoder, settle, variables
 from bert.noise import Noise
 from bert.tokenization import Tokenizer, tokenizer_for
 from squad.config import Windowing
+
+Compute = Literal["float32", "bfloat16", "float16"]
 
 
 class QuestionAnswering(tf.Module):
@@ -41,6 +44,12 @@ class FineTuned:
     """whether it has learnt from impossible questions"""
     checkpoint: Path
     """folder that its weights were read from: the newest, or an older one if that is damaged"""
+    compute: Compute = "float32"
+    """type of the encoder's matrix products"""
+
+    def logits(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+        """Of each position as the answer's first and as its last [B, S], float32."""
+        return self.model(batch, Noise(None), tf.as_dtype(self.compute))
 
     @property
     def weights(self) -> str:
@@ -48,9 +57,10 @@ class FineTuned:
         return manifest.content_hash(self.checkpoint)
 
 
-def load(run: Path) -> FineTuned:
+def load(run: Path, compute: Compute = "float32") -> FineTuned:
     """The newest checkpoint of a `squad.train` run with its vocabulary and windows; an import has the usual windows.
 
+    Its weights are settled for answering (`bert.model.settle`).
     Raises InputError if `run` is not such a directory or its vocabulary is of another size, IntegrityError if damaged.
     """
     if not run.is_dir():
@@ -60,12 +70,14 @@ def load(run: Path) -> FineTuned:
     tokenizer = tokenizer_for(run / "vocab.txt", config)
     model = QuestionAnswering(config, seed=0)
     taken = checkpoint.load_weights(run, variables(model))
+    settle(model.encoder, tf.as_dtype(compute))
     return FineTuned(
         model=model,
         tokenizer=tokenizer,
         windowing=windowing,
         impossible=_impossible(run / "config.json"),
         checkpoint=taken,
+        compute=compute,
     )
 
 

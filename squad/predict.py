@@ -19,14 +19,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from bert import cli, files
 from bert.errors import UsageError
 from squad import examples, threshold
 from squad.answers import NOTHING, Answers, Candidate
 from squad.examples import Dataset, Example, Fault
-from squad.model import FineTuned, load
+from squad.model import Compute, FineTuned, load
 from squad.reader import Reader
 
 NAMED = 5  # malformed questions that are named, one a line
@@ -54,7 +54,7 @@ class Options:
     """the passage of --question"""
     batch: int = 32
     """windows at once, at most"""
-    compute: Literal["float32", "bfloat16", "float16"] = "float32"
+    compute: Compute = "float32"
     """type of the encoder's matrix products"""
     n_best: int = 20
     """answers in the list of a question"""
@@ -161,7 +161,7 @@ def main(argv: list[str]) -> None:
     if options.dataset is not None:
         rest = examples.pieces(options.dataset, strict=options.strict)
         pieces = itertools.chain([next(rest)], rest)  # read before the model: a bad path fails at once
-    fine_tuned = load(options.model)
+    fine_tuned = load(options.model, options.compute)
     limit = null_threshold(fine_tuned, options.model, options.null_threshold)
     reader = Reader(
         fine_tuned,
@@ -169,7 +169,6 @@ def main(argv: list[str]) -> None:
         n_best=options.n_best,
         max_answer_length=options.max_answer_length,
         null=limit is not None,
-        compute=options.compute,
     )
     if options.dataset is None:
         print(one(reader, options, limit))

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from bert import batches
 from bert.errors import IntegrityError
-from bert.noise import Noise
 from squad import features
 from squad.answers import Answers, n_best_answers
 from squad.examples import Dataset, Example
@@ -19,24 +18,13 @@ from squad.model import FineTuned
 class Reader:
     """Scores windows in batches of like length; the model is traced once, and parts are compiled for each shape."""
 
-    def __init__(
-        self,
-        fine_tuned: FineTuned,
-        *,
-        batch: int,
-        n_best: int,
-        max_answer_length: int,
-        null: bool,
-        compute: str = "float32",
-    ) -> None:
+    def __init__(self, fine_tuned: FineTuned, *, batch: int, n_best: int, max_answer_length: int, null: bool) -> None:
         """At most `batch` windows at once; of each question the `n_best` answers, and if `null` also that there is
-        none. `compute` is the type of the encoder's matrix products."""
+        none."""
         self.fine_tuned, self.batch, self.limits, self.null = fine_tuned, batch, (n_best, max_answer_length), null
-        self._compute, self._rows = compute, 0
-        self._score = tf.function(
-            lambda inputs: fine_tuned.model(inputs, Noise(None), tf.as_dtype(compute)),
-            input_signature=[dict.fromkeys(features.INPUTS, tf.TensorSpec([None, None], tf.int32))],
-        )
+        self._rows = 0
+        signature = dict.fromkeys(features.INPUTS, tf.TensorSpec([None, None], tf.int32))
+        self._score = tf.function(fine_tuned.logits, input_signature=[signature])
 
     def answer(self, piece: Dataset) -> Iterator[tuple[Example, Answers]]:
         """Each question, in order, with its best answers; in memory are those of the whole piece."""
@@ -60,7 +48,7 @@ class Reader:
             starts[rows, :width], ends[rows, :width] = self._score(inputs)
         if not (np.isfinite(starts).all() and np.isfinite(ends).all()):
             why = "its training failed; take another checkpoint"
-            if self._compute == "float16":
+            if self.fine_tuned.compute == "float16":
                 why = "float16 may be too narrow for it; take --compute float32"
             raise IntegrityError(f"the model's scores are not finite: {why}")
         return starts, ends

@@ -13,12 +13,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from bert import cli, files
 from bert.errors import InputError, IntegrityError, UsageError
 from squad import examples, metric
-from squad.model import load
+from squad.model import Compute, load
 from squad.reader import Reader
 
 NAME = "null_threshold.json"
@@ -32,7 +32,7 @@ class Options:
     """questions of which some are impossible, in any form that squad.predict reads"""
     batch: int = 32
     """windows at once, at most"""
-    compute: Literal["float32", "bfloat16", "float16"] = "float32"
+    compute: Compute = "float32"
     """type of the encoder's matrix products: that which the questions will be answered in"""
     max_answer_length: int = 30
     """tokens of the longest answer"""
@@ -100,14 +100,13 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m squad.threshold", description=__doc__)
     pieces = examples.pieces(options.dataset, strict=True)
     first = next(pieces)
-    fine_tuned = load(options.model)
+    fine_tuned = load(options.model, options.compute)
     reader = Reader(
         fine_tuned,
         batch=options.batch,
         n_best=1,
         max_answer_length=options.max_answer_length,
         null=False,
-        compute=options.compute,
     )
     outcomes = [
         Outcome(found.null_odds, metric.judge(found.best(None).text, question), not question.answers)

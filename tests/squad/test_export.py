@@ -176,21 +176,21 @@ def test_a_request_that_cannot_be_meant_is_refused(narrow):
 
 
 def test_scores_that_are_no_numbers_are_an_error_not_an_answer(narrow):
-    answering = export.Answering(model.load(narrow.run), compute="float32", limit=None)
+    answering = export.Answering(model.load(narrow.run), limit=None)
     answering.model.answer_span.output.bias.assign([math.nan, 0])
     with pytest.raises(tf.errors.InvalidArgumentError, match="not finite"):
         answering._answer(tf.constant(["who?"]), tf.constant(["a river"]))  # eagerly
 
 
 def test_short_texts_are_read_in_narrow_windows_and_many_in_several_batches(wide, monkeypatch):
-    answering = export.Answering(model.load(wide.run), compute="float32", limit=None)
-    shapes, encode = [], answering.model
+    answering = export.Answering(model.load(wide.run), limit=None)
+    shapes, logits = [], answering.logits
 
-    def spy(inputs, *rest):
+    def spy(inputs):
         shapes.append(tuple(inputs["input_ids"].shape))
-        return encode(inputs, *rest)
+        return logits(inputs)
 
-    monkeypatch.setattr(answering, "model", spy)
+    monkeypatch.setattr(answering, "logits", spy)
     answering._answer(tf.constant(["who?"] * 37), tf.constant(["a river"] * 36 + ["a " * 100]))  # eagerly
     assert shapes == [(32, 32), (7, 71)]  # 36 short windows, and three that overlap
 

@@ -1,5 +1,6 @@
 """Windows are scored in few shapes, and the scores are those of each window alone."""
 
+import dataclasses
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from bert.vocabulary import SPECIAL
 from squad import features
 from squad.config import Windowing
 from squad.features import Windows
-from squad.model import FineTuned, QuestionAnswering
+from squad.model import Compute, FineTuned, QuestionAnswering
 from squad.reader import Reader
 
 LONGEST = 61
@@ -36,8 +37,9 @@ def fine_tuned(tmp_path: Path) -> FineTuned:
     return FineTuned(model=model, tokenizer=tokenizer, windowing=windowing, impossible=False, checkpoint=tmp_path)
 
 
-def reader(fine_tuned: FineTuned, batch: int, compute: str = "float32") -> Reader:
-    return Reader(fine_tuned, batch=batch, n_best=3, max_answer_length=5, null=False, compute=compute)
+def reader(fine_tuned: FineTuned, batch: int, compute: Compute = "float32") -> Reader:
+    given = dataclasses.replace(fine_tuned, compute=compute)
+    return Reader(given, batch=batch, n_best=3, max_answer_length=5, null=False)
 
 
 def windows(count: int, seed: int, longest: int = LONGEST) -> Windows:
@@ -95,10 +97,11 @@ def test_scores_are_those_of_each_window_alone(count: int, batch: int, fine_tune
 
 @pytest.mark.parametrize(("compute", "bits"), [("bfloat16", 8), ("float16", 11)])
 def test_products_in_half_precision_give_float32_scores_close_by(
-    compute: str, bits: int, fine_tuned: FineTuned
+    compute: Compute, bits: int, fine_tuned: FineTuned
 ) -> None:
     given = windows(23, 3)
-    exact, rounded = (np.stack(reader(fine_tuned, 8, kind).score(given)) for kind in ("float32", compute))
+    kinds: tuple[Compute, ...] = ("float32", compute)
+    exact, rounded = (np.stack(reader(fine_tuned, 8, kind).score(given)) for kind in kinds)
     assert exact.dtype == rounded.dtype == np.float32
     error = np.abs(exact - rounded)[:, given.input_mask > 0]
     assert 0 < error.max() < 30 * 2.0**-bits * np.abs(exact).max()
