@@ -109,7 +109,7 @@ def scored(run: Path, options: Options) -> dict[str, float]:
     """Scores of a run's answers to the development set."""
     answers = options.output / f"{run.name}.json"
     _run([sys.executable, "-m", "squad.predict", "--model", str(run), "--dataset", str(options.dev_file),
-          "--output", str(answers)])  # fmt: skip
+          "--output", str(answers), "--compute", options.compute])  # fmt: skip
     questions = examples.read(options.dev_file).examples
     return dataclasses.asdict(metric.score(questions, json.loads(answers.read_text(encoding="utf-8"))))
 
