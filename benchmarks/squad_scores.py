@@ -3,13 +3,15 @@
     python -m benchmarks.squad_scores --checkpoint workdir/minilm --train_file train-v1.1.json \\
         --dev_file dev-v1.1.json --output workdir/benchmarks/squad --peer_python .venv-parity/bin/python --steps 500
 
-Both start from the encoder of `--checkpoint` (made by `python -m bert.convert import`) and a random head, take the same
-windows in the same batches with the same learning rates and hyperparameters, one after the other with the same threads,
-and give a model whose answers `squad.predict` reads. Prints one JSON line for each.
+Both start from the encoder of `--checkpoint` (made by `python -m bert.convert import`) and the same fresh head, take
+the same windows in the same batches with the same learning rates and hyperparameters, one after the other with the
+same threads, and give a model whose answers `squad.predict` reads. What differs is dropout's random numbers: with
+`--dropout 0` it is one training, and the losses of each update should agree. Prints one JSON line for each side.
 """
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,17 +20,19 @@ from typing import Any
 
 import numpy as np
 
-from bert import batches, cli, files, schedule
+from bert import batches, checkpoint, cli, files, schedule
 from bert.config import BatchConfig, ModelConfig
 from bert.errors import UserError
+from bert.model import variables
 from bert.records import Dataset
 from bert.tokenization import tokenizer_for
 from bert.world import World
 from squad import examples, features, metric
 from squad.config import SquadConfig, SquadData
+from squad.model import QuestionAnswering
 from squad.recipes import RECIPES
 
-PEER = Path(__file__).parent / "peers" / "transformers_squad.py"
+PEER = "benchmarks.peers.transformers_squad"
 RECIPE, WARMUP = "squad_base", 0.1
 
 
@@ -54,16 +58,34 @@ class Options:
     """peak, after a tenth of the updates"""
     compute: str = "bfloat16"
     """type of matrix products; the peer's is torch.autocast's"""
+    dropout: float = 0.1
+    """on both sides"""
     seed: int = 12345
-    """of the order of windows, the heads and dropout"""
+    """of the order of windows, the head and dropout"""
 
 
-def ours(options: Options) -> Path:
+def start(options: Options) -> Path:
+    """What both sides start from, as a run directory: the encoder of the checkpoint under a fresh head."""
+    config = dataclasses.replace(
+        ModelConfig.load(options.checkpoint / "bert_config.json"),
+        hidden_dropout_prob=options.dropout,
+        attention_probs_dropout_prob=options.dropout,
+    )
+    model, run = QuestionAnswering(config, options.seed), options.output / "start"
+    checkpoint.load_weights(options.checkpoint, variables(model), fresh=("answer_span",))
+    run.mkdir(parents=True)
+    config.save(run / "bert_config.json")
+    shutil.copyfile(options.checkpoint / "vocab.txt", run / "vocab.txt")
+    checkpoint.save(run, 0, variables(model), keep=1)
+    return run
+
+
+def ours(options: Options, begin: Path) -> Path:
     """Fine-tunes in our trainer; returns its run directory."""
     run = options.output / "ours"
     settings = {
-        "init.checkpoint": options.checkpoint, "data.train_file": options.train_file, "run.directory": run,
-        "run.steps": options.steps, "run.seed": options.seed, "run.save_every": options.steps, "run.log_every": 10,
+        "init.checkpoint": begin, "data.train_file": options.train_file, "run.directory": run,
+        "run.steps": options.steps, "run.seed": options.seed, "run.save_every": options.steps, "run.log_every": 1,
         "batch.total": options.batch, "batch.per_device": options.batch, "precision.compute": options.compute,
         "optimizer.name": "adamw", "optimizer.learning_rate": options.learning_rate,
         "optimizer.warmup_steps": int(options.steps * WARMUP),
@@ -72,37 +94,40 @@ def ours(options: Options) -> Path:
     return run
 
 
-def peer(options: Options) -> Path:
+def peer(options: Options, begin: Path) -> Path:
     """Fine-tunes in a plain loop of PyTorch; returns a run directory with its weights."""
-    start, work, run = options.output / "start", options.output / "transformers", options.output / "peer"
-    _run([sys.executable, "-m", "bert.convert", "export", "huggingface", str(options.checkpoint), str(start)])
-    write_batches(options, options.output / "batches.npz")
-    _run([str(options.peer_python), str(PEER), str(start), str(options.output / "batches.npz"), str(work),
+    exported, trained, run = (options.output / name for name in ("exported", "transformers", "peer"))
+    _run([sys.executable, "-m", "bert.convert", "export", "huggingface", str(begin), str(exported)])
+    batches, learning = write_updates(options)
+    _run([str(options.peer_python.absolute()), "-m", PEER, *map(str, (exported, batches, learning, trained)),
           options.compute, str(options.seed)])  # fmt: skip
-    _run([sys.executable, "-m", "bert.convert", "import", "huggingface", str(work), str(run)])
+    _run([sys.executable, "-m", "bert.convert", "import", "huggingface", str(trained), str(run)])
     return run
 
 
-def write_batches(options: Options, path: Path) -> None:
-    """What our trainer reads in each update, and the rates and hyperparameters that it learns with."""
+def write_updates(options: Options) -> tuple[Path, Path]:
+    """Files of what our trainer reads in each update, and of the rates and hyperparameters that it learns with."""
     recipe: SquadConfig = RECIPES[RECIPE]()
     vocab = options.checkpoint / "vocab.txt"
     tokenizer = tokenizer_for(vocab, ModelConfig.load(options.checkpoint / "bert_config.json"))
     data = SquadData(train_file=options.train_file)
     folder = features.training_set(data, tokenizer, vocab, recipe.windows, options.output)
     batch = BatchConfig(total=options.batch, per_device=options.batch, group=recipe.batch.group)
-    given: dict[str, Any] = {}
+    given: dict[str, np.ndarray] = {}
     taken = batches.Batches(Dataset(folder, "train"), batch, World(), options.seed).iterate(0, options.steps)
     for number, (rows,) in enumerate(taken):
         given |= {f"{number}/{name}": value.numpy() for name, value in rows.items()}
     warmup = int(options.steps * WARMUP)
-    given["rates"] = [
+    rates = [
         schedule.polynomial(done, peak=options.learning_rate, warmup_steps=warmup, steps=options.steps)
         for done in range(options.steps)
     ]
     learnt = recipe.optimizer
-    given["adamw"] = [learnt.beta_1, learnt.beta_2, learnt.epsilon, learnt.weight_decay, learnt.clip_norm]
-    np.savez(path, **given)
+    adamw = [learnt.beta_1, learnt.beta_2, learnt.epsilon, learnt.weight_decay, learnt.clip_norm]
+    taken_in, learning = options.output / "batches.npz", options.output / "learning.npz"
+    np.savez(taken_in, allow_pickle=False, **given)
+    np.savez(learning, allow_pickle=False, rates=rates, adamw=adamw)
+    return taken_in, learning
 
 
 def scored(run: Path, options: Options) -> dict[str, float]:
@@ -114,14 +139,10 @@ def scored(run: Path, options: Options) -> dict[str, float]:
     return dataclasses.asdict(metric.score(questions, json.loads(answers.read_text(encoding="utf-8"))))
 
 
-def speed(run: Path) -> dict[str, float]:
-    """Windows a second of a run's later half, where all widths are compiled, and the loss of its last tenth."""
+def measured(run: Path, name: str) -> np.ndarray:
+    """A measure of each update [steps]."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    train = [line for line in lines if line["split"] == "train"]
-    late = train[len(train) // 2 :]
-    rates = sorted(line["sequences_per_second"] for line in late)
-    last = train[-max(1, len(train) // 10) :]
-    return {"windows_per_second": rates[len(rates) // 2], "loss": sum(line["loss"] for line in last) / len(last)}
+    return np.array([line[name] for line in lines if line["split"] == "train"])
 
 
 def _flags(settings: dict[str, Any]) -> list[str]:
@@ -136,10 +157,19 @@ def _run(command: Sequence[str]) -> None:
 def main(argv: list[str]) -> None:
     """Runs the command."""
     options = cli.parse(Options, argv, prog="python -m benchmarks.squad_scores", description=__doc__)
+    begin, late = start(options), slice(options.steps // 2, None)  # late: all widths are compiled by then
+    losses: dict[str, np.ndarray] = {}
     for name, train in (("ours", ours), ("transformers", peer)):
-        run = train(options)
-        measured = run if name == "ours" else options.output / "transformers"
-        line = {"name": name, "steps": options.steps, **scored(run, options), **speed(measured)}
+        run = train(options, begin)
+        losses[name] = measured(options.output / name, "loss")
+        line = {
+            "name": name,
+            "steps": options.steps,
+            **scored(run, options),
+            "windows_per_second": float(1 / np.mean(1 / measured(options.output / name, "sequences_per_second")[late])),
+            "loss": float(losses[name][-max(1, options.steps // 10) :].mean()),  # of the last tenth
+            "most_apart": float(np.abs(losses[name] - losses["ours"]).max()),
+        }
         print(json.dumps(line), flush=True)
         with files.exclusive(options.output), open(options.output / "scores.jsonl", "a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")

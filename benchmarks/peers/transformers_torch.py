@@ -11,6 +11,7 @@ its Trainer: gradients clipped to norm 1, fused AdamW without decay for biases a
 """
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,8 @@ class Gathered(torch.nn.Module):
         return transformers.modeling_outputs.ModelOutput(loss=total)
 
 
-def _tensors(batch: dict[str, np.ndarray], work: str, gathered: bool) -> dict[str, Any]:
-    """A batch in the names of transformers, cut to its longest row if it is one of several lengths."""
+def tensors(batch: Mapping[str, np.ndarray], work: str, gathered: bool = False) -> dict[str, Any]:
+    """A batch in the names of transformers."""
     given = {name: torch.from_numpy(value.astype(np.int64)) for name, value in batch.items()}
     found = {"input_ids": given["input_ids"], "attention_mask": given["input_mask"],
              "token_type_ids": given["segment_ids"]}  # fmt: skip
@@ -59,7 +60,16 @@ def _tensors(batch: dict[str, np.ndarray], work: str, gathered: bool) -> dict[st
     return found | {"labels": whole}
 
 
+def grouped(model: Any, decay: float) -> list[dict[str, Any]]:
+    """The weights as its Trainer has them decay: biases and layer norms do not."""
+    named = list(model.named_parameters())
+    plain = [weight for name, weight in named if name.endswith("bias") or "LayerNorm" in name]
+    others = [weight for name, weight in named if not (name.endswith("bias") or "LayerNorm" in name)]
+    return [{"params": others, "weight_decay": decay}, {"params": plain, "weight_decay": 0.0}]
+
+
 def _trim(found: dict[str, Any]) -> dict[str, Any]:
+    """Cut to its longest row."""
     longest, most = int(found["attention_mask"].sum(1).max()), found["input_ids"].shape[1]
     return {name: value[:, :longest] if value.shape[1:] == (most,) else value for name, value in found.items()}
 
@@ -80,7 +90,7 @@ class Transformers:
             attention_probs_dropout_prob=dropout,
         )  # fmt: skip
         model.bert.embeddings.word_embeddings.padding_idx = None  # else [PAD] alone would not learn, as it does in ours
-        batches = [_tensors(batch, work, gathered) for batch in batch_file.load(inputs)]
+        batches = [tensors(batch, work, gathered) for batch in batch_file.load(inputs)]
         self.batches = batches if len(batches) == 1 else [_trim(batch) for batch in batches]
         scored = self.batches[0]["labels"].shape[1] if work == "pretrain" else 0
         self.run = self._inference(model) if work == "infer" else self._training(model)
@@ -94,12 +104,8 @@ class Transformers:
         return Gathered(model) if self.way == "gathered" and self.work == "pretrain" else model
 
     def _training(self, model: Any) -> Any:
-        named = [(name, weight) for name, weight in model.train().named_parameters() if weight.requires_grad]
-        plain = [weight for name, weight in named if name.endswith("bias") or "LayerNorm" in name]
-        decayed = [weight for name, weight in named if not (name.endswith("bias") or "LayerNorm" in name)]
-        groups = [{"params": decayed, "weight_decay": DECAY}, {"params": plain, "weight_decay": 0.0}]
-        optimizer = torch.optim.AdamW(groups, lr=RATE, eps=EPSILON, fused=True)
-        weights, compute = [weight for _, weight in named], self._wrapped(model)
+        optimizer = torch.optim.AdamW(grouped(model.train(), DECAY), lr=RATE, eps=EPSILON, fused=True)
+        weights, compute = list(model.parameters()), self._wrapped(model)
 
         def update(batch: dict[str, Any]) -> float:
             optimizer.zero_grad()
