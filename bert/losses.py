@@ -13,7 +13,6 @@ class Measure(NamedTuple):
 
 
 @tf.function(jit_compile=True, reduce_retracing=True)
-@tf.function(jit_compile=True)
 def classification(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Measure:
     """Cross-entropy of logits, `products` [..., C] of any type + `bias` [C], against labels [...] with weights [...].
 

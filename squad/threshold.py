@@ -9,7 +9,6 @@ squad.predict to use; one JSON line says the same. Where several are best, the l
 
 import itertools
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from squad.model import Compute, load
 from squad.reader import Reader
 
 NAME = "null_threshold.json"
+MARGIN = 1.0  # beyond the lowest and the highest odds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,16 +61,21 @@ class Tuned:
 
 
 def tune(outcomes: Sequence[Outcome]) -> Tuned:
-    """The threshold with the highest F1, and of those the lowest; what has higher odds is not answered."""
+    """The threshold with the highest F1, and of those the lowest; what has higher odds is not answered.
+
+    It lies half-way between the odds of two questions: scores that are off in their last bits move none across.
+    """
     ranked = sorted(outcomes, key=lambda outcome: outcome.odds)
+    limits = [ranked[0].odds - MARGIN, *sorted({outcome.odds for outcome in outcomes}), ranked[-1].odds + MARGIN]
+    between = [below if (mid := (below + above) / 2) == above else mid for below, above in itertools.pairwise(limits)]
     f1 = exact = sum(float(outcome.none) for outcome in outcomes)
-    best = (f1, exact, math.nextafter(ranked[0].odds, -math.inf))  # below all: none is answered
-    for odds, equal in itertools.groupby(ranked, key=lambda outcome: outcome.odds):
+    best = (f1, exact, between[0])  # below all: none is answered
+    for (_, equal), limit in zip(itertools.groupby(ranked, key=lambda outcome: outcome.odds), between[1:], strict=True):
         for outcome in equal:
             exact += outcome.answered[0] - outcome.none
             f1 += outcome.answered[1] - outcome.none
         if f1 > best[0]:
-            best = (f1, exact, odds)
+            best = (f1, exact, limit)
     total = len(outcomes)
     return Tuned(threshold=best[2], exact=100 * best[1] / total, f1=100 * best[0] / total, total=total)
 

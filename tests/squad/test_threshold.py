@@ -11,7 +11,7 @@ from bert.errors import IntegrityError, UsageError
 from squad import threshold
 from squad.threshold import Outcome
 
-ODDS = st.sampled_from([-3.5, -1.0, -1.0 + 1e-9, 0.0, 0.25, 2.0]) | st.floats(-9, 9)
+ODDS = st.sampled_from([-3.5, -1.0, math.nextafter(-1.0, 0), math.nextafter(1.0, 0), 1.0, 0.0, 0.25, 2.0]) | st.floats(-9, 9)
 PAIRS = st.sampled_from([(0.0, 0.0), (0.0, 0.25), (0.0, 0.5), (1.0, 1.0)])  # whose sums are exact: ties are ties
 OUTCOMES = st.lists(st.builds(Outcome, ODDS, PAIRS, st.booleans()), min_size=1, max_size=9)
 
@@ -24,14 +24,22 @@ def scored(outcomes, limit):
 
 @given(OUTCOMES)
 def test_the_threshold_is_the_lowest_of_those_with_the_highest_f1(outcomes):
-    least = min(outcome.odds for outcome in outcomes)
-    limits = sorted({math.nextafter(least, -math.inf), *(outcome.odds for outcome in outcomes)})
+    odds = sorted({outcome.odds for outcome in outcomes})
+    limits = [math.nextafter(odds[0], -math.inf), *odds]
     scores = [scored(outcomes, limit) for limit in limits]
     best = max(range(len(limits)), key=lambda k: scores[k][1])  # the first of several
     tuned = threshold.tune(outcomes)
-    assert tuned.threshold == limits[best]
+    assert [o.odds > tuned.threshold for o in outcomes] == [o.odds > limits[best] for o in outcomes]
     assert (tuned.exact, tuned.f1) == pytest.approx(scores[best])
     assert tuned.total == len(outcomes)
+
+
+def test_no_odds_are_near_the_threshold():
+    """They are computed again where it is used, and may be off a little."""
+    outcomes = [Outcome(odds, (float(odds < 2), float(odds < 2)), odds > 2) for odds in (-5.0, 1.0, 4.0, 6.5)]
+    assert threshold.tune(outcomes).threshold == 2.5
+    assert threshold.tune(outcomes[:2]).threshold > 1.1
+    assert threshold.tune(outcomes[2:]).threshold < 3.9
 
 
 def test_equal_odds_are_not_cut_apart():
