@@ -11,7 +11,7 @@ from bert.errors import IntegrityError, UsageError
 from squad import threshold
 from squad.threshold import Outcome
 
-ODDS = st.sampled_from([-3.5, -1.0, math.nextafter(-1.0, 0), math.nextafter(1.0, 0), 1.0, 0.0, 0.25, 2.0]) | st.floats(-9, 9)
+ODDS = st.sampled_from([-3.5, -1.0, math.nextafter(-1.0, 0), math.nextafter(1.0, 0), 1.0, 0.25]) | st.floats(-9, 9)
 PAIRS = st.sampled_from([(0.0, 0.0), (0.0, 0.25), (0.0, 0.5), (1.0, 1.0)])  # whose sums are exact: ties are ties
 OUTCOMES = st.lists(st.builds(Outcome, ODDS, PAIRS, st.booleans()), min_size=1, max_size=9)
 
