@@ -1,9 +1,8 @@
 """Attention of queries, keys and values, and its gradient with no more memory traffic than it needs.
 
-softmax(q k' + mask) v, as published; dropout acts on the weights. The gradient by a score is w (dw - sum(w dw)), the
-sum over its row. With o = w v that sum is do . o, a product of short rows, and w is exp(score - logarithm) again: so
-one pass over the scores is enough (Dao et al. 2022, FlashAttention, appendix B.2), where TensorFlow's gradient takes
-several.
+softmax(q k' / sqrt(H) + mask) v, as published; dropout acts on the weights w. The gradient by a score is
+w (dw - sum(w dw)), the sum over its row. With o = w v that sum is do . o, a product of short rows (Dao et al. 2022,
+FlashAttention, appendix B.2): so one pass over the weights is enough, where TensorFlow's gradient takes several.
 
 Shapes: B batch, N heads, T tokens, H head width.
 """
@@ -14,29 +13,48 @@ import tensorflow as tf
 
 from bert import regions
 
+REST = 0.5  # the part of the scale that is left to the scores, where a power of two rounds nothing
+
+
+def scale(width: int) -> float:
+    """What queries for heads of so many components are to be multiplied with: all but `REST` of 1 / sqrt(H).
+
+    Most is done before the product with the keys, whose sums float16 might not hold.
+    """
+    return width**-0.5 / REST
+
 
 def attend(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, *bits: tf.Tensor, rate: float) -> tf.Tensor:
-    """q, already scaled, k and v [B, N, T, H] of one type, mask [B, 1, 1 or T, T] float32 -> [B, N, T, H] in that type.
+    """q, times `scale`, k and v [B, N, T, H] of one type, mask [B, 1, 1 or T, T] float32 -> [B, N, T, H] in that type.
 
     bits: as `Noise.bits` gives them for [B, N, T, T]; or none. The mask has no gradient.
     """
 
     @tf.custom_gradient
     def differentiable(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tuple[tf.Tensor, Callable[..., list[tf.Tensor]]]:
-        scores = tf.matmul(q, k, transpose_b=True)
-        weights, logarithm = regions.softmax(scores, mask, *bits, rate=rate)
-        output = tf.matmul(weights, v)
+        weights = _weights(q, k, mask)
+        dropped = regions.dropped(weights, *bits, rate=rate) if bits else weights
+        output = tf.matmul(dropped, v)
 
         def gradients(upstream: tf.Tensor) -> list[tf.Tensor]:
             by_weights = tf.matmul(upstream, v, transpose_b=True)
             share = regions.row_products(output, upstream)
-            by_scores = regions.softmax_gradient(scores, mask, logarithm, share, by_weights, *bits, rate=rate)
+            by_scores = regions.softmax_gradient(weights, share, by_weights, *bits, rate=rate, factor=REST)
             by_k = tf.matmul(by_scores, q, transpose_a=True)
-            return [tf.matmul(by_scores, k), by_k, tf.matmul(weights, upstream, transpose_a=True)]
+            return [tf.matmul(by_scores, k), by_k, tf.matmul(dropped, upstream, transpose_a=True)]
 
         return output, gradients
 
     return differentiable(q, k, v)
+
+
+def _weights(q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Softmax of the scores [B, N, T, T] in the type of q and k, computed in float32."""
+    scores = tf.matmul(q, k, transpose_b=True)
+    if q.dtype == tf.float16 or tf.config.list_physical_devices("GPU"):
+        return regions.softmax(scores, mask, factor=REST)
+    # On CPUs oneDNN multiplies and adds as it stores the product, if both are asked for, and has the faster softmax.
+    return tf.nn.softmax(scores * tf.constant(REST, q.dtype) + tf.cast(mask, q.dtype))
 
 
 @tf.custom_gradient

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert import regions
-from bert.attention import add_bias, attend
+from bert.attention import add_bias, attend, scale
 from bert.config import ModelConfig
 from bert.noise import Noise, drop
 
@@ -166,13 +166,10 @@ class Attention(tf.Module):
         return self.output.product(tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, width]), dtype)
 
     def _joined(self, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
-        """Kernel in dtype [D, 3 D] and bias [3 D] of one product for queries, keys and values.
-
-        Queries are scaled before their product with the keys, whose sums float16 might not hold.
-        """
-        parts = ((self.query, self.head_width**-0.5), (self.key, 1.0), (self.value, 1.0))
-        kernel = tf.concat([tf.cast(part.kernel * scale, dtype) for part, scale in parts], axis=1)
-        return kernel, tf.concat([part.bias * scale for part, scale in parts], axis=0)
+        """Kernel in dtype [D, 3 D] and bias [3 D] of one product for queries, which are scaled, keys and values."""
+        parts = ((self.query, scale(self.head_width)), (self.key, 1.0), (self.value, 1.0))
+        kernel = tf.concat([tf.cast(part.kernel * factor, dtype) for part, factor in parts], axis=1)
+        return kernel, tf.concat([part.bias * factor for part, factor in parts], axis=0)
 
     def settle(self, dtype: tf.DType) -> None:
         """As the function `settle` has it."""

@@ -81,29 +81,28 @@ def gelu(y: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 
 
 @tf.function(jit_compile=True)
-def softmax(scores: tf.Tensor, mask: tf.Tensor, *bits: tf.Tensor, rate: float) -> tuple[tf.Tensor, tf.Tensor]:
-    """Dropout of the softmax over the last axis of scores [B, N, T, T] + mask, in the scores' type; has no gradient.
+def softmax(scores: tf.Tensor, mask: tf.Tensor, factor: float) -> tf.Tensor:
+    """Softmax over the last axis of factor * scores [B, N, T, T] + mask [B, 1, 1 or T, T] float32, in the scores' type;
+    has no gradient."""
+    return tf.cast(tf.nn.softmax(factor * tf.cast(scores, tf.float32) + mask), scores.dtype)
 
-    mask: [B, 1, 1 or T, T] float32. Also gives the logarithm of what each row was divided by [B, N, T, 1] float32.
-    """
-    x = tf.cast(scores, tf.float32) + mask
-    highest = tf.reduce_max(x, axis=-1, keepdims=True)
-    powers = tf.exp(x - highest)
-    total = tf.reduce_sum(powers, axis=-1, keepdims=True)
-    return tf.cast(drop(powers / total, bits, rate), scores.dtype), highest + tf.math.log(total)
+
+@tf.function(jit_compile=True)
+def dropped(weights: tf.Tensor, *bits: tf.Tensor, rate: float) -> tf.Tensor:
+    """Dropout of weights of any type and shape, in that type; has no gradient."""
+    return tf.cast(drop(tf.cast(weights, tf.float32), bits, rate), weights.dtype)
 
 
 @tf.function(jit_compile=True)
 def softmax_gradient(
-    scores: tf.Tensor, mask: tf.Tensor, logarithm: tf.Tensor, share: tf.Tensor, upstream: tf.Tensor, *bits: tf.Tensor,
-    rate: float,
-) -> tf.Tensor:  # fmt: skip
-    """Gradient of `softmax` by its scores [B, N, T, T], in their type, from that by its weights, `upstream`.
+    weights: tf.Tensor, share: tf.Tensor, upstream: tf.Tensor, *bits: tf.Tensor, rate: float, factor: float
+) -> tf.Tensor:
+    """Gradient by the scores [B, N, T, T] of `dropped` of `softmax`, which gave `weights`; in their type.
 
-    share [B, N, T, 1]: the sum over a row of its weights times their gradients.
+    upstream: that by the dropped weights; share [B, N, T, 1]: the sum over a row of their products with these.
     """
-    weights = tf.exp(tf.cast(scores, tf.float32) + mask - logarithm)
-    return tf.cast(weights * (drop(tf.cast(upstream, tf.float32), bits, rate) - share), scores.dtype)
+    by_weights = drop(tf.cast(upstream, tf.float32), bits, rate)
+    return tf.cast(factor * tf.cast(weights, tf.float32) * (by_weights - share), weights.dtype)
 
 
 @tf.function(jit_compile=True)

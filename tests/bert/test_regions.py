@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert import regions
-from bert.attention import add_bias, attend
+from bert.attention import add_bias, attend, scale
 from bert.noise import drop
 
 RATE = 0.3
@@ -79,7 +79,7 @@ def test_attention_and_its_gradients_are_those_of_the_plain_formula(rate: float)
     random = (bits(2, 3, 11, 11),) if rate else ()
 
     def plain(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
-        weights = tf.nn.softmax(tf.einsum("bnih,bnjh->bnij", q, k) + mask)
+        weights = tf.nn.softmax(tf.einsum("bnih,bnjh->bnij", q, k) * 5**-0.5 / scale(5) + mask)
         return tf.einsum("bnij,bnjh->bnih", drop(weights, random, rate), v)
 
     ours = gradients(lambda *a: attend(*a, mask, *random, rate=rate), *given)
