@@ -43,7 +43,10 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
 
 
 class KerasBert:
-    """A model and its step; a peer has `build` and `update`."""
+    """A model and its step; a peer has the methods that say what it does."""
+
+    model: Any
+    optimizer: Any
 
     def build(self, config: dict[str, Any], batch: dict[str, tf.Tensor]) -> Names:
         """Makes `model`, with all its variables, and `optimizer`; returns what NAMES lacks, of its heads."""

@@ -1,6 +1,6 @@
 """NVIDIA's TensorFlow 2 BERT, of DeepLearningExamples, for benchmarks/steps.py; imports nothing of ours.
 
-    python -m benchmarks.peers.nvidia_tf2 CHECKOUT     # benchmarks/adapter.py says what it answers
+    python -m benchmarks.peers.nvidia_tf2 FOLDER     # benchmarks/adapter.py says what it answers
 
 Their models, losses and AdamWeightDecay, in the update of their training loop, which is a closure and is repeated here.
 It was written for TensorFlow 2.4. That it runs on today's takes three things: `tf.keras` is Keras 2; `Adam` is its
@@ -12,7 +12,6 @@ import functools
 import subprocess
 import sys
 import types
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -21,23 +20,23 @@ import tf_keras  # type: ignore[import-not-found,unused-ignore]
 from benchmarks import adapter
 from benchmarks.peers import keras_bert
 
-BERT = "TensorFlow2/LanguageModeling/BERT"
-
 
 class Nvidia(keras_bert.KerasBert):
     """A model and its step; the pooler goes nowhere in a model of answers."""
 
-    def __init__(self, checkout: str) -> None:
-        self.checkout = checkout
+    def __init__(self, folder: str) -> None:
+        """`folder`: TensorFlow2/LanguageModeling/BERT of their repository."""
+        self.folder = folder
         tf.keras = tf_keras
         tf_keras.optimizers.Adam = tf_keras.optimizers.legacy.Adam
         addons, optimizers = (types.ModuleType(name) for name in ("tensorflow_addons", "optimizers"))
         addons.optimizers = optimizers  # type: ignore[attr-defined]
-        sys.modules |= {"tensorflow_addons": addons, "tensorflow_addons.optimizers": optimizers}
-        sys.path.append(str(Path(checkout, BERT)))
+        sys.modules.update({"tensorflow_addons": addons, "tensorflow_addons.optimizers": optimizers})
+        sys.path.append(folder)
 
     def build(self, config: dict[str, Any], batch: dict[str, tf.Tensor]) -> keras_bert.Names:
         """As keras_bert.KerasBert has it."""
+        assert self.compute == "float32", self.compute
         import optimization  # type: ignore[import-not-found,unused-ignore]
         from official.nlp import bert_modeling, bert_models  # type: ignore[import-not-found,unused-ignore]
         from official.nlp.modeling.networks import bert_pretrainer  # type: ignore[import-not-found,unused-ignore]
@@ -85,9 +84,9 @@ class Nvidia(keras_bert.KerasBert):
 
     def versions(self) -> dict[str, str]:
         """As keras_bert.KerasBert has it."""
-        git = ["git", "-C", self.checkout, "rev-parse", "--short=12", "HEAD"]
+        git = ["git", "-C", self.folder, "rev-parse", "--short=12", "HEAD"]
         commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() or "of no commit"
-        return {"DeepLearningExamples": commit, "its TensorFlow": tf.__version__, "its Keras": tf_keras.__version__}
+        return {"DeepLearningExamples": commit, "TensorFlow of NVIDIA's": tf.__version__}
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class TensorFlowModels(keras_bert.KerasBert):
 
     def versions(self) -> dict[str, str]:
         """As keras_bert.KerasBert has it."""
-        return {"tf-models-official": version("tf-models-official"), "its TensorFlow": tf.__version__}
+        return {"tf-models-official": version("tf-models-official"), "TensorFlow of tf-models-official": tf.__version__}
 
 
 if __name__ == "__main__":
