@@ -14,6 +14,7 @@ WHO = {
     "compile": "transformers, torch.compile",
     "gathered": "transformers, masked positions gathered",
     "tf_models": "tf-models-official",
+    "nvidia": "NVIDIA's TensorFlow 2 BERT",
 }
 HEADER = """\
 | | type | | sequences/s, median (min - max) | ours: times as fast (min - max) | first lap | GFLOP/s | peak | memory |

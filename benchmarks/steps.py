@@ -33,8 +33,10 @@ from bert.errors import IntegrityError, UsageError
 TOLERANCE = {"pretrain": 1e-4, "finetune": 1e-4, "infer": 1e-3}  # relative, of losses; absolute, of logits
 WARM = 2  # laps: a second width makes torch.compile begin again
 MOST = 50  # laps in a turn
-PEERS = ("eager", "compile", "gathered", "tf_models")
-ONLY = {"gathered": ("pretrain",), "tf_models": ("pretrain",)}
+PEERS = ("eager", "compile", "gathered", "tf_models", "nvidia")
+NEEDED = {"tf_models": ("tf_models_python",), "nvidia": ("nvidia_python", "nvidia")}  # flags without a default
+LACKED = {"gathered": {"finetune", "infer"}, "tf_models": {"finetune", "infer"}, "nvidia": {"bfloat16"}}
+NVIDIA = "TensorFlow2/LanguageModeling/BERT"  # in DeepLearningExamples
 
 Commands = dict[str, list[str]]
 Answers = dict[str, dict[str, Any]]
@@ -51,7 +53,8 @@ class Options:
     compute: tuple[str, ...] = ("float32", "bfloat16")
     """types of the matrix products"""
     peers: tuple[str, ...] = ("eager", "compile")
-    """eager, compile and gathered: ways to run transformers on PyTorch; tf_models: tf-models-official"""
+    """eager, compile and gathered: ways to run transformers on PyTorch; tf_models: tf-models-official; nvidia:
+    NVIDIA's TensorFlow 2 BERT"""
     repeats: int = 3
     """turns of each contender"""
     seconds: float = 2.0
@@ -62,6 +65,10 @@ class Options:
     """interpreter with transformers and PyTorch"""
     tf_models_python: Path | None = None
     """interpreter with tf-models-official"""
+    nvidia_python: Path | None = None
+    """interpreter with what NVIDIA's BERT stands on"""
+    nvidia: Path | None = None
+    """checkout of NVIDIA/DeepLearningExamples"""
     output: Path = dataclasses.field(default_factory=lambda: paths.workdir() / "bench")
     """folder of the table, steps.md, and the figures, steps.jsonl"""
 
@@ -71,23 +78,28 @@ class Options:
         for flag, names in known.items():
             if wrong := [name for name in getattr(self, flag) if name not in names]:
                 raise UsageError(f"--{flag} {wrong[0]}: one of {' '.join(sorted(names))}")
-        if "tf_models" in self.peers and self.tf_models_python is None:
-            raise UsageError("--peers tf_models needs --tf_models_python; see benchmarks/README.md")
+        for peer in self.peers:
+            if missing := [flag for flag in NEEDED.get(peer, ()) if getattr(self, flag) is None]:
+                raise UsageError(f"--peers {peer} needs --{missing[0]}; see benchmarks/README.md")
         if min(self.repeats, self.threads) < 1 or self.seconds < 0:
             raise UsageError("--repeats and --threads must be positive, --seconds not negative")
 
 
 def commands(options: Options) -> Commands:
     """How each contender is started; ours is the first."""
+    folder = options.nvidia and options.nvidia.absolute() / NVIDIA
+    others: dict[str, tuple[Any, ...]] = {
+        "tf_models": (options.tf_models_python, "tf_models"),
+        "nvidia": (options.nvidia_python, "nvidia_tf2", str(folder)),
+    }
     found = {"ours": [sys.executable, "-m", "benchmarks.ours_step"]}
     for peer in options.peers:
-        python, module = options.peer_python, "transformers_torch"
-        if peer == "tf_models":
-            assert options.tf_models_python
-            python, module = options.tf_models_python, "tf_models"
+        python, module, *given = others.get(peer, (options.peer_python, "transformers_torch", peer))
         if not python.exists():
-            raise UsageError(f"{python}: no such interpreter; `make bench` makes it, or give --peer_python")
-        found[peer] = [str(python.absolute()), "-m", f"benchmarks.peers.{module}", peer]
+            raise UsageError(f"{python}: no such interpreter; `make bench` or benchmarks/README.md makes it")
+        found[peer] = [str(python.absolute()), "-m", f"benchmarks.peers.{module}", *given]
+    if "nvidia" in found and not (folder and folder.is_dir()):
+        raise UsageError(f"{folder}: no such folder; --nvidia is a checkout of NVIDIA/DeepLearningExamples")
     return found
 
 
@@ -102,9 +114,9 @@ class Bench:
         """A contender; what it says stands in NAME.log of the output folder."""
         return Contender(name, self.commands[name], self.environment, self.options.output / f"{name}.log")
 
-    def names(self, work: str) -> list[str]:
-        """Who does such work."""
-        return [name for name in self.commands if work in ONLY.get(name, (work,))]
+    def names(self, *needs: str) -> list[str]:
+        """Who does such work, in such a type."""
+        return [name for name in self.commands if LACKED.get(name, set()).isdisjoint(needs)]
 
     def prepare(self, model: str, work: str, chosen: Iterable[Case]) -> Path:
         """Writes the weights, in our form and in theirs, and the batches of each case; returns their folder."""
@@ -151,7 +163,7 @@ class Bench:
         """What each contender took: `seconds` of a lap in each turn, and what it says of itself."""
         options, found = self.options, Answers()
         with contextlib.ExitStack() as stack:
-            running = {name: stack.enter_context(self.start(name)) for name in self.names(case.work)}
+            running = {name: stack.enter_context(self.start(name)) for name in self.names(case.work, compute)}
             slowest = 0.0
             for name, contender in running.items():
                 found[name] = self.setup(contender, folder, case, compute, dropout=0.1) | {"seconds": []}
