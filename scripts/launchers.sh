@@ -7,8 +7,8 @@ scripts=$(dirname "${BASH_SOURCE[0]}")
 . "$scripts/knobs.sh"
 venv=${VENV:-${scripts%/scripts}/.venv}
 [ -n "${CONTAINER:-}" ] || [ ! -x "$venv/bin/python" ] || export PATH="$venv/bin:$PATH" # a container has its own
-export TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-2}
-# The launcher's own flags with their values, what stands before each rank's command, whether to show only, the command:
+export TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-2} GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
+# The launcher's own flags with values, what stands before each rank's command, whether to show only, the command:
 declare -A given=() && bind=() dry_run='' rest=()
 usage() { echo "error: $0: $1 ; see $0 --help" >&2 && exit 2; }
 

@@ -10,5 +10,6 @@ if [ "${1:-}" = --pattern ]; then
     exit 0
 fi
 export TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-2}
+export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1} # tensors in huge pages, see docs/decisions/0013
 [ ! -t 2 ] || exec "$@" # a progress bar wants the terminal itself
 exec "$@" 2> >(trap '' INT TERM && exec grep --line-buffered -vE "$noise" >&2)
