@@ -19,7 +19,8 @@ def environment(threads: int, caches: Path) -> dict[str, str]:
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
     return {**os.environ, **dict.fromkeys(names, str(threads)), "TOKENIZERS_PARALLELISM": "false",
             "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3",
-            "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TORCHINDUCTOR_CACHE_DIR": str(caches)}  # fmt: skip
+            "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error",
+            "TORCHINDUCTOR_CACHE_DIR": str(caches)}  # fmt: skip
 
 
 class Contender:
