@@ -76,8 +76,12 @@ def normed_sum(
 
 @region
 def gelu(y: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """x * Phi(x), with the normal distribution's Phi, of product y [M, F] + bias [F], in y's type."""
-    return tf.cast(tf.nn.gelu(tf.cast(y, tf.float32) + bias), y.dtype)
+    """x * Phi(x), with the normal distribution's Phi, of product y [M, F] + bias [F], in y's type.
+
+    By erf, as published: the erfc of tf.nn.gelu, more precise where nothing is left of x, takes twice the time.
+    """
+    x = tf.cast(y, tf.float32) + bias
+    return tf.cast(x * (0.5 + 0.5 * tf.math.erf(x * 0.5**0.5)), y.dtype)
 
 
 @tf.function(jit_compile=True)
