@@ -72,20 +72,35 @@ def test_regions_and_their_gradients_are_those_of_the_plain_formula(name: str) -
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
 
 
+SHUT = np.where(np.arange(11) < np.array([[11], [5]]), 0.0, -1e4)  # [2, 11]
+MASKS = {
+    "padding": SHUT[:, None, None],
+    "instances": np.where((SHUT < 0)[:, :, None] == (SHUT < 0)[:, None, :], 0.0, -1e4)[:, None],
+}
+
+
 @pytest.mark.parametrize("rate", [0.0, RATE])
-def test_attention_and_its_gradients_are_those_of_the_plain_formula(rate: float) -> None:
-    mask = tf.constant(np.where(np.arange(11) < np.array([[11], [5]]), 0.0, -1e4), tf.float32)[:, None, None]
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("way", ["eager", "graph", "bfloat16", "float16"])
+def test_attention_and_its_gradients_are_those_of_the_plain_formula(way: str, kind: str, rate: float) -> None:
+    """In a graph too, where TensorFlow puts other kernels in the place of what is written."""
+    mask = tf.constant(MASKS[kind], tf.float32)
     given = [normal(2, 3, 11, 5), normal(2, 3, 11, 5, scale=2), normal(2, 3, 11, 5, scale=3)]
     random = (bits(2, 3, 11, 11),) if rate else ()
+    dtype = tf.as_dtype(way) if "float" in way else tf.float32
 
     def plain(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
         weights = tf.nn.softmax(tf.einsum("bnih,bnjh->bnij", q, k) * 5**-0.5 / scale(5) + mask)
         return tf.einsum("bnij,bnjh->bnih", drop(weights, random, rate), v)
 
-    ours = gradients(lambda *a: attend(*a, mask, *random, rate=rate), *given)
-    for mine, theirs in zip(ours, gradients(plain, *given), strict=True):
+    def ours(*tensors: tf.Tensor) -> tf.Tensor:
+        return attend(*(tf.cast(x, dtype) for x in tensors), mask, *random, rate=rate)
+
+    found = gradients(ours if way == "eager" else tf.function(ours), *given)
+    for mine, theirs in zip(found, gradients(plain, *given), strict=True):
         for one, other in zip(mine, theirs, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+            close = 1e-4 if dtype == tf.float32 else 6 * np.abs(other).max() / (256 if way == "bfloat16" else 2048)
+            np.testing.assert_allclose(one.astype(np.float32), other, rtol=1e-4, atol=close)
 
 
 def test_attention_holds_scores_beyond_the_range_of_exp() -> None:
