@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from benchmarks import adapter, batch_file, tensorflow_peak
 
-RATE, DECAY, BETA_2 = 1e-4, 0.01, 0.999
-EPSILON = 1e-6 * (1 - BETA_2) ** 0.5  # they add it before the second moment is corrected
+RATE, DECAY, EPSILON, BETA_2 = 1e-4, 0.01, 1e-6, 0.999
 NO_DECAY = ["LayerNorm", "layer_norm", "bias"]
 INPUTS = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}  # ours, theirs; the others are called alike
 NAMES = (  # theirs, ours, in this order
@@ -40,6 +39,13 @@ Names = tuple[tuple[str, str], ...]
 def gelu(x: tf.Tensor) -> tf.Tensor:
     """The exact one, which is ours."""
     return tf.nn.gelu(x)
+
+
+def as_ours(optimizer: Any) -> Any:
+    """The optimizer, for an update: its epsilon, which it adds before the second moment is corrected, follows that."""
+    updates = tf.cast(optimizer.iterations + 1, tf.float32)
+    optimizer.epsilon = EPSILON * tf.sqrt(1 - BETA_2**updates)
+    return optimizer
 
 
 class KerasBert:

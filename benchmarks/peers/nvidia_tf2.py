@@ -61,8 +61,9 @@ class Nvidia(keras_bert.KerasBert):
         """As keras_bert.KerasBert has it."""
         with tf.GradientTape() as tape:
             loss = self._loss(batch)
-        gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, self.used), clip_norm=1.0)
-        self.optimizer.apply_gradients(zip(gradients, self.used, strict=True))
+        dense = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, self.used)]  # as their Horovod does
+        gradients, _ = tf.clip_by_global_norm(dense, clip_norm=1.0)
+        keras_bert.as_ours(self.optimizer).apply_gradients(zip(gradients, self.used, strict=True))
         return loss
 
     def _loss(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:

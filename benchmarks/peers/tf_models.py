@@ -55,7 +55,7 @@ class TensorFlowModels(keras_bert.KerasBert):
             pair = tf.cast(found["next_sentence"], tf.float32)
             pairs = entropy(batch["next_sentence_labels"], pair, from_logits=True)
             loss = tf.reduce_sum(words * weights) / tf.reduce_sum(weights) + tf.reduce_mean(pairs)
-        self.optimizer.apply_gradients(zip(tape.gradient(loss, self.used), self.used, strict=True))
+        keras_bert.as_ours(self.optimizer).apply_gradients(zip(tape.gradient(loss, self.used), self.used, strict=True))
         return loss
 
     def versions(self) -> dict[str, str]:
