@@ -7,6 +7,7 @@ FlashAttention, appendix B.2): so one pass over the weights is enough, where Ten
 Shapes: B batch, N heads, T tokens, H head width.
 """
 
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -51,10 +52,21 @@ def attend(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, *bits: tf.
 def _weights(q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """Softmax of the scores [B, N, T, T] in the type of q and k, computed in float32."""
     scores = tf.matmul(q, k, transpose_b=True)
-    if q.dtype == tf.float16 or tf.config.list_physical_devices("GPU"):
+    if tf.config.list_physical_devices("GPU") or not exact_softmax(q.dtype):
         return regions.softmax(scores, mask, factor=REST)
     # On CPUs oneDNN multiplies and adds as it stores the product, if both are asked for, and has the faster softmax.
     return tf.nn.softmax(scores * tf.constant(REST, q.dtype) + tf.cast(mask, q.dtype))
+
+
+@functools.cache
+def exact_softmax(dtype: tf.DType) -> bool:
+    """Whether the softmax of that type is computed in float32: oneDNN's is, TensorFlow's own on processors without."""
+    if dtype == tf.float16:  # whose range has no room for the mask
+        return False
+    with tf.init_scope():  # now, also while a graph is made
+        x = tf.cast(tf.random.stateless_normal([8, 512], seed=(1, 2), stddev=3.0), dtype)
+        exact = tf.cast(tf.nn.softmax(tf.cast(x, tf.float32)), dtype)
+        return bool(tf.reduce_all(tf.abs(tf.nn.softmax(x) - exact) <= exact * tf.constant(2**-7, dtype)))
 
 
 @tf.custom_gradient
