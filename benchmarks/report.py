@@ -1,6 +1,7 @@
 """What the laps of benchmarks/steps.py come to: medians, ratios of turns that followed each other, a Markdown table."""
 
 import statistics
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ WHO = {
     "tf_models": "tf-models-official",
     "nvidia": "NVIDIA's TensorFlow 2 BERT",
 }
+WIDTH = 120
 HEADER = """\
 | | type | | sequences/s, median (min - max) | ours: times as fast (min - max) | first lap | GFLOP/s | peak | memory |
 |---|---|---|---|---|---|---|---|---|
@@ -58,15 +60,14 @@ def table(head: dict[str, Any], found: Sequence[dict[str, Any]]) -> str:
     versions = {tool: number for row in found for tool, number in row["versions"].items()}
     threads = sorted({row["threads"] for row in found})
     texts = {case.name: case.text for case in cases.CASES}
-    lines = [
+    told = (
         f"{head['date']}, commit {head['commit']}, {head['cpu']}, {', '.join(map(str, threads))} threads; "
         f"{', '.join(f'{tool} {number}' for tool, number in sorted(versions.items()))}.",
-        "",
         f"Before timing, in float32 without dropout, contenders differed by at most {_apart(found)}.",
-        "",
-    ]
+    )
+    above = "".join(f"{textwrap.fill(text, WIDTH)}\n\n" for text in told)
     cells = [_cells(row, f"{row['model']}, {texts[row['case']]}") for row in found]
-    return "\n".join(lines) + "\n" + HEADER + "".join(f"| {' | '.join(row)} |\n" for row in cells)
+    return above + HEADER + "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
 def _apart(found: Sequence[dict[str, Any]]) -> str:

@@ -204,13 +204,13 @@ def rows(options: Options, bench: Bench) -> Iterator[dict[str, Any]]:
 
 
 def about(options: Options) -> dict[str, Any]:
-    """The machine, the code and the flags: the first line of the figures."""
+    """The machine, the code and the flags, less paths: the first line of the figures."""
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() if (ROOT / ".git").exists() else ""
     cpus = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
     cpu = next((line.split(": ", 1)[1] for line in cpus.splitlines() if line.startswith("model name")), "unknown")
     flags = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
-    plain = {name: str(value) if isinstance(value, Path) else value for name, value in flags.items()}
+    plain = {name: value for name, value in flags.items() if value is not None and not isinstance(value, Path)}
     return {"commit": commit or "unknown", "cpu": cpu, "date": time.strftime("%Y-%m-%d"), "options": plain}
 
 

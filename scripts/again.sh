@@ -26,7 +26,8 @@ for ((round = 1; ; round++)); do
     "$@" &
     child=$!
     [ -z "${stopping:-}" ] || stop "$stopping" # it came before there was anyone to tell
-    while status=0 && { wait $child || status=$?; } && kill -0 $child 2>/dev/null; do :; done
+    while { wait $child || true; } && kill -0 $child 2>/dev/null; do :; done
+    status=0 && { wait $child || status=$?; } # again: the first may have ended for a signal
     case $status in 0 | [2-5] | 75) exit "$status" ;; esac
     [ -z "${stopping:-}" ] && [ "$round" -le "$most" ] || exit "$status"
     echo "warning: ended with status $status after $((SECONDS - began)) s; again, $round of $most" >&2

@@ -14,6 +14,7 @@ threads $((cores > beside ? cores / beside : 1))
 echo "$BERT_LAUNCH runs $(uname -n) $$" >&2
 "$@" &
 child=$!
-while status=0 && { wait "$child" || status=$?; } 2>/dev/null && kill -0 "$child" 2>/dev/null; do :; done
+while { wait "$child" || true; } 2>/dev/null && kill -0 "$child" 2>/dev/null; do :; done
+status=0 && { wait "$child" || status=$?; } 2>/dev/null # again: the first may have ended for a signal
 [ "$status" = 0 ] || echo "$BERT_LAUNCH ended $status" >&2
 [ "$status" = 75 ] || exit "$status"

@@ -15,17 +15,19 @@ stop() { # the first signal asks the ranks of this host, whereupon all save; if 
     if [ -z "${stopping:-}" ] && [ -n "$here" ] && [ "$(wc -l <"$notes/runs")" = "$ranks" ]; then
         xargs kill -TERM <<<"$here" 2>/dev/null || true
     else
-        kill -TERM "$runner" 2>/dev/null || true
+        kill -TERM "${runner:-$!}" 2>/dev/null || true # relays take no notice
     fi
     stopping=yes
 }
 
 "$scripts/relay.sh" "$notes" <"$notes/out" & relays=$!
+trap stop TERM INT HUP
 "$scripts/relay.sh" "$notes" <"$notes/err" >&2 & relays+=" $!"
 # A session of its own keeps Ctrl-C from horovodrun, which would kill the ranks; --pdeathsig ends it if we are killed.
 setsid setpriv --pdeathsig TERM "$@" >"$notes/out" 2>"$notes/err" & runner=$!
-trap stop TERM INT HUP
-while status=0 && { wait "$runner" || status=$?; } && kill -0 "$runner" 2>/dev/null; do :; done
+[ -z "${stopping:-}" ] || kill -TERM "$runner" # asked for before it ran
+while { wait "$runner" || true; } && kill -0 "$runner" 2>/dev/null; do :; done
+status=0 && { wait "$runner" || status=$?; } # again: the first may have ended for a signal
 for relay in $relays; do while kill -0 "$relay" 2>/dev/null; do wait "$relay" || true; done; done
 
 # The rank that failed: one with a documented status, or else one that was not merely told to end, whichever came first.

@@ -122,17 +122,16 @@ def test_half_a_line_is_not_lost_with_a_report_behind_it(environment: dict[str, 
 
 
 def test_a_signal_before_all_ranks_run_ends_them_unsaved(environment: dict[str, str], tmp_path: Path) -> None:
-    slow = "#!/bin/bash\ntouch $STARTED; sleep 60 & trap 'kill %1; exit 1' TERM; wait\n"
+    slow = "#!/bin/bash\nsleep 60 & trap 'kill %1; exit 1' TERM; touch $STARTED; wait\n"
     (tmp_path / "bin" / "horovodrun").write_text(slow)
     started = tmp_path / "started"
     command, env = [str(LAUNCH), "-np", "2", "--", "true"], environment | {"STARTED": str(started)}
     launcher = subprocess.Popen(command, env=env, stderr=-1, text=True)
     while not started.exists():
         time.sleep(0.01)
-    time.sleep(0.5)  # until it listens
     launcher.send_signal(signal.SIGTERM)
     _, errors = launcher.communicate(timeout=60)
-    assert launcher.returncode == 1 and errors.startswith("error: ended before the ranks saved")
+    assert launcher.returncode == 1 and errors.startswith("error: ended before the ranks saved"), errors
     assert errors.count("\n") == 1
 
 
