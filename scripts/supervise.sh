@@ -30,8 +30,10 @@ while { wait "$runner" || true; } && kill -0 "$runner" 2>/dev/null; do :; done
 status=0 && { wait "$runner" || status=$?; } # again: the first may have ended for a signal
 for relay in $relays; do while kill -0 "$relay" 2>/dev/null; do wait "$relay" || true; done; done
 
-# The rank that failed: one with a documented status, or else one that was not merely told to end, whichever came first.
-code=$(grep -m1 -xE '[2345]|75' "$notes/ended" || grep -m1 -vx 143 "$notes/ended" || head -n1 "$notes/ended")
+# The rank that failed: one with a documented status, or else one that a signal ended, but for those that were told to
+# end (143), or else the first of the others, which may have noticed no more than that a rank was gone.
+code=$(grep -m1 -xE '[2345]|75' "$notes/ended" || grep -m1 -vxE '.{1,2}|1[01].|12[0-8]|143' "$notes/ended" ||
+    grep -m1 -vx 143 "$notes/ended" || head -n1 "$notes/ended")
 unreachable=$(sed -n 's/^ssh not successful for host \(.*\):$/\1/p' "$notes/own" | sort | paste -sd' ')
 if [ -z "$code" ] && [ -n "$unreachable" ]; then
     echo "error: no ssh without a password to $unreachable ; try it as: ssh ${unreachable%% *} true" >&2

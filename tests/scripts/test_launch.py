@@ -146,13 +146,16 @@ def test_a_documented_status_wins_over_those_of_ranks_that_only_noticed(environm
     assert launch(env=environment, code=code).returncode == 4
 
 
-def test_a_killed_rank_wins_over_one_that_was_told_to_end_and_reported_first(environment: dict[str, str]) -> None:
-    code = """
+@pytest.mark.parametrize("first", ["os.kill(os.getpid(), signal.SIGTERM)", "sys.exit(1)"])
+def test_a_killed_rank_wins_over_what_others_reported_before(first: str, environment: dict[str, str]) -> None:
+    code = f"""
         import signal
-        rank = int(os.environ["HOROVOD_RANK"])
-        signal.signal(signal.SIGTERM, [signal.SIG_DFL, signal.SIG_IGN][rank])
-        time.sleep(2 + rank)
-        os.kill(os.getpid(), [signal.SIGTERM, signal.SIGKILL][rank])
+        if os.environ["HOROVOD_RANK"] == "0":
+            time.sleep(2)
+            {first}
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(3)
+        os.kill(os.getpid(), signal.SIGKILL)
     """
     assert launch(env=environment, code=code).returncode == 137
 
