@@ -25,7 +25,7 @@ trap stop TERM INT HUP
 "$scripts/relay.sh" "$notes" <"$notes/err" >&2 & relays+=" $!"
 # A session of its own keeps Ctrl-C from horovodrun, which would kill the ranks; --pdeathsig ends it if we are killed.
 setsid setpriv --pdeathsig TERM "$@" >"$notes/out" 2>"$notes/err" & runner=$!
-[ -z "${stopping:-}" ] || kill -TERM "$runner" # asked for before it ran
+[ -z "${stopping:-}" ] || kill -TERM "$runner" 2>/dev/null || true # asked for before it ran
 while { wait "$runner" || true; } && kill -0 "$runner" 2>/dev/null; do :; done
 status=0 && { wait "$runner" || status=$?; } # again: the first may have ended for a signal
 for relay in $relays; do while kill -0 "$relay" 2>/dev/null; do wait "$relay" || true; done; done
