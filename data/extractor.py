@@ -3,8 +3,8 @@
 Pages go in at its standard input, articles come out of its standard output in the same order, and each is held here
 until it is answered. So its known faults (version 3.1) cannot bite:
 
-- A page can keep it busy for hours (50,000 unclosed links), or eat the memory: it is killed, the page rejected by name,
-  and another extractor goes on behind it.
+- A page can keep it busy for hours (50,000 unclosed links), or eat the memory: it is killed, the page that does so even
+  alone is rejected by name, and another extractor goes on behind it.
 - It loses every article whose title begins with the template namespace's name ("Template engine"), and all articles
   of a dump without <siteinfo>: it is given a name that no title can begin with.
 - A lost article is noticed, and named.
@@ -67,15 +67,15 @@ def extract(reader: dump.Reader, processes: int, page_seconds: float) -> Iterato
                 queue.answered(found, reader.path)
                 answered += 1
                 yield found
-        if queue.waiting:  # killed at the page that it owed longest
-            silent = 0 if answered else silent + 1
-            page = queue.waiting.popleft()
+        silent = 0 if answered else silent
+        page = queue.culprit()
+        if page:
+            silent += 1
             if silent == MAX_SILENT:
                 reason = f"wikiextractor answers nothing for {page_seconds:g} s, {MAX_SILENT} times in a row"
                 raise InputError(f"{reader.path}: {reason}, at page {page.id}; look at it or give more --page_seconds")
             reader.counts["articles"] -= 1
             reader.reject(page, f"wikiextractor had no answer in {page_seconds:g} s")
-            queue.again()
 
 
 class _Queue:
@@ -84,28 +84,40 @@ class _Queue:
     def __init__(self, source: Iterator[dump.Page]) -> None:
         self.waiting: deque[dump.Page] = deque()  # a handful: wikiextractor takes no more before it answers
         self._source = source
-        self._unsent: deque[dump.Page] = deque()
+        self._suspects: deque[dump.Page] = deque()  # one of them held an extractor up
+        self._again: deque[dump.Page] = deque()  # sent in vain, and to be sent before the source's next
         self._ended = False
 
     def __iter__(self) -> Iterator[dump.Page]:
-        return self
+        """The pages for one extractor: a single suspect, or all that are left."""
+        if self._suspects:
+            yield self._sent(self._suspects.popleft())
+            return
+        while self._again:
+            yield self._sent(self._again.popleft())
+        for page in self._source:
+            yield self._sent(page)
+        self._ended = True
 
-    def __next__(self) -> dump.Page:
-        try:
-            page = self._unsent.popleft() if self._unsent else next(self._source)
-        except StopIteration:
-            self._ended = True
-            raise
+    def _sent(self, page: dump.Page) -> dump.Page:
         self.waiting.append(page)
         return page
 
     def more(self) -> bool:
-        return bool(self._unsent) or not self._ended
+        return bool(self._suspects or self._again) or not self._ended
 
-    def again(self) -> None:
-        """What was sent and not answered is to be sent again."""
-        self._unsent.extendleft(reversed(self.waiting))
-        self.waiting.clear()
+    def culprit(self) -> dump.Page | None:
+        """The page that held the ended extractor up, if one did and it was alone there; else each of them will be.
+
+        It need not be the one owed longest: the answer to a page before it may lie in the extractor, unsent.
+        """
+        if len(self.waiting) != 1:
+            self._suspects.extend(self.waiting)
+            self.waiting.clear()
+            return None
+        self._again.extendleft(reversed(self._suspects))
+        self._suspects.clear()
+        return self.waiting.popleft()
 
     def answered(self, found: Article, path: Path) -> None:
         page = self.waiting.popleft() if self.waiting else None

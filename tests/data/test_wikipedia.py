@@ -140,6 +140,28 @@ def test_a_stalled_extractor_is_killed_with_its_workers(tmp_path, monkeypatch):
     assert ended(pid)
 
 
+HOLDS = """
+import json, re, sys, time
+held = []
+for line in sys.stdin:
+    if found := re.match(" {4}<id>([0-9]+)", line):
+        if found[1] in ("2", "5"):
+            time.sleep(60)
+        print(*held, sep="", end="", flush=True)
+        held = [json.dumps({"id": found[1], "title": "", "text": ""}) + "\\n"]
+print(*held, sep="", end="")
+"""
+
+
+def test_the_page_that_stalls_alone_is_rejected_and_not_one_whose_answer_waits_behind_it(tmp_path, monkeypatch):
+    # In wikiextractor itself a thread sends the answers; a page that keeps the interpreter busy lets it wait.
+    (tmp_path / "dump.xml").write_text(xml())
+    monkeypatch.setattr(extractor, "COMMAND", [sys.executable, "-c", HOLDS])
+    reader = dump.Reader(tmp_path / "dump.xml")
+    assert [found.id for found in extractor.extract(reader, 1, 1.0)] == ["1", "3", "4", "6", "7", "20", "23"]
+    assert reader.rejected == dict.fromkeys(["2 River 2", "5 River 5"], "wikiextractor had no answer in 1 s")
+
+
 def ended(pid: int) -> bool:
     """Whether a process ends within 5 seconds; its zombie may stay until the machine's first process collects it."""
     for _ in range(50):
