@@ -16,10 +16,10 @@ from bert import batches, checkpoint, manifest
 from bert.batches import Batch
 from bert.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.convert import __main__ as convert
-from bert.model import settle, variables
-from bert.noise import Noise
+from bert.model import variables
 from bert.optim import Optimizer
 from bert.pretrain import Pretraining
+from bert.settled import Settled
 from bert.step import Step, Task
 from bert.vocabulary import SPECIAL
 from bert.world import World
@@ -85,10 +85,9 @@ class Ours:
         return update
 
     def _inference(self, task: Any) -> Any:
-        model, dtype = task.module, tf.as_dtype(self.compute)
-        settle(model.encoder, dtype)  # as squad.predict and squad.export do
+        encoder = Settled(task.module.encoder, tf.as_dtype(self.compute))  # as squad.predict and squad.export do
         score = tf.function(
-            lambda inputs: model(inputs, Noise(None), dtype),
+            lambda inputs: task.module.answer_span(encoder(*(inputs[name] for name in INPUTS))),
             input_signature=[dict.fromkeys(INPUTS, tf.TensorSpec([None, None], tf.int32))],
         )
         return lambda batch: [logits.numpy() for logits in score({name: batch[name] for name in INPUTS})]

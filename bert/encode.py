@@ -26,7 +26,7 @@ from bert import batches, checkpoint, cli, files
 from bert.config import ModelConfig
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.model import Encoder, variables
-from bert.noise import Noise
+from bert.settled import Settled
 from bert.tokenization import Tokenizer, tokenizer_for
 
 CHUNK = 1024  # texts that are held at once
@@ -76,7 +76,7 @@ class Reader:
         encoder = Encoder(config, seed=0)
         checkpoint.load_weights(run, variables(encoder))
         self.batch, self.pooled, self.cut = options.batch, options.pool != "none", 0
-        self._encode = _compiled(encoder, options)
+        self._encode = _compiled(Settled(encoder, tf.float32), options)
 
     def encode(self, texts: list[str]) -> Iterator[Encoded]:
         """Each text, in order. Raises IntegrityError if a feature is not finite."""
@@ -115,13 +115,13 @@ def _check(options: Options, config: ModelConfig) -> None:
         raise UsageError(f"--length {options.length}: the model has {longest} positions; lower it")
 
 
-def _compiled(encoder: Encoder, options: Options) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+def _compiled(encoder: Settled, options: Options) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
     """ids and mask [B, T] to features [B, L, D], or without pooling [B, T, L, D]."""
     shape = [options.batch, None]
 
     @tf.function(input_signature=[tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)])
     def encode(ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        states = encoder.states(ids, mask, tf.zeros_like(ids), Noise(None), tf.float32)
+        states = encoder.states(ids, mask, tf.zeros_like(ids))
         x = tf.stack([states[layer] for layer in options.layers], axis=2)  # [B, T, L, D]
         if options.pool == "cls":
             return x[:, 0]

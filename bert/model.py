@@ -152,12 +152,11 @@ class Attention(tf.Module):
         self.value = Dense(make, f"{name}/value", width, width)
         self.output = Dense(_into_residual(make, config), f"{name}/output", width, width)
         self.rate = config.attention_probs_dropout_prob
-        self.settled: tuple[tf.Variable, tf.Variable] | None = None
 
     def __call__(self, x: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType) -> tf.Tensor:
         """x [B*T, D], mask [B, 1, 1 or T, T] -> [B*T, D] in dtype, without the output's bias."""
         width = self.heads * self.head_width
-        kernel, bias = self.settled or self._joined(dtype)
+        kernel, bias = self.joined(dtype)
         y = add_bias(tf.matmul(tf.cast(x, dtype), kernel), bias)
         y = tf.reshape(y, [-1, tf.shape(mask)[-1], 3, self.heads, self.head_width])
         q, k, v = tf.unstack(tf.transpose(y, [2, 0, 3, 1, 4]))  # [B, N, T, H]
@@ -165,17 +164,11 @@ class Attention(tf.Module):
         context = attend(q, k, v, mask, *noise.bits(pairs, self.rate), rate=self.rate)
         return self.output.product(tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, width]), dtype)
 
-    def _joined(self, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
+    def joined(self, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
         """Kernel in dtype [D, 3 D] and bias [3 D] of one product for queries, which are scaled, keys and values."""
         parts = ((self.query, scale(self.head_width)), (self.key, 1.0), (self.value, 1.0))
         kernel = tf.concat([tf.cast(part.kernel * factor, dtype) for part, factor in parts], axis=1)
         return kernel, tf.concat([part.bias * factor for part, factor in parts], axis=0)
-
-    def settle(self, dtype: tf.DType) -> None:
-        """As the function `settle` has it."""
-        kernel, bias = self._joined(dtype)
-        self.settled = tf.Variable(kernel), tf.Variable(bias)
-        del self.query, self.key, self.value
 
 
 class FeedForward(tf.Module):
@@ -268,7 +261,7 @@ class Encoder(tf.Module):
     ) -> list[tf.Tensor]:  # fmt: skip
         """What the embeddings and then each layer give, [B, T, D] float32; arguments as of the call."""
         x = self.embeddings(ids, segments, noise, positions)
-        bias = _padding(mask) if positions is None else _other_instances(mask)
+        bias = padding(mask) if positions is None else _other_instances(mask)
         streams = [x]
         for number, layer in enumerate(self.layers, start=1):
             run = functools.partial(_run, layer, number, bias, noise, dtype)
@@ -279,7 +272,7 @@ class Encoder(tf.Module):
         return [tf.reshape(stream, shape) for stream in streams]
 
 
-def _padding(mask: tf.Tensor) -> tf.Tensor:
+def padding(mask: tf.Tensor) -> tf.Tensor:
     """Mask [B, T] -> what is added to scores [B, 1, 1, T]: no token looks at padding."""
     return (1.0 - tf.cast(mask, tf.float32))[:, None, None, :] * -1e4
 
@@ -291,19 +284,6 @@ def _other_instances(numbers: tf.Tensor) -> tf.Tensor:
 
 def _run(layer: Layer, number: int, mask: tf.Tensor, noise: Noise, dtype: tf.DType, x: tf.Tensor) -> tf.Tensor:
     return layer(x, mask, noise.branch(number), dtype)
-
-
-def settle(encoder: Encoder, dtype: tf.DType) -> None:
-    """Makes a model that only answers: its kernels are kept as products take them, which training does at each step.
-
-    In `dtype`, those of queries, keys and values as one; weights cannot be read or loaded by their names any more.
-    """
-    for part in encoder.submodules:
-        if isinstance(part, Attention):
-            part.settle(dtype)
-    for part in encoder.submodules:
-        if isinstance(part, Dense):
-            part.kernel = tf.Variable(tf.cast(part.kernel, dtype))
 
 
 def variables(module: tf.Module) -> dict[str, tf.Variable]:

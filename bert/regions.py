@@ -47,7 +47,8 @@ def region(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+def norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+    """Layer norm, for a region to compute."""
     mean = tf.reduce_mean(x, axis=-1, keepdims=True)
     centred = x - mean
     variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
@@ -57,7 +58,7 @@ def _norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
 @region
 def normed(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
     """x [M, D] with mean 0 and variance 1 in each row, times gamma [D], plus beta [D]; float32, then dropout."""
-    return drop(_norm(x, gamma, beta), bits, rate)
+    return drop(norm(x, gamma, beta), bits, rate)
 
 
 @region
@@ -71,7 +72,7 @@ def normed_sum(
     x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, rate: float
 ) -> tf.Tensor:
     """Layer norm of `added`, [M, D] float32."""
-    return _norm(x + drop(tf.cast(y, tf.float32) + bias, bits, rate), gamma, beta)
+    return norm(x + drop(tf.cast(y, tf.float32) + bias, bits, rate), gamma, beta)
 
 
 @region

@@ -94,7 +94,8 @@ class Answering(tf.Module):
     def __init__(self, fine_tuned: FineTuned, *, limit: float | None, max_answer_length: int = LONGEST) -> None:
         """Null odds above `limit` mean that there is no answer; None: there always is one."""
         super().__init__()
-        self.model, self.tokenizer, self.windowing = fine_tuned.model, fine_tuned.tokenizer, fine_tuned.windowing
+        self.encoder, self.head = fine_tuned.encoder, fine_tuned.head  # kept with what they hold
+        self.tokenizer, self.windowing = fine_tuned.tokenizer, fine_tuned.windowing
         self.logits, self.limit, self.longest = fine_tuned.logits, limit, max_answer_length
         self.answer = tf.function(self._answer, [tf.TensorSpec([None], tf.string, n) for n in ("question", "context")])
 
@@ -271,7 +272,7 @@ def export(options: Options) -> Path:
         module = Answering(fine_tuned, limit=limit, max_answer_length=options.max_answer_length)
         serving = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         tf.saved_model.save(module, str(partial), signatures={"serving_default": module.answer}, options=serving)
-        return manifest.Made(counts={"parameters": sum(int(tf.size(x)) for x in module.trainable_variables)})
+        return manifest.Made(counts={"parameters": fine_tuned.parameters})
 
     folder = options.output / str(options.version)
     parameters = {

@@ -11,8 +11,9 @@ from bert import checkpoint, heads, manifest
 from bert.batches import Batch
 from bert.config import ModelConfig
 from bert.errors import InputError
-from bert.model import Encoder, settle, variables
+from bert.model import Encoder, variables
 from bert.noise import Noise
+from bert.settled import Settled
 from bert.tokenization import Tokenizer, tokenizer_for
 from squad.config import Windowing
 
@@ -37,19 +38,23 @@ class QuestionAnswering(tf.Module):
 class FineTuned:
     """A model with all that it needs to read a question."""
 
-    model: QuestionAnswering
+    encoder: Settled
+    head: heads.AnswerSpan
     tokenizer: Tokenizer
     windowing: Windowing
     impossible: bool
     """whether it has learnt from impossible questions"""
     checkpoint: Path
     """folder that its weights were read from: the newest, or an older one if that is damaged"""
-    compute: Compute = "float32"
-    """type of the encoder's matrix products"""
 
     def logits(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
         """Of each position as the answer's first and as its last [B, S], float32."""
-        return self.model(batch, Noise(None), tf.as_dtype(self.compute))
+        return self.head(self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"]))
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the model has learnt."""
+        return self.encoder.parameters + sum(int(tf.size(weight)) for weight in self.head.trainable_variables)
 
     @property
     def weights(self) -> str:
@@ -60,7 +65,7 @@ class FineTuned:
 def load(run: Path, compute: Compute = "float32") -> FineTuned:
     """The newest checkpoint of a `squad.train` run with its vocabulary and windows; an import has the usual windows.
 
-    Its weights are settled for answering (`bert.model.settle`).
+    `compute`: the type of the encoder's matrix products.
     Raises InputError if `run` is not such a directory or its vocabulary is of another size, IntegrityError if damaged.
     """
     if not run.is_dir():
@@ -70,14 +75,13 @@ def load(run: Path, compute: Compute = "float32") -> FineTuned:
     tokenizer = tokenizer_for(run / "vocab.txt", config)
     model = QuestionAnswering(config, seed=0)
     taken = checkpoint.load_weights(run, variables(model))
-    settle(model.encoder, tf.as_dtype(compute))
     return FineTuned(
-        model=model,
+        encoder=Settled(model.encoder, tf.as_dtype(compute)),
+        head=model.answer_span,
         tokenizer=tokenizer,
         windowing=windowing,
         impossible=_impossible(run / "config.json"),
         checkpoint=taken,
-        compute=compute,
     )
 
 

@@ -48,7 +48,7 @@ class Reader:
             starts[rows, :width], ends[rows, :width] = self._score(inputs)
         if not (np.isfinite(starts).all() and np.isfinite(ends).all()):
             why = "its training failed; take another checkpoint"
-            if self.fine_tuned.compute == "float16":
+            if self.fine_tuned.encoder.dtype == tf.float16:
                 why = "float16 may be too narrow for it; take --compute float32"
             raise IntegrityError(f"the model's scores are not finite: {why}")
         return starts, ends

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert.config import ModelConfig
-from bert.model import Encoder, settle, variables
+from bert.model import Encoder, variables
 from bert.noise import Noise
 from bert.pretrain import Pretraining, PretrainingModel
 from bert.recipes import SIZES
@@ -188,21 +188,3 @@ def test_parameter_counts_are_the_published_ones(size: str, millions: float) -> 
         model = PretrainingModel(dataclasses.replace(c, vocab_size=words), seed=0)
         assert encoder + heads == sum(int(np.prod(v.shape)) for v in variables(model).values())
     assert (encoder if size != "base" else encoder + heads) / 1e6 == pytest.approx(millions, rel=0.02)
-
-
-def test_a_model_settled_for_answers_gives_the_same_ones() -> None:
-    config = ModelConfig(
-        vocab_size=97, hidden_size=20, num_hidden_layers=2, num_attention_heads=5, intermediate_size=28
-    )
-    random = np.random.default_rng(2)
-    ids = tf.constant(random.integers(0, 97, (3, 11)), tf.int32)
-    mask = tf.constant(np.arange(11) < np.array([[11], [5], [8]]), tf.int32)
-    for dtype in (tf.float32, tf.bfloat16):
-        encoder = Encoder(config, seed=3)
-        for variable in encoder.trainable_variables:
-            variable.assign_add(random.normal(0, 0.1, variable.shape))
-        before = encoder(ids, mask, tf.zeros_like(ids), QUIET, dtype)
-        settle(encoder, dtype)
-        np.testing.assert_array_equal(encoder(ids, mask, tf.zeros_like(ids), QUIET, dtype), before)
-        assert encoder.layers[1].mlp.inner.kernel.dtype == dtype
-        assert not [weight.name for weight in encoder.trainable_variables if "query/" in weight.name]

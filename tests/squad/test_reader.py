@@ -1,6 +1,6 @@
 """Windows are scored in few shapes, and the scores are those of each window alone."""
 
-import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert.config import ModelConfig
 from bert.errors import IntegrityError
 from bert.model import variables
+from bert.settled import Settled
 from bert.tokenization import Tokenizer
 from bert.vocabulary import SPECIAL
 from squad import features
@@ -27,19 +28,26 @@ CONFIG = ModelConfig(
 
 
 @pytest.fixture
-def fine_tuned(tmp_path: Path) -> FineTuned:
-    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *"abcdef"]) + "\n")
-    model, random = QuestionAnswering(CONFIG, 1), np.random.default_rng(1)
-    for variable in variables(model).values():
+def model() -> QuestionAnswering:
+    found, random = QuestionAnswering(CONFIG, 1), np.random.default_rng(1)
+    for variable in variables(found).values():
         variable.assign_add(random.normal(0, 0.2, variable.shape))
-    windowing = Windowing(max_seq_length=LONGEST, max_query_length=9)
-    tokenizer = Tokenizer(tmp_path / "vocab.txt")
-    return FineTuned(model=model, tokenizer=tokenizer, windowing=windowing, impossible=False, checkpoint=tmp_path)
+    return found
 
 
-def reader(fine_tuned: FineTuned, batch: int, compute: Compute = "float32") -> Reader:
-    given = dataclasses.replace(fine_tuned, compute=compute)
-    return Reader(given, batch=batch, n_best=3, max_answer_length=5, null=False)
+@pytest.fixture
+def read(model: QuestionAnswering, tmp_path: Path) -> Callable[..., Reader]:
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *"abcdef"]) + "\n")
+
+    def reader(batch: int, compute: Compute = "float32") -> Reader:
+        fine_tuned = FineTuned(
+            encoder=Settled(model.encoder, tf.as_dtype(compute)), head=model.answer_span,
+            tokenizer=Tokenizer(tmp_path / "vocab.txt"), impossible=False, checkpoint=tmp_path,
+            windowing=Windowing(max_seq_length=LONGEST, max_query_length=9),
+        )  # fmt: skip
+        return Reader(fine_tuned, batch=batch, n_best=3, max_answer_length=5, null=False)
+
+    return reader
 
 
 def windows(count: int, seed: int, longest: int = LONGEST) -> Windows:
@@ -76,9 +84,9 @@ def listen(to: Reader) -> list[Call]:
      ([300, 290, 5], 16, [16] * 19 + [16] * 19 + [5]), ([5, 300], 16, [5] + [16] * 19), ([37, 20], 16, [13] * 5)],
 )  # fmt: skip
 def test_batches_differ_in_width_alone(
-    pieces: list[int], batch: int, rows: list[int], fine_tuned: FineTuned
+    pieces: list[int], batch: int, rows: list[int], read: Callable[..., Reader]
 ) -> None:
-    by_few = reader(fine_tuned, batch)
+    by_few = read(batch)
     calls = listen(by_few)
     for seed, count in enumerate(pieces):
         by_few.score(windows(count, seed, longest=40))
@@ -87,9 +95,9 @@ def test_batches_differ_in_width_alone(
 
 
 @pytest.mark.parametrize(("count", "batch"), [(37, 16), (2, 32)])
-def test_scores_are_those_of_each_window_alone(count: int, batch: int, fine_tuned: FineTuned) -> None:
+def test_scores_are_those_of_each_window_alone(count: int, batch: int, read: Callable[..., Reader]) -> None:
     given = windows(count, 7)
-    together, alone = (np.stack(reader(fine_tuned, size).score(given)) for size in (batch, 1))
+    together, alone = (np.stack(read(size).score(given)) for size in (batch, 1))
     there = given.input_mask > 0
     assert together[:, there].std() > 0.1
     np.testing.assert_allclose(together[:, there], alone[:, there], atol=1e-5)
@@ -97,11 +105,11 @@ def test_scores_are_those_of_each_window_alone(count: int, batch: int, fine_tune
 
 @pytest.mark.parametrize(("compute", "bits"), [("bfloat16", 8), ("float16", 11)])
 def test_products_in_half_precision_give_float32_scores_close_by(
-    compute: Compute, bits: int, fine_tuned: FineTuned
+    compute: Compute, bits: int, read: Callable[..., Reader]
 ) -> None:
     given = windows(23, 3)
     kinds: tuple[Compute, ...] = ("float32", compute)
-    exact, rounded = (np.stack(reader(fine_tuned, 8, kind).score(given)) for kind in kinds)
+    exact, rounded = (np.stack(read(8, kind).score(given)) for kind in kinds)
     assert exact.dtype == rounded.dtype == np.float32
     error = np.abs(exact - rounded)[:, given.input_mask > 0]
     assert 0 < error.max() < 30 * 2.0**-bits * np.abs(exact).max()
@@ -109,11 +117,13 @@ def test_products_in_half_precision_give_float32_scores_close_by(
     assert np.any(coarse != rounded)  # the scores themselves were not rounded
 
 
-def test_float16_that_overflows_is_told_from_a_failed_training(fine_tuned: FineTuned) -> None:
-    inner = fine_tuned.model.encoder.layers[0].mlp.inner
+def test_float16_that_overflows_is_told_from_a_failed_training(
+    model: QuestionAnswering, read: Callable[..., Reader]
+) -> None:
+    inner = model.encoder.layers[0].mlp.inner
     inner.kernel.assign(inner.kernel * 1e5)
     with pytest.raises(IntegrityError, match="take --compute float32"):
-        reader(fine_tuned, 8, "float16").score(windows(5, 3))
+        read(8, "float16").score(windows(5, 3))
     inner.kernel.assign(inner.kernel * np.nan)
     with pytest.raises(IntegrityError, match="its training failed"):
-        reader(fine_tuned, 8).score(windows(5, 3))
+        read(8).score(windows(5, 3))
