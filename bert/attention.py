@@ -52,10 +52,15 @@ def attend(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, *bits: tf.
 def _weights(q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """Softmax of the scores [B, N, T, T] in the type of q and k, computed in float32."""
     scores = tf.matmul(q, k, transpose_b=True)
-    if tf.config.list_physical_devices("GPU") or not exact_softmax(q.dtype):
+    if not by_library(q.dtype):
         return regions.softmax(scores, mask, factor=REST)
     # On CPUs oneDNN multiplies and adds as it stores the product, if both are asked for, and has the faster softmax.
     return tf.nn.softmax(scores * tf.constant(REST, q.dtype) + tf.cast(mask, q.dtype))
+
+
+def by_library(dtype: tf.DType) -> bool:
+    """Whether the softmax of that type is best left to the library, as on CPUs whose oneDNN computes it in float32."""
+    return not tf.config.list_physical_devices("GPU") and exact_softmax(dtype)
 
 
 @functools.cache

@@ -156,7 +156,7 @@ class Attention(tf.Module):
     def __call__(self, x: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType) -> tf.Tensor:
         """x [B*T, D], mask [B, 1, 1 or T, T] -> [B*T, D] in dtype, without the output's bias."""
         width = self.heads * self.head_width
-        kernel, bias = self.joined(dtype)
+        kernel, bias = self.joined(dtype, scale(self.head_width))
         y = add_bias(tf.matmul(tf.cast(x, dtype), kernel), bias)
         y = tf.reshape(y, [-1, tf.shape(mask)[-1], 3, self.heads, self.head_width])
         q, k, v = tf.unstack(tf.transpose(y, [2, 0, 3, 1, 4]))  # [B, N, T, H]
@@ -164,9 +164,9 @@ class Attention(tf.Module):
         context = attend(q, k, v, mask, *noise.bits(pairs, self.rate), rate=self.rate)
         return self.output.product(tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, width]), dtype)
 
-    def joined(self, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
-        """Kernel in dtype [D, 3 D] and bias [3 D] of one product for queries, which are scaled, keys and values."""
-        parts = ((self.query, scale(self.head_width)), (self.key, 1.0), (self.value, 1.0))
+    def joined(self, dtype: tf.DType, factor: float) -> tuple[tf.Tensor, tf.Tensor]:
+        """Kernel in dtype [D, 3 D] and bias [3 D] of one product for queries times a factor, keys and values."""
+        parts = ((self.query, factor), (self.key, 1.0), (self.value, 1.0))
         kernel = tf.concat([tf.cast(part.kernel * factor, dtype) for part, factor in parts], axis=1)
         return kernel, tf.concat([part.bias * factor for part, factor in parts], axis=0)
 

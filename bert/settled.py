@@ -12,7 +12,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from bert import model, regions
-from bert.attention import attend
+from bert.attention import by_library
 from bert.noise import Noise
 
 MOST = 1 << 28  # bytes of constants: TensorFlow copies them a dozen times as it optimises the graph
@@ -88,7 +88,7 @@ class _Layer(tf.Module):
             return _Dense(part.kernel, part.bias, dtype, constant)
 
         self.heads, self.dtype = layer.attention.heads, dtype
-        self.joined = _Dense(*layer.attention.joined(tf.float32), dtype, constant)
+        self.joined = _Dense(*layer.attention.joined(tf.float32, layer.attention.head_width**-0.5), dtype, constant)
         self.output = dense(layer.attention.output)
         self.inner, self.outer = dense(layer.mlp.inner), dense(layer.mlp.output)
         self.around_attention, self.around_mlp = layer.around_attention, layer.around_mlp
@@ -101,13 +101,24 @@ class _Layer(tf.Module):
     def _context(self, x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         y = tf.reshape(self.joined(x), [-1, tf.shape(mask)[-1], 3, self.heads, x.shape[-1] // self.heads])
         q, k, v = tf.unstack(tf.transpose(y, [2, 0, 3, 1, 4]))  # [B, N, T, H]
-        context = attend(q, k, v, mask, rate=0.0)
+        context = tf.matmul(_weights(q, k, mask), v)
         return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, x.shape[-1]])
 
     def _around(self, residual: model.Residual, x: tf.Tensor, f: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
         norm = residual.norm
         y = f(tf.cast(norm(x) if residual.before else x, self.dtype))
         return x + tf.cast(y, tf.float32) if residual.before else _normed_sum(x, y, norm.gamma, norm.beta)
+
+
+def _weights(q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Softmax of the products of queries and keys [B, N, T, H] plus mask, [B, N, T, T] in their type."""
+    if not by_library(q.dtype):
+        return regions.softmax(tf.matmul(q, k, transpose_b=True), mask, factor=1.0)
+    # The mask as one more component of keys, for which all queries have 1: oneDNN adds to a product in twice the time.
+    each = tf.concat([tf.shape(k)[:3], [1]], axis=0)
+    column = tf.broadcast_to(tf.cast(tf.transpose(mask, [0, 1, 3, 2]), k.dtype), each)
+    scores = tf.matmul(tf.concat([q, tf.ones(each, q.dtype)], 3), tf.concat([k, column], 3), transpose_b=True)
+    return tf.nn.softmax(scores)
 
 
 @tf.function(jit_compile=True)
