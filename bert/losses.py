@@ -12,7 +12,7 @@ class Measure(NamedTuple):
     correct: tf.Tensor
 
 
-@tf.function(jit_compile=True, reduce_retracing=True)
+@tf.function(jit_compile=True)
 def classification(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Measure:
     """Cross-entropy of logits, `products` [..., C] of any type + `bias` [C], against labels [...] with weights [...].
 
@@ -23,7 +23,7 @@ def classification(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weig
     labels, weights = tf.reshape(labels, [-1]), tf.reshape(weights, [-1])
     highest = tf.stop_gradient(tf.reduce_max(scores, axis=-1))
     total = tf.math.log(tf.reduce_sum(tf.exp(scores - highest[:, None]), axis=-1)) + highest
-    labelled = tf.gather(scores, labels, batch_dims=1)
+    labelled = tf.gather_nd(scores, tf.stack([tf.range(tf.size(labels)), labels], axis=1))
     right = tf.cast(labelled >= highest, tf.float32)
     return Measure(tf.reduce_sum((total - labelled) * weights), tf.reduce_sum(right * weights))
 

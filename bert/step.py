@@ -1,6 +1,7 @@
 """One update: accumulate the micro-batches' gradients, reduce once over the ranks, clip, apply.
 
-The two compute-bound parts are `tf.function`s that XLA may compile whole; the one collective stands between them.
+The two compute-bound parts are `tf.function`s that XLA may compile whole, the loop over micro-batches with them; the
+one collective stands between them.
 Losses are sums, divided by the weights of the *whole* batch, known before the first micro-batch: so N micro-batches on
 M ranks give the gradient of one big batch, however unevenly the predictions are spread.
 """
@@ -49,7 +50,9 @@ class Step:
         self.state = optimizer.weights | optimizer.slots | self.guard.slots | own
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
         # Traced twice at most, however many widths batches have; what XLA compiles it compiles for each.
-        self._accumulate = tf.function(self._micro_batch, jit_compile=precision.xla, reduce_retracing=True)
+        self._one = tf.function(self._micro_batch, jit_compile=precision.xla, reduce_retracing=True)
+        # Traced for each shape: XLA does not see through a loop's shapes that are left open.
+        self._many = tf.function(self._micro_batches, jit_compile=True) if precision.xla else None
         self._half = len(self.gradients) if precision.compress else 0
         self._apply = tf.function(self._update, jit_compile=True)  # nothing but memory traffic, which fusion saves
         self._measure = tf.function(
@@ -69,12 +72,9 @@ class Step:
         """
         weights = self._sum([self.task.weights(batch) for batch in batches], self.task.objectives)
         lap("communication")
-        sums = []
-        for number, batch in enumerate(batches):
-            place = number * self.world.size + self.world.rank
-            sums.append(self._accumulate(batch, weights, tf.constant(step, tf.int64), tf.constant(place, tf.int64)))
-        names = sorted(sums[0])
-        totals = [tf.add_n([micro[name] for micro in sums]) for name in names]
+        sums = self._accumulate(batches, weights, tf.constant(step, tf.int64))
+        names = sorted(sums)
+        totals = [sums[name] for name in names]
         own = [float(stop), seconds if self.world.rank == 0 else 0.0]
         totals[0].numpy()  # waits for what a GPU still computes
         lap("compute")
@@ -101,6 +101,31 @@ class Step:
         """The parts of all ranks added up, by name."""
         totals = [tf.add_n([tf.zeros([]), *(tf.cast(part[name], tf.float32) for part in parts)]) for name in names]
         return dict(zip(names, self.world.sum(totals), strict=True))
+
+    def _accumulate(
+        self, batches: Sequence[Batch], weights: dict[str, tf.Tensor], step: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Adds the micro-batches' gradients to the others; returns the sums of their measures."""
+        places = tf.range(len(batches), dtype=tf.int64) * self.world.size + self.world.rank
+        shapes = {name: {tuple(batch[name].shape) for batch in batches} for name in batches[0]}
+        if self._many and len(batches) > 1 and all(len(found) == 1 for found in shapes.values()):
+            stacked = {name: tf.stack([batch[name] for batch in batches]) for name in shapes}
+            return self._many(stacked, weights, step, places)
+        sums = [self._one(batch, weights, step, place) for batch, place in zip(batches, places, strict=True)]
+        return {name: tf.add_n([micro[name] for micro in sums]) for name in sums[0]}
+
+    def _micro_batches(
+        self, stacked: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, places: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """As `_micro_batch`, of A micro-batches [A, ...] at `places` [A], one after another in one program."""
+
+        def add(number: tf.Tensor, sums: dict[str, tf.Tensor]) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+            batch = {name: values[number] for name, values in stacked.items()}
+            found = self._micro_batch(batch, weights, step, places[number])
+            return number + 1, {name: sums[name] + found[name] for name in sums}
+
+        none = {f"{name}_{field}": tf.zeros([]) for name in self.task.objectives for field in Measure._fields}
+        return tf.while_loop(lambda number, _: number < tf.size(places), add, (0, none), parallel_iterations=1)[1]
 
     def _micro_batch(
         self, batch: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, place: tf.Tensor

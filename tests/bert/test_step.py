@@ -58,6 +58,26 @@ def test_xla_computes_what_the_plain_path_does_dropout_included(model_config: Mo
     assert plain[1]["mlm_loss"] != updated(without_dropout(model_config), batches)[1]["mlm_loss"]
 
 
+@pytest.mark.slow
+def test_micro_batches_in_one_program_are_those_of_one_at_a_time(model_config: ModelConfig, dataset: Path) -> None:
+    batches = Batches(Dataset(dataset, "train"), BatchConfig(total=12, per_device=3), World(), seed=1).read(0)
+    task, made = Pretraining(model_config, seed=3), []
+    for apart in (False, True):
+        optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
+        step = Step(task, optimizer, World(), PrecisionConfig(xla=True), RunConfig(seed=4))
+        many = step._many
+        if apart:
+            step._many = None
+        weights = {name: tf.constant(7.0) for name in task.objectives}
+        sums = step._accumulate(batches, weights, tf.constant(5, tf.int64))
+        made.append(({name: x.numpy() for name, x in zip(optimizer.weights, step.gradients, strict=True)},
+                     {name: float(x) for name, x in sums.items()}))  # fmt: skip
+        assert many is not None
+        counts = [function.experimental_get_tracing_count() for function in (many, step._one)]
+        assert counts == ([0, 1] if apart else [1, 0])
+    close(*made, rtol=1e-5, atol=1e-7)  # with dropout: each has its own
+
+
 def test_bfloat16_keeps_float32_masters_and_learns_alike(model_config: ModelConfig, dataset: Path) -> None:
     batches = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1).read(0)
     full, half = (
