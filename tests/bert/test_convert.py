@@ -332,7 +332,7 @@ def test_an_imported_head_for_questions_answers_them(tmp_path: Path) -> None:
     ids = tf.constant(np.random.default_rng(4).integers(0, SMALL.vocab_size, (3, 7)), tf.int32)
     batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
     for found, expected in zip(loaded.logits(batch), model(batch, Noise(None), tf.float32), strict=True):
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
     assert loaded.windowing == Windowing(max_seq_length=17, doc_stride=5, max_query_length=2)
 
 
