@@ -114,7 +114,7 @@ def _weights(q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """Softmax of the products of queries and keys [B, N, T, H] plus mask, [B, N, T, T] in their type."""
     if not by_library(q.dtype):
         return regions.softmax(tf.matmul(q, k, transpose_b=True), mask, factor=1.0)
-    # The mask as one more component of keys, for which all queries have 1: oneDNN adds to a product in twice the time.
+    # The mask as one more component of keys, for which all queries have 1: oneDNN is slow to add to a product.
     each = tf.concat([tf.shape(k)[:3], [1]], axis=0)
     column = tf.broadcast_to(tf.cast(tf.transpose(mask, [0, 1, 3, 2]), k.dtype), each)
     scores = tf.matmul(tf.concat([q, tf.ones(each, q.dtype)], 3), tf.concat([k, column], 3), transpose_b=True)

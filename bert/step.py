@@ -107,9 +107,8 @@ class Step:
     ) -> dict[str, tf.Tensor]:
         """Adds the micro-batches' gradients to the others; returns the sums of their measures."""
         places = tf.range(len(batches), dtype=tf.int64) * self.world.size + self.world.rank
-        shapes = {name: {tuple(batch[name].shape) for batch in batches} for name in batches[0]}
-        if self._many and len(batches) > 1 and all(len(found) == 1 for found in shapes.values()):
-            stacked = {name: tf.stack([batch[name] for batch in batches]) for name in shapes}
+        if self._many and len(batches) > 1 and _alike(batches):
+            stacked = {name: tf.stack([batch[name] for batch in batches]) for name in batches[0]}
             return self._many(stacked, weights, step, places)
         sums = [self._one(batch, weights, step, place) for batch, place in zip(batches, places, strict=True)]
         return {name: tf.add_n([micro[name] for micro in sums]) for name in sums[0]}
@@ -152,6 +151,10 @@ class Step:
         for total in self.gradients:
             total.assign(tf.zeros_like(total))
         return {"gradient_norm": norm} | applied | judged
+
+
+def _alike(batches: Sequence[Batch]) -> bool:
+    return all(len({tuple(batch[name].shape) for batch in batches}) == 1 for name in batches[0])
 
 
 def _flat(measures: dict[str, Measure]) -> dict[str, tf.Tensor]:
