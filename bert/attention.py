@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from bert import regions
+from bert import cudnn, regions
 
 REST = 0.5  # the part of the scale that is left to the scores, where a power of two rounds nothing
 
@@ -25,11 +25,15 @@ def scale(width: int) -> float:
     return width**-0.5 / REST
 
 
-def attend(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, *bits: tf.Tensor, rate: float) -> tf.Tensor:
+def attend(
+    q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, *bits: tf.Tensor, rate: float, fused: bool = False
+) -> tf.Tensor:
     """q, times `scale`, k and v [B, N, T, H] of one type, mask [B, 1, 1 or T, T] float32 -> [B, N, T, H] in that type.
 
-    bits: as `Noise.bits` gives them for [B, N, T, T]; or none. The mask has no gradient.
+    bits: as `Noise.bits` gives them for [B, N, T, T]; or none. The mask has no gradient. fused: by cuDNN, without bits.
     """
+    if fused:
+        return cudnn.attend(q, k, v, mask, REST)
 
     @tf.custom_gradient
     def differentiable(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tuple[tf.Tensor, Callable[..., list[tf.Tensor]]]:

@@ -54,6 +54,8 @@ class ModelConfig:
     """scores are computed for a vocabulary rounded up to a multiple of this, as tensor cores want; weights are not"""
     recompute_activations: bool = False
     """keep no more than each layer's input for the backward pass and compute the rest again: less memory, more time"""
+    fused_attention: bool = False
+    """cuDNN's attention, on an NVIDIA GPU; for precision.xla and 16 bits, without dropout on attention weights"""
 
     def __post_init__(self) -> None:
         width, heads = self.hidden_size, self.num_attention_heads
@@ -61,6 +63,8 @@ class ModelConfig:
         _require(self.vocab_multiple > 0, f"model.vocab_multiple must be positive, not {self.vocab_multiple}")
         for rate in (self.hidden_dropout_prob, self.attention_probs_dropout_prob):
             _require(0 <= rate < 1, f"dropout probability {rate} is not in [0, 1)")
+        plain = not self.fused_attention or self.attention_probs_dropout_prob == 0
+        _require(plain, "model.fused_attention has no dropout; give --model.attention_probs_dropout_prob 0")
 
     def save(self, path: Path) -> None:
         """Writes `bert_config.json`."""

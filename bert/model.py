@@ -151,7 +151,7 @@ class Attention(tf.Module):
         self.key = Dense(make, f"{name}/key", width, width)
         self.value = Dense(make, f"{name}/value", width, width)
         self.output = Dense(_into_residual(make, config), f"{name}/output", width, width)
-        self.rate = config.attention_probs_dropout_prob
+        self.rate, self.fused = config.attention_probs_dropout_prob, config.fused_attention
 
     def __call__(self, x: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType) -> tf.Tensor:
         """x [B*T, D], mask [B, 1, 1 or T, T] -> [B*T, D] in dtype, without the output's bias."""
@@ -161,7 +161,7 @@ class Attention(tf.Module):
         y = tf.reshape(y, [-1, tf.shape(mask)[-1], 3, self.heads, self.head_width])
         q, k, v = tf.unstack(tf.transpose(y, [2, 0, 3, 1, 4]))  # [B, N, T, H]
         pairs = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # of tokens, [B, N, T, T]
-        context = attend(q, k, v, mask, *noise.bits(pairs, self.rate), rate=self.rate)
+        context = attend(q, k, v, mask, *noise.bits(pairs, self.rate), rate=self.rate, fused=self.fused)
         return self.output.product(tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, width]), dtype)
 
     def joined(self, dtype: tf.DType, factor: float) -> tuple[tf.Tensor, tf.Tensor]:

@@ -33,11 +33,13 @@ def activations(config: PretrainConfig, sequence: int, predictions: int) -> int:
     """Bytes kept for the backward pass of one micro-batch: an estimate.
 
     A layer keeps B T D (34 + 5 N T / D) bytes in 16 bits (Korthikanti et al. 2022, "Reducing Activation Recomputation",
-    section 4.1), the heads P scores of the vocabulary in the compute type and in float32.
+    section 4.1), the second part not if attention is fused; the heads P scores of the vocabulary in the compute type
+    and in float32.
     """
     model, size = config.model, BYTES[config.precision.compute]
     rows = config.batch.per_device * sequence
-    layer = rows * (34 * model.hidden_size + 5 * model.num_attention_heads * sequence) * size // 2
+    pairs = 0 if model.fused_attention else 5 * model.num_attention_heads * sequence
+    layer = rows * (34 * model.hidden_size + pairs) * size // 2
     scores = config.batch.per_device * predictions * model.vocab_size * (size + 4)
     if model.recompute_activations:  # the float32 input of every layer, and all of the one that is computed again
         return model.num_hidden_layers * rows * model.hidden_size * 4 + layer + scores

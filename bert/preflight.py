@@ -6,17 +6,52 @@ from typing import Any
 import tensorflow as tf
 
 from bert import files, manifest
+from bert.attention import attend, scale
+from bert.config import ModelConfig, PrecisionConfig
 from bert.errors import ResourceError, UsageError, UserError
 from bert.manifest import Manifest
 from bert.world import World
 
 CHECKPOINTS = 2  # that there must be room for: one is written before an older one is removed
+APART = 0.05  # of the largest number, that two ways to compute attention in 16 bits may differ by
 
 
 def apart(run: Path, data: Path) -> None:
     """Raises UsageError if `run` is, or would be, in the folder `data`."""
     if run.resolve().is_relative_to(data.resolve()):
         raise UsageError(f"{run}: is in the folder of the data, and would go when they are made again; choose another")
+
+
+def fused_attention(model: ModelConfig, precision: PrecisionConfig) -> None:
+    """Raises UsageError if cuDNN's attention is asked for and does not run here, or gives something else than ours."""
+    if not model.fused_attention:
+        return
+    if not precision.xla or precision.compute not in ("bfloat16", "float16"):
+        raise UsageError("model.fused_attention needs --precision.xla true and --precision.compute bfloat16 or float16")
+    heads, width, dtype = model.num_attention_heads, model.hidden_size // model.num_attention_heads, precision.compute
+    q, k, v, upstream = (
+        tf.cast(tf.random.stateless_normal([2, heads, 128, width], seed=(3, number)), dtype) for number in range(4)
+    )
+    mask = tf.where(tf.range(128) < tf.constant([128, 70])[:, None], 0.0, -1e4)[:, None, None, :]
+
+    @tf.function(jit_compile=True)
+    def both(fused: bool) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch([q, k, v])
+            output = attend(q * scale(width), k, v, mask, rate=0.0, fused=fused)
+        return [output, *tape.gradient(output, [q, k, v], upstream)]
+
+    try:
+        pairs = list(zip(both(fused=True), both(fused=False), strict=True))
+    except tf.errors.OpError as error:
+        why = error.message.splitlines()[0].split(" [Op:")[0]
+        raise UsageError(f"cuDNN's attention does not run here ({why}); leave out --model.fused_attention") from error
+    apart = max(float(tf.reduce_max(tf.abs(x - y)) / tf.reduce_max(tf.abs(y))) for x, y in pairs)
+    if not apart <= APART:
+        raise UsageError(
+            f"cuDNN's attention gives other numbers here than ours (apart by {apart:.2g} of the largest); leave out "
+            "--model.fused_attention"
+        )
 
 
 def check(settings: dict[str, Any], data: Manifest, state: dict[str, tf.Variable], run: Path, world: World) -> None:

@@ -49,16 +49,16 @@ class Step:
         own = {"run/seconds": self.seconds, "run/passed_over": self.passed_over}
         self.state = optimizer.weights | optimizer.slots | self.guard.slots | own
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
-        # Traced twice at most, however many widths batches have; what XLA compiles it compiles for each.
-        self._one = tf.function(self._micro_batch, jit_compile=precision.xla, reduce_retracing=True)
-        # Traced for each shape: XLA does not see through a loop's shapes that are left open.
+        # Traced twice at most, however many widths batches have; but for each by XLA, which compiles it for each anyway
+        # and sees through neither a loop's shapes that are left open nor those of a call to another library.
+        self._one = tf.function(self._micro_batch, jit_compile=precision.xla, reduce_retracing=not precision.xla)
         self._many = tf.function(self._micro_batches, jit_compile=True) if precision.xla else None
         self._half = len(self.gradients) if precision.compress else 0
         self._apply = tf.function(self._update, jit_compile=True)  # nothing but memory traffic, which fusion saves
         self._measure = tf.function(
             lambda batch: task.measure(batch, Noise(None), self.dtype),
             jit_compile=precision.xla,
-            reduce_retracing=True,
+            reduce_retracing=not precision.xla,
         )
 
     def update(

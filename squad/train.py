@@ -57,7 +57,8 @@ def sources(config: SquadConfig, recipe: SquadConfig) -> tuple[Path, ModelConfig
         raise UsageError("no weights: give --init.checkpoint, a run directory, or none for random weights")
     if config.model != recipe.model:
         raise UsageError(f"model.* has no effect: the architecture is that of {earlier}; leave it out")
-    return config.data.vocab or earlier / "vocab.txt", ModelConfig.load(earlier / "bert_config.json")
+    model = ModelConfig.load(earlier / "bert_config.json")
+    return config.data.vocab or earlier / "vocab.txt", replace(model, fused_attention=False)  # not part of it
 
 
 def resolve(config: SquadConfig, name: str, model: ModelConfig, windows: int, impossible: int) -> SquadConfig:

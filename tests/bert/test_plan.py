@@ -29,6 +29,13 @@ def test_recomputed_activations_need_little_more_than_one_layer() -> None:
     assert more / 24 < less < more / 6
 
 
+def test_fused_attention_keeps_no_weights() -> None:
+    config = RECIPES["bert_large_dgxh100_phase2"]()
+    model = dataclasses.replace(config.model, attention_probs_dropout_prob=0.0, fused_attention=True)
+    kept, less = (plan.activations(one, 512, 80) for one in (config, dataclasses.replace(config, model=model)))
+    assert kept - less == 24 * config.batch.per_device * 5 * 16 * 512**2
+
+
 def test_the_plan_of_the_published_run() -> None:
     config = RECIPES["bert_large_dgx1_phase1"]()
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=30528))

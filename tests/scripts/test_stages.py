@@ -181,3 +181,21 @@ def test_the_ablation_is_three_runs_of_one_recipe_and_their_report(environment: 
         f"-m bert.report {out}/float32 {out}/bfloat16 {out}/bfloat16_xla --output {out}",
     ]
     assert subprocess.run(words[:1], cwd=ROOT, env=env, capture_output=True).returncode == 2
+
+
+def test_the_whole_ablation_goes_on_to_fused_attention_and_packing(environment: dict[str, str]) -> None:
+    words = [str(ROOT / "scripts" / "ablation.sh"), "bert_large_phase2", "--data.train", "d"]
+    env = environment | {"COMPUTE": "bfloat16", "ALL": "1"}
+    assert subprocess.run(words, cwd=ROOT, env=env, capture_output=True).returncode == 0
+    *runs, report = Path(environment["SHOWN"]).read_text().splitlines()
+    out = "w/ablation/bert_large_phase2"
+    names = ["float32", "tf32", "bfloat16", "bfloat16_xla", "undropped", "fused", "fused_packed"]
+    assert report == f"-m bert.report {' '.join(f'{out}/{name}' for name in names)} --output {out}"
+    flags = [line.removeprefix("-m bert.pretrain bert_large_phase2 --data.train d ") for line in runs]
+    mixed = "--precision.compute bfloat16 --precision.xla true --model.attention_probs_dropout_prob 0"
+    assert flags[1].startswith("--precision.compute tf32 --precision.compress false --precision.xla false --run")
+    assert flags[4:] == [
+        f"{mixed} --run.directory {out}/undropped",
+        f"{mixed} --model.fused_attention true --run.directory {out}/fused",
+        f"{mixed} --model.fused_attention true --batch.pack true --run.directory {out}/fused_packed",
+    ]
