@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 
 from bert.config import OptimizerConfig
+from bert.regions import squares
 
 DECAYS = [  # the first that is found in a variable's name decides; one that none is found in is an error
     (re.compile(r"layer_norm/(gamma|beta)$"), False),
@@ -48,7 +49,7 @@ def adam_update(
 
 def trust_ratio(w: tf.Tensor, direction: tf.Tensor) -> tf.Tensor:
     """LAMB's |w| / |direction|, or 1 if either is zero; a scalar."""
-    length, step = tf.norm(w), tf.norm(direction)
+    length, step = (tf.sqrt(squares(x)) for x in (w, direction))
     return tf.where((length > 0) & (step > 0), length / tf.where(step > 0, step, 1.0), 1.0)
 
 

@@ -47,19 +47,24 @@ def region(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _mean(x: tf.Tensor) -> tf.Tensor:
-    """Mean of each row of x [M, D], [M, 1]."""
+def _sums(x: tf.Tensor, share: float = 1.0) -> tf.Tensor:
+    """Sum of each row of x [M, D] times a share, [M]."""
     if tf.config.list_physical_devices("GPU"):
-        return tf.reduce_mean(x, axis=-1, keepdims=True)
+        return tf.reduce_sum(x, axis=-1) * share
     # XLA's loops for CPUs add up a row's numbers one by one, but those of a product by eights.
-    return tf.linalg.matvec(x, tf.fill([x.shape[-1]], 1.0 / x.shape[-1]))[:, None]
+    return tf.linalg.matvec(x, tf.fill([x.shape[-1]], share))
+
+
+def squares(x: tf.Tensor) -> tf.Tensor:
+    """Sum of the squares of x of any shape, for a region to compute."""
+    return tf.reduce_sum(_sums(tf.square(x)) if x.shape.rank == 2 else tf.square(x))
 
 
 def norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
     """Layer norm, for a region to compute."""
-    mean = _mean(x)
-    centred = x - mean
-    variance = _mean(tf.square(centred))
+    share = 1.0 / x.shape[-1]
+    centred = x - _sums(x, share)[:, None]
+    variance = _sums(tf.square(centred), share)[:, None]
     return centred * (tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * gamma) + beta
 
 

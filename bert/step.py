@@ -11,6 +11,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
+from bert import regions
 from bert.batches import Batch
 from bert.config import PrecisionConfig, RunConfig
 from bert.guard import Guard
@@ -51,6 +52,7 @@ class Step:
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
         # Traced twice at most, however many widths batches have; but for each by XLA, which compiles it for each anyway
         # and sees through neither a loop's shapes that are left open nor those of a call to another library.
+        self._clear = tf.function(self._no_gradients, jit_compile=True)
         self._one = tf.function(self._micro_batch, jit_compile=precision.xla, reduce_retracing=not precision.xla)
         self._many = tf.function(self._micro_batches, jit_compile=True) if precision.xla else None
         self._half = len(self.gradients) if precision.compress else 0
@@ -105,12 +107,15 @@ class Step:
     def _accumulate(
         self, batches: Sequence[Batch], weights: dict[str, tf.Tensor], step: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Adds the micro-batches' gradients to the others; returns the sums of their measures."""
+        """Sets `gradients` to the sums of the micro-batches'; returns the sums of their measures."""
         places = tf.range(len(batches), dtype=tf.int64) * self.world.size + self.world.rank
         if self._many and len(batches) > 1 and _alike(batches):
             stacked = {name: tf.stack([batch[name] for batch in batches]) for name in batches[0]}
             return self._many(stacked, weights, step, places)
-        sums = [self._one(batch, weights, step, place) for batch, place in zip(batches, places, strict=True)]
+        alone = len(batches) == 1
+        if not alone:
+            self._clear()
+        sums = [self._one(batch, weights, step, place, alone) for batch, place in zip(batches, places, strict=True)]
         return {name: tf.add_n([micro[name] for micro in sums]) for name in sums[0]}
 
     def _micro_batches(
@@ -120,15 +125,17 @@ class Step:
 
         def add(number: tf.Tensor, sums: dict[str, tf.Tensor]) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
             batch = {name: values[number] for name, values in stacked.items()}
-            found = self._micro_batch(batch, weights, step, places[number])
+            found = self._micro_batch(batch, weights, step, places[number], alone=False)
             return number + 1, {name: sums[name] + found[name] for name in sums}
 
+        self._no_gradients()
         none = {f"{name}_{field}": tf.zeros([]) for name in self.task.objectives for field in Measure._fields}
         return tf.while_loop(lambda number, _: number < tf.size(places), add, (0, none), parallel_iterations=1)[1]
 
     def _micro_batch(
-        self, batch: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, place: tf.Tensor
+        self, batch: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, place: tf.Tensor, alone: bool
     ) -> dict[str, tf.Tensor]:
+        """Adds its gradients to `gradients`, or puts them there if it is alone; returns its measures."""
         with tf.GradientTape() as tape:
             noise = Noise(micro_batch_seed(self.seed, step, place))
             measures = self.task.measure(batch, noise, self.dtype)
@@ -137,19 +144,24 @@ class Step:
         gradients = tape.gradient(scaled, list(self.optimizer.weights.values()))
         for total, gradient in zip(self.gradients, gradients, strict=True):
             if isinstance(gradient, tf.IndexedSlices):  # few rows of a table: not made as large as that first
+                if alone:
+                    total.assign(tf.zeros_like(total))
                 total.scatter_add(gradient)
             elif gradient is not None:  # else a weight that this task does not use
-                total.assign_add(gradient)
+                (total.assign if alone else total.assign_add)(gradient)
         return _flat(measures)
 
-    def _update(self, gradients: Sequence[tf.Tensor], loss: tf.Tensor, rate: tf.Tensor) -> dict[str, tf.Tensor]:
-        whole = 1.0 / self.guard.scale
-        gradients = [gradient * whole for gradient in gradients]
-        norm = tf.linalg.global_norm(gradients)
-        go, judged = self.guard.judge(loss, norm)
-        applied = self.optimizer.apply(gradients, norm, rate, go)
+    def _no_gradients(self) -> None:
         for total in self.gradients:
             total.assign(tf.zeros_like(total))
+
+    def _update(self, gradients: Sequence[tf.Tensor], loss: tf.Tensor, rate: tf.Tensor) -> dict[str, tf.Tensor]:
+        if self.guard.scaled:
+            whole = 1.0 / self.guard.scale
+            gradients = [gradient * whole for gradient in gradients]
+        norm = tf.sqrt(tf.add_n([regions.squares(gradient) for gradient in gradients]))
+        go, judged = self.guard.judge(loss, norm)
+        applied = self.optimizer.apply(gradients, norm, rate, go)
         return {"gradient_norm": norm} | applied | judged
 
 
