@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.noise import Noise, drop, micro_batch_seed
+from bert.noise import Noise, drop, micro_batch_seed, philox
 
 
 def dropout(noise: Noise, x: tf.Tensor, rate: float) -> tf.Tensor:
@@ -42,6 +42,18 @@ def test_neighbouring_elements_are_independent() -> None:
     kept = dropout(Noise(seed(3)), tf.ones([2**18]), 0.5).numpy() > 0
     for lag in range(1, 9):  # eight bits of one word must not resemble each other
         assert (kept[lag:] == kept[:-lag]).mean() == pytest.approx(0.5, abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((0, 0, 0), (0x257A3673, 0xCD26BE2A)),
+        ((0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF), (0xAB302C4D, 0x3DC9D239)),
+        ((0x243F6A88, 0x85A308D3, 0x13198A2E), (0xBEDBBE6B, 0xE4C770B3)),
+    ],
+)
+def test_the_generator_gives_the_published_answers(given: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    assert tuple(int(word) for word in philox(*(tf.constant(word, tf.uint32) for word in given))) == expected
 
 
 def test_inference_drops_nothing() -> None:
