@@ -25,6 +25,17 @@ def scale(width: int) -> float:
     return width**-0.5 / REST
 
 
+def split(y: tf.Tensor, tokens: tf.Tensor, heads: int) -> list[tf.Tensor]:
+    """Queries, keys and values [B, N, T, H] of their joined product y [B*T, 3 D]; tokens: T."""
+    parts = tf.reshape(y, [-1, tokens, 3, heads, y.shape[-1] // (3 * heads)])
+    return tf.unstack(tf.transpose(parts, [2, 0, 3, 1, 4]))
+
+
+def merge(context: tf.Tensor, width: int) -> tf.Tensor:
+    """What the heads give, [B, N, T, H] -> [B*T, D]; width: D."""
+    return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, width])
+
+
 def attend(
     q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, *bits: tf.Tensor, rate: float, fused: bool = False
 ) -> tf.Tensor:
@@ -64,7 +75,7 @@ def _weights(q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 
 def by_library(dtype: tf.DType) -> bool:
     """Whether the softmax of that type is best left to the library, as on CPUs whose oneDNN computes it in float32."""
-    return not tf.config.list_physical_devices("GPU") and exact_softmax(dtype)
+    return not regions.has_gpu() and exact_softmax(dtype)
 
 
 @functools.cache

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert import regions
-from bert.attention import add_bias, attend, scale
+from bert.attention import add_bias, attend, merge, scale, split
 from bert.config import ModelConfig
 from bert.noise import Noise, drop
 
@@ -155,14 +155,11 @@ class Attention(tf.Module):
 
     def __call__(self, x: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType) -> tf.Tensor:
         """x [B*T, D], mask [B, 1, 1 or T, T] -> [B*T, D] in dtype, without the output's bias."""
-        width = self.heads * self.head_width
         kernel, bias = self.joined(dtype, scale(self.head_width))
-        y = add_bias(tf.matmul(tf.cast(x, dtype), kernel), bias)
-        y = tf.reshape(y, [-1, tf.shape(mask)[-1], 3, self.heads, self.head_width])
-        q, k, v = tf.unstack(tf.transpose(y, [2, 0, 3, 1, 4]))  # [B, N, T, H]
+        q, k, v = split(add_bias(tf.matmul(tf.cast(x, dtype), kernel), bias), tf.shape(mask)[-1], self.heads)
         pairs = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # of tokens, [B, N, T, T]
         context = attend(q, k, v, mask, *noise.bits(pairs, self.rate), rate=self.rate, fused=self.fused)
-        return self.output.product(tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, width]), dtype)
+        return self.output.product(merge(context, self.heads * self.head_width), dtype)
 
     def joined(self, dtype: tf.DType, factor: float) -> tuple[tf.Tensor, tf.Tensor]:
         """Kernel in dtype [D, 3 D] and bias [3 D] of one product for queries times a factor, keys and values."""

@@ -47,9 +47,14 @@ def region(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def has_gpu() -> bool:
+    """Whether graphs that are made now are for a GPU; what is fast there may be slow on a CPU."""
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
 def _sums(x: tf.Tensor, share: float = 1.0) -> tf.Tensor:
     """Sum of each row of x [M, D] times a share, [M]."""
-    if tf.config.list_physical_devices("GPU"):
+    if has_gpu():
         return tf.reduce_sum(x, axis=-1) * share
     # XLA's loops for CPUs add up a row's numbers one by one, but those of a product by eights.
     return tf.linalg.matvec(x, tf.fill([x.shape[-1]], share))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from bert import model, regions
-from bert.attention import by_library
+from bert.attention import by_library, merge, split
 from bert.noise import Noise
 
 MOST = 1 << 28  # bytes of constants: TensorFlow copies them a dozen times as it optimises the graph
@@ -71,7 +71,7 @@ class _Dense(tf.Module):
 
     def gelu(self, x: tf.Tensor) -> tf.Tensor:
         """GELU(x W + b)."""
-        if tf.config.list_physical_devices("GPU"):
+        if regions.has_gpu():
             return regions.gelu(tf.matmul(x, self.kernel()), tf.cast(self.bias(), tf.float32))
         y = self(x)  # written so that TensorFlow sees the pattern and has oneDNN do all of it
         half, one, root = (tf.constant(value, y.dtype) for value in (0.5, 1.0, 0.5**0.5))
@@ -99,10 +99,8 @@ class _Layer(tf.Module):
         return self._around(self.around_mlp, x, lambda y: self.outer(self.inner.gelu(y)))
 
     def _context(self, x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        y = tf.reshape(self.joined(x), [-1, tf.shape(mask)[-1], 3, self.heads, x.shape[-1] // self.heads])
-        q, k, v = tf.unstack(tf.transpose(y, [2, 0, 3, 1, 4]))  # [B, N, T, H]
-        context = tf.matmul(_weights(q, k, mask), v)
-        return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, x.shape[-1]])
+        q, k, v = split(self.joined(x), tf.shape(mask)[-1], self.heads)
+        return merge(tf.matmul(_weights(q, k, mask), v), x.shape[-1])
 
     def _around(self, residual: model.Residual, x: tf.Tensor, f: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
         norm = residual.norm

@@ -50,9 +50,9 @@ class Step:
         own = {"run/seconds": self.seconds, "run/passed_over": self.passed_over}
         self.state = optimizer.weights | optimizer.slots | self.guard.slots | own
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
+        self._clear = tf.function(self._no_gradients, jit_compile=True)
         # Traced twice at most, however many widths batches have; but for each by XLA, which compiles it for each anyway
         # and sees through neither a loop's shapes that are left open nor those of a call to another library.
-        self._clear = tf.function(self._no_gradients, jit_compile=True)
         self._one = tf.function(self._micro_batch, jit_compile=precision.xla, reduce_retracing=not precision.xla)
         self._many = tf.function(self._micro_batches, jit_compile=True) if precision.xla else None
         self._half = len(self.gradients) if precision.compress else 0

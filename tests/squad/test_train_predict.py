@@ -1,5 +1,6 @@
 """Fine-tuning, prediction and scoring on a question set made up here."""
 
+import dataclasses
 import json
 import lzma
 import math
@@ -9,10 +10,13 @@ import pytest
 import tensorflow as tf
 
 from bert import checkpoint
+from bert.config import ModelConfig
 from bert.convert import __main__ as convert
 from bert.errors import InputError, UsageError
 from bert.vocabulary import SPECIAL
 from squad import metric, predict, train
+from squad.config import StartConfig
+from squad.recipes import RECIPES
 from tests.training import same_bits, weights
 
 NAMES = ["ada", "bob", "cid", "dora", "eve", "finn", "gus", "hal"]
@@ -190,6 +194,14 @@ def test_a_vocabulary_of_another_size_is_refused(folder, run, tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS, "cat"]) + "\n")
     with pytest.raises(InputError, match=r"vocab\.txt: 26 entries, but the model was trained with 25"):
         answered(tmp_path, folder / "dev.json.xz", tmp_path / "out.json")
+
+
+def test_fine_tuning_leaves_out_attention_that_needs_a_gpu(tmp_path):
+    trained = ModelConfig(vocab_size=25, attention_probs_dropout_prob=0.0, fused_attention=True)
+    trained.save(tmp_path / "bert_config.json")
+    recipe = RECIPES["squad_tiny"]()
+    _, model = train.sources(dataclasses.replace(recipe, init=StartConfig(checkpoint=tmp_path)), recipe)
+    assert model == dataclasses.replace(trained, fused_attention=False)
 
 
 @pytest.mark.parametrize(
