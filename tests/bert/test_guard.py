@@ -72,8 +72,9 @@ def test_float16_learns_what_float32_learns(model_config: ModelConfig, dataset: 
         for compute in ("float32", "float16")
     )
     for one, two in zip(full, half, strict=True):
-        assert two["loss"] == pytest.approx(one["loss"], rel=5e-3) and two["loss"] != one["loss"]
+        assert two["loss"] == pytest.approx(one["loss"], rel=5e-3)
         assert two["gradient_norm"] == pytest.approx(one["gradient_norm"], rel=2e-2)
+    assert [two["loss"] for two in half] != [one["loss"] for one in full]  # the switch has an effect
 
 
 def test_the_scale_doubles_after_its_patience_and_keeps_to_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
