@@ -74,7 +74,8 @@ def test_float16_learns_what_float32_learns(model_config: ModelConfig, dataset: 
     for one, two in zip(full, half, strict=True):
         assert two["loss"] == pytest.approx(one["loss"], rel=5e-3)
         assert two["gradient_norm"] == pytest.approx(one["gradient_norm"], rel=2e-2)
-    assert [two["loss"] for two in half] != [one["loss"] for one in full]  # the switch has an effect
+        # The switch has an effect on each update; float32 has too few losses near 5 for two never to be the same one.
+        assert (two["loss"], two["gradient_norm"]) != (one["loss"], one["gradient_norm"])
 
 
 def test_the_scale_doubles_after_its_patience_and_keeps_to_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
