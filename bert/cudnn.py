@@ -43,9 +43,8 @@ def attend(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, factor: fl
 
     @tf.custom_gradient
     def differentiable(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tuple[tf.Tensor, Callable[..., list[tf.Tensor]]]:
-        config = _config(FORWARD, q, factor)
         statistics = tf.TensorSpec([batch, heads, tokens], tf.float32)  # logarithms of the softmax's denominators
-        output, sums = _call(FORWARD, [q, k, v, bias], config, [q, statistics])
+        output, sums = _call(FORWARD, [q, k, v, bias], _config(FORWARD, q, factor), [q, statistics])
 
         def gradients(upstream: tf.Tensor) -> list[tf.Tensor]:
             return _call(BACKWARD, [q, k, v, sums, upstream, bias, output], _config(BACKWARD, q, factor), [q, k, v])

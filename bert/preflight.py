@@ -10,6 +10,7 @@ from bert.attention import attend, scale
 from bert.config import ModelConfig, PrecisionConfig
 from bert.errors import ResourceError, UsageError, UserError
 from bert.manifest import Manifest
+from bert.model import padding
 from bert.world import World
 
 CHECKPOINTS = 2  # that there must be room for: one is written before an older one is removed
@@ -22,17 +23,20 @@ def apart(run: Path, data: Path) -> None:
         raise UsageError(f"{run}: is in the folder of the data, and would go when they are made again; choose another")
 
 
-def fused_attention(model: ModelConfig, precision: PrecisionConfig) -> None:
-    """Raises UsageError if cuDNN's attention is asked for and does not run here, or gives something else than ours."""
+def fused_attention(model: ModelConfig, precision: PrecisionConfig, tokens: int) -> None:
+    """Raises UsageError if cuDNN's attention is asked for and does not run here, or gives something else than ours.
+
+    tokens: length of the run's sequences, for some of which cuDNN has no kernel.
+    """
     if not model.fused_attention:
         return
     if not precision.xla or precision.compute not in ("bfloat16", "float16"):
         raise UsageError("model.fused_attention needs --precision.xla true and --precision.compute bfloat16 or float16")
     heads, width, dtype = model.num_attention_heads, model.hidden_size // model.num_attention_heads, precision.compute
     q, k, v, upstream = (
-        tf.cast(tf.random.stateless_normal([2, heads, 128, width], seed=(3, number)), dtype) for number in range(4)
+        tf.cast(tf.random.stateless_normal([2, heads, tokens, width], seed=(3, number)), dtype) for number in range(4)
     )
-    mask = tf.where(tf.range(128) < tf.constant([128, 70])[:, None], 0.0, -1e4)[:, None, None, :]
+    mask = padding(tf.sequence_mask([tokens, (tokens + 1) // 2]))
 
     @tf.function(jit_compile=True)
     def both(fused: bool) -> list[tf.Tensor]:

@@ -73,7 +73,7 @@ def train(
     run, weights = config.run, variables(task.module)
     checkpoint.check_name(run.directory)
     preflight.apart(run.directory, data.manifest.path)
-    preflight.fused_attention(config.model, config.precision)
+    preflight.fused_attention(config.model, config.precision, data.spec["input_ids"]["shape"][0])
     alone = files.exclusive(run.directory) if world.rank == 0 else contextlib.nullcontext()
     with alone, files.room(run.directory), watchdog(run.stall_seconds, world) as alive, stops() as requested:
         step = Step(task, Optimizer(weights, config.optimizer), world, config.precision, run)

@@ -123,15 +123,15 @@ def test_the_compiler_gets_the_calls() -> None:
 )
 def test_where_it_cannot_be_had_a_run_says_so(precision: PrecisionConfig, message: str) -> None:
     config = ModelConfig(fused_attention=True, attention_probs_dropout_prob=0.0)
-    preflight.fused_attention(ModelConfig(), precision)
+    preflight.fused_attention(ModelConfig(), precision, 128)
     with pytest.raises(UsageError, match=message):
-        preflight.fused_attention(config, precision)
+        preflight.fused_attention(config, precision, 128)
 
 
 def test_a_library_that_computes_something_else_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ModelConfig(fused_attention=True, attention_probs_dropout_prob=0.0, hidden_size=32, num_attention_heads=2)
     monkeypatch.setattr(cudnn, "_call", carried_out)
-    preflight.fused_attention(config, HALVES)
+    preflight.fused_attention(config, HALVES, 30)
 
     def without_bias(target: str, operands: Sequence[tf.Tensor], *others: Any) -> list[tf.Tensor]:
         place = 3 if target == cudnn.FORWARD else 5
@@ -140,7 +140,7 @@ def test_a_library_that_computes_something_else_is_found_out(monkeypatch: pytest
 
     monkeypatch.setattr(cudnn, "_call", without_bias)
     with pytest.raises(UsageError, match="gives other numbers here than ours"):
-        preflight.fused_attention(config, HALVES)
+        preflight.fused_attention(config, HALVES, 30)
 
 
 def test_dropout_on_its_weights_is_refused() -> None:
