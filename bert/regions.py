@@ -61,7 +61,10 @@ def _sums(x: tf.Tensor, share: float = 1.0) -> tf.Tensor:
 
 
 def squares(x: tf.Tensor) -> tf.Tensor:
-    """Sum of the squares of x of any shape, for a region to compute."""
+    """Sum of the squares of x of any shape, for a region to compute.
+
+    Not by products for vectors: XLA would add each number to the total of all of them so far, and float32 lose digits.
+    """
     return tf.reduce_sum(_sums(tf.square(x)) if x.shape.rank == 2 else tf.square(x))
 
 
