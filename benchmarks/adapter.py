@@ -24,8 +24,8 @@ class Contender(Protocol):
     """What the harness asks of a contender, beside which ours has `export`."""
 
     def setup(self, work: str, weights: str, inputs: str, compute: str, dropout: float) -> Answer:
-        """Makes the model from the weights and takes the batches in: `shapes` [[rows, tokens, scored positions]],
-        `threads` and `versions`."""
+        """Makes the model from the weights and takes the batches in: `shapes` [[rows, tokens, scored positions]] with
+        the tokens of a row that the last layer is computed for, if not all; `threads` and `versions`."""
 
     def values(self) -> Answer:
         """`values`: of training the losses of three updates on the first batch, else the logits of its tokens."""

@@ -104,6 +104,6 @@ def save(case: Case, path: Path) -> None:
 
 
 def flops(model: ModelConfig, case: Case, shapes: list[list[int]]) -> float:
-    """FLOPs of the matrix products of a lap over batches of [rows, tokens, scored positions], padding included."""
-    training = sum(rows * plan.flops(model, tokens, scored) for rows, tokens, scored in shapes)
+    """FLOPs of the matrix products of a lap over batches of shapes as adapter.Contender has them, padding included."""
+    training = sum(rows * plan.flops(model, *counts) for rows, *counts in shapes)
     return training / 3 if case.work == "infer" else training

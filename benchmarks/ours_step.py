@@ -68,8 +68,9 @@ class Ours:
         ]
         self.batches = padded if len(padded) == 1 else [batches.trim(batch) for batch in padded]  # as batch.group
         self.run = self._inference(task) if work == "infer" else self._training(task)
-        scored = [batch["masked_lm_ids"].shape[1] if work == "pretrain" else 0 for batch in self.batches]
-        shapes = [[*batch["input_ids"].shape, count] for batch, count in zip(self.batches, scored, strict=True)]
+        scored = self.batches[0]["masked_lm_ids"].shape[1] if work == "pretrain" else 0
+        read = [scored, scored + 1] if scored else [0]  # with the first token
+        shapes = [[*batch["input_ids"].shape, *read] for batch in self.batches]
         threads = int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0"))
         return {"shapes": shapes, "threads": threads, "versions": manifest.versions()}
 

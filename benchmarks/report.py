@@ -14,6 +14,7 @@ WHO = {
     "eager": "transformers",
     "compile": "transformers, torch.compile",
     "gathered": "transformers, masked positions gathered",
+    "padded": "transformers, all padded to 384",
     "tf_models": "tf-models-official",
     "nvidia": "NVIDIA's TensorFlow 2 BERT",
 }
@@ -33,7 +34,7 @@ def rows(model: ModelConfig, case: Case, answers: dict[str, dict[str, Any]]) -> 
     ours, found = answers["ours"]["seconds"], []
     for name, answer in answers.items():
         seconds = answer["seconds"]
-        sequences = sum(rows for rows, _, _ in answer["shapes"])
+        sequences = sum(shape[0] for shape in answer["shapes"])
         ratios = [theirs / own for own, theirs in zip(ours, seconds, strict=True)]
         flops = cases.flops(model, case, answer["shapes"]) / statistics.median(seconds)
         found.append(answer | {

@@ -33,9 +33,14 @@ from bert.errors import IntegrityError, UsageError
 TOLERANCE = {"pretrain": 1e-4, "finetune": 1e-4, "infer": 1e-3}  # relative, of losses; absolute, of logits
 WARM = 2  # laps: a second width makes torch.compile begin again
 MOST = 50  # laps in a turn
-PEERS = ("eager", "compile", "gathered", "tf_models", "nvidia")
+PEERS = ("eager", "compile", "gathered", "padded", "tf_models", "nvidia")
 NEEDED = {"tf_models": ("tf_models_python",), "nvidia": ("nvidia_python", "nvidia")}  # flags without a default
-LACKED = {"gathered": {"finetune", "infer"}, "tf_models": {"finetune", "infer"}, "nvidia": {"bfloat16"}}
+LACKED = {  # kinds of work, cases and types that a peer has no part in
+    "gathered": {"finetune", "infer"},
+    "padded": {"pretrain", "finetune_384", "infer_1", "infer_8"},  # is eager there
+    "tf_models": {"finetune", "infer"},
+    "nvidia": {"bfloat16"},
+}
 NVIDIA = "TensorFlow2/LanguageModeling/BERT"  # in DeepLearningExamples
 
 Commands = dict[str, list[str]]
@@ -53,7 +58,7 @@ class Options:
     compute: tuple[str, ...] = ("float32", "bfloat16")
     """types of the matrix products"""
     peers: tuple[str, ...] = ("eager", "compile")
-    """eager, compile and gathered: ways to run transformers on PyTorch; tf_models: tf-models-official; nvidia:
+    """eager, compile, gathered and padded: ways to run transformers on PyTorch; tf_models: tf-models-official; nvidia:
     NVIDIA's TensorFlow 2 BERT"""
     repeats: int = 3
     """turns of each contender"""
@@ -115,7 +120,7 @@ class Bench:
         return Contender(name, self.commands[name], self.environment, self.options.output / f"{name}.log")
 
     def names(self, *needs: str) -> list[str]:
-        """Who does such work, in such a type."""
+        """Who does such work, such a case, in such a type."""
         return [name for name in self.commands if LACKED.get(name, set()).isdisjoint(needs)]
 
     def prepare(self, model: str, work: str, chosen: Iterable[Case]) -> Path:
@@ -163,7 +168,8 @@ class Bench:
         """What each contender took: `seconds` of a lap in each turn, and what it says of itself."""
         options, found = self.options, Answers()
         with contextlib.ExitStack() as stack:
-            running = {name: stack.enter_context(self.start(name)) for name in self.names(case.work, compute)}
+            names = self.names(case.work, case.name, compute)
+            running = {name: stack.enter_context(self.start(name)) for name in names}
             slowest = 0.0
             for name, contender in running.items():
                 found[name] = self.setup(contender, folder, case, compute, dropout=0.1) | {"seconds": []}

@@ -38,13 +38,11 @@ class MaskedLM(tf.Module):
         self.bias = make.constant("masked_lm/bias", 0.0, config.vocab_size)
         self.padding = -config.vocab_size % config.vocab_multiple
 
-    def __call__(self, hidden: tf.Tensor, positions: tf.Tensor, table: tf.Variable, dtype: tf.DType) -> tf.Tensor:
-        """hidden [B, T, D], positions [B, P], table [V, D] -> logits without their bias [B, P, U] in dtype."""
-        picked = tf.reshape(tf.gather(hidden, positions, batch_dims=1), [-1, table.shape[1]])  # [B*P, D]
-        x = self.norm(tf.cast(gelu(self.transform.product(picked, dtype), self.transform.bias), tf.float32))
+    def __call__(self, hidden: tf.Tensor, table: tf.Variable, dtype: tf.DType) -> tf.Tensor:
+        """Masked tokens' hidden [M, D], table [V, D] -> logits without their bias [M, U] in dtype."""
+        x = self.norm(tf.cast(gelu(self.transform.product(hidden, dtype), self.transform.bias), tf.float32))
         words = tf.pad(tf.cast(table, dtype), [[0, self.padding], [0, 0]]) if self.padding else tf.cast(table, dtype)
-        logits = tf.matmul(tf.cast(x, dtype), words, transpose_b=True)
-        return tf.reshape(logits, [-1, tf.shape(positions)[1], words.shape[0]])
+        return tf.matmul(tf.cast(x, dtype), words, transpose_b=True)
 
     def biases(self) -> tf.Tensor:
         """The bias of each score [U]."""

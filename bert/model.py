@@ -153,13 +153,15 @@ class Attention(tf.Module):
         self.output = Dense(_into_residual(make, config), f"{name}/output", width, width)
         self.rate, self.fused = config.attention_probs_dropout_prob, config.fused_attention
 
-    def __call__(self, x: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType) -> tf.Tensor:
-        """x [B*T, D], mask [B, 1, 1 or T, T] -> [B*T, D] in dtype, without the output's bias."""
+    def __call__(
+        self, x: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType, read: tf.Tensor | None
+    ) -> tf.Tensor:
+        """x [B*T, D], mask [B, 1, 1 or T, T] -> [R, D] in dtype, of the rows `read`, without the output's bias."""
         kernel, bias = self.joined(dtype, scale(self.head_width))
         q, k, v = split(add_bias(tf.matmul(tf.cast(x, dtype), kernel), bias), tf.shape(mask)[-1], self.heads)
         pairs = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # of tokens, [B, N, T, T]
         context = attend(q, k, v, mask, *noise.bits(pairs, self.rate), rate=self.rate, fused=self.fused)
-        return self.output.product(merge(context, self.heads * self.head_width), dtype)
+        return self.output.product(_rows(merge(context, self.heads * self.head_width), read), dtype)
 
     def joined(self, dtype: tf.DType, factor: float) -> tuple[tf.Tensor, tf.Tensor]:
         """Kernel in dtype [D, 3 D] and bias [3 D] of one product for queries times a factor, keys and values."""
@@ -201,9 +203,13 @@ class Residual(tf.Module):
         self.norm = LayerNorm(make, f"{name}/layer_norm", config.hidden_size)
         self.before, self.rate = config.norm_placement == "pre", config.hidden_dropout_prob
 
-    def __call__(self, x: tf.Tensor, f: Callable[[tf.Tensor], tf.Tensor], bias: tf.Variable, noise: Noise) -> tf.Tensor:
-        """x [M, D] float32 -> [M, D] float32; f leaves adding its `bias` to the sum."""
+    def __call__(
+        self, x: tf.Tensor, f: Callable[[tf.Tensor], tf.Tensor], bias: tf.Variable, noise: Noise,
+        read: tf.Tensor | None = None,
+    ) -> tf.Tensor:  # fmt: skip
+        """x [M, D] float32 -> [R, D] float32; f gives the rows `read` and leaves adding its `bias` to the sum."""
         y = f(self.norm(x) if self.before else x)
+        x = _rows(x, read)
         bits = noise.bits(tf.shape(x), self.rate)
         if self.before:
             return regions.added(x, y, bias, *bits, rate=self.rate)
@@ -211,7 +217,10 @@ class Residual(tf.Module):
 
 
 class Layer(tf.Module):
-    """Attention, then feed-forward, each in its residual."""
+    """Attention, then feed-forward, each in its residual.
+
+    Past its attention no token looks at another: of the last layer only those rows are computed that somebody reads.
+    """
 
     def __init__(self, make: Parameters, name: str, config: ModelConfig) -> None:
         super().__init__()
@@ -220,10 +229,12 @@ class Layer(tf.Module):
         self.mlp = FeedForward(make, f"{name}/mlp", config)
         self.around_mlp = Residual(make, f"{name}/mlp", config)
 
-    def __call__(self, x: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType) -> tf.Tensor:
-        """x [B*T, D] float32, mask [B, 1, 1 or T, T] -> [B*T, D] float32."""
-        attend = functools.partial(self.attention, mask=mask, noise=noise, dtype=dtype)
-        x = self.around_attention(x, attend, self.attention.output.bias, noise)
+    def __call__(
+        self, x: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType, read: tf.Tensor | None
+    ) -> tf.Tensor:
+        """x [B*T, D] float32, mask [B, 1, 1 or T, T] -> [R, D] float32, of the rows `read` [R] or of all."""
+        attend = functools.partial(self.attention, mask=mask, noise=noise, dtype=dtype, read=read)
+        x = self.around_attention(x, attend, self.attention.output.bias, noise, read)
         return self.around_mlp(x, functools.partial(self.mlp, dtype=dtype), self.mlp.output.bias, noise)
 
 
@@ -249,24 +260,34 @@ class Encoder(tf.Module):
         noise: Noise,
         dtype: tf.DType,
         positions: tf.Tensor | None = None,  # [B, T] of packed rows, in each instance from 0
-    ) -> tf.Tensor:  # [B, T, D] float32
-        return self.states(ids, mask, segments, noise, dtype, positions)[-1]
+        read: tf.Tensor | None = None,  # [R] places in the flattened batch whose states are read; None: all
+    ) -> tf.Tensor:  # [B, T, D] float32, or [R, D]
+        last = self._streams(ids, mask, segments, noise, dtype, positions, read)[-1]
+        return self._batched(last, ids) if read is None else last
 
     def states(
-        self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, noise: Noise, dtype: tf.DType,
-        positions: tf.Tensor | None = None,
-    ) -> list[tf.Tensor]:  # fmt: skip
+        self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, noise: Noise, dtype: tf.DType
+    ) -> list[tf.Tensor]:
         """What the embeddings and then each layer give, [B, T, D] float32; arguments as of the call."""
+        return [self._batched(x, ids) for x in self._streams(ids, mask, segments, noise, dtype, None, None)]
+
+    def _batched(self, x: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(x, [tf.shape(ids)[0], tf.shape(ids)[1], self.config.hidden_size])
+
+    def _streams(
+        self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, noise: Noise, dtype: tf.DType,
+        positions: tf.Tensor | None, read: tf.Tensor | None,
+    ) -> list[tf.Tensor]:  # fmt: skip
         x = self.embeddings(ids, segments, noise, positions)
         bias = padding(mask) if positions is None else _other_instances(mask)
         streams = [x]
         for number, layer in enumerate(self.layers, start=1):
-            run = functools.partial(_run, layer, number, bias, noise, dtype)
+            rows = read if layer is self.layers[-1] else None
+            run = functools.partial(_run, layer, number, bias, noise, dtype, rows)
             x = (tf.recompute_grad(run) if self.config.recompute_activations else run)(x)
             streams.append(x)
         streams[-1] = self.norm(x) if self.norm else x
-        shape = [tf.shape(ids)[0], tf.shape(ids)[1], self.config.hidden_size]
-        return [tf.reshape(stream, shape) for stream in streams]
+        return streams
 
 
 def padding(mask: tf.Tensor) -> tf.Tensor:
@@ -279,8 +300,14 @@ def _other_instances(numbers: tf.Tensor) -> tf.Tensor:
     return tf.cast(numbers[:, None, :, None] != numbers[:, None, None, :], tf.float32) * -1e4
 
 
-def _run(layer: Layer, number: int, mask: tf.Tensor, noise: Noise, dtype: tf.DType, x: tf.Tensor) -> tf.Tensor:
-    return layer(x, mask, noise.branch(number), dtype)
+def _run(
+    layer: Layer, number: int, mask: tf.Tensor, noise: Noise, dtype: tf.DType, read: tf.Tensor | None, x: tf.Tensor
+) -> tf.Tensor:
+    return layer(x, mask, noise.branch(number), dtype, read)
+
+
+def _rows(x: tf.Tensor, read: tf.Tensor | None) -> tf.Tensor:
+    return x if read is None else tf.gather(x, read)
 
 
 def variables(module: tf.Module) -> dict[str, tf.Variable]:

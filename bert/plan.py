@@ -18,15 +18,18 @@ def parameters(model: ModelConfig) -> int:
     return embeddings + norm + layers + masked_lm + pooler + following
 
 
-def flops(model: ModelConfig, sequence: int, predictions: float) -> float:
+def flops(model: ModelConfig, sequence: int, predictions: float, states: float | None = None) -> float:
     """Floating-point operations of training on one sequence, a product and a sum being two: matrix products alone.
 
-    The backward pass has twice the products of the forward pass. Nothing is counted for what is computed again.
+    predictions: tokens whose words are predicted; states: those that the last layer is computed for past its attention,
+    all by default. The backward pass has twice the products of the forward pass. Nothing is counted for what is
+    computed again.
     """
-    width = model.hidden_size
-    layer = 2 * sequence * (4 * width * width + 2 * width * model.intermediate_size) + 4 * sequence * sequence * width
+    width, layers = model.hidden_size, model.num_hidden_layers
+    attention = 2 * sequence * 3 * width * width + 4 * sequence * sequence * width
+    tokens = (layers - 1) * sequence + (sequence if states is None else states)
     head = 2 * predictions * width * (width + model.vocab_size)
-    return 3.0 * (model.num_hidden_layers * layer + head)
+    return 3.0 * (layers * attention + 2 * tokens * width * (width + 2 * model.intermediate_size) + head)
 
 
 def activations(config: PretrainConfig, sequence: int, predictions: int) -> int:
@@ -55,6 +58,7 @@ def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: 
     accumulation = batch.accumulation(ranks)
     sequences = run.steps * batch.total
     state = count * OPTIMIZER_BYTES
+    arithmetic = sequences * flops(config.model, sequence, predictions, states=predictions + 1)
     working = activations(config, sequence, predictions)
     traffic = count * (2 if config.precision.compress else 4)
     most = "at most " if batch.pack else ""  # how many rows the instances need is not known before they are read
@@ -64,7 +68,7 @@ def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: 
         "tokens": f"{most}{sequences * sequence:,}, padding included",
         "data": f"{available:,} sequences, gone through {sequences / available:.2f} times",
         "ranks": f"{ranks:,}, each {accumulation:,} micro-batches of {batch.per_device:,} an update",
-        "arithmetic": f"{most}{sequences * flops(config.model, sequence, predictions):.3g} FLOP in matrix products",
+        "arithmetic": f"{most}{arithmetic:.3g} FLOP in matrix products",
         "summed over ranks": f"{traffic / 1e6:,.0f} MB an update",
         "memory of a rank": f"{(state + working) / 2**30:,.1f} GiB: {state / 2**30:,.1f} of weights, gradients and "
         f"moments, about {working / 2**30:,.1f} of activations",

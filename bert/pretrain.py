@@ -36,18 +36,28 @@ class PretrainingModel(tf.Module):
     def __call__(self, batch: Batch, noise: Noise, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Logits of the masked positions, without their bias, [B, P, U] in dtype; of the pair [B, 2].
 
-        Of a packed batch (`packing.pack`) they are the same ones in the same order, the former as [1, B*P, U].
+        Of a packed batch (`packing.pack`) they are the same ones in the same order.
         """
-        positions, places = batch["masked_lm_positions"], batch.get("position_ids")
-        hidden = self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], noise, dtype, places)
-        pairs = hidden  # each with the first token of an instance in front
-        if places is not None:  # the rows as one, into which what is to be read points
-            hidden, positions = tf.reshape(hidden, [1, -1, hidden.shape[2]]), tf.reshape(positions, [1, -1])
-            pairs = tf.gather(hidden[0], batch["first_tokens"])[:, None]
-        words = self.masked_lm(hidden, positions, self.encoder.embeddings.word, dtype)
+        masked, first = _read(batch)
+        hidden = self.encoder(
+            batch["input_ids"], batch["input_mask"], batch["segment_ids"], noise, dtype,
+            positions=batch.get("position_ids"),
+            read=masked if self.pooler is None else tf.concat([masked, first], axis=0),
+        )  # fmt: skip
+        scores = self.masked_lm(hidden[: tf.size(masked)], self.encoder.embeddings.word, dtype)
+        words = tf.reshape(scores, [-1, tf.shape(batch["masked_lm_ids"])[1], scores.shape[1]])
         if self.pooler is None or self.next_sentence is None:
             return words, None
-        return words, self.next_sentence(self.pooler(pairs))
+        return words, self.next_sentence(self.pooler(hidden[tf.size(masked) :, None]))
+
+
+def _read(batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+    """Places in the flattened batch of masked tokens [B*P] and of the first of each instance [B]."""
+    positions, tokens = batch["masked_lm_positions"], tf.shape(batch["input_ids"])[1]
+    if "first_tokens" in batch:  # packed: they are such places
+        return tf.reshape(positions, [-1]), batch["first_tokens"]
+    first = tf.range(tf.shape(positions)[0]) * tokens
+    return tf.reshape(first[:, None] + positions, [-1]), first
 
 
 class Pretraining:

@@ -5,6 +5,8 @@
     eager       as from_pretrained gives it
     compile     torch.compile around that
     gathered    eager, but vocabulary scores at the masked positions alone, as ours; transformers has them at all
+    padded      eager, but windows of every length are padded to the longest there may be, as its example run_qa.py does
+                unless it is told otherwise
 
 Training in bfloat16 is torch.autocast over float32 weights, inference a model converted to it. The update is that of
 its Trainer: gradients clipped to norm 1, fused AdamW without decay for biases and layer norms.
@@ -91,7 +93,8 @@ class Transformers:
         )  # fmt: skip
         model.bert.embeddings.word_embeddings.padding_idx = None  # else [PAD] alone would not learn, as it does in ours
         batches = [tensors(batch, work, gathered) for batch in batch_file.load(inputs)]
-        self.batches = batches if len(batches) == 1 else [_trim(batch) for batch in batches]
+        whole = len(batches) == 1 or self.way == "padded"
+        self.batches = batches if whole else [_trim(batch) for batch in batches]
         scored = self.batches[0]["labels"].shape[1] if work == "pretrain" else 0
         self.run = self._inference(model) if work == "infer" else self._training(model)
         versions = {"torch": torch.__version__, "transformers": transformers.__version__}

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -112,6 +112,38 @@ def test_logits_equal_the_equations_in_numpy(model_config: ModelConfig, norm_pla
     expected = reference(weights, model_config, {name: value.numpy() for name, value in batch.items()})
     np.testing.assert_allclose(words, expected[0], atol=2e-5)
     np.testing.assert_allclose(following, expected[1], atol=2e-5)
+
+
+@pytest.mark.parametrize("changed", [{}, {"norm_placement": "pre"}, {"recompute_activations": True}], ids=str)
+def test_states_that_are_read_and_their_gradients_are_those_of_the_whole_last_layer(
+    model_config: ModelConfig, changed: dict[str, Any]
+) -> None:
+    config = dataclasses.replace(model_config, **changed)
+    model, batch = PretrainingModel(config, seed=3), batch_of(config)
+    scatter(model)
+    ids, mask, segments = (batch[name] for name in ("input_ids", "input_mask", "segment_ids"))
+    read = tf.constant([5, 27, 0, 5, 13, 30, 1])  # one twice, none of the padding
+    upstream = tf.constant(np.random.default_rng(4).normal(size=[7, config.hidden_size]), tf.float32)
+    trained = variables(model.encoder)
+    found = []
+    for ask in (True, False):
+        with tf.GradientTape() as tape:
+            states = model.encoder(ids, mask, segments, QUIET, tf.float32, read=read if ask else None)
+            states = states if ask else tf.gather(tf.reshape(states, [-1, config.hidden_size]), read)
+            loss = tf.reduce_sum(states * upstream)
+        gradients = tape.gradient(loss, trained)
+        found.append([states, *(tf.convert_to_tensor(gradient) for gradient in gradients.values())])
+    largest = max(float(tf.reduce_max(tf.abs(gradient))) for gradient in found[1][1:])
+    for some, all_of_them in zip(*found, strict=True):
+        np.testing.assert_allclose(some, all_of_them, rtol=1e-5, atol=1e-6 * largest)
+
+
+def test_the_last_layer_is_computed_for_what_is_read_alone(model_config: ModelConfig) -> None:
+    task, batch = Pretraining(model_config, seed=3), batch_of(model_config)  # 3 x 13 tokens, 3 x (5 + 1) are read
+    graph = tf.function(lambda: task.measure(batch, QUIET, tf.float32)).get_concrete_function().graph
+    inner = [op.outputs[0].shape[0] for op in graph.get_operations()
+             if op.type == "MatMul" and op.outputs[0].shape[1:] == [model_config.intermediate_size]]  # fmt: skip
+    assert inner == [39] * (model_config.num_hidden_layers - 1) + [18]
 
 
 def test_padding_does_not_reach_the_tokens(model_config: ModelConfig) -> None:

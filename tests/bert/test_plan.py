@@ -69,3 +69,7 @@ def test_large_models_have_the_published_sizes(size: str, millions: int) -> None
 def test_the_arithmetic_of_bert_large_is_what_others_count(sequence: int, predictions: int, teraflops: float) -> None:
     model = dataclasses.replace(SIZES["large"], vocab_size=30522)
     assert plan.flops(model, sequence, predictions) == pytest.approx(teraflops * 1e12, rel=0.01)
+    read = predictions + 1
+    spared = 3 * 2 * (sequence - read) * (1024 * 1024 + 2 * 1024 * 4096)  # past the attention of one layer
+    whole = plan.flops(model, sequence, predictions)
+    assert whole - plan.flops(model, sequence, predictions, states=read) == pytest.approx(spared)
