@@ -23,28 +23,25 @@ DECAYS = [  # the first that is found in a variable's name decides; one that non
 ]
 
 
-def adam_update(
-    g: tf.Tensor,
-    m: tf.Tensor,
-    v: tf.Tensor,
-    w: tf.Tensor,
-    *,
-    b1: float,
-    b2: float,
-    eps: float,
-    decay: float,
-    t: tf.Tensor | None = None,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """One step of Adam with decoupled decay; returns direction, m, v, all of w's shape: w <- w - rate * direction.
+def adam_moments(
+    g: tf.Tensor, m: tf.Tensor, v: tf.Tensor, *, b1: float, b2: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Adam's moments m and v after a gradient g, all of one shape."""
+    return b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * tf.square(g)
 
-    t: updates so far, this one included, if the moments are to be corrected for having started at zero.
+
+def adam_direction(
+    m: tf.Tensor, v: tf.Tensor, w: tf.Tensor, *, b1: float, b2: float, eps: float, decay: float,
+    t: tf.Tensor | None = None,
+) -> tf.Tensor:  # fmt: skip
+    """Adam's direction with decoupled decay, of w's shape: w <- w - rate * direction.
+
+    m, v: the moments, this update's gradient included. t: updates so far, this one too, if the moments are to be
+    corrected for having started at zero.
     """
-    m = b1 * m + (1 - b1) * g
-    v = b2 * v + (1 - b2) * tf.square(g)
-    if t is None:
-        return m / (tf.sqrt(v) + eps) + decay * w, m, v
-    first, second = m / (1 - tf.pow(b1, t)), v / (1 - tf.pow(b2, t))
-    return first / (tf.sqrt(second) + eps) + decay * w, m, v
+    if t is not None:
+        m, v = m / (1 - tf.pow(b1, t)), v / (1 - tf.pow(b2, t))
+    return m / (tf.sqrt(v) + eps) + decay * w
 
 
 def trust_ratio(w: tf.Tensor, direction: tf.Tensor) -> tf.Tensor:
@@ -75,7 +72,7 @@ def _depth(name: str) -> int | None:
 
 
 class Optimizer(tf.Module):
-    """Owns the slots of `adam_update`, one pair a variable, in float32, and applies the update."""
+    """Owns the moments, a pair for each variable, in float32, and applies the update."""
 
     def __init__(self, weights: dict[str, tf.Variable], config: OptimizerConfig) -> None:
         super().__init__()
@@ -102,34 +99,36 @@ class Optimizer(tf.Module):
         the trust ratios' least, greatest and mean.
         """
         scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
-
-        def update() -> tf.Tensor:
-            t = None if self.applied is None else self.applied.assign_add(1.0).read_value()
-            return tf.stack([
-                self._update(name, weight, gradient * scale, rate, t)
-                for gradient, (name, weight) in zip(gradients, self.weights.items(), strict=True)
-            ])  # fmt: skip
-
-        ratios = tf.cond(go, update, lambda: tf.zeros(len(self.weights)))
+        # Two conditions, not one: XLA for CPUs would compute the moments again for the weights, from copies of the old.
+        tf.cond(go, lambda: self._remember(gradients, scale), lambda: tf.constant(0.0))
+        ratios = tf.cond(go, lambda: self._move(rate), lambda: tf.zeros(len(self.weights)))
         if self.config.name not in ("lamb", "nvlamb"):
             return {}
         return {"trust_ratio_min": tf.reduce_min(ratios), "trust_ratio_max": tf.reduce_max(ratios),
                 "trust_ratio_mean": tf.reduce_mean(ratios)}  # fmt: skip
 
-    def _update(
-        self, name: str, weight: tf.Variable, gradient: tf.Tensor, rate: tf.Tensor, t: tf.Tensor | None
-    ) -> tf.Tensor:
-        """Updates one variable; returns its trust ratio."""
-        config, m, v, decay = self.config, self.m[name], self.v[name], self.decay[name]
-        direction, new_m, new_v = adam_update(
-            gradient, m, v, weight, b1=config.beta_1, b2=config.beta_2, eps=config.epsilon, decay=decay, t=t
-        )
-        adapted = config.name == "lamb" or (config.name == "nvlamb" and decay > 0)
-        ratio = trust_ratio(weight, direction) if adapted else tf.constant(1.0)
-        weight.assign_sub(rate * self.share[name] * ratio * direction)
-        m.assign(new_m)
-        v.assign(new_v)
-        return ratio
+    def _remember(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor) -> tf.Tensor:
+        """Takes the gradients, times a scale, into the moments; returns the number of updates so far."""
+        for name, gradient in zip(self.weights, gradients, strict=True):
+            m, v = self.m[name], self.v[name]
+            new_m, new_v = adam_moments(gradient * scale, m, v, b1=self.config.beta_1, b2=self.config.beta_2)
+            m.assign(new_m)
+            v.assign(new_v)
+        return tf.constant(0.0) if self.applied is None else self.applied.assign_add(1.0).read_value()
+
+    def _move(self, rate: tf.Tensor) -> tf.Tensor:
+        """Moves every weight by what the moments say; returns the trust ratios."""
+        config, ratios = self.config, []
+        for name, weight in self.weights.items():
+            decay = self.decay[name]
+            direction = adam_direction(
+                self.m[name], self.v[name], weight, b1=config.beta_1, b2=config.beta_2, eps=config.epsilon,
+                decay=decay, t=self.applied,
+            )  # fmt: skip
+            adapted = config.name == "lamb" or (config.name == "nvlamb" and decay > 0)
+            ratios.append(trust_ratio(weight, direction) if adapted else tf.constant(1.0))
+            weight.assign_sub(rate * self.share[name] * ratios[-1] * direction)
+        return tf.stack(ratios)
 
 
 def _slot(kind: str, name: str, weight: tf.Variable) -> tf.Variable:
