@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import adapter, batch_file, tensorflow_peak
-from bert import batches, checkpoint, manifest
+from bert import batches, checkpoint, manifest, settled
 from bert.batches import Batch
 from bert.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.convert import __main__ as convert
@@ -66,7 +66,8 @@ class Ours:
         padded = [
             {name: tf.constant(value) for name, value in arrays.items()} for arrays in batch_file.load(inputs)
         ]
-        self.batches = padded if len(padded) == 1 else [batches.trim(batch) for batch in padded]  # as batch.group
+        multiple = settled.WIDTH if work == "infer" else batches.WIDTH  # as squad.predict and batch.group
+        self.batches = padded if len(padded) == 1 else [batches.trim(batch, multiple) for batch in padded]
         self.run = self._inference(task) if work == "infer" else self._training(task)
         scored = self.batches[0]["masked_lm_ids"].shape[1] if work == "pretrain" else 0
         read = [scored, scored + 1] if scored else [0]  # with the first token

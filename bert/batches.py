@@ -20,7 +20,7 @@ from bert.records import Dataset
 from bert.world import World
 
 ROUNDS = 4
-WIDTH = 32  # tokens: batches cut to their longest row have multiples of it, so that there are few widths
+WIDTH = 32  # tokens: batches cut to their longest row have multiples of it, since every width is compiled for
 AHEAD = 2  # updates whose samples are read while the current one computes
 
 Batch = dict[str, tf.Tensor]
@@ -82,7 +82,7 @@ class Batches:
         found = [self.source.read(order(at, len(self.source), self.seed), at) for at in micro_batches]
         if self.batch.pack:
             return [packed(batch) for batch in found]
-        return [trim(batch) for batch in found] if self.batch.group else found
+        return [trim(batch, WIDTH) for batch in found] if self.batch.group else found
 
     def _positions(self, update: int) -> np.ndarray:
         """The places in the run's order whose samples make the update [total]."""
@@ -112,16 +112,16 @@ class Batches:
                 yield waiting.pop(0).result()
 
 
-def width(tokens: int, most: int) -> int:
-    """Columns of a batch whose longest row has so many tokens: the next multiple of `WIDTH`, or `most`."""
-    return min(-(-tokens // WIDTH) * WIDTH, most)
+def width(tokens: int, multiple: int, most: int) -> int:
+    """Columns of a batch whose longest row has so many tokens: the next multiple, or `most`."""
+    return min(-(-tokens // multiple) * multiple, most)
 
 
-def trim(batch: Batch) -> Batch:
-    """Without the columns that are padding in every row, up to a multiple of `WIDTH`."""
+def trim(batch: Batch, multiple: int) -> Batch:
+    """Without the columns that are padding in every row, up to a multiple of so many."""
     mask = batch["input_mask"]
     tokens = int(tf.reduce_max(tf.reduce_sum(mask, axis=1)))
-    columns = width(tokens, mask.shape[1])
+    columns = width(tokens, multiple, mask.shape[1])
     return {name: value[:, :columns] if value.shape[1:] == mask.shape[1:] else value for name, value in batch.items()}
 
 

@@ -22,7 +22,7 @@ from typing import IO, Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert import batches, checkpoint, cli, files
+from bert import batches, checkpoint, cli, files, settled
 from bert.config import ModelConfig
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.model import Encoder, variables
@@ -85,7 +85,7 @@ class Reader:
         found: dict[int, np.ndarray] = {}
         for first in range(0, len(order), self.batch):
             chosen = order[first : first + self.batch]
-            width = batches.width(max(len(rows[row]) for row in chosen), self.length)
+            width = batches.width(max(len(rows[row]) for row in chosen), settled.WIDTH, self.length)
             ids, mask = np.full((self.batch, width), self.tokenizer.pad_id, np.int32), np.zeros((self.batch, width))
             mask[:, 0] = 1  # a batch that is not full has rows of one token
             for place, row in enumerate(chosen):

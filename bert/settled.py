@@ -15,6 +15,7 @@ from bert import model, regions
 from bert.attention import by_library, merge, split
 from bert.noise import Noise
 
+WIDTH = 16  # tokens: what batches of texts have multiples of; training, which compiles more for each, has coarser ones
 MOST = 1 << 28  # bytes of constants: TensorFlow copies them a dozen times as it optimises the graph
 
 

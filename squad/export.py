@@ -21,8 +21,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert import cli, manifest
-from bert.batches import WIDTH
 from bert.errors import UsageError
+from bert.settled import WIDTH
 from squad import predict
 from squad.model import Compute, FineTuned, load
 

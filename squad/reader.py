@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from bert import batches
+from bert import batches, settled
 from bert.errors import IntegrityError
 from squad import features
 from squad.answers import Answers, n_best_answers
@@ -43,7 +43,7 @@ class Reader:
         lengths = windows.input_mask.sum(axis=1)
         order = np.argsort(lengths, kind="stable")
         for rows in self._alike(order):
-            width = batches.width(int(lengths[rows].max()), starts.shape[1])
+            width = batches.width(int(lengths[rows].max()), settled.WIDTH, starts.shape[1])
             inputs = {name: tf.constant(getattr(windows, name)[rows, :width]) for name in features.INPUTS}
             starts[rows, :width], ends[rows, :width] = self._score(inputs)
         if not (np.isfinite(starts).all() and np.isfinite(ends).all()):

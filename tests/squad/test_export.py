@@ -192,7 +192,7 @@ def test_short_texts_are_read_in_narrow_windows_and_many_in_several_batches(wide
 
     monkeypatch.setattr(answering, "logits", spy)
     answering._answer(tf.constant(["who?"] * 37), tf.constant(["a river"] * 36 + ["a " * 100]))  # eagerly
-    assert shapes == [(32, 32), (7, 71)]  # 36 short windows, and three that overlap
+    assert shapes == [(32, 16), (7, 71)]  # 36 short windows, and three that overlap
 
 
 def test_a_fresh_process_without_this_code_serves_it(narrow, tmp_path):
