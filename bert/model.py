@@ -207,7 +207,7 @@ class Residual(tf.Module):
         self, x: tf.Tensor, f: Callable[[tf.Tensor], tf.Tensor], bias: tf.Variable, noise: Noise,
         read: tf.Tensor | None = None,
     ) -> tf.Tensor:  # fmt: skip
-        """x [M, D] float32 -> [R, D] float32; f gives the rows `read` and leaves adding its `bias` to the sum."""
+        """x [M, D] float32 -> [R, D] float32, of the rows `read` or of all; f leaves adding its `bias` to the sum."""
         y = f(self.norm(x) if self.before else x)
         x = _rows(x, read)
         bits = noise.bits(tf.shape(x), self.rate)

@@ -100,21 +100,22 @@ class Optimizer(tf.Module):
         """
         scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
         # Two conditions, not one: XLA for CPUs would compute the moments again for the weights, from copies of the old.
-        tf.cond(go, lambda: self._remember(gradients, scale), lambda: tf.constant(0.0))
+        tf.cond(go, lambda: self._remember(gradients, scale), lambda: None)
         ratios = tf.cond(go, lambda: self._move(rate), lambda: tf.zeros(len(self.weights)))
         if self.config.name not in ("lamb", "nvlamb"):
             return {}
         return {"trust_ratio_min": tf.reduce_min(ratios), "trust_ratio_max": tf.reduce_max(ratios),
                 "trust_ratio_mean": tf.reduce_mean(ratios)}  # fmt: skip
 
-    def _remember(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor) -> tf.Tensor:
-        """Takes the gradients, times a scale, into the moments; returns the number of updates so far."""
+    def _remember(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor) -> None:
+        """Takes the gradients, times a scale, into the moments, and counts the update."""
         for name, gradient in zip(self.weights, gradients, strict=True):
             m, v = self.m[name], self.v[name]
             new_m, new_v = adam_moments(gradient * scale, m, v, b1=self.config.beta_1, b2=self.config.beta_2)
             m.assign(new_m)
             v.assign(new_v)
-        return tf.constant(0.0) if self.applied is None else self.applied.assign_add(1.0).read_value()
+        if self.applied is not None:
+            self.applied.assign_add(1.0)
 
     def _move(self, rate: tf.Tensor) -> tf.Tensor:
         """Moves every weight by what the moments say; returns the trust ratios."""
