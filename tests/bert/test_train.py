@@ -51,7 +51,7 @@ def test_two_and_four_ranks_train_like_one(
 @pytest.mark.slow
 def test_a_run_ends_at_its_target_and_profiles_what_it_is_told(dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    options = ["--run.steps", "2000", "--run.target_accuracy", "0.02", "--run.profile", "2"]
+    options = ["--run.steps", "2000", "--run.target_accuracy", "0.02", "--run.profile", "2", "--run.save_every", "2000"]
     assert pretrain(dataset, run, *options, "--run.evaluate_every", "8").returncode == 0
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     first = next(line["step"] for line in lines if line["split"] == "heldout" and line["mlm_accuracy"] >= 0.02)
