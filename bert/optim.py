@@ -23,9 +23,7 @@ DECAYS = [  # the first that is found in a variable's name decides; one that non
 ]
 
 
-def adam_moments(
-    g: tf.Tensor, m: tf.Tensor, v: tf.Tensor, *, b1: float, b2: float
-) -> tuple[tf.Tensor, tf.Tensor]:
+def adam_moments(g: tf.Tensor, m: tf.Tensor, v: tf.Tensor, *, b1: float, b2: float) -> tuple[tf.Tensor, tf.Tensor]:
     """Adam's moments m and v after a gradient g, all of one shape."""
     return b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * tf.square(g)
 
