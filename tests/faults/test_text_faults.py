@@ -166,9 +166,9 @@ def test_hostile_pages_cost_bounded_time_and_memory_and_no_other_page(tmp_path: 
     assert not list(ROOT.glob("PWNED")) and not list(tmp_path.rglob("PWNED"))
 
 
-def kill_when(process: subprocess.Popen[bytes], ready: Path, pattern: str) -> None:
-    """Kills a process group as soon as `pattern` is found below `ready`."""
-    while not any(ready.rglob(pattern)):
+def kill_when(process: subprocess.Popen[bytes], folder: Path, pattern: str) -> None:
+    """Kills a process group as soon as `folder` has the `pattern`; looks no deeper, where folders come and go."""
+    while not any(folder.glob(pattern)):
         assert process.poll() is None, "it ended before it could be killed"
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
@@ -187,7 +187,7 @@ def test_a_run_killed_and_repeated_with_other_workers_gives_the_same(tmp_path: P
     assert run("data.wikipedia", "--source", source, "--output", clean, "--workers", 1).code == 0
     command = [sys.executable, "-m", "data.wikipedia", "--source", str(source), "--output", str(killed)]
     process = subprocess.Popen([*command, "--workers", "2"], cwd=ROOT, start_new_session=True)
-    kill_when(process, tmp_path, ".killed.*/part-*.jsonl")
+    kill_when(process, tmp_path, ".killed.*.partial/part-*.jsonl")
     assert not killed.exists()
     ended = run("data.wikipedia", "--source", source, "--output", killed, "--workers", 3)
     assert ended.code == 0, ended.said
