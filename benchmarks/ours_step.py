@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import adapter, batch_file, tensorflow_peak
-from bert import batches, checkpoint, manifest, settled
+from bert import batches, checkpoint, manifest, plan, settled
 from bert.batches import Batch
 from bert.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.convert import __main__ as convert
@@ -70,7 +70,7 @@ class Ours:
         self.batches = padded if len(padded) == 1 else [batches.trim(batch, multiple) for batch in padded]
         self.run = self._inference(task) if work == "infer" else self._training(task)
         scored = self.batches[0]["masked_lm_ids"].shape[1] if work == "pretrain" else 0
-        read = [scored, scored + 1] if scored else [0]  # with the first token
+        read = [scored, plan.states_read(scored)] if scored else [0]
         shapes = [[*batch["input_ids"].shape, *read] for batch in self.batches]
         threads = int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0"))
         return {"shapes": shapes, "threads": threads, "versions": manifest.versions()}

@@ -32,6 +32,11 @@ def flops(model: ModelConfig, sequence: int, predictions: float, states: float |
     return 3.0 * (layers * attention + 2 * tokens * width * (width + 2 * model.intermediate_size) + head)
 
 
+def states_read(predictions: int) -> int:
+    """Tokens of a pretraining sequence whose last states are read: those predicted, and the first for what follows."""
+    return predictions + 1
+
+
 def activations(config: PretrainConfig, sequence: int, predictions: int) -> int:
     """Bytes kept for the backward pass of one micro-batch: an estimate.
 
@@ -58,7 +63,7 @@ def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: 
     accumulation = batch.accumulation(ranks)
     sequences = run.steps * batch.total
     state = count * OPTIMIZER_BYTES
-    arithmetic = sequences * flops(config.model, sequence, predictions, states=predictions + 1)
+    arithmetic = sequences * flops(config.model, sequence, predictions, states_read(predictions))
     working = activations(config, sequence, predictions)
     traffic = count * (2 if config.precision.compress else 4)
     most = "at most " if batch.pack else ""  # how many rows the instances need is not known before they are read

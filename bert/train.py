@@ -177,7 +177,7 @@ def _clock(config: Config, data: Data, world: World) -> metrics.Clock:
     predictions = data.spec.get("masked_lm_ids", {"shape": [0]})["shape"][0]
 
     def flops(tokens: int, sequences: float) -> float:
-        states = (predictions + 1) * sequences if predictions else None  # pretraining reads no others
+        states = plan.states_read(predictions) * sequences if predictions else None
         return plan.flops(config.model, tokens, predictions * sequences, states)
 
     return metrics.Clock(flops, world.size, peak=config.run.peak_teraflops * 1e12)

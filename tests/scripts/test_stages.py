@@ -14,7 +14,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     """An environment in which `python` shows its arguments, and no stage's variable is set."""
     python = tmp_path / "bin" / "python"
     python.parent.mkdir()
-    python.write_text('#!/bin/sh\necho "$*" >>"$SHOWN"\ncase "$*" in *"${FAILING:-none}"*) exit 3 ;; esac\n')
+    python.write_text('#!/bin/sh\necho "$*" >>"$SHOWN"\ncase "$*" in *"${FAILING:-none}"*) exit "${CODE:-3}" ;; esac\n')
     python.chmod(0o755)
     return {
         "PATH": f"{python.parent}:/usr/bin:/bin", "SHOWN": str(tmp_path / "shown"),
@@ -199,3 +199,17 @@ def test_the_whole_ablation_goes_on_to_fused_attention_and_packing(environment: 
         f"{mixed} --model.fused_attention true --run.directory {out}/fused",
         f"{mixed} --model.fused_attention true --batch.pack true --run.directory {out}/fused_packed",
     ]
+
+
+def test_the_whole_ablation_does_without_fused_attention_where_that_does_not_run(environment: dict[str, str]) -> None:
+    words = [str(ROOT / "scripts" / "ablation.sh"), "bert_large_phase2", "--data.train", "d"]
+    env = environment | {"COMPUTE": "bfloat16", "ALL": "1", "FAILING": "fused_attention", "CODE": "2"}
+    assert subprocess.run(words, cwd=ROOT, env=env, capture_output=True).returncode == 0
+    *_, fused, packed, report = Path(environment["SHOWN"]).read_text().splitlines()
+    out = "w/ablation/bert_large_phase2"
+    assert fused.endswith(f"--model.fused_attention true --run.directory {out}/fused")
+    assert packed.endswith(f"--model.attention_probs_dropout_prob 0 --batch.pack true --run.directory {out}/packed")
+    names = ["float32", "tf32", "bfloat16", "bfloat16_xla", "undropped", "packed"]
+    assert report == f"-m bert.report {' '.join(f'{out}/{name}' for name in names)} --output {out}"
+    assert subprocess.run(words, cwd=ROOT, env=env | {"CODE": "70"}, capture_output=True).returncode == 70
+    assert Path(environment["SHOWN"]).read_text().splitlines()[-1] == fused
