@@ -31,7 +31,7 @@ class Contender(Protocol):
         """`values`: of training the losses of three updates on the first batch, else the logits of its tokens."""
 
     def lap(self, laps: int) -> Answer:
-        """`seconds` in which all batches were worked on so many times."""
+        """`seconds` [laps] in which all batches were worked on, each time of so many."""
 
     def peak(self) -> Answer:
         """`flops`: FLOP/s of the fastest square product in the compute type."""
@@ -54,11 +54,13 @@ def serve(contender: Contender) -> None:
 
 def timed(step: Callable[[Any], Any], batches: list[Any], laps: int) -> Answer:
     """The answer of `lap`; a step returns when its work is done."""
-    begun = time.perf_counter()
+    spent = []
     for _ in range(laps):
+        begun = time.perf_counter()
         for batch in batches:
             step(batch)
-    return {"seconds": time.perf_counter() - begun}
+        spent.append(time.perf_counter() - begun)
+    return {"seconds": spent}
 
 
 def fastest(product: Callable[[int], Callable[[], Any]]) -> Answer:

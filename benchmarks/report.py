@@ -20,16 +20,18 @@ WHO = {
 }
 WIDTH = 120
 HEADER = """\
-| | type | | sequences/s, median (min - max) | ours: times as fast (min - max) | first lap | GFLOP/s | peak | memory |
-|---|---|---|---|---|---|---|---|---|
+| | type | | sequences/s, median (min - max) | ours: times (min - max) | p99 | first lap | GFLOP/s | peak | memory |
+|---|---|---|---|---|---|---|---|---|---|
 """
+TAIL = 100  # laps of which there is a 99th percentile
 
 
 def rows(model: ModelConfig, case: Case, answers: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """A row for each contender, from what they answered; ours is the first, to which the ratios are.
 
-    `sequences_per_second` is that of the median lap, `ratio` the median over turns of how often ours had a lap done in
-    the time of the other's; the FLOPs are those of the contender's own padding and scored positions, by one formula.
+    `sequences_per_second` is that of the median turn, `ratio` the median over turns of how often ours had a lap done in
+    the time of the other's, `tail` the 99th percentile of laps over their median, if they are enough; the FLOPs are
+    those of the contender's own padding and scored positions, by one formula.
     """
     ours, found = answers["ours"]["seconds"], []
     for name, answer in answers.items():
@@ -43,10 +45,15 @@ def rows(model: ModelConfig, case: Case, answers: dict[str, dict[str, Any]]) -> 
             "sequences_per_second": sequences / statistics.median(seconds),
             "ratio": statistics.median(ratios),
             "ratios": ratios,
+            "tail": _tail(answer["laps"]),
             "model_flops": flops,
             "utilisation": flops / answer["peak_flops"],
         })  # fmt: skip
     return found
+
+
+def _tail(laps: Sequence[float]) -> float | None:
+    return statistics.quantiles(laps, n=100)[98] / statistics.median(laps) if len(laps) >= TAIL else None
 
 
 def line(row: dict[str, Any]) -> str:
@@ -85,6 +92,7 @@ def _cells(row: dict[str, Any], what: str) -> list[str]:
     times = f"{row['ratio']:.2f} ({min(row['ratios']):.2f} - {max(row['ratios']):.2f})"
     return [
         what, row["compute"], WHO.get(row["contender"], row["contender"]), rate,
-        "" if row["contender"] == "ours" else times, f"{row['first_lap']:.1f} s", f"{row['model_flops'] / 1e9:.0f}",
+        "" if row["contender"] == "ours" else times, f"{row['tail']:.2f}" if row["tail"] else "",
+        f"{row['first_lap']:.1f} s", f"{row['model_flops'] / 1e9:.0f}",
         f"{row['utilisation']:.0%}", f"{row['peak_mb']:,.0f} MB",
     ]  # fmt: skip

@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -165,21 +166,22 @@ class Bench:
         return worst
 
     def time(self, folder: Path, case: Case, compute: str) -> Answers:
-        """What each contender took: `seconds` of a lap in each turn, and what it says of itself."""
+        """What each contender took, `laps` and of one in each turn's mean `seconds`, and what it says of itself."""
         options, found = self.options, Answers()
         with contextlib.ExitStack() as stack:
             names = self.names(case.work, case.name, compute)
             running = {name: stack.enter_context(self.start(name)) for name in names}
             slowest = 0.0
             for name, contender in running.items():
-                found[name] = self.setup(contender, folder, case, compute, dropout=0.1) | {"seconds": []}
-                laps = [contender.ask("lap", laps=1)["seconds"] for _ in range(WARM)]
+                found[name] = self.setup(contender, folder, case, compute, dropout=0.1) | {"seconds": [], "laps": []}
+                laps = contender.ask("lap", laps=WARM)["seconds"]
                 found[name]["first_lap"], slowest = laps[0], max(slowest, laps[-1])
                 tell(f"{folder.name}: {case.name} {compute} {name}: first lap {laps[0]:.2f} s, then {laps[-1]:.2f} s")
             together = max(1, min(MOST, round(options.seconds / slowest)))
             for _, (name, contender) in itertools.product(range(options.repeats), running.items()):
                 answer = contender.ask("lap", laps=together)
-                found[name]["seconds"].append(answer["seconds"] / together)
+                found[name]["laps"] += answer["seconds"]
+                found[name]["seconds"].append(statistics.mean(answer["seconds"]))
                 found[name]["peak_mb"] = answer["peak_mb"]
             for name, contender in running.items():  # last, for the memory of it is not the step's
                 found[name]["peak_flops"] = contender.ask("peak")["flops"]

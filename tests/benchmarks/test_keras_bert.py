@@ -110,7 +110,7 @@ def test_a_weight_that_no_variable_takes_is_named(tmp_path: Path) -> None:
 def test_values_are_three_losses_or_the_logits_of_real_tokens(tmp_path: Path) -> None:
     arguments, peer = given(tmp_path, weights(NVIDIA)), StandIn(NVIDIA)
     peer.setup(work="pretrain", **arguments)
-    assert peer.values() == {"values": [4.0, 3.0, 2.0]} and peer.lap(2)["seconds"] > 0 and peer.left.numpy() == 0
+    assert peer.values() == {"values": [4.0, 3.0, 2.0]} and min(peer.lap(2)["seconds"]) > 0 and peer.left.numpy() == 0
     peer.setup(work="infer", **arguments)
     real = [*range(100, 107), *range(107, 111), 114]
     assert peer.values()["values"] == [*real, *(-1.0 - word for word in real)]
