@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bert import cli, files, instances, manifest, records, stretches
+from bert import cli, files, instances, manifest, messages, records, stretches
 from bert.errors import InputError, UsageError
 from bert.tokenization import Tokenizer
 from bert.vocabulary import load_vocab
@@ -140,12 +140,12 @@ def write_stretches(
     for begin in range(0, len(cuts) - 1, ROW_BATCH):
         end = min(begin + ROW_BATCH, len(cuts) - 1)
         ids = documents.ids[splits[begin] : splits[end]]
-        features: dict[str, np.ndarray | records.Ragged] = {
-            "ids": records.Ragged(ids, splits[begin : end + 1] - splits[begin]),
-            "sentences": records.Ragged(lengths[cuts[begin] : cuts[end]], cuts[begin : end + 1] - cuts[begin]),
+        features: dict[str, np.ndarray | messages.Ragged] = {
+            "ids": messages.Ragged(ids, splits[begin : end + 1] - splits[begin]),
+            "sentences": messages.Ragged(lengths[cuts[begin] : cuts[end]], cuts[begin : end + 1] - cuts[begin]),
             "document": owner[begin:end, None],
         }
-        for serialized in records.encode_batch(features):
+        for serialized in messages.encode_batch(features):
             writer.write(serialized)
     return Counter(stretches=len(cuts) - 1, documents=len(documents.documents) - 1)
 
@@ -172,7 +172,7 @@ def write_instances(
         features = instances.build(documents.ids, rows, shape, tokens)
         features = instances.mask(features, shape, tokens, _uniform(rng, len(rows)))
         counts["predictions"] += int(features["masked_lm_weights"].sum())
-        for serialized in records.encode_batch(features):
+        for serialized in messages.encode_batch(features):
             writer.write(serialized)
     return counts
 

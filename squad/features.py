@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert import files, manifest, records
+from bert import files, manifest, messages, records
 from bert.errors import InputError
 from bert.tokenization import Tokenizer
 from squad import examples
@@ -157,8 +157,8 @@ def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Wind
             malformed += [fault.reason for fault in piece.faults]
             questions += len(piece.examples) + len(piece.faults)
             impossible += sum(span.example.impossible for span in learnable.spans)
-            for record in _records(tokenizer, learnable.spans, piece.passages, windowing, dropped):
-                writer.write(records.encode(record))
+            for serialized in _encoded(tokenizer, learnable.spans, piece.passages, windowing, dropped):
+                writer.write(serialized)
     if not writer.count:
         raise InputError(f"{data.train_file}: none of its {questions} questions has an answer to learn from")
     _report(data.train_file, malformed, dropped, inferred)
@@ -190,9 +190,9 @@ def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Wind
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
-def _records(
+def _encoded(
     tokenizer: Tokenizer, spans: Sequence[Span], texts: Sequence[str], windowing: Windowing, dropped: dict[str, str]
-) -> Iterator[dict[str, np.ndarray]]:
+) -> Iterator[bytes]:
     if not spans:
         return
     passages, answers = tokenize(tokenizer, texts), []
@@ -203,15 +203,10 @@ def _records(
         if answers[-1] is None:
             dropped[span.example.id] = "the answer holds no token"
     batch = windows(tokenizer, [span.example for span in spans], passages, windowing)
-    for row, question in enumerate(batch.question):
-        answer = answers[question]
-        if answer is not None:
-            start, end = label(batch, row, answer)
-            yield {
-                **{name: getattr(batch, name)[row] for name in INPUTS},
-                "start_positions": np.array([start]),
-                "end_positions": np.array([end]),
-            }
+    rows = [row for row, question in enumerate(batch.question) if answers[question] is not None]
+    labels = np.array([label(batch, row, answers[batch.question[row]]) for row in rows], np.int64).reshape(-1, 2)
+    inputs = {name: getattr(batch, name)[rows] for name in INPUTS}
+    yield from messages.encode_batch(inputs | {"start_positions": labels[:, :1], "end_positions": labels[:, 1:]})
 
 
 def _report(train_file: Path, malformed: list[str], dropped: dict[str, str], inferred: list[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert import manifest, metrics, records
+from bert import manifest, messages, metrics, records
 from bert.vocabulary import SPECIAL
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,7 +58,7 @@ def write_dataset(
         for name, size in [*((f"train-{i:05d}", n) for i, n in enumerate(shards)), ("heldout-00000", heldout)]:
             with records.RecordWriter(partial / f"{name}.tfrecord") as writer:
                 for _ in range(size):
-                    writer.write(records.encode(instance(random, shortest)))
+                    writer.write(messages.encode(instance(random, shortest)))
             counts[f"{name}.tfrecord"] = size
         (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{i}" for i in range(VOCAB - 5))]) + "\n")
         spec = {

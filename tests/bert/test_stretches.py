@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import manifest, records, stretches
+from bert import manifest, messages, records, stretches
 from bert.batches import Batches
 from bert.config import BatchConfig
 from bert.instances import Shape
@@ -33,7 +33,7 @@ def write(folder: Path, shards: dict[str, int], documents: int = 4) -> Path:
                     lengths = random.integers(2, 10, random.integers(1, 9))
                     begin = document * 1000 + FIRST + int(random.integers(0, 900))
                     row = {"ids": np.arange(begin, begin + lengths.sum()), "sentences": lengths, "document": [document]}
-                    writer.write(records.encode({key: np.asarray(value) for key, value in row.items()}))
+                    writer.write(messages.encode({key: np.asarray(value) for key, value in row.items()}))
         (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{i}" for i in range(VOCAB - 5))]) + "\n")
         extra = {"kind": "documents", "features": {"ids": {}}, "instances": dataclasses.asdict(SHAPE)}
         written = {f"{name}.tfrecord": count for name, count in shards.items()}

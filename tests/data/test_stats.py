@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert import cli, manifest, records
+from bert import cli, manifest, messages, records
 from bert.vocabulary import SPECIAL
 from data import stats, verify
 
@@ -73,7 +73,7 @@ def instances(tmp_path: Path) -> Path:
         for name, rows in files.items():
             with records.RecordWriter(partial / f"{name}.tfrecord") as writer:
                 for row in rows:
-                    writer.write(records.encode(row))
+                    writer.write(messages.encode(row))
         (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
         spec = {
             name: {"shape": list(value.shape), "dtype": str(value.dtype)}
@@ -149,7 +149,7 @@ def test_stretches_are_counted(tmp_path: Path) -> None:
         with records.RecordWriter(partial / "train-00000-of-00001.tfrecord") as writer:
             for ids, sentences, document in rows:
                 row = {"ids": np.array(ids), "sentences": np.array(sentences), "document": np.array([document])}
-                writer.write(records.encode(row))
+                writer.write(messages.encode(row))
         (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
         spec = {name: {"shape": shape, "dtype": "int64"} for name, shape in (("ids", [None]), ("document", [1]))}
         counts = {"train-00000-of-00001.tfrecord": 3}

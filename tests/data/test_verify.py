@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import cli, manifest, records
+from bert import cli, manifest, messages, records
 from bert.vocabulary import SPECIAL
 from data import checks, frames, shards, tfrecords, verify
 
@@ -89,7 +89,7 @@ def examples(path: Path) -> list[dict[str, np.ndarray]]:
 
 
 def encode(row: dict[str, np.ndarray]) -> bytes:
-    return records.encode(row | {"masked_lm_weights": row["masked_lm_weights"].astype(np.float32)})
+    return messages.encode(row | {"masked_lm_weights": row["masked_lm_weights"].astype(np.float32)})
 
 
 def write(path: Path, rows: list[dict[str, np.ndarray]]) -> None:
@@ -262,7 +262,7 @@ def test_tokenised_documents_are_judged_too(rule: str, tokenised: Path, tmp_path
         STRETCHES[rule](rows[9])
     with records.RecordWriter(path) as writer:
         for row in rows:
-            writer.write(records.encode(row))
+            writer.write(messages.encode(row))
     sign(folder)
     code, lines = run(folder)
     begin = int(np.fromfile(records.index_path(path), "<u8")[9])
