@@ -211,15 +211,23 @@ def rows(options: Options, bench: Bench) -> Iterator[dict[str, Any]]:
         shutil.rmtree(folder)  # gigabytes, of larger models
 
 
+def commit() -> str:
+    """That of the code, marked if files were changed since, other than results, where an output may stand."""
+    git = ["git", "-C", str(ROOT)]
+    if not (ROOT / ".git").exists():  # a folder around ours may have one
+        return "unknown"
+    named = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True).stdout.strip()
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ".", ":!benchmarks/results"]).returncode
+    return f"{named}-dirty" if changed else named
+
+
 def about(options: Options) -> dict[str, Any]:
     """The machine, the code and the flags, less paths: the first line of the figures."""
-    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
-    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() if (ROOT / ".git").exists() else ""
     cpus = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
     cpu = next((line.split(": ", 1)[1] for line in cpus.splitlines() if line.startswith("model name")), "unknown")
     flags = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     plain = {name: value for name, value in flags.items() if value is not None and not isinstance(value, Path)}
-    return {"commit": commit or "unknown", "cpu": cpu, "date": time.strftime("%Y-%m-%d"), "options": plain}
+    return {"commit": commit(), "cpu": cpu, "date": time.strftime("%Y-%m-%d"), "options": plain}
 
 
 def tell(what: str) -> None:
