@@ -213,12 +213,14 @@ def rows(options: Options, bench: Bench) -> Iterator[dict[str, Any]]:
 
 def commit() -> str:
     """That of the code, marked if files were changed since, other than results, where an output may stand."""
-    git = ["git", "-C", str(ROOT)]
     if not (ROOT / ".git").exists():  # a folder around ours may have one
         return "unknown"
-    named = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True).stdout.strip()
+    git = ["git", "-C", str(ROOT)]
+    head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
+    if head.returncode:  # not a repository of this user's, say
+        return "unknown"
     changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ".", ":!benchmarks/results"]).returncode
-    return f"{named}-dirty" if changed else named
+    return head.stdout.strip() + ("-dirty" if changed else "")
 
 
 def about(options: Options) -> dict[str, Any]:

@@ -314,11 +314,11 @@ class _Words(NamedTuple):
 
     of_token: np.ndarray  # [N, S] the word of each token, as its place in the flattened `lengths`
     lengths: np.ndarray  # [N, W] their tokens, 0 past the last one
-    segments: np.ndarray  # [N, W] the segment they stand in
+    segments: np.ndarray  # [N, W] the segment they stand in, if that matters
 
     @classmethod
     def of(cls, candidates: np.ndarray, begins: np.ndarray, segments: np.ndarray | None) -> "_Words":
-        """From [N, S]: which tokens may be masked, which of these begin a word, and their segments if they matter."""
+        """From [N, S]: which tokens may be masked, which of these begin a word, and the segments of all."""
         number = np.cumsum(begins, axis=1)
         counts = number[:, -1:]
         size = int(counts.max(initial=1))
