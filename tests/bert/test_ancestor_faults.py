@@ -73,6 +73,7 @@ def test_an_update_is_applied_once_however_many_micro_batches_it_has(model_confi
         assert step.optimizer.applied is not None and float(step.optimizer.applied) == 3
 
 
+@pytest.mark.slow
 def test_gradients_travel_as_float16_while_they_are_scaled(model_config: ModelConfig, dataset: Path) -> None:
     """5: "gradients are unscaled *before* the fp16-compressed all-reduce (underflow)"."""
     twins = Twins()

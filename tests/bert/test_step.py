@@ -78,6 +78,7 @@ def test_micro_batches_in_one_program_are_those_of_one_at_a_time(model_config: M
     close(*made, rtol=1e-5, atol=1e-7)  # with dropout: each has its own
 
 
+@pytest.mark.slow
 def test_bfloat16_keeps_float32_masters_and_learns_alike(model_config: ModelConfig, dataset: Path) -> None:
     batches = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1).read(0)
     full, half = (

@@ -109,6 +109,7 @@ def test_an_error_of_all_ranks_is_one_line_and_its_status(ranks: dict[str, str])
     assert (shown.returncode, shown.stdout, shown.stderr) == (3, "", "error: no data\n")
 
 
+@pytest.mark.slow
 def test_a_killed_rank_is_one_line(ranks: dict[str, str]) -> None:
     code = "import os, time; os.kill(os.getpid(), 9) if os.environ['OMPI_COMM_WORLD_RANK'] == '1' else time.sleep(30)"
     shown = launch(env=ranks, code=code)
