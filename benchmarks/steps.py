@@ -174,7 +174,7 @@ class Bench:
             slowest = 0.0
             for name, contender in running.items():
                 found[name] = self.setup(contender, folder, case, compute, dropout=0.1) | {"seconds": [], "laps": []}
-                laps = contender.ask("lap", laps=WARM)["seconds"]
+                laps = [contender.ask("lap", laps=1)["seconds"][0] for _ in range(WARM)]
                 found[name]["first_lap"], slowest = laps[0], max(slowest, laps[-1])
                 tell(f"{folder.name}: {case.name} {compute} {name}: first lap {laps[0]:.2f} s, then {laps[-1]:.2f} s")
             together = max(1, min(MOST, round(options.seconds / slowest)))

@@ -38,7 +38,7 @@ def test_contenders_take_turns_and_are_compared_turn_by_turn(tmp_path: Path, tur
     noted = turns.read_text().splitlines()
     assert noted[::2] == [line.replace("ends", "begins") for line in noted[1::2]]  # never two at once
     order = [float(line.split()[0]) for line in noted[::2]]
-    assert order == [2.0, 3.0, 4.0] * 4  # once to warm up, then in turn
+    assert order == [2.0] * 2 + [3.0] * 2 + [4.0] * 2 + [2.0, 3.0, 4.0] * 3  # two to warm up, then in turn
     assert [row["contender"] for row in found] == ["ours", "eager", "compile"]
     assert [row["ratio"] for row in found] == [1.0, 1.5, 2.0]
     assert [row["sequences_per_second"] for row in found] == [8 / 2, 8 / 3, 8 / 4]
