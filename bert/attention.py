@@ -87,9 +87,3 @@ def exact_softmax(dtype: tf.DType) -> bool:
         x = tf.cast(tf.random.stateless_normal([8, 512], seed=(1, 2), stddev=3.0), dtype)
         exact = tf.cast(tf.nn.softmax(tf.cast(x, tf.float32)), dtype)
         return bool(tf.reduce_all(tf.abs(tf.nn.softmax(x) - exact) <= exact * tf.constant(2**-7, dtype)))
-
-
-@tf.custom_gradient
-def add_bias(y: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
-    """y [M, D] + bias [D], in y's type; unlike that of tf.nn.bias_add the gradient is summed in float32."""
-    return tf.nn.bias_add(y, tf.cast(bias, y.dtype)), lambda upstream: (upstream, regions.column_sums(upstream))

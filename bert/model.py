@@ -20,9 +20,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert import regions
-from bert.attention import add_bias, attend, merge, scale, split
+from bert.attention import attend, merge, scale, split
 from bert.config import ModelConfig
 from bert.noise import Noise, drop
+from bert.products import add_bias, product
 
 SHORT = 0.1  # radians a token at least, of the waves that tell neighbours apart
 GAIN = 3.0  # of queries and keys that look for neighbours: two thirds of the attention go where they look
@@ -93,7 +94,7 @@ class Dense(tf.Module):
 
     def product(self, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         """x W [M, outputs], computed in `dtype`, without the bias: whoever reads it next adds that in float32."""
-        return tf.matmul(tf.cast(x, dtype), tf.cast(self.kernel, dtype))
+        return product(tf.cast(x, dtype), tf.cast(self.kernel, dtype))
 
 
 class LayerNorm(tf.Module):
@@ -158,7 +159,7 @@ class Attention(tf.Module):
     ) -> tf.Tensor:
         """x [B*T, D], mask [B, 1, 1 or T, T] -> [R, D] in dtype, of the rows `read`, without the output's bias."""
         kernel, bias = self.joined(dtype, scale(self.head_width))
-        q, k, v = split(add_bias(tf.matmul(tf.cast(x, dtype), kernel), bias), tf.shape(mask)[-1], self.heads)
+        q, k, v = split(add_bias(product(tf.cast(x, dtype), kernel), bias), tf.shape(mask)[-1], self.heads)
         pairs = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # of tokens, [B, N, T, T]
         context = attend(q, k, v, mask, *noise.bits(pairs, self.rate), rate=self.rate, fused=self.fused)
         return self.output.product(_rows(merge(context, self.heads * self.head_width), read), dtype)

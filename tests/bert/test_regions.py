@@ -11,8 +11,9 @@ import pytest
 import tensorflow as tf
 
 from bert import attention, regions
-from bert.attention import add_bias, attend, scale
+from bert.attention import attend, scale
 from bert.noise import drop
+from bert.products import add_bias, product
 
 RATE = 0.3
 Function = Callable[..., Any]
@@ -64,6 +65,7 @@ CASES: dict[str, tuple[Function, Function, list[tf.Tensor]]] = {
         [normal(7, 13), normal(13)],
     ),
     "add_bias": (add_bias, lambda y, b: y + b, [normal(7, 13), normal(13)]),
+    "product": (product, lambda x, w: tf.einsum("mi,io->mo", x, w), [normal(7, 13), normal(13, 5)]),
 }
 
 
