@@ -45,7 +45,7 @@ class PretrainingModel(tf.Module):
             read=masked if self.pooler is None else tf.concat([masked, first], axis=0),
         )  # fmt: skip
         scores = self.masked_lm(hidden[: tf.size(masked)], self.encoder.embeddings.word, dtype)
-        words = tf.reshape(scores, [-1, tf.shape(batch["masked_lm_ids"])[1], scores.shape[1]])
+        words = tf.reshape(scores, [-1, tf.shape(batch["masked_lm_positions"])[1], scores.shape[1]])
         if self.pooler is None or self.next_sentence is None:
             return words, None
         return words, self.next_sentence(self.pooler(hidden[tf.size(masked) :, None]))
