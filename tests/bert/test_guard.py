@@ -32,17 +32,23 @@ class Poisoned(Pretraining):
 
 
 def steps(
-    config: ModelConfig, batches: list[Batch], poisons: list[float], precision: PrecisionConfig
-) -> tuple[dict[str, np.ndarray], list[dict[str, float]]]:
-    """The state after one update for each number that its loss is multiplied by, and the measures of each."""
+    config: ModelConfig, batches: list[Batch], runs: list[list[float]], precision: PrecisionConfig
+) -> list[tuple[dict[str, np.ndarray], list[dict[str, float]]]]:
+    """Of each run from one start: the state after one update for each number that its loss is multiplied by, and the
+    measures of each."""
     task = Poisoned(config, seed=3)
     optimizer = Optimizer(variables(task.module), OptimizerConfig(name="lamb", learning_rate=1.0))
     step = Step(task, optimizer, World(), precision, RunConfig(seed=4))
-    measured = []
-    for poison in poisons:
-        task.poison.assign(poison)
-        measured.append(step.update(1, batches, rate=1e-2, stop=False))
-    return {name: variable.numpy() for name, variable in step.state.items()}, measured
+    start, found = {name: variable.numpy() for name, variable in step.state.items()}, []
+    for poisons in runs:
+        for name, variable in step.state.items():
+            variable.assign(start[name])
+        measured = []
+        for poison in poisons:
+            task.poison.assign(poison)
+            measured.append(step.update(1, batches, rate=1e-2, stop=False))
+        found.append(({name: variable.numpy() for name, variable in step.state.items()}, measured))
+    return found
 
 
 @pytest.mark.parametrize(("compute", "bad"), [("float32", np.inf), ("float16", np.nan)])
@@ -51,8 +57,8 @@ def test_an_update_that_is_not_finite_leaves_no_trace(
 ) -> None:
     precision = PrecisionConfig(compute=compute)
     batches = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1).read(0)
-    without, _ = steps(model_config, batches, [1.0, 1.0, 1.0], precision)
-    state, measured = steps(model_config, batches, [1.0, bad, bad, 1.0, 1.0], precision)
+    runs = [[1.0, 1.0, 1.0], [1.0, bad, bad, 1.0, 1.0]]
+    (without, _), (state, measured) = steps(model_config, batches, runs, precision)
     assert [found["skipped_in_a_row"] for found in measured] == [0, 1, 2, 0, 0]
     assert [found["skipped"] for found in measured] == [0, 1, 2, 2, 2]
     scaled = compute == "float16"
@@ -68,7 +74,7 @@ def test_an_update_that_is_not_finite_leaves_no_trace(
 def test_float16_learns_what_float32_learns(model_config: ModelConfig, dataset: Path) -> None:
     batches = Batches(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), World(), seed=1).read(0)
     full, half = (
-        steps(model_config, batches, [1.0] * 4, PrecisionConfig(compute=compute))[1]
+        steps(model_config, batches, [[1.0] * 4], PrecisionConfig(compute=compute))[0][1]
         for compute in ("float32", "float16")
     )
     for one, two in zip(full, half, strict=True):
