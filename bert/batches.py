@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from bert import packing
 from bert.config import BatchConfig
+from bert.devices import has_gpu
 from bert.errors import UsageError
 from bert.hashing import mix
 from bert.records import Dataset
@@ -21,6 +22,7 @@ from bert.world import World
 
 ROUNDS = 4
 WIDTH = 32  # tokens: batches cut to their longest row have multiples of it, since every width is compiled for
+GPU_WIDTH = 128  # the same on a GPU, where XLA compiles the whole step for each width, a minute or more
 AHEAD = 2  # updates whose samples are read while the current one computes
 
 Batch = dict[str, tf.Tensor]
@@ -74,7 +76,14 @@ class Batches:
         self._dealt = functools.lru_cache(maxsize=2)(self._deal)  # the updates of a pool follow each other
 
     def read(self, update: int) -> list[Batch]:
-        """The micro-batches of update `update` (from 0): micro-batch k of rank r is its (k * ranks + r)-th."""
+        """The micro-batches of update `update` (from 0): micro-batch k of rank r is its (k * ranks + r)-th.
+
+        They are made on the CPU: on a GPU, this thread's work would wait behind the running step.
+        """
+        with tf.device("CPU:0"):
+            return self._read(update)
+
+    def _read(self, update: int) -> list[Batch]:
         size, world = self.batch.per_device, self.world
         positions = self._positions(update)
         firsts = (np.arange(self.accumulation) * world.size + world.rank) * size
@@ -82,7 +91,8 @@ class Batches:
         found = [self.source.read(order(at, len(self.source), self.seed), at) for at in micro_batches]
         if self.batch.pack:
             return [packed(batch) for batch in found]
-        return [trim(batch, WIDTH) for batch in found] if self.batch.group else found
+        multiple = GPU_WIDTH if has_gpu() else WIDTH
+        return [trim(batch, multiple) for batch in found] if self.batch.group else found
 
     def _positions(self, update: int) -> np.ndarray:
         """The places in the run's order whose samples make the update [total]."""
@@ -136,4 +146,6 @@ def evaluation(source: Source, batch: BatchConfig, world: World, limit: int) -> 
     samples = np.arange(min(limit, len(source)))
     for start in range(world.rank * batch.per_device, len(samples), world.size * batch.per_device):
         some = samples[start : start + batch.per_device]
-        yield source.read(some, some)
+        with tf.device("CPU:0"):
+            read = source.read(some, some)
+        yield read

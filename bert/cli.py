@@ -180,7 +180,8 @@ def _arguments(flag: Flag) -> dict[str, Any]:
     if typing.get_origin(hint) is typing.Literal:
         arguments["choices"] = typing.get_args(hint)
         hint = str
-    arguments["type"] = _boolean if hint is bool else _optional(hint) if optional else hint
+    kind = _boolean if hint is bool else hint
+    arguments["type"] = _optional(kind) if optional else kind
     choices = arguments.get("choices")
     arguments["metavar"] = "{" + ",".join(choices) + "}" if choices else hint.__name__.upper()
     return arguments
@@ -193,7 +194,11 @@ def _boolean(text: str) -> bool:
 
 
 def _optional(kind: Callable[[str], Any]) -> Callable[[str], Any]:
-    return lambda text: None if text == "none" else kind(text)
+    def read(text: str) -> Any:
+        return None if text == "none" else kind(text)
+
+    read.__name__ = kind.__name__  # argparse names the type in its message
+    return read
 
 
 _boolean.__name__ = "bool"  # argparse names the type in its message

@@ -90,26 +90,40 @@ class BatchConfig:
     total: int
     """sequences per update, over all ranks"""
     per_device: int
-    """sequences that a device holds at once"""
+    """sequences that a device holds at once; 0 divides a rank's share into equal parts of at most max_per_device"""
+    max_per_device: int = 16
+    """most sequences that a device holds at once where per_device is 0"""
     group: int = 0
     """updates whose sequences are dealt out by length and cut to the longest of their batch; 0 leaves them padded"""
     pack: bool = False
     """put the instances of a micro-batch into as few rows as hold them, each attending to itself alone (pretraining)"""
 
     def __post_init__(self) -> None:
+        _require(self.per_device >= 0, f"batch.per_device must not be negative, but is {self.per_device}")
         _require(self.group >= 0, f"batch.group must not be negative, but is {self.group}")
         _require(not (self.pack and self.group), "batch.pack and batch.group both save padding; give one of them")
+        _require(self.max_per_device > 0, f"batch.max_per_device must be positive, not {self.max_per_device}")
+
+    def divided(self, world_size: int) -> "BatchConfig":
+        """Return the batch with `per_device` filled in where it is 0; raise UsageError if ranks do not divide it."""
+        if self.per_device:
+            return self
+        self._check_multiple_of(world_size, f"{world_size} ranks")
+        share = self.total // world_size
+        per_device = max(size for size in range(1, min(share, self.max_per_device) + 1) if share % size == 0)
+        return dataclasses.replace(self, per_device=per_device)
 
     def accumulation(self, world_size: int) -> int:
         """Micro-batches per rank and update."""
+        assert self.per_device > 0, "batch.per_device is resolved by `divided` before it is used"
         per_pass = self.per_device * world_size
-        below = max(1, self.total // per_pass) * per_pass
-        _require(
-            self.total > 0 and self.per_device > 0 and self.total % per_pass == 0,
-            f"batch.total {self.total} is not a multiple of {per_pass} (batch.per_device {self.per_device} x "
-            f"{world_size} ranks); the nearest are {below} and {below + per_pass}",
-        )
+        self._check_multiple_of(per_pass, f"{per_pass} (batch.per_device {self.per_device} x {world_size} ranks)")
         return self.total // per_pass
+
+    def _check_multiple_of(self, number: int, what: str) -> None:
+        below = max(1, self.total // number) * number
+        message = f"batch.total {self.total} is not a multiple of {what}; the nearest are {below} and {below + number}"
+        _require(self.total > 0 and self.total % number == 0, message)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,12 +163,23 @@ class OptimizerConfig:
 class PrecisionConfig:
     """Arithmetic of the forward and backward pass; weights, optimizer, layer norm, softmax and losses stay float32."""
 
-    compute: Literal["float32", "tf32", "bfloat16", "float16"] = "float32"
-    """type of matrix products; tf32 is float32 with products of 10-bit mantissas; float16 has a dynamic loss scale"""
+    compute: Literal["auto", "float32", "tf32", "bfloat16", "float16"] = "float32"
+    """type of matrix products; tf32 is float32 with products of 10-bit mantissas; float16 has a dynamic loss scale;
+    auto is float32 on a CPU, bfloat16 on a GPU that has it, else float16"""
     compress: bool = False
     """sum gradients over the ranks in float16, scaled as the losses of float16 are"""
-    xla: bool = False
-    """compile the step with XLA (on a CPU the plain path is usually faster)"""
+    xla: bool | None = False
+    """compile the step with XLA; none does so on a GPU (on a CPU the plain path is usually faster)"""
+
+    def resolved(self, gpu: bool, bfloat16: bool = True) -> "PrecisionConfig":
+        """Return the precision with what depends on the device filled in.
+
+        gpu: whether the device is a GPU; bfloat16: whether it has fast products of that type.
+        """
+        compute = self.compute
+        if compute == "auto":
+            compute = ("bfloat16" if bfloat16 else "float16") if gpu else "float32"
+        return dataclasses.replace(self, compute=compute, xla=gpu if self.xla is None else self.xla)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +188,10 @@ class RunConfig:
 
     directory: Path = Path()
     """where everything goes; default: in the work folder, under the recipe's name"""
+    device: Literal["auto", "gpu", "cpu"] = "auto"
+    """what to compute on; auto takes a GPU where there is one"""
+    deterministic: bool = True
+    """on a GPU, use only kernels that give the same bits each time; a CPU's always do"""
     steps: int = 0
     """updates; 0 derives them where the task has epochs"""
     seed: int = 12345

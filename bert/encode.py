@@ -22,8 +22,9 @@ from typing import IO, Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert import batches, checkpoint, cli, files, settled
+from bert import batches, checkpoint, cli, devices, files, settled
 from bert.config import ModelConfig
+from bert.devices import Kind
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.model import Encoder, variables
 from bert.settled import Settled
@@ -50,6 +51,8 @@ class Options:
     """texts at once"""
     length: int | None = None
     """tokens after which a text is cut, [CLS] and [SEP] included; none is the model's longest"""
+    device: Kind = "auto"
+    """what to compute on; auto takes a GPU where there is one"""
 
     def __post_init__(self) -> None:
         if self.output.suffix not in (".jsonl", ".npz"):
@@ -172,6 +175,7 @@ def write_arrays(encoded: Iterator[Encoded], pooled: bool, stream: IO[bytes]) ->
 def main(argv: list[str]) -> None:
     """Runs the command."""
     options = cli.parse(Options, argv, prog="python -m bert.encode", description=__doc__)
+    devices.choose(options.device)
     reader, lines = Reader(options), options.output.suffix == ".jsonl"
     texts = read(options.input)
     chunks = iter(lambda: list(itertools.islice(texts, CHUNK)), [])

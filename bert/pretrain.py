@@ -14,13 +14,17 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert import cli, heads, losses, paths, plan, resume, stretches, train, world
+from bert import cli, heads, losses, paths, plan, resume, stretches, train
 from bert.batches import Batch
 from bert.config import ModelConfig, PretrainConfig
+from bert.devices import Device
 from bert.errors import UsageError
 from bert.model import Encoder
 from bert.noise import Noise
 from bert.recipes import RECIPES, SMOKE
+from bert.world import connect
+
+SPLITS = ("train", "heldout")
 
 
 class PretrainingModel(tf.Module):
@@ -84,8 +88,8 @@ class Pretraining:
         return found
 
 
-def resolve(config: PretrainConfig, recipe: str, data: train.Data) -> PretrainConfig:
-    """Fills in what follows from the data and the recipe's name, and checks that they fit."""
+def resolve(config: PretrainConfig, recipe: str, data: train.Data, device: Device, ranks: int) -> PretrainConfig:
+    """Fills in what follows from the data, the recipe's name, the device and the ranks, and checks that they fit."""
     vocab_size, length = data.manifest.extra["vocab_size"], data.spec["input_ids"]["shape"][0]
     if config.model.vocab_size not in (0, vocab_size):
         raise UsageError(
@@ -100,7 +104,26 @@ def resolve(config: PretrainConfig, recipe: str, data: train.Data) -> PretrainCo
     run = resume.place(config.run, paths.workdir() / "pretrain" / recipe, steps=0)
     if run.steps == 0:
         raise UsageError("run.steps is 0; give the number of updates with --run.steps")
-    return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=vocab_size), run=run)
+    return dataclasses.replace(
+        config, model=dataclasses.replace(config.model, vocab_size=vocab_size), run=run,
+        batch=config.batch.divided(ranks), precision=config.precision.resolved(device.is_gpu, device.has_bfloat16),
+    )  # fmt: skip
+
+
+def sources(config: PretrainConfig) -> tuple[train.Data, train.Data]:
+    """The training and the held-out samples."""
+    data = config.data
+    train_split, heldout = (stretches.source(data.train, split, config.run.seed, data.skip_bad) for split in SPLITS)
+    return train_split, heldout
+
+
+def describe(config: PretrainConfig, recipe: str, ranks: int) -> str:
+    """What the run would be on so many ranks, each with a GPU, as lines of text; nothing is computed."""
+    data, _ = sources(config)
+    config = resolve(config, recipe, data, Device(kind="GPU"), ranks)
+    sequence, predictions = (data.spec[name]["shape"][0] for name in ("input_ids", "masked_lm_ids"))
+    lines = plan.describe(config, ranks, sequence=sequence, predictions=predictions, available=len(data))
+    return "\n".join(f"{name:<18} {value}" for name, value in lines.items())
 
 
 def main(argv: list[str]) -> None:
@@ -111,22 +134,19 @@ def main(argv: list[str]) -> None:
     recipe, config = cli.choose(argv, SMOKE if small else RECIPES, prog="python -m bert.pretrain", description=__doc__)
     if config.data.train == Path():
         raise UsageError("no data: give --data.train, a folder made by python -m data.tfrecords")
-    data, heldout = (
-        stretches.source(config.data.train, split, config.run.seed, config.data.skip_bad)
-        for split in ("train", "heldout")
-    )
-    config = resolve(config, f"{recipe}_smoke" if small else recipe, data)
+    name = f"{recipe}_smoke" if small else recipe
     if planned:
-        sequence, predictions = (data.spec[name]["shape"][0] for name in ("input_ids", "masked_lm_ids"))
-        lines = plan.describe(config, planned, sequence=sequence, predictions=predictions, available=len(data))
-        print(*(f"{name:<18} {value}" for name, value in lines.items()), sep="\n")
+        print(describe(config, name, planned))
         return
     if config.init.missing:
         raise UsageError(f"{recipe} goes on from trained weights; give --init.checkpoint RUN, or none for random ones")
+    world = connect(config.run)  # before the data and the model, whose tensors would take all GPUs
+    data, heldout = sources(config)
+    config = resolve(config, name, data, world.device, world.size)
     pairs = data.manifest.extra.get("instances", {}).get("pairs", "nsp")
     task = Pretraining(config.model, config.run.seed, pairs)
     train.train(
-        task, config, world.connect(config.run), data=data, heldout=heldout,
+        task, config, world, data=data, heldout=heldout,
         vocab=config.data.train / "vocab.txt", start_from=config.init.checkpoint,
         recipe=f"{recipe} --smoke" if small else recipe,
     )  # fmt: skip

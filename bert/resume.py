@@ -15,10 +15,10 @@ from bert.vocabulary import load_vocab
 from bert.world import World
 
 # What may differ when a run is resumed: nothing that the weights depend on.
-FREE = {"run.directory", "run.log_every", "run.save_every", "run.keep", "run.keep_every", "run.evaluate_every",
-        "run.evaluate_sequences", "run.target_accuracy", "run.max_skipped", "run.peak_teraflops", "run.profile",
-        "run.stall_seconds", "run.spike_factor", "run.on_spike", "batch.per_device", "data.skip_bad",
-        "model.recompute_activations"}  # fmt: skip
+FREE = {"run.directory", "run.device", "run.deterministic", "run.log_every", "run.save_every", "run.keep",
+        "run.keep_every", "run.evaluate_every", "run.evaluate_sequences", "run.target_accuracy", "run.max_skipped",
+        "run.peak_teraflops", "run.profile", "run.stall_seconds", "run.spike_factor", "run.on_spike",
+        "batch.per_device", "batch.max_per_device", "data.skip_bad", "model.recompute_activations"}  # fmt: skip
 
 
 class Described(Protocol):

@@ -71,6 +71,8 @@ def train(
     in it.
     """
     run, weights = config.run, variables(task.module)
+    if world.rank == 0:
+        print(_start_line(config, world), file=sys.stderr)
     checkpoint.check_name(run.directory)
     preflight.apart(run.directory, data.manifest.path)
     preflight.fused_attention(config.model, config.precision, data.spec["input_ids"]["shape"][0])
@@ -171,6 +173,20 @@ def _roll_back(loop: _Loop, number: int) -> int:
     step.passed_over.assign(passed + number - first)
     step.seconds.assign(seconds)  # was spent all the same
     return first
+
+
+def _start_line(config: Config, world: World) -> str:
+    """What the run computes on, in which precision, and how gradients are summed."""
+    precision, model = config.precision, config.model
+    facts = [world.device.describe(), precision.compute, "XLA" if precision.xla else "no XLA"]
+    facts += ["attention by cuDNN"] if model.fused_attention else []
+    facts += ["deterministic"] if world.device.is_gpu and config.run.deterministic else []
+    batch = config.batch
+    facts.append(f"{batch.accumulation(world.size)} x {batch.per_device} sequences a rank and update")
+    if reducer := world.reducer():
+        kind = "float16" if precision.compress else "float32"
+        facts.append(f"gradients of {world.size} ranks summed in {kind} by Horovod with {reducer}")
+    return f"device: {'; '.join(facts)}"
 
 
 def _clock(config: Config, data: Data, world: World) -> metrics.Clock:

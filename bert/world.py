@@ -7,6 +7,7 @@ operations cannot stand inside an XLA cluster.
 import contextlib
 import http.client
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert import devices
 from bert.config import RunConfig
 from bert.errors import UsageError, UserError
 
@@ -27,6 +29,12 @@ class World:
     rank = 0
     size = 1
     local_rank = 0
+    local_size = 1
+    device = devices.Device()
+
+    def reducer(self) -> str | None:
+        """What sums over the ranks: NCCL, MPI or Gloo; None in a world of one."""
+        return None
 
     def sum(self, tensors: Sequence[tf.Tensor], half: int = 0) -> list[tf.Tensor]:
         """Each tensor summed over the ranks, in one fused collective; the first `half` of them travel as float16."""
@@ -73,7 +81,13 @@ class HorovodWorld(World):
         self._sum_half = tf.function(
             lambda tensors: hvd.grouped_allreduce(tensors, op=hvd.Sum, compression=hvd.Compression.fp16)
         )
-        self.rank, self.size, self.local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
+        self.rank, self.size = hvd.rank(), hvd.size()
+        self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
+
+    def reducer(self) -> str | None:
+        if self.device.is_gpu and self._hvd.nccl_built():
+            return "NCCL"
+        return "MPI" if self._hvd.mpi_enabled() else "Gloo"
 
     def sum(self, tensors: Sequence[tf.Tensor], half: int = 0) -> list[tf.Tensor]:
         given = [tf.convert_to_tensor(tensor) for tensor in tensors]
@@ -134,10 +148,17 @@ def _ask(board: http.client.HTTPConnection, method: str, rank: int) -> int:
 
 
 def connect(run: RunConfig) -> World:
-    """The world that the launcher made, or a world of one; gives this process its own GPU, if there are any."""
+    """Join the ranks that a launcher started, or be one alone; choose this rank's device. Call it before any tensor."""
     launched = any(int(os.environ.get(name, "1")) > 1 for name in LAUNCHERS)
     world = HorovodWorld(run) if launched else World()
-    if devices := tf.config.list_physical_devices("GPU"):
-        tf.config.set_visible_devices(devices[world.local_rank % len(devices)], "GPU")
-        tf.config.experimental.set_memory_growth(devices[world.local_rank % len(devices)], True)
+    world.device = devices.choose(
+        run.device, flag="--run.device", local_rank=world.local_rank, local_size=world.local_size,
+        deterministic=run.deterministic,
+    )  # fmt: skip
+    if world.device.is_gpu and world.size > 1 and world.rank == 0 and world.reducer() != "NCCL":
+        print(
+            f"warning: Horovod was built without NCCL, so gradients travel by {world.reducer()} through the CPU; "
+            "make setup DEVICE=gpu builds it with NCCL",
+            file=sys.stderr,
+        )
     return world

@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert import cli, manifest
+from bert import cli, devices, manifest
+from bert.devices import Kind
 from bert.errors import UsageError
 from bert.settled import WIDTH
 from squad import predict
@@ -47,6 +48,8 @@ class Options:
     """null odds above which the answer is none, in place of the model's own"""
     max_answer_length: int = LONGEST
     """tokens of the longest answer"""
+    device: Kind = "auto"
+    """what to make the graph for; auto is a GPU where there is one"""
 
     def __post_init__(self) -> None:
         if min(self.version, self.max_answer_length) < 1:
@@ -58,7 +61,7 @@ class Options:
 class Passages(NamedTuple):
     """B passages: their characters, and their tokens, flat [t], behind which stands one of padding, for none."""
 
-    characters: tf.RaggedTensor  # [B, (characters)] each as a string
+    characters: tf.RaggedTensor  # [B, (characters)] the number of each, as a string
     count: tf.Tensor  # [B] tokens
     first: tf.Tensor  # [B] place of a passage's first token among all
     ids: tf.Tensor  # [t + 1]
@@ -100,8 +103,10 @@ class Answering(tf.Module):
         self.answer = tf.function(self._answer, [tf.TensorSpec([None], tf.string, n) for n in ("question", "context")])
 
     def _answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
-        tf.debugging.assert_equal(tf.size(question), tf.size(context), "every question needs its context")
-        asked = self.tokenizer.fast.tokenize(question)[:, : self.windowing.max_query_length]
+        checked = tf.debugging.assert_equal(tf.size(question), tf.size(context), "every question needs its context")
+        with tf.control_dependencies([checked]):  # else what fails for it may come first
+            question, context = tf.identity(question), tf.identity(context)
+        asked = self.tokenizer.in_graph().tokenize(question)[:, : self.windowing.max_query_length]
         passages = self._passages(context)
         room = self.windowing.max_seq_length - 3 - _int32(asked.row_lengths())  # [B]
         step = tf.minimum(self.windowing.doc_stride, room)
@@ -112,8 +117,10 @@ class Answering(tf.Module):
 
     def _passages(self, context: tf.Tensor) -> Passages:
         """Tokens with the characters that each is of, as Tokenizer.encode_with_offsets has them."""
-        ids, starts, ends = self.tokenizer.fast.tokenize_with_offsets(context)
-        characters, at = tf.strings.unicode_split_with_offsets(context, "UTF-8", errors="strict")
+        ids, starts, ends = self.tokenizer.in_graph().tokenize_with_offsets(context)
+        # Not unicode_split: it encodes each character again, which TensorFlow 2.17 refuses for one such as U+FFFE.
+        codes, at = tf.strings.unicode_decode_with_offsets(context, "UTF-8", errors="strict")
+        characters = codes.with_flat_values(tf.strings.as_string(codes.flat_values))
         before = tf.cumsum(tf.strings.length(context), exclusive=True)  # bytes [B]
         at = _int32(at.flat_values) + tf.gather(before, characters.value_rowids())
         row = ids.value_rowids()
@@ -231,7 +238,7 @@ def _distinct(passages: Passages, cuts: Cuts, spans: Spans, questions: tf.Tensor
     begin, end = tf.gather(passages.begin, first), tf.gather(passages.end, last)
     base = tf.gather(_int32(passages.characters.row_starts()), question)
     text = tf.gather(passages.characters.flat_values, tf.ragged.range(base + begin, base + end))
-    text = tf.strings.reduce_join(text, axis=-1)
+    text = tf.strings.reduce_join(text, axis=-1, separator=" ")
     texts, which = tf.unique(tf.strings.join([tf.strings.as_string(question), text], " "))
     leads = tf.math.unsorted_segment_min(tf.range(tf.size(which)), which, tf.size(texts))  # the first of each, in order
 
@@ -288,7 +295,9 @@ def export(options: Options) -> Path:
 
 def main(argv: list[str]) -> None:
     """Runs the command."""
-    folder = export(cli.parse(Options, argv, prog="python -m squad.export", description=__doc__))
+    options = cli.parse(Options, argv, prog="python -m squad.export", description=__doc__)
+    devices.choose(options.device)
+    folder = export(options)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     print(f"{folder}: {size / 1e6:.1f} MB, signature serving_default", file=sys.stderr)
 

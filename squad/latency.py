@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert import cli
+from bert import cli, devices
+from bert.devices import Kind
 from bert.errors import UsageError
 from squad.export import Answering
 from squad.model import Compute, FineTuned, load
@@ -42,6 +43,8 @@ class Options:
     """calls of a setting that are not counted, after the first"""
     calls: int = 100
     """calls of a setting that are"""
+    device: Kind = "auto"
+    """what to compute on; auto takes a GPU where there is one"""
 
     def __post_init__(self) -> None:
         if min(*self.batch, self.calls) < 1 or self.warmup < 0:
@@ -105,6 +108,7 @@ def _texts(vocab: list[str], count: int, tokens: int, rng: np.random.Generator) 
 def main(argv: list[str]) -> None:
     """Runs the command."""
     options = cli.parse(Options, argv, prog="python -m squad.latency", description=__doc__)
+    devices.choose(options.device)
     found = []
     for row in settings(load(options.model, options.compute), options):
         found.append(row)

@@ -21,7 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bert import cli, files
+from bert import cli, devices, files
+from bert.devices import Kind
 from bert.errors import UsageError
 from squad import examples, threshold
 from squad.answers import NOTHING, Answers, Candidate
@@ -60,6 +61,8 @@ class Options:
     """answers in the list of a question"""
     max_answer_length: int = 30
     """tokens of the longest answer"""
+    device: Kind = "auto"
+    """what to compute on; auto takes a GPU where there is one"""
 
     def __post_init__(self) -> None:
         if (self.dataset is None) != (self.output is None) or (self.question is None) != (self.context is None):
@@ -161,6 +164,7 @@ def main(argv: list[str]) -> None:
     if options.dataset is not None:
         rest = examples.pieces(options.dataset, strict=options.strict)
         pieces = itertools.chain([next(rest)], rest)  # read before the model: a bad path fails at once
+    devices.choose(options.device)
     fine_tuned = load(options.model, options.compute)
     limit = null_threshold(fine_tuned, options.model, options.null_threshold)
     reader = Reader(

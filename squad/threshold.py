@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert import cli, files
+from bert import cli, devices, files
+from bert.devices import Kind
 from bert.errors import InputError, IntegrityError, UsageError
 from squad import examples, metric
 from squad.model import Compute, load
@@ -36,6 +37,8 @@ class Options:
     """type of the encoder's matrix products: that which the questions will be answered in"""
     max_answer_length: int = 30
     """tokens of the longest answer"""
+    device: Kind = "auto"
+    """what to compute on; auto takes a GPU where there is one"""
 
     def __post_init__(self) -> None:
         if min(self.batch, self.max_answer_length) < 1:
@@ -105,6 +108,7 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m squad.threshold", description=__doc__)
     pieces = examples.pieces(options.dataset, strict=True)
     first = next(pieces)
+    devices.choose(options.device)
     fine_tuned = load(options.model, options.compute)
     reader = Reader(
         fine_tuned,

@@ -61,14 +61,19 @@ def sources(config: SquadConfig, recipe: SquadConfig) -> tuple[Path, ModelConfig
     return config.data.vocab or earlier / "vocab.txt", replace(model, fused_attention=False)  # not part of it
 
 
-def resolve(config: SquadConfig, name: str, model: ModelConfig, windows: int, impossible: int) -> SquadConfig:
-    """Fills in the architecture, the place and the length of the run over `windows` training windows, and whether any
-    of its questions are `impossible`, which prediction is to know."""
+def resolve(
+    config: SquadConfig, name: str, model: ModelConfig, windows: int, impossible: int, world: World
+) -> SquadConfig:
+    """Fills in the architecture, the place and the length of the run over `windows` training windows, what depends on
+    the device and the number of ranks, and whether any of its questions are `impossible`, which prediction is to know.
+    """
     epoch = windows / config.batch.total
     run = resume.place(config.run, paths.workdir() / "squad" / name, steps=math.ceil(config.length.epochs * epoch))
     warmup = config.optimizer.warmup_steps or int(config.length.warmup * run.steps)
     data, optimizer = replace(config.data, impossible=impossible > 0), replace(config.optimizer, warmup_steps=warmup)
-    return replace(config, model=model, run=run, data=data, optimizer=optimizer)
+    precision = config.precision.resolved(world.device.is_gpu, world.device.has_bfloat16)
+    batch = config.batch.divided(world.size)
+    return replace(config, model=model, run=run, data=data, optimizer=optimizer, precision=precision, batch=batch)
 
 
 def training_set(config: SquadConfig, vocab: Path, model: ModelConfig, world: World) -> Path:
@@ -101,7 +106,8 @@ def main(argv: list[str]) -> None:
     world = connect(config.run)
     data = records.Dataset(training_set(config, vocab, model, world), "train")
     model = replace(model, vocab_size=data.manifest.extra["vocab_size"])
-    config = resolve(config, name, model, windows=len(data), impossible=data.manifest.counts["impossible"])
+    config = resolve(config, name, model, windows=len(data), impossible=data.manifest.counts["impossible"],
+                     world=world)  # fmt: skip
     task = AnswerSpans(model, config.run.seed)
     train.train(
         task,

@@ -13,7 +13,7 @@ model has no need are named and left aside, and all others that are missing, unk
 import sys
 from pathlib import Path
 
-from bert import cli, manifest
+from bert import cli, devices, manifest
 from bert.convert import google, huggingface, names, run
 from bert.convert.run import Model
 from bert.errors import UsageError
@@ -49,6 +49,7 @@ def main(argv: list[str]) -> None:
         return
     if len(argv) != 4 or argv[0] not in ("import", "export") or argv[1] not in FORMATS:
         raise UsageError("python -m bert.convert: {import|export} {google|huggingface} SRC DST are needed; see --help")
+    devices.hide_gpus()  # it only moves weights from file to file
     convert(argv[0], argv[1], Path(argv[2]), Path(argv[3]))
 
 

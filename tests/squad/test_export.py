@@ -26,6 +26,8 @@ from squad.config import Windowing
 from squad.examples import Dataset, Example
 from squad.reader import Reader
 
+pytest.importorskip("tensorflow_text", reason="its operations are part of the graph")
+
 LETTERS = string.digits + string.ascii_letters + string.punctuation + "\u6771\u4eac\u2044"
 VOCAB = [*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS), "river", "cafe", "##ly"]
 NARROW = Windowing(max_seq_length=23, doc_stride=5, max_query_length=7)
