@@ -1,44 +1,66 @@
-# Two images of one recipe (scripts/docker_build.sh builds either):
-#   --target ngc   NVIDIA's TensorFlow container, whose TensorFlow 2.17, Horovod and NCCL are used as they are (default)
-#   --target cpu   plain Python, where `make setup` builds Horovod
-# Both run as user 1000 and keep everything generated in the volume /workdir.
-ARG BASE=nvcr.io/nvidia/tensorflow:25.02-tf2-py3
+# Three images of one recipe: docs/containers.md says what each is for, scripts/docker_build.sh builds them.
+#   --target cuda   NVIDIA's CUDA image, with TensorFlow 2.21 and a Horovod built with NCCL and MPI (default)
+#   --target ngc    NVIDIA's last TensorFlow container, whose TensorFlow 2.17, Horovod and NCCL are used as they are
+#   --target cpu    plain Python, TensorFlow 2.21 and a Horovod built with Gloo
+# Set-up is done here and never at start: its stamp covers the very files that are copied before it. The source and the
+# environment belong to root and are read by any user; what is generated goes into the volume /workdir.
+ARG CUDA_BASE=nvcr.io/nvidia/cuda:12.9.1-cudnn-devel-ubuntu24.04
+ARG NGC_BASE=nvcr.io/nvidia/tensorflow:25.02-tf2-py3
+ARG CPU_BASE=python:3.11-slim-bookworm
 
-FROM python:3.11-slim-bookworm AS cpu-base
+FROM ${CPU_BASE} AS cpu
 # hadolint ignore=DL3008
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends g++ make cmake git \
- && rm -rf /var/lib/apt/lists/*
-
-# hadolint ignore=DL3006
-FROM ${BASE} AS ngc-base
-# hadolint ignore=DL3008
-RUN apt-get update \
- && apt-get install --yes --no-install-recommends python3-venv \
- && rm -rf /var/lib/apt/lists/*
-
-FROM cpu-base AS cpu
-RUN useradd --uid 1000 --create-home bert && install --directory --owner 1000 /bert /workdir /opt/venv
-USER 1000
+ && apt-get install --yes --no-install-recommends g++ make cmake git openssh-client \
+ && rm -rf /var/lib/apt/lists/* \
+ && install --directory --mode 1777 /workdir
 WORKDIR /bert
-ENV VENV=/opt/venv/bert BERT_WORKDIR=/workdir PATH=/opt/venv/bert/bin:$PATH PYTHON=/usr/local/bin/python3
-COPY --chown=1000 requirements.txt requirements-dev.txt requirements-extra.txt ./
-COPY --chown=1000 scripts/setup.sh scripts/install_horovod.sh scripts/
-RUN XDG_CACHE_HOME=/tmp/cache scripts/setup.sh && rm -rf /tmp/cache
-COPY --chown=1000 . .
+ENV VENV=/opt/venv BERT_WORKDIR=/workdir PATH=/opt/venv/bin:$PATH PYTHON=/usr/local/bin/python3 DEVICE=cpu
+COPY requirements*.txt ./
+COPY scripts/*setup*.sh scripts/*horovod*.sh scripts/*cuda*.sh scripts/
+RUN XDG_CACHE_HOME=/tmp/cache PIP_NO_CACHE_DIR=1 scripts/setup.sh && rm -rf /tmp/cache
+COPY . .
+RUN chmod -R a+rX,go-w /bert
+# A user that the image does not know has no home and no name.
+ENV HOME=/tmp LOGNAME=bert PYTHONDONTWRITEBYTECODE=1
+USER 1000
 VOLUME /workdir
 CMD ["make", "help"]
 
-FROM ngc-base AS ngc
-# The container brings a user 1000 of its own, or none.
-RUN { getent passwd 1000 || useradd --uid 1000 --create-home bert; } \
- && install --directory --owner 1000 /bert /workdir /opt/venv
-USER 1000
+FROM ${NGC_BASE} AS ngc
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends python3-venv make git openssh-client \
+ && rm -rf /var/lib/apt/lists/* \
+ && install --directory --mode 1777 /workdir
 WORKDIR /bert
-ENV VENV=/opt/venv/bert BERT_WORKDIR=/workdir PATH=/opt/venv/bert/bin:$PATH PYTHON=/usr/bin/python3
-COPY --chown=1000 requirements.txt requirements-dev.txt requirements-extra.txt ./
-COPY --chown=1000 scripts/setup.sh scripts/install_horovod.sh scripts/
-RUN XDG_CACHE_HOME=/tmp/cache scripts/setup.sh && rm -rf /tmp/cache
-COPY --chown=1000 . .
+ENV VENV=/opt/venv BERT_WORKDIR=/workdir PATH=/opt/venv/bin:$PATH PYTHON=/usr/bin/python3
+COPY requirements*.txt ./
+COPY scripts/*setup*.sh scripts/*horovod*.sh scripts/*cuda*.sh scripts/
+# NVIDIA's images tell pip the versions of their own packages; the environment here has others beside them.
+RUN XDG_CACHE_HOME=/tmp/cache PIP_NO_CACHE_DIR=1 PIP_CONSTRAINT='' scripts/setup.sh && rm -rf /tmp/cache
+COPY . .
+RUN chmod -R a+rX,go-w /bert
+ENV HOME=/tmp LOGNAME=bert PYTHONDONTWRITEBYTECODE=1
+USER 1000
+VOLUME /workdir
+CMD ["make", "help"]
+
+FROM ${CUDA_BASE} AS cuda
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
+        python3 python3-dev python3-venv g++ make cmake git openssh-client openmpi-bin libopenmpi-dev \
+ && rm -rf /var/lib/apt/lists/* \
+ && install --directory --mode 1777 /workdir
+WORKDIR /bert
+ENV VENV=/opt/venv BERT_WORKDIR=/workdir PATH=/opt/venv/bin:$PATH PYTHON=/usr/bin/python3 DEVICE=gpu
+COPY requirements*.txt ./
+COPY scripts/*setup*.sh scripts/*horovod*.sh scripts/*cuda*.sh scripts/
+RUN XDG_CACHE_HOME=/tmp/cache PIP_NO_CACHE_DIR=1 scripts/setup.sh && rm -rf /tmp/cache
+COPY . .
+RUN chmod -R a+rX,go-w /bert
+ENV HOME=/tmp LOGNAME=bert PYTHONDONTWRITEBYTECODE=1
+USER 1000
 VOLUME /workdir
 CMD ["make", "help"]

@@ -1,25 +1,55 @@
 #!/usr/bin/env bash
-# Builds the image.
+# Builds an image, and writes it into a file if asked.
 #
-#   scripts/docker_build.sh [--target ngc|cpu] [--base IMAGE] [--tag NAME] [--dry-run]
+#   scripts/docker_build.sh [--target cuda|ngc|cpu] [--base IMAGE] [--tag NAME] [--save FILE] [--dry-run]
+#
+#   --base IMAGE   in place of the one that the Dockerfile names
+#   --save FILE    .tar: an archive for `docker load`; .sif: for Apptainer; .sqsh: for enroot and pyxis
+#
+# ENGINE=podman or buildah builds with that instead of docker. Exit codes: 2 usage, else the failing command's.
 set -euo pipefail
 
-target=ngc tag=bert arguments=() run=()
+target=cuda tag=bert base='' save='' run=() engine=${ENGINE:-docker}
+usage() {
+    echo "error: scripts/docker_build.sh: $1 ; see the head of the file" >&2
+    exit 2
+}
+show() { printf '%q ' "$@" && echo; }
 while [ $# -gt 0 ]; do
     case $1 in
-    --target | --base | --tag)
-        [ $# -gt 1 ] || { echo "error: $1 wants a value" >&2 && exit 2; }
-        case $1 in
-        --target) target=$2 ;;
-        --base) arguments=(--build-arg "BASE=$2") ;;
-        --tag) tag=$2 ;;
-        esac
+    --target | --base | --tag | --save)
+        [ $# -gt 1 ] || usage "$1 wants a value"
+        declare "${1#--}=$2"
         shift 2
         ;;
-    --dry-run) run=(printf '%q ') && shift ;;
-    *) echo "error: scripts/docker_build.sh: unknown argument $1 ; see the head of the file" >&2 && exit 2 ;;
+    --dry-run) run=(show) && shift ;;
+    *) usage "unknown argument $1" ;;
     esac
 done
+[[ $target =~ ^(cuda|ngc|cpu)$ ]] || usage "--target $target is none of cuda, ngc, cpu"
+[[ -z $save || $save =~ \.(tar|sif|sqsh)$ ]] || usage "--save $save ends neither in .tar, .sif nor in .sqsh"
+[[ $engine =~ ^(docker|podman|buildah)$ ]] || usage "ENGINE=$engine is none of docker, podman, buildah"
+tools=("$engine")
+[[ $save != *.sif ]] || tools+=(apptainer)
+[[ $save != *.sqsh ]] || tools+=(enroot)
+[ -z "$save" ] || [ ! -e "$save" ] || usage "--save $save is there already"
+for tool in "${tools[@]}"; do
+    [ ${#run[@]} -gt 0 ] || command -v "$tool" >/dev/null || usage "$tool is not installed, or not in PATH"
+done
+[ -z "$save" ] || save=$(realpath -m "$save")
 
 cd "$(dirname "$0")/.."
-"${run[@]}" docker build --target "$target" --tag "$tag:$target" "${arguments[@]}" .
+image=$tag:$target
+"${run[@]}" "$engine" build --target "$target" --tag "$image" ${base:+--build-arg "${target^^}_BASE=$base"} .
+archive=${save%.*}.tar
+case $engine in
+docker | podman) pack=("$engine" save --output "$archive" "$image") from=$engine ;;
+buildah) pack=(buildah push "$image" "docker-archive:$archive:$image") from=podman ;; # which has the same store
+esac
+[ "$from" != docker ] || from=dockerd
+case $save in
+*.tar) "${run[@]}" "${pack[@]}" ;;
+*.sif) "${run[@]}" "${pack[@]}" && "${run[@]}" apptainer build "$save" "docker-archive:$archive" &&
+    "${run[@]}" rm "$archive" ;;
+*.sqsh) "${run[@]}" enroot import --output "$save" "$from://$image" ;;
+esac

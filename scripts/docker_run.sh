@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
 # Runs a command in the image, as the calling user; the work folder is the host's, and so is what is read from --data.
 #
-#   scripts/docker_run.sh [--image NAME] [--gpus all|none] [--workdir DIR] [--data DIR] [--dry-run] -- COMMAND...
+#   scripts/docker_run.sh [--image NAME] [--gpus all|none] [--cluster] [--workdir DIR] [--data DIR] [--dry-run] -- ...
 #   scripts/docker_run.sh --data ~/corpus -- make pretrain WIKIPEDIA=/data/enwiki.xml.bz2 RECIPE=bert_large NP=8
+#
+#   --cluster   one of several nodes: the host's network, and its InfiniBand devices if there are any
+#
+# ENGINE=podman runs with that instead of docker.
 set -euo pipefail
 
-image=bert:ngc gpus=all workdir=${BERT_WORKDIR:-workdir} mounts=() run=()
+image=bert:cuda gpus=all cluster='' workdir=${BERT_WORKDIR:-workdir} mounts=() run=()
 usage() {
     echo "error: scripts/docker_run.sh: $1 ; see the head of the file" >&2
     exit 2
@@ -25,6 +29,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
         esac
         shift 2
         ;;
+    --cluster) cluster=yes && shift ;;
     --dry-run) run=(printf '%q ') && shift ;;
     *) usage "unknown argument $1" ;;
     esac
@@ -34,10 +39,16 @@ shift
 
 devices=(--gpus "$gpus")
 [ "$gpus" != none ] || devices=()
+if [ -n "$cluster" ]; then
+    devices+=(--network=host --cap-add=IPC_LOCK) # InfiniBand pins the memory that it reads and writes
+    for device in "${DEVICES:-/dev}/infiniband" "${DEVICES:-/dev}/gdrdrv"; do
+        [ ! -e "$device" ] || devices+=(--device="$device")
+    done
+fi
 terminal=()
 [ ! -t 0 ] || [ ! -t 1 ] || terminal=(--tty --interactive)
 [ ${#run[@]} -gt 0 ] || mkdir -p "$workdir" # docker would make it as root
 # Ranks of one machine exchange gradients through shared memory, which NCCL pins: hence ipc, memlock and stack.
-"${run[@]}" docker run --rm --init "${terminal[@]}" "${devices[@]}" \
+"${run[@]}" "${ENGINE:-docker}" run --rm --init "${terminal[@]}" "${devices[@]}" \
     --ipc=host --ulimit memlock=-1 --ulimit stack=67108864 --user "$(id -u):$(id -g)" --env HOME=/tmp \
     --volume "$(realpath -m "$workdir"):/workdir" "${mounts[@]}" "$image" "$@"

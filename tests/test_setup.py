@@ -1,11 +1,13 @@
-"""scripts/setup.sh and scripts/install_horovod.sh, with a stand-in interpreter that notes what it is asked to do.
+"""scripts/setup.sh and what it starts, with a stand-in interpreter that notes what it is asked to do.
 
-The real thing downloads for minutes: it runs whenever a checkout is new, as in continuous integration.
+The real thing downloads and compiles for minutes: it runs whenever a checkout is new, as in continuous integration, for
+CPUs. What it made for GPUs is looked at where the tests run in such an environment.
 """
 
 import os
 import shutil
 import subprocess
+import sys
 import textwrap
 import time
 from pathlib import Path
@@ -22,6 +24,7 @@ PYTHON = """
     *sys.version_info*) echo "${VERSION:-3.11.7}"; [ -z "${VERSION:-}" ] ;;
     *find_spec*) echo "${OWN_HOROVOD:-0}" ;;
     *libc_ver*) echo 2.21.0-cp311 ;;
+    *nvidia-nccl-cu12*) [ -n "${NCCL-2.32.3}" ] && echo "${NCCL-2.32.3} $PREFIX/nvidia/nccl" ;;
     *sys.prefix*) echo "$PREFIX" ;;
     *version*) echo 2.17.0+nv25.2 ;;
     "-m venv"*)
@@ -31,23 +34,42 @@ PYTHON = """
         [ -z "${TAMPERED:-}" ] || { echo "THESE PACKAGES DO NOT MATCH THE HASHES"; exit 1; }
         while [ "$1" != --dest ]; do shift; done
         source=$2/horovod-0.28.1
-        mkdir -p "$source/horovod/tensorflow"
+        mkdir -p "$source"/horovod/{tensorflow,common/ops/cuda}
         printf 'mpi_ops.cc\\nxla_mpi_ops.cc\\n' >"$source/horovod/tensorflow/CMakeLists.txt"
-        echo 'add_subdirectory(third_party/gloo)' >"$source/CMakeLists.txt"
+        printf '%s\\n' '#endif // HAVE_GPU' '#include "../common/common.h"' '#endif // HAVE_GPU' \\
+            >"$source/horovod/tensorflow/mpi_ops.cc"
+        printf '%s\\n' 'project(horovod CXX)' '        list(APPEND LINKER_LIBS ${NCCL_LIBRARIES})' \\
+            'add_subdirectory(third_party/gloo)' >"$source/CMakeLists.txt"
+        printf '%s\\n' 'set(CMAKE_CUDA_STANDARD 11)' 'add_library(compatible_horovod_cuda_kernels cuda_kernels.cu)' \\
+            >"$source/horovod/common/ops/cuda/CMakeLists.txt"
         tar -C "$2" -czf "$source.tar.gz" horovod-0.28.1 ;;
     *"pip wheel"*)
         [ -z "${BROKEN:-}" ] || { echo "a.cc:3: error: no such header"; exit 1; }
         sleep "${BUILD_TIME:-0}"
-        cat "${!#}/horovod/tensorflow/CMakeLists.txt" "${!#}/CMakeLists.txt" >>"$CALLS"
+        find "${!#}" -type f -exec cat {} + >>"$CALLS"
+        env | grep -E '^(HOROVOD|LDFLAGS|CUDA)' >>"$CALLS"
+        [ ! -d "${HOROVOD_NCCL_LIB:-}" ] || readlink "$HOROVOD_NCCL_LIB/libnccl.so" >>"$CALLS"
         while [ "$1" != --wheel-dir ]; do shift; done
         mkdir -p "$2"; touch "$2/horovod-0.28.1-cp311.whl" ;;
+    *"pip install"*" --target "*) while [ "$1" != --target ]; do shift; done; mkdir -p "$2/nvidia/cu13/lib" ;;
+    *tensorflow-text==*) exit "${TEXT_STATUS:-0}" ;;
     *"pip install"*) sleep "${INSTALL_TIME:-0}"; exit "${INSTALL_STATUS:-0}" ;;
     esac
 """
 CHECK_BUILD = """
     #!/bin/sh
-    printf '    [X] TensorFlow\\n    [%s] Gloo\\n' "${GLOO:-X}"
+    printf '    [X] TensorFlow\\n    [%s] Gloo\\n    [%s] NCCL\\n' "${GLOO:-X}" "${BUILT_NCCL:-X}"
 """
+NVCC = """
+    #!/bin/sh
+    case $1 in
+    --version) echo "Cuda compilation tools, release ${0##*-}, V@" ;;
+    --dryrun) echo '#$ TOP='"${0%/*}/.." >&2 ;;
+    --list-gpu-arch) printf 'compute_%s\\n' 75 80 86 90 100 ;;
+    esac
+"""
+LISTS = ("requirements.txt", "requirements-dev.txt", "requirements-extra.txt", "requirements-gpu.txt")
+SCRIPTS = ("setup", "setup_state", "install_horovod", "build_horovod", "edit_horovod", "cuda_toolkit")
 
 
 class Machine:
@@ -58,15 +80,30 @@ class Machine:
         self.checkout, self.venv = folder / "checkout", folder / "checkout" / ".venv"
         (self.checkout / "scripts").mkdir(parents=True)
         self.bin.mkdir()
-        for name in ("requirements.txt", "requirements-dev.txt", "scripts/setup.sh", "scripts/install_horovod.sh"):
+        for name in (*LISTS, "requirements-nvcc.txt", *(f"scripts/{name}.sh" for name in SCRIPTS)):
             shutil.copy(ROOT / name, self.checkout / name)
         for name, text in (("python3", PYTHON), ("horovodrun", CHECK_BUILD), ("g++", ""), ("make", ""), ("cmake", "")):
-            (self.bin / name).write_text(textwrap.dedent(text).lstrip())
-            (self.bin / name).chmod(0o755)
+            self.command(self.bin / name, text)
+
+    def command(self, path: Path, text: str) -> Path:
+        """Puts an executable there."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text).lstrip())
+        path.chmod(0o755)
+        return path
+
+    def gpu(self, driver: str = "580.65.06") -> None:
+        """Gives the machine a GPU, or what says that there is one."""
+        self.command(self.bin / "nvidia-smi", f"#!/bin/sh\ncase $1 in --query*) echo {driver} ;; esac\n")
+
+    def cuda(self, version: str) -> str:
+        """Installs a toolkit of that version; returns its folder."""
+        self.command(self.folder / f"cuda-{version}" / "bin" / "nvcc", NVCC.replace("@", version))
+        return str(self.folder / f"cuda-{version}")
 
     def start(self, script: str, *arguments: object, **environment: str) -> subprocess.Popen[str]:
         env = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(self.folder / "home"), "CALLS": str(self.calls_file)}
-        env |= {"PREFIX": str(self.venv)} | environment
+        env |= {"PREFIX": str(self.venv), "DEVICE": "cpu", "CUDA_PLACES": ""} | environment
         command = [str(self.checkout / "scripts" / script), *map(str, arguments)]
         return subprocess.Popen(command, env=env, stdout=-1, stderr=-1, text=True, start_new_session=True)
 
@@ -74,6 +111,10 @@ class Machine:
         process = self.start(script, *arguments, **environment)
         errors = process.communicate(timeout=60)[1]
         return process.returncode, errors
+
+    def horovod(self, **environment: str) -> tuple[int, str]:
+        """Installs Horovod for GPUs, without set-up around it."""
+        return self.run("install_horovod.sh", self.bin / "python3", "gpu", **environment)
 
     def calls(self) -> str:
         """What the interpreter was asked since the last look."""
@@ -159,6 +200,13 @@ def test_an_interpreter_with_its_own_horovod_keeps_it(machine: Machine) -> None:
     calls = machine.calls()
     assert "-m venv --system-site-packages" in calls and "tensorflow-text==2.17.*" in calls
     assert "pip wheel" not in calls and "--requirement requirements.txt" not in calls
+    machine.gpu()  # as when an image starts on a node: what is in it does not change
+    assert machine.run("setup.sh", OWN_HOROVOD="1", DEVICE="") == (0, "") and "pip" not in machine.calls()
+
+
+def test_where_there_is_no_tensorflow_text_the_rest_is_installed(machine: Machine) -> None:
+    assert machine.run("setup.sh", OWN_HOROVOD="1", TEXT_STATUS="1") == (0, "")
+    assert "requirements-dev.txt" in machine.calls() and (machine.venv / ".stamp").exists()
 
 
 def test_of_two_set_ups_at_once_one_works_and_both_end_well(machine: Machine) -> None:
@@ -193,3 +241,139 @@ def test_a_home_that_cannot_be_written_costs_the_cache_only(machine: Machine) ->
     machine.venv.mkdir()
     assert machine.run("install_horovod.sh", machine.bin / "python3", HOME="/proc/none") == (0, "")
     assert list(machine.venv.rglob("horovod-*.whl"))
+
+
+def test_the_device_is_the_one_that_is_named_or_else_the_one_that_is_there(machine: Machine) -> None:
+    if Path("/dev/nvidia0").exists():
+        pytest.skip("this machine has a GPU, so that none can be missing")
+    assert machine.run("setup.sh", DEVICE="") == (0, "")
+    assert "requirements-gpu.txt" not in machine.calls()
+    machine.gpu()
+    assert machine.run("setup.sh", DEVICE="cpu") == (0, "") and not machine.calls().count("pip install")
+    assert machine.run("setup.sh", DEVICE="") == (0, "")
+    calls = machine.calls()
+    assert "-m venv" in calls and "--requirement requirements-gpu.txt" in calls and "OPERATIONS=NCCL" in calls
+
+
+def test_an_environment_for_gpus_is_kept_on_a_machine_without_one(machine: Machine) -> None:
+    assert machine.run("setup.sh", DEVICE="gpu") == (0, "")
+    machine.calls()
+    assert machine.run("setup.sh", DEVICE="") == (0, "") and "pip" not in machine.calls()
+    assert machine.run("setup.sh", DEVICE="cpu") == (0, "")
+    calls = machine.calls()
+    assert "-m venv" in calls and "requirements-gpu.txt" not in calls  # nothing of the other is left in it
+
+
+def test_a_device_that_is_none_is_refused(machine: Machine) -> None:
+    code, error = machine.run("setup.sh", DEVICE="tpu")
+    assert code == 2 and error == "error: DEVICE=tpu ; it is gpu or cpu\n" and not machine.venv.exists()
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_only_what_went_into_an_environment_makes_it_anew(device: str, machine: Machine) -> None:
+    assert machine.run("setup.sh", DEVICE=device) == (0, "")
+    (machine.checkout / "requirements-parity.txt").write_text("torch\n")
+    (machine.checkout / "requirements-later.txt").write_text("more\n")
+    if device == "cpu":
+        (machine.checkout / "requirements-gpu.txt").unlink()  # as in an image for CPUs
+    machine.calls()
+    assert machine.run("setup.sh", DEVICE=device) == (0, "") and "pip" not in machine.calls()
+
+
+def test_an_environment_that_is_as_it_should_be_needs_no_right_to_write(machine: Machine) -> None:
+    assert machine.run("setup.sh", DEVICE="gpu") == (0, "")
+    before = {path: path.stat().st_mtime_ns for path in machine.checkout.rglob("*")}
+    machine.command(machine.bin / "flock", "#!/bin/sh\nexit 1\n")  # the lock of a folder that cannot be written
+    assert machine.run("setup.sh", DEVICE="gpu", HOME="/nonexistent") == (0, "")
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_horovod_without_nccl_is_no_environment_for_gpus(machine: Machine) -> None:
+    code, error = machine.run("setup.sh", DEVICE="gpu", BUILT_NCCL=" ")
+    assert code == 1 and error.startswith("error: horovodrun --check-build shows no NCCL ; remove ")
+    assert not (machine.venv / ".stamp").exists()
+
+
+def test_the_source_is_edited_for_gpus_and_nccl_linked_outside_the_environment(machine: Machine) -> None:
+    assert machine.horovod(CUDA_PLACES=machine.cuda("13.0.88")) == (0, "")
+    calls = machine.calls()
+    stream = "static_cast<GpuStreamHandle>(stream->platform_specific_handle().stream)"
+    assert calls.count(stream) == 1 and calls.index(stream) < calls.index("#endif // HAVE_GPU")
+    assert '#include "../common/common.h"\n#include "../common/logging.h"' in calls
+    assert "LINKER_LIBS ${NCCL_LIBRARIES})\nlist(APPEND LINKER_LIBS -Wl,--whole-archive cudart_static" in calls
+    assert "project(horovod CXX)\nset(CMAKE_SKIP_RPATH TRUE)" in calls and "-rpath,$ORIGIN/../../nvidia/nccl/" in calls
+    assert "CUDA_STANDARD 17" in calls and "compatible_horovod_cuda_kernels EXCLUDE_FROM_ALL" in calls
+    assert f"HOROVOD_CUDA_HOME={machine.folder}/cuda-13.0.88\n" in calls and "HOROVOD_WITHOUT_MPI=1" in calls
+    assert "HOROVOD_BUILD_CUDA_CC_LIST=75,80,90,100\n" in calls
+    assert f"{machine.venv}/nvidia/nccl/lib/libnccl.so.2" in calls and not machine.venv.exists()
+
+
+def test_a_wheel_is_kept_for_each_combination_of_what_goes_into_it(machine: Machine) -> None:
+    old, new = machine.cuda("12.9.86"), machine.cuda("13.0.88")
+    assert machine.run("install_horovod.sh", machine.bin / "python3")[0] == 0
+    for choice in ({}, {"CUDA_PLACES": new}, {"CUDA_PLACES": old}, {"CUDA_PLACES": old, "NCCL": "2.33.1"},
+                   {"CUDA_PLACES": old, "HOROVOD_BUILD_CUDA_CC_LIST": "90"}):  # fmt: skip
+        assert machine.horovod(**choice) == (0, "")
+    machine.command(machine.bin / "mpicxx", "#!/bin/sh\n")
+    machine.command(machine.bin / "mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n")
+    assert machine.horovod(CUDA_PLACES=old) == (0, "")
+    calls = machine.calls()
+    assert calls.count("pip wheel") == 7 and calls.count("HOROVOD_WITH_MPI=1") == 1
+    assert machine.horovod(CUDA_PLACES=old) == machine.horovod(HOROVOD_WITHOUT_MPI="1", CUDA_PLACES=old) == (0, "")
+    assert "pip wheel" not in machine.calls()
+    names = [path.parent.name for path in machine.folder.rglob("horovod-*.whl")]
+    assert any(name.endswith("nccl2.32.3-cuda12.9.86-sm75.80.90.100-mpirun-Open-MPI-4.1.4") for name in names), names
+
+
+def test_nvcc_is_the_one_asked_for_or_of_cuda_12_or_13_or_pips(machine: Machine) -> None:
+    places = f"{machine.cuda('13.0.88')} {machine.cuda('12.4.131')} {machine.cuda('11.8.89')}"
+    assert machine.horovod(CUDA_PLACES=places) == (0, "") and "HOME=" + machine.cuda("12.4.131") in machine.calls()
+    code, _ = machine.horovod(CUDA_PLACES=places, CUDA_HOME=machine.cuda("12.9.86"))
+    assert code == 0 and "HOME=" + machine.cuda("12.9.86") in machine.calls()
+    code, _ = machine.horovod(CUDA_PLACES=places, CUDA_HOME=machine.cuda("13.1.80"))
+    assert code == 0 and "HOME=" + machine.cuda("13.1.80") in machine.calls()
+    assert machine.horovod(CUDA_PLACES=machine.cuda("11.8.89")) == (0, "")
+    calls = machine.calls()
+    assert "requirements-nvcc.txt" in calls and "/nvcc/nvidia/cu13\n" in calls and "LIST=75,80,90,100,120\n" in calls
+
+
+def test_nvcc_of_cuda_13_needs_a_driver_that_knows_it(machine: Machine) -> None:
+    machine.gpu(driver="570.133.20")
+    new = machine.cuda("13.0.88")
+    code, error = machine.horovod(CUDA_PLACES=new)
+    assert code == 2 and error.count("\n") == 1 and f"{new}/bin/nvcc is of CUDA 13.0.88 and needs driver 580" in error
+    assert "not 570 ; install a CUDA 12 toolkit, and set CUDA_HOME" in error and "pip" not in machine.calls()
+    machine.gpu(driver="NVIDIA-SMI has failed")  # a broken driver says nothing about the one that will be there
+    assert machine.horovod(CUDA_PLACES=new) == (0, "")
+
+
+def test_an_environment_without_nccl_is_told_how_to_get_it(machine: Machine) -> None:
+    code, error = machine.horovod(NCCL="")
+    assert code == 2 and error.endswith("python3 has no NCCL ; install with: make setup DEVICE=gpu\n")
+
+
+def test_nvcc_that_cannot_be_fetched_leaves_its_log_and_no_wheel(machine: Machine) -> None:
+    machine.command(machine.bin / "python3", PYTHON.replace('mkdir -p "$2/nvidia/cu13/lib"', "exit 1"))
+    code, error = machine.horovod()
+    assert code == 1 and error.startswith("error: horovod 0.28.1: nvcc could not be fetched: ") and "CUDA_HOME" in error
+    assert not list(machine.folder.rglob("horovod-*.whl"))
+
+
+def test_a_horovod_for_gpus_needs_no_driver_and_nothing_but_the_environment() -> None:
+    """Where the tests run in an environment for GPUs: what was built there for real."""
+    site = Path(sys.prefix, "lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
+    library = next(iter((site / "horovod" / "tensorflow").glob("mpi_lib*.so")), None)
+    if not library or not (site / "nvidia" / "nccl").exists():
+        pytest.skip("this environment is not for GPUs: make setup DEVICE=gpu")
+    plain = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+
+    def run(*command: str | Path, **environment: str) -> str:
+        return subprocess.run(command, env=plain | environment, capture_output=True, text=True, check=True).stdout
+
+    found = run("ldd", library).split("libnccl.so.2 => ")[1].split()[0]
+    assert Path(found).resolve() == (site / "nvidia" / "nccl" / "lib" / "libnccl.so.2").resolve()
+    unresolved = run("ldd", "-r", library, LD_LIBRARY_PATH=str(site / "tensorflow"))
+    assert "undefined symbol" not in unresolved and "not found" not in unresolved
+    # CUDA's runtime is inside: TensorFlow exports functions of the same names that open its own version of it.
+    symbols = run("nm", "--dynamic", "--undefined-only", library).split()
+    assert not [name for name in symbols if name.startswith(("cuda", "__cuda", "cu"))] and "ncclAllReduce" in symbols

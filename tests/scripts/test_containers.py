@@ -1,0 +1,157 @@
+"""The commands of the docker scripts, and what the Dockerfile promises that can be seen without building it."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.test_setup import Machine
+
+ROOT = Path(__file__).resolve().parents[2]
+ME = f"--user {os.getuid()}:{os.getgid()} --env HOME=/tmp"
+LIMITS = "--ipc=host --ulimit memlock=-1 --ulimit stack=67108864"
+TARGETS = ("cpu", "ngc", "cuda")
+
+
+def shown(command: str, **variables: str) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of a script."""
+    script, *words = command.split()
+    done = subprocess.run(
+        [ROOT / "scripts" / script, *words],
+        capture_output=True, text=True, stdin=subprocess.DEVNULL, env=os.environ | variables,
+    )  # fmt: skip
+    return done.returncode, "\n".join(line.strip() for line in done.stdout.splitlines()), done.stderr
+
+
+@pytest.mark.parametrize(
+    "command, expected",
+    [
+        ("docker_build.sh --dry-run", "docker build --target cuda --tag bert:cuda ."),
+        (
+            "docker_build.sh --dry-run --target cpu --base other:1 --tag me",
+            "docker build --target cpu --tag me:cpu --build-arg CPU_BASE=other:1 .",
+        ),
+        (
+            "docker_build.sh --dry-run --target ngc --save /s/bert.sqsh",
+            "docker build --target ngc --tag bert:ngc .\nenroot import --output /s/bert.sqsh dockerd://bert:ngc",
+        ),
+        (
+            "docker_run.sh --dry-run --image me:cpu --gpus none --workdir /w --data / -- make demo",
+            f"docker run --rm --init {LIMITS} {ME} --volume /w:/workdir --volume /:/data:ro me:cpu make demo",
+        ),
+        (
+            "docker_run.sh --dry-run --workdir /w -- true",
+            f"docker run --rm --init --gpus all {LIMITS} {ME} --volume /w:/workdir bert:cuda true",
+        ),
+    ],
+)
+def test_docker_scripts_show_their_command(command: str, expected: str) -> None:
+    assert shown(command) == (0, expected, "")
+
+
+@pytest.mark.parametrize(
+    "engine, pack",
+    [
+        ("docker", "docker save --output /s/b.tar bert:cuda"),
+        ("podman", "podman save --output /s/b.tar bert:cuda"),
+        ("buildah", "buildah push bert:cuda docker-archive:/s/b.tar:bert:cuda"),
+    ],
+)
+def test_every_engine_makes_the_same_files(engine: str, pack: str) -> None:
+    build = f"{engine} build --target cuda --tag bert:cuda ."
+    assert shown("docker_build.sh --dry-run --save /s/b.tar", ENGINE=engine) == (0, f"{build}\n{pack}", "")
+    sif = "apptainer build /s/b.sif docker-archive:/s/b.tar"
+    assert (
+        shown("docker_build.sh --dry-run --save /s/b.sif", ENGINE=engine)[1] == f"{build}\n{pack}\n{sif}\nrm /s/b.tar"
+    )
+
+
+@pytest.mark.parametrize("there", [(), ("infiniband",), ("infiniband", "gdrdrv")])
+def test_one_of_several_nodes_gets_its_network_and_its_adapters(there: tuple[str, ...], tmp_path: Path) -> None:
+    for name in there:
+        (tmp_path / name).mkdir()
+    devices = "".join(f"--device={tmp_path / name} " for name in there)
+    expected = f"docker run --rm --init --gpus all --network=host --cap-add=IPC_LOCK {devices}{LIMITS} {ME} "
+    assert shown("docker_run.sh --dry-run --cluster -- true", DEVICES=str(tmp_path))[1].startswith(expected)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "docker_build.sh --target gpu", "docker_build.sh --save b.zip", "docker_build.sh --base", "docker_build.sh --x",
+        "docker_run.sh true", "docker_run.sh --data /nonexistent -- true", "docker_run.sh --image",
+    ],
+)  # fmt: skip
+def test_what_is_not_understood_is_one_line(command: str) -> None:
+    code, out, error = shown(command)
+    assert (code, out) == (2, "") and error.startswith("error: ") and error.count("\n") == 1
+
+
+def test_a_tool_that_is_missing_is_named_before_anything_is_built(tmp_path: Path) -> None:
+    for name in ("bash", "dirname", "realpath", "id"):
+        (tmp_path / name).symlink_to(shutil.which(name) or "/bin/true")
+    code, _, error = shown("docker_build.sh", PATH=str(tmp_path))
+    assert code == 2 and "docker is not installed" in error
+
+
+def stages() -> dict[str, list[str]]:
+    """Each target's instructions."""
+    text = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE))
+    found: dict[str, list[str]] = {}
+    for block in re.split(r"^(?=FROM )", text, flags=re.MULTILINE)[1:]:
+        head, *rest = block.strip().splitlines()
+        found[head.split(" AS ")[1]] = [line for line in rest if line]
+    return found
+
+
+def early(target: str, folder: Path) -> None:
+    """Copies into `folder` what is in the image when set-up runs there."""
+    for line in stages()[target]:
+        if line.startswith("RUN") and "setup.sh" in line:
+            return
+        if line.startswith("COPY"):
+            *patterns, into = line.split()[1:]
+            for pattern in patterns:
+                for path in ROOT.glob(pattern):
+                    (folder / into).mkdir(parents=True, exist_ok=True)
+                    shutil.copy(path, folder / into / path.name)
+    raise AssertionError(f"{target}: no set-up")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_set_up_is_done_while_the_image_is_built_and_never_at_start(target: str, tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    shutil.rmtree(machine.checkout)
+    early(target, machine.checkout)
+    given = dict(re.findall(r"(\w+)=(\S+)", next(line for line in stages()[target] if line.startswith("ENV"))))
+    # For GPUs set-up builds as for CPUs here, from the files that are there: the toolkit is not what is tested.
+    device = "cpu" if target == "cuda" else given.get("DEVICE", "")
+    settings = {"OWN_HOROVOD": str(int(target == "ngc")), "DEVICE": device}
+    assert machine.run("setup.sh", **settings) == (0, "")
+    assert "pip install" in machine.calls()
+    for pattern in ("requirements*.txt", "scripts/*.sh"):  # COPY . .
+        for path in ROOT.glob(pattern):
+            shutil.copy(path, machine.checkout / path.relative_to(ROOT))
+    for path in (machine.checkout, machine.checkout / "scripts", machine.checkout / "scripts" / "setup.sh"):
+        path.chmod(0o555)
+    assert machine.run("setup.sh", **settings, HOME="/nonexistent") == (0, "")
+    calls = machine.calls()
+    assert "pip" not in calls and "-m venv" not in calls
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_any_user_may_run_it_and_none_may_change_it(target: str) -> None:
+    lines = stages()[target]
+    assert lines.index("COPY . .") < lines.index("RUN chmod -R a+rX,go-w /bert") < lines.index("USER 1000")
+    assert any("install --directory --mode 1777 /workdir" in line for line in lines)
+    assert any(line.startswith("ENV HOME=/tmp ") for line in lines)
+
+
+def test_the_base_that_a_build_may_replace_is_each_targets_own() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    for target in TARGETS:
+        assert f"FROM ${{{target.upper()}_BASE}} AS {target}\n" in text and f"ARG {target.upper()}_BASE=" in text
+    assert list(stages())[-1] == "cuda"  # what `docker build .` makes
