@@ -3,19 +3,28 @@
 It follows BERT's rules (clean, split CJK and punctuation, lower-case and strip accents if asked, longest match first).
 It differs from Google's `tokenization.py` where Unicode compatibility characters are folded: a superscript two gives
 "2", an ellipsis three full stops. Text such as "[SEP]" is only text: it never becomes the special id.
+
+Where tensorflow-text is not installed (it has no wheel for TensorFlow 2.17 on Python 3.12), bert.wordpiece gives the
+same ids and offsets. Only `Tokenizer.in_graph` needs it then.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as text
 
 from bert import files
 from bert.config import ModelConfig
-from bert.errors import InputError
+from bert.errors import InputError, UsageError
 from bert.vocabulary import SPECIAL, is_lower_case, load_vocab
+from bert.wordpiece import WordPiece
+
+try:
+    import tensorflow_text as text
+except ModuleNotFoundError:
+    text = None
 
 
 class Tokenizer:
@@ -27,19 +36,37 @@ class Tokenizer:
         self.lower_case = lower_case
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (self.vocab.index(t) for t in SPECIAL)
         self.is_continuation = np.array([token.startswith("##") for token in self.vocab])  # [V]
-        self.fast = text.FastBertTokenizer(  # for graphs, which it can stand in
-            self.vocab, token_out_type=tf.int32, lower_case_nfd_strip_accents=lower_case, support_detokenization=False
-        )
+        if text is None:
+            self._fast, self._wordpiece = None, WordPiece(self.vocab, lower_case)
+        else:
+            self._fast = text.FastBertTokenizer(
+                self.vocab, token_out_type=tf.int32, lower_case_nfd_strip_accents=lower_case,
+                support_detokenization=False,
+            )  # fmt: skip
+
+    def in_graph(self) -> Any:
+        """The FastBertTokenizer, whose operations can be part of a graph. Raises UsageError without tensorflow-text."""
+        if self._fast is None:
+            raise UsageError(
+                "a tokenizer inside a graph needs tensorflow-text, which is not installed; "
+                f"install the one for TensorFlow {tf.__version__}, or export where it is installed"
+            )
+        return self._fast
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids of all texts, flat [n] int32, and the row splits [len(texts) + 1] that separate them."""
-        ids = self.fast.tokenize(tf.constant(_as_bytes(texts), tf.string))
+        if self._fast is None:
+            return self._wordpiece.encode(texts)
+        ids = self._fast.tokenize(tf.constant(_as_bytes(texts), tf.string))
         return ids.flat_values.numpy(), ids.row_splits.numpy()
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """As `encode`, with each token's first character and the one after its last [n], as indices into its text."""
+        if self._fast is None:
+            ids, splits, begin, end = self._wordpiece.encode_with_offsets(texts)
+            return ids, splits, begin, np.maximum(end, begin + 1)
         encoded = _as_bytes(texts)
-        ids, starts, ends = self.fast.tokenize_with_offsets(tf.constant(encoded, tf.string))
+        ids, starts, ends = self._fast.tokenize_with_offsets(tf.constant(encoded, tf.string))
         rows = np.repeat(np.arange(len(texts)), np.diff(ids.row_splits.numpy()))
         begin, end = _characters(encoded, rows, starts.flat_values.numpy(), ends.flat_values.numpy())
         # A folded character ("..." for an ellipsis) gives several tokens, all but the last empty: each means the

@@ -128,6 +128,9 @@ def parse(payloads: Sequence[bytes], facts: Facts) -> tuple[np.ndarray, dict[str
     """Parses a batch: the rows that can be, their features as tensors, and the rows that cannot with the reason."""
     import tensorflow as tf  # takes seconds to load, and only records need it
 
+    from bert import devices
+
+    devices.hide_gpus()
     spec = {
         name: tf.io.RaggedFeature(tf.int64) if feature["shape"] == [None]
         else tf.io.FixedLenFeature(feature["shape"], tf.as_dtype(feature["dtype"]))

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bert import cli, files, instances, manifest, messages, records, stretches
+from bert import cli, devices, files, instances, manifest, messages, records, stretches
 from bert.errors import InputError, UsageError
 from bert.tokenization import Tokenizer
 from bert.vocabulary import load_vocab
@@ -179,6 +179,7 @@ def write_instances(
 
 @functools.cache  # a worker writes many shards
 def _tokenizer(vocab: Path, lower_case: bool) -> Tokenizer:
+    devices.hide_gpus()  # which TensorFlow in every worker would take
     return Tokenizer(vocab, lower_case)
 
 

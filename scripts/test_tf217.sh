@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Runs the tests of what depends on TensorFlow's version with TensorFlow 2.17, in .venv-tf217: devices, model, step,
+# optimizer, records, export, tokenizers. NVIDIA's last TensorFlow container has that version, the oldest supported.
+#
+#   scripts/test_tf217.sh [ARGUMENTS OF PYTEST]
+#
+# The interpreter is Python 3.11, the last one that both TensorFlow 2.17 and its tensorflow-text have wheels for.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+found=$("$python" -c 'import sys; print(*sys.version_info[:2], sep=".")')
+if [ "$found" != 3.11 ]; then
+    echo "tests with TensorFlow 2.17: left out, $python is Python $found; set PYTHON to a Python 3.11 for them" >&2
+    exit 0
+fi
+tests=(tests/bert/test_{devices,model,step,optim,records,batches,checkpoint,settled,cudnn,regions}.py
+    tests/bert/test_{tokenization,wordpiece}.py tests/squad/test_{export,features,answers}.py)
+exec scripts/extra_venv.sh tf217 .venv-tf217/bin/python -m pytest -n 2 "${tests[@]}" "$@"
