@@ -31,6 +31,11 @@ def split(y: tf.Tensor, tokens: tf.Tensor, heads: int) -> list[tf.Tensor]:
     return tf.unstack(tf.transpose(parts, [2, 0, 3, 1, 4]))
 
 
+def heads(y: tf.Tensor, tokens: tf.Tensor, count: int) -> tf.Tensor:
+    """Queries, keys or values [B, N, T, H] of their product y [B*T, D]; tokens: T, count: N."""
+    return _exchanged(tf.reshape(y, [-1, tokens, count, y.shape[-1] // count]))
+
+
 def merge(context: tf.Tensor, width: int) -> tf.Tensor:
     """What the heads give, [B, N, T, H] -> [B*T, D]; width: D."""
     return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, width])
@@ -44,7 +49,7 @@ def attend(
     bits: as `Noise.bits` gives them for [B, N, T, T]; or none. The mask has no gradient. fused: by cuDNN, without bits.
     """
     if fused:
-        return cudnn.attend(q, k, v, mask, REST)
+        return _exchanged(cudnn.attend(_exchanged(q), _exchanged(k), _exchanged(v), mask, REST))
 
     @tf.custom_gradient
     def differentiable(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tuple[tf.Tensor, Callable[..., list[tf.Tensor]]]:
@@ -62,6 +67,11 @@ def attend(
         return output, gradients
 
     return differentiable(q, k, v)
+
+
+def _exchanged(x: tf.Tensor) -> tf.Tensor:
+    """[B, N, T, H] to [B, T, N, H] and back; XLA leaves out two of them that meet."""
+    return tf.transpose(x, [0, 2, 1, 3])
 
 
 def _weights(q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

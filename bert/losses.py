@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert.devices import has_gpu
+
 
 class Measure(NamedTuple):
     """One objective over a micro-batch: its weighted loss and its weighted number of right answers, both summed."""
@@ -23,9 +25,18 @@ def classification(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weig
     labels, weights = tf.reshape(labels, [-1]), tf.reshape(weights, [-1])
     highest = tf.stop_gradient(tf.reduce_max(scores, axis=-1))
     total = tf.math.log(tf.reduce_sum(tf.exp(scores - highest[:, None]), axis=-1)) + highest
-    labelled = tf.gather_nd(scores, tf.stack([tf.range(tf.size(labels)), labels], axis=1))
+    labelled = _labelled(scores, labels)
     right = tf.cast(labelled >= highest, tf.float32)
     return Measure(tf.reduce_sum((total - labelled) * weights), tf.reduce_sum(right * weights))
+
+
+def _labelled(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Score of each row's label: of scores [M, C] and labels [M], [M]."""
+    if not has_gpu():
+        return tf.gather_nd(scores, tf.stack([tf.range(tf.size(labels)), labels], axis=1))
+    # The gradient of gathering scatters into a tensor of float32 as large as the scores; this one's is a comparison.
+    label = tf.range(tf.shape(scores)[1]) == labels[:, None]
+    return tf.reduce_sum(tf.where(label, scores, 0.0), axis=1)
 
 
 def span(start_logits: tf.Tensor, end_logits: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> Measure:

@@ -20,10 +20,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert import regions
-from bert.attention import attend, merge, scale, split
+from bert.attention import attend, heads, merge, scale, split
 from bert.config import ModelConfig
+from bert.lookup import lookup
 from bert.noise import Noise, drop
-from bert.products import add_bias, product
+from bert.products import add_bias, converted_product, copies, product
 
 SHORT = 0.1  # radians a token at least, of the waves that tell neighbours apart
 GAIN = 3.0  # of queries and keys that look for neighbours: two thirds of the attention go where they look
@@ -94,6 +95,8 @@ class Dense(tf.Module):
 
     def product(self, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         """x W [M, outputs], computed in `dtype`, without the bias: whoever reads it next adds that in float32."""
+        if x.dtype != dtype and regions.has_gpu():
+            return converted_product(x, self.kernel, dtype)
         return product(tf.cast(x, dtype), tf.cast(self.kernel, dtype))
 
 
@@ -133,10 +136,10 @@ class Embeddings(tf.Module):
         self, ids: tf.Tensor, segments: tf.Tensor, noise: Noise, positions: tf.Tensor | None = None
     ) -> tf.Tensor:
         width, tokens = self.word.shape[1], tf.shape(ids)[1]
-        places = self.position[:tokens] if positions is None else tf.gather(self.position, positions)
+        places = self.position[:tokens] if positions is None else lookup(self.position, positions)
         # Few segments: a product with one-hot rows has a cheap gradient where gather's would scatter B*T rows into two.
         kinds = tf.matmul(tf.one_hot(segments, self.segment.shape[0]), self.segment)
-        x = tf.reshape(tf.gather(self.word, ids) + places + kinds, [-1, width])  # [B*T, D]
+        x = tf.reshape(lookup(self.word, ids) + places + kinds, [-1, width])  # [B*T, D]
         bits = noise.bits(tf.shape(x), self.rate)
         return self.norm(x, *bits, rate=self.rate) if self.norm else drop(x, bits, self.rate)
 
@@ -155,14 +158,31 @@ class Attention(tf.Module):
         self.rate, self.fused = config.attention_probs_dropout_prob, config.fused_attention
 
     def __call__(
-        self, x: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType, read: tf.Tensor | None
+        self, *inputs: tf.Tensor, mask: tf.Tensor, noise: Noise, dtype: tf.DType, read: tf.Tensor | None
     ) -> tf.Tensor:
-        """x [B*T, D], mask [B, 1, 1 or T, T] -> [R, D] in dtype, of the rows `read`, without the output's bias."""
-        kernel, bias = self.joined(dtype, scale(self.head_width))
-        q, k, v = split(add_bias(product(tf.cast(x, dtype), kernel), bias), tf.shape(mask)[-1], self.heads)
+        """inputs: one tensor [B*T, D], or three alike if attention is fused; mask [B, 1, 1 or T, T].
+
+        Returns [R, D] in dtype, of the rows `read`, without the output's bias.
+        """
+        q, k, v = (self.apart if self.fused else self.together)(inputs, tf.shape(mask)[-1], dtype)
         pairs = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # of tokens, [B, N, T, T]
         context = attend(q, k, v, mask, *noise.bits(pairs, self.rate), rate=self.rate, fused=self.fused)
         return self.output.product(_rows(merge(context, self.heads * self.head_width), read), dtype)
+
+    def together(self, inputs: Sequence[tf.Tensor], tokens: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
+        """Queries, times `scale`, keys and values [B, N, T, H] of the one input [B*T, D], by one product."""
+        (x,) = inputs
+        kernel, bias = self.joined(dtype, scale(self.head_width))
+        return split(add_bias(product(tf.cast(x, dtype), kernel), bias), tokens, self.heads)
+
+    def apart(self, inputs: Sequence[tf.Tensor], tokens: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
+        """The same of three inputs, all alike, by three products: each lies in memory as cuDNN's attention takes it."""
+        parts = ((self.query, scale(self.head_width)), (self.key, 1.0), (self.value, 1.0))
+        products = [
+            add_bias(converted_product(x, part.kernel * factor, dtype), part.bias * factor)
+            for x, (part, factor) in zip(inputs, parts, strict=True)
+        ]
+        return [heads(y, tokens, self.heads) for y in products]
 
     def joined(self, dtype: tf.DType, factor: float) -> tuple[tf.Tensor, tf.Tensor]:
         """Kernel in dtype [D, 3 D] and bias [3 D] of one product for queries times a factor, keys and values."""
@@ -199,17 +219,22 @@ def look_at_neighbours(attention: Attention, make: Parameters, name: str) -> Non
 class Residual(tf.Module):
     """The residual stream around a sub-layer f, with dropout and layer norm: norm(x + f(x)), or x + f(norm(x))."""
 
-    def __init__(self, make: Parameters, name: str, config: ModelConfig) -> None:
+    def __init__(self, make: Parameters, name: str, config: ModelConfig, products: int = 1) -> None:
+        """`products`: how many the sub-layer computes of its input; it is called with so many copies of it."""
         super().__init__()
         self.norm = LayerNorm(make, f"{name}/layer_norm", config.hidden_size)
-        self.before, self.rate = config.norm_placement == "pre", config.hidden_dropout_prob
+        self.before, self.rate, self.products = config.norm_placement == "pre", config.hidden_dropout_prob, products
 
     def __call__(
-        self, x: tf.Tensor, f: Callable[[tf.Tensor], tf.Tensor], bias: tf.Variable, noise: Noise,
+        self, x: tf.Tensor, f: Callable[..., tf.Tensor], bias: tf.Variable, noise: Noise,
         read: tf.Tensor | None = None,
     ) -> tf.Tensor:  # fmt: skip
         """x [M, D] float32 -> [R, D] float32, of the rows `read` or of all; f leaves adding its `bias` to the sum."""
-        y = f(self.norm(x) if self.before else x)
+        if self.before:
+            inputs = copies(self.norm(x), self.products)
+        else:
+            *inputs, x = copies(x, self.products + 1)
+        y = f(*inputs)
         x = _rows(x, read)
         bits = noise.bits(tf.shape(x), self.rate)
         if self.before:
@@ -226,7 +251,8 @@ class Layer(tf.Module):
     def __init__(self, make: Parameters, name: str, config: ModelConfig) -> None:
         super().__init__()
         self.attention = Attention(make, f"{name}/attention", config)
-        self.around_attention = Residual(make, f"{name}/attention", config)
+        products = 3 if config.fused_attention else 1
+        self.around_attention = Residual(make, f"{name}/attention", config, products)
         self.mlp = FeedForward(make, f"{name}/mlp", config)
         self.around_mlp = Residual(make, f"{name}/mlp", config)
 
@@ -308,7 +334,7 @@ def _run(
 
 
 def _rows(x: tf.Tensor, read: tf.Tensor | None) -> tf.Tensor:
-    return x if read is None else tf.gather(x, read)
+    return x if read is None else lookup(x, read)
 
 
 def variables(module: tf.Module) -> dict[str, tf.Variable]:

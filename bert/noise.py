@@ -5,6 +5,9 @@ rank computes it.
 """
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from bert.devices import has_gpu
 
 PLACES = 64  # for dropout in one part of the model
 LEVELS = 256  # eight random bits decide one element: a quarter of the generator's work for a 32-bit number each
@@ -29,7 +32,8 @@ class Noise:
         self.place += 1
         size = tf.reduce_prod(shape)
         words = _words(self.seed + tf.constant([self.place, 0], tf.int64), (size + 7) // 8)
-        return (tf.reshape(tf.reshape(tf.bitcast(words, tf.uint8), [-1])[:size], shape),)
+        each = tf.reshape(tf.bitcast(words, tf.uint8), [-1])
+        return (tf.reshape((_written(each) if has_gpu() else each)[:size], shape),)
 
 
 @tf.function(jit_compile=True)
@@ -39,6 +43,15 @@ def _words(seed: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     stream, key = philox(*philox(a, b, c), d)
     x, y = philox(tf.cast(tf.range(count), tf.uint32), tf.fill([count], stream), key)
     return tf.bitwise.left_shift(tf.cast(x, tf.uint64), tf.constant(32, tf.uint64)) + tf.cast(y, tf.uint64)
+
+
+@tf.function(jit_compile=True)
+def _written(x: tf.Tensor) -> tf.Tensor:
+    """x as it is, but XLA writes it to memory first, where a program is compiled whole.
+
+    Reading words as bytes is no part of XLA's fastest fusions for GPUs, and would keep its reader out of them too.
+    """
+    return gen_xla_ops.xla_optimization_barrier(input=[x])[0]
 
 
 def philox(x: tf.Tensor, y: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

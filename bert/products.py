@@ -30,3 +30,47 @@ def product(x: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Callable[..., t
 def add_bias(y: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
     """y [M, O] + bias [O], in y's type; unlike that of tf.nn.bias_add the gradient is summed in float32."""
     return tf.nn.bias_add(y, tf.cast(bias, y.dtype)), lambda upstream: (upstream, regions.column_sums(upstream))
+
+
+def converted_product(x: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """x [M, I] times kernel [I, O], both float32, in `dtype`; for GPUs, where the gradient by x needs no conversion.
+
+    cuBLAS writes it in float32, and adds what else x's gradient has as it writes.
+    """
+
+    @tf.custom_gradient
+    def differentiable(x: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
+        left, right = tf.cast(x, dtype), tf.cast(kernel, dtype)
+
+        def gradients(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return _wide(upstream, right), tf.cast(tf.matmul(left, upstream, transpose_a=True), tf.float32)
+
+        return tf.matmul(left, right), gradients
+
+    return differentiable(x, kernel)
+
+
+@tf.function(jit_compile=True)
+def _wide(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """x [M, O] times the transpose of y [I, O], of 16 bits -> [M, I] float32."""
+    return tf.raw_ops.BatchMatMulV3(x=x, y=y, adj_y=True, Tout=tf.float32)
+
+
+def copies(x: tf.Tensor, count: int) -> list[tf.Tensor]:
+    """x so many times. Its gradient is summed from the last copy's to the first's.
+
+    TensorFlow chooses its own order. XLA makes a sum part of the product that is its first term, so the order decides
+    how many passes over memory it takes.
+    """
+
+    @tf.custom_gradient
+    def differentiable(x: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., tf.Tensor]]:
+        def gradient(*upstream: tf.Tensor) -> tf.Tensor:
+            total = upstream[-1]
+            for more in reversed(upstream[:-1]):
+                total = more + total
+            return total
+
+        return [tf.identity(x) for _ in range(count)], gradient
+
+    return differentiable(x)

@@ -4,9 +4,12 @@ Sizes are those of google-research/bert's model table; the hyperparameters of `b
 2019, appendix A.2): batch 256, Adam with peak 1e-4, 10,000 warm-up steps, 900,000 steps of length 128 and 100,000 of
 length 512.
 
-The LAMB recipes for BERT-Large are NVIDIA's (DeepLearningExamples, TensorFlow2/LanguageModeling/BERT,
-configurations.yml and pretrain_config.sh; for the A100, its PyTorch recipe). There, rates are given for one GPU and
-multiplied by their number; here they are the whole batch's, and accumulation follows from the number of ranks.
+`bert_large` and its variants for certain machines are NVIDIA's LAMB recipe (DeepLearningExamples,
+TensorFlow2/LanguageModeling/BERT, configurations.yml and pretrain_config.sh; for the A100, its PyTorch recipe). There,
+rates are given for one GPU and multiplied by their number; here they are the whole batch's, and accumulation follows
+from the number of ranks. The paper's million updates for BERT-Large are `bert_large_adam`.
+
+Recipes compute in the precision that suits the device (`AUTO`): 16 bits with XLA on a GPU, float32 on a CPU.
 """
 
 import functools
@@ -44,6 +47,12 @@ SIZES = {
 }
 
 
+AUTO = PrecisionConfig(compute="auto", xla=None)
+FLOAT32 = PrecisionConfig(compute="float32", xla=False)
+FLOAT16 = PrecisionConfig(compute="float16", compress=True, xla=True)
+BFLOAT16 = PrecisionConfig(compute="bfloat16", xla=True)
+
+
 def _going_on(config: PretrainConfig) -> PretrainConfig:
     """For a recipe that makes no sense without the weights of an earlier run: the command has to name one."""
     return replace(config, init=InitConfig(checkpoint=Path()))
@@ -59,6 +68,7 @@ def _published(size: str, per_device: int, steps: int, warmup: int) -> PretrainC
         model=SIZES[size],
         batch=BatchConfig(total=256, per_device=per_device),
         optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=warmup),
+        precision=AUTO,
         run=RunConfig(steps=steps, log_every=100, save_every=5000, evaluate_every=5000),
     )
 
@@ -73,12 +83,12 @@ def bert_base_phase2() -> PretrainConfig:
     return _going_on(_published("base", 8, steps=100_000, warmup=1_000))
 
 
-def bert_large_phase1() -> PretrainConfig:
+def bert_large_adam_phase1() -> PretrainConfig:
     """BERT-Large, 128 tokens: the first nine tenths of a million updates, as published."""
     return _published("large", 16, steps=900_000, warmup=10_000)
 
 
-def bert_large_phase2() -> PretrainConfig:
+def bert_large_adam_phase2() -> PretrainConfig:
     """BERT-Large, 512 tokens: the last tenth, from all weights of phase 1."""
     return _going_on(_published("large", 4, steps=100_000, warmup=1_000))
 
@@ -104,10 +114,6 @@ def bert_3900m() -> PretrainConfig:
     return _megatron("3900m", 2, steps=1_500_000)
 
 
-FLOAT16 = PrecisionConfig(compute="float16", compress=True, xla=True)
-BFLOAT16 = PrecisionConfig(compute="bfloat16", xla=True)
-
-
 def _lamb(
     total: int, per_device: int, rate: float, warmup: int, steps: int, precision: PrecisionConfig
 ) -> PretrainConfig:
@@ -120,14 +126,24 @@ def _lamb(
     )
 
 
-def bert_large_lamb_phase1() -> PretrainConfig:
-    """BERT-Large with LAMB, 128 tokens: 7,038 updates of 65,536 sequences."""
-    return _lamb(65_536, 64, rate=6e-3, warmup=2000, steps=7038, precision=FLOAT16)
+def bert_large_phase1() -> PretrainConfig:
+    """BERT-Large with LAMB, 128 tokens: 7,038 updates of 65,536 sequences, as in NVIDIA's recipe."""
+    return _lamb(65_536, 64, rate=6e-3, warmup=2000, steps=7038, precision=AUTO)
 
 
-def bert_large_lamb_phase2() -> PretrainConfig:
-    """BERT-Large with LAMB, 512 tokens: 1,563 updates of 32,768 sequences."""
-    return _going_on(_lamb(32_768, 8, rate=4e-3, warmup=200, steps=1563, precision=FLOAT16))
+def bert_large_phase2() -> PretrainConfig:
+    """BERT-Large with LAMB, 512 tokens: 1,563 updates of 32,768 sequences, as in NVIDIA's recipe."""
+    return _going_on(_lamb(32_768, 8, rate=4e-3, warmup=200, steps=1563, precision=AUTO))
+
+
+def bert_large_float32_phase1() -> PretrainConfig:
+    """BERT-Large with LAMB, 128 tokens, in plain float32 without XLA: to compare with."""
+    return replace(bert_large_phase1(), precision=FLOAT32)
+
+
+def bert_large_float32_phase2() -> PretrainConfig:
+    """BERT-Large with LAMB, 512 tokens, in plain float32 without XLA: to compare with."""
+    return replace(bert_large_phase2(), precision=FLOAT32)
 
 
 def bert_large_dgx1_phase1() -> PretrainConfig:
@@ -142,12 +158,12 @@ def bert_large_dgx1_phase2() -> PretrainConfig:
 
 def bert_large_dgxa100_phase1() -> PretrainConfig:
     """BERT-Large on DGX A100 (80 GB), any number of them: 128 tokens, 65,536 sequences, LAMB."""
-    return replace(bert_large_lamb_phase1(), batch=BatchConfig(total=65_536, per_device=256))
+    return replace(bert_large_phase1(), batch=BatchConfig(total=65_536, per_device=256), precision=FLOAT16)
 
 
 def bert_large_dgxa100_phase2() -> PretrainConfig:
     """BERT-Large on DGX A100 (80 GB): 512 tokens, 32,768 sequences, LAMB."""
-    return replace(bert_large_lamb_phase2(), batch=BatchConfig(total=32_768, per_device=32))
+    return replace(bert_large_phase2(), batch=BatchConfig(total=32_768, per_device=32), precision=FLOAT16)
 
 
 def bert_large_dgxh100_phase1() -> PretrainConfig:
@@ -208,6 +224,7 @@ def bert_small_corpus() -> PretrainConfig:
         optimizer=OptimizerConfig(
             name="adamw", learning_rate=1e-4, warmup_steps=24_000, continuous=True, weight_decay=0.0
         ),
+        precision=AUTO,
         run=RunConfig(steps=260_000, log_every=100, save_every=5000, evaluate_every=5000),
     )
 
@@ -253,6 +270,7 @@ def bert_tiny_phase1() -> PretrainConfig:
         model=TINY,
         batch=BatchConfig(total=64, per_device=32),
         optimizer=OptimizerConfig(learning_rate=1.5e-3, warmup_steps=300, beta_2=0.98),
+        precision=AUTO,
         run=RunConfig(steps=8000, log_every=100, save_every=500, evaluate_every=500, evaluate_sequences=1024),
     )
 
@@ -263,6 +281,7 @@ def bert_tiny_phase2() -> PretrainConfig:
         model=TINY,
         batch=BatchConfig(total=32, per_device=16),
         optimizer=OptimizerConfig(learning_rate=5e-4, warmup_steps=50, beta_2=0.98),
+        precision=AUTO,
         run=RunConfig(steps=500, log_every=100, save_every=250, evaluate_every=250, evaluate_sequences=512),
     ))  # fmt: skip
 
@@ -273,6 +292,7 @@ def bert_mini_phase1() -> PretrainConfig:
         model=MINI,
         batch=BatchConfig(total=32, per_device=16),
         optimizer=OptimizerConfig(learning_rate=5e-4, warmup_steps=150, beta_2=0.98),
+        precision=AUTO,
         run=RunConfig(steps=4200, log_every=50, save_every=500, evaluate_every=250, evaluate_sequences=1024),
     )
 
@@ -283,6 +303,7 @@ def bert_mini_phase2() -> PretrainConfig:
         model=MINI,
         batch=BatchConfig(total=16, per_device=8),
         optimizer=OptimizerConfig(learning_rate=3e-4, warmup_steps=25, beta_2=0.98),
+        precision=AUTO,
         run=RunConfig(steps=400, log_every=50, save_every=200, evaluate_every=200, evaluate_sequences=512),
     ))  # fmt: skip
 
@@ -296,6 +317,7 @@ def demo_phase1() -> PretrainConfig:
         model=DEMO_MODEL,
         batch=BatchConfig(total=64, per_device=32),
         optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=80, beta_2=0.98),
+        precision=AUTO,
         run=RunConfig(steps=900, log_every=20, save_every=300, evaluate_every=100, evaluate_sequences=384),
     )
 
@@ -306,6 +328,7 @@ def demo_phase2() -> PretrainConfig:
         model=DEMO_MODEL,
         batch=BatchConfig(total=64, per_device=32),
         optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=20, beta_2=0.98),
+        precision=AUTO,
         run=RunConfig(steps=200, log_every=20, save_every=200, evaluate_every=100, evaluate_sequences=256),
     ))  # fmt: skip
 
@@ -317,8 +340,10 @@ RECIPES = {
         bert_base_phase2,
         bert_large_phase1,
         bert_large_phase2,
-        bert_large_lamb_phase1,
-        bert_large_lamb_phase2,
+        bert_large_float32_phase1,
+        bert_large_float32_phase2,
+        bert_large_adam_phase1,
+        bert_large_adam_phase2,
         bert_large_dgx1_phase1,
         bert_large_dgx1_phase2,
         bert_large_dgxa100_phase1,

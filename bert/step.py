@@ -6,6 +6,7 @@ Losses are sums, divided by the weights of the *whole* batch, known before the f
 M ranks give the gradient of one big batch, however unevenly the predictions are spread.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -51,9 +52,11 @@ class Step:
         self.state = optimizer.weights | optimizer.slots | self.guard.slots | own
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
         self._clear = tf.function(self._no_gradients, jit_compile=True)
-        # Traced twice at most, however many widths batches have; but for each by XLA, which compiles it for each anyway
-        # and sees through neither a loop's shapes that are left open nor those of a call to another library.
-        self._one = tf.function(self._micro_batch, jit_compile=precision.xla, reduce_retracing=not precision.xla)
+        # Plain, one micro-batch after another: traced twice at most, however many widths batches have.
+        self._one = tf.function(self._micro_batch, reduce_retracing=True)
+        # With XLA in a loop, of one micro-batch too: outside a loop TensorFlow folds the counters of all dropout masks
+        # into constants, some hundred megabytes. Traced for each shape, which XLA compiles for anyway: it sees through
+        # neither a loop's shapes that are left open nor those of a call to another library.
         self._many = tf.function(self._micro_batches, jit_compile=True) if precision.xla else None
         self._half = len(self.gradients) if precision.compress else 0
         self._apply = tf.function(self._update, jit_compile=True)  # nothing but memory traffic, which fusion saves
@@ -109,14 +112,19 @@ class Step:
     ) -> dict[str, tf.Tensor]:
         """Sets `gradients` to the sums of the micro-batches'; returns the sums of their measures."""
         places = tf.range(len(batches), dtype=tf.int64) * self.world.size + self.world.rank
-        if self._many and len(batches) > 1 and _alike(batches):
-            stacked = {name: tf.stack([batch[name] for batch in batches]) for name in batches[0]}
-            return self._many(stacked, weights, step, places)
-        alone = len(batches) == 1
+        alone = len(batches) == 1 and not self._many
         if not alone:
             self._clear()
-        sums = [self._one(batch, weights, step, place, alone) for batch, place in zip(batches, places, strict=True)]
-        return {name: tf.add_n([micro[name] for micro in sums]) for name in sums[0]}
+        if self._many:
+            sums, done = [], 0
+            for _, group in itertools.groupby(batches, key=_shapes):
+                stacked = _stack(list(group))
+                count = len(next(iter(stacked.values())))
+                sums.append(self._many(stacked, weights, step, places[done : done + count]))
+                done += count
+        else:
+            sums = [self._one(batch, weights, step, place, alone) for batch, place in zip(batches, places, strict=True)]
+        return {name: tf.add_n([part[name] for part in sums]) for name in sums[0]}
 
     def _micro_batches(
         self, stacked: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, places: tf.Tensor
@@ -128,7 +136,6 @@ class Step:
             found = self._micro_batch(batch, weights, step, places[number], alone=False)
             return number + 1, {name: sums[name] + found[name] for name in sums}
 
-        self._no_gradients()
         none = {f"{name}_{field}": tf.zeros([]) for name in self.task.objectives for field in Measure._fields}
         return tf.while_loop(lambda number, _: number < tf.size(places), add, (0, none), parallel_iterations=1)[1]
 
@@ -165,8 +172,14 @@ class Step:
         return {"gradient_norm": norm} | applied | judged
 
 
-def _alike(batches: Sequence[Batch]) -> bool:
-    return all(len({tuple(batch[name].shape) for batch in batches}) == 1 for name in batches[0])
+def _shapes(batch: Batch) -> list[tuple[int, ...]]:
+    return [tuple(values.shape) for values in batch.values()]
+
+
+def _stack(batches: Sequence[Batch]) -> Batch:
+    """A micro-batches of like shapes as one [A, ...], on the CPU: so a GPU gets one copy and not A."""
+    with tf.device("CPU:0"):
+        return {name: tf.stack([batch[name] for batch in batches]) for name in batches[0]}
 
 
 def _flat(measures: dict[str, Measure]) -> dict[str, tf.Tensor]:

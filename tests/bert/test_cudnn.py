@@ -1,18 +1,22 @@
 """What XLA is told of cuDNN's attention, carried out here by the letter; the library itself needs a GPU."""
 
+import dataclasses
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import cudnn, preflight
+from bert import cudnn, preflight, regions
+from bert import noise as noise_module
 from bert.attention import attend, scale
 from bert.config import ModelConfig, PrecisionConfig
 from bert.errors import UsageError
+from bert.model import Encoder, variables
+from bert.noise import Noise
 
 B, N, T, H = 2, 3, 10, 8
 HALVES = PrecisionConfig(compute="bfloat16", xla=True)
@@ -22,11 +26,12 @@ def product(config: dict[str, Any], name: str, x: tf.Tensor, y: tf.Tensor) -> tf
     """dot_general of x and y with the numbers that the configuration gives for that product, in float32."""
     numbers = config["cudnn_fmha_backend_config"][f"{name}_dot_dimension_numbers"]
     left, right = list("abcd"), list("efgh")
-    for place in range(2):
-        right[int(numbers["rhs_batch_dimensions"][place])] = left[int(numbers["lhs_batch_dimensions"][place])]
+    batch = [left[int(place)] for place in numbers["lhs_batch_dimensions"]]
+    for place, letter in zip(numbers["rhs_batch_dimensions"], batch, strict=True):
+        right[int(place)] = letter
     (summed,), (with_it,) = numbers["lhs_contracting_dimensions"], numbers["rhs_contracting_dimensions"]
     right[int(with_it)] = left[int(summed)]
-    kept = [letter for letter in left + right if letter != left[int(summed)]]
+    kept = [letter for letter in batch + left + right if letter != left[int(summed)]]
     equation = f"{''.join(left)},{''.join(right)}->{''.join(dict.fromkeys(kept))}"
     return tf.einsum(equation, tf.cast(x, tf.float32), tf.cast(y, tf.float32))
 
@@ -43,15 +48,17 @@ def carried_out(
         found = [product(config, "bmm2", tf.nn.softmax(scores), v), tf.reduce_logsumexp(scores, axis=-1)]
     else:
         sums, upstream, bias, output = rest
-        scores = tf.matmul(tf.cast(q, tf.float32), tf.cast(k, tf.float32), transpose_b=True)
+        scores = tf.einsum("bihn,bjhn->bhij", tf.cast(q, tf.float32), tf.cast(k, tf.float32))
         weights = tf.exp(factor * scores + tf.cast(bias, tf.float32) - sums[..., None])
-        share = tf.reduce_sum(tf.cast(upstream, tf.float32) * tf.cast(output, tf.float32), -1, keepdims=True)
+        share = tf.einsum("bthn,bthn->bht", tf.cast(upstream, tf.float32), tf.cast(output, tf.float32))[..., None]
         by_scores = factor * weights * (product(config, "bmm2_grad_gemm2", upstream, v) - share)
         found = [
             product(config, "bmm1_grad_gemm2", by_scores, k),
             product(config, "bmm1_grad_gemm1", by_scores, q),
             product(config, "bmm2_grad_gemm1", weights, upstream),
         ]
+    # Products give [B, N, T, H], which lie in memory as [B, T, N, H].
+    found = [tf.transpose(x, [0, 2, 1, 3]) if x.shape.rank == 4 else x for x in found]
     for one, asked in zip(found, like, strict=True):
         assert one.shape == asked.shape
     return [tf.cast(one, asked.dtype) for one, asked in zip(found, like, strict=True)]
@@ -87,6 +94,35 @@ def test_what_is_asked_of_it_is_our_attention(dtype: tf.DType, monkeypatch: pyte
             np.testing.assert_allclose(found, exact, atol=2**-6 * np.abs(exact).max())
 
 
+@pytest.mark.parametrize("norm_placement", ["post", "pre"])
+def test_a_model_with_it_learns_what_one_without_does(
+    norm_placement: Literal["post", "pre"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In all forms that are for GPUs, and with dropout elsewhere, against float32 on a CPU."""
+    monkeypatch.setattr(cudnn, "_call", carried_out)
+    config = ModelConfig(
+        vocab_size=31, hidden_size=N * H, num_hidden_layers=2, num_attention_heads=N, intermediate_size=50,
+        max_position_embeddings=T, attention_probs_dropout_prob=0.0, norm_placement=norm_placement,
+        initializer_range=0.2,
+    )  # fmt: skip
+    ids = tf.constant(np.random.default_rng(8).integers(0, 31, (B, T)), tf.int32)
+    mask, noise = tf.sequence_mask([T, T - 3], T, tf.int32), tf.constant([3, 4], tf.int64)
+
+    def learnt(fused: bool, dtype: tf.DType) -> list[np.ndarray]:
+        for place in (regions, noise_module):
+            monkeypatch.setattr(place, "has_gpu", lambda: fused)
+        encoder = Encoder(dataclasses.replace(config, fused_attention=fused), seed=5)
+        weights = list(variables(encoder).values())
+        with tf.GradientTape() as tape:
+            states = encoder(ids, mask, ids % 2, Noise(noise), dtype)
+            loss = tf.reduce_sum(states * tf.cos(tf.reshape(tf.range(tf.size(states), dtype=tf.float32), states.shape)))
+        return [tf.convert_to_tensor(x).numpy() for x in [states, *tape.gradient(loss, weights)]]
+
+    for found, exact in zip(learnt(True, tf.bfloat16), learnt(False, tf.float32), strict=True):
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, exact, atol=0.05 * np.abs(exact).max() + 0.02)
+
+
 def test_the_compiler_gets_the_calls() -> None:
     q, k, v, upstream = given(tf.bfloat16)
 
@@ -99,16 +135,19 @@ def test_the_compiler_gets_the_calls() -> None:
 
     program = gradients.experimental_get_compiler_ir()(stage="hlo")
     calls = [line.strip() for line in program.splitlines() if " custom-call(" in line]
-    rows, sums, room, bias = f"bf16[{B},{N},{T},{H}]", f"f32[{B},{N},{T}]", "u8[0]", f"bf16[{B},1,{T},{T}]"
+    rows, lying = f"bf16[{B},{N},{T},{H}]{{3,1,2,0}}", f"bf16[{B},{T},{N},{H}]{{3,2,1,0}}"
+    sums, room, bias = f"f32[{B},{N},{T}]{{2,1,0}}", "u8[0]{0}", f"bf16[{B},1,{T},{T}]{{3,2,1,0}}"
     kinds = [
-        (cudnn.FORWARD, [rows, sums, room], [rows, rows, rows, bias]),
-        (cudnn.BACKWARD, [rows, rows, rows, room], [rows, rows, rows, sums, rows, bias, rows]),
+        (cudnn.FORWARD, [rows, sums, room], [lying, lying, lying, bias]),
+        (cudnn.BACKWARD, [rows, rows, rows, room], [lying, lying, lying, sums, lying, bias, lying]),
     ]
+    assert len(calls) == 2
     for line, (target, made, taken) in zip(calls, kinds, strict=True):
         assert f'custom_call_target="{target}"' in line
         left, right = line.split(" custom-call(")
-        for text, shapes in ((left, made), (right.split("), custom_call_target")[0], taken)):
-            assert re.findall(r"[a-z]+\d+\[[\d,]+\](?=\{)", text) == shapes
+        asked = right.split("operand_layout_constraints={")[1].split("}, api_version")[0]
+        for text, shapes in ((left, made), (right.split("), custom_call_target")[0], taken), (asked, taken)):
+            assert re.findall(r"[a-z]+\d+\[[\d,]+\]\{[\d,]+\}", text) == shapes
         config = json.loads(line.split("backend_config=")[1])["cudnn_fmha_backend_config"]
         assert config["intermediate_tensor_shape"]["dimensions"] == [str(size) for size in (B, N, T, T)]
 

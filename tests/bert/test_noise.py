@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert import noise
 from bert.noise import Noise, drop, micro_batch_seed, philox
 
 
@@ -30,8 +31,8 @@ def test_masks_repeat_for_the_same_place_and_differ_elsewhere() -> None:
     x = tf.ones([31, 37])
     first = dropout(Noise(seed(1)), x, 0.5).numpy()
     np.testing.assert_array_equal(first, dropout(Noise(seed(1)), x, 0.5))
-    noise = Noise(seed(1))
-    places = [dropout(noise, x, 0.5).numpy() for _ in range(3)]
+    one = Noise(seed(1))
+    places = [dropout(one, x, 0.5).numpy() for _ in range(3)]
     others = [dropout(Noise(seed(2)), x, 0.5).numpy(), dropout(Noise(seed(1, 1)), x, 0.5).numpy(), *places[1:]]
     for other in others:
         agreement = (first == other).mean()
@@ -59,3 +60,11 @@ def test_the_generator_gives_the_published_answers(given: tuple[int, ...], expec
 def test_inference_drops_nothing() -> None:
     x = tf.ones([5, 3])
     np.testing.assert_array_equal(dropout(Noise(None), x, 0.5), x)
+
+
+def test_gpus_draw_what_cpus_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = Noise(seed(5)).bits(tf.constant([3, 7, 11]), 0.1)[0]
+    monkeypatch.setattr(noise, "has_gpu", lambda: True)
+    np.testing.assert_array_equal(Noise(seed(5)).bits(tf.constant([3, 7, 11]), 0.1)[0], expected)
+    drawn = tf.function(lambda: Noise(seed(5)).bits(tf.constant([3, 7, 11]), 0.1)[0], jit_compile=True)
+    np.testing.assert_array_equal(drawn(), expected)

@@ -22,18 +22,33 @@ def test_parameters_are_those_of_the_model(placement: Any, model_config: ModelCo
     assert plan.parameters(model) == counted
 
 
-def test_recomputed_activations_need_little_more_than_one_layer() -> None:
+def test_recomputed_activations_are_inputs_random_bits_and_one_layer() -> None:
     config = RECIPES["bert_1300m"]()
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=30522))
     kept = dataclasses.replace(config, model=dataclasses.replace(config.model, recompute_activations=False))
     less, more = (plan.activations(one, 512, 80) for one in (config, kept))
-    assert more / 24 < less < more / 6
+    tokens = config.batch.per_device * 512
+    assert less["inputs of the layers"] == 24 * tokens * 2048 * 4
+    same = ("narrow kernels", "sum of the embeddings", "random bits of dropout")
+    assert [less[name] for name in same] == [more[name] for name in same]
+    assert sum(less.values()) < sum(more.values()) / 3
 
 
 def test_fused_attention_keeps_no_weights() -> None:
     config = RECIPES["bert_large_dgxh100_phase2"]()
     model = dataclasses.replace(config.model, attention_probs_dropout_prob=0.0, fused_attention=True)
     kept, less = (plan.activations(one, 512, 80) for one in (config, dataclasses.replace(config, model=model)))
-    assert kept - less == 24 * config.batch.per_device * 5 * 16 * 512**2
+    rows, pairs = config.batch.per_device, config.batch.per_device * 16 * 512**2
+    assert kept["attention weights"] == 24 * pairs * 2 * 2  # before and after dropout, in 16 bits
+    assert kept["random bits of dropout"] - less["random bits of dropout"] == 24 * pairs
+    assert less["attention weights"] == 24 * rows * 16 * 512 * 4 + rows * 512**2 * 2  # statistics, and the mask
+
+
+def test_packed_rows_hold_more_predictions() -> None:
+    config = RECIPES["bert_large_dgxh100_phase2"]()
+    alone, packed = (plan.activations(config, 512, 80, rows=rows) for rows in (0, config.batch.per_device // 2))
+    assert packed["feed-forward"] < alone["feed-forward"] * 0.52
+    assert packed["scores of the vocabulary"] == alone["scores of the vocabulary"]
 
 
 def test_the_plan_of_the_published_run() -> None:

@@ -18,7 +18,7 @@ from bert.recipes import RECIPES
         ("bert_large_dgx1_phase2", 16, (192, 48, 12, 6)),
         ("bert_large_dgxa100_phase1", 8, (32, 8, 2, 1)),  # of its PyTorch recipe
         ("bert_large_dgxa100_phase2", 8, (128, 32, 8, 4)),
-        ("bert_large_lamb_phase1", 16, (64, 16, 4, 2)),
+        ("bert_large_phase1", 16, (64, 16, 4, 2)),
     ],
 )
 def test_accumulation_is_that_of_the_published_tables(recipe: str, gpus: int, accumulation: tuple[int, ...]) -> None:
@@ -38,7 +38,7 @@ def test_rates_are_the_published_ones_times_their_gpus(recipe: str, rate_of_one:
 
 
 def test_the_two_phases_of_lamb_see_as_many_tokens_as_published() -> None:
-    first, second = RECIPES["bert_large_lamb_phase1"](), RECIPES["bert_large_lamb_phase2"]()
+    first, second = RECIPES["bert_large_phase1"](), RECIPES["bert_large_phase2"]()
     assert first.run.steps * first.batch.total * 128 == pytest.approx(59.0e9, rel=2e-3)
     assert second.run.steps * second.batch.total * 512 == pytest.approx(26.3e9, rel=5e-3)
 
@@ -47,7 +47,7 @@ def test_the_two_phases_of_lamb_see_as_many_tokens_as_published() -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_runs_in_miniature(name: str, dataset: Path, tmp_path: Path, run_module: Any) -> None:
     # In a process each, as a user runs them: what is compiled for one is not the next one's burden.
-    xla = str(name == "bert_large_lamb_phase1").lower()  # one stands for the others, whose compilation takes long
+    xla = str(name == "bert_large_phase1").lower()  # one stands for the others, whose compilation takes long
     flags = ["--smoke", "--data.train", dataset, "--precision.xla", xla]
     done = run_module("bert.pretrain", name, *flags, timeout=600, BERT_WORKDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]

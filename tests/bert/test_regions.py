@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert import attention, regions
 from bert.attention import attend, scale
 from bert.noise import drop
-from bert.products import add_bias, product
+from bert.products import add_bias, converted_product, copies, product
 
 RATE = 0.3
 Function = Callable[..., Any]
@@ -66,15 +66,44 @@ CASES: dict[str, tuple[Function, Function, list[tf.Tensor]]] = {
     ),
     "add_bias": (add_bias, lambda y, b: y + b, [normal(7, 13), normal(13)]),
     "product": (product, lambda x, w: tf.einsum("mi,io->mo", x, w), [normal(7, 13), normal(13, 5)]),
+    "copies": (lambda x: copies(x, 3), lambda x: [x, x, x], [normal(7, 13)]),
 }
 
 
+@pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_regions_and_their_gradients_are_those_of_the_plain_formula(name: str) -> None:
+def test_regions_and_their_gradients_are_those_of_the_plain_formula(
+    name: str, gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regions, "has_gpu", lambda: gpu)
     ours, plain, given = CASES[name]
     for mine, theirs in zip(gradients(ours, *given), gradients(plain, *given), strict=True):
         for one, other in zip(mine, theirs, strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
+def test_what_gpus_keep_of_a_norm_in_16_bits_costs_its_gradients_no_more_than_those_and_its_values_less(
+    dtype: tf.DType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regions, "has_gpu", lambda: True)
+    ours, plain, (x, y, *others) = CASES["normed_sum"]
+    y = tf.cast(tf.cast(y, dtype), tf.float32)
+    (value,), slopes = gradients(lambda x, y, *rest: ours(x, tf.cast(y, dtype), *rest), x, y, *others)
+    (expected,), exact = gradients(plain, x, y, *others)
+    unit = 2**-8 if dtype == tf.bfloat16 else 2**-11
+    np.testing.assert_allclose(value, expected, atol=unit, rtol=0)  # where one number of 16 bits is off by five
+    for one, other in zip(slopes, exact, strict=True):
+        np.testing.assert_allclose(one, other, atol=4 * unit * np.abs(other).max())
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [(tf.float32, 1e-6), (tf.bfloat16, 2**-7), (tf.float16, 2**-10)])
+def test_a_product_that_is_converted_first_has_gradients_in_float32(dtype: tf.DType, unit: float) -> None:
+    x, kernel = normal(7, 13), normal(13, 5)
+    found = gradients(lambda x, w: converted_product(x, w, dtype), x, kernel)
+    exact = gradients(lambda x, w: tf.einsum("mi,io->mo", x, w), x, kernel)
+    for one, other in zip([*found[0], *found[1]], [*exact[0], *exact[1]], strict=True):
+        np.testing.assert_allclose(one.astype(np.float32), other, atol=4 * unit * np.abs(other).max())
 
 
 SHUT = np.where(np.arange(11) < np.array([[11], [5]]), 0.0, -1e4)  # [2, 11]

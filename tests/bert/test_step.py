@@ -1,6 +1,8 @@
 """An update is the gradient of the whole batch, however it is cut, and however it is compiled."""
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +16,9 @@ from bert.noise import Noise
 from bert.optim import Optimizer
 from bert.pretrain import Pretraining
 from bert.records import Dataset
-from bert.step import Step
+from bert.step import Step, _stack
 from bert.world import World
+from tests.training import ROOT
 
 PLAIN = PrecisionConfig()
 Update = tuple[dict[str, np.ndarray], dict[str, float]]
@@ -62,20 +65,81 @@ def test_xla_computes_what_the_plain_path_does_dropout_included(model_config: Mo
 def test_micro_batches_in_one_program_are_those_of_one_at_a_time(model_config: ModelConfig, dataset: Path) -> None:
     batches = Batches(Dataset(dataset, "train"), BatchConfig(total=12, per_device=3), World(), seed=1).read(0)
     task, made = Pretraining(model_config, seed=3), []
+    weights, number = {name: tf.constant(7.0) for name in task.objectives}, tf.constant(5, tf.int64)
     for apart in (False, True):
         optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
         step = Step(task, optimizer, World(), PrecisionConfig(xla=True), RunConfig(seed=4))
-        many = step._many
+        assert step._many is not None
         if apart:
-            step._many = None
-        weights = {name: tf.constant(7.0) for name in task.objectives}
-        sums = step._accumulate(batches, weights, tf.constant(5, tf.int64))
+            places = tf.range(4, dtype=tf.int64)
+            parts = [
+                step._many(_stack([batch]), weights, number, places[i : i + 1])
+                for i, batch in enumerate(batches)
+            ]
+            sums = {name: tf.add_n([part[name] for part in parts]) for name in parts[0]}
+        else:
+            sums = step._accumulate(batches, weights, number)
+            assert step._many.experimental_get_tracing_count() == 1
         made.append(({name: x.numpy() for name, x in zip(optimizer.weights, step.gradients, strict=True)},
                      {name: float(x) for name, x in sums.items()}))  # fmt: skip
-        assert many is not None
-        counts = [function.experimental_get_tracing_count() for function in (many, step._one)]
-        assert counts == ([0, 1] if apart else [1, 0])
     close(*made, rtol=1e-5, atol=1e-7)  # with dropout: each has its own
+
+
+def in_a_process(code: str, *arguments: object) -> None:
+    """Runs Python in a process of its own, where no function has been traced for shapes that are left open."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_micro_batches_of_several_shapes_add_up_with_xla_as_without(dataset: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from bert.batches import Batches
+from bert.config import BatchConfig, ModelConfig, PrecisionConfig
+from bert.records import Dataset
+from bert.world import World
+from tests.bert.test_step import close, updated
+data = Dataset(Path(sys.argv[1]), "train")
+batches = Batches(data, BatchConfig(total=12, per_device=3), World(), seed=1).read(0)
+batches[2] = {name: values[:2] for name, values in batches[2].items()}
+config = ModelConfig(vocab_size=99, hidden_size=20, num_hidden_layers=2, num_attention_heads=5, intermediate_size=28)
+compiled, plain = (updated(config, batches, precision=PrecisionConfig(xla=xla)) for xla in (True, False))
+close(plain, compiled, rtol=1e-3, atol=2e-5)
+"""
+    in_a_process(code, dataset)
+
+
+@pytest.mark.slow
+def test_dropout_masks_are_no_constants_of_the_compiled_program(dataset: Path) -> None:
+    """A single micro-batch too goes through the loop: outside it TensorFlow folds the counters of all masks."""
+    code = """
+import sys
+from pathlib import Path
+import numpy as np
+import tensorflow as tf
+from bert.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
+from bert.model import variables
+from bert.optim import Optimizer
+from bert.pretrain import Pretraining
+from bert.records import Dataset
+from bert.step import Step, _stack
+from bert.world import World
+rows, sizes = Dataset(Path(sys.argv[1]), "train").read(np.arange(17)), []
+task = Pretraining(ModelConfig(vocab_size=99, hidden_size=20, num_hidden_layers=1, num_attention_heads=5), seed=3)
+optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
+step = Step(task, optimizer, World(), PrecisionConfig(xla=True), RunConfig(seed=4))
+weights = {name: tf.constant(7.0) for name in task.objectives}
+for count in (2, 17):
+    batch = _stack([{name: values[:count] for name, values in rows.items()}])
+    places = tf.zeros([1], tf.int64)
+    program = step._many.experimental_get_compiler_ir(batch, weights, tf.constant(5, tf.int64), places)
+    sizes.append(len(program(stage="hlo_serialized")))
+assert sizes[1] < 1.02 * sizes[0], sizes
+"""
+    in_a_process(code, dataset)
 
 
 @pytest.mark.slow
