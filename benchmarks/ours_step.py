@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import adapter, batch_file, tensorflow_peak
-from bert import batches, checkpoint, manifest, plan, settled
+from bert import batches, checkpoint, devices, manifest, plan, settled
 from bert.batches import Batch
 from bert.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.convert import __main__ as convert
@@ -77,7 +77,8 @@ class Ours:
 
     def _training(self, task: Task) -> Any:
         optimizer = Optimizer(variables(task.module), OptimizerConfig(name="adamw", learning_rate=RATE))
-        step = Step(task, optimizer, World(), PrecisionConfig(compute=self.compute), RunConfig(seed=1))
+        precision = PrecisionConfig(compute=self.compute, xla=None).resolved(devices.has_gpu())
+        step = Step(task, optimizer, World(), precision, RunConfig(seed=1))
         self.updates = 0
 
         def update(batch: Batch) -> float:
@@ -112,4 +113,5 @@ class Ours:
 
 
 if __name__ == "__main__":
+    devices.choose()
     adapter.serve(Ours())

@@ -1,0 +1,130 @@
+"""Compiles programs of the project for NVIDIA GPUs ahead of time, without one, and says what they will need there.
+
+    make gpu-check
+    make gpu-check FLAGS="--programs large_128 large_512_fused --devices h100 b200"
+
+Writes a table to standard output, and gpu_check.json and gpu_check.md into the output folder. Ends with exit code 4
+where a program needs more memory than the device has, is refused by the compiler, or moves over 5 % more bytes than in
+benchmarks/gpu_check/reference.json. What has been compiled once is taken from the work folder.
+"""
+
+import json
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_check import check, report
+from benchmarks.gpu_check.devices import DEVICES
+from benchmarks.gpu_check.programs import PROGRAMS, TINY, Program
+from benchmarks.gpu_check.store import Refused, Store
+from bert import cli, files, paths
+from bert.errors import InputError, IntegrityError, UsageError
+
+REFERENCE = Path(__file__).with_name("reference.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    programs: tuple[str, ...] = tuple(PROGRAMS)
+    """what is compiled, by name"""
+    devices: tuple[str, ...] = ("h100",)
+    """GPUs that it is compiled for; there are a100, h100, h200 and b200"""
+    batch: int = 0
+    """another number of sequences at once for these programs; 0: their own"""
+    xla_flags: str = ""
+    """flags for XLA's compiler, as XLA_FLAGS has them"""
+    details: bool = True
+    """print where the time of each program goes"""
+    output: Path = Path()
+    """folder of the results; default: gpu_check in the work folder"""
+    reference: Path = REFERENCE
+    """figures that bytes are compared with"""
+    update: bool = False
+    """write the figures into the reference instead of comparing them"""
+
+    def __post_init__(self) -> None:
+        _known("program", self.programs, PROGRAMS | TINY)
+        _known("device", self.devices, DEVICES)
+        if self.batch < 0:
+            raise UsageError(f"--batch must not be negative, but is {self.batch}")
+        if self.update and not self.comparable:
+            raise UsageError("--update writes the programs as they are; leave out --batch and --xla_flags")
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the programs are those of the reference."""
+        return not (self.batch or self.xla_flags)
+
+
+def _known(kind: str, given: tuple[str, ...], there: dict[str, Any]) -> None:
+    for name in given:
+        if name not in there:
+            raise UsageError(f"no {kind} is called {name}; there are {', '.join(there)}")
+
+
+def load_reference(path: Path) -> dict[str, Any]:
+    """Figures by program and device. Raises InputError if the file is no such thing."""
+    if not path.exists():
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise InputError(f"{path}: not a reference ({error}); write it anew with --update true") from error
+
+
+def check_all(options: Options, folder: Path) -> tuple[list[check.Row], list[str]]:
+    """The rows of all programs on all devices, printed as they come, and what is wrong with them."""
+    store, reference = Store(folder, options.xla_flags), load_reference(options.reference)
+    rows, wrong = [], []
+    print(report.HEADER, end="")
+    for name in options.programs:
+        program = chosen(name, options.batch)
+        for device in options.devices:
+            try:
+                row = check.row(name, program, device, store.compiled(store.exported(program), device))
+            except Refused as error:
+                wrong.append(f"{name} on {device}: {error}")
+                continue
+            rows.append(row)
+            print(report.line(row), flush=True)
+            compared = options.comparable and not options.update
+            wrong += check.faults(row, reference.get(f"{name} {device}") if compared else None)
+    if options.update:
+        fresh = {f"{row['program']} {row['device']}": check.summary(row) for row in rows}
+        files.write_json(options.reference, reference | fresh)
+    return rows, wrong
+
+
+def chosen(name: str, batch: int) -> Program:
+    """The program of that name, with another number of sequences unless `batch` is 0."""
+    program = (PROGRAMS | TINY)[name]
+    if not batch or not program.batch:
+        return program
+    return replace(program, batch=batch, rows=program.rows * batch // program.batch)
+
+
+def main(argv: list[str]) -> None:
+    """Runs the command."""
+    options = cli.parse(Options, argv, prog="python -m benchmarks.gpu_check", description=__doc__)
+    begun = time.perf_counter()
+    folder = paths.workdir() / "gpu_check"
+    output = options.output if options.output != Path() else folder
+    rows, wrong = check_all(options, folder)
+    if options.details:
+        print("", *(report.details(row) for row in rows), sep="\n")
+    print(f"\n{report.ASSUMED}{len(rows)} programs in {time.perf_counter() - begun:.0f} s")
+    table = [report.line(row) for row in rows]
+    with files.atomic_write(output / "gpu_check.md") as stream:
+        stream.write(report.HEADER + "".join(f"{text}\n" for text in table) + f"\n{report.ASSUMED}")
+    files.write_json(output / "gpu_check.json", {"rows": rows, "wrong": wrong})
+    if wrong:
+        for text in wrong[1:]:
+            print(f"wrong: {text}", file=sys.stderr)
+        more = f" ({len(wrong) - 1} more above)" if wrong[1:] else ""
+        raise IntegrityError(wrong[0] + more)
+
+
+if __name__ == "__main__":
+    cli.main(main)

@@ -1,0 +1,91 @@
+"""Compiles HLO for a GPU that is not there, with jaxlib's XLA: needs the packages of requirements-gpu-check.txt.
+
+    python -m benchmarks.gpu_check.compile DEVICE FILE.pb FOLDER
+
+Writes FOLDER/optimised.hlo.gz and then FOLDER/memory.json. Ends with 1 and XLA's reason, its first line, on standard
+error where XLA refuses the program, a custom call among its reasons.
+"""
+
+import gzip
+import json
+import os
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_check.devices import DEVICES, Device
+from bert import files
+
+PACKAGES = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12")
+
+
+def versions() -> dict[str, str]:
+    """Of what compiles."""
+    return {name: version(name) for name in PACKAGES}
+
+
+def executable(hlo: bytes, device: Device) -> Any:
+    """XLA's executable, which nothing here can run. Raises JaxRuntimeError with XLA's reason if it refuses."""
+    os.environ |= {"JAX_PLATFORMS": "cuda", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}  # before jax is imported
+    from jax._src.interpreters import mlir
+    from jax._src.lib import _jax, xla_client
+    from jax._src.lib.mlir import ir
+    from jax.experimental import topologies
+
+    topology = topologies.get_topology_desc(
+        "", platform="cuda", target_config=device.target_config(), topology="1x1x1"
+    )
+    gpu = topology.devices[0]
+    stablehlo = _jax.mlir.hlo_to_stablehlo(hlo)
+    with mlir.make_ir_context(), ir.Location.unknown():
+        module = ir.Module.parse(stablehlo)
+        return gpu.client.compile(module, _jax.DeviceList((gpu,)), xla_client.CompileOptions())
+
+
+def optimised_text(compiled: Any) -> str:
+    """The program after XLA's optimisations; long constants are left out."""
+    from jax._src.lib import _jax
+
+    options = _jax.HloPrintOptions()
+    options.print_metadata = False
+    options.print_large_constants = False
+    return "\n".join(module.to_string(options) for module in compiled.hlo_modules())
+
+
+def memory(compiled: Any) -> dict[str, int]:
+    """Bytes of the program's arguments, results, results that share an argument's place, and temporaries."""
+    stats = compiled.get_compiled_memory_stats()
+    return {
+        "arguments": stats.argument_size_in_bytes,
+        "results": stats.output_size_in_bytes,
+        "aliased": stats.alias_size_in_bytes,
+        "temporaries": stats.temp_size_in_bytes,
+    }
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the command."""
+    device, source, folder = DEVICES[arguments[0]], Path(arguments[1]), Path(arguments[2])
+    begun = time.perf_counter()
+    try:
+        compiled = executable(source.read_bytes(), device)
+    except Exception as error:  # XLA's errors have no class of their own that is public
+        if type(error).__name__ != "JaxRuntimeError":
+            raise
+        sys.stderr.write(f"refused: {str(error).splitlines()[0]}\n")
+        sys.stderr.flush()
+        os._exit(1)
+    seconds = time.perf_counter() - begun
+    with files.atomic_write(folder / "optimised.hlo.gz", "wb") as stream:
+        stream.write(gzip.compress(optimised_text(compiled).encode(), mtime=0))
+    found = {"memory": memory(compiled), "seconds": round(seconds, 1), "versions": versions()}
+    files.write_json(folder / "memory.json", found)
+    sys.stdout.write(f"{json.dumps(found)}\n")
+    sys.stdout.flush()
+    os._exit(0)  # jaxlib's clients of devices that are not there end with a crash when Python does
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

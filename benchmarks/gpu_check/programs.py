@@ -1,0 +1,95 @@
+"""What is compiled: the project's training steps, updates and answers, each with a name."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, PretrainConfig, RunConfig
+from bert.recipes import SIZES
+
+VOCABULARY = 30522  # word pieces of the published models
+MICRO_BATCHES = 2  # in the loop of a training step; the loop's body is the same for any number
+PREDICTIONS = {128: 20, 512: 80}  # masked positions of a sequence, as published
+ANSWER_TOKENS = 384  # of a window of SQuAD, as published
+
+Kind = Literal["pretrain", "finetune", "update", "answer"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """One program for a GPU.
+
+    pretrain, finetune: the loop over micro-batches of `Step`, forward and backward passes. update: the optimizer's
+    part of `Step`. answer: the model that answers questions, the forward pass alone.
+    """
+
+    kind: Kind
+    size: str
+    """of bert.recipes.SIZES"""
+    tokens: int = 0
+    """of a sequence"""
+    batch: int = 0
+    """sequences that the device holds at once"""
+    rows: int = 0
+    """rows that the sequences are packed into; 0: each has a row of its own"""
+    compute: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    fused: bool = False
+    """attention by cuDNN, which is without dropout on attention weights"""
+    recompute: bool = False
+    """layers are computed again in the backward pass"""
+    optimizer: Literal["adamw", "lamb"] = "lamb"
+
+    @property
+    def predictions(self) -> int:
+        """Masked positions of a sequence; 0 where nothing is pretrained."""
+        return PREDICTIONS[self.tokens] if self.kind == "pretrain" else 0
+
+    def model(self) -> ModelConfig:
+        """The architecture."""
+        changes: dict[str, Any] = {"attention_probs_dropout_prob": 0.0} if self.fused else {}
+        return replace(
+            SIZES[self.size], vocab_size=VOCABULARY, vocab_multiple=128, fused_attention=self.fused,
+            recompute_activations=self.recompute, **changes,
+        )  # fmt: skip
+
+    def config(self) -> PretrainConfig:
+        """The configuration that a run of this program has; of fine-tuning and updates too, but for the data."""
+        return PretrainConfig(
+            model=self.model(),
+            batch=BatchConfig(total=MICRO_BATCHES * self.batch, per_device=self.batch, pack=self.rows > 0),
+            optimizer=OptimizerConfig(name=self.optimizer, learning_rate=1e-3),
+            precision=PrecisionConfig(compute=self.compute, xla=True),
+            run=RunConfig(steps=10, on_spike="warn"),
+        )
+
+
+def _pretraining(size: str, tokens: int, batch: int) -> dict[str, Program]:
+    """The variants of a pretraining step. Packed, as many rows hold twice as many sequences."""
+    plain = Program(kind="pretrain", size=size, tokens=tokens, batch=batch)
+    return {
+        f"{size}_{tokens}": plain,
+        f"{size}_{tokens}_fused": replace(plain, fused=True),
+        f"{size}_{tokens}_recompute": replace(plain, recompute=True),
+        f"{size}_{tokens}_packed": replace(plain, batch=2 * batch, rows=batch),
+        f"{size}_{tokens}_float16": replace(plain, compute="float16"),
+    }
+
+
+PROGRAMS: dict[str, Program] = {
+    **_pretraining("large", 128, 192),
+    **_pretraining("large", 512, 48),
+    **_pretraining("base", 128, 256),
+    **_pretraining("base", 512, 64),
+    "large_lamb": Program(kind="update", size="large", optimizer="lamb"),
+    "base_adamw": Program(kind="update", size="base", optimizer="adamw"),
+    "squad_large": Program(kind="finetune", size="large", tokens=ANSWER_TOKENS, batch=24),
+    "squad_base": Program(kind="finetune", size="base", tokens=ANSWER_TOKENS, batch=12),
+    **{
+        f"answers_large_{batch}": Program(kind="answer", size="large", tokens=ANSWER_TOKENS, batch=batch)
+        for batch in (1, 8, 32)
+    },
+}
+
+TINY: dict[str, Program] = {  # compiled in seconds, for tests; only when it is asked for by name
+    "tiny_128": Program(kind="pretrain", size="tiny", tokens=128, batch=3),
+    "tiny_128_fused": Program(kind="pretrain", size="tiny", tokens=128, batch=3, fused=True),
+}

@@ -1,0 +1,92 @@
+"""Exported and compiled programs on the disk, each under a hash of all that it depends on."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_check.devices import DEVICES
+from benchmarks.gpu_check.programs import Program
+from bert import files
+from bert.errors import IntegrityError, ResourceError, UsageError, UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+INTERPRETER = ROOT / ".venv-gpu-check" / "bin" / "python"
+REQUIREMENTS = ROOT / "requirements-gpu-check.txt"
+REFUSED = "refused: "  # how the compiling process begins XLA's reason
+
+
+class Refused(IntegrityError):
+    """TensorFlow does not export the program, or XLA does not compile it."""
+
+
+class Store:
+    """Makes what is missing in `folder` and gives the rest from there."""
+
+    def __init__(self, folder: Path, xla_flags: str) -> None:
+        """xla_flags: for the compiler, as XLA_FLAGS has them, behind those that a run on a GPU sets."""
+        self.folder, self.xla_flags = folder, xla_flags
+
+    def exported(self, program: Program) -> Path:
+        """The HLO of the program as the project's sources have it now."""
+        sources = [path for package in ("bert", "squad") for path in (ROOT / package).rglob("*.py")]
+        sources.remove(ROOT / "bert" / "plan.py")  # compared with what is compiled here, and no part of it
+        sources += [Path(__file__).with_name("export.py")]
+        contents = {str(path.relative_to(ROOT)): files.sha256(path) for path in sorted(sources)}
+        asked = repr((program, program.config()))
+        key = _hash({"program": asked, "sources": contents, "tensorflow": version("tensorflow")})
+        path = self.folder / "exported" / f"{key}.pb"
+        if not path.exists():
+            done = _run([sys.executable, "-m", "benchmarks.gpu_check.export", json.dumps(asdict(program)), str(path)])
+            if done.returncode:
+                raise _failure("exported", done)
+        return path
+
+    def compiled(self, hlo: Path, device: str) -> Path:
+        """A folder with optimised.hlo.gz and memory.json of the HLO for a device. Raises Refused with XLA's reason."""
+        flags = f"{hlo.with_suffix('.flags').read_text()} {self.xla_flags}".strip()
+        parts = {
+            "hlo": files.sha256(hlo),
+            "device": DEVICES[device].target_config(),
+            "flags": flags,
+            "compiler": files.sha256(REQUIREMENTS),
+            "source": files.sha256(Path(__file__).with_name("compile.py")),
+        }
+        folder = self.folder / "compiled" / _hash(parts)
+        if not folder.exists():
+            if not INTERPRETER.exists():
+                raise UsageError(f"{INTERPRETER}: no such file; run make gpu-check, which installs the compiler")
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".partial."))
+            command = [str(INTERPRETER), "-m", "benchmarks.gpu_check.compile", device, str(hlo), str(partial)]
+            done = _run(command, XLA_FLAGS=flags)
+            if done.returncode:
+                shutil.rmtree(partial)
+                raise _failure("compiled", done)
+            partial.rename(folder)
+        return folder
+
+
+def _hash(parts: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
+
+
+def _failure(what: str, done: subprocess.CompletedProcess[str]) -> UserError:
+    """Why a process that was to do `what` with a program did not."""
+    if done.returncode == -signal.SIGKILL:
+        return ResourceError(f"the program could not be {what}: killed, most likely for memory; free some, then repeat")
+    lines = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
+    reasons = [line.removeprefix(REFUSED) for line in lines if line.startswith(REFUSED)]
+    return Refused(f"could not be {what}: {reasons[0] if reasons else lines[-1]}; mend the program")

@@ -1,0 +1,143 @@
+"""Measures everything worth measuring on one GPU, the most worth first, and writes the results page.
+
+    python -m benchmarks.gpu_day prepare --output DIR          # data, the CPU's losses; needs no GPU
+    python -m benchmarks.gpu_day run --output DIR [--budget_minutes 40] [--sitting_minutes 9]
+    python -m benchmarks.gpu_day page --output DIR             # the page again, of what is there
+    python -m benchmarks.gpu_day list
+
+Each measurement is a process with a time limit; what it found is written down at once. The same command goes on after
+an interruption: exit code 75 if there is more to measure and time left in the budget, 0 if there is not. One that
+failed is named with its last line and is not repeated, unless DIR/state.json is edited. --smoke tries all of it on a
+CPU with tiny models.
+"""
+
+import dataclasses
+import re
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.contender import ROOT
+from benchmarks.gpu_day import inputs, measurements, page, runner
+from benchmarks.gpu_day.measurements import Measurement
+from benchmarks.gpu_day.runner import Day, Interrupted, State
+from bert import cli, files
+from bert.errors import Stopped, UsageError, UserError
+
+COMMANDS = ("prepare", "run", "page", "list")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Flags of `python -m benchmarks.gpu_day`."""
+
+    output: Path = Path("workdir/gpu_day")
+    """folder of the state, the results, the logs and the data"""
+    budget_minutes: float = 40.0
+    """of measuring, over all sittings"""
+    sitting_minutes: float = 0.0
+    """of this sitting; 0 is as long as the budget"""
+    only: tuple[str, ...] = ()
+    """names of measurements; all by default"""
+    page: Path | None = None
+    """the results page; by default docs/results/YEAR-MONTH-gpu-NAME.md, of a try DIR/page.md"""
+
+    def __post_init__(self) -> None:
+        if self.budget_minutes <= 0 or self.sitting_minutes < 0:
+            raise UsageError("--budget_minutes must be positive, --sitting_minutes not negative")
+
+
+def choose(options: Options, scale: str) -> list[Measurement]:
+    """The measurements asked for, in their order."""
+    found = measurements.order({"full": measurements.FULL, "smoke": measurements.SMOKE}[scale])
+    names = [one.name for one in found]
+    if wrong := [name for name in options.only if name not in names]:
+        raise UsageError(f"--only {wrong[0]}: one of {' '.join(names)}")
+    return [one for one in found if not options.only or one.name in options.only]
+
+
+def place(options: Options, state: State) -> Path:
+    """Where the page goes."""
+    if options.page:
+        return options.page
+    gpu = state.results.get("devices", {}).get("found", {}).get("gpu", "")
+    if state.scale == "smoke" or not gpu:
+        return options.output / "page.md"
+    short = re.sub(r"[^a-z0-9]+", "-", gpu.lower().removeprefix("nvidia ")).strip("-")
+    return ROOT / "docs" / "results" / f"{time.strftime('%Y-%m')}-gpu-{short}.md"
+
+
+def load(options: Options, scale: str) -> State:
+    """The state of the folder. Raises UsageError if it is of the other scale."""
+    state = State.load(options.output)
+    if state.scale not in ("", scale):
+        raise UsageError(f"{options.output} holds a day of scale {state.scale}; give another --output")
+    state.scale = scale
+    return state
+
+
+def show(options: Options, state: State, chosen: list[Measurement]) -> Path:
+    """Writes the page; returns its place."""
+    where, small = place(options, state), " --smoke" if state.scale == "smoke" else ""
+    budget = f"--budget_minutes {options.budget_minutes:g}"
+    page.write(chosen, state, where, f"python -m benchmarks.gpu_day run {budget}{small}")
+    return where
+
+
+def sit(options: Options, scale: str, prepared: bool) -> None:
+    """Takes what is missing, and writes the page. prepared: only what needs no GPU."""
+    state = load(options, scale)
+    chosen = [one for one in choose(options, scale) if one.prepared or not prepared]
+    sitting = options.sitting_minutes * 60 or float("inf")
+    budget = float("inf") if prepared else options.budget_minutes * 60
+    day = Day(chosen, options.output, runner.command(options.output, scale), budget, sitting)
+    spent = state.spent
+    try:
+        with runner.stoppable():
+            left_out = day.run(state)
+    except Interrupted as error:
+        raise Stopped(f"stopped by {error}; the same command goes on") from error
+    finally:
+        if prepared:
+            state.spent = spent  # the budget is the GPU's
+            state.save(options.output)
+    if prepared:
+        failed = [result["why"] for result in state.results.values() if result["status"] == "failed"]
+        if failed:
+            raise UserError(f"preparing failed: {failed[0]}; see {options.output}/logs")
+        return
+    where = show(options, state, chosen)
+    done = sum(one.name in state.results for one in chosen)
+    print(f"{done} of {len(chosen)} measured in {state.spent / 60:.1f} minutes; {where}")
+    if left_out and state.spent + min(one.least for one in chosen if one.name in left_out) <= budget:
+        raise Stopped(f"this sitting is over, {len(left_out)} are left; the same command goes on")
+    if left_out:
+        print(f"the budget is spent; --budget_minutes {options.budget_minutes * 2:g} would go on with {left_out[0]}")
+
+
+def main(argv: list[str]) -> None:
+    """Runs the command."""
+    if not argv or argv[0] not in COMMANDS:
+        if {"-h", "--help"} & set(argv):
+            cli.parse(Options, ["--help"], prog="python -m benchmarks.gpu_day", description=__doc__)
+        raise UsageError(f"python -m benchmarks.gpu_day: give one of {' '.join(COMMANDS)}")
+    name, scale = argv[0], "smoke" if "--smoke" in argv else "full"
+    rest = [argument for argument in argv[1:] if argument != "--smoke"]
+    options = cli.parse(Options, rest, prog=f"python -m benchmarks.gpu_day {name}", description=__doc__)
+    options = dataclasses.replace(options, output=options.output.absolute())
+    if name == "list":
+        print(*(f"{one.name:<22} {one.least / 60:>4.1f} min  {one.what}" for one in choose(options, scale)), sep="\n")
+        return
+    if name == "page":
+        print(show(options, load(options, scale), choose(options, scale)))
+        return
+    with files.exclusive(options.output):
+        if name == "prepare":
+            inputs.records_folder(options.output / "data")
+        sit(options, scale, prepared=name == "prepare")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    cli.main(main)

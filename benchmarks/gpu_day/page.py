@@ -1,0 +1,198 @@
+"""The results page: the machine, tables, pictures, and what failed or was not reached."""
+
+import statistics
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_day.measurements import Measurement
+from benchmarks.gpu_day.runner import State
+from bert import files
+from bert.report import COLOURS, INK
+
+GIB = 2**30
+# TFLOP/s of dense bfloat16 products, as NVIDIA states them, by a part of the GPU's name.
+PEAKS = {"A100": 312.0, "H100": 989.0, "H200": 989.0, "B200": 2250.0}
+MINIATURE = "**A try of the command with tiny models. Nothing here is a figure of this project.**"
+
+Found = dict[str, dict[str, Any]]
+
+
+def write(chosen: Sequence[Measurement], state: State, page: Path, command: str) -> None:
+    """Writes the page and, beside it, PAGE-speed.png and PAGE-losses.png where there is something to draw."""
+    found = {name: result["found"] for name, result in state.results.items() if result["status"] == "done"}
+    page.parent.mkdir(parents=True, exist_ok=True)
+    pictures = _pictures(chosen, found, page)
+    parts = [
+        _head(found, state, command), _steps(chosen, found), *pictures, _losses(found), _bits(found),
+        _answers(chosen, found), _door(found), _missing(chosen, state),
+    ]  # fmt: skip
+    with files.atomic_write(page) as stream:
+        stream.write("\n\n".join(part for part in parts if part) + "\n")
+
+
+def _head(found: Found, state: State, command: str) -> str:
+    about = found.get("devices", {})
+    title = f"# One GPU: {about.get('device', 'no device was seen')}"
+    lines = [title, MINIATURE if state.scale == "smoke" else "", f"```\n{command}\n```"]
+    if about:
+        build = about["build"]
+        versions = ", ".join(f"{name} {number}" for name, number in sorted(about["versions"].items()))
+        said = (
+            f"Commit {about['commit']}; {versions}; TensorFlow built with CUDA {build.get('cuda_version', 'none')} and "
+            f"cuDNN {build.get('cudnn_version', 'none')}; nvidia-smi: {about['nvidia_smi'] or 'none'}; "
+            f"{about['cores']} CPU cores. A product of square matrices reached {about['product_teraflops']:.3g} "
+            f"TFLOP/s. {state.spent / 60:.1f} minutes of measuring."
+        )
+        lines.append(textwrap.fill(said, 120, break_long_words=False, break_on_hyphens=False))
+    return "\n\n".join(line for line in lines if line)
+
+
+def _rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
+
+
+def _peak(found: Found) -> float | None:
+    """TFLOP/s that the maker states for this GPU."""
+    name = found.get("devices", {}).get("gpu", "")
+    return next((peak for part, peak in PEAKS.items() if part in name), None)
+
+
+def _steps(chosen: Sequence[Measurement], found: Found) -> str:
+    """Speed and memory of every step, ours and theirs."""
+    peak, rows = _peak(found), []
+    for one in chosen:
+        facts = found.get(one.name, {})
+        if one.kind not in ("step", "peer") or not facts:
+            continue
+        share = f"{facts['teraflops'] / peak:.0%}" if peak else ""
+        spent = sorted(facts["seconds"])
+        spread = f"{1000 * spent[0]:.0f} - {1000 * spent[-1]:.0f}"
+        rows.append([
+            one.what, facts["compute"], f"{facts['tokens']} / {facts['batch']}",
+            f"{facts['sequences_per_second']:,.1f}", f"{1000 * statistics.median(spent):.0f} ({spread})",
+            f"{facts['teraflops']:.3g}", share, f"{facts['first_seconds']:.0f}", _gib(facts.get("peak_bytes")),
+            _gib(facts.get("planned_bytes")),
+        ])  # fmt: skip
+    if not rows:
+        return ""
+    told = (
+        "An update is several micro-batches and the optimizer (four, of fine-tuning one). Sequences/s are those of the "
+        "median update; TFLOP/s counts matrix products by one formula (`bert.plan.flops`). Memory is the most in use "
+        "at once after the first update, beside what `bert.plan` expects. The first update has compiling in it."
+    )
+    header = ["step", "type", "tokens / batch", "sequences/s", "ms an update (min - max)", "TFLOP/s", "of peak",
+              "first, s", "GiB", "planned"]  # fmt: skip
+    return f"## Steps\n\n{textwrap.fill(told, 120)}\n\n{_rows(header, rows)}"
+
+
+def _gib(size: float | None) -> str:
+    return f"{size / GIB:.1f}" if size else ""
+
+
+def _losses(found: Found) -> str:
+    """How far the losses of the GPU are from the CPU's."""
+    rows = [
+        [facts["compute"], f"{facts['apart']:.2g}", f"{facts['tolerance']:g}", "yes" if facts["equal"] else "**no**"]
+        for name, facts in found.items() if name.startswith("losses_") and "apart" in facts
+    ]  # fmt: skip
+    if not rows:
+        return ""
+    told = "Largest relative difference, over 20 updates with dropout, from the losses of the CPU in float32."
+    return f"## Losses\n\n{told}\n\n{_rows(['type', 'difference', 'tolerance', 'equal'], rows)}"
+
+
+def _bits(found: Found) -> str:
+    """Whether two runs of the same command end with the same weights."""
+    rows = []
+    for kind, said in (("fixed", "yes"), ("free", "no")):
+        both = [found.get(f"bits_{kind}_{turn}", {}).get("sha256") for turn in (1, 2)]
+        if all(both):
+            rows.append([said, "the same bits" if both[0] == both[1] else "other bits"])
+    if not rows:
+        return ""
+    table = _rows(["deterministic kernels", "two runs"], rows)
+    return f"## Determinism\n\nAll weights after six updates, in two processes.\n\n{table}"
+
+
+def _answers(chosen: Sequence[Measurement], found: Found) -> str:
+    rows = [
+        [str(facts["batch"]), str(facts["tokens"]), f"{facts['milliseconds']:.2f}",
+         f"{facts['sequences_per_second']:,.1f}", f"{facts['first_seconds']:.1f}", _gib(facts["peak_bytes"])]
+        for one in chosen if one.kind == "answers" and (facts := found.get(one.name))
+    ]  # fmt: skip
+    header = ["at once", "tokens", "ms", "sequences/s", "first, s", "GiB"]
+    return f"## Answers\n\nFrom token ids to scores, the median call.\n\n{_rows(header, rows)}" if rows else ""
+
+
+def _door(found: Found) -> str:
+    facts = found.get("pretrain")
+    if not facts:
+        return ""
+    said = "\n".join(facts["said"])
+    return f"## The command itself\n\n`python -m bert.pretrain bert_large_phase1 --smoke`:\n\n```\n{said}\n```"
+
+
+def _missing(chosen: Sequence[Measurement], state: State) -> str:
+    rows = []
+    for one in chosen:
+        result = state.results.get(one.name)
+        if result is None:
+            rows.append([f"`{one.name}`", one.what, "not reached"])
+        elif result["status"] != "done":
+            rows.append([f"`{one.name}`", one.what, result["why"].replace("|", "\\|")])
+    return f"## Not measured\n\n{_rows(['name', 'what', 'why'], rows)}" if rows else ""
+
+
+def _pictures(chosen: Sequence[Measurement], found: Found, page: Path) -> list[str]:
+    """Draws what there is; returns the lines that show it. A bare environment has no matplotlib, and gets none."""
+    try:
+        import matplotlib
+    except ImportError:
+        return []
+    matplotlib.use("Agg")  # no display is needed
+    from matplotlib import pyplot
+
+    lines = []
+    with pyplot.rc_context({"text.color": INK, "axes.edgecolor": INK, "axes.titlelocation": "left"}):
+        for name, title, draw in (
+            ("speed", "Sequences a second of each step", _draw_speed),
+            ("losses", "Loss over the updates, CPU and GPU", _draw_losses),
+        ):
+            figure, axes = pyplot.subplots(figsize=(10, 4.5), layout="constrained")
+            if draw(axes, chosen, found):
+                axes.set_title(title)
+                axes.spines[["top", "right"]].set_visible(False)
+                path = page.with_name(f"{page.stem}-{name}.png")
+                with files.atomic_write(path, "wb") as stream:
+                    figure.savefig(stream, format="png", dpi=130, metadata={"Software": None})
+                lines.append(f"![{title}]({path.name})")
+            pyplot.close(figure)
+    return lines
+
+
+def _draw_speed(axes: Any, chosen: Sequence[Measurement], found: Found) -> bool:
+    rows = [
+        (one.what, found[one.name]["sequences_per_second"], COLOURS[one.kind == "peer"])
+        for one in reversed(chosen) if one.kind in ("step", "peer") and one.name in found
+    ]  # fmt: skip
+    if rows:
+        names, rates, colours = zip(*rows, strict=True)
+        axes.barh(names, rates, color=colours)
+        axes.bar_label(axes.containers[0], fmt="{:,.4g}", padding=3)
+        axes.tick_params(axis="y", length=0, labelsize=8)
+        axes.set_xlabel("sequences/s")
+    return bool(rows)
+
+
+def _draw_losses(axes: Any, chosen: Sequence[Measurement], found: Found) -> bool:
+    drawn = [name for name in found if name.startswith("losses_")]
+    for number, name in enumerate(drawn):
+        losses = found[name]["losses"]
+        axes.plot(range(1, len(losses) + 1), losses, color=COLOURS[number], label=name.removeprefix("losses_"),
+                  linestyle=(0, (4, 2 * number)) if number else "solid")  # fmt: skip
+    if drawn:
+        axes.set(xlabel="update", ylabel="loss")
+        axes.legend(frameon=False)
+    return bool(drawn)
