@@ -19,7 +19,7 @@ SHELL := bash
 ##   SQUAD_RECIPE   of squad/recipes.py; PRETRAINED the run it starts from (the last phase of RECIPE)
 ##   NP             ranks on this machine (2);  FLAGS more flags for the training commands, and for bench
 ##   BERT_WORKDIR   where everything generated goes (./workdir)
-##   PYTHON, VENV   the interpreter to set up with (python3), the environment to make (.venv)
+##   PYTHON, VENV   the interpreter to set up with (python3), environment to make (.venv);  DEVICE gpu or cpu (found)
 WIKIPEDIA    ?=
 BOOKS        ?=
 TEXT         ?=
@@ -48,13 +48,14 @@ VENV         ?= .venv
 override VENV := $(abspath $(VENV))
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export WIKIPEDIA BOOKS TEXT VOCAB VOCAB_SIZE LOWER_CASE SHARDS DUPE_FACTOR MASKED_LM_PROB RECORDS PHASE1_SEQ PHASE2_SEQ
-export PHASES NP FLAGS BERT_WORKDIR PYTHON VENV
+export PHASES NP FLAGS BERT_WORKDIR PYTHON VENV DEVICE
 
 # Commands run with the environment in front; set-up itself does not, it must see the machine's own Python.
 IN := @PATH="$(VENV)/bin:$$PATH"
 need = @[ -n "$($(1))" ] || { echo "error: $(1) is not set ; repeat as: make $@ $(1)=$(2)" >&2; exit 2; }
 
-.PHONY: help setup demo test test-all parity bench lint corpus tfrecords verify stats pretrain squad squad-eval clean
+.PHONY: help setup doctor demo test test-all parity bench gpu-check gpu-day-prepare gpu-day lint corpus tfrecords \
+	verify stats pretrain squad squad-eval clean
 
 help: ## List the targets and variables
 	@echo "Targets:"
@@ -62,8 +63,11 @@ help: ## List the targets and variables
 	@echo "Variables of the stages, given as make TARGET NAME=value:"
 	@sed -n 's/^##//p' Makefile
 
-setup: ## Make the virtual environment, with Horovod built for it
+setup: ## Make the virtual environment, with Horovod built for it and for DEVICE
 	@scripts/setup.sh
+
+doctor: ## Check driver, GPUs, CUDA, TensorFlow, Horovod, network, limits and disk, before and after set-up
+	$(IN) $$(command -v "$(VENV)/bin/python" || echo "$(PYTHON)") -m bert.doctor
 
 demo: setup ## The whole journey on invented text, in a few minutes on two cores
 	$(IN) scripts/demo.sh
@@ -76,10 +80,19 @@ test-all: test ## Run the tests, and those that take long, start several ranks o
 	$(IN) pytest -m multiprocess
 
 parity: setup ## Compare models that go out and come in with transformers, in an environment of its own
-	$(IN) scripts/parity.sh pytest -m parity
+	$(IN) scripts/extra_venv.sh parity pytest -m parity
 
 bench: setup ## Time training steps and inference beside transformers on PyTorch, in one run
-	$(IN) scripts/parity.sh python -m benchmarks.steps $(FLAGS)
+	$(IN) scripts/extra_venv.sh parity python -m benchmarks.steps $(FLAGS)
+
+gpu-check: setup ## Compile the programs for NVIDIA GPUs without one: memory, kernels, traffic, a roofline
+	$(IN) scripts/extra_venv.sh gpu-check scripts/quiet.sh python -m benchmarks.gpu_check $(FLAGS)
+
+gpu-day-prepare: setup ## Make what a day on a lent GPU needs: data, and the CPU's losses
+	$(IN) python -m benchmarks.gpu_day prepare --output "$(BERT_WORKDIR)/gpu_day" $(FLAGS)
+
+gpu-day: setup ## Measure on one GPU in 40 minutes, the most worth first, and write the results page
+	$(IN) python -m benchmarks.gpu_day run --output "$(BERT_WORKDIR)/gpu_day" $(FLAGS)
 
 lint: setup ## Check style, types, import directions and shell scripts
 	$(IN) ruff check .

@@ -1,6 +1,5 @@
-"""What `make corpus`, `tfrecords` and `pretrain` and the docker scripts run, with a python that only shows it."""
+"""What `make corpus`, `tfrecords` and `pretrain` run, with a python that only shows it."""
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -139,34 +138,6 @@ def test_make_names_the_variable_that_is_missing(target: str, variable: str) -> 
     needed = ["make", "--no-print-directory", "-o", "setup", target, f"{variable}="]
     done = subprocess.run(needed, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.splitlines()[0].startswith(f"error: {variable} is not set")
-
-
-ME = f"--user {os.getuid()}:{os.getgid()} --env HOME=/tmp"
-
-
-@pytest.mark.parametrize(
-    "command, shown",
-    [
-        (
-            "docker_build.sh --dry-run --target cpu --base other:1 --tag me",
-            "docker build --target cpu --tag me:cpu --build-arg BASE=other:1 .",
-        ),
-        (
-            "docker_run.sh --dry-run --image me:cpu --gpus none --workdir /w --data / -- make demo",
-            "docker run --rm --init --ipc=host --ulimit memlock=-1 --ulimit stack=67108864 "
-            f"{ME} --volume /w:/workdir --volume /:/data:ro me:cpu make demo",
-        ),
-        (
-            "docker_run.sh --dry-run --workdir /w -- true",
-            "docker run --rm --init --gpus all --ipc=host --ulimit memlock=-1 --ulimit stack=67108864 "
-            f"{ME} --volume /w:/workdir bert:ngc true",
-        ),
-    ],
-)
-def test_docker_scripts_show_their_command(command: str, shown: str) -> None:
-    script, *words = command.split()
-    done = subprocess.run([ROOT / "scripts" / script, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, shown, "")
 
 
 def test_the_ablation_is_three_runs_of_one_recipe_and_their_report(environment: dict[str, str]) -> None:
