@@ -96,6 +96,7 @@ gpu-day: setup ## Measure on one GPU in 40 minutes, the most worth first, and wr
 
 lint: setup ## Check style, types, import directions and shell scripts
 	$(IN) ruff check .
+	$(IN) ruff format --check .
 	$(IN) mypy
 	$(IN) lint-imports --no-cache
 	$(IN) shellcheck --external-sources scripts/*.sh .ci/run

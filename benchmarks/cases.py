@@ -12,7 +12,7 @@ from bert.recipes import SIZES
 WORDS = 30_522
 SPECIAL = 1000  # ids below are special tokens or unused in the published vocabulary
 LAP = 4  # batches in a lap of a case of many lengths
-POOL = 64  # batches that those of like length are taken from, as `batch.group` of the recipes does
+POOL = 64  # batches that those of like length are taken from, as `batch.bucket_by_length` of the recipes does
 
 Arrays = dict[str, np.ndarray]
 MODELS = {
@@ -93,8 +93,12 @@ def _batch(case: Case, lengths: np.ndarray, random: np.random.Generator) -> Arra
         labels[row, :count] = random.integers(SPECIAL, WORDS, count)
         weights[row, :count] = 1
     follows = random.integers(0, 2, (rows, 1)).astype(np.int32)
-    return found | {"masked_lm_positions": positions, "masked_lm_ids": labels, "masked_lm_weights": weights,
-                    "next_sentence_labels": follows}  # fmt: skip
+    return found | {
+        "masked_lm_positions": positions,
+        "masked_lm_ids": labels,
+        "masked_lm_weights": weights,
+        "next_sentence_labels": follows,
+    }
 
 
 def save(case: Case, path: Path) -> None:

@@ -17,10 +17,17 @@ PATIENCE = 60.0  # seconds that one may take to end
 def environment(threads: int, caches: Path) -> dict[str, str]:
     """The same for all: so many threads, huge pages, no GPU, no network, nothing printed that is not asked for."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
-    return {**os.environ, **dict.fromkeys(names, str(threads)), "TOKENIZERS_PARALLELISM": "false",
-            "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3",
-            "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error",
-            "TORCHINDUCTOR_CACHE_DIR": str(caches)}  # fmt: skip
+    return {
+        **os.environ,
+        **dict.fromkeys(names, str(threads)),
+        "TOKENIZERS_PARALLELISM": "false",
+        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+        "TORCHINDUCTOR_CACHE_DIR": str(caches),
+    }
 
 
 class Contender:
@@ -34,9 +41,14 @@ class Contender:
         with open(log, "a", encoding="utf-8") as stream:
             try:
                 self.process = subprocess.Popen(
-                    command, env=environment, cwd=ROOT, text=True,
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream,
-                )  # fmt: skip
+                    command,
+                    env=environment,
+                    cwd=ROOT,
+                    text=True,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stream,
+                )
             except OSError as error:
                 raise UserError(f"{name} cannot be started ({error}); see benchmarks/README.md") from error
 

@@ -17,10 +17,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bert import cli, files, manifest
+from bert import cli
 from bert.errors import InputError
-from data import parts, sentences
+from bert.storage import files, manifest
 from data.documents import PUNKT_SAMPLE
+from data.pipeline import parts
+from data.splitting import sentences
 
 HERE = Path(__file__).parent
 CONTENDERS = {  # name -> what it turns into what
@@ -109,16 +111,25 @@ def command(name: str, options: Options) -> list[str] | None:
 
 def measure(line: list[str], cores: Sequence[int]) -> list[dict[str, float]]:
     """Runs a command once on each core, all at the same time; what each reports of itself."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1",
-                   "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": "",
-                   "TF_CPP_MIN_LOG_LEVEL": "3"}  # fmt: skip
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "TF_NUM_INTRAOP_THREADS": "1",
+        "TF_NUM_INTEROP_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "CUDA_VISIBLE_DEVICES": "",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
     running = [
         subprocess.Popen(
             ["taskset", "-c", str(core), *line],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for core in cores
-    ]  # fmt: skip
+    ]
     measured = []
     for process in running:
         said, failed = process.communicate()

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from benchmarks import data_prep
-from bert import cli, files, manifest
+from bert import cli
+from bert.storage import files, manifest
 
 KINDS = ("documents", "instances_1", "instances_5")
 
@@ -70,8 +71,11 @@ def stages(options: Options) -> dict[str, dict[str, float]]:
             "peak_mb_small": peak,
             "peak_mb_large": whole["peak_mb"],
         }
-        print(f"| {data_prep.CONTENDERS[name]} | {one:.2f} | {two:.2f} | {two / one:.2f} | {peak:,.0f} | "
-              f"{whole['peak_mb']:,.0f} |", flush=True)  # fmt: skip
+        print(
+            f"| {data_prep.CONTENDERS[name]} | {one:.2f} | {two:.2f} | {two / one:.2f} | {peak:,.0f} | "
+            f"{whole['peak_mb']:,.0f} |",
+            flush=True,
+        )
     return found
 
 
@@ -93,8 +97,10 @@ def readers(options: Options) -> dict[str, dict[str, float]]:
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m benchmarks.data_scale", description=__doc__)
-    print(f"| | MB/s, 1 process | MB/s, 2 processes | ratio | peak MB at {options.small:g} MB of text | at "
-          f"{options.large:g} MB |\n|---|---|---|---|---|---|")  # fmt: skip
+    print(
+        f"| | MB/s, 1 process | MB/s, 2 processes | ratio | peak MB at {options.small:g} MB of text | at "
+        f"{options.large:g} MB |\n|---|---|---|---|---|---|"
+    )
     measured = {"stages": stages(options)}
     print("\n| samples of | sequences/s, 1 core | 2 cores | microseconds each |\n|---|---|---|---|")
     measured["readers"] = readers(options)

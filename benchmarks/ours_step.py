@@ -1,6 +1,6 @@
 """Our contender of benchmarks/steps.py: the trainer's own step, and the model as squad.predict and squad.export run it.
 
-    python -m benchmarks.ours_step        # benchmarks/adapter.py says what it answers
+python -m benchmarks.ours_step        # benchmarks/adapter.py says what it answers
 """
 
 import dataclasses
@@ -12,17 +12,22 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import adapter, batch_file, tensorflow_peak
-from bert import batches, checkpoint, devices, manifest, plan, settled
-from bert.batches import Batch
+from bert import plan
 from bert.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.convert import __main__ as convert
-from bert.model import variables
-from bert.optim import Optimizer
+from bert.hardware import devices
+from bert.inputs import sampler
+from bert.inputs.sampler import Batch
+from bert.inputs.vocabulary import SPECIAL
+from bert.model import inference
+from bert.model.encoder import variables
+from bert.model.inference import InferenceEncoder
 from bert.pretrain import Pretraining
-from bert.settled import Settled
-from bert.step import Step, Task
-from bert.vocabulary import SPECIAL
-from bert.world import World
+from bert.storage import manifest
+from bert.training import checkpoint
+from bert.training.distributed import Communicator
+from bert.training.optimizer import Optimizer
+from bert.training.step import Step, Task
 from squad.features import INPUTS
 from squad.train import AnswerSpans
 
@@ -63,11 +68,9 @@ class Ours:
         )
         task = _task(work, config)
         checkpoint.load_weights(run, variables(task.module))
-        padded = [
-            {name: tf.constant(value) for name, value in arrays.items()} for arrays in batch_file.load(inputs)
-        ]
-        multiple = settled.WIDTH if work == "infer" else batches.WIDTH  # as squad.predict and batch.group
-        self.batches = padded if len(padded) == 1 else [batches.trim(batch, multiple) for batch in padded]
+        padded = [{name: tf.constant(value) for name, value in arrays.items()} for arrays in batch_file.load(inputs)]
+        multiple = inference.WIDTH if work == "infer" else sampler.WIDTH  # as squad.predict and batch.bucket_by_length
+        self.batches = padded if len(padded) == 1 else [sampler.trim(batch, multiple) for batch in padded]
         self.run = self._inference(task) if work == "infer" else self._training(task)
         scored = self.batches[0]["masked_lm_ids"].shape[1] if work == "pretrain" else 0
         read = [scored, plan.states_read(scored)] if scored else [0]
@@ -78,7 +81,7 @@ class Ours:
     def _training(self, task: Task) -> Any:
         optimizer = Optimizer(variables(task.module), OptimizerConfig(name="adamw", learning_rate=RATE))
         precision = PrecisionConfig(compute=self.compute, xla=None).resolved(devices.has_gpu())
-        step = Step(task, optimizer, World(), precision, RunConfig(seed=1))
+        step = Step(task, optimizer, Communicator(), precision, RunConfig(seed=1))
         self.updates = 0
 
         def update(batch: Batch) -> float:
@@ -88,7 +91,9 @@ class Ours:
         return update
 
     def _inference(self, task: Any) -> Any:
-        encoder = Settled(task.module.encoder, tf.as_dtype(self.compute))  # as squad.predict and squad.export do
+        encoder = InferenceEncoder(
+            task.module.encoder, tf.as_dtype(self.compute)
+        )  # as squad.predict and squad.export do
         score = tf.function(
             lambda inputs: task.module.answer_span(encoder(*(inputs[name] for name in INPUTS))),
             input_signature=[dict.fromkeys(INPUTS, tf.TensorSpec([None, None], tf.int32))],

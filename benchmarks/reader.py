@@ -9,19 +9,19 @@ from pathlib import Path
 
 import numpy as np
 
-from bert import batches, stretches
+from bert.inputs import dynamic_masking, sampler
 
 BATCH = 64
 
 
 def main(folder: Path, seconds: float) -> None:
     """Reads for about so long."""
-    source = stretches.source(folder, "train", seed=1)
+    source = dynamic_masking.source(folder, "train", seed=1)
     source.read(np.arange(BATCH), np.arange(BATCH))  # what is compiled or opened once
     begun = time.perf_counter()
     for number in itertools.count():
         positions = number * BATCH + np.arange(BATCH)
-        source.read(batches.order(positions, len(source), seed=1), positions)
+        source.read(sampler.order(positions, len(source), seed=1), positions)
         spent = time.perf_counter() - begun
         if spent > seconds:
             break

@@ -39,16 +39,19 @@ def rows(model: ModelConfig, case: Case, answers: dict[str, dict[str, Any]]) -> 
         sequences = sum(shape[0] for shape in answer["shapes"])
         ratios = [theirs / own for own, theirs in zip(ours, seconds, strict=True)]
         flops = cases.flops(model, case, answer["shapes"]) / statistics.median(seconds)
-        found.append(answer | {
-            "contender": name,
-            "sequences": sequences,
-            "sequences_per_second": sequences / statistics.median(seconds),
-            "ratio": statistics.median(ratios),
-            "ratios": ratios,
-            "tail": _tail(answer["laps"]),
-            "model_flops": flops,
-            "utilisation": flops / answer["peak_flops"],
-        })  # fmt: skip
+        found.append(
+            answer
+            | {
+                "contender": name,
+                "sequences": sequences,
+                "sequences_per_second": sequences / statistics.median(seconds),
+                "ratio": statistics.median(ratios),
+                "ratios": ratios,
+                "tail": _tail(answer["laps"]),
+                "model_flops": flops,
+                "utilisation": flops / answer["peak_flops"],
+            }
+        )
     return found
 
 
@@ -80,9 +83,7 @@ def table(head: dict[str, Any], found: Sequence[dict[str, Any]]) -> str:
 
 def _apart(found: Sequence[dict[str, Any]]) -> str:
     kinds = {False: "in relation to the losses", True: "in the logits"}
-    worst = {
-        infer: [row["apart"] for row in found if row["case"].startswith("infer") == infer] for infer in kinds
-    }
+    worst = {infer: [row["apart"] for row in found if row["case"].startswith("infer") == infer] for infer in kinds}
     return " and ".join(f"{max(worst[infer]):.0e} {text}" for infer, text in kinds.items() if worst[infer])
 
 
@@ -91,8 +92,14 @@ def _cells(row: dict[str, Any], what: str) -> list[str]:
     rate = f"{count / statistics.median(seconds):.2f} ({count / max(seconds):.2f} - {count / min(seconds):.2f})"
     times = f"{row['ratio']:.2f} ({min(row['ratios']):.2f} - {max(row['ratios']):.2f})"
     return [
-        what, row["compute"], WHO.get(row["contender"], row["contender"]), rate,
-        "" if row["contender"] == "ours" else times, f"{row['tail']:.2f}" if row["tail"] else "",
-        f"{row['first_lap']:.1f} s", f"{row['model_flops'] / 1e9:.0f}",
-        f"{row['utilisation']:.0%}", f"{row['peak_mb']:,.0f} MB",
-    ]  # fmt: skip
+        what,
+        row["compute"],
+        WHO.get(row["contender"], row["contender"]),
+        rate,
+        "" if row["contender"] == "ours" else times,
+        f"{row['tail']:.2f}" if row["tail"] else "",
+        f"{row['first_lap']:.1f} s",
+        f"{row['model_flops'] / 1e9:.0f}",
+        f"{row['utilisation']:.0%}",
+        f"{row['peak_mb']:,.0f} MB",
+    ]

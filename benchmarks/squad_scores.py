@@ -20,13 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from bert import batches, checkpoint, cli, files, schedule
+from bert import cli
 from bert.config import BatchConfig, ModelConfig
 from bert.errors import UserError
-from bert.model import variables
-from bert.records import Dataset
-from bert.tokenization import tokenizer_for
-from bert.world import World
+from bert.inputs import sampler
+from bert.inputs.records import Dataset
+from bert.inputs.tokenization import tokenizer_for
+from bert.model.encoder import variables
+from bert.storage import files
+from bert.training import checkpoint, schedule
 from squad import examples, features, metric
 from squad.config import SquadConfig, SquadData
 from squad.model import QuestionAnswering
@@ -84,12 +86,20 @@ def ours(options: Options, begin: Path) -> Path:
     """Fine-tunes in our trainer; returns its run directory."""
     run = options.output / "ours"
     settings = {
-        "init.checkpoint": begin, "data.train_file": options.train_file, "run.directory": run,
-        "run.steps": options.steps, "run.seed": options.seed, "run.save_every": options.steps, "run.log_every": 1,
-        "batch.total": options.batch, "batch.per_device": options.batch, "precision.compute": options.compute,
-        "optimizer.name": "adamw", "optimizer.learning_rate": options.learning_rate,
+        "init.checkpoint": begin,
+        "data.train_file": options.train_file,
+        "run.directory": run,
+        "run.steps": options.steps,
+        "run.seed": options.seed,
+        "run.save_every": options.steps,
+        "run.log_every": 1,
+        "batch.total": options.batch,
+        "batch.per_device": options.batch,
+        "precision.compute": options.compute,
+        "optimizer.name": "adamw",
+        "optimizer.learning_rate": options.learning_rate,
         "optimizer.warmup_steps": int(options.steps * WARMUP),
-    }  # fmt: skip
+    }
     _run([sys.executable, "-m", "squad.train", RECIPE, *_flags(settings)])
     return run
 
@@ -98,9 +108,17 @@ def peer(options: Options, begin: Path) -> Path:
     """Fine-tunes in a plain loop of PyTorch; returns a run directory with its weights."""
     exported, trained, run = (options.output / name for name in ("exported", "transformers", "peer"))
     _run([sys.executable, "-m", "bert.convert", "export", "huggingface", str(begin), str(exported)])
-    batches, learning = write_updates(options)
-    _run([str(options.peer_python.absolute()), "-m", PEER, *map(str, (exported, batches, learning, trained)),
-          options.compute, str(options.seed)])  # fmt: skip
+    sampler, learning = write_updates(options)
+    _run(
+        [
+            str(options.peer_python.absolute()),
+            "-m",
+            PEER,
+            *map(str, (exported, sampler, learning, trained)),
+            options.compute,
+            str(options.seed),
+        ]
+    )
     _run([sys.executable, "-m", "bert.convert", "import", "huggingface", str(trained), str(run)])
     return run
 
@@ -112,9 +130,9 @@ def write_updates(options: Options) -> tuple[Path, Path]:
     tokenizer = tokenizer_for(vocab, ModelConfig.load(options.checkpoint / "bert_config.json"))
     data = SquadData(train_file=options.train_file)
     folder = features.training_set(data, tokenizer, vocab, recipe.windows, options.output)
-    batch = BatchConfig(total=options.batch, per_device=options.batch, group=recipe.batch.group)
+    batch = BatchConfig(total=options.batch, per_device=options.batch, bucket_by_length=recipe.batch.bucket_by_length)
     given: dict[str, np.ndarray] = {}
-    taken = batches.Batches(Dataset(folder, "train"), batch, World(), options.seed).iterate(0, options.steps)
+    taken = sampler.BatchSampler(Dataset(folder, "train"), batch, options.seed).iterate(0, options.steps)
     for number, (rows,) in enumerate(taken):
         given |= {f"{number}/{name}": value.numpy() for name, value in rows.items()}
     warmup = int(options.steps * WARMUP)
@@ -133,8 +151,21 @@ def write_updates(options: Options) -> tuple[Path, Path]:
 def scored(run: Path, options: Options) -> dict[str, float]:
     """Scores of a run's answers to the development set."""
     answers = options.output / f"{run.name}.json"
-    _run([sys.executable, "-m", "squad.predict", "--model", str(run), "--dataset", str(options.dev_file),
-          "--output", str(answers), "--compute", options.compute])  # fmt: skip
+    _run(
+        [
+            sys.executable,
+            "-m",
+            "squad.predict",
+            "--model",
+            str(run),
+            "--dataset",
+            str(options.dev_file),
+            "--output",
+            str(answers),
+            "--compute",
+            options.compute,
+        ]
+    )
     questions = examples.read(options.dev_file).examples
     return dataclasses.asdict(metric.score(questions, json.loads(answers.read_text(encoding="utf-8"))))
 

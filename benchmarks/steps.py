@@ -28,8 +28,9 @@ import numpy as np
 from benchmarks import cases, report
 from benchmarks.cases import Case
 from benchmarks.contender import ROOT, Contender, environment
-from bert import cli, files, paths
+from bert import cli, paths
 from bert.errors import IntegrityError, UsageError
+from bert.storage import files
 
 TOLERANCE = {"pretrain": 1e-4, "finetune": 1e-4, "infer": 1e-3}  # relative, of losses; absolute, of logits
 WARM = 2  # laps: a second width makes torch.compile begin again

@@ -16,9 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert import cli
-from bert.tokenization import Tokenizer
-from bert.vocabulary import is_lower_case, load_vocab
-from bert.wordpiece import WordPiece
+from bert.inputs.tokenization import Tokenizer
+from bert.inputs.vocabulary import is_lower_case, load_vocab
+from bert.inputs.wordpiece import WordPiece
 
 Arrays = tuple[np.ndarray, ...]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bert import files
 from bert.errors import InputError, UsageError
+from bert.storage import files
 
 
 def _require(condition: bool, message: str) -> None:
@@ -93,15 +93,20 @@ class BatchConfig:
     """sequences that a device holds at once; 0 divides a rank's share into equal parts of at most max_per_device"""
     max_per_device: int = 16
     """most sequences that a device holds at once where per_device is 0"""
-    group: int = 0
+    bucket_by_length: int = 0
     """updates whose sequences are dealt out by length and cut to the longest of their batch; 0 leaves them padded"""
     pack: bool = False
     """put the instances of a micro-batch into as few rows as hold them, each attending to itself alone (pretraining)"""
 
     def __post_init__(self) -> None:
         _require(self.per_device >= 0, f"batch.per_device must not be negative, but is {self.per_device}")
-        _require(self.group >= 0, f"batch.group must not be negative, but is {self.group}")
-        _require(not (self.pack and self.group), "batch.pack and batch.group both save padding; give one of them")
+        _require(
+            self.bucket_by_length >= 0, f"batch.bucket_by_length must not be negative, but is {self.bucket_by_length}"
+        )
+        _require(
+            not (self.pack and self.bucket_by_length),
+            "batch.pack and batch.bucket_by_length both save padding; give one of them",
+        )
         _require(self.max_per_device > 0, f"batch.max_per_device must be positive, not {self.max_per_device}")
 
     def divided(self, world_size: int) -> "BatchConfig":

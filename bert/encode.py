@@ -22,13 +22,18 @@ from typing import IO, Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert import batches, checkpoint, cli, devices, files, settled
+from bert import cli
 from bert.config import ModelConfig
-from bert.devices import Kind
 from bert.errors import InputError, IntegrityError, UsageError
-from bert.model import Encoder, variables
-from bert.settled import Settled
-from bert.tokenization import Tokenizer, tokenizer_for
+from bert.hardware import devices
+from bert.hardware.devices import Kind
+from bert.inputs import sampler
+from bert.inputs.tokenization import Tokenizer, tokenizer_for
+from bert.model import inference
+from bert.model.encoder import Encoder, variables
+from bert.model.inference import InferenceEncoder
+from bert.storage import files
+from bert.training import checkpoint
 
 CHUNK = 1024  # texts that are held at once
 
@@ -79,7 +84,7 @@ class Reader:
         encoder = Encoder(config, seed=0)
         checkpoint.load_weights(run, variables(encoder))
         self.batch, self.pooled, self.cut = options.batch, options.pool != "none", 0
-        self._encode = _compiled(Settled(encoder, tf.float32), options)
+        self._encode = _compiled(InferenceEncoder(encoder, tf.float32), options)
 
     def encode(self, texts: list[str]) -> Iterator[Encoded]:
         """Each text, in order. Raises IntegrityError if a feature is not finite."""
@@ -88,7 +93,7 @@ class Reader:
         found: dict[int, np.ndarray] = {}
         for first in range(0, len(order), self.batch):
             chosen = order[first : first + self.batch]
-            width = batches.width(max(len(rows[row]) for row in chosen), settled.WIDTH, self.length)
+            width = sampler.width(max(len(rows[row]) for row in chosen), inference.WIDTH, self.length)
             ids, mask = np.full((self.batch, width), self.tokenizer.pad_id, np.int32), np.zeros((self.batch, width))
             mask[:, 0] = 1  # a batch that is not full has rows of one token
             for place, row in enumerate(chosen):
@@ -118,7 +123,7 @@ def _check(options: Options, config: ModelConfig) -> None:
         raise UsageError(f"--length {options.length}: the model has {longest} positions; lower it")
 
 
-def _compiled(encoder: Settled, options: Options) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+def _compiled(encoder: InferenceEncoder, options: Options) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
     """ids and mask [B, T] to features [B, L, D], or without pooling [B, T, L, D]."""
     shape = [options.batch, None]
 
@@ -166,9 +171,11 @@ def write_arrays(encoded: Iterator[Encoded], pooled: bool, stream: IO[bytes]) ->
     lengths = [len(text.ids) for text in texts]
     join = np.stack if pooled else np.concatenate
     np.savez(
-        stream, features=join([text.features for text in texts]), ids=np.concatenate([text.ids for text in texts]),
+        stream,
+        features=join([text.features for text in texts]),
+        ids=np.concatenate([text.ids for text in texts]),
         row_splits=np.cumsum([0, *lengths]),
-    )  # fmt: skip
+    )
     return len(texts)
 
 

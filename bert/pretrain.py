@@ -14,15 +14,18 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert import cli, heads, losses, paths, plan, resume, stretches, train
-from bert.batches import Batch
+from bert import cli, paths, plan
 from bert.config import ModelConfig, PretrainConfig
-from bert.devices import Device
 from bert.errors import UsageError
-from bert.model import Encoder
-from bert.noise import Noise
+from bert.hardware.devices import Device
+from bert.inputs import dynamic_masking
+from bert.inputs.sampler import Batch
+from bert.model import heads, losses
+from bert.model.dropout import DropoutRng
+from bert.model.encoder import Encoder
 from bert.recipes import RECIPES, SMOKE
-from bert.world import connect
+from bert.training import loop, resume
+from bert.training.distributed import connect
 
 SPLITS = ("train", "heldout")
 
@@ -37,17 +40,21 @@ class PretrainingModel(tf.Module):
         self.pooler = heads.Pooler(config, seed) if pairs != "none" else None
         self.next_sentence = heads.NextSentence(config, seed) if pairs != "none" else None
 
-    def __call__(self, batch: Batch, noise: Noise, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor | None]:
+    def __call__(self, batch: Batch, noise: DropoutRng, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Logits of the masked positions, without their bias, [B, P, U] in dtype; of the pair [B, 2].
 
         Of a packed batch (`packing.pack`) they are the same ones in the same order.
         """
         masked, first = _read(batch)
         hidden = self.encoder(
-            batch["input_ids"], batch["input_mask"], batch["segment_ids"], noise, dtype,
+            batch["input_ids"],
+            batch["input_mask"],
+            batch["segment_ids"],
+            noise,
+            dtype,
             positions=batch.get("position_ids"),
             read=masked if self.pooler is None else tf.concat([masked, first], axis=0),
-        )  # fmt: skip
+        )
         scores = self.masked_lm(hidden[: tf.size(masked)], self.encoder.embeddings.word, dtype)
         words = tf.reshape(scores, [-1, tf.shape(batch["masked_lm_positions"])[1], scores.shape[1]])
         if self.pooler is None or self.next_sentence is None:
@@ -78,7 +85,7 @@ class Pretraining:
         found = {"mlm": tf.reduce_sum(batch["masked_lm_weights"]), self.pairs: sequences}
         return {name: found[name] for name in self.objectives}
 
-    def measure(self, batch: Batch, noise: Noise, dtype: tf.DType) -> dict[str, losses.Measure]:
+    def measure(self, batch: Batch, noise: DropoutRng, dtype: tf.DType) -> dict[str, losses.Measure]:
         """Summed losses and right answers."""
         words, pair = self.module(batch, noise, dtype)
         bias, labels = self.module.masked_lm.biases(), batch["next_sentence_labels"][:, 0]
@@ -88,7 +95,7 @@ class Pretraining:
         return found
 
 
-def resolve(config: PretrainConfig, recipe: str, data: train.Data, device: Device, ranks: int) -> PretrainConfig:
+def resolve(config: PretrainConfig, recipe: str, data: loop.Data, device: Device, ranks: int) -> PretrainConfig:
     """Fills in what follows from the data, the recipe's name, the device and the ranks, and checks that they fit."""
     vocab_size, length = data.manifest.extra["vocab_size"], data.spec["input_ids"]["shape"][0]
     if config.model.vocab_size not in (0, vocab_size):
@@ -105,15 +112,20 @@ def resolve(config: PretrainConfig, recipe: str, data: train.Data, device: Devic
     if run.steps == 0:
         raise UsageError("run.steps is 0; give the number of updates with --run.steps")
     return dataclasses.replace(
-        config, model=dataclasses.replace(config.model, vocab_size=vocab_size), run=run,
-        batch=config.batch.divided(ranks), precision=config.precision.resolved(device.is_gpu, device.has_bfloat16),
-    )  # fmt: skip
+        config,
+        model=dataclasses.replace(config.model, vocab_size=vocab_size),
+        run=run,
+        batch=config.batch.divided(ranks),
+        precision=config.precision.resolved(device.is_gpu, device.has_bfloat16),
+    )
 
 
-def sources(config: PretrainConfig) -> tuple[train.Data, train.Data]:
+def sources(config: PretrainConfig) -> tuple[loop.Data, loop.Data]:
     """The training and the held-out samples."""
     data = config.data
-    train_split, heldout = (stretches.source(data.train, split, config.run.seed, data.skip_bad) for split in SPLITS)
+    train_split, heldout = (
+        dynamic_masking.source(data.train, split, config.run.seed, data.skip_bad) for split in SPLITS
+    )
     return train_split, heldout
 
 
@@ -140,16 +152,21 @@ def main(argv: list[str]) -> None:
         return
     if config.init.missing:
         raise UsageError(f"{recipe} goes on from trained weights; give --init.checkpoint RUN, or none for random ones")
-    world = connect(config.run)  # before the data and the model, whose tensors would take all GPUs
+    comm = connect(config.run)  # before the data and the model, whose tensors would take all GPUs
     data, heldout = sources(config)
-    config = resolve(config, name, data, world.device, world.size)
+    config = resolve(config, name, data, comm.device, comm.size)
     pairs = data.manifest.extra.get("instances", {}).get("pairs", "nsp")
     task = Pretraining(config.model, config.run.seed, pairs)
-    train.train(
-        task, config, world, data=data, heldout=heldout,
-        vocab=config.data.train / "vocab.txt", start_from=config.init.checkpoint,
+    loop.train(
+        task,
+        config,
+        comm,
+        data=data,
+        heldout=heldout,
+        vocab=config.data.train / "vocab.txt",
+        start_from=config.init.checkpoint,
         recipe=f"{recipe} --smoke" if small else recipe,
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -183,16 +183,29 @@ def bert_large_mlperf() -> PretrainConfig:
     its warm-up, at a quarter of the peak; here the rate rises from zero over the same number of updates. It looks at
     the target every 225,000 sequences, on 10,000.
     """
-    return _going_on(PretrainConfig(
-        model=_rounded("large"),
-        batch=BatchConfig(total=8192, per_device=16),
-        optimizer=OptimizerConfig(
-            name="lamb", learning_rate=2.88293e-3, warmup_steps=211, beta_1=0.88, beta_2=0.88, weight_decay=0.0166629
-        ),
-        precision=BFLOAT16,
-        run=RunConfig(steps=600, log_every=10, save_every=100, evaluate_every=27, evaluate_sequences=10_000,
-                      target_accuracy=0.72),
-    ))  # fmt: skip
+    return _going_on(
+        PretrainConfig(
+            model=_rounded("large"),
+            batch=BatchConfig(total=8192, per_device=16),
+            optimizer=OptimizerConfig(
+                name="lamb",
+                learning_rate=2.88293e-3,
+                warmup_steps=211,
+                beta_1=0.88,
+                beta_2=0.88,
+                weight_decay=0.0166629,
+            ),
+            precision=BFLOAT16,
+            run=RunConfig(
+                steps=600,
+                log_every=10,
+                save_every=100,
+                evaluate_every=27,
+                evaluate_sequences=10_000,
+                target_accuracy=0.72,
+            ),
+        )
+    )
 
 
 def bert_large_24h() -> PretrainConfig:
@@ -234,13 +247,15 @@ def bert_domain() -> PretrainConfig:
 
     2,048 sequences, 12,500 updates, Adam at 5e-4 with a warm-up of 6 %; data made with the vocabulary of the weights.
     """
-    return _going_on(PretrainConfig(
-        model=_rounded("base"),
-        batch=BatchConfig(total=2048, per_device=32),
-        optimizer=OptimizerConfig(name="adamw", learning_rate=5e-4, warmup_steps=750, continuous=True, beta_2=0.98),
-        precision=BFLOAT16,
-        run=RunConfig(steps=12_500, log_every=20, save_every=500, evaluate_every=500),
-    ))  # fmt: skip
+    return _going_on(
+        PretrainConfig(
+            model=_rounded("base"),
+            batch=BatchConfig(total=2048, per_device=32),
+            optimizer=OptimizerConfig(name="adamw", learning_rate=5e-4, warmup_steps=750, continuous=True, beta_2=0.98),
+            precision=BFLOAT16,
+            run=RunConfig(steps=12_500, log_every=20, save_every=500, evaluate_every=500),
+        )
+    )
 
 
 def _hurried(size: str, deviation: float) -> ModelConfig:
@@ -277,13 +292,15 @@ def bert_tiny_phase1() -> PretrainConfig:
 
 def bert_tiny_phase2() -> PretrainConfig:
     """2 layers x 128, longer sequences, from all weights of phase 1: two minutes more."""
-    return _going_on(PretrainConfig(
-        model=TINY,
-        batch=BatchConfig(total=32, per_device=16),
-        optimizer=OptimizerConfig(learning_rate=5e-4, warmup_steps=50, beta_2=0.98),
-        precision=AUTO,
-        run=RunConfig(steps=500, log_every=100, save_every=250, evaluate_every=250, evaluate_sequences=512),
-    ))  # fmt: skip
+    return _going_on(
+        PretrainConfig(
+            model=TINY,
+            batch=BatchConfig(total=32, per_device=16),
+            optimizer=OptimizerConfig(learning_rate=5e-4, warmup_steps=50, beta_2=0.98),
+            precision=AUTO,
+            run=RunConfig(steps=500, log_every=100, save_every=250, evaluate_every=250, evaluate_sequences=512),
+        )
+    )
 
 
 def bert_mini_phase1() -> PretrainConfig:
@@ -299,13 +316,15 @@ def bert_mini_phase1() -> PretrainConfig:
 
 def bert_mini_phase2() -> PretrainConfig:
     """4 layers x 256, longer sequences, from all weights of phase 1: a few minutes more."""
-    return _going_on(PretrainConfig(
-        model=MINI,
-        batch=BatchConfig(total=16, per_device=8),
-        optimizer=OptimizerConfig(learning_rate=3e-4, warmup_steps=25, beta_2=0.98),
-        precision=AUTO,
-        run=RunConfig(steps=400, log_every=50, save_every=200, evaluate_every=200, evaluate_sequences=512),
-    ))  # fmt: skip
+    return _going_on(
+        PretrainConfig(
+            model=MINI,
+            batch=BatchConfig(total=16, per_device=8),
+            optimizer=OptimizerConfig(learning_rate=3e-4, warmup_steps=25, beta_2=0.98),
+            precision=AUTO,
+            run=RunConfig(steps=400, log_every=50, save_every=200, evaluate_every=200, evaluate_sequences=512),
+        )
+    )
 
 
 DEMO_MODEL = replace(SIZES["tiny"], hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.06)
@@ -324,13 +343,15 @@ def demo_phase1() -> PretrainConfig:
 
 def demo_phase2() -> PretrainConfig:
     """The demo's second phase: 64 tokens, from all weights of the first."""
-    return _going_on(PretrainConfig(
-        model=DEMO_MODEL,
-        batch=BatchConfig(total=64, per_device=32),
-        optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=20, beta_2=0.98),
-        precision=AUTO,
-        run=RunConfig(steps=200, log_every=20, save_every=200, evaluate_every=100, evaluate_sequences=256),
-    ))  # fmt: skip
+    return _going_on(
+        PretrainConfig(
+            model=DEMO_MODEL,
+            batch=BatchConfig(total=64, per_device=32),
+            optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=20, beta_2=0.98),
+            precision=AUTO,
+            run=RunConfig(steps=200, log_every=20, save_every=200, evaluate_every=100, evaluate_sequences=256),
+        )
+    )
 
 
 RECIPES = {

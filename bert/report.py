@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert import cli, files
+from bert import cli
 from bert.errors import InputError, UsageError
+from bert.storage import files
 
 INK = "#333333"
 COLOURS = ("#1f6f8b", "#c8553d", "#588157", "#7b5ea7", "#b08900", "#4a4e69")
@@ -52,8 +53,11 @@ def figures(lines: Lines) -> dict[str, Any]:
     trained = [line for line in lines if line["split"] == "train"]
     held_out = [line for line in lines if line["split"] == "heldout"]
     speeds = sorted(line["tokens_per_second"] for line in trained)
-    found = {"steps": trained[-1]["step"], "tokens_per_second": round(speeds[len(speeds) // 2]),
-             "train_loss": trained[-1]["loss"]}  # fmt: skip
+    found = {
+        "steps": trained[-1]["step"],
+        "tokens_per_second": round(speeds[len(speeds) // 2]),
+        "train_loss": trained[-1]["loss"],
+    }
     if held_out:
         found |= {key: value for key, value in held_out[-1].items() if key not in ("step", "split", "loss")}
         found["heldout_loss"] = held_out[-1]["loss"]

@@ -16,7 +16,7 @@
 | documents | `part-00000.jsonl` ..., `punkt/`                   | {"id": ..., "sentences": ["...", ...]}              |
 | shards    | `train-00000-of-00008.jsonl` ..., `heldout-...`    | the same; identical texts never on both sides       |
 | vocab     | `vocab.txt`                                        | one WordPiece token; its line number is its id      |
-| tfrecords | `train-00000-of-00008.tfrecord` ..., `heldout-...` | tf.train.Example: a masked pair, or a stretch       |
+| tfrecords | `train-00000-of-00008.tfrecord` ..., `heldout-...` | tf.train.Example: a masked pair, or a chunk       |
 
 A stage is a function of (inputs, parameters, seed): any number of workers yields the same bytes. It streams, so
 memory does not grow with the corpus. Its folder appears under its final name only when whole, with a `manifest.json`

@@ -14,9 +14,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from bert import cli, manifest
+from bert import cli
 from bert.errors import InputError
-from data import parts, sources
+from bert.storage import manifest
+from data.pipeline import parts, sources
 
 MAX_BYTES = 64 * 1024 * 1024  # a book is held in memory
 UNWRAPPED = 200  # characters; no one wraps lines so far out: a longer line is a paragraph
@@ -142,7 +143,7 @@ def _read(path: Path) -> tuple[str, str]:
     raise ValueError("empty")
 
 
-def finish(options: Options, made: manifest.Made) -> manifest.Made:
+def finish(options: Options, made: manifest.StageResult) -> manifest.StageResult:
     """Says on the terminal what the manifest says."""
     if not made.counts["books"]:
         name, reason = next(iter(made.extra["refused"].items()))

@@ -22,11 +22,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert import cli, files, manifest
+from bert import cli
 from bert.errors import InputError, IntegrityError
-from data import parts, sentences, tasks, workers
-from data.progress import Progress
-from data.punkt import Splitter
+from bert.storage import files, manifest
+from data.pipeline import parts, tasks, workers
+from data.pipeline.progress import Progress
+from data.splitting import sentences
+from data.splitting.punkt import Splitter
 
 PUNKT = "punkt"  # the folder of parameters within the output
 PUNKT_SAMPLE = 3_000_000  # characters; Punkt's lists grow no better with more, its training takes 2 s a million
@@ -154,17 +156,19 @@ def prepare(options: Options, sources: Sequence[Path], partial: Path) -> list[Ta
     ]
 
 
-def finish(done: Sequence[Task], results: Sequence[tasks.Result]) -> manifest.Made:
+def finish(done: Sequence[Task], results: Sequence[tasks.Result]) -> manifest.StageResult:
     """What the manifest says of all parts."""
     counts = dict.fromkeys(("read", "documents", *DROPPED), 0) | parts.total(results)
     if not counts["documents"]:
         where, least = done[0].source.parent, done[0].minimum_characters
         raise InputError(f"{where}: no document has a sentence and {least} characters")
     dropped = ", ".join(f"{counts[key]:,} {key}" for key in DROPPED)
-    print(f"documents: {counts['documents']:,} of {counts['read']:,}, {counts['sentences']:,} sentences; {dropped}",
-          file=sys.stderr)  # fmt: skip
+    print(
+        f"documents: {counts['documents']:,} of {counts['read']:,}, {counts['sentences']:,} sentences; {dropped}",
+        file=sys.stderr,
+    )
     records = {task.target.name: result.get("documents", 0) for task, result in zip(done, results, strict=True)}
-    return manifest.Made(counts=counts, records=records)
+    return manifest.StageResult(counts=counts, records=records)
 
 
 def _verdicts(options: Options, sources: Sequence[Path]) -> list[np.ndarray]:

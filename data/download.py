@@ -20,12 +20,13 @@ from typing import Any, Literal
 
 import requests
 
-from bert import cli, files, manifest, paths
+from bert import cli, paths
 from bert.errors import IntegrityError, UsageError
-from data import archives, catalog, wikimedia
-from data.connection import Patience, Unavailable
-from data.incoming import Incoming, link
-from data.transfer import Client, File
+from bert.storage import files, manifest
+from data.fetch import archives, catalog, wikimedia
+from data.fetch.connection import Patience, Unavailable
+from data.fetch.download_dir import Incoming, link
+from data.fetch.transfer import Client, File
 
 PATIENCE = Patience()
 CONTACT = set(string.ascii_letters + string.digits + " !#$%&'*+-./:=?@^_~<>,;")
@@ -173,7 +174,7 @@ def fixed(name: str, options: Fixed) -> Source:
     )
 
 
-def make(source: Source, incoming: Incoming, partial: Path) -> manifest.Made:
+def make(source: Source, incoming: Incoming, partial: Path) -> manifest.StageResult:
     """Fetches everything, then fills the partial folder with it."""
     wanted = source.plan()
     incoming.fetch(wanted)
@@ -184,7 +185,7 @@ def make(source: Source, incoming: Incoming, partial: Path) -> manifest.Made:
             link(incoming.folder / file.name, partial / file.name)
     size = sum(facts["bytes"] for facts in incoming.sources.values())
     incoming.client.progress.done(f"{len(wanted):,} files of {size / 1e6:,.1f} MB are there and checked")
-    return manifest.Made(
+    return manifest.StageResult(
         counts={"files": len(wanted), "bytes": size},
         extra={"licence": source.licence, "sources": incoming.sources},
     )

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bert import cli, manifest
+from bert import cli
 from bert.errors import InputError, UsageError
-from data import parts
-from data.progress import Progress
+from bert.storage import manifest
+from data.pipeline import parts
+from data.pipeline.progress import Progress
 
 BUFFER_BYTES = 64 * 1024 * 1024  # of all shards together: there may be more of them than a process may hold open
 
@@ -69,7 +70,7 @@ def assign(keys: np.ndarray, shards: int, held_out_fraction: float) -> tuple[np.
     return files, held_out_files
 
 
-def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.Made:
+def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.StageResult:
     """Reads the documents once for their keys, and once more to copy their lines."""
     keys = array("Q")
     progress = Progress("shards")
@@ -85,7 +86,7 @@ def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.M
     held_out = sum(records[name] for name in names[:held_out_files])
     counts = {"documents": len(keys), "held_out_documents": held_out, "train_documents": len(keys) - held_out}
     progress.done(f"{counts['train_documents']:,} in {options.shards} training shards, {held_out:,} held out")
-    return manifest.Made(counts=counts, records=records)
+    return manifest.StageResult(counts=counts, records=records)
 
 
 def _names(split: str, count: int) -> list[str]:

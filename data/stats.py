@@ -16,13 +16,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert import cli, files, manifest
+from bert import cli
 from bert.errors import InputError, IntegrityError, UsageError
-from bert.manifest import Manifest
-from bert.vocabulary import SPECIAL, load_vocab
-from data import checks, verify, workers
-from data.charts import Panel, draw
-from data.progress import Progress
+from bert.inputs.vocabulary import SPECIAL, load_vocab
+from bert.storage import files, manifest
+from bert.storage.manifest import Manifest
+from data import verify
+from data.audit import checks
+from data.audit.charts import Panel, draw
+from data.pipeline import workers
+from data.pipeline.progress import Progress
 
 BATCH = 1024  # records at once
 OCTAVES = 40  # lengths are counted by powers of two
@@ -98,7 +101,7 @@ def octaves(sizes: np.ndarray) -> np.ndarray:
 
 def count_instances(task: Task) -> Arrays:
     """Counts masked pairs of segments."""
-    from bert import records  # TensorFlow takes seconds to load, and lines do not need it
+    from bert.inputs import records
 
     vocabulary = load_vocab(task.folder / "vocab.txt")
     cls, sep, mask = (vocabulary.index(token) for token in ("[CLS]", "[SEP]", "[MASK]"))
@@ -124,12 +127,12 @@ def count_instances(task: Task) -> Arrays:
     return total
 
 
-def count_stretches(task: Task) -> Arrays:
-    """Counts stretches of tokenised documents."""
-    from bert import records
+def count_chunks(task: Task) -> Arrays:
+    """Counts chunks of tokenised documents."""
+    from bert.inputs import records
 
     vocabulary = load_vocab(task.folder / "vocab.txt")
-    facts = checks.Facts(checks.stretch_features({}), len(vocabulary), {})
+    facts = checks.Facts(checks.chunk_features({}), len(vocabulary), {})
     data = records.Dataset(task.folder, task.split)
     indices = range(task.begin, task.begin + task.records, task.stride)
     total: Arrays = {}
@@ -139,10 +142,10 @@ def count_stretches(task: Task) -> Arrays:
         if wrong:
             raise IntegrityError(f"{task.folder / task.name}: a record {wrong[0][1]}; see python -m data.verify")
         counts = {
-            "stretches": np.array([len(payloads)]),
+            "chunks": np.array([len(payloads)]),
             "sentences": np.array([len(parsed["sentences"].flat_values)]),
-            "tokens of a stretch": octaves(parsed["ids"].row_lengths().numpy()),
-            "sentences of a stretch": octaves(parsed["sentences"].row_lengths().numpy()),
+            "tokens of a chunk": octaves(parsed["ids"].row_lengths().numpy()),
+            "sentences of a chunk": octaves(parsed["sentences"].row_lengths().numpy()),
             "vocabulary": np.bincount(parsed["ids"].flat_values.numpy(), minlength=len(vocabulary)),
         }
         total = add(total, counts)
@@ -189,16 +192,16 @@ def of_instances(counts: Arrays, vocabulary: list[str]) -> dict[str, Any]:
     }
 
 
-def of_stretches(counts: Arrays, vocabulary: list[str]) -> dict[str, Any]:
+def of_chunks(counts: Arrays, vocabulary: list[str]) -> dict[str, Any]:
     """The figures of a split of tokenised documents."""
-    stretches, tokens = int(counts["stretches"][0]), int(counts["vocabulary"].sum())
+    chunks, tokens = int(counts["chunks"][0]), int(counts["vocabulary"].sum())
     return {
-        "stretches": stretches,
+        "chunks": chunks,
         "sentences": int(counts["sentences"][0]),
         "tokens": tokens,
-        "tokens of a stretch, mean": tokens / max(stretches, 1),
+        "tokens of a chunk, mean": tokens / max(chunks, 1),
         **_of_vocabulary(counts["vocabulary"], vocabulary),
-        "histograms": {name: array.tolist() for name, array in counts.items() if name.endswith("stretch")},
+        "histograms": {name: array.tolist() for name, array in counts.items() if name.endswith("chunk")},
     }
 
 
@@ -250,9 +253,9 @@ def pictures_of_instances(counts: Arrays) -> dict[str, list[Panel]]:
     }
 
 
-def pictures_of_stretches(counts: Arrays) -> dict[str, list[Panel]]:
+def pictures_of_chunks(counts: Arrays) -> dict[str, list[Panel]]:
     """Lengths by powers of two, and how often the vocabulary occurs."""
-    lengths = {name: array for name, array in counts.items() if name.endswith("stretch")}
+    lengths = {name: array for name, array in counts.items() if name.endswith("chunk")}
     return {**pictures_of_lines(lengths), "tokens.png": [_ranks(counts["vocabulary"])]}
 
 
@@ -272,7 +275,7 @@ class Kind(NamedTuple):
 LINES = Kind(count_lines, lambda counts, _: of_lines(counts), pictures_of_lines)
 RECORDS = {  # by manifest.extra["kind"]
     "instances": Kind(count_instances, of_instances, pictures_of_instances),
-    "documents": Kind(count_stretches, of_stretches, pictures_of_stretches),
+    "documents": Kind(count_chunks, of_chunks, pictures_of_chunks),
 }
 
 

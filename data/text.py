@@ -18,9 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from bert import cli, files, manifest
+from bert import cli
 from bert.errors import InputError, UsageError, UserError
-from data import books, parts, sources
+from bert.storage import files, manifest
+from data import books
+from data.pipeline import parts, sources
 
 JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.bz2", ".jsonl.xz")
 SUFFIXES = (".txt", *JSON_LINES, ".parquet")
@@ -157,7 +159,7 @@ def _texts(found: Iterator[Document], counts: Counter[str]) -> Iterator[dict[str
     counts["empty"] += not written
 
 
-def finish(options: Options, made: manifest.Made) -> manifest.Made:
+def finish(options: Options, made: manifest.StageResult) -> manifest.StageResult:
     """Says on the terminal what the manifest says."""
     if not made.counts["documents"]:
         counts = json.dumps(made.counts)

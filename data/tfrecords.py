@@ -4,8 +4,8 @@
         --output workdir/tfrecords/seq128 --max_seq_length 128 [--kind documents]
 
 `instances` are masked in advance, as google-research/bert makes them: the training shards are gone through
-`dupe_factor` times, with other pairs and masks each time, the held-out ones once. `documents` are stretches of token
-ids, from which the trainer makes instances while it reads, other ones in every epoch (see bert/stretches.py).
+`dupe_factor` times, with other pairs and masks each time, the held-out ones once. `documents` are chunks of token
+ids, from which the trainer makes instances while it reads, other ones in every epoch (bert/inputs/dynamic_masking.py).
 
 Each shard is one task with its own random numbers, drawn from the seed and the shard's name.
 """
@@ -24,12 +24,15 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bert import cli, devices, files, instances, manifest, messages, records, stretches
+from bert import cli
 from bert.errors import InputError, UsageError
-from bert.tokenization import Tokenizer
-from bert.vocabulary import load_vocab
-from data import parts, tasks
-from data.progress import Progress
+from bert.hardware import devices
+from bert.inputs import dynamic_masking, instances, records, tf_example
+from bert.inputs.tokenization import Tokenizer
+from bert.inputs.vocabulary import load_vocab
+from bert.storage import files, manifest
+from data.pipeline import parts, tasks
+from data.pipeline.progress import Progress
 from data.vocab import check_case
 
 BLOCK = 1 << 24  # bytes of a shard held at once; second segments and the order are drawn within a block
@@ -121,33 +124,31 @@ def write_shard(task: Task) -> Counter[str]:
             if task.options.kind == "instances":
                 counts.update(write_instances(writer, task, documents, tokenizer, rng))
             else:
-                counts.update(write_stretches(writer, task, documents, number=counts["documents"]))
+                counts.update(write_chunks(writer, task, documents, number=counts["documents"]))
             counts.update(tokens=len(documents.ids), unknown_tokens=int((documents.ids == tokenizer.unk_id).sum()))
     return counts
 
 
-def write_stretches(
-    writer: records.RecordWriter, task: Task, documents: instances.Documents, number: int
-) -> Counter[str]:
-    """Writes what `bert.stretches` reads, in the order of the text: the trainer's order is random anyway.
+def write_chunks(writer: records.RecordWriter, task: Task, documents: instances.Documents, number: int) -> Counter[str]:
+    """Writes what `bert.inputs.dynamic_masking` reads, in the order of the text: the trainer's order is random anyway.
 
     number: documents of the shard before these, since each is known by its number there.
     """
-    cuts = instances.stretches(documents, task.options.shape())
-    splits = documents.sentences[cuts]  # [M + 1] tokens before each stretch
+    cuts = instances.chunks(documents, task.options.shape())
+    splits = documents.sentences[cuts]  # [M + 1] tokens before each chunk
     lengths = np.diff(documents.sentences)
     owner = number + np.searchsorted(documents.documents, cuts[:-1], side="right") - 1
     for begin in range(0, len(cuts) - 1, ROW_BATCH):
         end = min(begin + ROW_BATCH, len(cuts) - 1)
         ids = documents.ids[splits[begin] : splits[end]]
-        features: dict[str, np.ndarray | messages.Ragged] = {
-            "ids": messages.Ragged(ids, splits[begin : end + 1] - splits[begin]),
-            "sentences": messages.Ragged(lengths[cuts[begin] : cuts[end]], cuts[begin : end + 1] - cuts[begin]),
+        features: dict[str, np.ndarray | tf_example.Ragged] = {
+            "ids": tf_example.Ragged(ids, splits[begin : end + 1] - splits[begin]),
+            "sentences": tf_example.Ragged(lengths[cuts[begin] : cuts[end]], cuts[begin : end + 1] - cuts[begin]),
             "document": owner[begin:end, None],
         }
-        for serialized in messages.encode_batch(features):
+        for serialized in tf_example.encode_batch(features):
             writer.write(serialized)
-    return Counter(stretches=len(cuts) - 1, documents=len(documents.documents) - 1)
+    return Counter(chunks=len(cuts) - 1, documents=len(documents.documents) - 1)
 
 
 def write_instances(
@@ -172,7 +173,7 @@ def write_instances(
         features = instances.build(documents.ids, rows, shape, tokens)
         features = instances.mask(features, shape, tokens, _uniform(rng, len(rows)))
         counts["predictions"] += int(features["masked_lm_weights"].sum())
-        for serialized in messages.encode_batch(features):
+        for serialized in tf_example.encode_batch(features):
             writer.write(serialized)
     return counts
 
@@ -236,7 +237,7 @@ def prepare(options: Options, sources: Sequence[Path], partial: Path) -> list[Ta
     return [Task(source, partial / source.with_suffix(".tfrecord").name, options) for source in sources]
 
 
-def finish(done: Sequence[Task], counts: Sequence[tasks.Result]) -> manifest.Made:
+def finish(done: Sequence[Task], counts: Sequence[tasks.Result]) -> manifest.StageResult:
     """What the manifest says of all shards."""
     options, unit = done[0].options, _unit(done[0].options)
     for task, count in zip(done, counts, strict=True):
@@ -245,9 +246,11 @@ def finish(done: Sequence[Task], counts: Sequence[tasks.Result]) -> manifest.Mad
     total = {split: parts.total(_of(split, done, counts)) for split in ("train", "heldout")}
     written = {task.target.name: count[unit] for task, count in zip(done, counts, strict=True)}
     tokens, unknown = (sum(count[name] for count in counts) for name in ("tokens", "unknown_tokens"))
-    print(f"tfrecords: {sum(written.values()):,} {unit}, {tokens:,} tokens, {unknown / tokens:.2%} unknown",
-          file=sys.stderr)  # fmt: skip
-    return manifest.Made(counts=total, records=written, extra=_extra(options, load_vocab(options.vocab)))
+    print(
+        f"tfrecords: {sum(written.values()):,} {unit}, {tokens:,} tokens, {unknown / tokens:.2%} unknown",
+        file=sys.stderr,
+    )
+    return manifest.StageResult(counts=total, records=written, extra=_extra(options, load_vocab(options.vocab)))
 
 
 def _of(split: str, done: Sequence[Task], counts: Sequence[tasks.Result]) -> Iterator[tasks.Result]:
@@ -255,14 +258,17 @@ def _of(split: str, done: Sequence[Task], counts: Sequence[tasks.Result]) -> Ite
 
 
 def _unit(options: Options) -> str:
-    return "instances" if options.kind == "instances" else "stretches"
+    return "instances" if options.kind == "instances" else "chunks"
 
 
 def _extra(options: Options, vocab: Sequence[str]) -> dict[str, Any]:
     shape = options.shape()
-    instance = stretches.feature_spec(shape)
-    stored = {"ids": {"shape": [None], "dtype": "int64"}, "sentences": {"shape": [None], "dtype": "int64"},
-              "document": {"shape": [1], "dtype": "int64"}}  # fmt: skip
+    instance = dynamic_masking.feature_spec(shape)
+    stored = {
+        "ids": {"shape": [None], "dtype": "int64"},
+        "sentences": {"shape": [None], "dtype": "int64"},
+        "document": {"shape": [1], "dtype": "int64"},
+    }
     return {
         "kind": options.kind,
         "features": instance if options.kind == "instances" else stored,

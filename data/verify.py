@@ -23,12 +23,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bert import cli, files, manifest
+from bert import cli
 from bert.errors import InputError, IntegrityError
-from bert.manifest import Manifest
-from data import checks, frames, workers
-from data.checks import Facts, Problem
-from data.progress import Progress
+from bert.storage import files, manifest
+from bert.storage.manifest import Manifest
+from data.audit import checks, tfrecord_audit
+from data.audit.checks import Facts, Problem
+from data.pipeline import workers
+from data.pipeline.progress import Progress
 
 BATCH = 1024  # records parsed and checked at once
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -146,10 +148,10 @@ def check_file(task: Task) -> Found:
 
 def _check_records(task: Task, kind: str, facts: Facts, problems: list[Problem]) -> Counter[str]:
     """Walks the frames of a file, compares them with the index, and checks the content batch by batch."""
-    index = frames.read_index(task.path)
+    index = tfrecord_audit.read_index(task.path)
     counts: Counter[str] = Counter(records=0)
     entries, end = [], 0
-    for frame_batch in _batched(frames.walk(task.path, index), BATCH):
+    for frame_batch in _batched(tfrecord_audit.walk(task.path, index), BATCH):
         entries += [frame.offset for frame in frame_batch]
         counts["records"] += sum(not frame.damage.startswith("cut") for frame in frame_batch)
         wrong = [(number, frame.damage) for number, frame in enumerate(frame_batch) if frame.damage]
@@ -168,14 +170,14 @@ def _check_records(task: Task, kind: str, facts: Facts, problems: list[Problem])
     return counts
 
 
-def _batched(items: Iterator[frames.Frame], size: int) -> Iterator[list[frames.Frame]]:
+def _batched(items: Iterator[tfrecord_audit.Frame], size: int) -> Iterator[list[tfrecord_audit.Frame]]:
     while batch := list(itertools.islice(items, size)):
         yield batch
 
 
 def _check_index(task: Task, index: np.ndarray, begins: np.ndarray, problems: list[Problem]) -> None:
     """Compares the index with where the records really begin [n]; whether the file is whole is known already."""
-    path, wanted = frames.index_path(task.path), task.listed.get("records", 0) + 1
+    path, wanted = tfrecord_audit.index_path(task.path), task.listed.get("records", 0) + 1
     if not path.is_file():
         return  # named as missing
     if len(index) != wanted:

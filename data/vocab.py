@@ -17,11 +17,12 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from bert import cli, files, manifest
+from bert import cli
 from bert.errors import InputError, UsageError
-from bert.vocabulary import SPECIAL, load_vocab
-from data import parts
-from data.progress import Progress
+from bert.inputs.vocabulary import SPECIAL, load_vocab
+from bert.storage import files, manifest
+from data.pipeline import parts
+from data.pipeline.progress import Progress
 
 CODE_POINTS = 0x110000
 MIN_FREQUENCY = 2
@@ -107,7 +108,7 @@ def check_case(tokens: Sequence[str], lower_case: bool, where: Path) -> None:
         raise InputError(f"{where}: an uncased vocabulary, but --lower_case is false; give --lower_case true")
 
 
-def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.Made:
+def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.StageResult:
     """Trains or checks the vocabulary and writes `vocab.txt`."""
     if options.vocab:
         tokens = load_vocab(options.vocab)
@@ -122,7 +123,7 @@ def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.M
         progress.done(f"{len(tokens):,} tokens{few}")
     with files.atomic_write(partial / "vocab.txt") as stream:
         stream.writelines(token + "\n" for token in tokens)
-    return manifest.Made(counts={"tokens": len(tokens)}, records={"vocab.txt": len(tokens)})
+    return manifest.StageResult(counts={"tokens": len(tokens)}, records={"vocab.txt": len(tokens)})
 
 
 def _texts(sources: Sequence[Path], max_bytes: int, progress: Progress) -> Iterator[str]:

@@ -4,8 +4,9 @@
     python -m data.wikipedia --source enwiki/ --output workdir/corpus/wikipedia
 
 A folder of dump parts (`...-pages-articles-multistream1.xml-p1p41242.bz2`, ...) is read several parts at a time. A dump
-goes through wikiextractor, run as a program (see `data.extractor`). Templates are not expanded: what they leave behind
-("()", ", ,") is removed here with the other remnants of markup. So are section headings, as for the original BERT.
+goes through wikiextractor, run as a program (see `data.wiki.extractor`). Templates are not expanded: what they leave
+behind ("()", ", ,") is removed here with the other remnants of markup. So are section headings, as for the original
+BERT.
 Every page is counted: an article, a redirect, of another namespace, without text, or rejected by name.
 """
 
@@ -18,9 +19,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from bert import cli, files, manifest
+from bert import cli
 from bert.errors import InputError, UsageError
-from data import dump, extractor, parts, sources
+from bert.storage import files, manifest
+from data.pipeline import parts, sources
+from data.wiki import dump, extractor
 
 # wikiextractor makes a heading a line with a full stop. Most have no more words than this; hardly a paragraph does.
 HEADING_WORDS, HEADING_CHARACTERS = 5, 50
@@ -163,7 +166,7 @@ class Work:
         raise InputError(f"{source}: {wanted} in it; give one of the two, or a dump")
 
 
-def finish(options: Options, missing: list[str], made: manifest.Made) -> manifest.Made:
+def finish(options: Options, missing: list[str], made: manifest.StageResult) -> manifest.StageResult:
     """Says on the terminal what the manifest says."""
     if not made.counts["articles"]:
         counts = json.dumps(made.counts)

@@ -93,4 +93,6 @@ class SquadConfig:
 
     def __post_init__(self) -> None:
         if self.batch.pack:
-            raise UsageError("batch.pack is for pretraining; windows of like length are grouped by batch.group")
+            raise UsageError(
+                "batch.pack is for pretraining; windows of like length are grouped by batch.bucket_by_length"
+            )

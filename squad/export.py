@@ -20,10 +20,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert import cli, devices, manifest
-from bert.devices import Kind
+from bert import cli
 from bert.errors import UsageError
-from bert.settled import WIDTH
+from bert.hardware import devices
+from bert.hardware.devices import Kind
+from bert.model.inference import WIDTH
+from bert.storage import manifest
 from squad import predict
 from squad.model import Compute, FineTuned, load
 
@@ -275,11 +277,11 @@ def export(options: Options) -> Path:
     fine_tuned = load(options.model, options.compute)
     limit = predict.null_threshold(fine_tuned, options.model, options.null_threshold)
 
-    def make(partial: Path) -> manifest.Made:
+    def make(partial: Path) -> manifest.StageResult:
         module = Answering(fine_tuned, limit=limit, max_answer_length=options.max_answer_length)
         serving = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         tf.saved_model.save(module, str(partial), signatures={"serving_default": module.answer}, options=serving)
-        return manifest.Made(counts={"parameters": fine_tuned.parameters})
+        return manifest.StageResult(counts={"parameters": fine_tuned.parameters})
 
     folder = options.output / str(options.version)
     parameters = {

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bert import files, manifest, messages, records
 from bert.errors import InputError
-from bert.tokenization import Tokenizer
+from bert.inputs import records, tf_example
+from bert.inputs.tokenization import Tokenizer
+from bert.storage import files, manifest
 from squad import examples
 from squad.config import SquadData, Windowing
 from squad.examples import Example, Span
@@ -136,14 +137,14 @@ def training_set(data: SquadData, tokenizer: Tokenizer, vocab: Path, windowing: 
     key = [files.sha256(data.train_file), tokenizer.vocab_sha256, parameters]
     folder = workdir / "squad" / "features" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 
-    def make(partial: Path) -> manifest.Made:
+    def make(partial: Path) -> manifest.StageResult:
         return _write(partial, data, tokenizer, windowing)
 
     manifest.build(folder, stage=STAGE, parameters=parameters, inputs=[data.train_file, vocab], make=make)
     return folder
 
 
-def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Windowing) -> manifest.Made:
+def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Windowing) -> manifest.StageResult:
     questions, impossible = 0, 0
     malformed: list[str] = []
     inferred: list[str] = []
@@ -162,7 +163,7 @@ def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Wind
     if not writer.count:
         raise InputError(f"{data.train_file}: none of its {questions} questions has an answer to learn from")
     _report(data.train_file, malformed, dropped, inferred)
-    return manifest.Made(
+    return manifest.StageResult(
         counts={
             "questions": questions,
             "windows": writer.count,
@@ -206,7 +207,7 @@ def _encoded(
     rows = [row for row, question in enumerate(batch.question) if answers[question] is not None]
     labels = np.array([label(batch, row, answers[batch.question[row]]) for row in rows], np.int64).reshape(-1, 2)
     inputs = {name: getattr(batch, name)[rows] for name in INPUTS}
-    yield from messages.encode_batch(inputs | {"start_positions": labels[:, :1], "end_positions": labels[:, 1:]})
+    yield from tf_example.encode_batch(inputs | {"start_positions": labels[:, :1], "end_positions": labels[:, 1:]})
 
 
 def _report(train_file: Path, malformed: list[str], dropped: dict[str, str], inferred: list[str]) -> None:

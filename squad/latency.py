@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert import cli, devices
-from bert.devices import Kind
+from bert import cli
 from bert.errors import UsageError
+from bert.hardware import devices
+from bert.hardware.devices import Kind
 from squad.export import Answering
 from squad.model import Compute, FineTuned, load
 

@@ -21,8 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bert import cli, files
+from bert import cli
 from bert.errors import InputError, UsageError
+from bert.storage import files
 from squad import examples
 from squad.examples import Example
 

@@ -7,14 +7,16 @@ from typing import Literal
 
 import tensorflow as tf
 
-from bert import checkpoint, heads, manifest
-from bert.batches import Batch
 from bert.config import ModelConfig
 from bert.errors import InputError
-from bert.model import Encoder, variables
-from bert.noise import Noise
-from bert.settled import Settled
-from bert.tokenization import Tokenizer, tokenizer_for
+from bert.inputs.sampler import Batch
+from bert.inputs.tokenization import Tokenizer, tokenizer_for
+from bert.model import heads
+from bert.model.dropout import DropoutRng
+from bert.model.encoder import Encoder, variables
+from bert.model.inference import InferenceEncoder
+from bert.storage import manifest
+from bert.training import checkpoint
 from squad.config import Windowing
 
 Compute = Literal["float32", "bfloat16", "float16"]
@@ -28,7 +30,7 @@ class QuestionAnswering(tf.Module):
         self.encoder = Encoder(config, seed)
         self.answer_span = heads.AnswerSpan(config, seed)
 
-    def __call__(self, batch: Batch, noise: Noise, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
+    def __call__(self, batch: Batch, noise: DropoutRng, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
         """Logits of each position as the answer's first and as its last [B, S], float32."""
         hidden = self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], noise, dtype)
         return self.answer_span(hidden)
@@ -38,7 +40,7 @@ class QuestionAnswering(tf.Module):
 class FineTuned:
     """A model with all that it needs to read a question."""
 
-    encoder: Settled
+    encoder: InferenceEncoder
     head: heads.AnswerSpan
     tokenizer: Tokenizer
     windowing: Windowing
@@ -76,7 +78,7 @@ def load(run: Path, compute: Compute = "float32") -> FineTuned:
     model = QuestionAnswering(config, seed=0)
     taken = checkpoint.load_weights(run, variables(model))
     return FineTuned(
-        encoder=Settled(model.encoder, tf.as_dtype(compute)),
+        encoder=InferenceEncoder(model.encoder, tf.as_dtype(compute)),
         head=model.answer_span,
         tokenizer=tokenizer,
         windowing=windowing,

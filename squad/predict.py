@@ -21,9 +21,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bert import cli, devices, files
-from bert.devices import Kind
+from bert import cli
 from bert.errors import UsageError
+from bert.hardware import devices
+from bert.hardware.devices import Kind
+from bert.storage import files
 from squad import examples, threshold
 from squad.answers import NOTHING, Answers, Candidate
 from squad.examples import Dataset, Example, Fault

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from bert import batches, settled
 from bert.errors import IntegrityError
+from bert.inputs import sampler
+from bert.model import inference
 from squad import features
 from squad.answers import Answers, n_best_answers
 from squad.examples import Dataset, Example
@@ -43,7 +44,7 @@ class Reader:
         lengths = windows.input_mask.sum(axis=1)
         order = np.argsort(lengths, kind="stable")
         for rows in self._alike(order):
-            width = batches.width(int(lengths[rows].max()), settled.WIDTH, starts.shape[1])
+            width = sampler.width(int(lengths[rows].max()), inference.WIDTH, starts.shape[1])
             inputs = {name: tf.constant(getattr(windows, name)[rows, :width]) for name in features.INPUTS}
             starts[rows, :width], ends[rows, :width] = self._score(inputs)
         if not (np.isfinite(starts).all() and np.isfinite(ends).all()):

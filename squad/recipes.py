@@ -30,7 +30,7 @@ def squad_mini() -> SquadConfig:
     return SquadConfig(
         model=MINI,
         windows=Windowing(max_seq_length=192, doc_stride=96),
-        batch=BatchConfig(total=32, per_device=0, max_per_device=16, group=64),
+        batch=BatchConfig(total=32, per_device=0, max_per_device=16, bucket_by_length=64),
         optimizer=OptimizerConfig(learning_rate=3e-4, beta_2=0.98),
         precision=AUTO,
         run=RunConfig(log_every=50),
@@ -41,7 +41,7 @@ def squad_base() -> SquadConfig:
     """BERT-Base, as published but for the batch."""
     return SquadConfig(
         model=SIZES["base"],
-        batch=BatchConfig(total=24, per_device=0, max_per_device=12, group=64),
+        batch=BatchConfig(total=24, per_device=0, max_per_device=12, bucket_by_length=64),
         optimizer=OptimizerConfig(learning_rate=3e-5),
         precision=AUTO,
     )
@@ -51,7 +51,7 @@ def squad_large() -> SquadConfig:
     """BERT-Large as published; of SQuAD 2.0 it reaches F1 of about 83 at the best threshold."""
     return SquadConfig(
         model=SIZES["large"],
-        batch=BatchConfig(total=24, per_device=0, max_per_device=12, group=64),
+        batch=BatchConfig(total=24, per_device=0, max_per_device=12, bucket_by_length=64),
         optimizer=OptimizerConfig(learning_rate=3e-5),
         precision=AUTO,
     )

@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bert import cli, files
+from bert import cli
 from bert.errors import IntegrityError
 from bert.report import Curve, Lines, draw, figures, read_metrics
+from bert.storage import files
 from squad import examples, metric
 from squad.examples import Dataset, Example
 
@@ -46,9 +47,7 @@ def summarize(options: Options, dataset: Dataset, phases: list[Lines]) -> dict[s
         start: asdict(metric.score(dataset.examples, metric.read_predictions(run / "predictions.json")))
         for start, run in (("pretrained", options.pretrained), ("random", options.random))
     }
-    pretraining = [
-        {"name": run.name} | figures(lines) for run, lines in zip(options.pretraining, phases, strict=True)
-    ]
+    pretraining = [{"name": run.name} | figures(lines) for run, lines in zip(options.pretraining, phases, strict=True)]
     return {"pretraining": pretraining, "squad": scores}
 
 

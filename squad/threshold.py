@@ -14,9 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert import cli, devices, files
-from bert.devices import Kind
+from bert import cli
 from bert.errors import InputError, IntegrityError, UsageError
+from bert.hardware import devices
+from bert.hardware.devices import Kind
+from bert.storage import files
 from squad import examples, metric
 from squad.model import Compute, load
 from squad.reader import Reader

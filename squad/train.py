@@ -15,13 +15,16 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert import cli, losses, paths, records, resume, train
-from bert.batches import Batch
+from bert import cli, paths
 from bert.config import ModelConfig
 from bert.errors import UsageError, UserError
-from bert.noise import Noise
-from bert.tokenization import tokenizer_for
-from bert.world import World, connect
+from bert.inputs import records
+from bert.inputs.sampler import Batch
+from bert.inputs.tokenization import tokenizer_for
+from bert.model import losses
+from bert.model.dropout import DropoutRng
+from bert.training import loop, resume
+from bert.training.distributed import Communicator, connect
 from squad import features
 from squad.config import SquadConfig
 from squad.model import QuestionAnswering
@@ -40,7 +43,7 @@ class AnswerSpans:
         """Windows."""
         return {"span": tf.cast(tf.shape(batch["input_ids"])[0], tf.float32)}
 
-    def measure(self, batch: Batch, noise: Noise, dtype: tf.DType) -> dict[str, losses.Measure]:
+    def measure(self, batch: Batch, noise: DropoutRng, dtype: tf.DType) -> dict[str, losses.Measure]:
         """Summed loss and right answers."""
         start, end = self.module(batch, noise, dtype)
         return {"span": losses.span(start, end, batch["start_positions"][:, 0], batch["end_positions"][:, 0])}
@@ -62,7 +65,7 @@ def sources(config: SquadConfig, recipe: SquadConfig) -> tuple[Path, ModelConfig
 
 
 def resolve(
-    config: SquadConfig, name: str, model: ModelConfig, windows: int, impossible: int, world: World
+    config: SquadConfig, name: str, model: ModelConfig, windows: int, impossible: int, comm: Communicator
 ) -> SquadConfig:
     """Fills in the architecture, the place and the length of the run over `windows` training windows, what depends on
     the device and the number of ranks, and whether any of its questions are `impossible`, which prediction is to know.
@@ -71,21 +74,21 @@ def resolve(
     run = resume.place(config.run, paths.workdir() / "squad" / name, steps=math.ceil(config.length.epochs * epoch))
     warmup = config.optimizer.warmup_steps or int(config.length.warmup * run.steps)
     data, optimizer = replace(config.data, impossible=impossible > 0), replace(config.optimizer, warmup_steps=warmup)
-    precision = config.precision.resolved(world.device.is_gpu, world.device.has_bfloat16)
-    batch = config.batch.divided(world.size)
+    precision = config.precision.resolved(comm.device.is_gpu, comm.device.has_bfloat16)
+    batch = config.batch.divided(comm.size)
     return replace(config, model=model, run=run, data=data, optimizer=optimizer, precision=precision, batch=batch)
 
 
-def training_set(config: SquadConfig, vocab: Path, model: ModelConfig, world: World) -> Path:
+def training_set(config: SquadConfig, vocab: Path, model: ModelConfig, comm: Communicator) -> Path:
     """Folder of the training windows, made by rank 0; its failure is every rank's, so that none waits for it."""
     made: Path | Exception | None = None
-    if world.rank == 0:
+    if comm.rank == 0:
         try:
             tokenizer = tokenizer_for(vocab, model)
             made = features.training_set(config.data, tokenizer, vocab, config.windows, paths.workdir())
         except (UserError, OSError) as error:
             made = error
-    made = world.share(made)
+    made = comm.broadcast_object(made)
     if isinstance(made, Exception):
         raise made
     assert made is not None
@@ -103,16 +106,15 @@ def main(argv: list[str]) -> None:
             f"windows.max_seq_length {config.windows.max_seq_length} is more than the model's "
             f"{model.max_position_embeddings} positions; lower it"
         )
-    world = connect(config.run)
-    data = records.Dataset(training_set(config, vocab, model, world), "train")
+    comm = connect(config.run)
+    data = records.Dataset(training_set(config, vocab, model, comm), "train")
     model = replace(model, vocab_size=data.manifest.extra["vocab_size"])
-    config = resolve(config, name, model, windows=len(data), impossible=data.manifest.counts["impossible"],
-                     world=world)  # fmt: skip
+    config = resolve(config, name, model, windows=len(data), impossible=data.manifest.counts["impossible"], comm=comm)
     task = AnswerSpans(model, config.run.seed)
-    train.train(
+    loop.train(
         task,
         config,
-        world,
+        comm,
         data=data,
         heldout=None,
         vocab=vocab,

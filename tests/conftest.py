@@ -42,7 +42,11 @@ def run_module() -> RunModule:
     def run(module: str, *arguments: object, timeout: float = 120, **environment: str) -> Finished:
         return subprocess.run(
             [sys.executable, "-m", module, *map(str, arguments)],
-            cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=timeout,
-        )  # fmt: skip
+            cwd=ROOT,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
 
     return run

@@ -6,8 +6,20 @@ from typing import Any
 
 import pytest
 
-TINY = ["--model.hidden_size", "24", "--model.num_attention_heads", "3", "--model.intermediate_size", "40",
-        "--model.num_hidden_layers", "1", "--batch.total", "12", "--batch.per_device", "6"]  # fmt: skip
+TINY = [
+    "--model.hidden_size",
+    "24",
+    "--model.num_attention_heads",
+    "3",
+    "--model.intermediate_size",
+    "40",
+    "--model.num_hidden_layers",
+    "1",
+    "--batch.total",
+    "12",
+    "--batch.per_device",
+    "6",
+]
 
 
 @pytest.mark.slow
@@ -28,14 +40,52 @@ def test_a_dump_books_and_questions_become_a_score(run_module: Any, tmp_path: Pa
     run("data.vocab", "--source", at / "shards", "--output", at / "vocab", "--size", 300)
     vocab = at / "vocab" / "vocab.txt"
     for length in (32, 48):
-        run("data.tfrecords", "--source", at / "shards", "--vocab", vocab, "--output", at / f"seq{length}",
-            "--max_seq_length", length, "--max_predictions_per_seq", 5, "--dupe_factor", 1, "--workers", 1)  # fmt: skip
+        run(
+            "data.tfrecords",
+            "--source",
+            at / "shards",
+            "--vocab",
+            vocab,
+            "--output",
+            at / f"seq{length}",
+            "--max_seq_length",
+            length,
+            "--max_predictions_per_seq",
+            5,
+            "--dupe_factor",
+            1,
+            "--workers",
+            1,
+        )
     short = [*TINY, "--run.steps", 6, "--run.log_every", 2, "--run.evaluate_every", 3]
     run("bert.pretrain", "demo_phase1", "--data.train", at / "seq32", "--run.directory", at / "one", *short)
-    run("bert.pretrain", "demo_phase2", "--data.train", at / "seq48", "--run.directory", at / "two",
-        "--init.checkpoint", at / "one", *short)  # fmt: skip
-    run("squad.train", "squad_tiny", "--data.train_file", at / "source" / "train.json", "--init.checkpoint", at / "two",
-        "--run.directory", at / "squad", "--run.steps", 5, "--batch.total", 12, "--batch.per_device", 6)  # fmt: skip
+    run(
+        "bert.pretrain",
+        "demo_phase2",
+        "--data.train",
+        at / "seq48",
+        "--run.directory",
+        at / "two",
+        "--init.checkpoint",
+        at / "one",
+        *short,
+    )
+    run(
+        "squad.train",
+        "squad_tiny",
+        "--data.train_file",
+        at / "source" / "train.json",
+        "--init.checkpoint",
+        at / "two",
+        "--run.directory",
+        at / "squad",
+        "--run.steps",
+        5,
+        "--batch.total",
+        12,
+        "--batch.per_device",
+        6,
+    )
     dev, predictions = at / "source" / "dev.json", at / "squad" / "predictions.json"
     run("squad.predict", "--model", at / "squad", "--dataset", dev, "--output", predictions)
     score = json.loads(run("squad.metric", dev, predictions))

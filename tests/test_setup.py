@@ -311,8 +311,13 @@ def test_the_source_is_edited_for_gpus_and_nccl_linked_outside_the_environment(m
 def test_a_wheel_is_kept_for_each_combination_of_what_goes_into_it(machine: Machine) -> None:
     old, new = machine.cuda("12.9.86"), machine.cuda("13.0.88")
     assert machine.run("install_horovod.sh", machine.bin / "python3")[0] == 0
-    for choice in ({}, {"CUDA_PLACES": new}, {"CUDA_PLACES": old}, {"CUDA_PLACES": old, "NCCL": "2.33.1"},
-                   {"CUDA_PLACES": old, "HOROVOD_BUILD_CUDA_CC_LIST": "90"}):  # fmt: skip
+    for choice in (
+        {},
+        {"CUDA_PLACES": new},
+        {"CUDA_PLACES": old},
+        {"CUDA_PLACES": old, "NCCL": "2.33.1"},
+        {"CUDA_PLACES": old, "HOROVOD_BUILD_CUDA_CC_LIST": "90"},
+    ):
         assert machine.horovod(**choice) == (0, "")
     machine.command(machine.bin / "mpicxx", "#!/bin/sh\n")
     machine.command(machine.bin / "mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n")

@@ -11,15 +11,37 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert import manifest, messages, metrics, records
-from bert.vocabulary import SPECIAL
+from bert.inputs import records, tf_example
+from bert.inputs.vocabulary import SPECIAL
+from bert.storage import manifest
+from bert.training import metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 VOCAB, TOKENS, PREDICTIONS = 99, 13, 3
-TINY = ["--model.hidden_size", "20", "--model.num_attention_heads", "5", "--model.intermediate_size", "28",
-        "--model.max_position_embeddings", "17", "--model.hidden_dropout_prob", "0.1",
-        "--model.attention_probs_dropout_prob", "0.1", "--batch.total", "6", "--run.log_every", "1",
-        "--run.evaluate_every", "4", "--optimizer.learning_rate", "0.01", "--optimizer.warmup_steps", "2"]  # fmt: skip
+TINY = [
+    "--model.hidden_size",
+    "20",
+    "--model.num_attention_heads",
+    "5",
+    "--model.intermediate_size",
+    "28",
+    "--model.max_position_embeddings",
+    "17",
+    "--model.hidden_dropout_prob",
+    "0.1",
+    "--model.attention_probs_dropout_prob",
+    "0.1",
+    "--batch.total",
+    "6",
+    "--run.log_every",
+    "1",
+    "--run.evaluate_every",
+    "4",
+    "--optimizer.learning_rate",
+    "0.01",
+    "--optimizer.warmup_steps",
+    "2",
+]
 STEPS = 160
 LENGTH = ["--run.steps", str(STEPS), "--run.save_every", "7", "--run.keep", "6", "--run.keep_every", "42"]
 
@@ -52,20 +74,20 @@ def write_dataset(
 ) -> Path:
     """A dataset folder with training shards of the given sizes and one held-out shard."""
 
-    def make(partial: Path) -> manifest.Made:
+    def make(partial: Path) -> manifest.StageResult:
         random = np.random.default_rng(seed)
         counts = {}
         for name, size in [*((f"train-{i:05d}", n) for i, n in enumerate(shards)), ("heldout-00000", heldout)]:
             with records.RecordWriter(partial / f"{name}.tfrecord") as writer:
                 for _ in range(size):
-                    writer.write(messages.encode(instance(random, shortest)))
+                    writer.write(tf_example.encode(instance(random, shortest)))
             counts[f"{name}.tfrecord"] = size
         (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{i}" for i in range(VOCAB - 5))]) + "\n")
         spec = {
             name: {"shape": list(value.shape), "dtype": "float32" if value.dtype == np.float32 else "int64"}
             for name, value in instance(random).items()
         }
-        return manifest.Made(counts={}, records=counts, extra={"features": spec, "vocab_size": VOCAB})
+        return manifest.StageResult(counts={}, records=counts, extra={"features": spec, "vocab_size": VOCAB})
 
     manifest.build(folder, stage="tfrecords", parameters={"shards": shards, "seed": seed}, inputs=[], make=make)
     return folder
@@ -83,9 +105,15 @@ def command(
 
 
 def pretrain(
-    dataset: Path, run: Path, *more: str, ranks: int = 1, per_device: int = 3, patch: str | None = None,
-    cwd: Path = ROOT, **environment: str,
-) -> Finished:  # fmt: skip
+    dataset: Path,
+    run: Path,
+    *more: str,
+    ranks: int = 1,
+    per_device: int = 3,
+    patch: str | None = None,
+    cwd: Path = ROOT,
+    **environment: str,
+) -> Finished:
     """Runs that command to its end."""
     line = command(dataset, run, *more, ranks=ranks, per_device=per_device, patch=patch)
     variables = os.environ | {"PYTHONPATH": str(ROOT)} | environment

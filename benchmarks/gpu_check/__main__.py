@@ -19,8 +19,9 @@ from benchmarks.gpu_check import check, report
 from benchmarks.gpu_check.devices import DEVICES
 from benchmarks.gpu_check.programs import PROGRAMS, TINY, Program
 from benchmarks.gpu_check.store import Refused, Store
-from bert import cli, files, paths
+from bert import cli, paths
 from bert.errors import InputError, IntegrityError, UsageError
+from bert.storage import files
 
 REFERENCE = Path(__file__).with_name("reference.json")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_check.devices import DEVICES, Device
-from bert import files
+from bert.storage import files
 
 PACKAGES = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12")
 
@@ -34,9 +34,7 @@ def executable(hlo: bytes, device: Device) -> Any:
     from jax._src.lib.mlir import ir
     from jax.experimental import topologies
 
-    topology = topologies.get_topology_desc(
-        "", platform="cuda", target_config=device.target_config(), topology="1x1x1"
-    )
+    topology = topologies.get_topology_desc("", platform="cuda", target_config=device.target_config(), topology="1x1x1")
     gpu = topology.devices[0]
     stablehlo = _jax.mlir.hlo_to_stablehlo(hlo)
     with mlir.make_ir_context(), ir.Location.unknown():

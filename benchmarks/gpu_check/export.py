@@ -17,14 +17,15 @@ import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from benchmarks.gpu_check.programs import MICRO_BATCHES, Program
-from bert import files, model
-from bert.batches import Batch
-from bert.model import variables
-from bert.optim import Optimizer
+from bert.inputs.sampler import Batch
+from bert.model import encoder
+from bert.model.encoder import variables
+from bert.model.inference import InferenceEncoder
 from bert.pretrain import Pretraining
-from bert.settled import Settled
-from bert.step import Step, Task
-from bert.world import World
+from bert.storage import files
+from bert.training.distributed import Communicator
+from bert.training.optimizer import Optimizer
+from bert.training.step import Step, Task
 from squad.model import QuestionAnswering
 from squad.train import AnswerSpans
 
@@ -40,14 +41,14 @@ def choose_gpu_branches() -> None:
 
 def xla_flags() -> str:
     """What a run on a GPU sets for XLA by default, as XLA_FLAGS has it."""
-    devices = sys.modules.get("bert.devices")
+    devices = sys.modules.get("bert.hardware.devices")
     flags = {**getattr(devices, "GPU_FLAGS", {}), **getattr(devices, "DETERMINISTIC_FLAGS", {})}
     return " ".join(f"--{name}={value}" for name, value in flags.items())
 
 
 def leave_weights_zero() -> None:
     """Spares the drawing of random first weights: the program is the same whatever their values are."""
-    model.Parameters.normal = lambda self, name, *shape: tf.Variable(tf.zeros(shape), name=name)
+    encoder.Parameters.normal = lambda self, name, *shape: tf.Variable(tf.zeros(shape), name=name)
 
 
 def task_of(program: Program) -> Task:
@@ -77,7 +78,7 @@ def compiled_function(program: Program) -> tuple[Any, tuple[Any, ...]]:
     if program.kind == "answer":
         return _answers(program)
     task, config = task_of(program), program.config()
-    step = Step(task, Optimizer(variables(task.module), config.optimizer), World(), config.precision, config.run)
+    step = Step(task, Optimizer(variables(task.module), config.optimizer), Communicator(), config.precision, config.run)
     if program.kind == "update":
         gradients = [tf.zeros_like(gradient) for gradient in step.gradients]
         return step._apply, (gradients, tf.constant(1.0), tf.constant(1e-3))
@@ -89,7 +90,7 @@ def compiled_function(program: Program) -> tuple[Any, tuple[Any, ...]]:
 def _answers(program: Program) -> tuple[Any, tuple[Any, ...]]:
     """The model of squad.predict, compiled whole; squad.predict itself compiles parts of it."""
     answering = QuestionAnswering(program.model(), 1)
-    encoder = Settled(answering.encoder, tf.as_dtype(program.compute))
+    encoder = InferenceEncoder(answering.encoder, tf.as_dtype(program.compute))
     ids = tf.zeros([program.batch, program.tokens], tf.int32)
     return tf.function(lambda *inputs: answering.answer_span(encoder(*inputs)), jit_compile=True), (ids, ids, ids)
 

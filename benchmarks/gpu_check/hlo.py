@@ -8,9 +8,24 @@ from functools import cached_property
 from typing import Any
 
 BYTES = {
-    "pred": 1, "s8": 1, "u8": 1, "f8e4m3fn": 1, "f8e5m2": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "s32": 4,
-    "u32": 4, "f32": 4, "s64": 8, "u64": 8, "f64": 8, "c64": 8, "token": 0,
-}  # fmt: skip
+    "pred": 1,
+    "s8": 1,
+    "u8": 1,
+    "f8e4m3fn": 1,
+    "f8e5m2": 1,
+    "s16": 2,
+    "u16": 2,
+    "bf16": 2,
+    "f16": 2,
+    "s32": 4,
+    "u32": 4,
+    "f32": 4,
+    "s64": 8,
+    "u64": 8,
+    "f64": 8,
+    "c64": 8,
+    "token": 0,
+}
 
 ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([\d,<= ]*)\]")
 NAME = re.compile(r"%([\w.\-]+)")
@@ -152,10 +167,14 @@ def _instruction(line: str, number: int) -> Instruction:
     end = _closing(rest, begin)
     opcode, given = rest[:begin], rest[begin + 1 : end]
     return Instruction(
-        name=match[2], opcode=opcode, arrays=arrays(shape),
+        name=match[2],
+        opcode=opcode,
+        arrays=arrays(shape),
         operands=() if opcode in ("constant", "parameter") else tuple(NAME.findall(given)),
-        number=int(given) if opcode == "parameter" else -1, attributes=rest[end + 1 :], root=bool(match[1]),
-    )  # fmt: skip
+        number=int(given) if opcode == "parameter" else -1,
+        attributes=rest[end + 1 :],
+        root=bool(match[1]),
+    )
 
 
 def _closing(text: str, begin: int) -> int:

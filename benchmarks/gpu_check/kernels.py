@@ -9,9 +9,16 @@ from dataclasses import dataclass, replace
 from benchmarks.gpu_check.hlo import Array, Computation, Instruction, Module
 
 NO_KERNEL = {
-    "after-all", "bitcast", "constant", "get-tuple-element", "opt-barrier", "parameter", "partition-id", "replica-id",
+    "after-all",
+    "bitcast",
+    "constant",
+    "get-tuple-element",
+    "opt-barrier",
+    "parameter",
+    "partition-id",
+    "replica-id",
     "tuple",
-}  # fmt: skip
+}
 MOVES = {"bitcast", "broadcast", "concatenate", "copy", "pad", "reshape", "reverse", "slice", "transpose"}
 READS_PART = {"dynamic-slice", "gather", "slice"}  # of their first operand
 WRITES_PART = {"dynamic-update-slice": 1, "scatter": 2}  # into their first operand; which operand is written
@@ -89,9 +96,13 @@ def _fusion(module: Module, computation: Computation, instruction: Instruction) 
     body = module.computations[instruction.called("calls")[0]]
     flops, factors, product = _dots(module, body)
     return Kernel(
-        kind=_kind(module, body, instruction), result=_shown(instruction.arrays),
-        bytes=_read(body, computation, instruction) + _written(body), flops=flops, factors=factors, product=product,
-    )  # fmt: skip
+        kind=_kind(module, body, instruction),
+        result=_shown(instruction.arrays),
+        bytes=_read(body, computation, instruction) + _written(body),
+        flops=flops,
+        factors=factors,
+        product=product,
+    )
 
 
 def _kind(module: Module, body: Computation, instruction: Instruction) -> str:

@@ -47,9 +47,13 @@ class Program:
         """The architecture."""
         changes: dict[str, Any] = {"attention_probs_dropout_prob": 0.0} if self.fused else {}
         return replace(
-            SIZES[self.size], vocab_size=VOCABULARY, vocab_multiple=128, fused_attention=self.fused,
-            recompute_activations=self.recompute, **changes,
-        )  # fmt: skip
+            SIZES[self.size],
+            vocab_size=VOCABULARY,
+            vocab_multiple=128,
+            fused_attention=self.fused,
+            recompute_activations=self.recompute,
+            **changes,
+        )
 
     def config(self) -> PretrainConfig:
         """The configuration that a run of this program has; of fine-tuning and updates too, but for the data."""

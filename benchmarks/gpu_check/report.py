@@ -20,11 +20,18 @@ def line(row: Row) -> str:
     """A row of the table."""
     memory, sequences = row["memory"], row["sequences"]
     cells = [
-        row["program"], row["device"].upper(), str(sequences) if sequences else "",
-        f"{memory['temporaries'] / GIB:.1f} GiB", f"{memory['peak'] / GIB:.1f} GiB", f"{row['kernels']:,}",
-        f"{sum(row['products'].values()):,}", f"{row['bytes'] / 1e9:.1f} GB", f"{row['milliseconds']:.1f} ms",
-        f"{row['sequences_per_second']:,.0f}" if sequences else "", f"{row['share_of_peak']:.0%}" if sequences else "",
-    ]  # fmt: skip
+        row["program"],
+        row["device"].upper(),
+        str(sequences) if sequences else "",
+        f"{memory['temporaries'] / GIB:.1f} GiB",
+        f"{memory['peak'] / GIB:.1f} GiB",
+        f"{row['kernels']:,}",
+        f"{sum(row['products'].values()):,}",
+        f"{row['bytes'] / 1e9:.1f} GB",
+        f"{row['milliseconds']:.1f} ms",
+        f"{row['sequences_per_second']:,.0f}" if sequences else "",
+        f"{row['share_of_peak']:.0%}" if sequences else "",
+    ]
     return f"| {' | '.join(cells)} |"
 
 

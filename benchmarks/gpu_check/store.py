@@ -15,8 +15,8 @@ from typing import Any
 
 from benchmarks.gpu_check.devices import DEVICES
 from benchmarks.gpu_check.programs import Program
-from bert import files
 from bert.errors import IntegrityError, ResourceError, UsageError, UserError
+from bert.storage import files
 
 ROOT = Path(__file__).resolve().parents[2]
 INTERPRETER = ROOT / ".venv-gpu-check" / "bin" / "python"

@@ -22,8 +22,9 @@ from benchmarks.contender import ROOT
 from benchmarks.gpu_day import inputs, measurements, page, runner
 from benchmarks.gpu_day.measurements import Measurement
 from benchmarks.gpu_day.runner import Day, Interrupted, State
-from bert import cli, files
+from bert import cli
 from bert.errors import Stopped, UsageError, UserError
+from bert.storage import files
 
 COMMANDS = ("prepare", "run", "page", "list")
 

@@ -1,6 +1,6 @@
 """The process that takes one measurement of `benchmarks.gpu_day`, and writes it as JSON.
 
-    python -m benchmarks.gpu_day.measure NAME --output DIR --scale full|smoke
+python -m benchmarks.gpu_day.measure NAME --output DIR --scale full|smoke
 """
 
 import dataclasses
@@ -24,16 +24,19 @@ from benchmarks import cases
 from benchmarks.gpu_day import inputs, measurements
 from benchmarks.gpu_day.measurements import Scale
 from benchmarks.steps import commit
-from bert import devices, files, hardware, manifest, plan, preflight
+from bert import plan
 from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, PretrainConfig, RunConfig
-from bert.devices import Device
 from bert.errors import UsageError
-from bert.model import variables
-from bert.optim import Optimizer
+from bert.hardware import devices, nvidia
+from bert.hardware.devices import Device
+from bert.model.encoder import variables
+from bert.model.inference import InferenceEncoder
 from bert.pretrain import Pretraining
-from bert.settled import Settled
-from bert.step import Step
-from bert.world import World
+from bert.storage import files, manifest
+from bert.training import preflight
+from bert.training.distributed import Communicator
+from bert.training.optimizer import Optimizer
+from bert.training.step import Step
 
 MOST = 200  # updates that are timed
 Facts = dict[str, Any]
@@ -63,13 +66,18 @@ class Measure:
         rate = times * 2 * size**3 / (time.perf_counter() - begun)
         step, batch = self._small("auto", "float32", xla=True, device=device)
         loss = step.update(1, [batch], 1e-4)["loss"]
-        asked = hardware.nvidia_smi("--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+        asked = nvidia.nvidia_smi("--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
         return {
-            "device": device.describe(), "gpu": device.name if device.is_gpu else "", "nvidia_smi": asked.strip(),
-            "cores": len(os.sched_getaffinity(0)), "product_teraflops": rate / 1e12, "loss": loss, "commit": commit(),
+            "device": device.describe(),
+            "gpu": device.name if device.is_gpu else "",
+            "nvidia_smi": asked.strip(),
+            "cores": len(os.sched_getaffinity(0)),
+            "product_teraflops": rate / 1e12,
+            "loss": loss,
+            "commit": commit(),
             "build": {key: str(value) for key, value in tf.sysconfig.get_build_info().items()},
             "versions": {"python": platform.python_version(), **manifest.versions()},
-        }  # fmt: skip
+        }
 
     def losses(self, compute: str, device: str, xla: bool) -> Facts:
         """Losses of some updates with dropout, and how far they are from the CPU's."""
@@ -103,7 +111,7 @@ class Measure:
         task = Pretraining(self.scale.small, seed=1)
         optimizer = Optimizer(variables(task.module), OptimizerConfig(name="adamw", learning_rate=1e-4))
         precision = PrecisionConfig(compute=compute, xla=xla)
-        step = Step(task, optimizer, World(), precision, RunConfig(seed=1))
+        step = Step(task, optimizer, Communicator(), precision, RunConfig(seed=1))
         return step, _batch("pretrain", tokens, rows, predictions)
 
     def pretrain(self) -> Facts:
@@ -128,9 +136,15 @@ class Measure:
         return said or ["it printed nothing"], process.returncode
 
     def step(
-        self, work: str, tokens: int, batch: int, predictions: int, model: Facts | None = None,
-        precision: Facts | None = None, deterministic: bool = False,
-    ) -> Facts:  # fmt: skip
+        self,
+        work: str,
+        tokens: int,
+        batch: int,
+        predictions: int,
+        model: Facts | None = None,
+        precision: Facts | None = None,
+        deterministic: bool = False,
+    ) -> Facts:
         """Seconds and memory of updates of several micro-batches."""
         config = dataclasses.replace(self.scale.model, **(model or {}))
         given = PrecisionConfig(**{"compute": "bfloat16", "xla": True, **(precision or {})})
@@ -141,7 +155,7 @@ class Measure:
         task = Pretraining(config, seed=1) if work == "pretrain" else _spans(config)
         rule = OptimizerConfig(name="lamb" if work == "pretrain" else "adam", learning_rate=1e-4)
         optimizer = Optimizer(variables(task.module), rule)
-        step = Step(task, optimizer, World(), given, RunConfig(seed=1))
+        step = Step(task, optimizer, Communicator(), given, RunConfig(seed=1))
         micro = [_batch(work, tokens, batch, predictions)] * (self.scale.micro_batches if work == "pretrain" else 1)
         begun = time.perf_counter()
         loss = step.update(1, micro, 1e-4)["loss"]
@@ -151,11 +165,19 @@ class Measure:
         median, sequences = statistics.median(spent), batch * len(micro)
         flops = plan.flops(config, tokens, predictions, plan.states_read(predictions) if predictions else None)
         return {
-            "tokens": tokens, "batch": batch, "micro_batches": len(micro), "compute": given.compute, "loss": loss,
-            "first_seconds": first, "seconds": spent, "sequences_per_second": sequences / median,
-            "teraflops": sequences * flops / median / 1e12, "peak_bytes": _peak(device), "compiling_bytes": compiling,
+            "tokens": tokens,
+            "batch": batch,
+            "micro_batches": len(micro),
+            "compute": given.compute,
+            "loss": loss,
+            "first_seconds": first,
+            "seconds": spent,
+            "sequences_per_second": sequences / median,
+            "teraflops": sequences * flops / median / 1e12,
+            "peak_bytes": _peak(device),
+            "compiling_bytes": compiling,
             "planned_bytes": _planned(config, given, tokens, batch, predictions) if work == "pretrain" else None,
-        }  # fmt: skip
+        }
 
     def answers(self, tokens: int, batch: int) -> Facts:
         """Milliseconds from token ids to the scores of answers, in bfloat16."""
@@ -163,7 +185,7 @@ class Measure:
         from squad.features import INPUTS
 
         task = _spans(self.scale.model)
-        encoder = Settled(task.module.encoder, tf.bfloat16 if device.is_gpu else tf.float32)
+        encoder = InferenceEncoder(task.module.encoder, tf.bfloat16 if device.is_gpu else tf.float32)
         score = tf.function(
             lambda given: task.module.answer_span(encoder(*(given[name] for name in INPUTS))),
             input_signature=[dict.fromkeys(INPUTS, tf.TensorSpec([None, None], tf.int32))],
@@ -174,9 +196,13 @@ class Measure:
         first = time.perf_counter() - begun
         spent = _timed(lambda number: [logits.numpy() for logits in score(arrays)], self.scale.seconds)
         return {
-            "tokens": tokens, "batch": batch, "first_seconds": first, "milliseconds": 1000 * statistics.median(spent),
-            "sequences_per_second": batch / statistics.median(spent), "peak_bytes": _peak(device),
-        }  # fmt: skip
+            "tokens": tokens,
+            "batch": batch,
+            "first_seconds": first,
+            "milliseconds": 1000 * statistics.median(spent),
+            "sequences_per_second": batch / statistics.median(spent),
+            "peak_bytes": _peak(device),
+        }
 
     def peer(self, tokens: int, batch: int, predictions: int) -> Facts:
         """The same step by transformers on PyTorch; in another process, whose interpreter PEER_PYTHON may name."""
@@ -246,9 +272,11 @@ def _peak(device: Device) -> int | None:
 def _planned(model: ModelConfig, precision: PrecisionConfig, tokens: int, batch: int, predictions: int) -> int:
     """What `bert.plan` expects of the memory."""
     config = PretrainConfig(
-        model=model, batch=BatchConfig(total=batch, per_device=batch), optimizer=OptimizerConfig(learning_rate=1e-4),
+        model=model,
+        batch=BatchConfig(total=batch, per_device=batch),
+        optimizer=OptimizerConfig(learning_rate=1e-4),
         precision=precision,
-    )  # fmt: skip
+    )
     working = sum(plan.activations(config, tokens, predictions).values())
     return plan.parameters(model) * plan.STATE_BYTES + working
 

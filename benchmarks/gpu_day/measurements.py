@@ -66,13 +66,26 @@ TRIED = replace(
     SIZES["tiny"], vocab_size=WORDS, hidden_size=32, num_attention_heads=2, intermediate_size=64, num_hidden_layers=1
 )
 FULL = Scale(
-    LARGE, replace(SIZES["mini"], vocab_size=WORDS), phases=((128, 192, 20), (512, 48, 80)), windows=(384, 32),
-    losses=(128, 16, 20), micro_batches=4, seconds=8.0, product=8192,
-)  # fmt: skip
+    LARGE,
+    replace(SIZES["mini"], vocab_size=WORDS),
+    phases=((128, 192, 20), (512, 48, 80)),
+    windows=(384, 32),
+    losses=(128, 16, 20),
+    micro_batches=4,
+    seconds=8.0,
+    product=8192,
+)
 SMOKE = Scale(
-    TRIED, TRIED, phases=((16, 3, 2), (24, 2, 4)), windows=(24, 2), losses=(16, 3, 2), micro_batches=2, seconds=0.2,
-    product=256, patience=0.05,
-)  # fmt: skip
+    TRIED,
+    TRIED,
+    phases=((16, 3, 2), (24, 2, 4)),
+    windows=(24, 2),
+    losses=(16, 3, 2),
+    micro_batches=2,
+    seconds=0.2,
+    product=256,
+    patience=0.05,
+)
 
 
 def order(scale: Scale) -> list[Measurement]:
@@ -94,14 +107,21 @@ def _first() -> Iterator[Measurement]:
         ("losses_bfloat16", "bfloat16", "auto", True),
     ):
         yield Measurement(
-            name=name, what=f"losses of {UPDATES} updates, {compute}", kind="losses", prepared=device == "cpu",
-            arguments={"compute": compute, "device": device, "xla": xla}, least=MINUTE,
+            name=name,
+            what=f"losses of {UPDATES} updates, {compute}",
+            kind="losses",
+            prepared=device == "cpu",
+            arguments={"compute": compute, "device": device, "xla": xla},
+            least=MINUTE,
             limit=(30 if device == "cpu" else 5) * MINUTE,
-        )  # fmt: skip
+        )
     yield Measurement(
-        name="pretrain", what="bert.pretrain --smoke, the command itself", kind="pretrain", least=MINUTE,
+        name="pretrain",
+        what="bert.pretrain --smoke, the command itself",
+        kind="pretrain",
+        least=MINUTE,
         limit=5 * MINUTE,
-    )  # fmt: skip
+    )
 
 
 def _step(name: str, what: str, phase: tuple[int, int, int], **more: Any) -> Measurement:
@@ -109,9 +129,12 @@ def _step(name: str, what: str, phase: tuple[int, int, int], **more: Any) -> Mea
     tokens, batch, predictions = phase
     flags = more.pop("flags", "")
     return Measurement(
-        name=name, what=what, kind="step", environment={"XLA_FLAGS": flags} if flags else {},
+        name=name,
+        what=what,
+        kind="step",
+        environment={"XLA_FLAGS": flags} if flags else {},
         arguments={"work": "pretrain", "tokens": tokens, "batch": batch, "predictions": predictions, **more},
-    )  # fmt: skip
+    )
 
 
 def _phases(scale: Scale) -> Iterator[Measurement]:
@@ -128,8 +151,9 @@ def _variants(scale: Scale) -> Iterator[Measurement]:
     one, two = scale.phases
     yield _step("phase1_no_dropout", "phase 1, no dropout at all", one, model=NO_DROPOUT)
     yield _step("phase2_no_dropout", "phase 2, no dropout at all", two, model=NO_DROPOUT)
-    yield _step("phase1_excess", "phase 1, XLA keeps float32 where it likes", one,
-                flags="--xla_allow_excess_precision=true")  # fmt: skip
+    yield _step(
+        "phase1_excess", "phase 1, XLA keeps float32 where it likes", one, flags="--xla_allow_excess_precision=true"
+    )
     yield _step("phase1_cublaslt", "phase 1, products by cuBLASLt", one, flags="--xla_gpu_enable_cublaslt=true")
     yield _step("phase1_no_triton", "phase 1, no products by Triton", one, flags="--xla_gpu_enable_triton_gemm=false")
     yield _step("phase1_deterministic", "phase 1, deterministic kernels", one, deterministic=True)
@@ -138,32 +162,43 @@ def _variants(scale: Scale) -> Iterator[Measurement]:
 def _peers(scale: Scale) -> Iterator[Measurement]:
     for number, (tokens, batch, predictions) in enumerate(scale.phases, 1):
         yield Measurement(
-            name=f"transformers_phase{number}", what=f"phase {number}, transformers through torch.compile", kind="peer",
+            name=f"transformers_phase{number}",
+            what=f"phase {number}, transformers through torch.compile",
+            kind="peer",
             arguments={"tokens": tokens, "batch": batch, "predictions": predictions},
-        )  # fmt: skip
+        )
 
 
 def _bits() -> Iterator[Measurement]:
     for deterministic in (True, False):
         for turn in (1, 2):
             yield Measurement(
-                name=f"bits_{'fixed' if deterministic else 'free'}_{turn}", kind="bits", least=MINUTE, limit=4 * MINUTE,
+                name=f"bits_{'fixed' if deterministic else 'free'}_{turn}",
+                kind="bits",
+                least=MINUTE,
+                limit=4 * MINUTE,
                 what=f"weights after 6 updates, deterministic {str(deterministic).lower()}, run {turn}",
                 arguments={"deterministic": deterministic},
-            )  # fmt: skip
+            )
 
 
 def _questions(scale: Scale) -> Iterator[Measurement]:
     tokens, batch = scale.windows
     yield Measurement(
-        name="finetune", what="fine-tuning on questions", kind="step",
+        name="finetune",
+        what="fine-tuning on questions",
+        kind="step",
         arguments={"work": "finetune", "tokens": tokens, "batch": batch, "predictions": 0},
-    )  # fmt: skip
+    )
     for rows in (1, 8, 32):
         yield Measurement(
-            name=f"answers_{rows}", what=f"answers, {rows} at once", kind="answers", least=MINUTE, limit=4 * MINUTE,
+            name=f"answers_{rows}",
+            what=f"answers, {rows} at once",
+            kind="answers",
+            least=MINUTE,
+            limit=4 * MINUTE,
             arguments={"tokens": tokens, "batch": rows},
-        )  # fmt: skip
+        )
 
 
 def _others(scale: Scale) -> Iterator[Measurement]:
@@ -171,5 +206,6 @@ def _others(scale: Scale) -> Iterator[Measurement]:
     yield _step("phase1_float16", "phase 1, float16", one, precision={"compute": "float16"})
     yield _step("phase1_tf32", "phase 1, tf32", (one[0], -(-one[1] // 2), one[2]), precision={"compute": "tf32"})
     yield _step("phase2_recomputed", "phase 2, activations computed again", two, model={"recompute_activations": True})
-    yield _step("phase1_float32", "phase 1, float32", (one[0], -(-one[1] // 2), one[2]),
-                precision={"compute": "float32"})  # fmt: skip
+    yield _step(
+        "phase1_float32", "phase 1, float32", (one[0], -(-one[1] // 2), one[2]), precision={"compute": "float32"}
+    )

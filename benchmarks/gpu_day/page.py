@@ -8,8 +8,8 @@ from typing import Any
 
 from benchmarks.gpu_day.measurements import Measurement
 from benchmarks.gpu_day.runner import State
-from bert import files
 from bert.report import COLOURS, INK
+from bert.storage import files
 
 GIB = 2**30
 # TFLOP/s of dense bfloat16 products, as NVIDIA states them, by a part of the GPU's name.
@@ -25,9 +25,15 @@ def write(chosen: Sequence[Measurement], state: State, page: Path, command: str)
     page.parent.mkdir(parents=True, exist_ok=True)
     pictures = _pictures(chosen, found, page)
     parts = [
-        _head(found, state, command), _steps(chosen, found), *pictures, _losses(found), _bits(found),
-        _answers(chosen, found), _door(found), _missing(chosen, state),
-    ]  # fmt: skip
+        _head(found, state, command),
+        _steps(chosen, found),
+        *pictures,
+        _losses(found),
+        _bits(found),
+        _answers(chosen, found),
+        _door(found),
+        _missing(chosen, state),
+    ]
     with files.atomic_write(page) as stream:
         stream.write("\n\n".join(part for part in parts if part) + "\n")
 
@@ -69,12 +75,20 @@ def _steps(chosen: Sequence[Measurement], found: Found) -> str:
         share = f"{facts['teraflops'] / peak:.0%}" if peak else ""
         spent = sorted(facts["seconds"])
         spread = f"{1000 * spent[0]:.0f} - {1000 * spent[-1]:.0f}"
-        rows.append([
-            one.what, facts["compute"], f"{facts['tokens']} / {facts['batch']}",
-            f"{facts['sequences_per_second']:,.1f}", f"{1000 * statistics.median(spent):.0f} ({spread})",
-            f"{facts['teraflops']:.3g}", share, f"{facts['first_seconds']:.0f}", _gib(facts.get("peak_bytes")),
-            _gib(facts.get("planned_bytes")),
-        ])  # fmt: skip
+        rows.append(
+            [
+                one.what,
+                facts["compute"],
+                f"{facts['tokens']} / {facts['batch']}",
+                f"{facts['sequences_per_second']:,.1f}",
+                f"{1000 * statistics.median(spent):.0f} ({spread})",
+                f"{facts['teraflops']:.3g}",
+                share,
+                f"{facts['first_seconds']:.0f}",
+                _gib(facts.get("peak_bytes")),
+                _gib(facts.get("planned_bytes")),
+            ]
+        )
     if not rows:
         return ""
     told = (
@@ -82,8 +96,18 @@ def _steps(chosen: Sequence[Measurement], found: Found) -> str:
         "median update; TFLOP/s counts matrix products by one formula (`bert.plan.flops`). Memory is the most in use "
         "at once after the first update, beside what `bert.plan` expects. The first update has compiling in it."
     )
-    header = ["step", "type", "tokens / batch", "sequences/s", "ms an update (min - max)", "TFLOP/s", "of peak",
-              "first, s", "GiB", "planned"]  # fmt: skip
+    header = [
+        "step",
+        "type",
+        "tokens / batch",
+        "sequences/s",
+        "ms an update (min - max)",
+        "TFLOP/s",
+        "of peak",
+        "first, s",
+        "GiB",
+        "planned",
+    ]
     return f"## Steps\n\n{textwrap.fill(told, 120)}\n\n{_rows(header, rows)}"
 
 
@@ -95,8 +119,9 @@ def _losses(found: Found) -> str:
     """How far the losses of the GPU are from the CPU's."""
     rows = [
         [facts["compute"], f"{facts['apart']:.2g}", f"{facts['tolerance']:g}", "yes" if facts["equal"] else "**no**"]
-        for name, facts in found.items() if name.startswith("losses_") and "apart" in facts
-    ]  # fmt: skip
+        for name, facts in found.items()
+        if name.startswith("losses_") and "apart" in facts
+    ]
     if not rows:
         return ""
     told = "Largest relative difference, over 20 updates with dropout, from the losses of the CPU in float32."
@@ -118,10 +143,17 @@ def _bits(found: Found) -> str:
 
 def _answers(chosen: Sequence[Measurement], found: Found) -> str:
     rows = [
-        [str(facts["batch"]), str(facts["tokens"]), f"{facts['milliseconds']:.2f}",
-         f"{facts['sequences_per_second']:,.1f}", f"{facts['first_seconds']:.1f}", _gib(facts["peak_bytes"])]
-        for one in chosen if one.kind == "answers" and (facts := found.get(one.name))
-    ]  # fmt: skip
+        [
+            str(facts["batch"]),
+            str(facts["tokens"]),
+            f"{facts['milliseconds']:.2f}",
+            f"{facts['sequences_per_second']:,.1f}",
+            f"{facts['first_seconds']:.1f}",
+            _gib(facts["peak_bytes"]),
+        ]
+        for one in chosen
+        if one.kind == "answers" and (facts := found.get(one.name))
+    ]
     header = ["at once", "tokens", "ms", "sequences/s", "first, s", "GiB"]
     return f"## Answers\n\nFrom token ids to scores, the median call.\n\n{_rows(header, rows)}" if rows else ""
 
@@ -175,8 +207,9 @@ def _pictures(chosen: Sequence[Measurement], found: Found, page: Path) -> list[s
 def _draw_speed(axes: Any, chosen: Sequence[Measurement], found: Found) -> bool:
     rows = [
         (one.what, found[one.name]["sequences_per_second"], COLOURS[one.kind == "peer"])
-        for one in reversed(chosen) if one.kind in ("step", "peer") and one.name in found
-    ]  # fmt: skip
+        for one in reversed(chosen)
+        if one.kind in ("step", "peer") and one.name in found
+    ]
     if rows:
         names, rates, colours = zip(*rows, strict=True)
         axes.barh(names, rates, color=colours)
@@ -190,8 +223,13 @@ def _draw_losses(axes: Any, chosen: Sequence[Measurement], found: Found) -> bool
     drawn = [name for name in found if name.startswith("losses_")]
     for number, name in enumerate(drawn):
         losses = found[name]["losses"]
-        axes.plot(range(1, len(losses) + 1), losses, color=COLOURS[number], label=name.removeprefix("losses_"),
-                  linestyle=(0, (4, 2 * number)) if number else "solid")  # fmt: skip
+        axes.plot(
+            range(1, len(losses) + 1),
+            losses,
+            color=COLOURS[number],
+            label=name.removeprefix("losses_"),
+            linestyle=(0, (4, 2 * number)) if number else "solid",
+        )
     if drawn:
         axes.set(xlabel="update", ylabel="loss")
         axes.legend(frameon=False)

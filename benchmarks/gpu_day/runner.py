@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.contender import ROOT
 from benchmarks.gpu_day import inputs
 from benchmarks.gpu_day.measurements import Measurement
-from bert import files
+from bert.storage import files
 
 STATE = "state.json"
 ATTEMPTS = 2  # of one that was cut short, with all the rest, by the end of the machine
@@ -142,9 +142,14 @@ class Day:
 def _execute(command: list[str], environment: dict[str, str], log: Any, limit: float) -> int | None:
     """The exit code; None if it took too long. It and what it started are gone afterwards."""
     process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
         start_new_session=True,
-    )  # fmt: skip
+    )
     try:
         return process.wait(timeout=limit)
     except subprocess.TimeoutExpired:

@@ -27,9 +27,7 @@ def main(folder: str, vocab: str, times: int, checkout: str) -> None:
     theirs.FLAGS(["", f"--input_file={source}", f"--output_file={target}", f"--vocab_file={vocab}"])
     tokenizer = tokenization.FullTokenizer(vocab_file=vocab, do_lower_case=True)
     begun = time.perf_counter()
-    instances = theirs.create_training_instances(
-        [source], tokenizer, 128, times, 0.1, 0.15, 20, random.Random(12345)
-    )
+    instances = theirs.create_training_instances([source], tokenizer, 128, times, 0.1, 0.15, 20, random.Random(12345))
     theirs.write_instance_to_example_files(instances, tokenizer, 128, 20, [target])
     seconds = time.perf_counter() - begun
     os.remove(target)

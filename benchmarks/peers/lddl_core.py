@@ -21,8 +21,20 @@ class _Absent(types.ModuleType):
 
 
 def _load(checkout: str) -> Any:
-    for name in ("dask", "dask.bag", "dask.distributed", "pyarrow", "lddl", "lddl.utils", "lddl.dask", "lddl.dask.bert",
-                 "lddl.download", "lddl.download.utils", "lddl.dask.readers", "lddl.dask.bert.binning"):  # fmt: skip
+    for name in (
+        "dask",
+        "dask.bag",
+        "dask.distributed",
+        "pyarrow",
+        "lddl",
+        "lddl.utils",
+        "lddl.dask",
+        "lddl.dask.bert",
+        "lddl.download",
+        "lddl.download.utils",
+        "lddl.dask.readers",
+        "lddl.dask.bert.binning",
+    ):
         sys.modules[name] = _Absent(name)
     path = os.path.join(checkout, "lddl", "dask", "bert", "pretrain.py")
     spec = importlib.util.spec_from_file_location("lddl.dask.bert.pretrain", path)

@@ -44,9 +44,12 @@ class Nvidia(keras_bert.KerasBert):
         pretrainer = functools.partial(bert_pretrainer.BertPretrainer, activation=keras_bert.gelu)
         bert_models.bert_pretrainer = types.SimpleNamespace(BertPretrainer=pretrainer)
         self.optimizer = optimization.AdamWeightDecay(
-            keras_bert.RATE, weight_decay_rate=keras_bert.DECAY, epsilon=keras_bert.EPSILON, beta_2=keras_bert.BETA_2,
+            keras_bert.RATE,
+            weight_decay_rate=keras_bert.DECAY,
+            epsilon=keras_bert.EPSILON,
+            beta_2=keras_bert.BETA_2,
             exclude_from_weight_decay=keras_bert.NO_DECAY,
-        )  # fmt: skip
+        )
         given, tokens = bert_modeling.BertConfig.from_dict(config), batch["input_mask"].shape[1]
         given.hidden_act = keras_bert.gelu
         if self.work == "pretrain":

@@ -30,19 +30,28 @@ class TensorFlowModels(keras_bert.KerasBert):
             tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
         dropout = config["hidden_dropout_prob"]
         encoder = networks.BertEncoder(
-            vocab_size=config["vocab_size"], hidden_size=config["hidden_size"],
-            num_layers=config["num_hidden_layers"], num_attention_heads=config["num_attention_heads"],
-            inner_dim=config["intermediate_size"], inner_activation=keras_bert.gelu, output_dropout=dropout,
-            attention_dropout=config["attention_probs_dropout_prob"], type_vocab_size=config["type_vocab_size"],
+            vocab_size=config["vocab_size"],
+            hidden_size=config["hidden_size"],
+            num_layers=config["num_hidden_layers"],
+            num_attention_heads=config["num_attention_heads"],
+            inner_dim=config["intermediate_size"],
+            inner_activation=keras_bert.gelu,
+            output_dropout=dropout,
+            attention_dropout=config["attention_probs_dropout_prob"],
+            type_vocab_size=config["type_vocab_size"],
             max_sequence_length=config["max_position_embeddings"],
-        )  # fmt: skip
+        )
         pairs = layers.ClassificationHead(config["hidden_size"], 2, dropout_rate=dropout, name="next_sentence")
         self.model = models.BertPretrainerV2(encoder, mlm_activation=keras_bert.gelu, classification_heads=[pairs])
         self.model({name: batch[name] for name in GIVEN})  # makes the rest of the variables
         self.optimizer = optimization.AdamWeightDecay(
-            keras_bert.RATE, weight_decay_rate=keras_bert.DECAY, epsilon=keras_bert.EPSILON, beta_2=keras_bert.BETA_2,
-            exclude_from_weight_decay=keras_bert.NO_DECAY, gradient_clip_norm=1.0,
-        )  # fmt: skip
+            keras_bert.RATE,
+            weight_decay_rate=keras_bert.DECAY,
+            epsilon=keras_bert.EPSILON,
+            beta_2=keras_bert.BETA_2,
+            exclude_from_weight_decay=keras_bert.NO_DECAY,
+            gradient_clip_norm=1.0,
+        )
         return HEADS
 
     def update(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:

@@ -46,8 +46,11 @@ class Gathered(torch.nn.Module):
 def tensors(batch: Mapping[str, np.ndarray], work: str, gathered: bool = False) -> dict[str, Any]:
     """A batch in the names of transformers."""
     given = {name: torch.from_numpy(value.astype(np.int64)) for name, value in batch.items()}
-    found = {"input_ids": given["input_ids"], "attention_mask": given["input_mask"],
-             "token_type_ids": given["segment_ids"]}  # fmt: skip
+    found = {
+        "input_ids": given["input_ids"],
+        "attention_mask": given["input_mask"],
+        "token_type_ids": given["segment_ids"],
+    }
     if work == "finetune":
         return found | {name: given[name][:, 0] for name in ("start_positions", "end_positions")}
     if work == "infer":
@@ -88,9 +91,11 @@ class Transformers:
         self.work, self.dtype, gathered = work, getattr(torch, compute), self.way == "gathered"
         kind = transformers.BertForPreTraining if work == "pretrain" else transformers.BertForQuestionAnswering
         model = kind.from_pretrained(
-            f"{weights}/transformers", dtype=torch.float32, hidden_dropout_prob=dropout,
+            f"{weights}/transformers",
+            dtype=torch.float32,
+            hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=dropout,
-        )  # fmt: skip
+        )
         model.bert.embeddings.word_embeddings.padding_idx = None  # else [PAD] alone would not learn, as it does in ours
         batches = [tensors(batch, work, gathered) for batch in batch_file.load(inputs)]
         whole = len(batches) == 1 or self.way == "padded"

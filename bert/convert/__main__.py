@@ -13,10 +13,12 @@ model has no need are named and left aside, and all others that are missing, unk
 import sys
 from pathlib import Path
 
-from bert import cli, devices, manifest
+from bert import cli
 from bert.convert import google, huggingface, names, run
 from bert.convert.run import Model
 from bert.errors import UsageError
+from bert.hardware import devices
+from bert.storage import manifest
 
 FORMATS = {"google": google, "huggingface": huggingface}
 
@@ -25,11 +27,11 @@ def convert(way: str, form: str, source: Path, target: Path) -> None:
     """Makes `target` from `source`, whole or not at all."""
     before, after = (run, FORMATS[form]) if way == "export" else (FORMATS[form], run)
 
-    def make(partial: Path) -> manifest.Made:
+    def make(partial: Path) -> manifest.StageResult:
         model: Model = before.read(source)
         after.write(model, partial)
         _tell(model, f"{way} {form}: {target}")
-        return manifest.Made(counts={"weights": len(model.values)})
+        return manifest.StageResult(counts={"weights": len(model.values)})
 
     named = {"source": source.name, "heads": names.HEAD_NAMES}  # another version may know others
     manifest.build(target, stage=f"{way} {form}", parameters=named, inputs=before.parts(source), make=make)
@@ -38,8 +40,10 @@ def convert(way: str, form: str, source: Path, target: Path) -> None:
 def _tell(model: Model, what: str) -> None:
     aside = names.listed(model.found.aside)
     parts = ", ".join(["encoder", *model.found.heads])
-    lacks = ", ".join(model.found.lacks)
-    print(f"{what}: {parts}; not in it: {lacks or 'nothing'}; left aside: {aside or 'nothing'}", file=sys.stderr)
+    missing_heads = ", ".join(model.found.missing_heads)
+    print(
+        f"{what}: {parts}; not in it: {missing_heads or 'nothing'}; left aside: {aside or 'nothing'}", file=sys.stderr
+    )
 
 
 def main(argv: list[str]) -> None:

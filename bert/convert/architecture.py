@@ -7,13 +7,27 @@ from typing import Any
 from bert.config import ModelConfig
 from bert.errors import InputError, UsageError
 
-SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-         "max_position_embeddings", "type_vocab_size")  # fmt: skip
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
 RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 
 # What a key must be if it is there: everything else would be another function of the same weights.
-ONLY = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute", "layer_norm_eps": 1e-12,
-        "is_decoder": False, "add_cross_attention": False, "quantization_config": None}  # fmt: skip
+ONLY = {
+    "model_type": "bert",
+    "hidden_act": "gelu",
+    "position_embedding_type": "absolute",
+    "layer_norm_eps": 1e-12,
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "quantization_config": None,
+}
 
 
 def read(path: Path) -> ModelConfig:

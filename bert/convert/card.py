@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 
 from bert.convert.run import Model
-from bert.vocabulary import is_lower_case
+from bert.inputs.vocabulary import is_lower_case
 
-TASKS = {"BertForQuestionAnswering": "question-answering", "BertForSequenceClassification": "text-classification",
-         "BertForPreTraining": "fill-mask", "BertForMaskedLM": "fill-mask"}  # fmt: skip
+TASKS = {
+    "BertForQuestionAnswering": "question-answering",
+    "BertForSequenceClassification": "text-classification",
+    "BertForPreTraining": "fill-mask",
+    "BertForMaskedLM": "fill-mask",
+}
 
 
 def text(model: Model, kind: str) -> str:

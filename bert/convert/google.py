@@ -10,19 +10,31 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert import checkpoint, files
 from bert.convert import architecture, names, run
 from bert.convert.run import Model
 from bert.errors import InputError
-from bert.vocabulary import load_vocab
+from bert.inputs.vocabulary import load_vocab
+from bert.storage import files
+from bert.training import checkpoint
 
 CONFIG, VOCAB, CHECKPOINT = "bert_config.json", "vocab.txt", "bert_model.ckpt"
 TYPES = (tf.float32, tf.float16, tf.bfloat16)
 READ = ", ".join(kind.name for kind in TYPES)
 
 # Optimizers' state and counters.
-ASIDE = ("*/adam_m", "*/adam_v", "*/Adam", "*/Adam_1", "*/lamb_m", "*/lamb_v", "global_step", "beta1_power",
-         "beta2_power", "loss_scale", "good_steps")  # fmt: skip
+ASIDE = (
+    "*/adam_m",
+    "*/adam_v",
+    "*/Adam",
+    "*/Adam_1",
+    "*/lamb_m",
+    "*/lamb_v",
+    "global_step",
+    "beta1_power",
+    "beta2_power",
+    "loss_scale",
+    "good_steps",
+)
 
 
 def parts(folder: Path) -> list[Path]:

@@ -15,12 +15,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from tokenizers import BertWordPieceTokenizer
 
-from bert import files
 from bert.config import ModelConfig
 from bert.convert import architecture, card, names, run
 from bert.convert.run import Model
 from bert.errors import InputError
-from bert.vocabulary import SPECIAL, check, is_lower_case, load_vocab
+from bert.inputs.vocabulary import SPECIAL, check, is_lower_case, load_vocab
+from bert.storage import files
 
 CONFIG, VOCAB, WEIGHTS = "config.json", "vocab.txt", "model.safetensors"
 INDEX, TOKENIZER, TOKENIZER_CONFIG = "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"
@@ -29,13 +29,18 @@ BARE = ("embeddings", "encoder", "pooler")  # what the names of a model without 
 
 SEQUENCES = "BertForSequenceClassification"  # other classes have a classifier, of tokens or of choices, that we lack
 ASIDE = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")  # buffers of earlier versions
-TIED = {"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-        "cls.predictions.decoder.bias": "cls.predictions.bias"}  # fmt: skip
+TIED = {
+    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
 CLASSES = {  # of transformers, by the heads they need; the first that fits
-    "BertForQuestionAnswering": {"answer_span"}, SEQUENCES: {"pooler", "classifier"},
-    "BertForPreTraining": {"masked_lm", "next_sentence"}, "BertForMaskedLM": {"masked_lm"},
-    "BertForNextSentencePrediction": {"next_sentence"}, "BertModel": set[str](),
-}  # fmt: skip
+    "BertForQuestionAnswering": {"answer_span"},
+    SEQUENCES: {"pooler", "classifier"},
+    "BertForPreTraining": {"masked_lm", "next_sentence"},
+    "BertForMaskedLM": {"masked_lm"},
+    "BertForNextSentencePrediction": {"next_sentence"},
+    "BertModel": set[str](),
+}
 ROLES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
 
 
@@ -200,8 +205,13 @@ def _write_config(model: Model, folder: Path, kind: str) -> None:
 
 def _write_tokenizer(model: Model, folder: Path) -> None:
     lower = is_lower_case(model.vocab)
-    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": lower, "strip_accents": None,
-                "tokenize_chinese_chars": True, "model_max_length": model.config.max_position_embeddings}  # fmt: skip
+    settings = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": lower,
+        "strip_accents": None,
+        "tokenize_chinese_chars": True,
+        "model_max_length": model.config.max_position_embeddings,
+    }
     files.write_json(folder / TOKENIZER_CONFIG, settings | ROLES)
     files.write_json(folder / "special_tokens_map.json", ROLES)
     ids = {token: number for number, token in enumerate(model.vocab)}

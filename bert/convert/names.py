@@ -23,12 +23,22 @@ SHOWN = 4  # names in a message
 # ours, Google's, Hugging Face's, what it is, the axes of its first tensor
 EMBEDDINGS = (
     ("embeddings/word", "bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings", "table", "VD"),
-    ("embeddings/position", "bert/embeddings/position_embeddings", "bert.embeddings.position_embeddings",
-     "table", "PD"),
-    ("embeddings/segment", "bert/embeddings/token_type_embeddings", "bert.embeddings.token_type_embeddings",
-     "table", "SD"),
+    (
+        "embeddings/position",
+        "bert/embeddings/position_embeddings",
+        "bert.embeddings.position_embeddings",
+        "table",
+        "PD",
+    ),
+    (
+        "embeddings/segment",
+        "bert/embeddings/token_type_embeddings",
+        "bert.embeddings.token_type_embeddings",
+        "table",
+        "SD",
+    ),
     ("embeddings/layer_norm", "bert/embeddings/LayerNorm", "bert.embeddings.LayerNorm", "norm", "D"),
-)  # fmt: skip
+)
 LAYER = (  # below "layer_0/", "bert/encoder/layer_0/" and "bert.encoder.layer.0."
     ("attention/query", "attention/self/query", "attention.self.query", "dense", "DD"),
     ("attention/key", "attention/self/key", "attention.self.key", "dense", "DD"),
@@ -71,24 +81,31 @@ class Weight(NamedTuple):
         """What it is called in a form."""
         return str(getattr(self, form))
 
-    def turned(self, form: Form) -> bool:
+    def transposed(self, form: Form) -> bool:
         """Whether a form stores it transposed."""
         kernel = self.ours.endswith("/kernel")
         return kernel and (form == "huggingface" or (form == "google" and self.google.endswith("output_weights")))
 
     def shape_in(self, form: Form) -> Shape:
         """Its shape as a form stores it."""
-        return self.shape[::-1] if self.turned(form) else self.shape
+        return self.shape[::-1] if self.transposed(form) else self.shape
 
     def exchange(self, form: Form, value: np.ndarray) -> np.ndarray:
         """From a form to ours or back, which is the same: its values, transposed if they are to be."""
-        return np.ascontiguousarray(value.T) if self.turned(form) else value
+        return np.ascontiguousarray(value.T) if self.transposed(form) else value
 
 
 def _weights(row: tuple[str, str, str, str, str], config: ModelConfig, classes: int = 0) -> Iterator[Weight]:
     *names, kind, axes = row
-    sizes = {"D": config.hidden_size, "F": config.intermediate_size, "V": config.vocab_size, "2": 2, "C": classes,
-             "P": config.max_position_embeddings, "S": config.type_vocab_size}  # fmt: skip
+    sizes = {
+        "D": config.hidden_size,
+        "F": config.intermediate_size,
+        "V": config.vocab_size,
+        "2": 2,
+        "C": classes,
+        "P": config.max_position_embeddings,
+        "S": config.type_vocab_size,
+    }
     first = tuple(sizes[axis] for axis in axes)
     for ends, shape in zip(TENSORS[kind], (first, first[-1:]), strict=False):
         ours, google, huggingface = (name + end for name, end in zip(names, ends, strict=True))
@@ -125,7 +142,7 @@ class Match(NamedTuple):
 
     weights: list[Weight]
     heads: list[str]
-    lacks: list[str]  # the heads that we have, and it has not
+    missing_heads: list[str]  # the heads that we have, and it has not
     aside: list[str]  # tensors that a model does not need
 
 

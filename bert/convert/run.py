@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert import checkpoint, files, manifest
 from bert.config import ModelConfig, flatten
 from bert.convert import architecture, names
 from bert.convert.names import Form, Match
 from bert.errors import InputError
-from bert.vocabulary import load_vocab
+from bert.inputs.vocabulary import load_vocab
+from bert.storage import files, manifest
+from bert.training import checkpoint
 
 DESCRIPTION = ("bert_config.json", "vocab.txt", "config.json", "metrics.jsonl")  # of a run, beside its checkpoints
 
@@ -76,9 +77,14 @@ def read(run: Path) -> Model:
     settings = architecture.read_object(run / "config.json") if (run / "config.json").exists() else {}
     labels = architecture.labels(settings, names.classes("ours", shapes), run / "config.json")
     return Model(
-        config=config, vocab=tokens, found=found, values=values, settings=settings, labels=labels,
+        config=config,
+        vocab=tokens,
+        found=found,
+        values=values,
+        settings=settings,
+        labels=labels,
         scores=_last(run / "metrics.jsonl"),
-    )  # fmt: skip
+    )
 
 
 def _last(path: Path) -> list[dict[str, Any]]:
@@ -92,7 +98,7 @@ def _last(path: Path) -> list[dict[str, Any]]:
 
 def imported(origin: str, found: Match) -> dict[str, Any]:
     """The `settings` of a model that comes from elsewhere; what it lacks may start fresh where training goes on."""
-    return {"imported": {"origin": origin, "left_aside": found.aside, "lacks": found.lacks}}
+    return {"imported": {"origin": origin, "left_aside": found.aside, "missing_heads": found.missing_heads}}
 
 
 def write(model: Model, folder: Path) -> None:

@@ -86,9 +86,11 @@ def main(argv: list[str]) -> None:
     """Runs the command."""
     as_json = "--json" in argv
     options = cli.parse(
-        Options, [argument for argument in argv if argument != "--json"], prog="python -m bert.doctor",
+        Options,
+        [argument for argument in argv if argument != "--json"],
+        prog="python -m bert.doctor",
         description=__doc__,
-    )  # fmt: skip
+    )
     found = examine(Machine(patience=options.patience))
     print(json.dumps([dataclasses.asdict(finding) for finding in found], indent=1) if as_json else report(found))
     if errors := list(dict.fromkeys(finding.subject for finding in found if finding.level == "error")):

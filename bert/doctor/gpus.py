@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from bert import hardware
 from bert.doctor.machine import Finding, Level, Machine, numbered
+from bert.hardware import nvidia
 
 # The oldest drivers for each CUDA (NVIDIA, "CUDA Compatibility", minor version compatibility).
 DRIVERS = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580, 65, 6)}
@@ -18,8 +18,11 @@ MORE = (  # asked group by group: a driver that does not know one field answers 
     ("clocks.sm", "clocks.max.sm", "clocks_throttle_reasons.active"),
 )
 THROTTLED = {  # bits of clocks_throttle_reasons.active that are no normal state
-    0x08: "hardware slowdown", 0x20: "temperature (software)", 0x40: "temperature (hardware)", 0x80: "power brake",
-}  # fmt: skip
+    0x08: "hardware slowdown",
+    0x20: "temperature (software)",
+    0x40: "temperature (hardware)",
+    0x80: "power brake",
+}
 BUSY_MIB = 1024  # memory in use that is more than an idle GPU has
 
 Row = dict[str, str]
@@ -48,7 +51,7 @@ class Graphics:
 
 def look(machine: Machine) -> Graphics:
     """Collects it."""
-    present = hardware.gpus_in_machine(machine.dev)
+    present = nvidia.gpus_in_machine(machine.dev)
     version = machine.read(machine.proc / "driver/nvidia/version")
     driver = re.search(r"\s(\d{3,}\.\d+(?:\.\d+)?)\s", version)
     rows, trouble = _rows()
@@ -66,19 +69,19 @@ def _rows() -> tuple[list[Row], str]:
     """Fields of each GPU, or none and why."""
     try:
         rows = _query(ROW)
-    except hardware.CommandError as error:
+    except nvidia.CommandError as error:
         return [], str(error)
     for group in MORE if rows else ():
         try:
             rows = [row | more for row, more in zip(rows, _query(group), strict=True)]
-        except (hardware.CommandError, ValueError):  # an older driver, or another answer than was asked for
+        except (nvidia.CommandError, ValueError):  # an older driver, or another answer than was asked for
             continue
     return rows, "" if rows else "nvidia-smi printed no list of GPUs"
 
 
 def _query(names: Sequence[str]) -> list[Row]:
     command = ["nvidia-smi", f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]
-    lines = hardware.ask(command, hardware.NVIDIA_SMI_SECONDS).splitlines()
+    lines = nvidia.ask(command, nvidia.NVIDIA_SMI_SECONDS).splitlines()
     cells = [[cell.strip() for cell in line.split(",")] for line in lines if line.strip()]
     return [dict(zip(names, row, strict=True)) for row in cells if len(row) == len(names)]
 
@@ -104,9 +107,11 @@ def check(graphics: Graphics, cuda: str, architectures: Sequence[str]) -> Iterat
 def _absent(graphics: Graphics) -> Finding:
     if graphics.on_bus:
         return Finding(
-            "GPUs", "warning", f"{graphics.on_bus} on the PCI bus, but no driver shows them",
+            "GPUs",
+            "warning",
+            f"{graphics.on_bus} on the PCI bus, but no driver shows them",
             "install NVIDIA's driver; in a container, start it with --gpus all",
-        )  # fmt: skip
+        )
     return Finding("GPUs", "note", "none; training runs on the CPU")
 
 
@@ -119,9 +124,11 @@ def _driver(graphics: Graphics, cuda: str) -> Iterator[Finding]:
     if need and have < need:
         text = ".".join(map(str, need))
         yield Finding(
-            "driver", "error", f"{graphics.driver}, too old for CUDA {cuda}, which TensorFlow was built with",
+            "driver",
+            "error",
+            f"{graphics.driver}, too old for CUDA {cuda}, which TensorFlow was built with",
             f"install driver {text} or newer",
-        )  # fmt: skip
+        )
     else:
         yield Finding("driver", "ok", graphics.driver + (f", fit for CUDA {cuda}" if need else ""))
 
@@ -135,9 +142,11 @@ def _models(graphics: Graphics) -> Finding:
     said = "; ".join(f"{count} x {kind}" for kind, count in kinds.items())
     if len(graphics.rows) != graphics.count:
         return Finding(
-            "GPUs", "warning", f"{said}; but {numbered(graphics.count, 'device file')} in the machine",
+            "GPUs",
+            "warning",
+            f"{said}; but {numbered(graphics.count, 'device file')} in the machine",
             "a GPU may have fallen off the bus: look for Xid in dmesg",
-        )  # fmt: skip
+        )
     if len(kinds) > 1:
         return Finding("GPUs", "warning", said, "the slowest sets the speed: choose like ones by CUDA_VISIBLE_DEVICES")
     return Finding("GPUs", "ok", said)
@@ -148,24 +157,40 @@ def _health(row: Row, architectures: Sequence[str]) -> Iterator[Finding]:
     subject = f"GPU {row['index']}"
     yield from _capability(subject, row.get("compute_cap", ""), architectures)
     if row.get("mig.mode.current") == "Enabled":
-        yield Finding(subject, "warning", "MIG is on: a process sees one slice, and NCCL joins no slices",
-                      "for training on whole GPUs: nvidia-smi -mig 0 (by the administrator)")  # fmt: skip
+        yield Finding(
+            subject,
+            "warning",
+            "MIG is on: a process sees one slice, and NCCL joins no slices",
+            "for training on whole GPUs: nvidia-smi -mig 0 (by the administrator)",
+        )
     if row.get("compute_mode") == "Prohibited":
         yield Finding(subject, "error", "compute mode is Prohibited", "nvidia-smi -c DEFAULT (by the administrator)")
     if row.get("persistence_mode") == "Disabled":
-        yield Finding(subject, "warning", "persistence mode is off: every start loads the driver anew, which takes "
-                      "seconds", "nvidia-smi -pm 1, or run nvidia-persistenced")  # fmt: skip
+        yield Finding(
+            subject,
+            "warning",
+            "persistence mode is off: every start loads the driver anew, which takes seconds",
+            "nvidia-smi -pm 1, or run nvidia-persistenced",
+        )
     if _number(row.get("ecc.errors.uncorrected.volatile.total", "0")) > 0:
         count = row["ecc.errors.uncorrected.volatile.total"]
-        yield Finding(subject, "error", f"{count} memory errors that ECC could not correct since the driver was loaded",
-                      "take it out of service (CUDA_VISIBLE_DEVICES) until it was reset and tested")  # fmt: skip
+        yield Finding(
+            subject,
+            "error",
+            f"{count} memory errors that ECC could not correct since the driver was loaded",
+            "take it out of service (CUDA_VISIBLE_DEVICES) until it was reset and tested",
+        )
     if reasons := _throttled(row):
         clocks = f", {row['clocks.sm']} of {row['clocks.max.sm']} MHz"
         yield Finding(subject, "warning", f"its clock is held down by {reasons}{clocks}", "look at cooling and power")
     used, busy = _number(row["memory.used"]), _number(row["utilization.gpu"])
     if used > BUSY_MIB:
-        yield Finding(subject, "warning", f"in use by another job: {used:,.0f} MiB taken, {busy:.0f} % busy",
-                      "wait for it, or choose another by CUDA_VISIBLE_DEVICES")  # fmt: skip
+        yield Finding(
+            subject,
+            "warning",
+            f"in use by another job: {used:,.0f} MiB taken, {busy:.0f} % busy",
+            "wait for it, or choose another by CUDA_VISIBLE_DEVICES",
+        )
 
 
 def _capability(subject: str, capability: str, architectures: Sequence[str]) -> Iterator[Finding]:
@@ -175,11 +200,19 @@ def _capability(subject: str, capability: str, architectures: Sequence[str]) -> 
     built = [_pair(f"{name.split('_')[1][:-1]}.{name[-1]}") for name in architectures]
     if have < min(built):
         low = "{}.{}".format(*min(built))
-        yield Finding(subject, "error", f"compute capability {capability}; this TensorFlow needs {low} or more",
-                      "use a newer GPU, or hide this one by CUDA_VISIBLE_DEVICES")  # fmt: skip
+        yield Finding(
+            subject,
+            "error",
+            f"compute capability {capability}; this TensorFlow needs {low} or more",
+            "use a newer GPU, or hide this one by CUDA_VISIBLE_DEVICES",
+        )
     elif have[0] > max(built)[0]:
-        yield Finding(subject, "note", f"compute capability {capability} is newer than this TensorFlow: the driver "
-                      "compiles its kernels at the first start, which may take minutes")  # fmt: skip
+        yield Finding(
+            subject,
+            "note",
+            f"compute capability {capability} is newer than this TensorFlow: the driver "
+            "compiles its kernels at the first start, which may take minutes",
+        )
     elif have < (8, 0):
         yield Finding(subject, "note", f"compute capability {capability} has no bfloat16: float16 is used")
 

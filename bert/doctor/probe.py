@@ -19,13 +19,34 @@ from typing import Any
 
 # What TensorFlow opens, by the major version of CUDA that it was built with. NCCL and cuDNN have versions of their own.
 CUDA_LIBRARIES = {
-    11: ("libcudart.so.11.0", "libcublas.so.11", "libcublasLt.so.11", "libcufft.so.10", "libcusolver.so.11",
-         "libcusparse.so.11", "libcupti.so.11.8"),
-    12: ("libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11", "libcusolver.so.11",
-         "libcusparse.so.12", "libcupti.so.12"),
-    13: ("libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcufft.so.12", "libcusolver.so.12",
-         "libcusparse.so.12", "libcupti.so.13"),
-}  # fmt: skip
+    11: (
+        "libcudart.so.11.0",
+        "libcublas.so.11",
+        "libcublasLt.so.11",
+        "libcufft.so.10",
+        "libcusolver.so.11",
+        "libcusparse.so.11",
+        "libcupti.so.11.8",
+    ),
+    12: (
+        "libcudart.so.12",
+        "libcublas.so.12",
+        "libcublasLt.so.12",
+        "libcufft.so.11",
+        "libcusolver.so.11",
+        "libcusparse.so.12",
+        "libcupti.so.12",
+    ),
+    13: (
+        "libcudart.so.13",
+        "libcublas.so.13",
+        "libcublasLt.so.13",
+        "libcufft.so.12",
+        "libcusolver.so.12",
+        "libcusparse.so.12",
+        "libcupti.so.13",
+    ),
+}
 NCCL = "libnccl.so.2"
 DRIVER = "libcuda.so.1"  # comes with the driver, not with the toolkit
 COMPILER = ("nvvm/libdevice/libdevice.10.bc", "bin/ptxas")  # what XLA needs of the toolkit

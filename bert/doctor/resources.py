@@ -35,8 +35,12 @@ def _cores(machine: Machine, gpus: int) -> Finding:
     said = numbered(usable, "core") + (f", limited to the time of {quota:g} by a control group" if quota else "")
     need = CORES_PER_GPU * gpus
     if have < need:
-        return Finding("CPU", "warning", f"{said} for {numbered(gpus, 'GPU')}: they may wait for samples",
-                       f"give the job {need} cores or more (--cpus, --cpus-per-task)")  # fmt: skip
+        return Finding(
+            "CPU",
+            "warning",
+            f"{said} for {numbered(gpus, 'GPU')}: they may wait for samples",
+            f"give the job {need} cores or more (--cpus, --cpus-per-task)",
+        )
     return Finding("CPU", "ok", said)
 
 
@@ -80,8 +84,12 @@ def _memory(machine: Machine, gpus: int) -> Finding:
     said += f", limited to {min(limits) / GIB:.1f} by a control group" if limits else ""
     need = max(MEMORY, MEMORY_PER_GPU * gpus)
     if have < need:
-        return Finding("memory", "warning", f"{said}; {need / GIB:.0f} are wanted", "end other jobs, or give this one "
-                       "more (--memory, --mem)")  # fmt: skip
+        return Finding(
+            "memory",
+            "warning",
+            f"{said}; {need / GIB:.0f} are wanted",
+            "end other jobs, or give this one more (--memory, --mem)",
+        )
     return Finding("memory", "ok", said)
 
 
@@ -93,8 +101,12 @@ def _shared(machine: Machine, gpus: int) -> Finding:
     total, free = machine.space(folder)
     said = f"{free / 2**20:,.0f} of {total / 2**20:,.0f} MiB free in {folder}"
     if gpus > 1 and free < SHARED_PER_GPU * gpus:
-        return Finding("shared memory", "warning", f"{said}: NCCL may fail to start on {gpus} GPUs",
-                       "in a container, --shm-size 1g or --ipc host")  # fmt: skip
+        return Finding(
+            "shared memory",
+            "warning",
+            f"{said}: NCCL may fail to start on {gpus} GPUs",
+            "in a container, --shm-size 1g or --ipc host",
+        )
     return Finding("shared memory", "ok", said)
 
 
@@ -126,8 +138,12 @@ def check_disk(machine: Machine) -> Iterator[Finding]:
     rate = _speed(folder)
     said += f", {rate / 1e6:,.0f} MB/s written"
     if free < LITTLE:
-        yield Finding("disk", "warning", said, f"checkpoints of BERT-Large want {LITTLE // GIB} GiB: make room, or set "
-                      "BERT_WORKDIR")  # fmt: skip
+        yield Finding(
+            "disk",
+            "warning",
+            said,
+            f"checkpoints of BERT-Large want {LITTLE // GIB} GiB: make room, or set BERT_WORKDIR",
+        )
     elif rate < SLOW:
         yield Finding("disk", "warning", said, "checkpoints will take long: set BERT_WORKDIR to a faster disk")
     else:

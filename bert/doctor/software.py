@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bert import hardware
 from bert.doctor.machine import ROOT, Finding, Level, Machine
+from bert.hardware import nvidia
 
 PYTHONS = ((3, 11), (3, 14))  # from, and before
 TENSORFLOWS = ("2.21", "2.17")  # tested: that of requirements.txt, and that of NVIDIA's last container
@@ -50,8 +50,8 @@ def look(machine: Machine, mode: str) -> Software:
     """Runs one probe; what hangs is ended after `machine.patience` seconds."""
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(ROOT)}
     try:
-        shown, trouble = hardware.ask([*machine.probe, mode], machine.patience, environment), ""
-    except hardware.CommandError as error:
+        shown, trouble = nvidia.ask([*machine.probe, mode], machine.patience, environment), ""
+    except nvidia.CommandError as error:
         shown, trouble = error.shown, f"the process that looks at {mode} failed ({error})"
     facts: Facts = {}
     for line in shown.splitlines():
@@ -80,8 +80,11 @@ def check_python(machine: Machine, version: Sequence[int] = sys.version_info[:3]
     if other := [f"{name} {have[name]} (not {pin})" for name, pin in pins.items() if have[name] not in ("", pin)]:
         yield Finding("packages", "note", f"other versions than tested: {', '.join(other)}")
     elif not absent:
-        yield Finding("packages", "ok", f"{len(pins)}, all as in requirements.txt; Punkt is trained on the corpus, "
-                      "so NLTK needs no data")  # fmt: skip
+        yield Finding(
+            "packages",
+            "ok",
+            f"{len(pins)}, all as in requirements.txt; Punkt is trained on the corpus, so NLTK needs no data",
+        )
 
 
 def _installed(name: str) -> str:
@@ -113,15 +116,20 @@ def check_tensorflow(software: Software, gpus: int) -> Iterator[Finding]:
 def _seen(software: Software, gpus: int) -> Finding:
     seen = software.facts.get("gpus")
     if seen is None:
-        return Finding("TensorFlow's GPUs", "error", software.trouble or "it did not list them",
-                       "run nvidia-smi: the driver may hang")  # fmt: skip
+        return Finding(
+            "TensorFlow's GPUs",
+            "error",
+            software.trouble or "it did not list them",
+            "run nvidia-smi: the driver may hang",
+        )
     if len(seen) >= gpus:
         return Finding("TensorFlow's GPUs", "ok", f"all {gpus}" if gpus > 1 else "1")
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     said = f"it sees {len(seen)} of {gpus}"
     if hidden is not None:
-        return Finding("TensorFlow's GPUs", "warning", f"{said}: CUDA_VISIBLE_DEVICES is {hidden!r}",
-                       "unset it to use all")  # fmt: skip
+        return Finding(
+            "TensorFlow's GPUs", "warning", f"{said}: CUDA_VISIBLE_DEVICES is {hidden!r}", "unset it to use all"
+        )
     if seen:
         return Finding("TensorFlow's GPUs", "warning", said, "look at nvidia-smi for those that are missing")
     why = "" if software.cuda else "; it was built without CUDA"
@@ -152,8 +160,12 @@ def check_cuda(software: Software, gpus: int) -> Iterator[Finding]:
 
 def _driver_library(facts: Facts) -> Finding:
     if "error" in facts:
-        return Finding("driver's library", "error", facts["error"].splitlines()[0], "install NVIDIA's driver; in "
-                       "a container, --gpus all and NVIDIA_DRIVER_CAPABILITIES=compute,utility")  # fmt: skip
+        return Finding(
+            "driver's library",
+            "error",
+            facts["error"].splitlines()[0],
+            "install NVIDIA's driver; in a container, --gpus all and NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+        )
     return Finding("driver's library", "ok", f"made for CUDA {facts['version']}, {facts['path']}")
 
 
@@ -206,8 +218,13 @@ def check_horovod(software: Software, gpus: int) -> Iterator[Finding]:
     has = [label for name, label in (("nccl", "NCCL"), ("gloo", "Gloo"), ("mpi", "MPI")) if facts.get(name)]
     said = f"{facts['version']} with {', '.join(has) or 'nothing'}; it loads with this TensorFlow"
     if gpus > 1 and not facts.get("nccl"):
-        yield Finding("Horovod", "error", f"{facts['version']} with {', '.join(has)}, without NCCL: gradients of "
-                      f"{gpus} GPUs would go through the CPU", GPU_SETUP)  # fmt: skip
+        yield Finding(
+            "Horovod",
+            "error",
+            f"{facts['version']} with {', '.join(has)}, without NCCL: gradients of "
+            f"{gpus} GPUs would go through the CPU",
+            GPU_SETUP,
+        )
     elif not has:
         yield Finding("Horovod", "warning", said, SETUP)
     else:
@@ -218,12 +235,20 @@ def check_horovod(software: Software, gpus: int) -> Iterator[Finding]:
 def _mpi(built: bool) -> Finding:
     if mpirun := shutil.which("mpirun"):
         try:
-            version = hardware.ask([mpirun, "--version"], hardware.NVIDIA_SMI_SECONDS).strip().splitlines()[0]
-        except (hardware.CommandError, IndexError) as error:
-            return Finding("MPI", "warning" if built else "note", f"{mpirun} does not say its version ({error})",
-                           "use scripts/launch.sh")  # fmt: skip
+            version = nvidia.ask([mpirun, "--version"], nvidia.NVIDIA_SMI_SECONDS).strip().splitlines()[0]
+        except (nvidia.CommandError, IndexError) as error:
+            return Finding(
+                "MPI",
+                "warning" if built else "note",
+                f"{mpirun} does not say its version ({error})",
+                "use scripts/launch.sh",
+            )
         return Finding("MPI", "ok", version if built else f"{version}; Horovod was built without it")
     if built:
-        return Finding("MPI", "warning", "Horovod was built with it, but there is no mpirun", "load the site's module "
-                       "for it, or use scripts/launch.sh")  # fmt: skip
+        return Finding(
+            "MPI",
+            "warning",
+            "Horovod was built with it, but there is no mpirun",
+            "load the site's module for it, or use scripts/launch.sh",
+        )
     return Finding("MPI", "note", "none; scripts/launch.sh starts ranks without it")

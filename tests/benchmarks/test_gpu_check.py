@@ -71,8 +71,11 @@ def found() -> list[Kernel]:
 
 def test_a_loop_launches_its_kernels_as_often_as_it_runs(found: list[Kernel]) -> None:
     assert [(kernel.kind, kernel.times, kernel.looped) for kernel in found] == [
-        ("copy", 1, False), ("element-wise", 6, True), ("product, cuBLAS", 6, True), ("scatter", 1, False)
-    ]  # fmt: skip
+        ("copy", 1, False),
+        ("element-wise", 6, True),
+        ("product, cuBLAS", 6, True),
+        ("scatter", 1, False),
+    ]
 
 
 def test_traffic_is_what_is_touched_of_an_operand(found: list[Kernel]) -> None:
@@ -107,8 +110,9 @@ def test_the_roofline_is_the_slower_of_arithmetic_and_traffic() -> None:
     assert roofline.seconds(arithmetic, h100) == pytest.approx(3 + 2e-6)
     listed = roofline.items([traffic, arithmetic, single], h100, by_kind=True)
     assert [(item.what, item.launches, round(item.milliseconds)) for item in listed] == [
-        ("product", 2, 4000), ("copy", 2, 2000)
-    ]  # fmt: skip
+        ("product", 2, 4000),
+        ("copy", 2, 2000),
+    ]
 
 
 def figures(peak: int, moved: int) -> check.Row:
@@ -179,9 +183,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @compiled
 @pytest.mark.slow
 def test_a_program_compiles_and_moves_what_the_reference_says(run_module: Any, work: Path) -> None:
-    done = run_module(
-        "benchmarks.gpu_check", "--programs", "tiny_128_fused", timeout=580, BERT_WORKDIR=str(work)
-    )
+    done = run_module("benchmarks.gpu_check", "--programs", "tiny_128_fused", timeout=580, BERT_WORKDIR=str(work))
     assert done.returncode == 0, done.stderr
     (row,) = json.loads((work / "gpu_check" / "gpu_check.json").read_text())["rows"]
     assert row["bytes"] == pytest.approx(REFERENCE["tiny_128_fused h100"]["bytes"], rel=0.05)
@@ -216,9 +218,15 @@ def test_what_may_not_be_ends_in_one_line_with_its_exit_code(
 ) -> None:
     def run(*flags: object, code: int = IntegrityError.exit_code) -> list[str]:
         done = run_module(
-            "benchmarks.gpu_check", "--programs", "tiny_128_fused", "--output", tmp_path, *flags, timeout=580,
+            "benchmarks.gpu_check",
+            "--programs",
+            "tiny_128_fused",
+            "--output",
+            tmp_path,
+            *flags,
+            timeout=580,
             BERT_WORKDIR=str(work),
-        )  # fmt: skip
+        )
         assert done.returncode == code
         return [line for line in done.stderr.splitlines() if "error: " in line]
 

@@ -114,9 +114,9 @@ def test_one_that_fails_is_named_with_its_last_line_and_the_rest_goes_on(tmp_pat
         "first": "print('begins'); raise SystemExit('the last word')",
         "second": "print('error: no such GPU; remedy'); print('a line behind it'); raise SystemExit(5)",
         "third": f"import os, pathlib; pathlib.Path({str(tmp_path)!r}, 'results/third.json').write_text("
-        "'{\"skipped\": \"no GPU\"}')",
+        '\'{"skipped": "no GPU"}\')',
         "fourth": "print('no answer is written')",
-    }  # fmt: skip
+    }
     state = State()
     assert day(tmp_path, listed(), codes).run(state) == []
     assert [state.results[name]["status"] for name in NAMES] == ["failed", "failed", "skipped", "failed"]
@@ -202,8 +202,19 @@ def test_a_signal_ends_the_measurement_too_and_it_is_taken_again(tmp_path: Path)
 
 def test_the_order_is_that_of_worth_and_every_measurement_can_be_taken() -> None:
     names = [one.name for one in measurements.order(measurements.FULL)]
-    wanted = ["devices", "losses_float32", "phase1", "phase2", "phase2_fused", "phase1_no_dropout", "phase1_excess",
-              "transformers_phase1", "bits_fixed_1", "finetune", "answers_1"]  # fmt: skip
+    wanted = [
+        "devices",
+        "losses_float32",
+        "phase1",
+        "phase2",
+        "phase2_fused",
+        "phase1_no_dropout",
+        "phase1_excess",
+        "transformers_phase1",
+        "bits_fixed_1",
+        "finetune",
+        "answers_1",
+    ]
     places = [names.index(name) for name in wanted]
     assert places == sorted(places)
     assert names == [one.name for one in measurements.order(measurements.SMOKE)]
@@ -212,19 +223,42 @@ def test_the_order_is_that_of_worth_and_every_measurement_can_be_taken() -> None
 
 def results(**more: Any) -> dict[str, dict[str, Any]]:
     """What a day on an H100 may have found; the figures are invented."""
-    step = {"tokens": 128, "batch": 192, "compute": "bfloat16", "sequences_per_second": 1234.5, "teraflops": 247.25,
-            "seconds": [0.6, 0.5, 0.7], "first_seconds": 99.0, "peak_bytes": 30 * 2**30,
-            "planned_bytes": 31 * 2**30}  # fmt: skip
+    step = {
+        "tokens": 128,
+        "batch": 192,
+        "compute": "bfloat16",
+        "sequences_per_second": 1234.5,
+        "teraflops": 247.25,
+        "seconds": [0.6, 0.5, 0.7],
+        "first_seconds": 99.0,
+        "peak_bytes": 30 * 2**30,
+        "planned_bytes": 31 * 2**30,
+    }
     found: dict[str, dict[str, Any]] = {
-        "devices": {"device": "GPU 0 of 1, NVIDIA H100 80GB HBM3", "gpu": "NVIDIA H100 80GB HBM3", "nvidia_smi": "x",
-                    "cores": 7, "product_teraflops": 600.0, "commit": "abc", "build": {"cuda_version": "12.5.1"},
-                    "versions": {"tensorflow": "2.21.0"}},
+        "devices": {
+            "device": "GPU 0 of 1, NVIDIA H100 80GB HBM3",
+            "gpu": "NVIDIA H100 80GB HBM3",
+            "nvidia_smi": "x",
+            "cores": 7,
+            "product_teraflops": 600.0,
+            "commit": "abc",
+            "build": {"cuda_version": "12.5.1"},
+            "versions": {"tensorflow": "2.21.0"},
+        },
         "losses_cpu": {"losses": [11.0, 10.5], "compute": "float32"},
-        "losses_float32": {"losses": [11.0, 10.5], "compute": "float32", "apart": 2e-5, "tolerance": 1e-3,
-                           "equal": True},
-        "phase1": step, "bits_fixed_1": {"sha256": "a"}, "bits_fixed_2": {"sha256": "a"},
-        "bits_free_1": {"sha256": "a"}, "bits_free_2": {"sha256": "b"},
-    }  # fmt: skip
+        "losses_float32": {
+            "losses": [11.0, 10.5],
+            "compute": "float32",
+            "apart": 2e-5,
+            "tolerance": 1e-3,
+            "equal": True,
+        },
+        "phase1": step,
+        "bits_fixed_1": {"sha256": "a"},
+        "bits_fixed_2": {"sha256": "a"},
+        "bits_free_1": {"sha256": "a"},
+        "bits_free_2": {"sha256": "b"},
+    }
     return {name: {"status": "done", "seconds": 1.0, "found": facts} for name, facts in (found | more).items()}
 
 
@@ -270,8 +304,12 @@ def test_where_the_page_goes(tmp_path: Path) -> None:
 
 def test_what_is_asked_for_wrongly_is_refused(tmp_path: Path) -> None:
     commands = "prepare run page list"
-    for argv, said in ((["mend"], commands), ([], commands), (["run", "--only", "no"], "--only no"),
-                       (["run", "--budget_minutes", "0"], "positive")):  # fmt: skip
+    for argv, said in (
+        (["mend"], commands),
+        ([], commands),
+        (["run", "--only", "no"], "--only no"),
+        (["run", "--budget_minutes", "0"], "positive"),
+    ):
         with pytest.raises(UsageError, match=said):
             main([*argv, "--output", str(tmp_path)] if argv else [])
     State(scale="full").save(tmp_path)
@@ -285,8 +323,17 @@ def test_a_day_in_miniature_on_this_cpu(tmp_path: Path, run_module: Callable[...
     module, to = "benchmarks.gpu_day", ("--smoke", "--output", tmp_path)
     prepared = run_module(module, "prepare", *to, timeout=300)
     assert prepared.returncode == 0, prepared.stderr[-2000:]
-    names = ["devices", "losses_cpu", "losses_float32", "pretrain", "phase1", "phase2_fused", "bits_fixed_1",
-             "bits_fixed_2", "answers_1"]  # fmt: skip
+    names = [
+        "devices",
+        "losses_cpu",
+        "losses_float32",
+        "pretrain",
+        "phase1",
+        "phase2_fused",
+        "bits_fixed_1",
+        "bits_fixed_2",
+        "answers_1",
+    ]
     first = run_module(module, "run", *to, "--only", *names, "--sitting_minutes", 0.02, timeout=500)
     assert first.returncode == 75 and "the same command goes on" in first.stderr, first.stderr[-2000:]
     done = run_module(module, "run", *to, "--only", *names, timeout=900)

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from benchmarks.peers import keras_bert
-from bert import checkpoint
+from bert.training import checkpoint
 
 ROWS, TOKENS, WIDTH, HEADS, INNER, WORDS = 3, 7, 10, 2, 11, 13
 PLACES = {  # a variable of theirs, the weight of ours, its shape there

@@ -89,9 +89,11 @@ def test_what_does_not_compute_the_same_is_not_timed(tmp_path: Path, turns: Path
 
 @pytest.mark.parametrize(
     ("kind", "said"),
-    [("dies", r"eager failed to lap: it ended with code 17, its last line: Segmentation fault of sorts; "),
-     ("fails", r"eager failed to setup: ValueError: no such weights; ")],
-)  # fmt: skip
+    [
+        ("dies", r"eager failed to lap: it ended with code 17, its last line: Segmentation fault of sorts; "),
+        ("fails", r"eager failed to setup: ValueError: no such weights; "),
+    ],
+)
 def test_a_contender_that_dies_is_named_in_one_line(kind: str, said: str, tmp_path: Path, turns: Path) -> None:
     with pytest.raises(UserError, match=said) as caught:
         steps.run(options(tmp_path), stand_ins(ours="agrees", eager=kind))
@@ -113,9 +115,12 @@ def test_a_contender_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
 def test_a_peer_is_started_by_its_interpreter_with_where_its_code_is(tmp_path: Path) -> None:
     python = Path(sys.executable)
     given = dataclasses.replace(
-        options(tmp_path), peers=("tf_models", "nvidia"),
-        tf_models_python=python, nvidia_python=python, nvidia=tmp_path / "checkout",
-    )  # fmt: skip
+        options(tmp_path),
+        peers=("tf_models", "nvidia"),
+        tf_models_python=python,
+        nvidia_python=python,
+        nvidia=tmp_path / "checkout",
+    )
     with pytest.raises(UsageError, match=f"{tmp_path}/checkout/.*: no such folder"):
         steps.commands(given)
     (tmp_path / "checkout" / steps.NVIDIA).mkdir(parents=True)

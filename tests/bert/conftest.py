@@ -18,9 +18,13 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model_config() -> ModelConfig:
     """B=3, T=13, D=20, N=5, H=4, F=28, V=99: no two axes of one size."""
     return ModelConfig(
-        vocab_size=VOCAB, hidden_size=20, num_hidden_layers=2, num_attention_heads=5, intermediate_size=28,
+        vocab_size=VOCAB,
+        hidden_size=20,
+        num_hidden_layers=2,
+        num_attention_heads=5,
+        intermediate_size=28,
         max_position_embeddings=17,
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture

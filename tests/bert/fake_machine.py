@@ -15,15 +15,26 @@ from bert.doctor.probe import wanted
 
 GIB = 2**30
 H100 = {
-    "name": "NVIDIA H100 80GB HBM3", "driver_version": "560.35.03", "memory.total": "81559", "memory.used": "4",
-    "utilization.gpu": "0", "compute_cap": "9.0", "mig.mode.current": "Disabled", "persistence_mode": "Enabled",
-    "compute_mode": "Default", "ecc.errors.uncorrected.volatile.total": "0", "clocks.sm": "1980",
-    "clocks.max.sm": "1980", "clocks_throttle_reasons.active": "0x0000000000000001",
-}  # fmt: skip
+    "name": "NVIDIA H100 80GB HBM3",
+    "driver_version": "560.35.03",
+    "memory.total": "81559",
+    "memory.used": "4",
+    "utilization.gpu": "0",
+    "compute_cap": "9.0",
+    "mig.mode.current": "Disabled",
+    "persistence_mode": "Enabled",
+    "compute_mode": "Default",
+    "ecc.errors.uncorrected.volatile.total": "0",
+    "clocks.sm": "1980",
+    "clocks.max.sm": "1980",
+    "clocks_throttle_reasons.active": "0x0000000000000001",
+}
 BUILD = {
-    "is_cuda_build": True, "cuda_version": "12.5.1", "cudnn_version": "9",
+    "is_cuda_build": True,
+    "cuda_version": "12.5.1",
+    "cudnn_version": "9",
     "cuda_compute_capabilities": ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"],
-}  # fmt: skip
+}
 NVIDIA_SMI = """\
 #!{python}
 import json, sys
@@ -56,14 +67,17 @@ class FakeMachine:
             libraries[name]["version"] = version
         self.facts: dict[str, dict[str, Any]] = {
             "libraries": {
-                "build": BUILD, "libraries": libraries, "driver": {"path": "/usr/lib/libcuda.so.1", "version": "12.6"},
+                "build": BUILD,
+                "libraries": libraries,
+                "driver": {"path": "/usr/lib/libcuda.so.1", "version": "12.6"},
                 "compiler": {"libdevice.10.bc": "/site/libdevice.10.bc", "ptxas": "/site/ptxas"},
             },
             "frameworks": {
-                "tensorflow": {"version": "2.21.0", "build": BUILD}, "gpus": [f"GPU:{n}" for n in range(gpus)],
+                "tensorflow": {"version": "2.21.0", "build": BUILD},
+                "gpus": [f"GPU:{n}" for n in range(gpus)],
                 "horovod": {"version": "0.28.1", "nccl": 22501, "gloo": 1, "mpi": 0, "cuda": 1},
             },
-        }  # fmt: skip
+        }
         self.write(self.proc / "meminfo", f"MemTotal: {2**31} kB\nMemAvailable: {2**31 - 2**22} kB\n")
         self.write(self.proc / "self/cgroup", "0::/job\n")
         self.write(self.sysfs / "fs/cgroup/job/cpu.max", "max 100000\n")
@@ -99,8 +113,12 @@ class FakeMachine:
     def port(self, name: str, state: str = "4: ACTIVE", physical: str = "5: LinkUp") -> None:
         """An InfiniBand adapter with one port."""
         at = self.sysfs / "class/infiniband" / name / "ports/1"
-        for file, text in (("state", state), ("phys_state", physical), ("rate", "400 Gb/sec (4X NDR)"),
-                           ("link_layer", "InfiniBand")):  # fmt: skip
+        for file, text in (
+            ("state", state),
+            ("phys_state", physical),
+            ("rate", "400 Gb/sec (4X NDR)"),
+            ("link_layer", "InfiniBand"),
+        ):
             self.write(at / file, text + "\n")
 
     def machine(self, probe: str | None = None) -> Machine:
@@ -111,11 +129,17 @@ class FakeMachine:
             self.write(self.folder / mode, "\n".join(lines))
         tell = f"import pathlib, sys\nprint(pathlib.Path({str(self.folder)!r}, sys.argv[1]).read_text())"
         return Machine(
-            proc=self.proc, sysfs=self.sysfs, dev=self.dev, workdir=self.folder / "not" / "yet",
-            requirements=ROOT / "requirements.txt", probe=(sys.executable, "-S", "-c", probe or tell), patience=20.0,
+            proc=self.proc,
+            sysfs=self.sysfs,
+            dev=self.dev,
+            workdir=self.folder / "not" / "yet",
+            requirements=ROOT / "requirements.txt",
+            probe=(sys.executable, "-S", "-c", probe or tell),
+            patience=20.0,
             space=lambda folder: (self.shared, self.shared) if folder.name == "shm" else (900 * GIB, 500 * GIB),
-            soft_limit=self.limits.__getitem__, cores=lambda: self.cores,
-        )  # fmt: skip
+            soft_limit=self.limits.__getitem__,
+            cores=lambda: self.cores,
+        )
 
     def found(self, **changes: Any) -> list[Finding]:
         """What the doctor finds."""

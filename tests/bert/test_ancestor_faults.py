@@ -15,19 +15,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import cli, guard, recipes, schedule, train, world
-from bert.batches import Batches
+from bert import cli, recipes
 from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, PretrainConfig, RunConfig
 from bert.errors import UsageError
-from bert.model import variables
-from bert.optim import Optimizer
+from bert.inputs.records import Dataset
+from bert.inputs.sampler import BatchSampler
+from bert.model.encoder import variables
 from bert.pretrain import Pretraining
-from bert.records import Dataset
-from bert.step import Step
-from bert.world import World
+from bert.training import distributed, loop, loss_scale, schedule
+from bert.training.distributed import Communicator
+from bert.training.optimizer import Optimizer
+from bert.training.step import Step
 
 
-class Twins(World):
+class Twins(Communicator):
     """Two ranks that compute the same; what travels as float16 is rounded, and noted."""
 
     size = 2
@@ -35,7 +36,7 @@ class Twins(World):
     def __init__(self) -> None:
         self.travelled: list[tf.Tensor] = []
 
-    def sum(self, tensors: Any, half: int = 0) -> list[tf.Tensor]:
+    def all_reduce(self, tensors: Any, num_fp16: int = 0) -> list[tf.Tensor]:
         self.travelled += map(tf.identity, tensors[:half])  # the accumulators themselves are emptied
         small = [tf.cast(tf.cast(tensor, tf.float16), tf.float32) for tensor in tensors[:half]]
         return [2 * tensor for tensor in [*small, *tensors[half:]]]
@@ -53,13 +54,20 @@ class Listening(Dataset):
         return super().read(indices, positions)
 
 
-def stepped(config: ModelConfig, dataset: Path, among: World, precision: PrecisionConfig, per_device: int) -> Step:
+def stepped(
+    config: ModelConfig, dataset: Path, among: Communicator, precision: PrecisionConfig, per_device: int
+) -> Step:
     """A step of LAMB after three updates over the first twelve samples."""
     task = Pretraining(config, seed=3)
-    step = Step(task, Optimizer(variables(task.module), OptimizerConfig(name="lamb", learning_rate=1.0)), among,
-                precision, RunConfig(seed=4))  # fmt: skip
+    step = Step(
+        task,
+        Optimizer(variables(task.module), OptimizerConfig(name="lamb", learning_rate=1.0)),
+        among,
+        precision,
+        RunConfig(seed=4),
+    )
     batch = BatchConfig(total=12, per_device=per_device)
-    micro_batches = Batches(Dataset(dataset, "train"), batch, World(), seed=1).read(0)
+    micro_batches = BatchSampler(Dataset(dataset, "train"), batch, seed=1).read(0)
     for number in (1, 2, 3):
         step.update(number, micro_batches, rate=1e-2)
     return step
@@ -69,7 +77,7 @@ def stepped(config: ModelConfig, dataset: Path, among: World, precision: Precisi
 def test_an_update_is_applied_once_however_many_micro_batches_it_has(model_config: ModelConfig, dataset: Path) -> None:
     """1: "applies on micro-step 0 of every loop call as well as every N-th, so steps+1 updates per loop"."""
     for per_device in (12, 3):
-        step = stepped(model_config, dataset, World(), PrecisionConfig(), per_device)
+        step = stepped(model_config, dataset, Communicator(), PrecisionConfig(), per_device)
         assert step.optimizer.applied is not None and float(step.optimizer.applied) == 3
 
 
@@ -82,7 +90,9 @@ def test_gradients_travel_as_float16_while_they_are_scaled(model_config: ModelCo
     sent = twins.travelled[: len(names)]
     smallest = np.finfo(np.float16).tiny
     lost = sum(int(tf.math.count_nonzero((tensor != 0) & (abs(tensor) < smallest))) for tensor in sent)
-    would = sum(int(tf.math.count_nonzero((tensor != 0) & (abs(tensor) / guard.INITIAL < smallest))) for tensor in sent)
+    would = sum(
+        int(tf.math.count_nonzero((tensor != 0) & (abs(tensor) / loss_scale.INITIAL < smallest))) for tensor in sent
+    )
     assert would > 50 * max(1, lost)
 
 
@@ -92,10 +102,15 @@ def test_the_heldout_split_is_evaluated_while_training_and_by_every_recipe(
     """6: "No evaluation wired: eval files/eval batch flag ignored [...]; the 10% test split is never read"."""
     assert all(recipe().run.evaluate_every > 0 for recipe in recipes.RECIPES.values())
     heldout = Listening(dataset, "heldout")
-    found = train.train(
-        Pretraining(config.model, 5), config, World(), data=Dataset(dataset, "train"), heldout=heldout,
-        vocab=dataset / "vocab.txt", start_from=None,
-    )  # fmt: skip
+    found = loop.train(
+        Pretraining(config.model, 5),
+        config,
+        Communicator(),
+        data=Dataset(dataset, "train"),
+        heldout=heldout,
+        vocab=dataset / "vocab.txt",
+        start_from=None,
+    )
     assert heldout.heard == [*range(11), *range(11)] and found["loss"] > 0  # at step 4, and at the end
 
 
@@ -120,15 +135,20 @@ def test_the_rate_is_that_of_the_whole_batch_on_any_number_of_ranks(
     """14: "LR is per-GPU and silently x size"."""
     alone, together = (
         stepped(model_config, dataset, among, PrecisionConfig(), per_device=12).optimizer.weights
-        for among in (World(), Twins())
+        for among in (Communicator(), Twins())
     )
     for name, weight in alone.items():
         np.testing.assert_allclose(weight, together[name], rtol=1e-5, atol=1e-7, err_msg=name)
     short = dataclasses.replace(config, run=dataclasses.replace(config.run, log_every=1, evaluate_every=0))
-    train.train(
-        Pretraining(config.model, 5), short, Twins(), data=Dataset(dataset, "train"), heldout=None,
-        vocab=dataset / "vocab.txt", start_from=None,
-    )  # fmt: skip
+    loop.train(
+        Pretraining(config.model, 5),
+        short,
+        Twins(),
+        data=Dataset(dataset, "train"),
+        heldout=None,
+        vocab=dataset / "vocab.txt",
+        start_from=None,
+    )
     lines = [json.loads(line) for line in (short.run.directory / "metrics.jsonl").read_text().splitlines()]
     wanted = [schedule.polynomial(done, peak=1e-2, warmup_steps=2, steps=7) for done in range(7)]
     assert [line["learning_rate"] for line in lines] == wanted
@@ -137,9 +157,9 @@ def test_the_rate_is_that_of_the_whole_batch_on_any_number_of_ranks(
 def test_one_rank_needs_no_horovod(monkeypatch: pytest.MonkeyPatch) -> None:
     """14: "Horovod is a hard import"."""
     monkeypatch.setitem(sys.modules, "horovod", None)
-    for name in world.LAUNCHERS:
+    for name in distributed.LAUNCHERS:
         monkeypatch.delenv(name, raising=False)
-    assert world.connect(RunConfig()).size == 1
+    assert distributed.connect(RunConfig()).size == 1
     monkeypatch.setenv("HOROVOD_SIZE", "2")
     with pytest.raises(UsageError, match="several ranks need Horovod"):
-        world.connect(RunConfig())
+        distributed.connect(RunConfig())

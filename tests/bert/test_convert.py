@@ -14,18 +14,18 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer as Fast
 
-from bert import checkpoint
 from bert.config import ModelConfig
 from bert.convert import __main__ as convert
 from bert.convert import names
 from bert.errors import InputError, UsageError
-from bert.heads import Classifier, Pooler
-from bert.model import Encoder, variables
+from bert.inputs.tokenization import tokenizer_for
+from bert.inputs.vocabulary import SPECIAL
+from bert.model.encoder import Encoder, variables
+from bert.model.heads import Classifier, Pooler
+from bert.model.inference import InferenceEncoder
 from bert.pretrain import PretrainingModel
 from bert.recipes import SIZES
-from bert.settled import Settled
-from bert.tokenization import tokenizer_for
-from bert.vocabulary import SPECIAL
+from bert.training import checkpoint
 from squad import model as questions
 from squad.config import Windowing
 from squad.model import QuestionAnswering
@@ -34,9 +34,14 @@ Values = dict[str, np.ndarray]
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 WORDS = ["river", "##s", "flow", "un", "##able", "a", "b", "!", "?", "the"]
 SMALL = ModelConfig(
-    vocab_size=31, hidden_size=20, num_hidden_layers=2, num_attention_heads=5, intermediate_size=28,
-    max_position_embeddings=17, type_vocab_size=3,
-)  # fmt: skip
+    vocab_size=31,
+    hidden_size=20,
+    num_hidden_layers=2,
+    num_attention_heads=5,
+    intermediate_size=28,
+    max_position_embeddings=17,
+    type_vocab_size=3,
+)
 DEEP = dataclasses.replace(SMALL, num_hidden_layers=11, hidden_size=12, num_attention_heads=3, intermediate_size=7)
 
 
@@ -80,9 +85,12 @@ class Sequences(tf.Module):
 
 def models(config: ModelConfig) -> dict[str, tf.Module]:
     words_only = PretrainingModel(config, 0, pairs="none")
-    return {"BertForPreTraining": PretrainingModel(config, 0), "BertForMaskedLM": words_only,
-            "BertForQuestionAnswering": QuestionAnswering(config, 0),
-            "BertForSequenceClassification": Sequences(config, classes=3)}  # fmt: skip
+    return {
+        "BertForPreTraining": PretrainingModel(config, 0),
+        "BertForMaskedLM": words_only,
+        "BertForQuestionAnswering": QuestionAnswering(config, 0),
+        "BertForSequenceClassification": Sequences(config, classes=3),
+    }
 
 
 @pytest.mark.parametrize("config", [SMALL, DEEP, dataclasses.replace(SIZES["tiny"], vocab_size=997)])
@@ -197,11 +205,14 @@ def original(config: ModelConfig) -> Values:
         values[name] = value
     random, width = np.random.default_rng(3), config.hidden_size
     heads: dict[str, tuple[int, ...]] = {
-        "predictions/transform/dense/kernel": (width, width), "predictions/transform/dense/bias": (width,),
-        "predictions/transform/LayerNorm/gamma": (width,), "predictions/transform/LayerNorm/beta": (width,),
+        "predictions/transform/dense/kernel": (width, width),
+        "predictions/transform/dense/bias": (width,),
+        "predictions/transform/LayerNorm/gamma": (width,),
+        "predictions/transform/LayerNorm/beta": (width,),
         "predictions/output_bias": (config.vocab_size,),
-        "seq_relationship/output_weights": (2, width), "seq_relationship/output_bias": (2,),
-    }  # fmt: skip
+        "seq_relationship/output_weights": (2, width),
+        "seq_relationship/output_bias": (2,),
+    }
     return values | {f"cls/{name}": random.normal(0, 0.1, shape).astype(np.float32) for name, shape in heads.items()}
 
 
@@ -223,8 +234,8 @@ def test_every_variable_of_an_original_checkpoint_is_accounted_for(
     ours = weights(tmp_path / "run")
     assert len(ours) == len(values)
     assert sorted(value.size for value in ours.values()) == sorted(value.size for value in values.values())
-    turned = values["cls/seq_relationship/output_weights"]
-    same_bits({"kernel": ours["next_sentence/kernel"]}, {"kernel": turned.T})
+    transposed = values["cls/seq_relationship/output_weights"]
+    same_bits({"kernel": ours["next_sentence/kernel"]}, {"kernel": transposed.T})
     kernel = values["bert/encoder/layer_1/attention/self/key/kernel"]
     same_bits({"kernel": ours["layer_1/attention/key/kernel"]}, {"kernel": kernel})
     aside = json.loads((tmp_path / "run/config.json").read_text())["imported"]["left_aside"]
@@ -331,7 +342,7 @@ def test_an_imported_head_for_questions_answers_them(tmp_path: Path) -> None:
         variable.assign(values[name])
     ids = tf.constant(np.random.default_rng(4).integers(0, SMALL.vocab_size, (3, 7)), tf.int32)
     batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-    expected = model.answer_span(Settled(model.encoder, tf.float32)(*batch.values()))
+    expected = model.answer_span(InferenceEncoder(model.encoder, tf.float32)(*batch.values()))
     for found, one in zip(loaded.logits(batch), expected, strict=True):
         np.testing.assert_array_equal(found, one)
     assert loaded.windowing == Windowing(max_seq_length=17, doc_stride=5, max_query_length=2)
@@ -374,11 +385,23 @@ def test_a_wrong_command_line_is_said_to_be_one(argv: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("hidden_act", "relu"), ("hidden_act", "gelu_new"), ("position_embedding_type", "relative_key"),
-     ("layer_norm_eps", 1e-5), ("is_decoder", True), ("add_cross_attention", True), ("model_type", "roberta"),
-     ("num_hidden_layers", 0), ("num_attention_heads", 0), ("num_attention_heads", 7), ("hidden_size", "20"),
-     ("vocab_size", 30), ("hidden_dropout_prob", 1.5), ("hidden_dropout_prob", "much")],
-)  # fmt: skip
+    [
+        ("hidden_act", "relu"),
+        ("hidden_act", "gelu_new"),
+        ("position_embedding_type", "relative_key"),
+        ("layer_norm_eps", 1e-5),
+        ("is_decoder", True),
+        ("add_cross_attention", True),
+        ("model_type", "roberta"),
+        ("num_hidden_layers", 0),
+        ("num_attention_heads", 0),
+        ("num_attention_heads", 7),
+        ("hidden_size", "20"),
+        ("vocab_size", 30),
+        ("hidden_dropout_prob", 1.5),
+        ("hidden_dropout_prob", "much"),
+    ],
+)
 def test_an_architecture_that_is_not_ours_is_refused_by_its_key(key: str, value: Any, tmp_path: Path) -> None:
     their_folder(tmp_path / "theirs")
     path = tmp_path / "theirs/config.json"

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from bert import hardware
 from bert.doctor import gpus, probe, resources, software
 from bert.doctor.__main__ import examine, main, report
 from bert.doctor.machine import ROOT, Finding, careful
 from bert.errors import ResourceError
+from bert.hardware import nvidia
 from tests.bert.fake_machine import GIB, FakeMachine, about, worse
 
 RunModule = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -155,7 +155,7 @@ def test_a_crash_of_horovod_leaves_what_tensorflow_told(dgx: FakeMachine) -> Non
 def test_an_nvidia_smi_that_hangs_fails_or_prints_garbage(
     dgx: FakeMachine, script: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hardware, "NVIDIA_SMI_SECONDS", 0.5)
+    monkeypatch.setattr(nvidia, "NVIDIA_SMI_SECONDS", 0.5)
     dgx.program("nvidia-smi", f"#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n")
     found = dgx.found()
     assert worse(found) == [("nvidia-smi", "error")]
@@ -333,9 +333,13 @@ def test_the_exit_code_and_the_lines(
     assert caught.value.exit_code == 5
     shown = json.loads(capsys.readouterr().out)
     assert [one for one in shown if one["level"] == "error"] == [
-        {"subject": "driver", "level": "error", "found": "470.1.1, too old for CUDA 12.5.1, which TensorFlow was built "
-         "with", "remedy": "install driver 525.60.13 or newer"}
-    ]  # fmt: skip
+        {
+            "subject": "driver",
+            "level": "error",
+            "found": "470.1.1, too old for CUDA 12.5.1, which TensorFlow was built with",
+            "remedy": "install driver 525.60.13 or newer",
+        }
+    ]
 
 
 def test_libraries_are_loaded_and_say_their_version(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import checkpoint, encode
+from bert import encode
 from bert.config import ModelConfig
 from bert.errors import InputError, IntegrityError, UsageError
-from bert.model import Encoder, variables
-from bert.noise import Noise
-from bert.tokenization import tokenizer_for
-from bert.vocabulary import SPECIAL
+from bert.inputs.tokenization import tokenizer_for
+from bert.inputs.vocabulary import SPECIAL
+from bert.model.dropout import DropoutRng
+from bert.model.encoder import Encoder, variables
+from bert.training import checkpoint
 
 LAYERS = (2, 0, -2)
 NINE = " ".join(f"w{number}" for number in range(9))
@@ -32,7 +33,7 @@ def alone(run: Path, config: ModelConfig) -> list[tuple[list[str], np.ndarray]]:
     for text in TEXTS:
         words = tokenizer.encode([text])[0][: config.max_position_embeddings - 2]
         ids = np.concatenate([[tokenizer.cls_id], words, [tokenizer.sep_id]]).astype(np.int32)[None]
-        states = encoder.states(ids, np.ones_like(ids), np.zeros_like(ids), Noise(None), tf.float32)
+        states = encoder.states(ids, np.ones_like(ids), np.zeros_like(ids), DropoutRng(None), tf.float32)
         found.append(([tokenizer.vocab[i] for i in ids[0]], np.stack(states)[:, 0]))
     return found
 
@@ -82,7 +83,7 @@ def test_each_line_is_answered_in_its_place(
 
 def test_a_layer_gives_what_a_model_that_ends_there_gives(model_config: ModelConfig) -> None:
     ids = np.random.default_rng(7).integers(0, model_config.vocab_size, (3, 13)).astype(np.int32)
-    arguments = ids, np.arange(13)[None] < [[13], [9], [4]], ids % 2, Noise(None), tf.float32
+    arguments = ids, np.arange(13)[None] < [[13], [9], [4]], ids % 2, DropoutRng(None), tf.float32
     found = Encoder(model_config, 8).states(*arguments)
     assert len(found) == model_config.num_hidden_layers + 1
     for depth in range(1, model_config.num_hidden_layers + 1):
@@ -114,9 +115,14 @@ def test_standard_input_is_read_a_chunk_at_a_time(run: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize(
     ("more", "problem"),
-    [(["--layers", "3"], "0 to 2 or -1 to -3 exist"), (["--length", "18"], "17 positions"),
-     (["--length", "2"], "3 at least"), (["--batch", "0"], "positive"), (["--output", "x.csv"], "jsonl or .npz")],
-)  # fmt: skip
+    [
+        (["--layers", "3"], "0 to 2 or -1 to -3 exist"),
+        (["--length", "18"], "17 positions"),
+        (["--length", "2"], "3 at least"),
+        (["--batch", "0"], "positive"),
+        (["--output", "x.csv"], "jsonl or .npz"),
+    ],
+)
 def test_what_cannot_be_done_is_said_before_anything_is_read(more: list[str], problem: str, run: Path) -> None:
     with pytest.raises(UsageError, match=problem):
         features_of(run, "features.jsonl", *more)

@@ -10,8 +10,9 @@ from typing import Literal
 
 import pytest
 
-from bert import cli, files, manifest
+from bert import cli
 from bert.errors import InputError, IntegrityError, UsageError
+from bert.storage import files, manifest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,10 +130,10 @@ def test_text_is_read_from_compressed_files_and_damage_is_named(suffix: str, tmp
 
 
 def build(folder: Path, source: Path, calls: list[int], **parameters: int) -> manifest.Manifest:
-    def make(partial: Path) -> manifest.Made:
+    def make(partial: Path) -> manifest.StageResult:
         calls.append(1)
         (partial / "out.txt").write_text(source.read_text().upper())
-        return manifest.Made(counts={"lines": 1}, records={"out.txt": 1})
+        return manifest.StageResult(counts={"lines": 1}, records={"out.txt": 1})
 
     return manifest.build(folder, stage="upper", parameters=parameters, inputs=[source], make=make)
 

@@ -10,7 +10,7 @@ import pytest
 from bert import plan
 from bert.config import ModelConfig
 from bert.errors import UsageError
-from bert.model import variables
+from bert.model.encoder import variables
 from bert.pretrain import PretrainingModel
 from bert.recipes import RECIPES, SIZES
 

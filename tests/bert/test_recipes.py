@@ -29,10 +29,12 @@ def test_accumulation_is_that_of_the_published_tables(recipe: str, gpus: int, ac
 @pytest.mark.parametrize(
     ("recipe", "rate_of_one", "gpus"),
     [
-        ("bert_large_dgx1_phase1", 7.5e-4, 8), ("bert_large_dgx1_phase2", 5e-4, 8),
-        ("bert_large_dgx1_phase1", 2.34375e-5, 256), ("bert_large_dgx1_phase2", 7.8125e-6, 512),
+        ("bert_large_dgx1_phase1", 7.5e-4, 8),
+        ("bert_large_dgx1_phase2", 5e-4, 8),
+        ("bert_large_dgx1_phase1", 2.34375e-5, 256),
+        ("bert_large_dgx1_phase2", 7.8125e-6, 512),
     ],
-)  # fmt: skip
+)
 def test_rates_are_the_published_ones_times_their_gpus(recipe: str, rate_of_one: float, gpus: int) -> None:
     assert RECIPES[recipe]().optimizer.learning_rate == pytest.approx(rate_of_one * gpus)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bert import cli, manifest
+from bert import cli
+from bert.storage import manifest
 
 
 @pytest.fixture
@@ -32,11 +33,11 @@ def folder(tmp_path: Path) -> Callable[..., Path]:
     """Writes a finished folder of `stage` with the given files of records, as that stage would have left it."""
 
     def write(name: str, stage: str, files: dict[str, list[dict[str, Any]]]) -> Path:
-        def make(partial: Path) -> manifest.Made:
+        def make(partial: Path) -> manifest.StageResult:
             for file, records in files.items():
                 lines = [json.dumps(record) + "\n" for record in records]
                 (partial / file).write_text("".join(lines), encoding="utf-8")
-            return manifest.Made(counts={})
+            return manifest.StageResult(counts={})
 
         return manifest.build(tmp_path / name, stage=stage, parameters={"test": name}, inputs=[], make=make).path
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from data import books, sources
+from data import books
+from data.pipeline import sources
 
 WRAPPED = "It was the best of times,\nit was the worst of times.\n\n\nIt was the age\nof wisdom.\n"
 PARAGRAPHS = ["It was the best of times, it was the worst of times.", "It was the age of wisdom."]
@@ -106,9 +107,17 @@ def test_encodings_are_told_apart(tmp_path, stage, read):
     }
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["counts"] == {
-        "files": 12, "books": 8, "refused": 3, "only legal text": 1, "pieces": 8,
-        "in utf-8": 3, "in cp1252": 1, "in latin-1": 1, "in utf-16": 2, "in utf-8 with errors": 1,
-    }  # fmt: skip
+        "files": 12,
+        "books": 8,
+        "refused": 3,
+        "only legal text": 1,
+        "pieces": 8,
+        "in utf-8": 3,
+        "in cp1252": 1,
+        "in latin-1": 1,
+        "in utf-16": 2,
+        "in utf-8 with errors": 1,
+    }
     assert set(manifest["extra"]["refused"]) == {"e.txt", "i.txt", "j.txt", "k.txt"}
     assert manifest["extra"]["refused"]["e.txt"] == "empty" and "binary" in manifest["extra"]["refused"]["i.txt"]
 

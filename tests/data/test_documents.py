@@ -66,8 +66,9 @@ def test_of_equal_texts_the_first_stays_whoever_meets_it_first(tmp_path, stage, 
 
 
 def test_of_two_extractions_of_one_article_the_first_stays(tmp_path, stage, folder, read):
-    old, new = ([{"id": "wikipedia:7", "text": TEXT.format(n=n)}, {"id": f"b{n}", "text": TEXT.format(n=n + 5)}]
-                for n in (1, 2))  # fmt: skip
+    old, new = (
+        [{"id": "wikipedia:7", "text": TEXT.format(n=n)}, {"id": f"b{n}", "text": TEXT.format(n=n + 5)}] for n in (1, 2)
+    )
     sources = [folder(name, "wikipedia", {"part-00000.jsonl": made}) for name, made in (("old", old), ("new", new))]
     assert stage("documents", "--source", *sources, "--output", tmp_path / "out", "--workers", 1)[0] == 0
     assert [document["id"] for document in read(tmp_path / "out")] == ["wikipedia:7", "b1", "b2"]

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from bert import manifest
-from data import catalog, download
-from data.connection import Patience
-from data.transfer import File
+from bert.storage import manifest
+from data import download
+from data.fetch import catalog
+from data.fetch.connection import Patience
+from data.fetch.transfer import File
 from tests import hostile
 from tests.hostile import Site
 
@@ -82,9 +83,11 @@ def test_the_newest_dump_that_is_done_is_fetched(site: Site, stage: Stage, tmp_p
     assert found.counts == {"files": 3, "bytes": sum(map(len, parts.values()))}
     for name, body in parts.items():
         assert found.extra["sources"][name] == {
-            "url": f"https://dumps.wikimedia.org/enwiki/{DAY}/{name}", "bytes": len(body), "sha256": sha256(body),
+            "url": f"https://dumps.wikimedia.org/enwiki/{DAY}/{name}",
+            "bytes": len(body),
+            "sha256": sha256(body),
             "trust": "by dumpstatus.json",
-        }  # fmt: skip
+        }
 
 
 def test_a_finished_dump_is_up_to_date_without_a_network(site: Site, stage: Stage, tmp_path: Path) -> None:
@@ -136,10 +139,16 @@ def test_a_part_with_another_sha1_ends_the_stage(site: Site, stage: Stage, tmp_p
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b'{"jobs": 3}', b'{"jobs": {"articlesmultistreamdump": {"status": "done"}}}',
-                b'{"jobs": {"articlesmultistreamdump": {"status": "done", "files": {}}}}',
-                b'{"jobs": {"articlesmultistreamdump": {"status": "done", "files": {"../x.xml.bz2": {}}}}}'],
-)  # fmt: skip
+    "content",
+    [
+        b"",
+        b"[]",
+        b'{"jobs": 3}',
+        b'{"jobs": {"articlesmultistreamdump": {"status": "done"}}}',
+        b'{"jobs": {"articlesmultistreamdump": {"status": "done", "files": {}}}}',
+        b'{"jobs": {"articlesmultistreamdump": {"status": "done", "files": {"../x.xml.bz2": {}}}}}',
+    ],
+)
 def test_a_status_that_is_none_is_refused(site: Site, stage: Stage, tmp_path: Path, content: bytes) -> None:
     dump(site, DAY)
     site.files[f"/enwiki/{DAY}/dumpstatus.json"] = content
@@ -165,9 +174,11 @@ def test_without_a_network_it_is_said_what_to_carry_and_where(site: Site, stage:
     (incoming / "dumpstatus.json").write_bytes(site.files[f"/enwiki/{DAY}/dumpstatus.json"])
     code, said = stage("download", *asked)
     listed = dict(line.strip().split("\t") for line in said if "\t" in line)
-    assert code == 3 and len(listed) == 3 and listed == dict(
-        line.split("\t") for line in (incoming / "urls.txt").read_text().splitlines()
-    )  # fmt: skip
+    assert (
+        code == 3
+        and len(listed) == 3
+        and listed == dict(line.split("\t") for line in (incoming / "urls.txt").read_text().splitlines())
+    )
     for url, target in listed.items():
         Path(target).write_bytes(parts[url.rsplit("/", 1)[1]])
     code, said = stage("download", *asked)
@@ -222,10 +233,14 @@ def test_splits_are_as_asked(site: Site, stage: Stage, tmp_path: Path) -> None:
 def known(monkeypatch: pytest.MonkeyPatch, name: str, found: catalog.Set, bodies: dict[str, bytes]) -> None:
     """Puts a set into the catalogue whose files are `bodies`."""
     files = [
-        File(name=key, url=f"http://127.0.0.1:9/{key}", limit=1 << 20,
-             digests={"sha256": sha256(body)} if not key.endswith(".zip") else {})
+        File(
+            name=key,
+            url=f"http://127.0.0.1:9/{key}",
+            limit=1 << 20,
+            digests={"sha256": sha256(body)} if not key.endswith(".zip") else {},
+        )
         for key, body in bodies.items()
-    ]  # fmt: skip
+    ]
     monkeypatch.setitem(catalog.SETS, name, dataclasses.replace(found, files=tuple(files)))
 
 
@@ -286,13 +301,18 @@ def test_a_checkpoint_is_unpacked_when_its_vocabulary_is_the_known_one(
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        ([], "one of wikipedia pg19 squad1"), (["wikipedai"], "did you mean wikipedia"),
-        (["pg19", "--books", "0"], "--books 0"), (["squad1", "--connections", "3"], "1 or 2"),
-        (["squad1", "--contact", "a\r\nX: y"], "--contact"), (["wikipedia", "--wiki", "../x"], "--wiki"),
-        (["wikipedia", "--date", "20261301"], "--date"), (["wikipedia", "--date", "latest"], "--date"),
-        (["pg19", "--splits", "dev"], "splits"), (["squad2", "--books", "3"], "--books"),
+        ([], "one of wikipedia pg19 squad1"),
+        (["wikipedai"], "did you mean wikipedia"),
+        (["pg19", "--books", "0"], "--books 0"),
+        (["squad1", "--connections", "3"], "1 or 2"),
+        (["squad1", "--contact", "a\r\nX: y"], "--contact"),
+        (["wikipedia", "--wiki", "../x"], "--wiki"),
+        (["wikipedia", "--date", "20261301"], "--date"),
+        (["wikipedia", "--date", "latest"], "--date"),
+        (["pg19", "--splits", "dev"], "splits"),
+        (["squad2", "--books", "3"], "--books"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_command_is_one_line(stage: Stage, tmp_path: Path, arguments: list[str], said: str) -> None:
     code, lines = stage("download", *arguments, *(["--output", tmp_path / "out"] if arguments else []))
     assert (code, len(lines)) == (2, 1) and said in lines[0], lines

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert import cli, manifest, messages, records
-from bert.vocabulary import SPECIAL
+from bert import cli
+from bert.inputs import records, tf_example
+from bert.inputs.vocabulary import SPECIAL
+from bert.storage import manifest
 from data import stats, verify
 
 DOCUMENTS: dict[str, list[dict[str, Any]]] = {
@@ -31,11 +33,11 @@ def shards(tmp_path: Path) -> Path:
 def text_folder(path: Path, files: dict[str, list[dict[str, Any]]]) -> Path:
     """A finished folder of documents."""
 
-    def make(partial: Path) -> manifest.Made:
+    def make(partial: Path) -> manifest.StageResult:
         for name, documents in files.items():
             lines = [json.dumps(document, ensure_ascii=False) + "\n" for document in documents]
             (partial / name).write_text("".join(lines), encoding="utf-8")
-        return manifest.Made(counts={}, records={name: len(documents) for name, documents in files.items()})
+        return manifest.StageResult(counts={}, records={name: len(documents) for name, documents in files.items()})
 
     return manifest.build(path, stage="shards", parameters={}, inputs=[], make=make).path
 
@@ -69,18 +71,18 @@ def instances(tmp_path: Path) -> Path:
         "heldout-00000-of-00001": [instance([ONE], [TWO], {1: MASK}, 0)],
     }
 
-    def make(partial: Path) -> manifest.Made:
+    def make(partial: Path) -> manifest.StageResult:
         for name, rows in files.items():
             with records.RecordWriter(partial / f"{name}.tfrecord") as writer:
                 for row in rows:
-                    writer.write(messages.encode(row))
+                    writer.write(tf_example.encode(row))
         (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
         spec = {
             name: {"shape": list(value.shape), "dtype": str(value.dtype)}
             for name, value in files["heldout-00000-of-00001"][0].items()
         }
         counts = {f"{name}.tfrecord": len(rows) for name, rows in files.items()}
-        return manifest.Made(counts={}, records=counts, extra={"features": spec})
+        return manifest.StageResult(counts={}, records=counts, extra={"features": spec})
 
     return manifest.build(tmp_path / "seq9", stage="tfrecords", parameters={}, inputs=[], make=make).path
 
@@ -96,8 +98,10 @@ def test_documents_are_counted(shards: Path, tmp_path: Path) -> None:
     splits = run(shards, "--output", tmp_path / "out")
     train = splits["train"]
     assert {name: train[name] for name in ("documents", "sentences", "characters")} == {
-        "documents": 3, "sentences": 6, "characters": 2 + 4 + 1 + 2 + 8 + 7,
-    }  # fmt: skip
+        "documents": 3,
+        "sentences": 6,
+        "characters": 2 + 4 + 1 + 2 + 8 + 7,
+    }
     assert train["sentences of a document, mean"] == 2 and train["characters of a sentence, mean"] == 4
     histograms = {name: counts[:5] for name, counts in train["histograms"].items()}
     assert histograms == {  # lengths 0, 1, 2-3, 4-7, 8-15
@@ -145,25 +149,25 @@ def test_instances_are_counted(instances: Path, tmp_path: Path, capsys: pytest.C
 def test_stretches_are_counted(tmp_path: Path) -> None:
     rows = [([ONE, TWO, ONE], [2, 1], 0), ([UNK], [1], 0), ([THREE, ONE, ONE, ONE], [1, 1, 2], 1)]
 
-    def make(partial: Path) -> manifest.Made:
+    def make(partial: Path) -> manifest.StageResult:
         with records.RecordWriter(partial / "train-00000-of-00001.tfrecord") as writer:
             for ids, sentences, document in rows:
                 row = {"ids": np.array(ids), "sentences": np.array(sentences), "document": np.array([document])}
-                writer.write(messages.encode(row))
+                writer.write(tf_example.encode(row))
         (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
         spec = {name: {"shape": shape, "dtype": "int64"} for name, shape in (("ids", [None]), ("document", [1]))}
         counts = {"train-00000-of-00001.tfrecord": 3}
-        return manifest.Made(counts={}, records=counts, extra={"features": spec, "kind": "documents"})
+        return manifest.StageResult(counts={}, records=counts, extra={"features": spec, "kind": "documents"})
 
     folder = manifest.build(tmp_path / "stored", stage="tfrecords", parameters={}, inputs=[], make=make).path
     figures = run(folder, "--output", tmp_path / "out")["train"]
     histograms = {name: counts[:4] for name, counts in figures.pop("histograms").items()}
-    assert histograms == {"tokens of a stretch": [0, 1, 1, 1], "sentences of a stretch": [0, 1, 2, 0]}
+    assert histograms == {"tokens of a chunk": [0, 1, 1, 1], "sentences of a chunk": [0, 1, 2, 0]}
     assert figures == {
-        "stretches": 3,
+        "chunks": 3,
         "sentences": 6,
         "tokens": 8,
-        "tokens of a stretch, mean": pytest.approx(8 / 3),
+        "tokens of a chunk, mean": pytest.approx(8 / 3),
         "unknown tokens": pytest.approx(1 / 8),
         "vocabulary": 5,
         "vocabulary never seen": 2,
@@ -213,9 +217,9 @@ def test_what_cannot_be_counted_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def vocabulary(partial: Path) -> manifest.Made:
+    def vocabulary(partial: Path) -> manifest.StageResult:
         (partial / "vocab.txt").write_text("a\n")
-        return manifest.Made(counts={})
+        return manifest.StageResult(counts={})
 
     manifest.build(tmp_path / "vocab", stage="vocab", parameters={}, inputs=[], make=vocabulary)
     text_folder(tmp_path / "broken", {"part-00000.jsonl": [{"text": "abc"}]})

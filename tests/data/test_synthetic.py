@@ -11,8 +11,10 @@ from xml.etree import ElementTree
 import pytest
 
 from bert.errors import UsageError
-from data import dump, extractor, grammar, synthetic
-from data.grammar import ARTICLE, RELATIONS
+from data.synthetic import __main__ as synthetic
+from data.synthetic import grammar
+from data.synthetic.grammar import ARTICLE, RELATIONS
+from data.wiki import dump, extractor
 
 SIZES = {"articles": 23, "books": 3, "train_questions": 301, "dev_questions": 97}
 EXPORT = "{http://www.mediawiki.org/xml/export-0.11/}"
@@ -27,15 +29,16 @@ def made(folder: Path, **changes: int) -> Path:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("synthetic") / "world")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("synthetic") / "corpus")
 
 
 def content(folder: Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*") if path.is_file()
-    }  # fmt: skip
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def questions(path: Path) -> list[tuple[str, dict]]:
@@ -44,17 +47,17 @@ def questions(path: Path) -> list[tuple[str, dict]]:
     return [(p["context"], qa) for title in dataset["data"] for p in title["paragraphs"] for qa in p["qas"]]
 
 
-def test_same_seed_same_bytes_other_seed_other_text(world, tmp_path):
-    assert content(made(tmp_path / "again")) == content(world)
+def test_same_seed_same_bytes_other_seed_other_text(corpus, tmp_path):
+    assert content(made(tmp_path / "again")) == content(corpus)
     other = content(made(tmp_path / "other", seed=8))
-    assert other.keys() == content(world).keys()
-    assert all(other[name] != digest for name, digest in content(world).items())
+    assert other.keys() == content(corpus).keys()
+    assert all(other[name] != digest for name, digest in content(corpus).items())
 
 
-def test_dump_is_well_formed_xml_with_the_articles_asked_for(world):
+def test_dump_is_well_formed_xml_with_the_articles_asked_for(corpus):
     kinds: Counter[tuple[str | None, bool]] = Counter()
     ids, titles = [], []
-    with bz2.open(world / "wiki.xml.bz2") as stream:
+    with bz2.open(corpus / "wiki.xml.bz2") as stream:
         for _, element in ElementTree.iterparse(stream):
             if element.tag == f"{EXPORT}page":
                 redirect = element.find(f"{EXPORT}redirect") is not None
@@ -67,8 +70,8 @@ def test_dump_is_well_formed_xml_with_the_articles_asked_for(world):
     assert len(set(ids)) == len(ids) and len(set(titles)) == len(titles)
 
 
-def test_wikiextractor_digests_the_dump(world):
-    articles = list(extractor.extract(dump.Reader(world / "wiki.xml.bz2"), 1, 60))
+def test_wikiextractor_digests_the_dump(corpus):
+    articles = list(extractor.extract(dump.Reader(corpus / "wiki.xml.bz2"), 1, 60))
     assert len(articles) == SIZES["articles"]
     for article in articles:
         paragraphs = [line for line in article.text.splitlines() if line.count(".") > 2]
@@ -76,15 +79,15 @@ def test_wikiextractor_digests_the_dump(world):
         assert not re.search(r"\[\[|\{\{|'''|<ref|Survey", article.text)
 
 
-def test_books_are_wrapped_text(world):
-    books = sorted((world / "books").glob("*.txt"))
+def test_books_are_wrapped_text(corpus):
+    books = sorted((corpus / "books").glob("*.txt"))
     assert len(books) == SIZES["books"]
     assert all(len(line) <= synthetic.WRAP for book in books for line in book.read_text().splitlines())
 
 
 @pytest.mark.parametrize("split", ["train", "dev"])
-def test_every_answer_stands_at_its_offset(world, split):
-    asked = questions(world / f"{split}.json")
+def test_every_answer_stands_at_its_offset(corpus, split):
+    asked = questions(corpus / f"{split}.json")
     assert len(asked) == SIZES[f"{split}_questions"]
     assert len({qa["id"] for _, qa in asked}) == len(asked)
     for context, qa in asked:
@@ -93,13 +96,13 @@ def test_every_answer_stands_at_its_offset(world, split):
             assert context[answer["answer_start"] :].startswith(answer["text"])
 
 
-def test_no_name_of_dev_occurs_anywhere_else(world):
+def test_no_name_of_dev_occurs_anywhere_else(corpus):
     def names(text: str) -> set[str]:
         return {name.lower() for name in NAME.findall(text)}
 
-    elsewhere = [bz2.decompress((world / "wiki.xml.bz2").read_bytes()).decode(), (world / "train.json").read_text()]
-    elsewhere += [book.read_text() for book in (world / "books").glob("*.txt")]
-    dev = names((world / "dev.json").read_text())
+    elsewhere = [bz2.decompress((corpus / "wiki.xml.bz2").read_bytes()).decode(), (corpus / "train.json").read_text()]
+    elsewhere += [book.read_text() for book in (corpus / "books").glob("*.txt")]
+    dev = names((corpus / "dev.json").read_text())
     assert len(dev) > 50
     assert not dev & names("\n".join(elsewhere))
 
@@ -125,9 +128,9 @@ def bare(name: str) -> str:
 
 
 @pytest.mark.parametrize("split", ["train", "dev"])
-def test_a_question_has_one_right_answer_that_relation_and_sometimes_thing_decide(world, split):
+def test_a_question_has_one_right_answer_that_relation_and_sometimes_thing_decide(corpus, split):
     needs_relation = needs_thing = 0
-    asked = questions(world / f"{split}.json")
+    asked = questions(corpus / f"{split}.json")
     for context, qa in asked:
         facts, right, gold = facts_in(context), set(), bare(qa["answers"][0]["text"])
         for number, relation in enumerate(RELATIONS):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data import sources
+from data.pipeline import sources
 
 TEXTS = [
     "The river rises.\nIt floods in spring.",
@@ -31,8 +31,11 @@ def counts(folder):
 
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
-    "": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress
-}  # fmt: skip
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+}
 
 
 @pytest.mark.parametrize("suffix", list(PACK))
@@ -68,9 +71,7 @@ def test_a_mixed_folder_is_read_in_the_order_of_its_paths_by_any_workers(tmp_pat
         *documents,
     ]
     found = counts(tmp_path / "out1")
-    assert found == {
-        "files": 5, "documents": 6, "empty": 2, "refused": 1, "pieces": 6, "in cp1252": 1, "in utf-8": 1
-    }  # fmt: skip
+    assert found == {"files": 5, "documents": 6, "empty": 2, "refused": 1, "pieces": 6, "in cp1252": 1, "in utf-8": 1}
 
 
 @pytest.mark.parametrize(

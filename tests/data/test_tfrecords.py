@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import manifest, records
-from bert.tokenization import Tokenizer
-from bert.vocabulary import SPECIAL
+from bert.inputs import records
+from bert.inputs.tokenization import Tokenizer
+from bert.inputs.vocabulary import SPECIAL
+from bert.storage import manifest
 from data import tfrecords
 from data.tfrecords import Options
 

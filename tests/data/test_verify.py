@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import cli, manifest, messages, records
-from bert.vocabulary import SPECIAL
-from data import checks, frames, shards, tfrecords, verify
+from bert import cli
+from bert.inputs import records, tf_example
+from bert.inputs.vocabulary import SPECIAL
+from bert.storage import manifest
+from data import shards, tfrecords, verify
+from data.audit import checks, tfrecord_audit
 
 SEQUENCE, PREDICTIONS = 37, 7
 
@@ -25,7 +28,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root, draw = tmp_path_factory.mktemp("work"), random.Random(3)
     words = ["".join(draw.choices(string.ascii_lowercase, k=5)) for _ in range(90)]
 
-    def documents(partial: Path) -> manifest.Made:
+    def documents(partial: Path) -> manifest.StageResult:
         sentences = characters = 0
         for part, size in enumerate((41, 62)):
             with open(partial / f"part-0000{part}.jsonl", "w") as stream:
@@ -34,7 +37,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     stream.write(json.dumps({"id": f"test:{part}-{number}", "sentences": text}) + "\n")
                     sentences, characters = sentences + len(text), characters + sum(map(len, text))
         counts = {"documents": 103, "sentences": sentences, "characters": characters}
-        return manifest.Made(counts=counts, records={"part-00000.jsonl": 41, "part-00001.jsonl": 62})
+        return manifest.StageResult(counts=counts, records={"part-00000.jsonl": 41, "part-00001.jsonl": 62})
 
     corpus = root / "corpus"
     manifest.build(corpus / "documents", stage="documents", parameters={}, inputs=[], make=documents)
@@ -89,7 +92,7 @@ def examples(path: Path) -> list[dict[str, np.ndarray]]:
 
 
 def encode(row: dict[str, np.ndarray]) -> bytes:
-    return messages.encode(row | {"masked_lm_weights": row["masked_lm_weights"].astype(np.float32)})
+    return tf_example.encode(row | {"masked_lm_weights": row["masked_lm_weights"].astype(np.float32)})
 
 
 def write(path: Path, rows: list[dict[str, np.ndarray]]) -> None:
@@ -111,9 +114,9 @@ def test_what_the_stages_wrote_is_right(work: Path, run: Callable) -> None:
 
 def test_frames_are_those_that_tensorflow_reads(work: Path) -> None:
     path = work / "tfrecords" / "seq37" / "train-00001-of-00003.tfrecord"
-    ours = list(frames.walk(path, np.zeros(0, np.uint64)))
+    ours = list(tfrecord_audit.walk(path, np.zeros(0, np.uint64)))
     assert [frame.payload for frame in ours] == list(tf.data.TFRecordDataset([str(path)]).as_numpy_iterator())
-    assert [frame.offset for frame in ours] == frames.read_index(path)[:-1].tolist()
+    assert [frame.offset for frame in ours] == tfrecord_audit.read_index(path)[:-1].tolist()
     assert len(ours) > 50 and not any(frame.damage for frame in ours)
 
 
@@ -262,7 +265,7 @@ def test_tokenised_documents_are_judged_too(rule: str, tokenised: Path, tmp_path
         STRETCHES[rule](rows[9])
     with records.RecordWriter(path) as writer:
         for row in rows:
-            writer.write(messages.encode(row))
+            writer.write(tf_example.encode(row))
     sign(folder)
     code, lines = run(folder)
     begin = int(np.fromfile(records.index_path(path), "<u8")[9])

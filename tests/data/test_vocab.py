@@ -8,8 +8,8 @@ import pytest
 from tokenizers import Tokenizer as OtherTokenizer
 from tokenizers import models, normalizers, pre_tokenizers
 
-from bert.tokenization import Tokenizer
-from bert.vocabulary import SPECIAL, load_vocab
+from bert.inputs.tokenization import Tokenizer
+from bert.inputs.vocabulary import SPECIAL, load_vocab
 
 TEXT = "the river runs past seven mills and nobody remembers their builders' names, caf\u00e9 \u4e2d\u6587 1729"
 WORDS = TEXT.split()

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.errors import InputError
-from data import dump, extractor, wikipedia
+from data import wikipedia
+from data.wiki import dump, extractor
 
 PROSE = "The river Ouse rises in the hills & runs for 40 miles <ref>Map</ref> to the sea. It floods in spring."
 SITEINFO = """  <siteinfo>
@@ -176,7 +177,7 @@ def test_the_extractor_does_not_outlive_a_killed_stage(tmp_path):
     (tmp_path / "dump.xml").write_text(xml())
     child = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     program = (
-        f"import sys; from pathlib import Path; from data import dump, extractor;"
+        f"import sys; from pathlib import Path; from data.wiki import dump, extractor;"
         f"extractor.COMMAND = [sys.executable, '-c', {child!r}];"
         f"list(extractor.extract(dump.Reader(Path({str(tmp_path / 'dump.xml')!r})), 1, 60.0))"
     )
@@ -208,8 +209,10 @@ def test_where_the_chunks_are_cut_does_not_matter(cuts):
     reader.finish()
     assert reader.counts == {"pages": 11, "articles": 9, "redirects": 1, "other_namespace": 1, "rejected": 0}
     assert [(article.id, article.title) for article in found[6:]] == [
-        ("7", "River 7"), ("20", "Template engine"), ("23", "Blank"),
-    ]  # fmt: skip
+        ("7", "River 7"),
+        ("20", "Template engine"),
+        ("23", "Blank"),
+    ]
     assert [article.content.decode() for article in found[:7]] == [page.strip() for page in pages()[:7]]
 
 

@@ -18,20 +18,25 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from bert import checkpoint, cli
+from bert import cli
 from bert.config import ModelConfig
 from bert.convert import __main__ as convert
 from bert.errors import IntegrityError
-from bert.model import variables
+from bert.inputs.vocabulary import SPECIAL
+from bert.model.encoder import variables
 from bert.pretrain import PretrainingModel
-from bert.vocabulary import SPECIAL
+from bert.training import checkpoint
 
 pytestmark = pytest.mark.faults
 
 CONFIG = ModelConfig(
-    vocab_size=97, hidden_size=36, num_hidden_layers=3, num_attention_heads=4, intermediate_size=60,
+    vocab_size=97,
+    hidden_size=36,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    intermediate_size=60,
     max_position_embeddings=51,
-)  # fmt: skip
+)
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 WEIGHTS = "model.safetensors"
 BUNDLE = "bert_model.ckpt"
@@ -112,9 +117,21 @@ def rewrite(path: Path, fields: Header | bytes, data: bytes, length: int | None 
         (lambda t: t.update({"cls.predictions.decoder.weight": np.ones((97, 36), "f")}), ["decoder.weight"]),
         (lambda t: t.update({"pooler.dense.bias": np.ones(36, "f")}), ["pooler.dense.bias", "again"]),
     ],
-    ids=["missing", "a layer missing", "part of a head", "shape", "rank", "a layer more", "unknown", "float64", "int8",
-         "nan", "not tied", "twice"],
-)  # fmt: skip
+    ids=[
+        "missing",
+        "a layer missing",
+        "part of a head",
+        "shape",
+        "rank",
+        "a layer more",
+        "unknown",
+        "float64",
+        "int8",
+        "nan",
+        "not tied",
+        "twice",
+    ],
+)
 def test_tensors_that_are_not_the_models_are_refused_by_name(change: Change, said: list[str], theirs: Path) -> None:
     tensors = load_file(theirs / WEIGHTS)
     change(tensors)
@@ -212,9 +229,16 @@ def test_an_index_names_files_of_its_folder_or_is_refused(places: Any, said: str
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("config.json", b"{"), ("config.json", b"[1]"), ("config.json", b"\xff"), ("config.json", b"[" * 10**5),
-     ("vocab.txt", b"[PAD]\n"), ("vocab.txt", b"\xff\n"), ("tokenizer_config.json", b"{")],
-)  # fmt: skip
+    [
+        ("config.json", b"{"),
+        ("config.json", b"[1]"),
+        ("config.json", b"\xff"),
+        ("config.json", b"[" * 10**5),
+        ("vocab.txt", b"[PAD]\n"),
+        ("vocab.txt", b"\xff\n"),
+        ("tokenizer_config.json", b"{"),
+    ],
+)
 def test_what_stands_beside_the_weights_is_checked_too(name: str, content: bytes, theirs: Path) -> None:
     (theirs / name).write_bytes(content)
     refused(theirs, name)
@@ -222,10 +246,17 @@ def test_what_stands_beside_the_weights_is_checked_too(name: str, content: bytes
 
 @pytest.mark.parametrize(
     "model",
-    [None, [], {"type": "BPE", "vocab": {"a": 0}}, {"type": "WordPiece", "vocab": {"a": 1}},
-     {"type": "WordPiece", "vocab": {"a": 0, "b": 0}}, {"type": "WordPiece", "vocab": {"a": []}},
-     {"type": "WordPiece", "vocab": []}, {"type": "WordPiece", "vocab": {"a": 0}}],
-)  # fmt: skip
+    [
+        None,
+        [],
+        {"type": "BPE", "vocab": {"a": 0}},
+        {"type": "WordPiece", "vocab": {"a": 1}},
+        {"type": "WordPiece", "vocab": {"a": 0, "b": 0}},
+        {"type": "WordPiece", "vocab": {"a": []}},
+        {"type": "WordPiece", "vocab": []},
+        {"type": "WordPiece", "vocab": {"a": 0}},
+    ],
+)
 def test_a_tokenizer_without_word_pieces_is_refused(model: Any, theirs: Path) -> None:
     (theirs / "vocab.txt").unlink()
     (theirs / "tokenizer.json").write_text(json.dumps({"model": model}))

@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import cli, manifest
+from bert import cli
 from bert.errors import IntegrityError
-from bert.records import Dataset
-from data import grammar, shards, synthetic, tfrecords, verify, vocab
+from bert.inputs.records import Dataset
+from bert.storage import manifest
+from data import shards, tfrecords, verify, vocab
+from data.synthetic import __main__ as synthetic
+from data.synthetic import grammar
 
 pytestmark = pytest.mark.faults
 
@@ -27,7 +30,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Invented text in three training shards, with a vocabulary."""
     root = tmp_path_factory.mktemp("corpus")
 
-    def make(partial: Path) -> manifest.Made:
+    def make(partial: Path) -> manifest.StageResult:
         with open(partial / "part-00000.jsonl", "w") as stream:
             for number in range(DOCUMENTS):
                 draw = Random(f"document {number}")
@@ -36,7 +39,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     facts = grammar.scene(draw, "train", *draw.choice(synthetic.SCENES), synthetic.TWIN)
                     sentences += grammar.paragraph(draw, facts, asking=0.4)
                 stream.write(json.dumps({"id": f"invented:{number}", "sentences": sentences}) + "\n")
-        return manifest.Made(counts={"documents": DOCUMENTS}, records={"part-00000.jsonl": DOCUMENTS})
+        return manifest.StageResult(counts={"documents": DOCUMENTS}, records={"part-00000.jsonl": DOCUMENTS})
 
     manifest.build(root / "documents", stage="documents", parameters={}, inputs=[], make=make)
     shards.main(["--source", str(root / "documents"), "--output", str(root / "shards"), "--shards", "3"])

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bert import manifest
+from bert.storage import manifest
 from tests import hostile
 from tests.hostile import Site
 
@@ -60,8 +60,20 @@ def site() -> Iterator[Site]:
 
 
 def start(site: Site, output: Path, **options: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "data.download", "wikipedia", "--wiki", "simple", "--dumps_url", site.url,
-               "--mirror", site.url, "--output", str(output)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "data.download",
+        "wikipedia",
+        "--wiki",
+        "simple",
+        "--dumps_url",
+        site.url,
+        "--mirror",
+        site.url,
+        "--output",
+        str(output),
+    ]
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, **options)
 
 
@@ -156,10 +168,22 @@ def test_endless_answers_come_to_an_end(site: Site, tmp_path: Path, fault: hosti
     for path in [*PATHS.values(), "/loop"]:
         site.faults[path] = [fault] * 99
     # the defaults would take six minutes of a byte a second
-    script = "from data import download; from data.connection import Patience; from bert import cli; import sys;"
+    script = "from data import download; from data.fetch.connection import Patience; from bert import cli; import sys;"
     script += "download.PATIENCE = Patience(window=2, tries=2, backoff=0.1); cli.main(download.main)"
-    command = [sys.executable, "-c", script, "wikipedia", "--wiki", "simple", "--dumps_url", site.url, "--mirror",
-               site.url, "--output", str(tmp_path / "out")]  # fmt: skip
+    command = [
+        sys.executable,
+        "-c",
+        script,
+        "wikipedia",
+        "--wiki",
+        "simple",
+        "--dumps_url",
+        site.url,
+        "--mirror",
+        site.url,
+        "--output",
+        str(tmp_path / "out"),
+    ]
     begin = time.monotonic()
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 3 and ("too slow" in done.stderr or "redirects" in done.stderr), done.stderr

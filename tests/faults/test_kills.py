@@ -84,7 +84,8 @@ def kill_rank(launcher: int, rank: str) -> None:
 DYING = """
     import os, signal
     from pathlib import Path
-    from bert import checkpoint, manifest, step
+    from bert.storage import manifest
+    from bert.training import checkpoint, step
     saves, save, steps, write = [], checkpoint.save, checkpoint.steps, checkpoint.tf.raw_ops.SaveV2
     swap, remove = manifest._swap, checkpoint.shutil.rmtree
     def count(*arguments):
@@ -96,10 +97,14 @@ DYING = """
             os.kill(os.getpid(), signal.SIGKILL)
 """
 BOUNDARIES = {  # where, and which step is the newest whole one after it
-    "before the data": ("""
+    "before the data": (
+        """
     checkpoint.tf.raw_ops.SaveV2 = lambda **arguments: (die(), write(**arguments))
-    """, 7),
-    "within the data": ("""
+    """,
+        7,
+    ),
+    "within the data": (
+        """
     def half(**arguments):
         write(**arguments)
         if len(saves) == 2:
@@ -107,22 +112,33 @@ BOUNDARIES = {  # where, and which step is the newest whole one after it
             os.truncate(arguments["prefix"] + ".data-00000-of-00001", 5000)
         die()
     checkpoint.tf.raw_ops.SaveV2 = half
-    """, 14),
-    "before the rename": ("""
+    """,
+        14,
+    ),
+    "before the rename": (
+        """
     manifest._swap = lambda *arguments: (die(), swap(*arguments))
-    """, 21),
-    "before older ones go": ("""
+    """,
+        21,
+    ),
+    "before older ones go": (
+        """
     checkpoint.steps = lambda run: (die(), steps(run))[1]
-    """, 35),
-    "while an older one goes": ("""
+    """,
+        35,
+    ),
+    "while an older one goes": (
+        """
     def half(folder, **options):
         if len(saves) == 2 and Path(folder).exists():
             (Path(folder) / "manifest.json").unlink()
             die()
         remove(folder, **options)
     checkpoint.shutil.rmtree = half
-    """, 49),
-}  # fmt: skip
+    """,
+        49,
+    ),
+}
 
 
 @pytest.mark.slow
@@ -143,7 +159,7 @@ def test_a_kill_within_a_save_costs_that_save_only(straight: Path, dataset: Path
 
 ASKED = """
     import atexit, os, signal, time
-    from bert import checkpoint, step
+    from bert.training import checkpoint, step
     def ask(): os.kill(os.getpid(), signal.{kind})
     asked, update, save = [], step.Step.update, checkpoint.save
     def asking(self, number, *arguments):
@@ -179,7 +195,7 @@ def test_a_run_asked_to_stop_within_an_update_and_again_while_it_saves(
 
 SLUGGISH = """
     import time
-    from bert import records
+    from bert.inputs import records
     calls, read = [], records.Dataset.read
     def sluggish(self, *arguments):
         calls.append(1)

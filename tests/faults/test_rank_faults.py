@@ -6,21 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from bert import guard, manifest
+from bert.storage import manifest
+from bert.training import loss_scale
 from tests.training import checkpoints, errors, measured, pretrain, same_bits, weights
 
 pytestmark = [pytest.mark.faults, pytest.mark.multiprocess, pytest.mark.timeout(1800)]
 
 HANGING = """
     import time
-    from bert import world
-    sums, real = [], world.HorovodWorld.sum
-    def hang(self, tensors, half=0):
+    from bert.training import distributed
+    sums, real = [], distributed.HorovodCommunicator.all_reduce
+    def hang(self, tensors, num_fp16=0):
         sums.append(len(tensors) > 9)
         if self.rank == 1 and sum(sums) == 18:
             time.sleep(1000)
-        return real(self, tensors, half)
-    world.HorovodWorld.sum = hang
+        return real(self, tensors, num_fp16)
+    distributed.HorovodCommunicator.all_reduce = hang
 """
 
 
@@ -47,18 +48,19 @@ def test_a_rank_that_hangs_ends_the_run_and_is_named(dataset: Path, tmp_path: Pa
 POISON = """
     import hashlib, json, os, pathlib
     import tensorflow as tf
-    from bert import pretrain, step, world
+    from bert import pretrain
+    from bert.training import distributed, step
     rank = int(os.environ["HOROVOD_RANK"])
     poison, now = tf.Variable(1.0, trainable=False), [0]
-    measure, update, add = pretrain.Pretraining.measure, step.Step.update, world.HorovodWorld.sum
+    measure, update, add = pretrain.Pretraining.measure, step.Step.update, distributed.HorovodCommunicator.all_reduce
     def measured(self, *arguments):
         found = measure(self, *arguments)
         return found | {"mlm": found["mlm"]._replace(loss=found["mlm"].loss * poison)}
-    def summed(self, tensors, half=0):
+    def summed(self, tensors, num_fp16=0):
         tensors = list(tensors)
         if rank == 1 and now[0] == 5 and len(tensors) > 9:
             tensors[3] = tensors[3] * float("inf")
-        return add(self, tensors, half)
+        return add(self, tensors, num_fp16)
     def updated(self, number, *arguments):
         now[0] = number
         poison.assign(float("nan") if rank == 1 and number >= 9 else 1.0)
@@ -69,15 +71,17 @@ POISON = """
         with open(f"OUT/rank-{rank}", "a") as stream:
             stream.write(json.dumps({"step": number, "state": digest} | kept) + "\\n")
         return found
-    pretrain.Pretraining.measure, step.Step.update, world.HorovodWorld.sum = measured, updated, summed
+    pretrain.Pretraining.measure, step.Step.update = measured, updated
+    distributed.HorovodCommunicator.all_reduce = summed
 """
 
 
 def test_nonsense_of_one_rank_is_skipped_by_all_and_ends_the_run_if_it_lasts(dataset: Path, tmp_path: Path) -> None:
     run, options = tmp_path / "run", ["--run.steps", "40", "--run.save_every", "7", "--run.max_skipped", "3"]
     patch = POISON.replace("OUT", str(tmp_path))
-    done = pretrain(dataset, run, *options, "--precision.compute", "float16", "--run.log_every", "40", ranks=2,
-                    patch=patch)  # fmt: skip
+    done = pretrain(
+        dataset, run, *options, "--precision.compute", "float16", "--run.log_every", "40", ranks=2, patch=patch
+    )
     assert done.returncode == 4, done.stderr
     [line] = errors(done.stderr)
     saved = run / "checkpoints" / "step-00000007"
@@ -88,7 +92,7 @@ def test_nonsense_of_one_rank_is_skipped_by_all_and_ends_the_run_if_it_lasts(dat
     notes = [json.loads(line) for line in (tmp_path / "rank-0").read_text().splitlines()]
     assert notes == [json.loads(line) for line in (tmp_path / "rank-1").read_text().splitlines()]
     assert [note["skipped_in_a_row"] for note in notes] == [0, 0, 0, 0, 1, 0, 0, 0, 1, 2, 3]
-    scales = [note["loss_scale"] / guard.INITIAL for note in notes]
+    scales = [note["loss_scale"] / loss_scale.INITIAL for note in notes]
     assert scales == [1, 1, 1, 1, 1, 1 / 2, 1 / 2, 1 / 2, 1 / 2, 1 / 4, 1 / 8]  # halved for the next
     states = [note["state"] for note in notes]
     assert states[3] == states[4] != states[5] and states[7] == states[8] == states[9] == states[10] != states[6]

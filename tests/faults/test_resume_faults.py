@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import checkpoint, cli, files, manifest, pretrain
+from bert import cli, pretrain
+from bert.storage import files, manifest
+from bert.training import checkpoint
 from tests import training
 from tests.training import LENGTH, STEPS, checkpoints, command, errors, measured, same_bits, weights
 
@@ -80,9 +82,7 @@ def test_damaged_checkpoints_are_named_and_the_newest_whole_one_taken(
     assert measured(straight) == measured(run)
 
 
-def test_no_whole_checkpoint_is_no_fresh_start(
-    straight: Path, dataset: Path, tmp_path: Path, refused: Refused
-) -> None:
+def test_no_whole_checkpoint_is_no_fresh_start(straight: Path, dataset: Path, tmp_path: Path, refused: Refused) -> None:
     run = copied(straight, tmp_path / "run")
     for folder in checkpoint.steps(run):
         flip(folder / INDEX)
@@ -95,15 +95,15 @@ def test_any_bit_of_a_manifest_may_flip(tmp_path: Path, capsys: pytest.CaptureFi
     for saved in (3, 5):
         checkpoint.save(tmp_path, saved, {"a": tf.constant([2.0, saved])}, keep=9)
     path = tmp_path / "checkpoints" / "step-00000005" / "manifest.json"
-    whole, variable, passed_over = path.read_bytes(), tf.Variable([0.0, 0.0]), 0
+    whole, variable, skipped_updates = path.read_bytes(), tf.Variable([0.0, 0.0]), 0
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
         step = checkpoint.restore(tmp_path, {"a": variable})
         assert variable.numpy().tolist() == [2.0, step]
         said = capsys.readouterr().err
         assert (step == 5 and said == "") or (step == 3 and said.startswith("warning: ") and said.count("\n") == 1)
-        passed_over += step == 3
-    assert passed_over > len(whole) / 3  # the rest are words such as the versions'
+        skipped_updates += step == 3
+    assert skipped_updates > len(whole) / 3  # the rest are words such as the versions'
 
 
 def test_a_checkpoint_under_another_name_is_not_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,7 +181,7 @@ def test_a_damaged_config_is_no_licence_to_go_on(
 
 STOP = """
     import os, signal
-    from bert import step
+    from bert.training import step
     update = step.Step.update
     def stopped(self, number, *arguments):
         if number == {}:
@@ -207,8 +207,8 @@ def test_one_rank_then_two_then_one_train_like_one(straight: Path, dataset: Path
 
 
 READER = """
-    from bert import batches, records
-    batches.AHEAD, records.MAX_OPEN = 7, 1
+    from bert.inputs import records, sampler
+    sampler.PREFETCH, records.MAX_OPEN = 7, 1
 """
 
 
@@ -217,9 +217,18 @@ def test_bits_do_not_depend_on_the_environment_nor_on_how_data_are_read(
 ) -> None:
     run = tmp_path / "run"
     done = training.pretrain(
-        dataset, run, *LENGTH, "--data.skip_bad", "3", patch=READER, cwd=tmp_path,
-        PYTHONHASHSEED="7", LC_ALL="C", LANG="tr_TR.UTF-8", TZ="Pacific/Auckland",
-    )  # fmt: skip
+        dataset,
+        run,
+        *LENGTH,
+        "--data.skip_bad",
+        "3",
+        patch=READER,
+        cwd=tmp_path,
+        PYTHONHASHSEED="7",
+        LC_ALL="C",
+        LANG="tr_TR.UTF-8",
+        TZ="Pacific/Auckland",
+    )
     assert done.returncode == 0, done.stderr
     same_bits(weights(straight, STEPS), weights(run, STEPS))
     assert measured(straight) == measured(run)

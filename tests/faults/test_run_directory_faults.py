@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bert import checkpoint, cli, files, pretrain
+from bert import cli, pretrain
 from bert.errors import UsageError
+from bert.storage import files
+from bert.training import checkpoint
 from tests import training
 from tests.training import LENGTH, ROOT, command, errors, write_dataset
 
@@ -32,7 +34,7 @@ def test_a_killed_process_leaves_a_folder_free(tmp_path: Path) -> None:
     code = f"""
 import os, signal
 from pathlib import Path
-from bert import files
+from bert.storage import files
 with files.exclusive(Path({str(folder)!r})):
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -44,8 +46,11 @@ with files.exclusive(Path({str(folder)!r})):
 
 def test_whoever_holds_a_folder_is_waited_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "PATIENCE", 0.3)
-    with files.exclusive(tmp_path), pytest.raises(UsageError, match="another process works in it"), \
-            files.exclusive(tmp_path):  # fmt: skip
+    with (
+        files.exclusive(tmp_path),
+        pytest.raises(UsageError, match="another process works in it"),
+        files.exclusive(tmp_path),
+    ):
         pass
     with files.exclusive(tmp_path):
         pass

@@ -18,9 +18,28 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
 Variables = Mapping[str, str]
 NONE: Variables = {}
-TINY = ["--model.hidden_size", "24", "--model.num_attention_heads", "3", "--model.intermediate_size", "40",
-        "--model.num_hidden_layers", "1", "--batch.total", "12", "--batch.per_device", "12", "--run.save_every", "2",
-        "--run.log_every", "2", "--run.evaluate_every", "0", "--run.steps", "4"]  # fmt: skip
+TINY = [
+    "--model.hidden_size",
+    "24",
+    "--model.num_attention_heads",
+    "3",
+    "--model.intermediate_size",
+    "40",
+    "--model.num_hidden_layers",
+    "1",
+    "--batch.total",
+    "12",
+    "--batch.per_device",
+    "12",
+    "--run.save_every",
+    "2",
+    "--run.log_every",
+    "2",
+    "--run.evaluate_every",
+    "0",
+    "--run.steps",
+    "4",
+]
 
 
 def run(at: Path, command: str, limit: int | None = None, variables: Variables = NONE) -> tuple[int, list[str]]:
@@ -33,8 +52,12 @@ def run(at: Path, command: str, limit: int | None = None, variables: Variables =
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"} | dict(variables)
     done = subprocess.run(
         [sys.executable, "-m", *command.split()],
-        cwd=at, env=environment, capture_output=True, text=True, preexec_fn=tight,
-    )  # fmt: skip
+        cwd=at,
+        env=environment,
+        capture_output=True,
+        text=True,
+        preexec_fn=tight,
+    )
     return done.returncode, done.stderr.splitlines()
 
 
@@ -50,11 +73,15 @@ STAGES = {  # output -> the command that makes it, but for --output, and a limit
     "documents": ("data.documents --source wikipedia books --workers 2", 4000),
     "shards": ("data.shards --source documents --shards 2", 4000),
     "vocab": ("data.vocab --source shards --size 300", 900),
-    "instances": ("data.tfrecords --source shards --vocab vocab/vocab.txt --max_seq_length 32 --dupe_factor 1 "
-                  "--workers 2", 4000),
-    "stretches": ("data.tfrecords --source shards --vocab vocab/vocab.txt --max_seq_length 32 --kind documents "
-                  "--workers 1", 4000),
-}  # fmt: skip
+    "instances": (
+        "data.tfrecords --source shards --vocab vocab/vocab.txt --max_seq_length 32 --dupe_factor 1 --workers 2",
+        4000,
+    ),
+    "chunks": (
+        "data.tfrecords --source shards --vocab vocab/vocab.txt --max_seq_length 32 --kind documents --workers 1",
+        4000,
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +126,9 @@ def test_a_run_without_room_for_a_checkpoint_goes_on_when_there_is(whole: Path) 
     assert not [path for path in (whole / "tight" / "checkpoints").iterdir() if path.name.startswith(("step", ".step"))]
     code, said = run(whole, f"{command} tight")
     assert code == 0, said
-    readers = [tf.train.load_checkpoint(str(whole / run / "checkpoints/step-00000004/variables")) for run in
-               ("enough", "tight")]  # fmt: skip
+    readers = [
+        tf.train.load_checkpoint(str(whole / run / "checkpoints/step-00000004/variables"))
+        for run in ("enough", "tight")
+    ]
     for variable in readers[0].get_variable_to_shape_map():
         assert (readers[0].get_tensor(variable) == readers[1].get_tensor(variable)).all()

@@ -90,9 +90,13 @@ def test_strange_text_passes_and_adds_up_with_any_workers(tmp_path: Path) -> Non
             assert ended.code == 0, ended.said
             assert ended.peak < 0.75 * GIB and ended.seconds < 120
         found.append(
-            {f"{folder.name[:-1]}/{name}": content for folder in (text, documents)
-             for name, content in contents(folder).items() if name != "manifest.json"}
-        )  # fmt: skip
+            {
+                f"{folder.name[:-1]}/{name}": content
+                for folder in (text, documents)
+                for name, content in contents(folder).items()
+                if name != "manifest.json"
+            }
+        )
     assert found[0] == found[1]
     first = counts(tmp_path / "text1")
     assert first["files"] == 1 + len(STRANGE) + 2

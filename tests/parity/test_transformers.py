@@ -16,14 +16,15 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from bert import checkpoint, encode
+from bert import encode
 from bert.config import ModelConfig
 from bert.convert import __main__ as convert
-from bert.heads import Classifier, Pooler
-from bert.model import Encoder, variables
-from bert.noise import Noise
+from bert.inputs.vocabulary import SPECIAL
+from bert.model.dropout import DropoutRng
+from bert.model.encoder import Encoder, variables
+from bert.model.heads import Classifier, Pooler
 from bert.pretrain import PretrainingModel
-from bert.vocabulary import SPECIAL
+from bert.training import checkpoint
 from squad.model import QuestionAnswering
 
 pytestmark = pytest.mark.parity
@@ -35,18 +36,31 @@ KINDS = ("BertModel", "BertForPreTraining", "BertForMaskedLM", "BertForQuestionA
 Arrays = dict[str, np.ndarray]
 SIZES = {
     "small": ModelConfig(
-        vocab_size=97, hidden_size=20, num_hidden_layers=2, num_attention_heads=5, intermediate_size=28,
+        vocab_size=97,
+        hidden_size=20,
+        num_hidden_layers=2,
+        num_attention_heads=5,
+        intermediate_size=28,
         max_position_embeddings=19,
     ),
     "deep": ModelConfig(
-        vocab_size=61, hidden_size=36, num_hidden_layers=11, num_attention_heads=3, intermediate_size=130,
-        max_position_embeddings=64, type_vocab_size=3,
+        vocab_size=61,
+        hidden_size=36,
+        num_hidden_layers=11,
+        num_attention_heads=3,
+        intermediate_size=130,
+        max_position_embeddings=64,
+        type_vocab_size=3,
     ),
     "wide": ModelConfig(
-        vocab_size=211, hidden_size=264, num_hidden_layers=3, num_attention_heads=4, intermediate_size=511,
+        vocab_size=211,
+        hidden_size=264,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=511,
         max_position_embeddings=128,
     ),
-}  # fmt: skip
+}
 
 
 def oracle(*jobs: tuple[Any, ...]) -> list[Any]:
@@ -54,8 +68,12 @@ def oracle(*jobs: tuple[Any, ...]) -> list[Any]:
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
     done = subprocess.run(
         [PYTHON, str(ROOT / "tests/parity/oracle.py")],
-        input=json.dumps(jobs, default=str), env=environment, capture_output=True, text=True, timeout=500,
-    )  # fmt: skip
+        input=json.dumps(jobs, default=str),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     results: list[Any] = json.loads(done.stdout)
     return results
@@ -87,7 +105,7 @@ def ours(run: Path, kind: str, config: ModelConfig) -> Arrays:
     ids, segments, mask = (
         tf.constant(given[name].astype(np.int32)) for name in ("input_ids", "token_type_ids", "attention_mask")
     )
-    arguments = ids, mask, segments, Noise(None)
+    arguments = ids, mask, segments, DropoutRng(None)
     batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
     encoder = Encoder(config, 0)
     checkpoint.load_weights(run, variables(encoder))
@@ -95,7 +113,7 @@ def ours(run: Path, kind: str, config: ModelConfig) -> Arrays:
     if kind == "BertForQuestionAnswering":
         reader = QuestionAnswering(config, 0)
         checkpoint.load_weights(run, variables(reader))
-        found["start_logits"], found["end_logits"] = reader(batch, Noise(None), tf.float32)
+        found["start_logits"], found["end_logits"] = reader(batch, DropoutRng(None), tf.float32)
     elif kind == SEQUENCES:
         sequences = Sequences(config)
         checkpoint.load_weights(run, variables(sequences))
@@ -108,7 +126,7 @@ def ours(run: Path, kind: str, config: ModelConfig) -> Arrays:
         model = PretrainingModel(config, 0, "nsp" if kind == "BertForPreTraining" else "none")
         checkpoint.load_weights(run, variables(model))
         batch["masked_lm_positions"] = tf.tile(tf.range(ids.shape[1])[None], [ids.shape[0], 1])
-        words, pair = model(batch, Noise(None), tf.float32)
+        words, pair = model(batch, DropoutRng(None), tf.float32)
         words += model.masked_lm.bias
         found |= {"logits": words} if pair is None else {"prediction_logits": words, "seq_relationship_logits": pair}
     return found

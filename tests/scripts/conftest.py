@@ -8,8 +8,20 @@ from pathlib import Path
 
 import pytest
 
-SETTINGS = ("TF_", "OMP_", "HOROVOD_", "NCCL_", "OMPI_", "SLURM_", "CUDA_", "BERT_", "VENV", "CONTAINER", "MOUNTS",
-            "MPI")  # fmt: skip
+SETTINGS = (
+    "TF_",
+    "OMP_",
+    "HOROVOD_",
+    "NCCL_",
+    "OMPI_",
+    "SLURM_",
+    "CUDA_",
+    "BERT_",
+    "VENV",
+    "CONTAINER",
+    "MOUNTS",
+    "MPI",
+)
 
 StandIn = Callable[[str, str], Path]
 

@@ -14,11 +14,15 @@ StandIn = Callable[[str, str], Path]
 
 NODES = {0: "0-9,20-29", 1: "10-19,30-39"}  # CPU n and CPU n + 20 are the threads of one core
 BUSES = ["07:00.0", "0F:00.0", "47:00.0", "4E:00.0", "87:00.0", "90:00.0", "B7:00.0", "BD:00.0"]
-ADAPTERS = {"mlx5_0": (0, "4: ACTIVE"), "mlx5_1": (0, "1: DOWN"), "mlx5_10": (1, "4: ACTIVE"),
-            "mlx5_2": (1, "4: ACTIVE")}  # fmt: skip
+ADAPTERS = {
+    "mlx5_0": (0, "4: ACTIVE"),
+    "mlx5_1": (0, "1: DOWN"),
+    "mlx5_10": (1, "4: ACTIVE"),
+    "mlx5_2": (1, "4: ACTIVE"),
+}
 SMI = "\n".join(f"print('{i}, GPU-{i}{i}-x, 00000000:{bus}')" for i, bus in enumerate(BUSES))
-WRAPPER = "#!/bin/bash\nwhile [[ $1 == --* ]]; do [[ $1 != --cpu-list ]] || shift; shift; done; exec \"$@\"\n"
-ASKED = "[ $1 != --pid ] || exec echo \"pid $3's current affinity list: ${ALLOWED:-0-39}\"\n"
+WRAPPER = '#!/bin/bash\nwhile [[ $1 == --* ]]; do [[ $1 != --cpu-list ]] || shift; shift; done; exec "$@"\n'
+ASKED = '[ $1 != --pid ] || exec echo "pid $3\'s current affinity list: ${ALLOWED:-0-39}"\n'
 TASKSET = WRAPPER.replace("while", f"{ASKED}while")
 
 
@@ -95,8 +99,10 @@ def test_only_cores_that_the_process_may_use_are_shared_out(machine: dict[str, s
 
 def test_other_launchers_name_the_rank_their_own_way(machine: dict[str, str]) -> None:
     expected = shown(machine, rank=5)[-1]
-    for place in ({"OMPI_COMM_WORLD_LOCAL_RANK": "5", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"},
-                  {"SLURM_LOCALID": "5", "SLURM_STEP_TASKS_PER_NODE": "8(x4)"}):  # fmt: skip
+    for place in (
+        {"OMPI_COMM_WORLD_LOCAL_RANK": "5", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"},
+        {"SLURM_LOCALID": "5", "SLURM_STEP_TASKS_PER_NODE": "8(x4)"},
+    ):
         done = subprocess.run([BIND, "--dry-run", "python", "a b"], env=machine | place, capture_output=True, text=True)
         assert done.stdout.splitlines()[-1] == expected
 
@@ -129,7 +135,7 @@ def test_where_it_cannot_bind_it_says_so_once_and_runs(
             (tmp_path / "sys/bus/pci/devices" / f"0000:{bus.lower()}" / "numa_node").write_text("-1\n")
     elif broken == "both":
         stand_in("numactl", "#!/bin/sh\nexit 1\n")
-        stand_in("taskset", TASKSET.replace("exec \"$@\"", "exit 1"))
+        stand_in("taskset", TASKSET.replace('exec "$@"', "exit 1"))
     else:
         machine["ALLOWED"] = "0,10"
     command = [sys.executable, "-c", "print('ran'); raise SystemExit(75)"]

@@ -21,8 +21,11 @@ def shown(command: str, **variables: str) -> tuple[int, str, str]:
     script, *words = command.split()
     done = subprocess.run(
         [ROOT / "scripts" / script, *words],
-        capture_output=True, text=True, stdin=subprocess.DEVNULL, env=os.environ | variables,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | variables,
+    )
     return done.returncode, "\n".join(line.strip() for line in done.stdout.splitlines()), done.stderr
 
 
@@ -81,10 +84,15 @@ def test_one_of_several_nodes_gets_its_network_and_its_adapters(there: tuple[str
 @pytest.mark.parametrize(
     "command",
     [
-        "docker_build.sh --target gpu", "docker_build.sh --save b.zip", "docker_build.sh --base", "docker_build.sh --x",
-        "docker_run.sh true", "docker_run.sh --data /nonexistent -- true", "docker_run.sh --image",
+        "docker_build.sh --target gpu",
+        "docker_build.sh --save b.zip",
+        "docker_build.sh --base",
+        "docker_build.sh --x",
+        "docker_run.sh true",
+        "docker_run.sh --data /nonexistent -- true",
+        "docker_run.sh --image",
     ],
-)  # fmt: skip
+)
 def test_what_is_not_understood_is_one_line(command: str) -> None:
     code, out, error = shown(command)
     assert (code, out) == (2, "") and error.startswith("error: ") and error.count("\n") == 1

@@ -110,9 +110,26 @@ def test_without_a_rank_here_a_signal_ends_all_and_says_so(hosts: dict[str, str]
     assert not psutil.wait_procs(started, timeout=60)[1]
 
 
-SIZES = ["--model.hidden_size", "20", "--model.num_attention_heads", "5", "--model.intermediate_size", "28",
-         "--model.num_hidden_layers", "1", "--batch.total", "6", "--batch.per_device", "3",
-         "--run.steps", "40", "--run.log_every", "1", "--run.save_every", "7"]  # fmt: skip
+SIZES = [
+    "--model.hidden_size",
+    "20",
+    "--model.num_attention_heads",
+    "5",
+    "--model.intermediate_size",
+    "28",
+    "--model.num_hidden_layers",
+    "1",
+    "--batch.total",
+    "6",
+    "--batch.per_device",
+    "3",
+    "--run.steps",
+    "40",
+    "--run.log_every",
+    "1",
+    "--run.save_every",
+    "7",
+]
 
 
 @pytest.fixture
@@ -120,15 +137,41 @@ def records(run_module: Any, tmp_path: Path) -> Path:
     """A small folder of samples, from invented books."""
     at = tmp_path
     for module, *arguments in (
-        ("synthetic", "--output", at / "source", "--articles", 3, "--books", 4, "--train_questions", 7,
-         "--dev_questions", 5),
+        (
+            "synthetic",
+            "--output",
+            at / "source",
+            "--articles",
+            3,
+            "--books",
+            4,
+            "--train_questions",
+            7,
+            "--dev_questions",
+            5,
+        ),
         ("books", "--source", at / "source" / "books", "--output", at / "books"),
         ("documents", "--source", at / "books", "--output", at / "documents", "--workers", 1),
         ("shards", "--source", at / "documents", "--output", at / "shards", "--shards", 2),
         ("vocab", "--source", at / "shards", "--output", at / "vocab", "--size", 300),
-        ("tfrecords", "--source", at / "shards", "--vocab", at / "vocab" / "vocab.txt", "--output", at / "records",
-         "--max_seq_length", 32, "--max_predictions_per_seq", 5, "--dupe_factor", 1, "--workers", 1),
-    ):  # fmt: skip
+        (
+            "tfrecords",
+            "--source",
+            at / "shards",
+            "--vocab",
+            at / "vocab" / "vocab.txt",
+            "--output",
+            at / "records",
+            "--max_seq_length",
+            32,
+            "--max_predictions_per_seq",
+            5,
+            "--dupe_factor",
+            1,
+            "--workers",
+            1,
+        ),
+    ):
         done = run_module(f"data.{module}", *arguments, timeout=300)
         assert done.returncode == 0, f"{module}: {done.stderr[-2000:]}"
     return at / "records"
@@ -144,8 +187,17 @@ def test_a_stop_saves_on_both_hosts_and_the_run_goes_on_to_the_same_bits(
     hosts: dict[str, str], records: Path, tmp_path: Path
 ) -> None:
     def train(where: str, run: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "bert.pretrain", "demo_phase1", "--data.train", str(records),
-                   "--run.directory", str(tmp_path / run), *SIZES]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "bert.pretrain",
+            "demo_phase1",
+            "--data.train",
+            str(records),
+            "--run.directory",
+            str(tmp_path / run),
+            *SIZES,
+        ]
         return subprocess.Popen(line(where, *command), cwd=ROOT, env=hosts, stdout=-1, stderr=-1, text=True)
 
     two = "localhost:1,node-c.invalid:1"

@@ -199,8 +199,9 @@ def stop_when_ready() -> Iterator[Stop]:
 
     def run(kind: int, env: dict[str, str], slower: float) -> tuple[int, str]:
         code = textwrap.dedent(STOPPABLE).replace("SLOWER", str(slower))
-        launcher = subprocess.Popen([LAUNCH, "-np", "2", "--", sys.executable, "-c", code],
-                                    env=env, stdout=-1, stderr=-1, text=True)  # fmt: skip
+        launcher = subprocess.Popen(
+            [LAUNCH, "-np", "2", "--", sys.executable, "-c", code], env=env, stdout=-1, stderr=-1, text=True
+        )
         assert launcher.stdout and launcher.stderr
         assert [launcher.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
         started.extend(psutil.Process(launcher.pid).children(recursive=True))

@@ -68,8 +68,10 @@ def ranks(
     if request.param == "stand-in":
         stand_in("mpirun", STAND_IN)
         return environment
-    if not (real := shutil.which("mpirun")) or "Open MPI" not in subprocess.run([real, "--version"], stdout=-1,
-                                                                               text=True).stdout:  # fmt: skip
+    if (
+        not (real := shutil.which("mpirun"))
+        or "Open MPI" not in subprocess.run([real, "--version"], stdout=-1, text=True).stdout
+    ):
         pytest.skip("needs Open MPI's mpirun")
     spare = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
     return clean | spare | {"VENV": "/nonexistent"}

@@ -51,8 +51,10 @@ def test_dry_run_shows_the_settings_and_the_command(environment: dict[str, str])
     assert (shown.returncode, shown.stdout.splitlines()) == (0, expected)
     shown = slurm("--dry-run", "--bind", "--nccl-debug", "INFO", "--", "true", env=environment | {"MPI": "pmi2"})
     assert shown.stdout.splitlines() == [
-        "NCCL_DEBUG=INFO", "TF_CPP_MIN_LOG_LEVEL=2", f"{PLAIN.replace('pmix', 'pmi2')}none {BIND} true "
-    ]  # fmt: skip
+        "NCCL_DEBUG=INFO",
+        "TF_CPP_MIN_LOG_LEVEL=2",
+        f"{PLAIN.replace('pmix', 'pmi2')}none {BIND} true ",
+    ]
 
 
 def test_in_a_container_our_settings_win_over_those_of_the_image(environment: dict[str, str]) -> None:
@@ -143,10 +145,11 @@ def test_dry_run_shows_both_phases_and_submits_none(environment: dict[str, str],
     after = "--dependency=afterok:JOB --kill-on-invalid-dep=yes "
     settings = ["HOROVOD_FUSION_THRESHOLD=67108864", "TF_CPP_MIN_LOG_LEVEL=2"]
     assert done.stdout.splitlines() == [
-        *settings, f"sbatch {job(1, '', 'w/tfrecords/seq128', '')} ",
-        *settings, f"sbatch {job(2, after, '/r 2', '--init.checkpoint w/pretrain/bert_large_phase1 ')} "
-        .replace("/r 2", "/r\\ 2"),
-    ]  # fmt: skip
+        *settings,
+        f"sbatch {job(1, '', 'w/tfrecords/seq128', '')} ",
+        *settings,
+        f"sbatch {job(2, after, '/r 2', '--init.checkpoint w/pretrain/bert_large_phase1 ')} ".replace("/r 2", "/r\\ 2"),
+    ]
     assert not (tmp_path / "notes").read_text()
 
 

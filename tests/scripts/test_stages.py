@@ -16,9 +16,12 @@ def environment(tmp_path: Path) -> dict[str, str]:
     python.write_text('#!/bin/sh\necho "$*" >>"$SHOWN"\ncase "$*" in *"${FAILING:-none}"*) exit "${CODE:-3}" ;; esac\n')
     python.chmod(0o755)
     return {
-        "PATH": f"{python.parent}:/usr/bin:/bin", "SHOWN": str(tmp_path / "shown"),
-        "BERT_WORKDIR": "w", "VENV": "/nonexistent", "NP": "1",
-    }  # fmt: skip
+        "PATH": f"{python.parent}:/usr/bin:/bin",
+        "SHOWN": str(tmp_path / "shown"),
+        "BERT_WORKDIR": "w",
+        "VENV": "/nonexistent",
+        "NP": "1",
+    }
 
 
 def run(script: str, environment: dict[str, str], /, cwd: Path = ROOT, **variables: str) -> tuple[int, str, list[str]]:

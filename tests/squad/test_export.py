@@ -16,11 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorflow.core.protobuf import saved_model_pb2
 
-from bert import checkpoint, files, manifest
 from bert.config import ModelConfig
 from bert.errors import ResourceError, UsageError
-from bert.model import variables
-from bert.vocabulary import SPECIAL
+from bert.inputs.vocabulary import SPECIAL
+from bert.model.encoder import variables
+from bert.storage import files, manifest
+from bert.training import checkpoint
 from squad import export, features, latency, model, threshold
 from squad.config import Windowing
 from squad.examples import Dataset, Example
@@ -34,12 +35,30 @@ NARROW = Windowing(max_seq_length=23, doc_stride=5, max_query_length=7)
 WIDE = Windowing(max_seq_length=71, doc_stride=31, max_query_length=11)
 TINY = {"hidden_size": 24, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 40}
 HOSTILE = [
-    "", " ", "\n\t \u3000", "a", "river", " river\n", "[SEP]", "[CLS] river [SEP] [PAD]", "caf\u00e9",
-    "nai\u0308ve \u0301", "\u6771\u4eac\u6771", "\U0001f389 a \U0001f468\u200d\U0001f469 b", "x\u2026y \ufb01ne",
-    "H\u00b2O \u00bd", "\u0130zmir \u00dfs",
-    "\ufeffbom", "nul\x00nul", "zero\u200bwidth", "\ud55c\uad6d", "\uffff \ue000", "z" * 300, "\U0001f389" * 7,
+    "",
+    " ",
+    "\n\t \u3000",
+    "a",
+    "river",
+    " river\n",
+    "[SEP]",
+    "[CLS] river [SEP] [PAD]",
+    "caf\u00e9",
+    "nai\u0308ve \u0301",
+    "\u6771\u4eac\u6771",
+    "\U0001f389 a \U0001f468\u200d\U0001f469 b",
+    "x\u2026y \ufb01ne",
+    "H\u00b2O \u00bd",
+    "\u0130zmir \u00dfs",
+    "\ufeffbom",
+    "nul\x00nul",
+    "zero\u200bwidth",
+    "\ud55c\uad6d",
+    "\uffff \ue000",
+    "z" * 300,
+    "\U0001f389" * 7,
     "".join(f"\u6771\u4eac \u00e9 \U0001f389 river {number}, " for number in range(29)),
-]  # fmt: skip
+]
 
 
 WRITTEN = st.characters(exclude_categories=["Cs"])  # anything but halves of surrogates, which UTF-8 does not have
@@ -49,9 +68,7 @@ def fine_tuned_run(folder, windowing=NARROW, impossible=True, threshold_=None, *
     """A run directory with random weights, large ones, so that scores are far apart."""
     folder.mkdir(parents=True)
     (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
-    config = ModelConfig(
-        vocab_size=len(VOCAB), max_position_embeddings=73, initializer_range=0.5, **(TINY | changes)
-    )
+    config = ModelConfig(vocab_size=len(VOCAB), max_position_embeddings=73, initializer_range=0.5, **(TINY | changes))
     config.save(folder / "bert_config.json")
     flat = {f"windows.{name}": value for name, value in asdict(windowing).items()} | {"data.impossible": impossible}
     files.write_json(folder / "config.json", {"config": flat})
@@ -105,9 +122,7 @@ class Both:
         self.folder = exported(self.run, folder / "served")
         self.loaded = tf.saved_model.load(str(self.folder))
         self.served, self.limit = self.loaded.signatures["serving_default"], limit
-        self.reader = Reader(
-            model.load(self.run), batch=32, n_best=20, max_answer_length=30, null=limit is not None
-        )
+        self.reader = Reader(model.load(self.run), batch=32, n_best=20, max_answer_length=30, null=limit is not None)
 
     def assert_same(self, pairs):
         assert_same(self.served, self.reader, self.limit, pairs)
@@ -211,8 +226,13 @@ print(json.dumps([text.decode() for text in found["answer"].numpy().tolist()]))
     texts = dict(zip(("question", "context"), zip(*pairs, strict=True), strict=True))
     done = subprocess.run(
         [sys.executable, "-P", "-c", code, str(narrow.folder)],
-        cwd=tmp_path, env=os.environ, input=json.dumps(texts), capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=os.environ,
+        input=json.dumps(texts),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout) == [text.decode() for text in ask(narrow.served, pairs)["answer"]]
 
@@ -234,8 +254,12 @@ def test_the_signature_is_as_documented_and_the_folder_as_servers_want_it(narrow
 def test_half_precision_halves_the_weights_and_answers_nearly_alike(narrow, tmp_path, compute):
     folder = exported(narrow.run, tmp_path, "--compute", compute)
     loaded = tf.saved_model.load(str(folder))
-    nodes = [node for function in saved_graph(folder).meta_graphs[0].graph_def.library.function
-             for node in function.node_def if node.op == "Const" and node.attr["dtype"].type == tf.int16]  # fmt: skip
+    nodes = [
+        node
+        for function in saved_graph(folder).meta_graphs[0].graph_def.library.function
+        for node in function.node_def
+        if node.op == "Const" and node.attr["dtype"].type == tf.int16
+    ]
     of_layer = 4 * 24 * 25 + (24 + 1) * 40 + (40 + 1) * 24
     assert sum(len(node.attr["value"].tensor.tensor_content) for node in nodes) == 2 * 2 * of_layer
     pairs = [("who?", context) for context in HOSTILE]

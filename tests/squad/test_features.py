@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert import manifest, records
 from bert.errors import InputError, UsageError
-from bert.tokenization import Tokenizer
-from bert.vocabulary import SPECIAL
+from bert.inputs import records
+from bert.inputs.tokenization import Tokenizer
+from bert.inputs.vocabulary import SPECIAL
+from bert.storage import manifest
 from squad import answers, examples, features, metric
 from squad.config import SquadData, Windowing
 from squad.examples import Example

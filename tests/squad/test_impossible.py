@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert.errors import InputError, IntegrityError, UsageError
-from bert.vocabulary import SPECIAL
+from bert.inputs.vocabulary import SPECIAL
 from squad import metric, predict, threshold, train
 
 NAMES = ["ada", "bob", "cid", "dora", "eve", "finn", "gus"]

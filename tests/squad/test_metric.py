@@ -151,9 +151,18 @@ def test_version_2_as_counted_by_hand():
     strict = metric.score_v2(questions, predictions, odds, na_prob_thresh=-3.75)
     assert strict["exact"] == strict["f1"] == strict["best_f1"] == 60
     assert metric.score_v2(questions, {"a": "a bat", "c": ""}) == pytest.approx(
-        {"exact": 50, "f1": 50, "total": 2, "HasAns_exact": 0, "HasAns_f1": 0, "HasAns_total": 1, "NoAns_exact": 100,
-         "NoAns_f1": 100, "NoAns_total": 1}
-    )  # fmt: skip
+        {
+            "exact": 50,
+            "f1": 50,
+            "total": 2,
+            "HasAns_exact": 0,
+            "HasAns_f1": 0,
+            "HasAns_total": 1,
+            "NoAns_exact": 100,
+            "NoAns_f1": 100,
+            "NoAns_total": 1,
+        }
+    )
 
 
 def test_always_none_scores_the_share_of_impossible_questions(shared_data):

@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from bert.config import ModelConfig
 from bert.errors import IntegrityError
-from bert.model import variables
-from bert.settled import Settled
-from bert.tokenization import Tokenizer
-from bert.vocabulary import SPECIAL
+from bert.inputs.tokenization import Tokenizer
+from bert.inputs.vocabulary import SPECIAL
+from bert.model.encoder import variables
+from bert.model.inference import InferenceEncoder
 from squad import features
 from squad.config import Windowing
 from squad.features import Windows
@@ -22,9 +22,13 @@ from squad.reader import Reader
 
 LONGEST = 61
 CONFIG = ModelConfig(
-    vocab_size=11, hidden_size=20, num_hidden_layers=1, num_attention_heads=5, intermediate_size=28,
+    vocab_size=11,
+    hidden_size=20,
+    num_hidden_layers=1,
+    num_attention_heads=5,
+    intermediate_size=28,
     max_position_embeddings=LONGEST,
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -41,10 +45,13 @@ def read(model: QuestionAnswering, tmp_path: Path) -> Callable[..., Reader]:
 
     def reader(batch: int, compute: Compute = "float32") -> Reader:
         fine_tuned = FineTuned(
-            encoder=Settled(model.encoder, tf.as_dtype(compute)), head=model.answer_span,
-            tokenizer=Tokenizer(tmp_path / "vocab.txt"), impossible=False, checkpoint=tmp_path,
+            encoder=InferenceEncoder(model.encoder, tf.as_dtype(compute)),
+            head=model.answer_span,
+            tokenizer=Tokenizer(tmp_path / "vocab.txt"),
+            impossible=False,
+            checkpoint=tmp_path,
             windowing=Windowing(max_seq_length=LONGEST, max_query_length=9),
-        )  # fmt: skip
+        )
         return Reader(fine_tuned, batch=batch, n_best=3, max_answer_length=5, null=False)
 
     return reader
@@ -80,9 +87,17 @@ def listen(to: Reader) -> list[Call]:
 
 @pytest.mark.parametrize(
     ("pieces", "batch", "rows"),
-    [([37], 16, [13] * 3), ([16], 16, [16]), ([3], 16, [3]), ([17], 16, [9] * 2), ([1], 1, [1]),
-     ([300, 290, 5], 16, [16] * 19 + [16] * 19 + [5]), ([5, 300], 16, [5] + [16] * 19), ([37, 20], 16, [13] * 5)],
-)  # fmt: skip
+    [
+        ([37], 16, [13] * 3),
+        ([16], 16, [16]),
+        ([3], 16, [3]),
+        ([17], 16, [9] * 2),
+        ([1], 1, [1]),
+        ([300, 290, 5], 16, [16] * 19 + [16] * 19 + [5]),
+        ([5, 300], 16, [5] + [16] * 19),
+        ([37, 20], 16, [13] * 5),
+    ],
+)
 def test_batches_differ_in_width_alone(
     pieces: list[int], batch: int, rows: list[int], read: Callable[..., Reader]
 ) -> None:

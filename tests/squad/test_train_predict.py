@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import checkpoint
 from bert.config import ModelConfig
 from bert.convert import __main__ as convert
 from bert.errors import InputError, UsageError
-from bert.vocabulary import SPECIAL
+from bert.inputs.vocabulary import SPECIAL
+from bert.training import checkpoint
 from squad import metric, predict, train
 from squad.config import StartConfig
 from squad.recipes import RECIPES

@@ -1,0 +1,163 @@
+"""The TFRecord contract, both directions: what the data stages write and the trainer reads.
+
+A dataset is a folder with a manifest and, for each split, files `<split>-*.tfrecord`. Beside each stands
+`<name>.index`, the byte offsets of its records, so that any record is two small reads away and a sample order can be a
+pure function of the position. Every record's CRC is checked when it is read: a flipped byte is named, never trained on.
+(TensorFlow's own `ignore_errors()` drops the rest of the file in silence.)
+"""
+
+import functools
+import os
+import struct
+import sys
+from array import array
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any, Self
+
+import google_crc32c
+import numpy as np
+import tensorflow as tf
+
+from bert.errors import InputError, IntegrityError
+from bert.storage import manifest
+
+FeatureSpec = dict[str, dict[str, Any]]  # name -> {"shape": [...], "dtype": "int64" | "float32"}
+
+HEADER, FOOTER = 12, 4  # TFRecord framing: length uint64, its masked crc uint32, payload, its masked crc uint32
+MAX_OPEN = 256  # a corpus has more shards than a process may hold open
+
+
+class RecordWriter:
+    """Writes one TFRecord file and its index; a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.offsets = array("Q", [0])  # a tenth of what a list of as many numbers would hold
+
+    def __enter__(self) -> Self:
+        self._stream = open(self.path, "wb", buffering=1 << 20)
+        return self
+
+    def write(self, serialized: bytes) -> None:
+        """Appends one record."""
+        self._stream.write(_frame_head(len(serialized)) + serialized + _packed_crc(serialized))
+        self.offsets.append(self.offsets[-1] + HEADER + len(serialized) + FOOTER)
+
+    def __exit__(self, *exception: object) -> None:
+        self._stream.close()
+        np.asarray(self.offsets).astype("<u8").tofile(index_path(self.path))
+
+    @property
+    def count(self) -> int:
+        """Number of records written so far."""
+        return len(self.offsets) - 1
+
+
+def index_path(path: Path) -> Path:
+    """Where the offsets of a TFRecord file stand."""
+    return path.with_name(path.name + ".index")
+
+
+class Dataset:
+    """Random access to the records of one split.
+
+    skip_bad: damaged records that are passed over, each with a warning: the next good one stands in for it.
+
+    Raises InputError if the folder holds no such split, IntegrityError if a file is missing or a record damaged.
+    """
+
+    def __init__(self, folder: Path, split: str, skip_bad: int = 0) -> None:
+        self.skip_bad, self.skipped = skip_bad, set[int]()
+        self.manifest = manifest.load(folder)
+        self.spec: FeatureSpec = self.manifest.extra.get("features", {})
+        names = [name for name in self.manifest.files if name.startswith(f"{split}-") and name.endswith(".tfrecord")]
+        if not names or not self.spec:
+            raise InputError(f"{folder}: no TFRecords of split {split!r}; make them with python -m data.tfrecords")
+        self.paths = [folder / name for name in sorted(names)]
+        counts = [self.manifest.files[path.name]["records"] for path in self.paths]
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        self._open: OrderedDict[Path, int] = OrderedDict()
+        self._parse = tf.function(self._parse_batch, input_signature=[tf.TensorSpec([None], tf.string)])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def read(self, indices: np.ndarray, positions: np.ndarray | None = None) -> dict[str, tf.Tensor]:
+        """The records at `indices` [n], as tensors [n, ...] of the dataset's features (integers as int32).
+
+        They are the same wherever in a run they stand: `positions` is for sources of another kind.
+        """
+        return self._parse(tf.constant([self.payload(int(index)) for index in indices], tf.string))
+
+    def shard_of(self, indices: np.ndarray) -> np.ndarray:
+        """The number of the file that each record [n] stands in."""
+        return np.searchsorted(self._starts, indices, side="right") - 1
+
+    def sizes(self, indices: np.ndarray) -> np.ndarray:
+        """Bytes of the records [n]: of padded ones it is those with more words that have more."""
+        found, shards = np.zeros(len(indices), np.int64), self.shard_of(indices)
+        for shard in np.unique(shards):
+            offsets = np.memmap(index_path(self.paths[shard]), "<u8", mode="r")
+            rows = indices[shards == shard] - self._starts[shard]
+            found[shards == shard] = offsets[rows + 1] - offsets[rows]
+        return found
+
+    def payload(self, index: int) -> bytes:
+        """The content of record `index`, its checksum verified; of the next good one, if it may be skipped."""
+        for place in range(index, index + len(self)):
+            record = place % len(self)
+            try:
+                return self._payload(record)
+            except IntegrityError as error:
+                if record in self.skipped:
+                    continue
+                if len(self.skipped) == self.skip_bad:
+                    raise
+                self.skipped.add(record)
+                print(f"warning: {error}; skipped, {len(self.skipped)} of at most {self.skip_bad}", file=sys.stderr)
+        raise IntegrityError(f"{self.manifest.path}: every record is damaged; build it again")
+
+    def _payload(self, index: int) -> bytes:
+        shard = int(self.shard_of(np.asarray(index)))
+        path, row = self.paths[shard], index - int(self._starts[shard])
+        begin, end = struct.unpack("<2Q", self._pread(index_path(path), 16, 8 * row))
+        if not begin + HEADER + FOOTER <= end <= self.manifest.files[path.name]["bytes"]:
+            raise IntegrityError(f"{index_path(path)}: entry {row} is damaged (no record stands there); build it again")
+        frame = self._pread(path, end - begin, begin)
+        payload = frame[HEADER:-FOOTER]
+        if _packed_crc(payload) != frame[-FOOTER:] or len(payload) != frame_length(frame):
+            raise IntegrityError(f"{path}: record {row} at byte {begin} is damaged (checksum differs); build it again")
+        return payload
+
+    def _pread(self, path: Path, size: int, offset: int) -> bytes:
+        if path not in self._open:
+            if len(self._open) >= MAX_OPEN:
+                os.close(self._open.popitem(last=False)[1])
+            self._open[path] = os.open(path, os.O_RDONLY)
+        self._open.move_to_end(path)
+        content = os.pread(self._open[path], size, offset)
+        if len(content) != size:
+            raise IntegrityError(f"{path}: cut at byte {offset + len(content)}; build it again")
+        return content
+
+    def _parse_batch(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        spec = {k: tf.io.FixedLenFeature(v["shape"], tf.as_dtype(v["dtype"])) for k, v in self.spec.items()}
+        parsed = tf.io.parse_example(serialized, spec)
+        return {k: tf.cast(v, tf.int32) if v.dtype == tf.int64 else v for k, v in parsed.items()}
+
+
+def frame_length(frame: bytes) -> int:
+    """The payload length that a TFRecord frame claims."""
+    return int(struct.unpack("<Q", frame[:8])[0])
+
+
+@functools.lru_cache(1 << 16)
+def _frame_head(length: int) -> bytes:
+    packed = struct.pack("<Q", length)
+    return packed + _packed_crc(packed)
+
+
+def _packed_crc(content: bytes) -> bytes:
+    crc = google_crc32c.value(content)
+    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)  # the TFRecord format's mask

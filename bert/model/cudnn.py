@@ -1,0 +1,158 @@
+"""Attention fused by cuDNN, on NVIDIA GPUs: softmax(factor q k' + mask) v without the weights ever in memory.
+
+XLA's compiler for GPUs hands custom calls of these names to cuDNN's flash attention. Their operands, results and
+configuration are those of xla/service/gpu/backend_configs.proto (CudnnfMHABackendConfig), as jax.nn writes them too.
+Only a function that XLA compiles can call it, with shapes known as it is traced; head widths are multiples of 8 up to
+128, and T is even.
+
+Queries, keys and values lie in memory as their products give them, [B, T, N, H], and so do the result and all
+gradients: no head is transposed. XLA's names for the axes of results are [B, N, T, H], so their layout says that N lies
+inside T. TensorFlow's operation for custom calls knows no layouts; StableHLO text, inlined by XlaCallModule, does.
+
+There is no dropout: cuDNN makes its random numbers from a seed that is a constant of the compiled program and from a
+count of calls, which neither a resumed run nor one that computes activations again would meet a second time.
+
+Shapes as in attention.py.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+FORWARD, BACKWARD = "__cudnn$fmhaScaleBiasSoftmax", "__cudnn$fmhaScaleBiasSoftmaxBackward"
+ELEMENTS = {tf.bfloat16: "BF16", tf.float16: "F16"}
+TYPES = {tf.bfloat16: "bf16", tf.float16: "f16", tf.float32: "f32", tf.uint8: "ui8"}  # in StableHLO
+MODULE = 9  # version of XlaCallModule's attributes: the oldest that TensorFlow 2.17 and 2.21 both take
+INSIDE = [3, 1, 2, 0]  # axes of [B, N, T, H] from the fastest in memory to the slowest: [B, T, N, H] as it lies
+ROWS, SCORES = ("0", "2"), ("0", "1")  # the batch axes, B and N, of [B, T, N, H] and of [B, N, T, T]
+
+# Which axis of the left factor is summed with which of the right one, and the batch axes of each.
+PRODUCTS = {
+    FORWARD: {"bmm1": (3, 3, ROWS, ROWS), "bmm2": (3, 1, SCORES, ROWS)},  # q k', w v
+    BACKWARD: {
+        "bmm1_grad_gemm1": (2, 1, SCORES, ROWS),  # ds' q
+        "bmm1_grad_gemm2": (3, 1, SCORES, ROWS),  # ds k
+        "bmm2_grad_gemm1": (2, 1, SCORES, ROWS),  # w' do
+        "bmm2_grad_gemm2": (3, 3, ROWS, ROWS),  # do v'
+    },
+}
+
+
+def attend(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, factor: float) -> tf.Tensor:
+    """q, k and v [B, T, N, H] in bfloat16 or float16, mask [B, 1, 1 or T, T] -> [B, T, N, H]; the mask has no gradient.
+
+    Raises NotFoundError when it is run, where XLA compiles for something else than an NVIDIA GPU.
+    """
+    batch, tokens, heads, _ = q.shape
+    bias = tf.broadcast_to(tf.cast(mask, q.dtype), [batch, 1, tokens, tokens])
+
+    @tf.custom_gradient
+    def differentiable(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tuple[tf.Tensor, Callable[..., list[tf.Tensor]]]:
+        statistics = tf.TensorSpec([batch, heads, tokens], tf.float32)  # logarithms of the softmax's denominators
+        output, sums = _call(FORWARD, [q, k, v, bias], _config(FORWARD, q, factor), [q, statistics])
+
+        def gradients(upstream: tf.Tensor) -> list[tf.Tensor]:
+            return _call(BACKWARD, [q, k, v, sums, upstream, bias, output], _config(BACKWARD, q, factor), [q, k, v])
+
+        return output, gradients
+
+    return differentiable(q, k, v)
+
+
+def _call(target: str, operands: Sequence[tf.Tensor], config: dict[str, Any], like: Sequence[Any]) -> list[tf.Tensor]:
+    """Results of the types and shapes of `like`, where [B, T, N, H] stays so."""
+    return gen_xla_ops.xla_call_module(
+        args=operands,
+        version=MODULE,
+        module=_module(target, operands, config, like),
+        platforms=["CUDA"],
+        Tout=[x.dtype for x in like],
+        Sout=[x.shape for x in like],
+        dim_args_spec=[],
+        function_list=[],
+        has_token_input_output=False,
+        disabled_checks=["platform"],
+    )
+
+
+def _module(target: str, operands: Sequence[tf.Tensor], config: dict[str, Any], like: Sequence[Any]) -> str:
+    """StableHLO of a function that is one custom call; it leaves out the room that XLA gives cuDNN to work in."""
+    given = [_type(x.dtype, x.shape) for x in operands]
+    asked = [_type(x.dtype, x.shape) for x in like]
+    found = [_type(x.dtype, [x.shape[axis] for axis in _swapped(x.shape)]) for x in like]
+    taken = [_layout(list(range(x.shape.rank))[::-1]) for x in operands]
+    made = [_layout(INSIDE if x.shape.rank == 4 else list(range(x.shape.rank))[::-1]) for x in like]
+    escaped = json.dumps(config).replace('"', "\\22")
+    lines = [
+        f"%all:{len(like) + 1} = stablehlo.custom_call @{json.dumps(target)}({_listed('%in', len(given))}) {{",
+        f'backend_config = "{escaped}", api_version = 2 : i32,',
+        f"operand_layouts = [{', '.join(taken)}], result_layouts = [{', '.join([*made, _layout([0])])}]",
+        f"}} : ({', '.join(given)}) -> ({', '.join([*found, _type(tf.uint8, [0])])})",
+    ]
+    for number, x in enumerate(like):
+        order = ", ".join(map(str, _swapped(x.shape)))
+        change = f"({found[number]}) -> {asked[number]}"
+        lines.append(f"%out{number} = stablehlo.transpose %all#{number}, dims = [{order}] : {change}")
+    lines.append(f"return {_listed('%out', len(like))} : {', '.join(asked)}")
+    arguments = ", ".join(f"%in{number}: {kind}" for number, kind in enumerate(given))
+    body = "\n    ".join(lines)
+    return f"module {{\n  func.func @main({arguments}) -> ({', '.join(asked)}) {{\n    {body}\n  }}\n}}\n"
+
+
+def _swapped(shape: Sequence[int]) -> list[int]:
+    """Axes of [B, T, N, H] in the order [B, N, T, H]; those of another rank as they are."""
+    return [0, 2, 1, 3] if len(shape) == 4 else list(range(len(shape)))
+
+
+def _type(dtype: tf.DType, shape: Sequence[int]) -> str:
+    return f"tensor<{'x'.join([*map(str, shape), TYPES[dtype]])}>"
+
+
+def _layout(axes: Sequence[int]) -> str:
+    return f"dense<{list(axes)}> : tensor<{len(axes)}xindex>"
+
+
+def _listed(name: str, count: int) -> str:
+    return ", ".join(f"{name}{number}" for number in range(count))
+
+
+def _config(target: str, q: tf.Tensor, factor: float) -> dict[str, Any]:
+    batch, tokens, heads, _ = map(str, q.shape)
+    products = {f"{name}_dot_dimension_numbers": _numbers(*axes) for name, axes in PRODUCTS[target].items()}
+    scores = {
+        "element_type": ELEMENTS[q.dtype],
+        "dimensions": [batch, heads, tokens, tokens],
+        "layout": {"minor_to_major": ["3", "2", "1", "0"]},
+        "is_dynamic_dimension": [False] * 4,
+    }
+    algorithm = {
+        "algo_id": "0",
+        "math_type": "TENSOR_OP_MATH",
+        "tuning_knobs": {"17": "1", "24": "0"},
+        "is_cudnn_frontend": True,
+        "workspace_size": "0",
+    }
+    settings = {"fmha_scale": factor, "mask_type": "NO_MASK", "is_flash_attention": True}
+    return {
+        "operation_queue_id": "0",
+        "wait_on_operation_queues": [],
+        "cudnn_fmha_backend_config": {
+            "algorithm": algorithm,
+            "intermediate_tensor_shape": scores,
+            **settings,
+            **products,
+        },
+    }
+
+
+def _numbers(left: int, right: int, left_batch: Sequence[str], right_batch: Sequence[str]) -> dict[str, list[str]]:
+    """Of a product that sums axis `left` of one factor with axis `right` of the other."""
+    return {
+        "lhs_contracting_dimensions": [str(left)],
+        "rhs_contracting_dimensions": [str(right)],
+        "lhs_batch_dimensions": list(left_batch),
+        "rhs_batch_dimensions": list(right_batch),
+    }

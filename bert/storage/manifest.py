@@ -1,0 +1,247 @@
+"""What a finished folder says of itself: `manifest.json`, written last.
+
+A stage is a function of (inputs, parameters). `build` runs it into a hidden folder beside the target, hashes what it
+wrote, and renames the whole to its final name, so that a folder with a manifest is complete and one without never was.
+(`data.pipeline.tasks` does the same in several sittings, with the pieces that `build` is made of.)
+The manifest holds no time and no absolute path: the same inputs and parameters give the same bytes.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert.errors import InputError, IntegrityError, UsageError
+from bert.storage import files
+
+NAME = "manifest.json"
+TOOLS = ("tensorflow", "tensorflow-text", "nltk", "wikiextractor", "tokenizers", "numpy")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StageResult:
+    """What a stage reports about the files it wrote."""
+
+    counts: dict[str, Any]
+    records: dict[str, int] = dataclasses.field(default_factory=dict)
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The content of `manifest.json` and the folder it describes."""
+
+    path: Path
+    stage: str
+    parameters: dict[str, Any]
+    inputs: dict[str, str]
+    versions: dict[str, str]
+    files: dict[str, dict[str, Any]]
+    counts: dict[str, Any]
+    extra: dict[str, Any]
+
+
+def load(folder: Path, stage: str | None = None) -> Manifest:
+    """Reads a folder's manifest and checks that every file it lists is there with its size.
+
+    Raises InputError if the folder is not one that a stage finished, IntegrityError if a file is missing or has another
+    size.
+    """
+    try:
+        fields = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        found = Manifest(path=folder, **fields)
+    except FileNotFoundError as error:
+        reason = f"no {NAME}: the stage that makes it did not finish" if folder.exists() else "no such folder"
+        remedy = f"run python -m data.{stage}" if stage else "run the stage that makes it"
+        raise InputError(f"{folder}: {reason}; {remedy}") from error
+    except (ValueError, TypeError, NotADirectoryError) as error:
+        raise IntegrityError(f"{folder / NAME}: not a manifest of ours ({error}); build the folder again") from error
+    if stage and found.stage != stage:
+        raise InputError(f"{folder}: made by stage {found.stage!r}, but stage {stage!r} is needed; check the path")
+    for name, facts in found.files.items():
+        size = (folder / name).stat().st_size if (folder / name).exists() else None
+        if size is None or size != facts.get("bytes"):
+            state = "is missing" if size is None else f"has {size} bytes, not {facts.get('bytes')}"
+            raise IntegrityError(f"{folder / name}: the file {state}; remove the folder and build it again")
+    return found
+
+
+def build(
+    folder: Path,
+    *,
+    stage: str,
+    parameters: dict[str, Any],
+    inputs: Sequence[Path],
+    make: Callable[[Path], StageResult],
+) -> Manifest:
+    """Makes `folder` by calling `make(partial_folder)`, or returns at once if the same was made before.
+
+    Raises UsageError if `folder` holds something that no stage made, ResourceError if the disk is full.
+    """
+    with lock(folder):
+        wanted = want(folder, stage=stage, parameters=parameters, inputs=inputs)
+        if old := current(folder, wanted):
+            return old
+        partial = folder.with_name(f".{folder.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            with files.room(folder):
+                partial.mkdir()
+                return complete(partial, folder, wanted, make(partial))
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+class BuildKey(NamedTuple):
+    """What a finished folder is to be the output of."""
+
+    stage: str
+    parameters: dict[str, Any]
+    inputs: dict[str, str]  # name -> content hash
+
+    def digest(self) -> str:
+        """Names it among other outputs for the same folder."""
+        return hashlib.sha256(json.dumps(self, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def want(folder: Path, *, stage: str, parameters: dict[str, Any], inputs: Sequence[Path]) -> BuildKey:
+    """Hashes the inputs. Raises UsageError if `folder` holds something that this stage did not make."""
+    _check_ours(folder, stage)
+    as_read_back = json.loads(json.dumps(parameters, default=str))
+    return BuildKey(stage, as_read_back, {_input_name(path, inputs): content_hash(path) for path in inputs})
+
+
+def current(folder: Path, wanted: BuildKey) -> Manifest | None:
+    """The folder's manifest, if it is the wanted output."""
+    if (folder / NAME).exists():
+        old = load(folder)
+        if (old.stage, old.parameters, old.inputs) == wanted:
+            print(f"{wanted.stage}: {folder} is up to date", file=sys.stderr)
+            return old
+    return None
+
+
+def complete(
+    partial: Path, folder: Path, wanted: BuildKey, made: StageResult, hashes: Mapping[str, str] | None = None
+) -> Manifest:
+    """Writes the manifest of what stands in `partial` and gives it its final name.
+
+    hashes: of files that were hashed, and brought to the disk, when they were written.
+    """
+    _write(partial, wanted, made, hashes or {})
+    _swap(partial, folder)
+    return load(folder)
+
+
+def verify(found: Manifest) -> None:
+    """Reads every file that the manifest lists; raises IntegrityError, naming the first whose content has changed."""
+    for name, facts in found.files.items():
+        if files.sha256(found.path / name) != facts.get("sha256"):
+            raise IntegrityError(f"{found.path / name}: the content has changed since it was written; build it again")
+
+
+def content_hash(path: Path) -> str:
+    """Hash of a file, of a finished folder's manifest, or of the names and contents of any other folder."""
+    if not path.is_dir():
+        if not path.exists():
+            raise InputError(f"{path}: no such file or folder; check the path")
+        return files.sha256(path)
+    if (path / NAME).exists():
+        return files.sha256(path / NAME)
+    names = sorted(file for file in path.rglob("*") if file.is_file())
+    return _combine([(str(file.relative_to(path)), files.sha256(file)) for file in names])
+
+
+def _combine(pairs: list[tuple[str, str]]) -> str:
+    return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
+
+
+def _input_name(path: Path, inputs: Sequence[Path]) -> str:
+    names = [other.name for other in inputs]
+    return path.name if names.count(path.name) == 1 else f"{list(inputs).index(path)}:{path.name}"
+
+
+def _check_ours(folder: Path, stage: str) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: the output must be a folder, and this is a file; choose another path")
+    if (folder / NAME).exists():
+        try:
+            made_by = json.loads((folder / NAME).read_text(encoding="utf-8")).get("stage")
+        except (ValueError, AttributeError):
+            made_by = stage  # a damaged manifest of ours: rebuild
+        if made_by != stage:
+            raise UsageError(f"{folder}: holds the output of stage {made_by!r}; choose another output folder")
+    elif any(folder.iterdir()):
+        raise UsageError(f"{folder}: not empty and not made by this program; choose another output folder")
+
+
+@contextlib.contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Waits for another process that makes the same folder, which will then be up to date for this one."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = folder.with_name(f".{folder.name}.lock")
+    while True:
+        with open(path, "w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            if not _is_at(path, stream.fileno()):
+                continue  # whoever held it has removed it
+            try:
+                yield
+            finally:
+                path.unlink()
+            return
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    return path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino
+
+
+def _write(partial: Path, wanted: BuildKey, made: StageResult, hashes: Mapping[str, str]) -> None:
+    names = sorted(str(path.relative_to(partial)) for path in partial.rglob("*") if path.is_file())
+    facts = {}
+    for name in names:
+        if name not in hashes:
+            files.flush(partial / name)
+        sha256 = hashes.get(name) or files.sha256(partial / name)
+        facts[name] = {"bytes": (partial / name).stat().st_size, "sha256": sha256}
+        if name in made.records:
+            facts[name]["records"] = made.records[name]
+    content = {
+        **wanted._asdict(),
+        "versions": versions(),
+        "files": facts,
+        "counts": made.counts,
+        "extra": made.extra,
+    }
+    files.write_json(partial / NAME, content)
+
+
+def _swap(partial: Path, folder: Path) -> None:
+    old = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        os.replace(folder, old)
+    os.replace(partial, folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Versions of Python and of the tools whose output depends on theirs."""
+    found = {"python": platform.python_version()}
+    for tool in TOOLS:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[tool] = metadata.version(tool)
+    return found

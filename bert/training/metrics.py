@@ -1,0 +1,140 @@
+"""Where a run's numbers go: `metrics.jsonl` (the record), TensorBoard events, the console (a bar or plain lines)."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from bert.storage import files
+
+NAME = "metrics.jsonl"
+BAR = 24  # characters
+SHOWN = {
+    "loss",
+    "mlm_accuracy",
+    "nsp_accuracy",
+    "sop_accuracy",
+    "span_accuracy",
+    "learning_rate",
+    "sequences_per_second",
+}
+
+
+class Log:
+    """The sinks of one run; on ranks other than 0 it is silent."""
+
+    def __init__(self, run: Path, *, steps: int, first: int, active: bool) -> None:
+        """`first`: the step the run (re)starts after; lines of later steps, which it will write again, are dropped."""
+        self.active, self.steps = active, steps
+        if not active:
+            return
+        self._path = run / NAME
+        self._forget_after(first)
+        self._events = tf.summary.create_file_writer(str(run / "events"))
+        self._bar = sys.stderr.isatty()
+
+    def _forget_after(self, step: int) -> None:
+        if self._path.exists():
+            lines = self._path.read_text(encoding="utf-8").splitlines()
+            with files.atomic_write(self._path) as stream:
+                stream.writelines(line + "\n" for line in lines if _step_of(line) <= step)
+
+    def write(self, step: int, split: str, values: dict[str, float]) -> None:
+        """Records the values of `split` ("train" or "heldout") after update `step`."""
+        if not self.active:
+            return
+        line = {"step": step, "split": split} | {key: _plain(value) for key, value in values.items()}
+        with open(self._path, "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(line) + "\n")
+        with self._events.as_default(step=step):
+            for key, value in values.items():
+                tf.summary.scalar(f"{split}/{key}", value)
+        self._events.flush()
+        self._show(step, split, values)
+
+    def _show(self, step: int, split: str, values: dict[str, float]) -> None:
+        text = " ".join(f"{key}={value:.4g}" for key, value in values.items() if key in SHOWN)
+        clear = "\r\033[K" if self._bar else ""
+        if self._bar and split == "train":
+            filled = BAR * step // self.steps
+            bar = "#" * filled + "." * (BAR - filled)
+            print(f"{clear}[{bar}] {step}/{self.steps} {text}", end="", file=sys.stderr, flush=True)
+        else:
+            print(f"{clear}{split} {step}/{self.steps} {text}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Flushes and closes the sinks."""
+        if self.active:
+            self._events.close()
+            if self._bar:
+                print(file=sys.stderr)
+
+
+def _step_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf  # a line cut by a kill
+
+
+def _plain(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)  # JSON has no NaN; it must not be hidden either
+
+
+class Clock:
+    """Where the time goes: waiting for samples ("input"), in updates "compute" and "communication", which has the wait
+    for slower ranks in it, and all else ("other"): logs, evaluation, saving.
+    """
+
+    def __init__(self, flops: Callable[[int, float], float], ranks: int, peak: float) -> None:
+        """flops: of a row of so many tokens that holds so many sequences. peak: FLOP/s of a rank; 0 is unknown."""
+        self._flops_of, self.ranks, self.peak = flops, ranks, peak
+        self._since = self._asked = time.perf_counter()
+        self._reset()
+
+    def _reset(self) -> None:
+        self.sequences, self.tokens, self.padding, self.flops = 0, 0, 0, 0.0
+        self.seconds = dict.fromkeys(("input", "compute", "communication", "other"), 0.0)
+
+    def count(self, sequences: int, mask: np.ndarray) -> None:
+        """Every rank worked on so many sequences in rows like this one's: mask [rows, tokens], 0 where is padding."""
+        rows, tokens = mask.shape
+        self.sequences += sequences * self.ranks
+        self.tokens += mask.size * self.ranks
+        self.padding += (mask.size - int(np.count_nonzero(mask))) * self.ranks
+        self.flops += rows * self.ranks * self._flops_of(tokens, sequences / rows)
+
+    def lap(self, kind: str) -> None:
+        """The time since the last call was of this kind."""
+        now = time.perf_counter()
+        self.seconds[kind] += now - self._since
+        self._since = now
+
+    def since_last_asked(self) -> float:
+        """Seconds since the last call of this, whatever happened in them."""
+        now = time.perf_counter()
+        asked, self._asked = self._asked, now
+        return now - asked
+
+    def rates(self) -> dict[str, float]:
+        """Rates since the last call: of the updates alone, and with everything between them."""
+        spent, everything = self.seconds, sum(self.seconds.values()) or 1.0
+        step = spent["compute"] + spent["communication"] or 1.0
+        found = {
+            "sequences_per_second": self.sequences / step,
+            "tokens_per_second": self.tokens / step,
+            "padding": self.padding / (self.tokens or 1),
+            "sequences_per_second_overall": self.sequences / everything,
+            "input_share": spent["input"] / everything,
+            "communication_share": spent["communication"] / everything,
+            "model_teraflops_per_second": self.flops / step / 1e12,
+        }
+        if self.peak:
+            found["utilisation"] = self.flops / step / (self.peak * self.ranks)
+        self._reset()
+        return found

@@ -1,0 +1,1 @@
+"""Checks of finished folders and their pictures."""

@@ -1,0 +1,279 @@
+"""What is wrong with a line or a record that stands where it should: the content of a finished folder, looked at.
+
+`lines` checks the documents between the stages. `KINDS` holds one function for each kind of TFRecord: it takes the
+payloads of a batch and says which rows are wrong, and why. NumPy does whole batches: N records, S tokens of a sequence,
+P predictions.
+"""
+
+import hashlib
+import json
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert.errors import UserError
+from bert.inputs.vocabulary import SPECIAL, load_vocab
+from bert.storage.manifest import Manifest
+
+LIMIT = 1000  # problems of one file: it is beyond repair, and the list has to end
+Rows = list[tuple[int, str]]  # which record of a batch is wrong, and what with it
+
+
+class Problem(NamedTuple):
+    """One damage: the file, where in it ("" for all of it), and what."""
+
+    path: Path
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (str(self.path), self.where, self.what)))
+
+
+class Lines(NamedTuple):
+    """What the lines of one part hold: a key of 8 bytes for each id and each text, and counts."""
+
+    ids: np.ndarray  # [lines] uint64
+    texts: np.ndarray  # [lines] uint64
+    counts: Counter[str]
+
+
+def lines(path: Path, problems: list[Problem]) -> Lines:
+    """Reads every line of a part as a document, adding to `problems`; lines are numbered from 1."""
+    ids, texts, counts, offset = array("Q"), array("Q"), Counter[str](), 0
+    with open(path, "rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            found, what = document(line)
+            if what:
+                problems.append(Problem(path, f"line {number} at byte {offset}", what))
+                found = {"id": f"{path} {number}", "sentences": []}  # a key like no other's
+            pieces = [found["text"]] if "text" in found else found["sentences"]
+            ids.append(_key(found["id"]))
+            texts.append(_key("\n".join(pieces) if pieces else found["id"]))
+            counts["documents"] += 1
+            if "sentences" in found:
+                counts.update(sentences=len(pieces), characters=sum(map(len, pieces)))
+            offset += len(line)
+            if len(problems) >= LIMIT:
+                break
+    return Lines(np.frombuffer(ids, np.uint64), np.frombuffer(texts, np.uint64), counts)
+
+
+def _key(text: str) -> int:
+    """64 bits: of ten million different texts, two are taken for equal once in 400,000 corpora."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+
+
+def document(line: bytes) -> tuple[dict[str, Any], str]:
+    """The document of a line, and what is wrong with it: "" if nothing."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return {}, f"not JSON ({error})"
+    if not line.endswith(b"\n"):
+        return {}, "cut: no line end"
+    if not isinstance(found, dict) or not isinstance(found.get("id"), str) or not found["id"]:
+        return {}, "not a document: no id"
+    pieces = [found["text"]] if "text" in found else found.get("sentences")
+    if not isinstance(pieces, list) or not pieces or not all(isinstance(piece, str) and piece for piece in pieces):
+        return {}, f"document {found['id']!r} has no text, or an empty sentence"
+    return found, ""
+
+
+class Facts(NamedTuple):
+    """What the manifest of a TFRecord folder says of every record."""
+
+    features: dict[str, dict[str, Any]]  # name -> {"shape": [...], "dtype": ...}
+    vocab_size: int
+    special: dict[str, int]  # "[CLS]" -> id
+
+
+class Checked(NamedTuple):
+    """What a kind's function found in a batch."""
+
+    wrong: Rows
+    counts: Counter[str]
+
+
+def facts(manifest: Manifest, problems: list[Problem]) -> tuple[str, Facts] | None:
+    """The kind of a folder's records and what holds for all; None if the folder does not say, added to `problems`."""
+    path, extra = manifest.path / "vocab.txt", manifest.extra
+    kind = extra.get("kind", "instances")
+    try:
+        tokens = load_vocab(path)
+    except UserError as error:
+        problems.append(Problem(path, "", str(error).removeprefix(f"{path}: ")))
+        return None
+    if kind not in KINDS:
+        problems.append(Problem(manifest.path / "manifest.json", "", f"records of an unknown kind {kind!r}"))
+        return None
+    if extra.get("vocab_size") != len(tokens):
+        what = f"{len(tokens)} tokens, but the records were made with {extra.get('vocab_size')}"
+        problems.append(Problem(path, "", what))
+    if hashlib.sha256(path.read_bytes()).hexdigest() != extra.get("vocab_sha256"):
+        problems.append(Problem(path, "", "another vocabulary than the records were made with (vocab_sha256 differs)"))
+    expected = KINDS[kind].features(extra)
+    if extra.get("features") != expected:
+        what = f"features are not those of {kind} of the length and predictions it names"
+        problems.append(Problem(manifest.path / "manifest.json", "", what))
+        return None
+    return kind, Facts(expected, len(tokens), {token: tokens.index(token) for token in SPECIAL})
+
+
+def parse(payloads: Sequence[bytes], facts: Facts) -> tuple[np.ndarray, dict[str, Any], Rows]:
+    """Parses a batch: the rows that can be, their features as tensors, and the rows that cannot with the reason."""
+    import tensorflow as tf  # takes seconds to load, and only records need it
+
+    from bert.hardware import devices
+
+    devices.hide_gpus()
+    spec = {
+        name: tf.io.RaggedFeature(tf.int64)
+        if feature["shape"] == [None]
+        else tf.io.FixedLenFeature(feature["shape"], tf.as_dtype(feature["dtype"]))
+        for name, feature in facts.features.items()
+    }
+
+    def wrong_rows(first: int, last: int) -> Iterator[tuple[int, str]]:
+        try:
+            tf.io.parse_example(payloads[first:last], spec)
+        except tf.errors.InvalidArgumentError as error:
+            if last - first == 1:
+                yield first, "does not parse: " + " ".join(error.message.split())[:200]
+            else:
+                yield from wrong_rows(first, (first + last) // 2)
+                yield from wrong_rows((first + last) // 2, last)
+
+    rows = np.arange(len(payloads))
+    try:
+        return rows, tf.io.parse_example(payloads, spec), []
+    except tf.errors.InvalidArgumentError:
+        wrong = list(wrong_rows(0, len(payloads)))
+    rows = np.delete(rows, [row for row, _ in wrong])
+    return rows, tf.io.parse_example([payloads[row] for row in rows.tolist()], spec) if len(rows) else {}, wrong
+
+
+def instance_features(extra: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The features of masked pairs, by the length and the number of predictions in the manifest."""
+    shape = extra["instances"] if isinstance(extra.get("instances"), dict) else extra
+    sequence, predictions = {"shape": [shape.get("max_seq_length")]}, {"shape": [shape.get("max_predictions_per_seq")]}
+    whole, real = {"dtype": "int64"}, {"dtype": "float32"}
+    return {
+        "input_ids": sequence | whole,
+        "input_mask": sequence | whole,
+        "segment_ids": sequence | whole,
+        "masked_lm_positions": predictions | whole,
+        "masked_lm_ids": predictions | whole,
+        "masked_lm_weights": predictions | real,
+        "next_sentence_labels": {"shape": [1]} | whole,
+    }
+
+
+def instances(payloads: Sequence[bytes], facts: Facts) -> Checked:
+    """Checks masked pairs of segments: [CLS] a [SEP] b [SEP], as `data.instances` makes them."""
+    rows, parsed, wrong = parse(payloads, facts)
+    features = {name: tensor.numpy() for name, tensor in parsed.items()}
+    if len(rows):
+        for bad, what in _instance_faults(features, facts):
+            wrong.extend((row, what) for row in rows[bad.any(1)].tolist())
+    counts = Counter(
+        instances=len(payloads),
+        pairs_of_label_1=int(np.count_nonzero(features.get("next_sentence_labels", 0))),
+        predictions=int(np.count_nonzero(features.get("masked_lm_weights", 0))),
+    )
+    return Checked(sorted(wrong), counts)
+
+
+def restore(features: dict[str, np.ndarray]) -> np.ndarray:
+    """The sequences [N, S] before they were masked."""
+    ids = features["input_ids"].copy()
+    row, slot = np.nonzero(features["masked_lm_weights"])
+    position = np.clip(features["masked_lm_positions"][row, slot], 0, ids.shape[1] - 1)
+    ids[row, position] = features["masked_lm_ids"][row, slot]
+    return ids
+
+
+def _instance_faults(features: dict[str, np.ndarray], facts: Facts) -> Iterator[tuple[np.ndarray, str]]:
+    """Marks [N, any] where an instance breaks a rule, rule by rule."""
+    pad, _, cls, sep, mask = (facts.special[token] for token in SPECIAL)
+    ids, input_mask, segments = features["input_ids"], features["input_mask"], features["segment_ids"]
+    positions, labels = features["masked_lm_positions"], features["masked_lm_ids"]
+    weights, next_sentence = features["masked_lm_weights"], features["next_sentence_labels"]
+    at, length, last = np.arange(ids.shape[1]), input_mask.sum(1, keepdims=True), input_mask.sum(1) - 1
+    inside, used = at < length, weights == 1
+    leading = np.arange(used.shape[1]) < used.sum(1, keepdims=True)
+    restored = restore(features)
+    at_sep = restored == sep
+    first = at_sep.argmax(1)
+    built = (restored[:, 0] == cls) & ((restored == cls).sum(1) == 1) & (at_sep.sum(1) == 2)
+    built &= (at_sep & (at == last[:, None])).any(1) & (first >= 2) & (first <= last - 2)
+
+    yield _outside(ids, facts.vocab_size), "input_ids: an id outside the vocabulary"
+    yield input_mask != inside, "input_mask: not ones, then zeros"
+    yield (ids == pad) == inside, "input_ids: [PAD] within input_mask, or something else behind it"
+    yield ~built[:, None], "input_ids: not [CLS] a [SEP] b [SEP]"
+    yield built[:, None] & (segments != ((at > first[:, None]) & inside)), "segment_ids: do not follow the [SEP]"
+    yield restored == mask, "input_ids: a [MASK] that is not predicted"
+    yield weights != leading, "masked_lm_weights: not ones, then zeros"
+    yield ~used.any(1, keepdims=True), "masked_lm_weights: no prediction"
+    yield used & ((positions < 1) | (positions >= length - 1)), "masked_lm_positions: one outside the text"
+    yield used[:, 1:] & (np.diff(positions) <= 0), "masked_lm_positions: not rising"
+    yield used & np.isin(labels, (pad, cls, sep, mask)), "masked_lm_ids: a special token is predicted"
+    yield _outside(labels, facts.vocab_size), "masked_lm_ids: an id outside the vocabulary"
+    yield ~used & ((positions != 0) | (labels != 0)), "masked_lm_ids: an unused place is not zero"
+    yield _outside(next_sentence, 2), "next_sentence_labels: not 0 or 1"
+
+
+def _outside(ids: np.ndarray, size: int) -> np.ndarray:
+    return (ids < 0) | (ids >= size)
+
+
+def chunk_features(_: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The features of tokenised documents: ids, the lengths of the sentences they make, the number of the document."""
+    whole = {"dtype": "int64"}
+    return {
+        "ids": {"shape": [None]} | whole,
+        "sentences": {"shape": [None]} | whole,
+        "document": {"shape": [1]} | whole,
+    }
+
+
+def chunks(payloads: Sequence[bytes], facts: Facts) -> Checked:
+    """Checks chunks of tokenised documents, from which `bert.inputs.dynamic_masking` makes instances."""
+    rows, parsed, wrong = parse(payloads, facts)
+    if len(rows):
+        ids, lengths, document = parsed["ids"], parsed["sentences"], parsed["document"].numpy()[:, 0]
+        token, of_token = ids.flat_values.numpy(), ids.value_rowids().numpy()
+        length, of_length = lengths.flat_values.numpy(), lengths.value_rowids().numpy()
+        claimed = np.bincount(of_length, length, len(rows))  # tokens that the sentences should have
+        special = [facts.special[name] for name in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")]
+        for bad, what in (
+            (of_token[_outside(token, facts.vocab_size)], "ids: an id outside the vocabulary"),
+            (of_token[np.isin(token, special)], "ids: a special token in the text"),
+            (of_length[length < 1], "sentences: an empty one"),
+            (
+                np.flatnonzero(claimed != np.bincount(of_token, minlength=len(rows))),
+                "sentences: not as long as the ids",
+            ),
+            (np.flatnonzero(np.bincount(of_token, minlength=len(rows)) == 0), "ids: none"),
+            (np.flatnonzero(np.diff(document, prepend=0) < 0), "document: before that of the record before"),
+        ):
+            wrong.extend((row, what) for row in rows[np.unique(bad)].tolist())
+    return Checked(sorted(wrong), Counter(chunks=len(payloads)))
+
+
+class Kind(NamedTuple):
+    """A kind of TFRecord: its features, by manifest.extra; and what is wrong with a batch of payloads."""
+
+    features: Callable[[dict[str, Any]], dict[str, dict[str, Any]]]
+    check: Callable[[Sequence[bytes], Facts], Checked]
+
+
+KINDS = {  # manifest.extra["kind"], which is absent in the first instances
+    "instances": Kind(instance_features, instances),
+    "documents": Kind(chunk_features, chunks),
+}

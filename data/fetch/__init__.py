@@ -1,0 +1,1 @@
+"""Downloads: which files there are, HTTP with retries and resume, checksums, archives."""

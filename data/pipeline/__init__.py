@@ -1,0 +1,1 @@
+"""What all stages share: tasks, worker processes, the files between stages, progress."""

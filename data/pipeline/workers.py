@@ -1,0 +1,87 @@
+"""Who runs tasks that share nothing: processes here, or a Dask cluster's. Results come in the order of the tasks."""
+
+import concurrent.futures
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+from bert.errors import ResourceError, UsageError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def available() -> int:
+    """The number of CPU cores this process may run on: fewer than the machine's in a container or a batch job."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check(workers: int) -> None:
+    """Raises UsageError unless there is at least one worker."""
+    if workers < 1:
+        raise UsageError(f"--workers {workers}: at least 1 is needed")
+
+
+def run(
+    function: Callable[[Task], Result], tasks: Sequence[Task], workers: int, scheduler: str | None = None
+) -> Iterator[Result]:
+    """Yields `function(task)` for each task, in order; `function` must be a module's, so that it can be sent.
+
+    Processes are spawned, not forked: TensorFlow's threads do not survive a fork. With a `scheduler`, the workers are
+    those of the Dask cluster at this address, which must see the same files and the same version of this code. Raises
+    what `function` raises, and ResourceError if a worker is killed.
+    """
+    if scheduler:
+        yield from _on_cluster(function, tasks, scheduler)
+        return
+    if min(workers, len(tasks)) <= 1:
+        yield from map(function, tasks)
+        return
+    with concurrent.futures.ProcessPoolExecutor(
+        min(workers, len(tasks)), multiprocessing.get_context("spawn"), initializer=_end_with_parent
+    ) as pool:
+        futures = [pool.submit(function, task) for task in tasks]
+        try:
+            for future in futures:
+                yield future.result()
+        except BrokenProcessPool as error:
+            raise ResourceError("a worker was killed, probably for want of memory; give fewer --workers") from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _on_cluster(function: Callable[[Task], Result], tasks: Sequence[Task], scheduler: str) -> Iterator[Result]:
+    try:
+        import distributed
+    except ImportError as error:
+        raise UsageError("--scheduler needs Dask; pip install -r requirements-extra.txt") from error
+    try:
+        client = distributed.Client(scheduler, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--scheduler {scheduler}: no Dask scheduler answers there ({error})") from error
+    with client:
+        futures = client.map(function, tasks, pure=False)
+        try:
+            for future in futures:
+                yield future.result()
+        except distributed.KilledWorker as error:
+            raise ResourceError(
+                "a worker of the cluster was killed more than once, probably for want of memory; give it more"
+            ) from error
+        finally:
+            client.cancel(futures)
+
+
+def _end_with_parent() -> None:
+    """Ends this worker when the main process dies, even by SIGKILL; left alone, it would wait for tasks forever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -1,0 +1,1 @@
+"""A generated corpus in the formats of the real ones, for the demo and the tests."""

@@ -1,0 +1,1 @@
+"""Wikipedia dumps: reading their XML and extracting the text of articles."""

@@ -1,0 +1,52 @@
+"""GPUs are found by their device files, or by nvidia-smi, whatever state that is in."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from bert.hardware import nvidia
+
+
+def program(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts an nvidia-smi of that script in front of the path."""
+    (folder / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_device_files_are_counted_and_others_of_the_driver_are_not(tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidia11", "nvidiactl", "nvidia-uvm", "nvidia-caps", "null"):
+        (tmp_path / name).touch()
+    assert nvidia.gpus_in_machine(tmp_path) == [str(tmp_path / "nvidia0"), str(tmp_path / "nvidia11")]
+
+
+def test_without_device_files_nvidia_smi_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path, "echo 'GPU 0: NVIDIA A100 (UUID: GPU-1)'; echo 'GPU 1: NVIDIA A100 (UUID: GPU-2)'", monkeypatch)
+    assert len(nvidia.gpus_in_machine(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("script", ["exit 9", "echo garbage", "sleep 60", "printf '\\377\\376'"])
+def test_a_broken_nvidia_smi_means_none(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvidia, "NVIDIA_SMI_SECONDS", 0.5)
+    program(tmp_path, script, monkeypatch)
+    assert nvidia.gpus_in_machine(tmp_path) == []
+    assert nvidia.gpu_memory("NVIDIA A100") is None
+
+
+def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    (tmp_path / "hangs").write_text("#!/bin/sh\necho begun\nsleep 60 & sleep 60\n")
+    (tmp_path / "hangs").chmod(0o755)
+    begun = time.monotonic()
+    with pytest.raises(nvidia.CommandError, match=r"hangs did not answer within 0\.4 s") as caught:
+        nvidia.ask([str(tmp_path / "hangs")], seconds=0.4)
+    assert caught.value.shown == "begun\n"
+    assert time.monotonic() - begun < 10
+
+
+def test_a_command_that_fails_gives_its_last_words() -> None:
+    with pytest.raises(nvidia.CommandError, match="sh ended with code 18: version mismatch"):
+        nvidia.ask(["sh", "-c", "echo first; echo version mismatch >&2; exit 18"], seconds=10)
+    with pytest.raises(nvidia.CommandError, match="absent: No such file"):
+        nvidia.ask(["absent"], seconds=10)

@@ -1,0 +1,257 @@
+"""Instances: pairs and masks have the published statistics, and every instance is made of the text it came from."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert.inputs import hashing, instances
+
+PAD, UNK, CLS, SEP, MASK, FIRST, VOCAB = 0, 1, 2, 3, 4, 5, 997
+TOKENS = instances.Tokens(
+    pad=PAD,
+    cls=CLS,
+    sep=SEP,
+    mask=MASK,
+    ordinary=np.arange(FIRST, VOCAB),
+    is_continuation=np.arange(VOCAB) % 3 == 0,  # of the ordinary ids, a third
+)
+
+
+def shape(**changes: Any) -> instances.Shape:
+    return instances.Shape(**({"max_seq_length": 64, "max_predictions_per_seq": 10} | changes))
+
+
+def numbers(rng: np.random.Generator, features: dict[str, np.ndarray]) -> instances.Uniform:
+    return lambda count: rng.random((len(features["input_ids"]), count))
+
+
+def corpus(rng: np.random.Generator, documents: int, sentences: int = 23, words: int = 17) -> instances.Documents:
+    """Random documents; their lengths in sentences and words are random too, down to 0."""
+    per_document = rng.integers(0, 2 * sentences, documents)
+    lengths = rng.integers(0, 2 * words, per_document.sum())
+    return instances.Documents.from_sentences(
+        ids=rng.integers(FIRST, VOCAB, lengths.sum()).astype(np.int32),
+        sentences=np.concatenate([[0], np.cumsum(lengths)]),
+        documents=np.concatenate([[0], np.cumsum(per_document)]),
+    )
+
+
+def distinct(documents: instances.Documents) -> instances.Documents:
+    """The same, but each token's id is its own position, to see where it went."""
+    return instances.Documents(
+        ids=np.arange(FIRST, FIRST + len(documents.ids), dtype=np.int32),
+        sentences=documents.sentences,
+        documents=documents.documents,
+    )
+
+
+@pytest.fixture(scope="module")
+def many() -> tuple[instances.Documents, instances.Plan]:
+    rng = np.random.default_rng(1)
+    documents = corpus(rng, 150, 300, 7)
+    return documents, instances.plan(documents, shape(max_seq_length=100), rng)
+
+
+def test_empty_sentences_and_documents_are_dropped():
+    found = instances.Documents.from_sentences(
+        np.arange(6, dtype=np.int32), np.array([0, 0, 2, 2, 5, 6, 6]), np.array([0, 1, 3, 3, 6])
+    )
+    assert found.sentences.tolist() == [0, 2, 5, 6]
+    assert found.documents.tolist() == [0, 1, 3]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**32),
+    count=st.integers(0, 9),
+    length=st.integers(8, 40),
+    short=st.sampled_from([0.0, 0.1, 1.0]),
+    pairs=st.sampled_from(["nsp", "sop", "none"]),
+)
+def test_segments_are_text_of_the_documents(seed, count, length, short, pairs):
+    rng = np.random.default_rng(seed)
+    documents = distinct(corpus(rng, count, 5, 6))
+    made = shape(max_seq_length=length, max_predictions_per_seq=3, short_seq_prob=short, pairs=pairs)
+    plan = instances.plan(documents, made, rng)
+    tokens = instances.Tokens(
+        pad=PAD, cls=CLS, sep=SEP, mask=MASK, ordinary=np.array([FIRST]), is_continuation=np.zeros(0, bool)
+    )
+    features = instances.build(documents.ids, plan, made, tokens)
+    document_of = np.repeat(np.arange(len(documents.documents) - 1), np.diff(documents.sentences[documents.documents]))
+    for ids, inside, segments, label in zip(
+        *(features[n] for n in ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")), strict=True
+    ):
+        used = int(inside.sum())
+        assert inside.tolist() == [1] * used + [0] * (length - used)
+        assert ids[0] == CLS and ids[used - 1] == SEP and (ids[used:] == PAD).all()
+        middle = ids[1 : used - 1].tolist().index(SEP) + 1
+        assert segments.tolist() == [0] * (middle + 1) + [1] * (used - middle - 1) + [0] * (length - used)
+        a, b = ids[1:middle] - FIRST, ids[middle + 1 : used - 1] - FIRST
+        assert len(a) and len(b)
+        for segment in (a, b):  # one chunk of one document
+            assert (np.diff(segment) == 1).all() and len(set(document_of[segment])) == 1
+        same = document_of[a[0]] == document_of[b[0]]
+        if not label[0]:
+            assert same and b[0] > a[-1]
+        elif pairs == "nsp":
+            assert not same
+        else:
+            assert pairs == "sop" and same and b[-1] < a[0]
+
+
+@pytest.mark.parametrize(("pairs", "share"), [("nsp", 0.5), ("sop", 0.5), ("none", 0.0)])
+def test_half_of_the_pairs_are_random_or_swapped(many, pairs, share):
+    documents, plan = many
+    if pairs != "nsp":
+        plan = instances.plan(documents, shape(max_seq_length=100, pairs=pairs), np.random.default_rng(2))
+    assert len(plan) > 2000
+    assert plan.label.mean() == pytest.approx(share, abs=0.03)
+
+
+def test_a_tenth_of_the_instances_are_short(many):
+    documents, plan = many
+    rng = np.random.default_rng(2)
+    none_short = instances.plan(documents, shape(max_seq_length=100, short_seq_prob=0.0), rng)
+    full = [((p.a_end - p.a_begin) + (p.b_end - p.b_begin) == 97).mean() for p in (plan, none_short)]
+    assert 0.8 < full[0] / full[1] < 0.95
+
+
+def test_every_token_is_used_in_each_round():
+    rng = np.random.default_rng(3)
+    documents = corpus(rng, 60, 9, 4)  # no sentence fills a sequence
+    plan = instances.plan(documents, shape(max_seq_length=400), rng)
+    used = np.zeros(len(documents.ids), bool)
+    for begin, end in [*zip(plan.a_begin, plan.a_end, strict=True), *zip(plan.b_begin, plan.b_end, strict=True)]:
+        used[begin:end] = True
+    assert used.mean() > 0.97  # the rest was cut off to fit
+
+
+def test_a_lone_document_is_paired_with_itself():
+    rng = np.random.default_rng(4)
+    ids = rng.integers(FIRST, VOCAB, 600).astype(np.int32)
+    documents = instances.Documents(ids=ids, sentences=np.arange(0, 601, 10), documents=np.array([0, 60]))
+    plan = instances.plan(documents, shape(), rng)
+    assert len(plan) and not plan.label.any()
+    one = instances.Documents(ids=ids, sentences=np.array([0, 600]), documents=np.array([0, 1]))
+    assert (len(instances.plan(one, shape(), rng)), instances.plan(one, shape(), rng).alone) == (0, 1)
+
+
+@given(st.integers(1, 90), st.integers(1, 90), st.integers(2, 61))
+def test_truncation_leaves_what_taking_one_by_one_leaves(a, b, room):
+    left, right = a, b
+    while left + right > room:
+        left, right = (left - 1, right) if left > right else (left, right - 1)
+    begin = np.array([100]), np.array([100 + a]), np.array([500]), np.array([500 + b])
+    ends = instances._truncate(*begin, room, np.random.default_rng(0).random((1, 2)))
+    assert (int(ends[1][0] - ends[0][0]), int(ends[3][0] - ends[2][0])) == (left, right)
+    assert ends[0][0] >= 100 and ends[1][0] <= 100 + a and ends[2][0] >= 500 and ends[3][0] <= 500 + b
+
+
+@pytest.mark.parametrize("whole_word_mask", [False, True])
+def test_masks_have_the_published_statistics(many, whole_word_mask):
+    documents, plan = many
+    made = shape(max_seq_length=100, max_predictions_per_seq=20, whole_word_mask=whole_word_mask)
+    built = instances.build(documents.ids, plan, made, TOKENS)
+    masked = instances.mask(built, made, TOKENS, numbers(np.random.default_rng(5), built))
+    row, slot = np.nonzero(masked["masked_lm_weights"])
+    position, label = masked["masked_lm_positions"][row, slot], masked["masked_lm_ids"][row, slot]
+    assert len(row) / built["input_mask"].sum() == pytest.approx(0.15, abs=0.005)
+    now = masked["input_ids"][row, position]
+    assert (label == built["input_ids"][row, position]).all()
+    assert (now == MASK).mean() == pytest.approx(0.8, abs=0.01)
+    assert (now == label).mean() == pytest.approx(0.1, abs=0.01)
+    assert not np.isin(label, [PAD, CLS, SEP]).any() and not np.isin(now, [PAD, CLS, SEP]).any()
+    touched = np.zeros_like(built["input_ids"], bool)
+    touched[row, position] = True
+    assert (masked["input_ids"] == built["input_ids"])[~touched].all()
+    assert touched.sum() == len(row)  # no position twice
+    spread = np.bincount(position, minlength=100)[10:80]  # no part of the sequence is preferred
+    assert spread.min() > 0.7 * spread.max()
+
+
+@settings(deadline=None, max_examples=60)
+@given(seed=st.integers(0, 2**32), cap=st.integers(1, 9), share=st.floats(0.01, 0.9), whole_word_mask=st.booleans())
+def test_masks_keep_their_bounds(seed, cap, share, whole_word_mask):
+    rng = np.random.default_rng(seed)
+    documents = corpus(rng, 6, 7, 6)
+    made = shape(max_seq_length=32, max_predictions_per_seq=cap, masked_lm_prob=share, whole_word_mask=whole_word_mask)
+    built = instances.build(documents.ids, instances.plan(documents, made, rng), made, TOKENS)
+    masked = instances.mask(built, made, TOKENS, numbers(rng, built))
+    count = masked["masked_lm_weights"].sum(1)
+    wanted = np.clip(np.round(built["input_mask"].sum(1) * share), 1, cap)
+    candidates = (built["input_ids"] >= FIRST).sum(1)
+    if whole_word_mask:
+        assert (count <= wanted).all()
+    else:
+        assert (count == np.minimum(wanted, candidates)).all()
+    for n, (positions, weights) in enumerate(
+        zip(masked["masked_lm_positions"], masked["masked_lm_weights"], strict=True)
+    ):
+        used = positions[weights > 0]
+        assert (np.diff(used) > 0).all()  # in order, none twice
+        assert (weights[: len(used)] == 1).all() and not positions[len(used) :].any()
+        if whole_word_mask:
+            ids, chosen = built["input_ids"][n], np.isin(np.arange(32), used)
+            for at in range(2, 32):  # a piece that continues a word shares its fate
+                if ids[at] >= FIRST and ids[at - 1] >= FIRST and TOKENS.is_continuation[ids[at]]:
+                    assert chosen[at] == chosen[at - 1]
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 2**32), cap=st.integers(1, 12), whole_word_mask=st.booleans(), longest=st.integers(2, 4))
+def test_runs_of_words_stay_within_bounds_and_segments(seed, cap, whole_word_mask, longest):
+    rng = np.random.default_rng(seed)
+    documents = corpus(rng, 6, 7, 6)
+    made = shape(
+        max_seq_length=48,
+        max_predictions_per_seq=cap,
+        masked_lm_prob=0.3,
+        whole_word_mask=whole_word_mask,
+        max_ngram=longest,
+    )
+    built = instances.build(documents.ids, instances.plan(documents, made, rng), made, TOKENS)
+    masked = instances.mask(built, made, TOKENS, numbers(rng, built))
+    wanted = np.clip(np.round(built["input_mask"].sum(1) * 0.3), 1, cap)
+    count = masked["masked_lm_weights"].sum(1)
+    assert (count <= wanted).all()
+    if not whole_word_mask:  # single tokens always fill up what longer runs leave
+        assert (count == np.minimum(wanted, (built["input_ids"] >= FIRST).sum(1))).mean() > 0.5
+    for positions, weights in zip(masked["masked_lm_positions"], masked["masked_lm_weights"], strict=True):
+        assert len(set(positions[weights > 0])) == weights.sum()
+
+
+def test_longer_runs_are_rarer_and_masks_as_many(many):
+    documents, plan = many
+    plan = plan.rows(slice(0, 3000))
+    runs = []
+    for longest in (1, 3):
+        made = shape(max_seq_length=100, max_predictions_per_seq=20, max_ngram=longest)
+        built = instances.build(documents.ids, plan, made, TOKENS)
+        masked = instances.mask(built, made, TOKENS, numbers(np.random.default_rng(5), built))
+        assert masked["masked_lm_weights"].sum() / built["input_mask"].sum() == pytest.approx(0.15, abs=0.006)
+        chosen = np.zeros(built["input_ids"].shape, int)
+        row, slot = np.nonzero(masked["masked_lm_weights"])
+        chosen[row, masked["masked_lm_positions"][row, slot]] = 1
+        edges = np.diff(np.pad(chosen, ((0, 0), (1, 1))), axis=1)
+        lengths = np.nonzero(edges == -1)[1] - np.nonzero(edges == 1)[1]
+        runs.append(np.bincount(lengths, minlength=6))
+    # Single words: a run of two is chance. Runs of 1, 2 and 3 with odds 6 : 3 : 2.
+    assert runs[0][2] < 0.25 * runs[0][1]
+    assert runs[1][1] > runs[1][2] > runs[1][4] and runs[1][3] > 3 * runs[0][3]
+
+
+def test_numbers_follow_the_position_and_are_even():
+    some = hashing.Uniform(7, np.array([5, 3, 2**40]))
+    first, second = some(4), some(1000)
+    again = hashing.Uniform(7, np.array([3]))
+    np.testing.assert_array_equal(again(4)[0], first[1])
+    np.testing.assert_array_equal(again(1000)[0], second[1])
+    assert not np.array_equal(first, hashing.Uniform(8, np.array([5, 3, 2**40]))(4))
+    many_numbers = hashing.Uniform(1, np.arange(500))(200)
+    assert many_numbers.min() >= 0 and many_numbers.max() < 1
+    assert np.histogram(many_numbers, 10, (0, 1))[0] == pytest.approx(np.full(10, 10_000), rel=0.04)
+    for one, two in ((many_numbers[:-1], many_numbers[1:]), (many_numbers[:, :-1], many_numbers[:, 1:])):
+        assert abs(np.corrcoef(one.ravel(), two.ravel())[0, 1]) < 0.015

@@ -1,0 +1,133 @@
+"""Token ids against a second implementation (Hugging Face tokenizers), and offsets at the very characters."""
+
+import json
+import lzma
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import BertWordPieceTokenizer
+
+from bert.errors import InputError
+from bert.inputs.tokenization import Tokenizer
+from bert.inputs.vocabulary import SPECIAL, load_vocab
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+WORDS = ["the", "river", "##s", "##ing", "flow", "un", "##believ", "##able", "cafe", "1", "##9", "##2", "2", "don"]
+PLAIN = [*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS), *WORDS, *"!?.,;:'\"()[]-_#$%&*+/<=>@\\^`{|}~"]
+
+# Where tensorflow-text differs: it folds compatibility characters, and takes some control characters for spaces.
+FOLDED = "\xdf\xa8\xaa\xad\xaf\xb2\xb3\xb4\xb5\xb8\xb9\xba\xbc\xbd\xbe"
+CONTROLS = "".join(map(chr, [*range(32), *range(127, 160)]))
+printable = st.text(st.characters(codec="latin-1", exclude_characters=FOLDED + CONTROLS))
+
+
+@pytest.fixture(scope="module")
+def vocab_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
+    path.write_text("\n".join(dict.fromkeys(PLAIN)) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocab_path: Path) -> Tokenizer:
+    return Tokenizer(vocab_path)
+
+
+@pytest.fixture(scope="module")
+def second(vocab_path: Path) -> BertWordPieceTokenizer:
+    found = BertWordPieceTokenizer(str(vocab_path), lowercase=True)
+    found._tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
+    return found
+
+
+@settings(deadline=None, max_examples=300)
+@given(text=printable)
+def test_ids_agree_on_ascii_and_latin_1(text: str, tokenizer: Tokenizer, second: BertWordPieceTokenizer) -> None:
+    assert tokenizer.encode([text])[0].tolist() == second.encode(text, add_special_tokens=False).ids
+
+
+def test_ids_agree_on_real_text(shared_data: Path) -> None:
+    vocab = shared_data / "vocab" / "bert-base-uncased-vocab.txt"
+    with lzma.open(shared_data / "squad" / "dev-v1.1.json.xz", "rt", encoding="utf-8") as stream:
+        articles = json.load(stream)["data"][:12]
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+    texts = [
+        text for p in paragraphs for text in (p["context"], *(qa["question"] for qa in p["qas"])) if text.isascii()
+    ]
+    assert len(texts) > 2000
+    flat, splits = Tokenizer(vocab).encode(texts)
+    other = BertWordPieceTokenizer(str(vocab), lowercase=True)
+    for row, text in enumerate(texts):
+        assert flat[splits[row] : splits[row + 1]].tolist() == other.encode(text, add_special_tokens=False).ids, text
+
+
+def test_folded_characters_are_these(shared_data: Path) -> None:
+    tokenizer = Tokenizer(shared_data / "vocab" / "bert-base-uncased-vocab.txt")
+    for text, pieces in {"x\u00b2": ["x", "##2"], "\u2026": [".", ".", "."], "\ufb01ne": ["fine"]}.items():
+        assert [tokenizer.vocab[i] for i in tokenizer.encode([text])[0]] == pieces
+
+
+def test_special_strings_in_a_text_are_only_text(tokenizer: Tokenizer) -> None:
+    flat, _ = tokenizer.encode(["[CLS] the [SEP][MASK] [PAD]"])
+    special = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.pad_id}
+    assert len(flat) > 4 and not special & set(flat.tolist())
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.text(max_size=20), max_size=4))
+def test_offsets_are_whole_characters_in_order(texts: list[str]) -> None:
+    flat, splits, starts, ends = shared_tokenizer().encode_with_offsets(texts)
+    assert len(splits) == len(texts) + 1 and splits[-1] == len(flat)
+    for row, text in enumerate(texts):
+        begin, end = starts[splits[row] : splits[row + 1]], ends[splits[row] : splits[row + 1]]
+        assert (begin < end).all() and (np.diff(begin) >= 0).all() and (end <= len(text)).all()
+
+
+def shared_tokenizer() -> Tokenizer:
+    if "it" not in CACHE:
+        path = Path(tempfile.mkdtemp()) / "vocab.txt"
+        path.write_text("\n".join(dict.fromkeys(PLAIN)) + "\n", encoding="utf-8")
+        CACHE["it"] = Tokenizer(path)
+    return CACHE["it"]
+
+
+CACHE: dict[str, Tokenizer] = {}
+
+
+def test_offsets_cut_the_word_itself_from_odd_text(tokenizer: Tokenizer) -> None:
+    text = "\U0001f600 Cafe\u0301 \u6771\u4eac, RIVERS \u00e9\u00e0 unbelievable"
+    flat, _, starts, ends = tokenizer.encode_with_offsets([text])
+    cut = {tokenizer.vocab[i]: text[a:b] for i, a, b in zip(flat, starts, ends, strict=True)}
+    assert cut["cafe"] == "Cafe\u0301" and cut["river"] == "RIVER" and cut["##s"] == "S" and cut["##believ"] == "believ"
+
+
+def test_texts_without_tokens_and_no_texts(tokenizer: Tokenizer) -> None:
+    assert tokenizer.encode([])[1].tolist() == [0]
+    assert tokenizer.encode(["", " \n", "a"])[1].tolist() == [0, 0, 0, 1]
+    assert [part.tolist() for part in tokenizer.encode_with_offsets([""])] == [[], [0, 0], [], []]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([*PLAIN[:5], "a", "b", "a"], "line 8: 'a' stands at line 6 already"),
+        ([*PLAIN[:5], "", "b"], "line 6: '' is not a token"),
+        ([*PLAIN[:5], "two words"], "line 6: 'two words' is not a token"),
+        ([*PLAIN[:4], "a"], r"\[MASK\] missing"),
+    ],
+)
+def test_a_faulty_vocabulary_is_refused_with_its_line(lines: list[str], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match=message):
+        load_vocab(path)
+
+
+def test_windows_line_ends_are_accepted(tmp_path: Path, vocab_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(vocab_path.read_bytes().replace(b"\n", b"\r\n"))
+    assert load_vocab(path) == load_vocab(vocab_path)

@@ -1,0 +1,232 @@
+"""The encoder and its heads against the published equations in NumPy."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert.config import ModelConfig
+from bert.model.dropout import DropoutRng
+from bert.model.encoder import Encoder, variables
+from bert.pretrain import Pretraining, PretrainingModel
+from bert.recipes import SIZES
+
+QUIET = DropoutRng(None)
+
+
+def batch_of(
+    config: ModelConfig, *, sequences: int = 3, tokens: int = 13, predictions: int = 5
+) -> dict[str, tf.Tensor]:
+    random = np.random.default_rng(1)
+    lengths = np.array([tokens, tokens - 4, tokens - 6])[:sequences, None]
+    return {
+        "input_ids": tf.constant(random.integers(0, config.vocab_size, (sequences, tokens)), tf.int32),
+        "input_mask": tf.constant(np.arange(tokens)[None] < lengths, tf.int32),
+        "segment_ids": tf.constant(random.integers(0, 2, (sequences, tokens)), tf.int32),
+        "masked_lm_positions": tf.constant(random.integers(0, tokens - 6, (sequences, predictions)), tf.int32),
+        "masked_lm_ids": tf.constant(random.integers(0, config.vocab_size, (sequences, predictions)), tf.int32),
+        "masked_lm_weights": tf.constant(random.integers(0, 2, (sequences, predictions)), tf.float32),
+        "next_sentence_labels": tf.constant(random.integers(0, 2, (sequences, 1)), tf.int32),
+    }
+
+
+def reference(
+    w: dict[str, np.ndarray], config: ModelConfig, batch: dict[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """BERT in float64 NumPy, one sequence, one head, one token at a time where that is clearer."""
+    erf = np.vectorize(math.erf)
+
+    def norm(x: np.ndarray, name: str) -> np.ndarray:
+        mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+        return (x - mean) / np.sqrt(variance + 1e-12) * w[f"{name}/gamma"] + w[f"{name}/beta"]
+
+    def dense(x: np.ndarray, name: str) -> np.ndarray:
+        return x @ w[f"{name}/kernel"] + w[f"{name}/bias"]
+
+    def gelu(x: np.ndarray) -> np.ndarray:
+        return x * (1 + erf(x / math.sqrt(2))) / 2
+
+    def softmax(x: np.ndarray) -> np.ndarray:
+        e = np.exp(x - x.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    def sub_layer(x: np.ndarray, f: Callable[[np.ndarray], np.ndarray], name: str) -> np.ndarray:
+        return norm(x + f(x), name) if config.norm_placement == "post" else x + f(norm(x, name))
+
+    def attention(x: np.ndarray, present: np.ndarray, name: str) -> np.ndarray:
+        q, k, v = (dense(x, f"{name}/{part}") for part in ("query", "key", "value"))
+        heads = []
+        for head in range(config.num_attention_heads):
+            of = slice(head * width, (head + 1) * width)
+            scores = q[:, of] @ k[:, of].T / math.sqrt(width)
+            scores[:, ~present] = -np.inf
+            heads.append(softmax(scores) @ v[:, of])
+        return dense(np.concatenate(heads, -1), f"{name}/output")
+
+    def mlp(x: np.ndarray, name: str) -> np.ndarray:
+        return dense(gelu(dense(x, f"{name}/inner")), f"{name}/outer")
+
+    width = config.hidden_size // config.num_attention_heads
+    words, following = [], []
+    for i, ids in enumerate(batch["input_ids"]):
+        x = (
+            w["embeddings/word"][ids]
+            + w["embeddings/position"][: len(ids)]
+            + w["embeddings/segment"][batch["segment_ids"][i]]
+        )
+        x = norm(x, "embeddings/layer_norm") if config.norm_placement == "post" else x
+        for layer in range(config.num_hidden_layers):
+            name, present = f"layer_{layer}/attention", batch["input_mask"][i] == 1
+            x = sub_layer(x, partial(attention, present=present, name=name), f"{name}/layer_norm")
+            name = f"layer_{layer}/mlp"
+            x = sub_layer(x, partial(mlp, name=name), f"{name}/layer_norm")
+        x = norm(x, "final/layer_norm") if config.norm_placement == "pre" else x
+        masked = norm(gelu(dense(x[batch["masked_lm_positions"][i]], "masked_lm/transform")), "masked_lm/layer_norm")
+        words.append(masked @ w["embeddings/word"].T + w["masked_lm/bias"])
+        following.append(dense(np.tanh(dense(x[0], "pooler")), "next_sentence"))
+    return np.stack(words), np.stack(following)
+
+
+def scatter(model: PretrainingModel) -> None:
+    """Moves every weight off its initial value, so that no bias is zero and no gamma one."""
+    random = np.random.default_rng(2)
+    for variable in variables(model).values():
+        variable.assign_add(random.normal(0, 0.2, variable.shape).astype(np.float32))
+
+
+@pytest.mark.parametrize("norm_placement", ["post", "pre"])
+def test_logits_equal_the_equations_in_numpy(model_config: ModelConfig, norm_placement: Literal["post", "pre"]) -> None:
+    model_config = dataclasses.replace(model_config, norm_placement=norm_placement)
+    model = PretrainingModel(model_config, seed=3)
+    scatter(model)
+    batch = batch_of(model_config)
+    inputs = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")  # no labels: whoever predicts has none
+    words, following = model({name: batch[name] for name in inputs}, QUIET, tf.float32)
+    words += model.masked_lm.bias
+    assert following is not None
+    weights = {name: variable.numpy().astype(np.float64) for name, variable in variables(model).items()}
+    expected = reference(weights, model_config, {name: value.numpy() for name, value in batch.items()})
+    np.testing.assert_allclose(words, expected[0], atol=2e-5)
+    np.testing.assert_allclose(following, expected[1], atol=2e-5)
+
+
+@pytest.mark.parametrize("changed", [{}, {"norm_placement": "pre"}, {"recompute_activations": True}], ids=str)
+def test_states_that_are_read_and_their_gradients_are_those_of_the_whole_last_layer(
+    model_config: ModelConfig, changed: dict[str, Any]
+) -> None:
+    config = dataclasses.replace(model_config, **changed)
+    model, batch = PretrainingModel(config, seed=3), batch_of(config)
+    scatter(model)
+    ids, mask, segments = (batch[name] for name in ("input_ids", "input_mask", "segment_ids"))
+    read = tf.constant([5, 27, 0, 5, 13, 30, 1])  # one twice, none of the padding
+    upstream = tf.constant(np.random.default_rng(4).normal(size=[7, config.hidden_size]), tf.float32)
+    trained = variables(model.encoder)
+    found = []
+    for ask in (True, False):
+        with tf.GradientTape() as tape:
+            states = model.encoder(ids, mask, segments, QUIET, tf.float32, read=read if ask else None)
+            states = states if ask else tf.gather(tf.reshape(states, [-1, config.hidden_size]), read)
+            loss = tf.reduce_sum(states * upstream)
+        gradients = tape.gradient(loss, trained)
+        found.append([states, *(tf.convert_to_tensor(gradient) for gradient in gradients.values())])
+    largest = max(float(tf.reduce_max(tf.abs(gradient))) for gradient in found[1][1:])
+    for some, all_of_them in zip(*found, strict=True):
+        np.testing.assert_allclose(some, all_of_them, rtol=1e-5, atol=1e-6 * largest)
+
+
+def test_the_last_layer_is_computed_for_what_is_read_alone(model_config: ModelConfig) -> None:
+    task, batch = Pretraining(model_config, seed=3), batch_of(model_config)  # 3 x 13 tokens, 3 x (5 + 1) are read
+    graph = tf.function(lambda: task.measure(batch, QUIET, tf.float32)).get_concrete_function().graph
+    inner = [
+        op.outputs[0].shape[0]
+        for op in graph.get_operations()
+        if op.type == "MatMul" and op.outputs[0].shape[1:] == [model_config.intermediate_size]
+    ]
+    assert inner == [39] * (model_config.num_hidden_layers - 1) + [18]
+
+
+def test_padding_does_not_reach_the_tokens(model_config: ModelConfig) -> None:
+    model = PretrainingModel(model_config, seed=3)
+    scatter(model)
+    batch = batch_of(model_config)
+    other = dict(batch, input_ids=tf.where(batch["input_mask"] > 0, batch["input_ids"], 7))
+    for before, after in zip(model(batch, QUIET, tf.float32), model(other, QUIET, tf.float32), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def test_bfloat16_stays_close_to_float32(model_config: ModelConfig) -> None:
+    model = PretrainingModel(model_config, seed=3)
+    batch = batch_of(model_config)
+    full, half = (model(batch, QUIET, dtype)[0] for dtype in (tf.float32, tf.bfloat16))
+    np.testing.assert_allclose(full, tf.cast(half, tf.float32), atol=0.03)
+
+
+def test_loss_of_a_fresh_model_is_that_of_guessing(model_config: ModelConfig) -> None:
+    task, batch = Pretraining(model_config, seed=3), batch_of(model_config)
+    measures, weights = task.measure(batch, QUIET, tf.float32), task.weights(batch)
+    assert float(measures["mlm"].loss / weights["mlm"]) == pytest.approx(math.log(model_config.vocab_size), abs=0.05)
+    assert float(measures["nsp"].loss / weights["nsp"]) == pytest.approx(math.log(2), abs=0.05)
+
+
+def test_initial_weights_depend_on_seed_and_name_only(model_config: ModelConfig) -> None:
+    one, two, other = (variables(PretrainingModel(model_config, seed)) for seed in (3, 3, 4))
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, two[name])
+    assert not np.array_equal(one["pooler/kernel"], other["pooler/kernel"])
+    kernels = np.concatenate([value.numpy().ravel() for name, value in one.items() if name.endswith("kernel")])
+    assert np.abs(kernels).max() <= 2 * model_config.initializer_range
+    assert kernels.std() == pytest.approx(
+        0.88 * model_config.initializer_range, rel=0.05
+    )  # truncated at two deviations
+
+
+def test_kernels_into_the_residual_stream_start_smaller_in_deep_models_with_the_norm_before(
+    model_config: ModelConfig,
+) -> None:
+    deep = dataclasses.replace(model_config, norm_placement="pre", num_hidden_layers=8)
+    weights = variables(PretrainingModel(deep, seed=3))
+    for name in ("attention/output", "mlp/outer"):
+        ratio = np.std(weights[f"layer_5/{name}/kernel"]) / np.std(weights["layer_5/mlp/inner/kernel"])
+        assert ratio == pytest.approx(16**-0.5, rel=0.15)
+
+
+def test_first_heads_begin_by_looking_at_their_neighbours_wherever_they_stand() -> None:
+    config = ModelConfig(
+        vocab_size=997,
+        hidden_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=28,
+        position_initializer="sinusoidal",
+        initializer_range=0.04,
+        max_position_embeddings=300,
+    )
+    encoder = Encoder(config, seed=3)
+    ids = tf.constant(np.random.default_rng(1).integers(0, 997, (3, 300)), tf.int32)
+    x = encoder.embeddings(ids, tf.zeros_like(ids), QUIET)
+    first = encoder.layers[0].attention
+    q, k = (tf.reshape(part(x), [3, 300, 4, 64]) for part in (first.query, first.key))
+    weights = tf.nn.softmax(tf.einsum("bqnh,bknh->bnqk", q, k) / 8).numpy()
+    for head, offset in enumerate((-1, 1, -2, 2)):
+        at = np.arange(5, 295)
+        assert weights[:, head, at, at + offset].mean() > 0.6  # the words' noise is in the other waves
+
+
+@pytest.mark.parametrize(
+    ("size", "millions"), [("tiny", 4.43), ("mini", 11.2), ("small", 28.8), ("medium", 41.4), ("base", 110.1)]
+)
+def test_parameter_counts_are_the_published_ones(size: str, millions: float) -> None:
+    c = SIZES[size]
+    words, width, inner = 30522, c.hidden_size, c.intermediate_size
+    layer = 4 * width * (width + 1) + (width + 1) * inner + (inner + 1) * width + 4 * width
+    encoder = (words + 512 + 2) * width + 2 * width + c.num_hidden_layers * layer + width * (width + 1)
+    heads = width * (width + 1) + 2 * width + words + 2 * width + 2
+    if size == "tiny":  # the formula is checked against a built model, then stands for the large ones
+        model = PretrainingModel(dataclasses.replace(c, vocab_size=words), seed=0)
+        assert encoder + heads == sum(int(np.prod(v.shape)) for v in variables(model).values())
+    assert (encoder if size != "base" else encoder + heads) / 1e6 == pytest.approx(millions, rel=0.02)

@@ -1,0 +1,53 @@
+"""A checkpoint holds the values of its step, however far the training has gone on while it was written."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert.errors import ResourceError
+from bert.training import checkpoint
+
+
+def value(run: Path, step: int) -> Any:
+    return tf.train.load_checkpoint(str(run / f"checkpoints/step-{step:08d}" / "variables")).get_tensor("a")
+
+
+def test_updates_while_it_is_written_do_not_reach_it(tmp_path: Path) -> None:
+    variable = tf.Variable(tf.zeros([1000, 1000]), name="a")
+
+    @tf.function(jit_compile=True)
+    def update() -> None:
+        variable.assign_add(tf.ones_like(variable))
+
+    saver = checkpoint.Saver(tmp_path, keep=9, keep_every=0)
+    for step in range(1, 6):
+        update()
+        saver.save(step, {"a": variable})
+        update()
+    saver.wait()
+    for step in range(1, 6):
+        np.testing.assert_array_equal(value(tmp_path, step), np.full((1000, 1000), 2 * step - 1, np.float32))
+
+
+@pytest.mark.parametrize(("keep_every", "left"), [(0, [9, 10]), (4, [4, 8, 9, 10])])
+def test_the_newest_are_kept_and_those_of_chosen_steps(keep_every: int, left: list[int], tmp_path: Path) -> None:
+    saver = checkpoint.Saver(tmp_path, keep=2, keep_every=keep_every)
+    for step in range(1, 11):
+        saver.save(step, {"a": tf.Variable(1.0)})
+    saver.wait()
+    assert [path.name for path in checkpoint.steps(tmp_path)] == [f"step-{step:08d}" for step in left]
+
+
+def test_what_went_wrong_in_the_background_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise ResourceError("the disk is full")
+
+    monkeypatch.setattr(checkpoint, "save", full)
+    saver = checkpoint.Saver(tmp_path, keep=2, keep_every=0)
+    saver.save(1, {})
+    with pytest.raises(ResourceError, match="full"):
+        saver.save(2, {})
+    saver.wait()

@@ -1,0 +1,173 @@
+"""A run as a command: what it leaves, when it ends, what it starts from, and what it refuses."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert.storage import manifest
+from tests.training import losses, pretrain, same_bits, weights
+
+
+@pytest.fixture(scope="module")
+def straight(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 40 updates that nothing interrupted."""
+    run = tmp_path_factory.mktemp("straight") / "run"
+    done = pretrain(dataset, run, "--run.steps", "40", "--run.save_every", "7")
+    assert done.returncode == 0, done.stderr
+    return run
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize(("name", "compress", "rtol"), [("adam", "false", 1e-6), ("lamb", "true", 2e-3)])
+def test_two_and_four_ranks_train_like_one(
+    name: str, compress: str, rtol: float, dataset: Path, tmp_path: Path
+) -> None:
+    # Dropout is on: a micro-batch has the same masks whichever rank computes it.
+    flags = [
+        "--batch.total",
+        "12",
+        "--run.steps",
+        "8",
+        "--run.save_every",
+        "8",
+        "--run.profile",
+        "6",  # past the end
+        "--optimizer.name",
+        name,
+        "--optimizer.learning_rate",
+        "1e-3",
+        "--precision.compress",
+        compress,
+    ]
+    for ranks in (1, 2, 4):  # which accumulate 4, 2 and 1 micro-batches of 3
+        done = pretrain(dataset, tmp_path / str(ranks), *flags, ranks=ranks)
+        assert done.returncode == 0, done.stderr
+        assert list((tmp_path / str(ranks) / "events").rglob("*.xplane.pb"))
+    one = losses(tmp_path / "1")
+    for run in (tmp_path / "2", tmp_path / "4"):
+        many = losses(run)
+        assert one.keys() == many.keys()
+        assert list(many.values()) == pytest.approx(list(one.values()), rel=rtol)
+        assert "ALLREDUCE" in (run / "timeline.json").read_text()
+        if compress == "true":
+            before, after = (weights(at, 8)["adam_m/embeddings/word"] for at in (tmp_path / "1", run))
+            assert np.abs(after - before).max() > 1e-5 * np.abs(before).max()  # the switch has an effect
+            continue
+        for key, value in weights(tmp_path / "1", 8).items():
+            np.testing.assert_allclose(value, weights(run, 8)[key], rtol=1e-3, atol=2e-5, err_msg=key)
+
+
+@pytest.mark.slow
+def test_a_run_ends_at_its_target_and_profiles_what_it_is_told(dataset: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    options = ["--run.steps", "2000", "--run.target_accuracy", "0.02", "--run.profile", "2", "--run.save_every", "2000"]
+    assert pretrain(dataset, run, *options, "--run.evaluate_every", "8").returncode == 0
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    first = next(line["step"] for line in lines if line["split"] == "heldout" and line["mlm_accuracy"] >= 0.02)
+    assert lines[-1]["step"] == first < 2000
+    assert [path.name for path in (run / "checkpoints").iterdir()] == [f"step-{first:08d}"]
+    assert list((run / "events" / "plugins" / "profile").rglob("*.xplane.pb"))
+    assert pretrain(dataset, run, *options, "--run.evaluate_every", "8").returncode == 0  # it has ended
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == len(lines)
+
+
+@pytest.mark.slow
+def test_a_budget_of_time_ends_the_run_and_the_schedule(dataset: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    options = ["--run.steps", "100000", "--budget.hours", str(25 / 3600), "--optimizer.warmup_steps", "1000"]
+    assert pretrain(dataset, run, *options).returncode == 0
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rates = [line["learning_rate"] for line in lines if line["split"] == "train"]
+    assert 3 < len(rates) < 100_000 and rates[-1] < 0.5 * max(rates) and lines[-1]["split"] == "heldout"
+    assert max(path.name for path in (run / "checkpoints").iterdir()) == f"step-{lines[-1]['step']:08d}"
+    assert pretrain(dataset, run, *options).returncode == 0  # it has ended
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == len(lines)
+
+
+def test_phase_two_starts_from_all_weights_of_phase_one(straight: Path, dataset: Path, tmp_path: Path) -> None:
+    # Rate zero at the first update: what is saved is what was loaded, heads included.
+    done = pretrain(
+        dataset, tmp_path / "run", "--init.checkpoint", str(straight), "--run.steps", "1", "--run.save_every", "1"
+    )
+    assert done.returncode == 0, done.stderr
+    before, after = weights(straight, 40), weights(tmp_path / "run", 1)
+    model = {name: value for name, value in before.items() if not name.startswith(("adam_", "guard/", "run/"))}
+    assert {"masked_lm/transform/kernel", "next_sentence/kernel", "pooler/kernel"} <= model.keys()
+    same_bits(model, {name: after[name] for name in model})
+
+
+def test_a_run_directory_of_another_configuration_is_refused(straight: Path, dataset: Path) -> None:
+    before = (straight / "config.json").read_bytes()
+    done = pretrain(dataset, straight, "--run.steps", "50", "--run.seed", "1")
+    assert done.returncode == 2
+    assert "run.seed was 12345, now 1" in done.stderr and "run.steps was 40, now 50" in done.stderr
+    assert (straight / "config.json").read_bytes() == before
+
+
+def test_a_run_from_before_a_field_existed_goes_on(straight: Path, dataset: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(straight, tmp_path / "run"))
+    config = json.loads((run / "config.json").read_text())
+    del config["config"]["optimizer.continuous"]
+    (run / "config.json").write_text(json.dumps(config))
+    length = ["--run.steps", "40", "--run.save_every", "7"]
+    changed = pretrain(dataset, run, *length, "--optimizer.continuous", "true")
+    assert changed.returncode == 2 and "optimizer.continuous was False, now True" in changed.stderr
+    assert pretrain(dataset, run, *length).returncode == 0
+
+
+def test_a_run_directory_says_what_made_it(straight: Path) -> None:
+    config = json.loads((straight / "config.json").read_text())
+    assert config["config"]["run.steps"] == 40 and "tensorflow" in config["versions"]
+    assert json.loads((straight / "bert_config.json").read_text())["vocab_size"] == 99
+    assert (straight / "vocab.txt").exists() and list((straight / "events").iterdir())
+    assert [path.name for path in sorted((straight / "checkpoints").iterdir())] == [
+        "step-00000028",
+        "step-00000035",
+        "step-00000040",
+    ]
+    found = manifest.load(straight / "checkpoints" / "step-00000040", "checkpoint")
+    manifest.verify(found)
+    curve = [loss for (_, split), loss in losses(straight).items() if split == "train"]
+    assert np.mean(curve[-5:]) < np.mean(curve[:5]) - 0.2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nonsense"], 2, "no recipe 'nonsense'"),
+        (["demo_phase1"], 2, "give --data.train"),
+        (["demo_phase1", "--data.train", "/nowhere"], 3, "/nowhere: no such folder"),
+        (["demo_phase1", "--batch.per_devise", "3"], 2, "did you mean --batch.per_device"),
+        (["demo_phase1", "--data.train", "DATASET", "--batch.total", "7"], 2, "not a multiple of 32"),
+        (
+            ["demo_phase1", "--data.train", "DATASET", "--model.max_position_embeddings", "5"],
+            2,
+            "sequences of 13 tokens",
+        ),
+        (["demo_phase1", "--data.train", "DATASET", "--model.vocab_size", "5"], 2, "made with 99 entries"),
+        (["demo_phase2", "--data.train", "DATASET"], 2, "demo_phase2 goes on from trained weights"),
+        (["demo_phase1", "--data.train", "DATASET", "--init.checkpoint", "/nowhere"], 3, "/nowhere: no such folder"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_their_code(
+    arguments: list[str],
+    code: int,
+    message: str,
+    dataset: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from bert import cli, pretrain
+
+    monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
+    monkeypatch.setattr(sys, "argv", ["pretrain", *(str(dataset) if a == "DATASET" else a for a in arguments)])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(pretrain.main)
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith(("error:", "Traceback"))]
+    assert stopped.value.code == code and len(lines) == 1 and message in lines[0], lines
+    assert not (tmp_path / "work").exists() or not list((tmp_path / "work").rglob("checkpoints"))

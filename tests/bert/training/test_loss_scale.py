@@ -1,0 +1,112 @@
+"""A gradient that is not finite is skipped, counted, and leaves no trace; the loss scale follows it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
+from bert.inputs.records import Dataset
+from bert.inputs.sampler import Batch, BatchSampler
+from bert.model.encoder import variables
+from bert.pretrain import Pretraining
+from bert.training import loss_scale
+from bert.training.distributed import Communicator
+from bert.training.loss_scale import Guard
+from bert.training.optimizer import Optimizer
+from bert.training.step import Step
+
+
+class Poisoned(Pretraining):
+    """Pretraining whose loss is multiplied by a number that can be made infinite."""
+
+    def __init__(self, config: ModelConfig, seed: int) -> None:
+        super().__init__(config, seed)
+        self.poison = tf.Variable(1.0, trainable=False)
+
+    def measure(self, *arguments: Any) -> dict[str, Any]:
+        found = super().measure(*arguments)
+        return found | {"mlm": found["mlm"]._replace(loss=found["mlm"].loss * self.poison)}
+
+
+def steps(
+    config: ModelConfig, batches: list[Batch], runs: list[list[float]], precision: PrecisionConfig
+) -> list[tuple[dict[str, np.ndarray], list[dict[str, float]]]]:
+    """Of each run from one start: the state after one update for each number that its loss is multiplied by, and the
+    measures of each."""
+    task = Poisoned(config, seed=3)
+    optimizer = Optimizer(variables(task.module), OptimizerConfig(name="lamb", learning_rate=1.0))
+    step = Step(task, optimizer, Communicator(), precision, RunConfig(seed=4))
+    start, found = {name: variable.numpy() for name, variable in step.state.items()}, []
+    for poisons in runs:
+        for name, variable in step.state.items():
+            variable.assign(start[name])
+        measured = []
+        for poison in poisons:
+            task.poison.assign(poison)
+            measured.append(step.update(1, batches, rate=1e-2, stop=False))
+        found.append(({name: variable.numpy() for name, variable in step.state.items()}, measured))
+    return found
+
+
+@pytest.mark.parametrize(("compute", "bad"), [("float32", np.inf), ("float16", np.nan)])
+def test_an_update_that_is_not_finite_leaves_no_trace(
+    compute: Any, bad: float, model_config: ModelConfig, dataset: Path
+) -> None:
+    precision = PrecisionConfig(compute=compute)
+    batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
+    runs = [[1.0, 1.0, 1.0], [1.0, bad, bad, 1.0, 1.0]]
+    (without, _), (state, measured) = steps(model_config, batches, runs, precision)
+    assert [found["skipped_in_a_row"] for found in measured] == [0, 1, 2, 0, 0]
+    assert [found["skipped"] for found in measured] == [0, 1, 2, 2, 2]
+    scaled = compute == "float16"
+    for name, value in without.items():
+        if not name.startswith("guard/"):
+            np.testing.assert_allclose(state[name], value, rtol=1e-2 if scaled else 0, atol=1e-4 if scaled else 0)
+    assert state["applied"] == 3
+    scales = [found.get("loss_scale", 0) / loss_scale.INITIAL for found in measured]
+    assert scales == ([1, 1, 1 / 2, 1 / 4, 1 / 4] if scaled else [0] * 5)
+
+
+@pytest.mark.slow
+def test_float16_learns_what_float32_learns(model_config: ModelConfig, dataset: Path) -> None:
+    batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
+    full, half = (
+        steps(model_config, batches, [[1.0] * 4], PrecisionConfig(compute=compute))[0][1]
+        for compute in ("float32", "float16")
+    )
+    for one, two in zip(full, half, strict=True):
+        assert two["loss"] == pytest.approx(one["loss"], rel=5e-3)
+        assert two["gradient_norm"] == pytest.approx(one["gradient_norm"], rel=2e-2)
+        # The switch has an effect on each update; float32 has too few losses near 5 for two never to be the same one.
+        assert (two["loss"], two["gradient_norm"]) != (one["loss"], one["gradient_norm"])
+
+
+def test_the_scale_doubles_after_its_patience_and_keeps_to_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_scale, "PATIENCE", 3.0)
+    monkeypatch.setattr(loss_scale, "GREATEST", loss_scale.INITIAL * 2)
+    judged, used = Guard(scaled=True), []
+    for norm in [1.0] * 7 + [np.inf, 2.0, 2.0, np.nan, 1.0, 1.0, 1.0, 1.0]:
+        used.append(float(judged.judge(tf.constant(1.0), tf.constant(norm))[1]["loss_scale"]) / loss_scale.INITIAL)
+    assert used == [1, 1, 1, 2, 2, 2, 2, 2, 1, 1, 1, 0.5, 0.5, 0.5, 1]
+    for _ in range(40):
+        judged.judge(tf.constant(1.0), tf.constant(np.inf))
+    assert float(judged.scale) == 1.0 and float(judged.skipped) == 42
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_spike_is_a_loss_far_above_the_median_of_the_last_ones(skip: bool) -> None:
+    random = np.random.default_rng(8)
+    losses = random.uniform(1.0, 2.0, 200)
+    spikes = [20, 90, 91, 150]  # at the first there is no median yet
+    losses[spikes] = [50.0, 7.0, 5.0, 1e4]
+    judged, seen = Guard(scaled=False, spike_factor=3.0, skip_spikes=skip), []
+    for number, loss in enumerate(losses):
+        go, found = judged.judge(tf.constant(loss, tf.float32), tf.constant(1.0))
+        last = [one for place, one in enumerate(losses[:number]) if not skip or place not in seen][-loss_scale.WINDOW :]
+        if found["spike"]:
+            assert loss > 3 * np.median(last) and bool(go) != skip
+            seen.append(number)
+    assert seen == spikes[1:] and float(judged.skipped) == (3 if skip else 0)

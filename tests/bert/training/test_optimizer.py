@@ -1,0 +1,106 @@
+"""The optimizers against their equations in NumPy, step by step, and AdamW against Keras's own."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert.config import ModelConfig, OptimizerConfig
+from bert.model.encoder import variables
+from bert.pretrain import PretrainingModel
+from bert.training import optimizer
+from bert.training.optimizer import Optimizer
+
+SHAPES = {"a/bias": (5,), "a/kernel": (3, 5), "b/layer_norm/gamma": (7,), "c/kernel": (2, 2)}
+DECAY, CLIP, B1, B2, EPS = 0.1, 2.0, 0.9, 0.999, 1e-6
+
+
+def reference(name: str, w: dict, m: dict, v: dict, g: dict, rate: float, t: int) -> dict[str, Any]:
+    """One update in place, in NumPy, of dictionaries by variable; returns the trust ratios."""
+    norm = np.sqrt(sum((x**2).sum() for x in g.values()))
+    bound = 1.0 if name == "nvlamb" else CLIP
+    ratios = {}
+    for key in g:
+        clipped = g[key] * min(1.0, bound / norm)
+        decay = DECAY if key.endswith("kernel") else 0.0  # biases and layer-norm parameters do not decay
+        m[key] = B1 * m[key] + (1 - B1) * clipped
+        v[key] = B2 * v[key] + (1 - B2) * clipped**2
+        first, second = (m[key], v[key]) if name == "adam" else (m[key] / (1 - B1**t), v[key] / (1 - B2**t))
+        update = first / (np.sqrt(second) + EPS) + decay * w[key]
+        lengths = np.linalg.norm(w[key]), np.linalg.norm(update)
+        adapted = name == "lamb" or (name == "nvlamb" and decay > 0)
+        ratios[key] = lengths[0] / lengths[1] if adapted and all(lengths) else 1.0
+        w[key] = w[key] - rate * ratios[key] * update
+    return ratios
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "lamb", "nvlamb"])
+def test_updates_follow_the_equations(name: Any) -> None:
+    random = np.random.default_rng(1)
+    w = {key: random.normal(size=shape) for key, shape in SHAPES.items()}
+    w["c/kernel"][:] = 0  # a variable of no length has trust ratio 1
+    weights = {key: tf.Variable(value.astype(np.float32), name=key) for key, value in w.items()}
+    config = OptimizerConfig(name=name, learning_rate=1.0, weight_decay=DECAY, clip_norm=CLIP)
+    optimizer = Optimizer(weights, config)
+    apply = tf.function(optimizer.apply, jit_compile=True)
+    m, v = dict.fromkeys(SHAPES, 0.0), dict.fromkeys(SHAPES, 0.0)
+    for t in range(1, 9):
+        g = {key: random.normal(size=shape) * t / 4 for key, shape in SHAPES.items()}
+        rate = 0.01 * t
+        norm = np.sqrt(sum((x**2).sum() for x in g.values()))
+        given = [[tf.constant(x, tf.float32) for x in g.values()], *(tf.constant(x, tf.float32) for x in (norm, rate))]
+        found = apply(*given, tf.constant(True))
+        ratios = reference(name, w, m, v, g, rate, t)
+        if name in ("lamb", "nvlamb"):
+            measured = [float(found[f"trust_ratio_{of}"]) for of in ("min", "max", "mean")]
+            expected = [min(ratios.values()), max(ratios.values()), np.mean(list(ratios.values()))]
+            assert measured == pytest.approx(expected, rel=1e-4)
+            assert (ratios["a/bias"] == 1.0) == (name == "nvlamb")
+        for key in SHAPES:
+            np.testing.assert_allclose(weights[key], w[key], rtol=3e-4, atol=1e-6)
+
+
+def test_adamw_is_that_of_keras() -> None:
+    random = np.random.default_rng(2)
+    start = random.normal(size=(4, 3)).astype(np.float32)
+    ours, theirs = tf.Variable(start, name="a/kernel"), tf.Variable(start)
+    optimizer = Optimizer({"a/kernel": ours}, OptimizerConfig(name="adamw", learning_rate=1.0, clip_norm=1e9))
+    keras = tf.keras.optimizers.AdamW(0.02, weight_decay=0.01, beta_1=0.9, beta_2=0.999, epsilon=1e-6)
+    for _ in range(12):
+        gradient = tf.constant(random.normal(size=(4, 3)), tf.float32)
+        optimizer.apply([gradient], tf.norm(gradient), tf.constant(0.02), tf.constant(True))
+        keras.apply([gradient], [theirs])
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["adam", "lamb"])
+def test_an_update_that_is_not_to_be_made_changes_nothing(name: Any) -> None:
+    weights = {"a/kernel": tf.Variable([[1.0, 2.0, 3.0]], name="a/kernel")}
+    optimizer = Optimizer(weights, OptimizerConfig(name=name, learning_rate=1.0))
+    optimizer.apply([tf.constant([[0.1, np.nan, 0.1]])], tf.constant(np.nan), tf.constant(0.1), tf.constant(False))
+    np.testing.assert_array_equal(weights["a/kernel"], [[1.0, 2.0, 3.0]])
+    assert all(float(tf.reduce_sum(slot)) == 0 for slot in optimizer.slots.values())
+
+
+def test_a_layer_learns_at_a_share_of_the_rate_of_the_one_above_it() -> None:
+    names = ["embeddings/word", "layer_0/mlp/kernel", "layer_1/attention/query/bias", "answer_span/kernel"]
+    assert list(optimizer.shares(names, 0.5).values()) == [1 / 8, 1 / 4, 1 / 2, 1]
+    assert set(optimizer.shares(names, 1.0).values()) == {1.0}
+    config = OptimizerConfig(learning_rate=1.0, layer_decay=0.5, weight_decay=0.0)
+    weights = {name: tf.Variable([[1.0]], name=name) for name in names if not name.endswith("bias")}
+    Optimizer(weights, config).apply([tf.constant([[0.1]])] * 3, *map(tf.constant, (0.2, 0.01, True)))
+    moved = [1 - float(weight[0, 0]) for weight in weights.values()]
+    assert moved == pytest.approx([moved[2] / 4, moved[2] / 2, moved[2]], rel=1e-4) and moved[2] > 1e-3
+
+
+def test_every_variable_of_the_model_has_a_rule_of_its_own() -> None:
+    shape = ModelConfig(vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12)
+    for placement in ("post", "pre"):
+        names = variables(PretrainingModel(dataclasses.replace(shape, norm_placement=placement), seed=1))
+        for name in names:
+            last = name.rsplit("/", 1)[-1]
+            assert optimizer.decays(name) == (last not in ("gamma", "beta", "bias")), name
+    with pytest.raises(ValueError, match="variable a/table: no rule"):
+        optimizer.decays("a/table")

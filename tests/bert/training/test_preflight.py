@@ -1,0 +1,63 @@
+"""A run whose ranks disagree, or whose checkpoints would not fit, ends before its first update."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from bert.errors import ResourceError, UsageError, UserError
+from bert.storage import files, manifest
+from bert.training import preflight
+from bert.training.distributed import Communicator
+
+STATE = {"a": tf.Variable(tf.zeros([3, 5])), "b": tf.Variable(0.0)}
+
+
+class Second(Communicator):
+    """Rank 1 of 2, where rank 0 has other settings, or where `wrong` ranks do."""
+
+    rank, size = 1, 2
+
+    def __init__(self, changes: dict[str, Any], wrong: float) -> None:
+        self.changes, self.wrong = changes, wrong
+
+    def broadcast_object(self, value: Any) -> Any:
+        return value | self.changes if isinstance(value, dict) else value
+
+    def all_reduce(self, tensors: Any, num_fp16: int = 0) -> list[tf.Tensor]:
+        return [tensor + self.wrong for tensor in tensors]
+
+
+def check(dataset: Path, comm: Communicator, state: dict[str, tf.Variable] = STATE) -> None:
+    preflight.check({"run.seed": 5, "run.steps": 7}, manifest.load(dataset), state, dataset / "run" / "new", comm)
+
+
+def test_ranks_that_agree_pass(dataset: Path) -> None:
+    check(dataset, Communicator())
+    check(dataset, Second({}, wrong=0.0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"run.seed": 6}, "rank 1: run.seed is 5, on rank 0 6; give all ranks"),
+        ({"tensorflow": "1.0"}, "on rank 0 1.0"),
+        ({"data": "0"}, "rank 1: data is"),
+        ({"run.new": 1}, "run.new is None, on rank 0 1"),
+    ],
+)
+def test_the_rank_that_differs_says_in_what(changes: dict[str, Any], message: str, dataset: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        check(dataset, Second(changes, wrong=0.0))
+
+
+def test_the_others_end_with_it(dataset: Path) -> None:
+    with pytest.raises(UserError, match="1 of 2 ranks differ"):
+        check(dataset, Second({}, wrong=1.0))
+
+
+def test_a_disk_too_small_for_the_checkpoints_is_refused(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 127}))
+    with pytest.raises(ResourceError, match="2 checkpoints need 128 bytes, 127 are free"):
+        check(dataset, Communicator())

@@ -1,0 +1,124 @@
+"""A loss that spikes is named; left out or rolled back, it leaves no trace."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PretrainConfig, RunConfig
+from bert.errors import IntegrityError
+from bert.inputs import sampler
+from bert.inputs.records import Dataset
+from bert.inputs.sampler import Batch
+from bert.pretrain import Pretraining
+from bert.training import checkpoint, loop
+from bert.training.distributed import Communicator
+
+TOTAL, STEPS, SAVED, SPIKE, SEED = 6, 60, 40, 47, 5
+
+
+class Poisoned(Pretraining):
+    """Pretraining whose loss is multiplied by what its samples say."""
+
+    def measure(self, batch: Batch, *arguments: Any) -> dict[str, Any]:
+        found, poison = super().measure(batch, *arguments), tf.reduce_max(batch["poison"])
+        return found | {"mlm": found["mlm"]._replace(loss=found["mlm"].loss * poison)}
+
+
+class Samples(Dataset):
+    """Samples of which some updates' are poisoned, or which lack those of some updates."""
+
+    poison: float = 1.0
+    poisoned: tuple[int, ...] = ()  # updates, from 1
+    absent: tuple[int, int] = (STEPS, STEPS)  # updates behind the first, up to the second
+
+    def read(self, indices: np.ndarray, positions: np.ndarray | None = None) -> Batch:
+        assert positions is not None
+        begin, end = self.absent
+        there = np.where(positions < begin * TOTAL, positions, positions + (end - begin) * TOTAL)
+        found = super().read(sampler.order(there, len(self), SEED), there)
+        return found | {
+            "poison": np.where(np.isin(positions // TOTAL + 1, self.poisoned), self.poison, 1.0).astype(np.float32)
+        }
+
+
+def trained(data: Samples, directory: Path, model: ModelConfig, **run: Any) -> dict[str, np.ndarray]:
+    """The state after the run."""
+    config = PretrainConfig(
+        model=model,
+        batch=BatchConfig(total=TOTAL, per_device=3),
+        optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=2),
+        run=RunConfig(directory=directory, steps=STEPS, save_every=SAVED, seed=SEED, evaluate_every=0, **run),
+    )
+    vocab = data.manifest.path / "vocab.txt"
+    loop.train(Poisoned(model, SEED), config, Communicator(), data=data, heldout=None, vocab=vocab, start_from=None)
+    reader = tf.train.load_checkpoint(str(checkpoint.steps(directory)[-1] / "variables"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+@pytest.fixture
+def samples(dataset: Path) -> Samples:
+    return Samples(dataset, "train")
+
+
+def poisoned(samples: Samples, poison: float, *updates: int) -> Samples:
+    samples.poison, samples.poisoned = poison, updates
+    return samples
+
+
+def same(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> None:
+    for name, value in one.items():
+        assert name == "run/skipped_updates" or value.tobytes() == two[name].tobytes(), name
+
+
+@pytest.mark.faults
+def test_a_run_rolled_back_is_that_which_never_had_the_samples(
+    samples: Samples, model_config: ModelConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    spiked = trained(poisoned(samples, 30.0, SPIKE), tmp_path / "spiked", model_config, on_spike="rollback")
+    said = capfd.readouterr().err
+    first = (SPIKE - 1) * TOTAL
+    assert f"step {SPIKE}: the loss " in said and f"samples {first} to {first + TOTAL - 1} in the order" in said
+    assert f"back to step {SAVED}" in said and spiked["run/skipped_updates"] == SPIKE - SAVED
+    never = poisoned(samples, 1.0)
+    never.absent = (SAVED, SPIKE)
+    same(spiked, trained(never, tmp_path / "never", model_config))
+    lines = (tmp_path / "spiked" / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == STEPS // 20, "a step was logged twice"
+
+
+@pytest.mark.faults
+def test_a_spike_left_out_leaves_no_trace_and_one_left_in_does(
+    samples: Samples, model_config: ModelConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def run(name: str, poison: float, policy: str) -> dict[str, np.ndarray]:
+        return trained(poisoned(samples, poison, SPIKE), tmp_path / name, model_config, on_spike=policy)
+
+    one, two = run("one", 30.0, "skip"), run("two", 77.0, "skip")
+    same(one, two)
+    assert one["guard/skipped"] == 1 and "the update was skipped" in capfd.readouterr().err
+    warned = run("warned", 30.0, "warn")
+    assert warned["guard/skipped"] == 0 and "the update was made" in capfd.readouterr().err
+    assert np.abs(warned["embeddings/word"] - one["embeddings/word"]).max() > 1e-5
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("policy", ["skip", "rollback"])
+def test_a_loss_that_stays_high_ends_the_run(
+    policy: str, samples: Samples, model_config: ModelConfig, tmp_path: Path
+) -> None:
+    always = poisoned(samples, 30.0, *range(SPIKE, 10 * STEPS))
+    with pytest.raises(IntegrityError, match=r"step \d+: the loss .* the last of 3; saved before: .*step-00000040"):
+        trained(always, tmp_path / "run", model_config, on_spike=policy, max_skipped=3)
+    assert [folder.name for folder in checkpoint.steps(tmp_path / "run")] == [f"step-{SAVED:08d}"]
+
+
+@pytest.mark.faults
+def test_without_a_checkpoint_the_spike_is_left_out(
+    samples: Samples, model_config: ModelConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = trained(poisoned(samples, 30.0, SAVED - 2), tmp_path / "run", model_config, on_spike="rollback")
+    assert found["guard/skipped"] == 1 and found["run/skipped_updates"] == 0
+    assert f"step {SAVED - 2}: the loss" in (said := capfd.readouterr().err) and "the update was skipped" in said

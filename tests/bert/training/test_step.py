@@ -1,0 +1,200 @@
+"""An update is the gradient of the whole batch, however it is cut, and however it is compiled."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
+from bert.inputs.records import Dataset
+from bert.inputs.sampler import Batch, BatchSampler
+from bert.model.dropout import DropoutRng
+from bert.model.encoder import variables
+from bert.pretrain import Pretraining
+from bert.training.distributed import Communicator
+from bert.training.optimizer import Optimizer
+from bert.training.step import Step, _stack
+from tests.training import ROOT
+
+PLAIN = PrecisionConfig()
+Update = tuple[dict[str, np.ndarray], dict[str, float]]
+
+
+def updated(config: ModelConfig, batches: list[Batch], *, precision: PrecisionConfig = PLAIN) -> Update:
+    """Weights and measures after two updates over the same micro-batches."""
+    task = Pretraining(config, seed=3)
+    optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
+    step = Step(task, optimizer, Communicator(), precision, RunConfig(seed=4))
+    for number in (1, 2):
+        measures = step.update(number, batches, rate=1e-2, stop=False)
+    return {name: weight.numpy() for name, weight in optimizer.weights.items()}, measures
+
+
+def without_dropout(config: ModelConfig) -> ModelConfig:
+    return dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+
+def close(one: Update, two: Update, *, rtol: float, atol: float) -> None:
+    for name, weight in one[0].items():
+        np.testing.assert_allclose(weight, two[0][name], rtol=rtol, atol=atol, err_msg=name)
+    assert one[1] == pytest.approx(two[1], rel=max(rtol, 1e-5), abs=1e-5)
+
+
+def test_accumulating_micro_batches_equals_one_big_batch(model_config: ModelConfig, dataset: Path) -> None:
+    # The samples have 1 to 3 predictions each: dividing by each micro-batch's own count would not give this.
+    data, config = Dataset(dataset, "train"), without_dropout(model_config)
+    big = BatchSampler(data, BatchConfig(total=12, per_device=12), seed=1).read(0)
+    small = BatchSampler(data, BatchConfig(total=12, per_device=3), seed=1).read(0)
+    assert (len(big), len(small)) == (1, 4)
+    close(updated(config, big), updated(config, small), rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.slow
+def test_xla_computes_what_the_plain_path_does_dropout_included(model_config: ModelConfig, dataset: Path) -> None:
+    batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
+    plain, compiled = (updated(model_config, batches, precision=PrecisionConfig(xla=xla)) for xla in (False, True))
+    close(plain, compiled, rtol=1e-3, atol=2e-5)
+    assert plain[1]["mlm_loss"] != updated(without_dropout(model_config), batches)[1]["mlm_loss"]
+
+
+@pytest.mark.slow
+def test_micro_batches_in_one_program_are_those_of_one_at_a_time(model_config: ModelConfig, dataset: Path) -> None:
+    batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=12, per_device=3), seed=1).read(0)
+    task, made = Pretraining(model_config, seed=3), []
+    weights, number = {name: tf.constant(7.0) for name in task.objectives}, tf.constant(5, tf.int64)
+    for apart in (False, True):
+        optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
+        step = Step(task, optimizer, Communicator(), PrecisionConfig(xla=True), RunConfig(seed=4))
+        assert step._many is not None
+        if apart:
+            places = tf.range(4, dtype=tf.int64)
+            parts = [step._many(_stack([batch]), weights, number, places[i : i + 1]) for i, batch in enumerate(batches)]
+            sums = {name: tf.add_n([part[name] for part in parts]) for name in parts[0]}
+        else:
+            sums = step._accumulate(batches, weights, number)
+            assert step._many.experimental_get_tracing_count() == 1
+        made.append(
+            (
+                {name: x.numpy() for name, x in zip(optimizer.weights, step.gradients, strict=True)},
+                {name: float(x) for name, x in sums.items()},
+            )
+        )
+    close(*made, rtol=1e-5, atol=1e-7)  # with dropout: each has its own
+
+
+def in_a_process(code: str, *arguments: object) -> None:
+    """Runs Python in a process of its own, where no function has been traced for shapes that are left open."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_micro_batches_of_several_shapes_add_up_with_xla_as_without(dataset: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from bert.inputs.sampler import BatchSampler
+from bert.config import BatchConfig, ModelConfig, PrecisionConfig
+from bert.inputs.records import Dataset
+from bert.training.distributed import Communicator
+from tests.bert.training.test_step import close, updated
+data = Dataset(Path(sys.argv[1]), "train")
+batches = BatchSampler(data, BatchConfig(total=12, per_device=3), seed=1).read(0)
+batches[2] = {name: values[:2] for name, values in batches[2].items()}
+config = ModelConfig(vocab_size=99, hidden_size=20, num_hidden_layers=2, num_attention_heads=5, intermediate_size=28)
+compiled, plain = (updated(config, batches, precision=PrecisionConfig(xla=xla)) for xla in (True, False))
+close(plain, compiled, rtol=1e-3, atol=2e-5)
+"""
+    in_a_process(code, dataset)
+
+
+@pytest.mark.slow
+def test_dropout_masks_are_no_constants_of_the_compiled_program(dataset: Path) -> None:
+    """A single micro-batch too goes through the loop: outside it TensorFlow folds the counters of all masks."""
+    code = """
+import sys
+from pathlib import Path
+import numpy as np
+import tensorflow as tf
+from bert.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
+from bert.model.encoder import variables
+from bert.training.optimizer import Optimizer
+from bert.pretrain import Pretraining
+from bert.inputs.records import Dataset
+from bert.training.step import Step, _stack
+from bert.training.distributed import Communicator
+rows, sizes = Dataset(Path(sys.argv[1]), "train").read(np.arange(17)), []
+task = Pretraining(ModelConfig(vocab_size=99, hidden_size=20, num_hidden_layers=1, num_attention_heads=5), seed=3)
+optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
+step = Step(task, optimizer, Communicator(), PrecisionConfig(xla=True), RunConfig(seed=4))
+weights = {name: tf.constant(7.0) for name in task.objectives}
+for count in (2, 17):
+    batch = _stack([{name: values[:count] for name, values in rows.items()}])
+    places = tf.zeros([1], tf.int64)
+    program = step._many.experimental_get_compiler_ir(batch, weights, tf.constant(5, tf.int64), places)
+    sizes.append(len(program(stage="hlo_serialized")))
+assert sizes[1] < 1.02 * sizes[0], sizes
+"""
+    in_a_process(code, dataset)
+
+
+@pytest.mark.slow
+def test_bfloat16_keeps_float32_masters_and_learns_alike(model_config: ModelConfig, dataset: Path) -> None:
+    batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
+    full, half = (
+        updated(model_config, batches, precision=PrecisionConfig(compute=compute))
+        for compute in ("float32", "bfloat16")
+    )
+    assert all(weight.dtype == np.float32 for weight in half[0].values())
+    assert half[1]["loss"] == pytest.approx(full[1]["loss"], rel=0.02)
+    assert half[1]["loss"] != full[1]["loss"]  # the switch has an effect
+
+
+@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_recomputed_activations_change_nothing(xla: bool, model_config: ModelConfig, dataset: Path) -> None:
+    batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
+    again = dataclasses.replace(model_config, recompute_activations=True)
+    kept, recomputed = (
+        updated(config, batches, precision=PrecisionConfig(xla=xla)) for config in (model_config, again)
+    )
+    close(kept, recomputed, rtol=1e-4, atol=2e-6)  # dropout is on: its masks must be the same the second time
+
+
+@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_scores_beyond_the_vocabulary_change_nothing(xla: bool, model_config: ModelConfig, dataset: Path) -> None:
+    batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
+    rounded = dataclasses.replace(model_config, vocab_multiple=8)  # 104 instead of 99
+    one, other = (updated(config, batches, precision=PrecisionConfig(xla=xla)) for config in (model_config, rounded))
+    close(one, other, rtol=1e-4, atol=2e-6)
+    task = Pretraining(rounded, seed=3)
+    assert task.module(batches[0], DropoutRng(None), tf.float32)[0].shape == [3, 3, 104]
+    assert task.module.encoder.embeddings.word.shape == [99, 20]
+
+
+@pytest.mark.parametrize(("pairs", "measured"), [("sop", {"mlm", "sop"}), ("none", {"mlm"})])
+def test_what_is_asked_of_pairs_follows_the_data(
+    pairs: str, measured: set[str], model_config: ModelConfig, dataset: Path
+) -> None:
+    task = Pretraining(model_config, seed=3, pairs=pairs)
+    weights = variables(task.module)
+    assert any(name.startswith(("pooler", "next_sentence")) for name in weights) == (pairs != "none")
+    step = Step(task, Optimizer(weights, OptimizerConfig(learning_rate=1.0)), Communicator(), PLAIN, RunConfig(seed=4))
+    batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
+    found = step.update(1, batches, rate=1e-2, stop=False)
+    assert {name.removesuffix("_accuracy") for name in found if name.endswith("_accuracy")} == measured
+    assert found["loss"] == pytest.approx(sum(found[f"{name}_loss"] for name in measured))
+
+
+def test_evaluation_is_the_mean_over_unequal_batches(model_config: ModelConfig, dataset: Path) -> None:
+    task, data = Pretraining(model_config, seed=3), Dataset(dataset, "heldout")
+    optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
+    step = Step(task, optimizer, Communicator(), PLAIN, RunConfig(seed=4))
+    whole = step.evaluate([data.read(np.arange(11))])
+    parts = step.evaluate([data.read(np.arange(0, 8)), data.read(np.arange(8, 11))])
+    assert whole == pytest.approx(parts, rel=1e-5)
+    assert tf.math.is_finite(whole["loss"])

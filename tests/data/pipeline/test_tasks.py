@@ -1,0 +1,174 @@
+"""Tasks: any share, number of workers or interruption gives the same folder, and nothing is done twice."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from bert.errors import UsageError
+from bert.storage import manifest
+from data.pipeline import tasks
+
+TASKS = 7
+
+
+class Square(NamedTuple):
+    """Writes the square of a number, and that it was done."""
+
+    number: int
+    target: Path
+    log: Path
+    slow: float = 0.0
+
+
+def square(task: Square) -> tasks.Result:
+    with open(task.log, "a") as log:
+        log.write(f"{task.number}\n")
+    time.sleep(task.slow if task.number > 2 else 0)
+    task.target.write_text(str(task.number**2))
+    task.target.with_name(task.target.name + ".index").write_text("beside")
+    return {"squares": 1, "sum": task.number**2}
+
+
+def finish(done: Sequence[Square], results: Sequence[tasks.Result]) -> manifest.StageResult:
+    records = {task.target.name: 1 for task in done}
+    return manifest.StageResult(counts={"sum": sum(result["sum"] for result in results)}, records=records)
+
+
+def run(folder: Path, log: Path, *, count: int = TASKS, slow: float = 0.0, fourth: int = 4, **options: Any) -> None:
+    def prepare(partial: Path) -> list[Square]:
+        numbers = [fourth if number == 4 else number for number in range(count)]
+        return [Square(number, partial / f"square-{at}", log, slow) for at, number in enumerate(numbers)]
+
+    tasks.build(
+        folder,
+        stage="squares",
+        parameters={"count": count},
+        inputs=[],
+        options=tasks.Options(**options),
+        prepare=prepare,
+        function=square,
+        finish=finish,
+    )
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def reference(tmp_path: Path) -> dict[str, bytes]:
+    run(tmp_path / "reference", tmp_path / "log", workers=1)
+    return content(tmp_path / "reference")
+
+
+def test_the_folder_has_all_files_and_nothing_else(tmp_path: Path, reference: dict[str, bytes]) -> None:
+    names = {f"square-{n}{suffix}" for n in range(TASKS) for suffix in ("", ".index")}
+    assert set(reference) == names | {"manifest.json"}
+    found = manifest.load(tmp_path / "reference", "squares")
+    manifest.verify(found)
+    assert found.counts == {"sum": sum(n**2 for n in range(TASKS))}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "reference"]
+
+
+def test_shares_in_any_order_give_the_same_and_the_last_completes(
+    tmp_path: Path, reference: dict[str, bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, log = tmp_path / "shares", tmp_path / "log"
+    log.unlink()
+    for task in (2, 0):
+        run(folder, log, workers=1, task=task, of=3)
+        assert not folder.exists()
+    assert "2 of 7 tasks are with others" in capsys.readouterr().err
+    run(folder, log, workers=1, task=1, of=3)
+    assert content(folder) == reference
+    assert sorted(log.read_text().split()) == [str(n) for n in range(TASKS)]  # each once
+    run(folder, log, workers=1, task=1, of=3)
+    assert "up to date" in capsys.readouterr().err
+    assert len(log.read_text().split()) == TASKS
+
+
+def test_the_same_command_twice_at_once_does_each_task_once(tmp_path: Path, reference: dict[str, bytes]) -> None:
+    folder, log = tmp_path / "twice", tmp_path / "log"
+    log.unlink()
+    with ThreadPoolExecutor(2) as pool:
+        for both in [pool.submit(run, folder, log, workers=1, slow=0.1) for _ in range(2)]:
+            both.result()
+    assert content(folder) == reference
+    assert sorted(log.read_text().split()) == [str(n) for n in range(TASKS)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "reference", "twice"]
+
+
+def test_a_failed_task_leaves_the_others_done(tmp_path: Path, reference: dict[str, bytes]) -> None:
+    folder, log = tmp_path / "failed", tmp_path / "log"
+    log.unlink()
+
+    number: Any = "x"
+    with pytest.raises(TypeError):  # "x" has no square
+        run(folder, log, workers=1, fourth=number)
+    assert not folder.exists()
+    run(folder, log, workers=1)
+    assert content(folder) == reference
+    assert sorted(log.read_text().split()) == sorted([str(n) for n in range(TASKS)] + ["x"])
+
+
+def test_other_parameters_begin_anew(tmp_path: Path) -> None:
+    folder, log = tmp_path / "folder", tmp_path / "log"
+    run(folder, log, workers=1, task=0, of=2)
+    run(folder, log, count=3, workers=1)
+    assert manifest.load(folder).parameters == {"count": 3}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "log"]  # what was begun is gone
+
+
+@pytest.mark.parametrize("wrong", [{"task": 4, "of": 4}, {"task": -1, "of": 4}, {"of": 4}, {"task": 3}, {"workers": 0}])
+def test_wrong_shares_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        tasks.Options(**wrong)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+import test_tasks
+if __name__ == "__main__":
+    test_tasks.run(Path({folder!r}), Path({log!r}), slow={slow}, workers={workers})
+"""
+
+
+@pytest.mark.faults
+def test_killed_and_run_again_with_other_workers_gives_the_same(tmp_path: Path, reference: dict[str, bytes]) -> None:
+    folder, log = tmp_path / "killed", tmp_path / "log"
+    log.unlink()
+
+    def start(slow: float, workers: int) -> subprocess.Popen[bytes]:
+        script = tmp_path / "script.py"
+        here = {"tests": str(Path(__file__).parent), "folder": str(folder), "log": str(log)}
+        script.write_text(SCRIPT.format(slow=slow, workers=workers, **here))
+        return subprocess.Popen([sys.executable, script], env={**os.environ, "PYTHONPATH": os.getcwd()})
+
+    process = start(slow=60.0, workers=1)
+    while not log.exists() or len(log.read_text().split()) < 4:  # 0, 1, 2 are done, 3 is being slept over
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not folder.exists()
+    assert start(slow=0.0, workers=2).wait() == 0
+    assert content(folder) == reference
+    assert sorted(log.read_text().split()) == sorted([str(n) for n in range(TASKS)] + ["3"])
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_gives_the_same(tmp_path: Path, reference: dict[str, bytes]) -> None:
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        run(tmp_path / "cluster", tmp_path / "log", scheduler=cluster.scheduler_address)
+    assert content(tmp_path / "cluster") == reference

@@ -1,0 +1,73 @@
+"""The process pool: ordered, and gone when its parent is."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bert.errors import InputError, ResourceError
+from data.pipeline import workers
+
+
+def double(number: int) -> int:
+    time.sleep(0.3 if number == 0 else 0)  # the first task ends last
+    return 2 * number
+
+
+def refuse(number: int) -> int:
+    raise InputError(f"shard {number}: no text in it; make fewer shards")
+
+
+def die(number: int) -> int:
+    os._exit(9)
+
+
+def test_results_come_in_the_order_of_the_tasks():
+    assert list(workers.run(double, range(7), 3)) == list(workers.run(double, range(7), 1)) == list(range(0, 14, 2))
+
+
+def test_a_fault_in_a_worker_keeps_its_kind_and_its_line():
+    with pytest.raises(InputError, match="shard 0: no text in it; make fewer shards"):
+        list(workers.run(refuse, range(3), 2))
+
+
+def test_a_killed_worker_is_a_lack_of_memory():
+    with pytest.raises(ResourceError, match="fewer --workers"):
+        list(workers.run(die, range(3), 2))
+
+
+def test_workers_end_with_a_killed_parent(tmp_path):
+    module = tmp_path / "slow.py"
+    module.write_text(
+        "import os, sys, time\n"
+        "from data.pipeline import workers\n"
+        "def work(path):\n"
+        "    open(path, 'w').write(str(os.getpid()))\n"
+        "    time.sleep(60)\n"
+        "if __name__ == '__main__':\n"
+        "    list(workers.run(work, sys.argv[1:], 2))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    parent = subprocess.Popen([sys.executable, module, tmp_path / "a", tmp_path / "b"], env=environment)
+    pids = []
+    for name in "ab":
+        while not (tmp_path / name).exists() or not (tmp_path / name).read_text():
+            time.sleep(0.05)
+        pids.append(int((tmp_path / name).read_text()))
+    parent.kill()
+    parent.wait()
+    for _ in range(50):
+        if not any(_runs(pid) for pid in pids):
+            return
+        time.sleep(0.1)
+    pytest.fail("a worker survived its parent")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stream:
+            return stream.read().split(")")[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

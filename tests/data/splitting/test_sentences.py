@@ -1,0 +1,117 @@
+"""Punkt: what was learned is what is loaded, and no text is too odd to split."""
+
+import time
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
+
+from bert.errors import InputError
+from data.splitting import sentences
+
+CORPUS = " ".join(
+    f"Prof. Ash met Mr. Birch of Elm Corp. in no. {n} at {n % 12} p.m. yesterday. They talked. Then Mr. Birch left."
+    for n in range(400)
+)
+
+
+@pytest.fixture(scope="module")
+def trained() -> PunktParameters:
+    return sentences.train([CORPUS[: len(CORPUS) // 2], CORPUS[len(CORPUS) // 2 :]])
+
+
+def test_training_finds_abbreviations(trained):
+    punkt = sentences.splitter(trained)
+    assert {"mr", "prof", "p.m"} <= trained.abbrev_types
+    assert sentences.split(punkt, "Mr. Birch is in. Prof. Ash is not.") == ["Mr. Birch is in.", "Prof. Ash is not."]
+
+
+def test_words_that_only_end_sentences_are_no_abbreviations():
+    goods = ("barley", "linen", "salt", "wool")
+    names = ("Ash", "Birch", "Elm", "Oak", "Yew") * 50
+    corpus = " ".join(
+        f"Mr. {name} sells {goods[n % 4]}. The town is rich. I see the mill and Mr. {name}, at {n} a.m. or so."
+        for n, name in enumerate(names)
+    )
+    found = sentences.train([corpus]).abbrev_types
+    assert "mr" in found and not found & set(goods)
+
+
+def test_saved_and_loaded_parameters_split_alike(tmp_path, trained):
+    sentences.save(trained, tmp_path / "a")
+    loaded = sentences.load(tmp_path / "a")
+    assert loaded.abbrev_types == trained.abbrev_types and loaded.collocations == trained.collocations
+    text = CORPUS[:5000]
+    assert sentences.split(sentences.splitter(loaded), text) == sentences.split(sentences.splitter(trained), text)
+    sentences.save(loaded, tmp_path / "b")
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def test_a_damaged_folder_of_parameters_is_refused(tmp_path, trained):
+    with pytest.raises(InputError, match="abbrev_types"):
+        sentences.load(tmp_path)
+    sentences.save(trained, tmp_path)
+    (tmp_path / "ortho_context.tab").write_text("word\tmany\n")
+    with pytest.raises(InputError, match="not Punkt parameters"):
+        sentences.load(tmp_path)
+
+
+def test_the_parameters_that_nltk_ships_are_read(shared_data):
+    parameters = sentences.load(shared_data / "nltk" / "tokenizers" / "punkt_tab" / "english")
+    assert {"dr", "u.s", "inc"} <= parameters.abbrev_types
+    text = "Dr. Ash works for Elm Inc. in the U.S. She likes it."
+    assert sentences.split(sentences.splitter(parameters), text)[0].startswith("Dr. Ash works for Elm Inc. in")
+
+
+def test_control_characters_and_empty_sentences_are_dropped():
+    punkt = sentences.splitter(PunktParameters())
+    text = "A\u00a0 cat\x00 sat\x07.\t\ufeffIt slept.\n * * * \n\n\u2014\nDone"
+    assert sentences.split(punkt, text) == ["A cat sat.", "It slept.", "Done"]
+
+
+ODD = st.one_of(st.sampled_from("ab.?! \t\n\r\x00\x1c\x85\xa0\xad\ufeff\u2028\u3000"), st.characters())
+
+
+@given(st.text(ODD, max_size=60))
+def test_split_is_cleaning_then_nltk_then_cutting(text):
+    nltk = PunktSentenceTokenizer(PunktParameters())
+    clean = "".join(c for c in text if c.isspace() or not (unicodedata.category(c) == "Cc" or c == "\ufeff"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sentences, "MAX_PARAGRAPH", 23)
+        patch.setattr(sentences, "MAX_SENTENCE", 9)
+        found = sentences.split(sentences.splitter(PunktParameters()), text)
+    wanted = [
+        piece
+        for line in clean.splitlines()
+        for paragraph in sentences.cut(" ".join(line.split()), 23)
+        for sentence in nltk.tokenize(paragraph)
+        for piece in sentences.cut(sentence, 9)
+        if any(map(str.isalnum, piece))
+    ]
+    assert found == wanted
+
+
+@given(st.text("ab c", max_size=60), st.integers(1, 9))
+def test_cutting_loses_nothing_but_spaces(text, limit):
+    text = " ".join(text.split())
+    pieces = list(sentences.cut(text, limit))
+    assert "".join(pieces).replace(" ", "") == text.replace(" ", "")
+    assert all(len(piece) <= limit for piece in pieces)
+    words = text.split(" ")
+    if all(len(word) <= limit for word in words):
+        assert " ".join(pieces).split() == text.split()
+
+
+ENDLESS = {"words": "word " * 200_000, "word": "x" * 1_000_000, "stops": "a.b! " * 30_000, "marks": "a.)b" * 75_000}
+
+
+@pytest.mark.parametrize("line", ENDLESS.values(), ids=ENDLESS)
+def test_an_endless_line_costs_no_more_than_other_text(line):
+    begin = time.process_time()
+    found = sentences.split(sentences.splitter(PunktParameters()), line)
+    assert max(map(len, found)) <= sentences.MAX_SENTENCE
+    assert sum(len(sentence.replace(" ", "")) for sentence in found) == len(line.replace(" ", ""))
+    assert time.process_time() - begin < 15
