@@ -2,8 +2,8 @@
 # Runs one rank on its share of the cores beside its GPU, and names NCCL the InfiniBand adapters there:
 # `bind.sh [--dry-run] COMMAND...` stands before the command of each rank, as the launchers' --bind puts it.
 #
-# The GPU is the one that bert.training.distributed takes. Ranks whose GPUs hang on the same NUMA node share its cores; without GPUs
-# the ranks are dealt to the nodes in order. It never fails a run: where it cannot find its way, local rank 0 says why
+# The GPU is the one that bert.hardware.devices chooses. Ranks whose GPUs hang on the same NUMA node share its cores;
+# without GPUs the ranks are dealt to the nodes in order. It never fails a run: where it cannot find its way, local rank 0 says why
 # and the ranks run unbound.
 set -euo pipefail
 

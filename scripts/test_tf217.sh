@@ -14,6 +14,7 @@ if [ "$found" != 3.11 ]; then
     echo "tests with TensorFlow 2.17: left out, $python is Python $found; set PYTHON to a Python 3.11 for them" >&2
     exit 0
 fi
-tests=(tests/bert/test_{devices,model,step,optim,records,batches,checkpoint,settled,cudnn,regions}.py
-    tests/bert/test_{tokenization,wordpiece}.py tests/squad/test_{export,features,answers}.py)
+tests=(tests/bert/hardware/test_devices.py tests/bert/training/test_{step,optimizer,checkpoint}.py
+    tests/bert/model/test_{encoder,inference,cudnn,fused_ops}.py
+    tests/bert/inputs/test_{records,sampler,tokenization,wordpiece}.py tests/squad/test_{export,features,answers}.py)
 exec scripts/extra_venv.sh tf217 .venv-tf217/bin/python -m pytest -n 2 "${tests[@]}" "$@"

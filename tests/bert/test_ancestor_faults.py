@@ -37,9 +37,9 @@ class Twins(Communicator):
         self.travelled: list[tf.Tensor] = []
 
     def all_reduce(self, tensors: Any, num_fp16: int = 0) -> list[tf.Tensor]:
-        self.travelled += map(tf.identity, tensors[:half])  # the accumulators themselves are emptied
-        small = [tf.cast(tf.cast(tensor, tf.float16), tf.float32) for tensor in tensors[:half]]
-        return [2 * tensor for tensor in [*small, *tensors[half:]]]
+        self.travelled += map(tf.identity, tensors[:num_fp16])  # the accumulators themselves are emptied
+        small = [tf.cast(tf.cast(tensor, tf.float16), tf.float32) for tensor in tensors[:num_fp16]]
+        return [2 * tensor for tensor in [*small, *tensors[num_fp16:]]]
 
 
 class Listening(Dataset):
