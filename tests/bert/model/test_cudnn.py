@@ -16,7 +16,7 @@ from bert.model import cudnn, fused_ops
 from bert.model import dropout as noise_module
 from bert.model.attention import attend, scale
 from bert.model.dropout import DropoutRng
-from bert.model.encoder import Encoder, variables
+from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.training import preflight
 
 B, N, T, H = 2, 3, 10, 8
@@ -121,7 +121,7 @@ def test_a_model_with_it_learns_what_one_without_does(
         encoder = Encoder(dataclasses.replace(config, fused_attention=fused), seed=5)
         weights = list(variables(encoder).values())
         with tf.GradientTape() as tape:
-            states = encoder(ids, mask, ids % 2, DropoutRng(noise), dtype)
+            states = encoder(TokenBatch(ids, mask, ids % 2), Mode(dtype, DropoutRng(noise)))
             loss = tf.reduce_sum(states * tf.cos(tf.reshape(tf.range(tf.size(states), dtype=tf.float32), states.shape)))
         return [tf.convert_to_tensor(x).numpy() for x in [states, *tape.gradient(loss, weights)]]
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert.config import ModelConfig
 from bert.model.dropout import DropoutRng
-from bert.model.encoder import Encoder, variables
+from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.pretrain import Pretraining, PretrainingModel
 from bert.recipes import SIZES
 
@@ -129,7 +129,7 @@ def test_states_that_are_read_and_their_gradients_are_those_of_the_whole_last_la
     found = []
     for ask in (True, False):
         with tf.GradientTape() as tape:
-            states = model.encoder(ids, mask, segments, QUIET, tf.float32, read=read if ask else None)
+            states = model.encoder(TokenBatch(ids, mask, segments), Mode(tf.float32, QUIET), read if ask else None)
             states = states if ask else tf.gather(tf.reshape(states, [-1, config.hidden_size]), read)
             loss = tf.reduce_sum(states * upstream)
         gradients = tape.gradient(loss, trained)
@@ -208,7 +208,7 @@ def test_first_heads_begin_by_looking_at_their_neighbours_wherever_they_stand() 
     )
     encoder = Encoder(config, seed=3)
     ids = tf.constant(np.random.default_rng(1).integers(0, 997, (3, 300)), tf.int32)
-    x = encoder.embeddings(ids, tf.zeros_like(ids), QUIET)
+    x = encoder.embeddings(TokenBatch(ids, tf.ones_like(ids), tf.zeros_like(ids)), QUIET)
     first = encoder.layers[0].attention
     q, k = (tf.reshape(part(x), [3, 300, 4, 64]) for part in (first.query, first.key))
     weights = tf.nn.softmax(tf.einsum("bqnh,bknh->bnqk", q, k) / 8).numpy()

@@ -44,18 +44,18 @@ def norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
 
 
 CASES: dict[str, tuple[Function, Function, list[tf.Tensor]]] = {
-    "normed": (
-        lambda *a: fused_ops.normed(*a, rate=RATE),
+    "layer_norm": (
+        lambda *a: fused_ops.layer_norm(*a, rate=RATE),
         lambda x, g, b, r: apply_dropout(norm(x, g, b), (r,), RATE),
         [normal(7, 13), normal(13), normal(13), bits(7, 13)],
     ),
-    "added": (
-        lambda *a: fused_ops.added(*a, rate=RATE),
+    "add_dropout": (
+        lambda *a: fused_ops.add_dropout(*a, rate=RATE),
         lambda x, y, b, r: x + apply_dropout(y + b, (r,), RATE),
         [normal(7, 13), normal(7, 13, scale=2), normal(13), bits(7, 13)],
     ),
-    "normed_sum": (
-        lambda *a: fused_ops.normed_sum(*a, rate=RATE),
+    "add_dropout_norm": (
+        lambda *a: fused_ops.add_dropout_norm(*a, rate=RATE),
         lambda x, y, b, g, s, r: norm(x + apply_dropout(y + b, (r,), RATE), g, s),
         [normal(7, 13), normal(7, 13, scale=2), normal(13), normal(13), normal(13), bits(7, 13)],
     ),
@@ -87,7 +87,7 @@ def test_what_gpus_keep_of_a_norm_in_16_bits_costs_its_gradients_no_more_than_th
     dtype: tf.DType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fused_ops, "has_gpu", lambda: True)
-    ours, plain, (x, y, *others) = CASES["normed_sum"]
+    ours, plain, (x, y, *others) = CASES["add_dropout_norm"]
     y = tf.cast(tf.cast(y, dtype), tf.float32)
     (value,), slopes = gradients(lambda x, y, *rest: ours(x, tf.cast(y, dtype), *rest), x, y, *others)
     (expected,), exact = gradients(plain, x, y, *others)
@@ -156,13 +156,13 @@ def test_attention_holds_scores_beyond_the_range_of_exp() -> None:
     assert all(np.isfinite(slope).all() for slope in slopes)
 
 
-@pytest.mark.parametrize("name", ["added", "gelu", "add_bias"])
+@pytest.mark.parametrize("name", ["add_dropout", "gelu", "add_bias"])
 def test_gradients_of_biases_are_summed_in_float32_whatever_the_compute_type(name: str) -> None:
     # Of 3,001 ones a sum in bfloat16 stops at 256, where adding one no longer changes it.
     rows, width = 3001, 8
     y, bias = tf.zeros([rows, width], tf.bfloat16), tf.zeros([width])
     call: dict[str, Function] = {
-        "added": lambda y, b: fused_ops.added(tf.zeros([rows, width]), y, b, rate=0.0),
+        "add_dropout": lambda y, b: fused_ops.add_dropout(tf.zeros([rows, width]), y, b, rate=0.0),
         "gelu": fused_ops.gelu,
         "add_bias": add_bias,
     }
