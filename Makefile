@@ -80,7 +80,7 @@ bench: setup ## Time training steps and inference beside transformers on PyTorch
 	$(IN) scripts/extra_venv.sh parity python -m benchmarks.steps $(FLAGS)
 
 gpu-check: setup ## Compile the programs for NVIDIA GPUs without one: memory, kernels, traffic, a roofline
-	$(IN) scripts/extra_venv.sh gpu-check scripts/quiet.sh python -m benchmarks.gpu_check $(FLAGS)
+	$(IN) scripts/extra_venv.sh gpu-check scripts/launcher.sh quiet python -m benchmarks.gpu_check $(FLAGS)
 
 gpu-day-prepare: setup ## Make what a day on a lent GPU needs: data, and the CPU's losses
 	$(IN) python -m benchmarks.gpu_day prepare --output "$(BERT_WORKDIR)/gpu_day" $(FLAGS)
@@ -106,13 +106,13 @@ vocab: shards ## Train a vocabulary on the shards, or take VOCAB
 corpus: vocab ## All of the above: sharded documents and a vocabulary
 tfrecords: vocab ## Masked samples of 128 and of 512 tokens
 download wikipedia books text documents shards vocab tfrecords:
-	$(IN) scripts/quiet.sh scripts/data.sh $@
+	$(IN) scripts/launcher.sh quiet scripts/data.sh $@
 
 verify: tfrecords ## Check every file, line and record of the corpus and the samples
-	$(IN) scripts/quiet.sh python -m data.verify "$(BERT_WORKDIR)/corpus" "$(BERT_WORKDIR)/tfrecords"
+	$(IN) scripts/launcher.sh quiet python -m data.verify "$(BERT_WORKDIR)/corpus" "$(BERT_WORKDIR)/tfrecords"
 
 stats: tfrecords ## Tables and pictures of the corpus and the samples, beside each folder
-	$(IN) scripts/quiet.sh python -m data.stats "$(BERT_WORKDIR)/corpus" "$(BERT_WORKDIR)/tfrecords"
+	$(IN) scripts/launcher.sh quiet python -m data.stats "$(BERT_WORKDIR)/corpus" "$(BERT_WORKDIR)/tfrecords"
 
 pretrain: tfrecords ## Pretrain RECIPE, phase 2 from all weights of phase 1
 squad: need-SQUAD_TRAIN download ## Fine-tune PRETRAINED, or else RECIPE after pretraining, on SQUAD_TRAIN

@@ -39,7 +39,7 @@ squad-eval)
         echo "error: $SQUAD_RUN: no fine-tuned model ; repeat with SQUAD_TRAIN=train.json, or SQUAD_RUN=its folder" >&2
         exit 2
     fi
-    "$scripts/quiet.sh" python -m squad.predict --model "$SQUAD_RUN" --dataset "$dev" \
+    "$scripts/launcher.sh" quiet python -m squad.predict --model "$SQUAD_RUN" --dataset "$dev" \
         --output "$SQUAD_RUN/predictions.json"
     python -m squad.metric "$dev" "$SQUAD_RUN/predictions.json"
     ;;
