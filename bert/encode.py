@@ -93,7 +93,7 @@ class Reader:
         found: dict[int, np.ndarray] = {}
         for first in range(0, len(order), self.batch):
             chosen = order[first : first + self.batch]
-            width = sampler.width(max(len(rows[row]) for row in chosen), inference.WIDTH, self.length)
+            width = sampler.width(max(len(rows[row]) for row in chosen), inference.LENGTH_MULTIPLE, self.length)
             ids, mask = np.full((self.batch, width), self.tokenizer.pad_id, np.int32), np.zeros((self.batch, width))
             mask[:, 0] = 1  # a batch that is not full has rows of one token
             for place, row in enumerate(chosen):

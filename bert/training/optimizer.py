@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 
 from bert.config import OptimizerConfig
-from bert.model.fused_ops import squares
+from bert.model.fused_ops import sum_of_squares
 
 DECAYS = [  # the first that is found in a variable's name decides; one that none is found in is an error
     (re.compile(r"layer_norm/(gamma|beta)$"), False),
@@ -51,7 +51,7 @@ def adam_direction(
 
 def trust_ratio(w: tf.Tensor, direction: tf.Tensor) -> tf.Tensor:
     """LAMB's |w| / |direction|, or 1 if either is zero; a scalar."""
-    length, step = (tf.sqrt(squares(x)) for x in (w, direction))
+    length, step = (tf.sqrt(sum_of_squares(x)) for x in (w, direction))
     return tf.where((length > 0) & (step > 0), length / tf.where(step > 0, step, 1.0), 1.0)
 
 

@@ -173,7 +173,7 @@ class Step:
         if self.guard.scaled:
             whole = 1.0 / self.guard.scale
             gradients = [gradient * whole for gradient in gradients]
-        norm = tf.sqrt(tf.add_n([fused_ops.squares(gradient) for gradient in gradients]))
+        norm = tf.sqrt(tf.add_n([fused_ops.sum_of_squares(gradient) for gradient in gradients]))
         go, judged = self.guard.judge(loss, norm)
         applied = self.optimizer.apply(gradients, norm, rate, go)
         return {"gradient_norm": norm} | applied | judged
