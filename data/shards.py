@@ -75,7 +75,7 @@ def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.S
     keys = array("Q")
     progress = Progress("shards")
     for path in sources:
-        for document in parts.read(path):
+        for document in parts.read_records(path):
             keys.append(content_key(document["sentences"], options.seed))
         progress.add(0, path.stat().st_size)
     files, held_out_files = assign(np.frombuffer(keys, np.uint64), options.shards, options.held_out_fraction)

@@ -17,7 +17,7 @@ def encode(record: dict[str, Any]) -> bytes:
     return json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
-def read(path: Path) -> Iterator[dict[str, Any]]:
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
     """The records of one part. Raises IntegrityError, with the line, if one is not a JSON object."""
     with open(path, "rb") as stream:
         for number, line in enumerate(stream, start=1):

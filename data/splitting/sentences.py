@@ -79,11 +79,6 @@ def load(folder: Path) -> PunktParameters:
     return parameters
 
 
-def splitter(parameters: PunktParameters) -> Splitter:
-    """A sentence splitter with these parameters."""
-    return Splitter(parameters)
-
-
 def split(punkt: Splitter, text: str) -> list[str]:
     """The sentences of a text whose lines are paragraphs: single spaces, no control characters, a letter or digit.
 
