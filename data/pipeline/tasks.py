@@ -43,7 +43,7 @@ class Options:
     """Flags of every stage that consists of tasks."""
 
     workers: int = workers.available()
-    """number of worker processes; the default is one per available core"""
+    """number of worker processes"""
     task: int | None = None
     """run only this share of the tasks, counted from 0; used with --of in a job array"""
     of: int = 1
