@@ -148,14 +148,14 @@ def read_book(path: Path) -> tuple[str, str]:
     """Return the paragraphs of a book, one a line, and the encoding of its file. Raise ValueError with the reason."""
     size = path.stat().st_size
     if size > MAX_BYTES:
-        raise ValueError(f"{size:,} bytes, more than {MAX_BYTES:,}; split it into one file per book, or use data.text")
+        raise ValueError(f"{size:,} bytes, more than {MAX_BYTES:,}; make a file of each book, or use data.text")
     encoding = sources.detect_encoding(path)
     with sources.open_text(path, encoding) as stream:
         text = stream.read()
     if joined := "\n".join(paragraphs(trim(text))):
         return joined, encoding
     if text.strip():
-        raise OnlyLegalText("only the legal text of Project Gutenberg")
+        raise OnlyLegalText("nothing but the legal text of Project Gutenberg")
     raise ValueError("empty")
 
 

@@ -169,7 +169,7 @@ def detect_encoding(path: Path) -> str:
     marked = next((encoding for mark, encoding in MARKS.items() if head.startswith(mark)), None)
     if marked == "utf-16":
         if not _is_valid(marked, path):
-            raise ValueError("begins with a UTF-16 byte order mark but is not valid UTF-16")
+            raise ValueError("not the UTF-16 that its first bytes announce")
         return marked
     size = binary = undefined = 0
     for chunk in _chunks(path):

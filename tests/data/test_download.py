@@ -283,7 +283,7 @@ def test_a_checkpoint_is_unpacked_when_its_vocabulary_is_the_known_one(
             checkpoint(vocab, uncased__bert_config_dot_json=b"{}", **{"..__..__x": b"evil"}),
             "'../../x' has a path outside",
         ),
-        (b"PK" + bytes(99), "no zip"),
+        (b"PK" + bytes(99), "not a zip"),
     ]
     name = "uncased_L-12_H-768_A-12.zip"
     known(monkeypatch, "bert-base-uncased", catalog.SETS["bert-base-uncased"], {name: good})

@@ -134,7 +134,7 @@ def test_a_stalled_extractor_is_killed_with_its_workers(tmp_path, monkeypatch):
     program = f"import os, time; os.fork(); {child}"
     monkeypatch.setattr(extractor, "COMMAND", [sys.executable, "-c", program])
     begin = time.monotonic()
-    with pytest.raises(InputError, match="answers nothing for 1 s, 3 times in a row, at page 3"):
+    with pytest.raises(InputError, match="gave no answer for 1 s, 3 times in a row, at page 3"):
         list(extractor.extract(dump.Reader(tmp_path / "dump.xml"), 1, 1.0))
     assert time.monotonic() - begin < 30
     pid = int((tmp_path / "pid").read_text())
