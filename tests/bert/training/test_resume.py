@@ -19,5 +19,5 @@ def test_weights_of_another_vocabulary_of_the_same_size_are_refused(
     (tmp_path / "other" / "vocab.txt").write_text("\n".join([*words[:-3], words[-2], words[-3], ""]))
     data, vocab = manifest.load(dataset), dataset / "vocab.txt"
     with pytest.raises(UsageError, match=r"other/vocab\.txt and .*/vocab\.txt differ; make the data with"):
-        resume.begin(config, Communicator(), {}, data, vocab, tmp_path / "other", fresh=())
-    assert not config.run.directory.exists()
+        resume.begin(config, Communicator(), {}, data, vocab, tmp_path / "other", new_heads=())
+    assert not config.run.path.exists()

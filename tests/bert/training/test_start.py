@@ -58,7 +58,7 @@ def begun(config: PretrainConfig, dataset: Path, start_from: Path) -> Values:
     """The first weights of a run that starts from another."""
     module = variables(PretrainingModel(config.model, config.run.seed))
     data = manifest.load(dataset)
-    resume.begin(config, Communicator(), module, data, dataset / "vocab.txt", start_from, fresh=())
+    resume.begin(config, Communicator(), module, data, dataset / "vocab.txt", start_from, new_heads=())
     return {name: variable.numpy() for name, variable in module.items()}
 
 
@@ -127,7 +127,7 @@ def test_a_damaged_description_is_named(text: str, config: PretrainConfig, datas
     (tmp_path / "ours/config.json").write_text(text)
     with pytest.raises(IntegrityError, match=r"ours/config\.json: damaged"):
         begun(config, dataset, tmp_path / "ours")
-    assert not config.run.directory.exists()
+    assert not config.run.path.exists()
 
 
 @pytest.mark.parametrize("small", [[], ["--smoke"]])
