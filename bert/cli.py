@@ -1,8 +1,8 @@
 """Command lines from dataclasses, and exit codes from exceptions.
 
 A command's options are a dataclass. Each field is a flag of the same name, and the string below the field is its help
-text. Fields of nested dataclasses are dotted flags: `--batch.per_device 64`. A field may also be a `positional`
-argument or a `switch`.
+text. Fields of nested dataclasses are dotted flags: `--batch.per_device 64`. A field may also be `Positional` or
+a `Switch`.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 from bert.errors import UsageError, UserError
 
@@ -27,14 +27,8 @@ E = TypeVar("E")
 Factory = Callable[[], T]
 
 
-def positional(default: Any = dataclasses.MISSING) -> Any:
-    """Declare a field as a positional argument; a tuple takes several. Without a default it is required."""
-    return dataclasses.field(default=default, metadata={"kind": "positional"})
-
-
-def switch() -> Any:
-    """Declare a boolean field as a switch: false by default, true if its flag, which takes no value, is given."""
-    return dataclasses.field(default=False, metadata={"kind": "switch"})
+Positional = Annotated[T, "positional"]  # `runs: Positional[tuple[Path, ...]]` is a positional argument
+Switch = Annotated[bool, "switch"]  # `json: Switch = False` is true if --json, which takes no value, is given
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,14 +173,16 @@ def _values(flags: list[Flag], argv: Sequence[str], prog: str, description: str 
 
 
 def _flags(cls: type, instance: Any, prefix: tuple[str, ...] = ()) -> Iterator[Flag]:
-    hints, helps = typing.get_type_hints(cls), _field_docs(cls)
+    hints, helps = typing.get_type_hints(cls, include_extras=True), _field_docs(cls)
     for field in dataclasses.fields(cls):
-        path, hint = (*prefix, field.name), hints[field.name]
+        path, hint, kind = (*prefix, field.name), hints[field.name], ""
+        if typing.get_origin(hint) is Annotated:
+            hint, kind = typing.get_args(hint)
         default = getattr(instance, field.name) if instance is not None else _default(field)
         if dataclasses.is_dataclass(hint):
             yield from _flags(typing.cast(type, hint), None if default is dataclasses.MISSING else default, path)
         else:
-            yield Flag(path, hint, helps.get(field.name, ""), default, field.metadata.get("kind", ""))
+            yield Flag(path, hint, helps.get(field.name, ""), default, kind)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -229,7 +225,8 @@ def _arguments(flag: Flag) -> dict[str, Any]:
     kind = _boolean if hint is bool else hint
     arguments["type"] = _or_word(kind, words) if words else kind
     choices = arguments.get("choices")
-    arguments["metavar"] = "{" + ",".join(choices) + "}" if choices else str(hint.__name__).upper()
+    word = flag.name if flag.kind == "positional" else hint.__name__
+    arguments["metavar"] = "{" + ",".join(choices) + "}" if choices else word.upper()
     return arguments
 
 

@@ -99,7 +99,7 @@ class Options:
 
     print: int | None = None
     """print what the run would be on this number of ranks (tokens, micro-batches, memory, traffic), and do not train"""
-    smoke: bool = cli.switch()
+    smoke: cli.Switch = False
     """train a miniature of the recipe, in a run directory of its own, to check that it runs"""
 
     def __post_init__(self) -> None:

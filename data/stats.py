@@ -34,9 +34,9 @@ Arrays = dict[str, np.ndarray]  # counts by name, which add up over files
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Flags of `python -m data.stats`; folders may also stand first, without their flag."""
+    """Flags of `python -m data.stats`"""
 
-    folders: tuple[Path, ...]
+    folders: cli.Positional[tuple[Path, ...]]
     """finished folders, or folders that hold some"""
     output: Path | None = None
     """folder for stats.json and the pictures of a single folder; none is <folder>-stats beside it"""
@@ -341,7 +341,6 @@ def _shown(name: str, value: float) -> str:
 
 
 def main(argv: list[str]) -> None:
-    argv = ["--folders", *argv] if argv and not argv[0].startswith("-") else argv
     options = cli.parse(Options, argv, prog="python -m data.stats", description=__doc__)
     os.environ.update(verify.NO_GPU)  # for the workers: counting needs none
     found = [manifest.load(folder) for folder in verify.finished_folders(options.folders)]

@@ -40,9 +40,9 @@ SPLITS = ("train", "heldout")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Flags of `python -m data.verify`; folders may also stand first, without their flag."""
+    """Flags of `python -m data.verify`"""
 
-    folders: tuple[Path, ...]
+    folders: cli.Positional[tuple[Path, ...]]
     """finished folders, or folders that hold some"""
     level: Literal["files", "records"] = "records"
     """files only hashes them; records looks at each line and record too"""
@@ -296,7 +296,6 @@ def _right(found: Manifest, level: str) -> str:
 
 
 def main(argv: list[str]) -> None:
-    argv = ["--folders", *argv] if argv and not argv[0].startswith("-") else argv
     options = cli.parse(Options, argv, prog="python -m data.verify", description=__doc__)
     os.environ.update(NO_GPU)  # for the workers: checking needs none
     wrong = {folder: problems for folder, problems in run(options).items() if problems}
