@@ -29,6 +29,8 @@ T = TypeVar("T")
 class Options:
     """Flags of `python -m bert.doctor`."""
 
+    json: cli.Switch = False
+    """print a JSON list of objects instead of lines"""
     patience: float = 30.0
     """seconds that importing TensorFlow and Horovod may take; more on a slow network disk"""
 
@@ -84,15 +86,9 @@ def report(found: list[Finding]) -> str:
 
 def main(argv: list[str]) -> None:
     """Runs the command."""
-    as_json = "--json" in argv
-    options = cli.parse(
-        Options,
-        [argument for argument in argv if argument != "--json"],
-        prog="python -m bert.doctor",
-        description=__doc__,
-    )
+    options = cli.parse(Options, argv, prog="python -m bert.doctor", description=__doc__)
     found = examine(Machine(patience=options.patience))
-    print(json.dumps([dataclasses.asdict(finding) for finding in found], indent=1) if as_json else report(found))
+    print(json.dumps([dataclasses.asdict(finding) for finding in found], indent=1) if options.json else report(found))
     if errors := list(dict.fromkeys(finding.subject for finding in found if finding.level == "error")):
         raise ResourceError(f"this machine cannot train as it is: {', '.join(errors)}; the remedies stand above")
 
