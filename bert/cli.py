@@ -112,7 +112,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _leave(code: int) -> NoReturn:
-    # horovodrun answers 1 whatever a rank said, and ends the other ranks at once: scripts/relay.sh takes this out.
+    # horovodrun answers 1 whatever a rank said, and ends the other ranks at once: the launcher takes this line out.
     if code and (mark := os.environ.get("BERT_LAUNCH")):
         print(f"{mark} ended {code}", file=sys.stderr, flush=True)
     sys.exit(code)
