@@ -23,7 +23,7 @@ stage streams its input, so memory does not grow with the corpus. Its output fol
 when it is complete, with a `manifest.json` of inputs, parameters, tool versions, counts and hashes. The same command
 again finds it up to date. Whatever is dropped is counted in the manifest, by reason.
 
-`verify` checks any finished folder, `stats` describes its content, and `synthetic` generates a small corpus. The packages
-below serve the stages: `fetch` download, `wiki` wikipedia, `splitting` documents, `audit` verify and stats, and
+`verify` checks any finished folder, `stats` describes its content, and `synthetic` generates a small corpus. The
+packages serve the stages: `fetch` download, `wiki` wikipedia, `splitting` documents, `audit` verify and stats, and
 `pipeline` all of them. docs/data.md describes every stage, its flags and its files.
 """
