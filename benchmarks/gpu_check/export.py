@@ -84,7 +84,7 @@ def compiled_function(program: Program) -> tuple[Any, tuple[Any, ...]]:
         return step._apply, (gradients, tf.constant(1.0), tf.constant(1e-3))
     weights = {name: tf.constant(1.0) for name in task.objectives}
     places = tf.range(MICRO_BATCHES, dtype=tf.int64)
-    return step._many, (micro_batches(program), weights, tf.constant(1, tf.int64), places)
+    return step._accumulate_stack, (micro_batches(program), weights, tf.constant(1, tf.int64), places)
 
 
 def _answers(program: Program) -> tuple[Any, tuple[Any, ...]]:

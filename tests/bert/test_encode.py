@@ -97,7 +97,7 @@ def test_a_layer_gives_what_a_model_that_ends_there_gives(model_config: ModelCon
 def test_texts_are_cut_where_asked_and_that_is_said(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = features_of(run, "features.jsonl", "--length", "5").read_text(encoding="utf-8").splitlines()
     assert [len(json.loads(line)["tokens"]) for line in lines] == [4, 2, 5, 3, 5, 2, 5, 5, 4]
-    assert "9 texts, 3 of them cut at 5 tokens" in capsys.readouterr().err
+    assert "9 texts, 3 truncated to 5 tokens" in capsys.readouterr().err
 
 
 def test_standard_input_is_read_a_chunk_at_a_time(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,9 +119,9 @@ def test_standard_input_is_read_a_chunk_at_a_time(run: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        (["--layers", "3"], "0 to 2 or -1 to -3 exist"),
+        (["--layers", "3"], "give 0 to 2 or -1 to -3"),
         (["--length", "18"], "17 positions"),
-        (["--length", "2"], "3 at least"),
+        (["--length", "2"], "at least 3"),
         (["--batch", "0"], "positive"),
         (["--output", "x.csv"], "jsonl or .npz"),
     ],
