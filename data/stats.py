@@ -34,9 +34,9 @@ Arrays = dict[str, np.ndarray]  # counts by name; the counts of several files ar
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Flags of `python -m data.stats`. The folders may also be given first, without the flag."""
+    """Flags of `python -m data.stats`."""
 
-    folders: tuple[Path, ...]
+    folders: cli.Positional[tuple[Path, ...]]
     """finished folders, or folders that contain them"""
     output: Path | None = None
     """output folder, if a single folder is given; the default is <folder>-stats beside it"""
@@ -339,7 +339,6 @@ def _shown(name: str, value: float) -> str:
 
 
 def main(argv: list[str]) -> None:
-    argv = ["--folders", *argv] if argv and not argv[0].startswith("-") else argv
     options = cli.parse(Options, argv, prog="python -m data.stats", description=__doc__)
     os.environ.update(verify.NO_GPU)  # inherited by the workers, which need no GPU
     manifests = [manifest.load(folder) for folder in verify.finished_folders(options.folders)]

@@ -43,9 +43,9 @@ SPLITS = ("train", "heldout")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Flags of `python -m data.verify`. The folders may also be given first, without the flag."""
+    """Flags of `python -m data.verify`."""
 
-    folders: tuple[Path, ...]
+    folders: cli.Positional[tuple[Path, ...]]
     """finished folders, or folders that contain them"""
     level: Literal["files", "records"] = "records"
     """files: hash the files; records: also check each line and record"""
@@ -302,7 +302,6 @@ def _no_problems(described: Manifest, level: str) -> str:
 
 
 def main(argv: list[str]) -> None:
-    argv = ["--folders", *argv] if argv and not argv[0].startswith("-") else argv
     options = cli.parse(Options, argv, prog="python -m data.verify", description=__doc__)
     os.environ.update(NO_GPU)  # inherited by the workers, which need no GPU
     damaged = {folder: problems for folder, problems in run(options).items() if problems}

@@ -108,7 +108,7 @@ def test_what_the_stages_wrote_is_right(work: Path, run: Callable) -> None:
     ]
     assert "103 records" in lines[0] and "103 records" in lines[1]
     assert run(work / "corpus", workers=2) == (0, lines[:2])
-    assert run("--folders", work / "tfrecords" / "seq37") == (0, lines[2:])
+    assert run(work / "tfrecords" / "seq37") == (0, lines[2:])
     assert run(work, "--level", "files")[0] == 0
 
 
