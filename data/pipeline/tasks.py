@@ -79,7 +79,7 @@ def build(
     task done here. Raises what these raise, and ResourceError if the disk is full.
     """
     with files.room(folder), manifest.lock(folder):
-        wanted = manifest.want(folder, stage=stage, parameters=parameters, inputs=inputs)
+        wanted = manifest.build_key(folder, stage=stage, parameters=parameters, inputs=inputs)
         if manifest.current(folder, wanted):
             return
         partial = _partial(folder, wanted)

@@ -26,7 +26,7 @@ def test_a_second_run_in_a_directory_is_refused_under_any_of_its_names(dataset: 
         assert first.poll() is None
         first.kill()
     assert second.returncode == 2
-    assert errors(second.stderr) == [f"error: {other}: another process works in it; wait, or choose another folder"]
+    assert errors(second.stderr) == [f"error: {other}: another process uses it; wait, or choose another folder"]
 
 
 def test_a_killed_process_leaves_a_folder_free(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_whoever_holds_a_folder_is_waited_for_a_while(tmp_path: Path, monkeypatc
     monkeypatch.setattr(files, "PATIENCE", 0.3)
     with (
         files.exclusive(tmp_path),
-        pytest.raises(UsageError, match="another process works in it"),
+        pytest.raises(UsageError, match="another process uses it"),
         files.exclusive(tmp_path),
     ):
         pass
