@@ -137,7 +137,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _leave(code: int) -> NoReturn:
-    # horovodrun exits with 1 whatever a rank's exit code was; scripts/relay.sh reads the code from this line.
+    # horovodrun exits with 1 whatever a rank's exit code was; the launcher reads the code from this line.
     if code and (mark := os.environ.get("BERT_LAUNCH")):
         print(f"{mark} ended {code}", file=sys.stderr, flush=True)
     sys.exit(code)

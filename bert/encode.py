@@ -1,13 +1,14 @@
-"""Features of texts: the hidden states of any layers, of each token or pooled.
+"""Compute features of texts: the hidden states of chosen layers, pooled or for each token.
 
     python -m bert.encode --model RUN --input texts.txt --output features.jsonl [--layers -1 -2] [--pool mean]
     ... | python -m bert.encode --model RUN --input - --output features.npz
 
-Each line of the input is a text and is answered in its place, an empty one too. A line of a .jsonl holds the text's
-number, its tokens and its features, [layers, D], or with --pool none [tokens, layers, D]; lines are written while texts
-are read. An .npz holds the features of all texts as one array, and the ids of all their tokens, of which text i has
-those from row_splits[i] to row_splits[i + 1]; with --pool none so do the features.
-RUN is any run directory: of bert.pretrain, squad.train, or made by bert.convert.
+Each input line is one text; an empty line is an empty text. The output keeps the order.
+.jsonl: one line per text with its line number, its tokens and its features, [layers, hidden size], or with --pool none
+        [tokens, layers, hidden size]. Lines are written while texts are read.
+.npz:   arrays `features`, `ids` (the token ids of all texts) and `row_splits`: text i has the tokens
+        row_splits[i]:row_splits[i + 1]. With --pool none, `features` has one row per token, like `ids`.
+RUN is a run directory of bert.pretrain or squad.train, or one created by bert.convert.
 """
 
 import io
@@ -35,7 +36,7 @@ from bert.model.inference import InferenceEncoder
 from bert.storage import files
 from bert.training import checkpoint
 
-CHUNK = 1024  # texts that are held at once
+CHUNK = 1024  # texts that are read and encoded at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,36 +46,36 @@ class Options:
     model: Path
     """run directory"""
     input: Path
-    """texts, one a line, also compressed as .gz, .bz2, .xz; - reads standard input"""
+    """texts, one per line, plain or compressed (.gz, .bz2, .xz); - reads standard input"""
     output: Path
-    """features.jsonl or features.npz"""
+    """output file, .jsonl or .npz"""
     layers: tuple[int, ...] = (-1,)
-    """0 is the embeddings, 1 the first layer; -1 the last one"""
+    """layers whose states to return: 0 is the embeddings, 1 the first layer, -1 the last layer"""
     pool: Literal["mean", "cls", "none"] = "mean"
-    """mean over a text's tokens, [CLS] and [SEP] included; the state of [CLS]; or every token's"""
+    """mean: average over all tokens, including [CLS] and [SEP]; cls: the state of [CLS]; none: every token"""
     batch: int = 32
-    """texts at once"""
+    """texts per batch"""
     length: int | None = None
-    """tokens after which a text is cut, [CLS] and [SEP] included; none is the model's longest"""
+    """maximum tokens per text, including [CLS] and [SEP]; longer texts are truncated; none uses the model's maximum"""
     device: Kind = "auto"
-    """what to compute on; auto takes a GPU where there is one"""
+    """device to compute on; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
         if self.output.suffix not in (".jsonl", ".npz"):
-            raise UsageError(f"--output {self.output}: the name must end in .jsonl or .npz")
+            raise UsageError(f"--output {self.output}: the file name must end in .jsonl or .npz")
         if self.batch < 1 or (self.length is not None and self.length < 3):
-            raise UsageError("--batch must be positive, and --length 3 at least")
+            raise UsageError("--batch must be positive and --length at least 3")
 
 
 class Encoded(NamedTuple):
-    """One text."""
+    """The tokens and features of one text."""
 
     ids: np.ndarray  # [T]
-    features: np.ndarray  # [L, D], or of each token [T, L, D]
+    features: np.ndarray  # [L, D], or unpooled [T, L, D]
 
 
 class Reader:
-    """Encodes texts in batches of like length; the model is traced once."""
+    """Encode texts in batches of similar length; the model is traced once."""
 
     def __init__(self, options: Options) -> None:
         run, config = options.model, ModelConfig.load(options.model / "bert_config.json")
@@ -83,48 +84,47 @@ class Reader:
         _check(options, config)
         encoder = Encoder(config, seed=0)
         checkpoint.load_weights(run, variables(encoder))
-        self.batch, self.pooled, self.cut = options.batch, options.pool != "none", 0
+        self.batch, self.pooled, self.truncated = options.batch, options.pool != "none", 0
         self._encode = _compiled(InferenceEncoder(encoder, tf.float32), options)
 
     def encode(self, texts: list[str]) -> Iterator[Encoded]:
-        """Each text, in order. Raises IntegrityError if a feature is not finite."""
-        rows = self._tokens(texts)
+        """Yield each text encoded, in order. Raises IntegrityError if a feature is not finite."""
+        rows = self._token_ids(texts)
         order = np.argsort([len(row) for row in rows], kind="stable")
-        found: dict[int, np.ndarray] = {}
-        for first in range(0, len(order), self.batch):
-            chosen = order[first : first + self.batch]
-            width = sampler.width(max(len(rows[row]) for row in chosen), inference.WIDTH, self.length)
+        features: dict[int, np.ndarray] = {}
+        for begin in range(0, len(order), self.batch):
+            chosen = order[begin : begin + self.batch]
+            width = sampler.width(max(len(rows[row]) for row in chosen), inference.LENGTH_MULTIPLE, self.length)
             ids, mask = np.full((self.batch, width), self.tokenizer.pad_id, np.int32), np.zeros((self.batch, width))
-            mask[:, 0] = 1  # a batch that is not full has rows of one token
+            mask[:, 0] = 1  # unused rows of the last batch have one token
             for place, row in enumerate(chosen):
                 ids[place, : len(rows[row])], mask[place, : len(rows[row])] = rows[row], 1
-            features = self._encode(tf.constant(ids), tf.constant(mask, tf.float32)).numpy()
+            encoded = self._encode(tf.constant(ids), tf.constant(mask, tf.float32)).numpy()
             for place, row in enumerate(chosen):
-                found[row] = features[place] if self.pooled else features[place, : len(rows[row])]
+                features[row] = encoded[place] if self.pooled else encoded[place, : len(rows[row])]
         for number, ids in enumerate(rows):
-            if not np.isfinite(found[number]).all():
-                raise IntegrityError("the model's states are not finite: its training failed; take another checkpoint")
-            yield Encoded(ids, found[number])
+            if not np.isfinite(features[number]).all():
+                raise IntegrityError("the model's features are not finite: its training failed; use another checkpoint")
+            yield Encoded(ids, features[number])
 
-    def _tokens(self, texts: list[str]) -> list[np.ndarray]:
+    def _token_ids(self, texts: list[str]) -> list[np.ndarray]:
         flat, splits = self.tokenizer.encode(texts)
-        ends = [self.tokenizer.cls_id], [self.tokenizer.sep_id]
-        self.cut += int((np.diff(splits) > self.length - 2).sum())
+        cls, sep = [self.tokenizer.cls_id], [self.tokenizer.sep_id]
+        self.truncated += int((np.diff(splits) > self.length - 2).sum())
         rows = (flat[begin:end][: self.length - 2] for begin, end in itertools.pairwise(splits))
-        return [np.concatenate([ends[0], row, ends[1]]).astype(np.int32) for row in rows]
+        return [np.concatenate([cls, row, sep]).astype(np.int32) for row in rows]
 
 
 def _check(options: Options, config: ModelConfig) -> None:
-    deepest = config.num_hidden_layers
-    if wrong := [layer for layer in options.layers if not -deepest - 1 <= layer <= deepest]:
-        raise UsageError(f"--layers {wrong[0]}: the model has {deepest}; 0 to {deepest} or -1 to {-deepest - 1} exist")
-    longest = config.max_position_embeddings
-    if options.length and options.length > longest:
-        raise UsageError(f"--length {options.length}: the model has {longest} positions; lower it")
+    depth, positions = config.num_hidden_layers, config.max_position_embeddings
+    if invalid := [layer for layer in options.layers if not -depth - 1 <= layer <= depth]:
+        raise UsageError(f"--layers {invalid[0]}: not a layer of the model; give 0 to {depth} or -1 to {-depth - 1}")
+    if options.length and options.length > positions:
+        raise UsageError(f"--length {options.length}: the model has only {positions} positions; give a smaller value")
 
 
 def _compiled(encoder: InferenceEncoder, options: Options) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """ids and mask [B, T] to features [B, L, D], or without pooling [B, T, L, D]."""
+    """Return a function of ids and mask [B, T] that gives features [B, L, D], or unpooled [B, T, L, D]."""
     shape = [options.batch, None]
 
     @tf.function(input_signature=[tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)])
@@ -140,8 +140,8 @@ def _compiled(encoder: InferenceEncoder, options: Options) -> Callable[[tf.Tenso
     return encode
 
 
-def read(path: Path) -> Iterator[str]:
-    """The lines of a file, or of standard input. Raises InputError if they are not UTF-8."""
+def read_texts(path: Path) -> Iterator[str]:
+    """Yield the lines of a file or of standard input. Raises InputError if they are not UTF-8."""
     if str(path) != "-":
         with files.open_text(path) as stream:
             yield from (line.removesuffix("\n") for line in stream)
@@ -154,20 +154,20 @@ def read(path: Path) -> Iterator[str]:
 
 
 def write_lines(encoded: Iterator[Encoded], tokenizer: Tokenizer, stream: IO[str]) -> int:
-    """A line of JSON for each text, as it comes; returns their number."""
-    number = 0
-    for number, (ids, features) in enumerate(encoded, start=1):
+    """Write one line of JSON per text; return the number of texts."""
+    count = 0
+    for count, (ids, features) in enumerate(encoded, start=1):
         tokens = [tokenizer.vocab[i] for i in ids]
-        line = {"line": number, "tokens": tokens, "features": features.tolist()}
+        line = {"line": count, "tokens": tokens, "features": features.tolist()}
         stream.write(json.dumps(line, ensure_ascii=False) + "\n")
-    return number
+    return count
 
 
 def write_arrays(encoded: Iterator[Encoded], pooled: bool, stream: IO[bytes]) -> int:
-    """All texts as arrays, which have to be held until the last one; returns their number."""
+    """Write the arrays of an .npz file, which are held in memory until the last text; return the number of texts."""
     texts = list(encoded)
     if not texts:
-        raise InputError("no texts: the input has no line")
+        raise InputError("the input has no lines; give at least one text")
     lengths = [len(text.ids) for text in texts]
     join = np.stack if pooled else np.concatenate
     np.savez(
@@ -180,20 +180,20 @@ def write_arrays(encoded: Iterator[Encoded], pooled: bool, stream: IO[bytes]) ->
 
 
 def main(argv: list[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.encode", description=__doc__)
     devices.choose(options.device)
-    reader, lines = Reader(options), options.output.suffix == ".jsonl"
-    texts = read(options.input)
+    reader, is_jsonl = Reader(options), options.output.suffix == ".jsonl"
+    texts = read_texts(options.input)
     chunks = iter(lambda: list(itertools.islice(texts, CHUNK)), [])
-    encoded = (found for chunk in chunks for found in reader.encode(chunk))
-    with files.room(options.output.parent), files.atomic_write(options.output, "w" if lines else "wb") as stream:
-        if lines:
+    encoded = itertools.chain.from_iterable(map(reader.encode, chunks))
+    with files.room(options.output.parent), files.atomic_write(options.output, "w" if is_jsonl else "wb") as stream:
+        if is_jsonl:
             count = write_lines(encoded, reader.tokenizer, stream)
         else:
             count = write_arrays(encoded, reader.pooled, stream)
-    cut = f", {reader.cut} of them cut at {reader.length} tokens" if reader.cut else ""
-    print(f"{options.output}: {count} texts{cut}", file=sys.stderr)
+    truncated = f", {reader.truncated} truncated to {reader.length} tokens" if reader.truncated else ""
+    print(f"{options.output}: {count} texts{truncated}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,32 +1,32 @@
-"""What a pretraining run will be, before it is: sizes, tokens, traffic and memory, from the configuration alone."""
+"""Estimate a pretraining run from its configuration: parameters, tokens, FLOP, communication and memory."""
 
 import dataclasses
 
 from bert.config import ModelConfig, PretrainConfig
 
-STATE_BYTES = 16  # a weight in float32, its two moments and its accumulated gradient
-UPDATE_BYTES = 20  # these, and the gradient summed over the ranks
+STATE_BYTES = 16  # per parameter: the weight in float32, its two moments and its accumulated gradient
+UPDATE_BYTES = 20  # the same, and the gradient summed over the ranks
 BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 
 
 def parameters(model: ModelConfig) -> int:
-    """How many numbers a model learns in pretraining, both heads included."""
+    """Return the number of parameters in pretraining, including both heads."""
     width, inner, words = model.hidden_size, model.intermediate_size, model.vocab_size
     norm = 2 * width
     attention, mlp = 4 * width * (width + 1), (width + 1) * inner + (inner + 1) * width
     embeddings = (words + model.max_position_embeddings + model.type_vocab_size) * width
-    masked_lm, pooler, following = width * (width + 1) + norm + words, width * (width + 1), 2 * width + 2
-    # One norm more: of the embeddings, or with norms placed before the sub-layers of the last layer's output.
+    masked_lm, pooler, next_sentence = width * (width + 1) + norm + words, width * (width + 1), 2 * width + 2
+    # One more norm: of the embeddings, or, with norms before the sub-layers, of the last layer's output.
     layers = model.num_hidden_layers * (attention + mlp + 2 * norm)
-    return embeddings + norm + layers + masked_lm + pooler + following
+    return embeddings + norm + layers + masked_lm + pooler + next_sentence
 
 
 def flops(model: ModelConfig, sequence: int, predictions: float, states: float | None = None) -> float:
-    """Floating-point operations of training on one sequence, a product and a sum being two: matrix products alone.
+    """Return the floating-point operations of training on one sequence, in matrix products only.
 
-    predictions: tokens whose words are predicted; states: those that the last layer is computed for past its attention,
-    all by default. The backward pass has twice the products of the forward pass. Nothing is counted for what is
-    computed again.
+    A multiplication and an addition count as two. The backward pass has twice the products of the forward pass.
+    Recomputed activations are not counted. predictions: masked tokens. states: tokens for which the last layer is
+    computed after its attention, all by default.
     """
     width, layers = model.hidden_size, model.num_hidden_layers
     attention = 2 * sequence * 3 * width * width + 4 * sequence * sequence * width
@@ -36,61 +36,62 @@ def flops(model: ModelConfig, sequence: int, predictions: float, states: float |
 
 
 def states_read(predictions: int) -> int:
-    """Tokens of a pretraining sequence whose last states are read: those predicted, and the first for what follows."""
+    """Return how many tokens of a pretraining sequence need a last hidden state: the masked ones and [CLS]."""
     return predictions + 1
 
 
 def activations(config: PretrainConfig, sequence: int, predictions: int, rows: int = 0) -> dict[str, int]:
-    """Bytes that one micro-batch needs beside weights, gradients and moments, by what they are for: an estimate.
+    """Return an estimate of the bytes of one micro-batch beside weights, gradients and moments, by purpose.
 
-    It is of a step that XLA compiles for a GPU; what is kept was read from such programs, and a test compares the sum
-    with the compiler's (docs/results/2026-11-gpu-check.md). rows: those of `sequence` tokens that the sequences are
-    packed into; by default each sequence has one of its own. "Narrow" is the compute type.
+    The estimate is for a step that XLA compiles for a GPU. Its terms follow the arrays in such programs; a test
+    compares the sum with the compiler's own figure (docs/results/2026-11-gpu-check.md). rows: packed rows of `sequence`
+    tokens, by default one per sequence. "Narrow" means in the compute type.
     """
     model, size = config.model, BYTES[config.precision.compute]
     layers, width, inner = model.num_hidden_layers, model.hidden_size, model.intermediate_size
     tokens = (rows or config.batch.per_device) * sequence
-    read = config.batch.per_device * states_read(predictions)
-    past = (layers - 1) * tokens + read  # tokens of all layers past their attention
+    last = config.batch.per_device * states_read(predictions)
+    past = (layers - 1) * tokens + last  # tokens of all layers after their attention
     heads, fused = model.num_attention_heads, model.fused_attention
     pairs = 0 if fused else layers * tokens * heads * sequence  # attention weights of all layers
     vocabulary = model.vocab_size + -model.vocab_size % model.vocab_multiple
     kernels = layers * (4 * width * width + 2 * width * inner) + vocabulary * width
-    # A byte for an attention weight, and for an element of what each of the two sub-layers gives. XLA draws the bits
-    # of a layer that is computed again only once: it keeps them.
+    # One byte per attention weight and per element of the output of each of the two sub-layers. XLA stores these
+    # also for a layer that is recomputed.
     bits = pairs * (model.attention_probs_dropout_prob > 0) + 2 * past * width * (model.hidden_dropout_prob > 0)
     scores = 2 * config.batch.per_device * predictions * vocabulary * 4  # and their gradient, in float32
-    found = {
-        "narrow kernels": kernels * size * (size < 4),  # the masters are what float32 reads
-        "sum of the embeddings": tokens * width * 4,
-        "random bits of dropout": bits,
+    common = {
+        "narrow kernels": kernels * size * (size < 4),  # float32 needs no copy
+        "sum of embeddings": tokens * width * 4,
+        "dropout bits": bits,
     }
     if model.recompute_activations:
-        # Of one layer: a float32 and two narrow arrays of a softmax and its gradient, or three narrow ones of a GELU
-        # and its gradient, whichever are larger; and queries, keys, values, context, output and a float32 sum.
-        again = max(pairs // layers * (4 + 2 * size), 3 * tokens * inner * size) + tokens * width * (5 * size + 4)
-        return found | {
+        # Of one layer: one float32 and two narrow arrays of a softmax and its gradient, or three narrow arrays of a
+        # GELU and its gradient, whichever is larger; and queries, keys, values, context, output and a float32 sum.
+        layer = max(pairs // layers * (4 + 2 * size), 3 * tokens * inner * size) + tokens * width * (5 * size + 4)
+        return common | {
             "inputs of the layers": layers * tokens * width * 4,  # float32
-            "a layer computed again, or scores": max(again, scores),
+            "a recomputed layer, or vocabulary logits": max(layer, scores),
         }
-    # Scores, and weights after dropout. Of cuDNN's attention the float32 sums of each row, and one mask for all layers.
+    # Scores, and weights after dropout; with cuDNN's attention float32 sums of rows, and one mask for all layers.
     weights = layers * tokens * heads * 4 + tokens * sequence * size if fused else 2 * pairs * size
-    # What layer norm's gradient reads: after a sum the narrow sum less its mean, before a sub-layer the float32 stream.
-    kept = size if model.norm_placement == "post" else 4
-    return found | {
-        "residual stream": 2 * past * width * (kept + size),  # and the narrow rows that it gives
-        # Queries, keys, values and what the heads give; and, unless fused, that once more, with the heads side by side.
+    # The input of layer norm's gradient: with norms after a sum, narrow; before a sub-layer, the float32 stream.
+    norm_input = size if model.norm_placement == "post" else 4
+    return common | {
+        "residual stream": 2 * past * width * (norm_input + size),  # and the narrow output of layer norm
+        # Queries, keys, values and context; unless fused, a copy of the context with the heads side by side.
         "attention": (4 * layers * tokens + (not fused) * past) * width * size,
         "attention weights": weights,
         "feed-forward": 2 * past * inner * size,  # before and after GELU
-        "scores of the vocabulary": scores,
+        "vocabulary logits": scores,
     }
 
 
 def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: int, available: int) -> dict[str, str]:
-    """The plan on GPUs as lines of a table. sequence: tokens; available: training sequences in the data.
+    """Return the plan of a run on GPUs as rows of a table.
 
-    Raises UsageError if the batch cannot be cut for so many ranks.
+    sequence: tokens per sequence. available: training sequences in the data. Raises UsageError if the batch cannot be
+    divided among so many ranks.
     """
     config = dataclasses.replace(config, precision=config.precision.resolved(gpu=True))
     count, run, batch = parameters(config.model), config.run, config.batch
@@ -101,16 +102,16 @@ def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: 
     working = sum(activations(config, sequence, predictions).values())
     memory = max(state + working, count * (UPDATE_BYTES if ranks > 1 else STATE_BYTES))
     traffic = count * (2 if config.precision.compress else 4)
-    most = "at most " if batch.pack else ""  # how many rows the instances need is not known before they are read
+    limit = "at most " if batch.pack else ""  # the number of packed rows is not known in advance
     return {
         "parameters": f"{count:,}",
         "updates": f"{run.steps:,} of {batch.total:,} sequences of {sequence} tokens",
-        "tokens": f"{most}{sequences * sequence:,}, padding included",
-        "data": f"{available:,} sequences, gone through {sequences / available:.2f} times",
-        "ranks": f"{ranks:,}, each {accumulation:,} micro-batches of {batch.per_device:,} an update",
-        "arithmetic": f"{most}{arithmetic:.3g} FLOP in matrix products",
-        "summed over ranks": f"{traffic / 1e6:,.0f} MB an update",
-        "memory of a rank": f"{memory / 2**30:,.1f} GiB: {state / 2**30:,.1f} of weights, gradients and "
+        "tokens": f"{limit}{sequences * sequence:,}, padding included",
+        "data": f"{available:,} sequences, {sequences / available:.2f} epochs",
+        "ranks": f"{ranks:,}, each {accumulation:,} micro-batches of {batch.per_device:,} per update",
+        "arithmetic": f"{limit}{arithmetic:.3g} FLOP in matrix products",
+        "all-reduce": f"{traffic / 1e6:,.0f} MB per update",
+        "memory per rank": f"{memory / 2**30:,.1f} GiB: {state / 2**30:,.1f} of weights, gradients and "
         f"moments, about {working / 2**30:,.1f} of activations",
-        "checkpoint": f"{count * 12 / 2**30:,.1f} GiB, {run.keep + 1} at most at a time",
+        "checkpoint": f"{count * 12 / 2**30:,.1f} GiB, at most {run.keep + 1} at a time",
     }

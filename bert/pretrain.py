@@ -20,7 +20,7 @@ from bert.inputs import dynamic_masking
 from bert.inputs.sampler import Batch
 from bert.model import heads, losses
 from bert.model.dropout import DropoutRng
-from bert.model.encoder import Encoder
+from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.recipes import RECIPES, SMOKE
 from bert.training import loop, resume
 from bert.training.distributed import connect
@@ -38,21 +38,15 @@ class PretrainingModel(tf.Module):
         self.pooler = heads.Pooler(config, seed) if pairs != "none" else None
         self.next_sentence = heads.NextSentence(config, seed) if pairs != "none" else None
 
-    def __call__(self, batch: Batch, noise: DropoutRng, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor | None]:
+    def __call__(self, batch: Batch, rng: DropoutRng, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Logits of the masked positions, without their bias, [B, P, U] in dtype; of the pair [B, 2].
 
         Of a packed batch (`packing.pack`) they are the same ones in the same order.
         """
         masked, first = _read(batch)
-        hidden = self.encoder(
-            batch["input_ids"],
-            batch["input_mask"],
-            batch["segment_ids"],
-            noise,
-            dtype,
-            positions=batch.get("position_ids"),
-            read=masked if self.pooler is None else tf.concat([masked, first], axis=0),
-        )
+        tokens = TokenBatch(batch["input_ids"], batch["input_mask"], batch["segment_ids"], batch.get("position_ids"))
+        read = masked if self.pooler is None else tf.concat([masked, first], axis=0)
+        hidden = self.encoder(tokens, Mode(dtype, rng), read)
         scores = self.masked_lm(hidden[: tf.size(masked)], self.encoder.embeddings.word, dtype)
         words = tf.reshape(scores, [-1, tf.shape(batch["masked_lm_positions"])[1], scores.shape[1]])
         if self.pooler is None or self.next_sentence is None:

@@ -1,4 +1,4 @@
-"""The curves of one run or of many on one page, and what each came to, as a table.
+"""Plot the training curves of one or several runs and print their final figures as a table.
 
     python -m bert.report workdir/pretrain/bert_mini_phase1 workdir/other/bert_mini_phase1 --output workdir/report
 
@@ -31,43 +31,43 @@ class Options:
 
 
 class Curve(NamedTuple):
-    """One run to draw."""
+    """One run to plot."""
 
     name: str
     lines: Lines  # of its metrics.jsonl
-    begin: int = 0  # updates before it, where runs follow each other
+    begin: int = 0  # updates of the runs that it continues
     colour: str = COLOURS[0]
 
 
 def read_metrics(run: Path) -> Lines:
-    """The lines of a run's metrics.jsonl. Raises InputError if there are none."""
+    """Return the lines of a run's metrics.jsonl. Raises InputError if there are none."""
     path = run / "metrics.jsonl"
     if not path.exists():
-        raise InputError(f"{path}: no such file; give the directory of a run")
+        raise InputError(f"{path}: no such file; give a run directory")
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     if not lines:
-        raise InputError(f"{path}: empty; the run did not begin")
+        raise InputError(f"{path}: empty: no update was logged; give another run")
     return lines
 
 
 def figures(lines: Lines) -> dict[str, Any]:
-    """What a run came to: its updates, its median speed, its last training loss and all of its last evaluation."""
-    trained = [line for line in lines if line["split"] == "train"]
+    """Return a run's updates, median speed, last training loss and last evaluation."""
+    training = [line for line in lines if line["split"] == "train"]
     held_out = [line for line in lines if line["split"] == "heldout"]
-    speeds = sorted(line["tokens_per_second"] for line in trained)
-    found = {
-        "steps": trained[-1]["step"],
+    speeds = sorted(line["tokens_per_second"] for line in training)
+    final = {
+        "steps": training[-1]["step"],
         "tokens_per_second": round(speeds[len(speeds) // 2]),
-        "train_loss": trained[-1]["loss"],
+        "train_loss": training[-1]["loss"],
     }
     if held_out:
-        found |= {key: value for key, value in held_out[-1].items() if key not in ("step", "split", "loss")}
-        found["heldout_loss"] = held_out[-1]["loss"]
-    return found
+        final |= {key: value for key, value in held_out[-1].items() if key not in ("step", "split", "loss")}
+        final["heldout_loss"] = held_out[-1]["loss"]
+    return final
 
 
 def draw(curves: Sequence[Curve], path: Path) -> None:
-    """Losses (training pale, held out dark), held-out accuracy of the first objective, and speed, over the updates."""
+    """Plot losses (training pale, held-out dark), held-out accuracy of the first objective, and speed over updates."""
     import matplotlib
 
     matplotlib.use("Agg")  # no display is needed
@@ -82,9 +82,9 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
             accuracy.plot(*_series(curve, "heldout", _accuracy(curve.lines)), **dark, label=curve.name)
             speed.plot(*_series(curve, "train", "tokens_per_second"), color=curve.colour)
         for axes, title in (
-            (loss, "Loss: training pale, held out dark"),
-            (accuracy, "Right predictions"),
-            (speed, "Tokens a second"),
+            (loss, "Loss (training pale, held-out dark)"),
+            (accuracy, "Held-out accuracy"),
+            (speed, "Tokens per second"),
         ):
             axes.set(title=title, xlabel="update", xlim=(0, None))
             axes.set_ylim(bottom=0)
@@ -105,31 +105,31 @@ def _series(curve: Curve, split: str, key: str) -> tuple[list[int], list[float]]
     return [curve.begin + line["step"] for line in chosen], [float(line[key]) for line in chosen]
 
 
-def table(found: dict[str, dict[str, Any]]) -> str:
-    """The figures for a person, a row a run."""
-    keys = list(dict.fromkeys(key for row in found.values() for key in row))
-    wide = max(map(len, found)) + 2
-    rows = [f"{'':<{wide}}" + "".join(f"{key:>{len(key) + 2}}" for key in keys)]
-    for name, row in found.items():
+def table(rows: dict[str, dict[str, Any]]) -> str:
+    """Return the figures as text, one row per run."""
+    keys = list(dict.fromkeys(key for row in rows.values() for key in row))
+    width = max(map(len, rows)) + 2
+    lines = [f"{'':<{width}}" + "".join(f"{key:>{len(key) + 2}}" for key in keys)]
+    for name, row in rows.items():
         cells = (f"{row.get(key, ''):>{len(key) + 2}.6g}" if key in row else " " * (len(key) + 2) for key in keys)
-        rows.append(f"{name:<{wide}}" + "".join(cells))
-    return "\n".join(rows)
+        lines.append(f"{name:<{width}}" + "".join(cells))
+    return "\n".join(lines)
 
 
 def main(argv: list[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.report", description=__doc__)
     names = [str(run) for run in options.runs]
     lines = [read_metrics(run) for run in options.runs]
     options.output.mkdir(parents=True, exist_ok=True)
-    found = {name: figures(of_run) for name, of_run in zip(names, lines, strict=True)}
+    rows = {name: figures(metrics) for name, metrics in zip(names, lines, strict=True)}
     curves = [
-        Curve(name, of_run, colour=COLOURS[number % len(COLOURS)])
-        for number, (name, of_run) in enumerate(zip(names, lines, strict=True))
+        Curve(name, metrics, colour=COLOURS[number % len(COLOURS)])
+        for number, (name, metrics) in enumerate(zip(names, lines, strict=True))
     ]
     draw(curves, options.output / "curves.png")
-    files.write_json(options.output / "report.json", found)
-    print(f"{table(found)}\n\ncurves     {options.output / 'curves.png'}")
+    files.write_json(options.output / "report.json", rows)
+    print(f"{table(rows)}\n\ncurves     {options.output / 'curves.png'}")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from bert import cli
 from bert.errors import UsageError
 from bert.hardware import devices
 from bert.hardware.devices import Kind
-from bert.model.inference import WIDTH
+from bert.model.inference import LENGTH_MULTIPLE
 from bert.storage import manifest
 from squad import predict
 from squad.model import Compute, FineTuned, load
@@ -137,7 +137,7 @@ class Answering(tf.Module):
         return Passages(characters, count, first, *(tf.pad(x, [[0, 1]]) for x in flat))
 
     def _read(self, asked: tf.RaggedTensor, passages: Passages, cuts: Cuts, best: tf.Tensor) -> Spans:
-        """Windows of like length together, each batch as long as its longest in multiples of WIDTH."""
+        """Windows of like length together, each batch as long as its longest in multiples of LENGTH_MULTIPLE."""
         order = tf.argsort(cuts.offset + cuts.length, stable=True)
         batches = _over(tf.size(order), ROWS)
         arrays = [
@@ -178,7 +178,7 @@ class Answering(tf.Module):
         line = tf.concat([cls, tf.gather(asked, cuts.question), sep, told, sep], axis=1)
         length = _int32(line.row_lengths())
         longest = tf.reduce_max(length)
-        width = tf.minimum(_over(longest, WIDTH) * WIDTH, self.windowing.max_seq_length)
+        width = tf.minimum(_over(longest, LENGTH_MULTIPLE) * LENGTH_MULTIPLE, self.windowing.max_seq_length)
         ids = line.to_tensor(self.tokenizer.pad_id)
         ids = tf.pad(ids, [[0, 0], [0, width - longest]], constant_values=self.tokenizer.pad_id)
         mask = tf.sequence_mask(length, width, tf.int32)

@@ -44,7 +44,7 @@ class Reader:
         lengths = windows.input_mask.sum(axis=1)
         order = np.argsort(lengths, kind="stable")
         for rows in self._alike(order):
-            width = sampler.width(int(lengths[rows].max()), inference.WIDTH, starts.shape[1])
+            width = sampler.width(int(lengths[rows].max()), inference.LENGTH_MULTIPLE, starts.shape[1])
             inputs = {name: tf.constant(getattr(windows, name)[rows, :width]) for name in features.INPUTS}
             starts[rows, :width], ends[rows, :width] = self._score(inputs)
         if not (np.isfinite(starts).all() and np.isfinite(ends).all()):

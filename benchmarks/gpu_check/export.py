@@ -18,7 +18,7 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from benchmarks.gpu_check.programs import MICRO_BATCHES, Program
 from bert.inputs.sampler import Batch
-from bert.model import encoder
+from bert.model import initializers
 from bert.model.encoder import variables
 from bert.model.inference import InferenceEncoder
 from bert.pretrain import Pretraining
@@ -48,7 +48,7 @@ def xla_flags() -> str:
 
 def leave_weights_zero() -> None:
     """Spares the drawing of random first weights: the program is the same whatever their values are."""
-    encoder.Parameters.normal = lambda self, name, *shape: tf.Variable(tf.zeros(shape), name=name)
+    initializers.Initializer.normal = lambda self, name, *shape: tf.Variable(tf.zeros(shape), name=name)
 
 
 def task_of(program: Program) -> Task:

@@ -1,1 +1,1 @@
-"""Weights in and out: the checkpoints of google-research/bert, and the folders of Hugging Face's transformers."""
+"""Conversion of weights from and to google-research/bert checkpoints and Hugging Face transformers folders."""

@@ -1,13 +1,14 @@
-"""Weights in and out, exactly, between our run directories and the formats of others.
+"""Convert weights between run directories and the formats of google-research/bert and Hugging Face transformers.
 
     python -m bert.convert import huggingface FOLDER RUN    # config.json, model.safetensors, vocab.txt
     python -m bert.convert import google FOLDER RUN         # bert_config.json, bert_model.ckpt.*, vocab.txt
     python -m bert.convert export huggingface RUN FOLDER
     python -m bert.convert export google RUN FOLDER
 
-What is imported is a run directory for --init.checkpoint of the training commands, for bert.encode and, with a head for
-questions, for squad.predict. Exported is the newest checkpoint of a run. Weights keep their bits; tensors of which a
-model has no need are named and left aside, and all others that are missing, unknown or of another shape are refused.
+An import creates a run directory. It can be given to --init.checkpoint of the training commands, to bert.encode and, if
+it has a question-answering head, to squad.predict. An export writes the newest checkpoint of a run. Values are copied
+exactly. Tensors that the model does not need, such as optimizer state, are reported and ignored. A missing tensor, an
+unknown tensor or a wrong shape is an error.
 """
 
 import sys
@@ -38,33 +39,33 @@ class Options:
     """folder to write"""
 
 
-def convert(way: str, form: str, source: Path, target: Path) -> None:
-    """Makes `target` from `source`, whole or not at all."""
-    before, after = (run, FORMATS[form]) if way == "export" else (FORMATS[form], run)
+def convert(direction: str, form: str, source: Path, target: Path) -> None:
+    """Create the folder `target` from `source`, complete or not at all. direction: "import" or "export"."""
+    reader, writer = (run, FORMATS[form]) if direction == "export" else (FORMATS[form], run)
 
     def make(partial: Path) -> manifest.StageResult:
-        model: Model = before.read(source)
-        after.write(model, partial)
-        _tell(model, f"{way} {form}: {target}")
+        model: Model = reader.read_model(source)
+        writer.write_model(model, partial)
+        _print_summary(model, f"{direction} {form}: {target}")
         return manifest.StageResult(counts={"weights": len(model.values)})
 
-    named = {"source": source.name, "heads": names.HEAD_NAMES}  # another version may know others
-    manifest.build(target, stage=f"{way} {form}", parameters=named, inputs=before.parts(source), make=make)
+    # The names of the heads are part of the key: a later version may know more of them.
+    parameters = {"source": source.name, "heads": names.HEAD_NAMES}
+    inputs = reader.input_files(source)
+    manifest.build(target, stage=f"{direction} {form}", parameters=parameters, inputs=inputs, make=make)
 
 
-def _tell(model: Model, what: str) -> None:
-    aside = names.listed(model.found.aside)
-    parts = ", ".join(["encoder", *model.found.heads])
-    missing_heads = ", ".join(model.found.missing_heads)
-    print(
-        f"{what}: {parts}; not in it: {missing_heads or 'nothing'}; left aside: {aside or 'nothing'}", file=sys.stderr
-    )
+def _print_summary(model: Model, title: str) -> None:
+    included = ", ".join(["encoder", *model.match.heads])
+    missing = ", ".join(model.match.missing_heads) or "none"
+    ignored = names.shortened(model.match.ignored) or "none"
+    print(f"{title}: converted: {included}; missing heads: {missing}; ignored tensors: {ignored}", file=sys.stderr)
 
 
 def main(argv: list[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.convert", description=__doc__)
-    devices.hide_gpus()  # it only moves weights from file to file
+    devices.hide_gpus()  # nothing is computed
     convert(options.direction, options.format, options.source, options.target)
 
 

@@ -1,4 +1,4 @@
-"""The configuration files of others, with which a model must agree in all that ours cannot vary."""
+"""The configuration files of the other formats: checked, since our encoder supports only one variant of BERT."""
 
 import json
 from pathlib import Path
@@ -18,8 +18,8 @@ SIZES = (
 )
 RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 
-# What a key must be if it is there: everything else would be another function of the same weights.
-ONLY = {
+# The value that a key must have if it is present: any other value would be another function of the same weights.
+SUPPORTED = {
     "model_type": "bert",
     "hidden_act": "gelu",
     "position_embedding_type": "absolute",
@@ -30,56 +30,56 @@ ONLY = {
 }
 
 
-def read(path: Path) -> ModelConfig:
-    """The architecture that Google's bert_config.json or Hugging Face's config.json states.
+def read_architecture(path: Path) -> ModelConfig:
+    """Return the architecture in Google's bert_config.json or Hugging Face's config.json.
 
-    Raises InputError, naming the key, for one that ours cannot express, and for sizes that are missing or impossible.
+    Raises InputError, naming the key, for an unsupported architecture and for a missing or invalid size.
     """
     fields = read_object(path)
-    for key, value in ONLY.items():
+    for key, value in SUPPORTED.items():
         if fields.get(key, value) != value:
-            raise InputError(f"{path}: {key} is {fields[key]!r}; only {value!r} can be expressed here")
+            raise InputError(f"{path}: {key} is {fields[key]!r}; only {value!r} is supported")
     for key in SIZES:
         if type(fields.get(key)) is not int or fields[key] < 1:
-            raise InputError(f"{path}: {key} is {fields.get(key)!r}, not a whole number from 1; give a BERT model's")
+            raise InputError(f"{path}: {key} is {fields.get(key)!r}, not a positive integer; use the model's own file")
     for key in RATES:
         if type(fields.get(key, 0)) not in (int, float) or not 0 <= fields.get(key, 0) < 1:
-            raise InputError(f"{path}: {key} is {fields[key]!r}, not a number in [0, 1); give a BERT model's")
+            raise InputError(f"{path}: {key} is {fields[key]!r}, not a number in [0, 1); use the model's original file")
     try:
         return ModelConfig(**{key: fields[key] for key in (*SIZES, *RATES) if key in fields})
-    except UsageError as error:  # here it is the file that is wrong
+    except UsageError as error:  # the file is wrong, not the command line
         raise InputError(f"{path}: {error}") from error
 
 
 def labels(fields: dict[str, Any], classes: int, path: Path) -> list[str]:
-    """The names of a classifier's classes; those that transformers invents if `fields`, read from `path`, have none.
+    """Return the names of a classifier's classes, by default LABEL_0, LABEL_1, ... as in transformers.
 
-    Raises InputError if `fields` are of another number of classes.
+    fields: the configuration that was read from `path`. Raises InputError if it has another number of classes.
     """
     if not classes:
         return []
-    numbers, named = [str(number) for number in range(classes)], fields.get("id2label")
-    if named is None and fields.get("num_labels", classes) == classes:
+    numbers, names = [str(number) for number in range(classes)], fields.get("id2label")
+    if names is None and fields.get("num_labels", classes) == classes:
         return [f"LABEL_{number}" for number in numbers]
-    if not isinstance(named, dict) or named.keys() != set(numbers) or {*map(type, named.values())} != {str}:
-        key = "num_labels" if named is None else "id2label"
-        raise InputError(f"{path}: {key} is not of {classes} classes, which the classifier has; give the model's own")
-    return [named[number] for number in numbers]
+    if not isinstance(names, dict) or names.keys() != set(numbers) or {*map(type, names.values())} != {str}:
+        key = "num_labels" if names is None else "id2label"
+        raise InputError(f"{path}: the classifier has {classes} classes, {key} does not; use the model's original file")
+    return [names[number] for number in numbers]
 
 
 def keys(config: ModelConfig) -> dict[str, Any]:
-    """The keys that both others have."""
+    """Return the entries that the configuration files of both formats have."""
     return {key: getattr(config, key) for key in (*SIZES, *RATES, "hidden_act")}
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object from a file of others; InputError names the file if it is none."""
+    """Return the JSON object in a file. Raises InputError, naming the file, if there is none."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file; a model's folder holds one") from error
+        raise InputError(f"{path}: no such file; the folder of a model must have one") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error}); fetch it again") from error
+        raise InputError(f"{path}: not JSON ({error}); download it again") from error
     if not isinstance(fields, dict):
-        raise InputError(f"{path}: not a JSON object; fetch it again")
+        raise InputError(f"{path}: not a JSON object; download it again")
     return fields

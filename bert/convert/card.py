@@ -1,4 +1,4 @@
-"""The model card: what is known of a model, for whoever meets it on its own."""
+"""The model card (README.md) of an exported model: architecture, training command, scores."""
 
 import shlex
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ TASKS = {
 
 
 def text(model: Model, kind: str) -> str:
-    """The card in Markdown; `kind` is the class of transformers that the model is of."""
+    """Return the card in Markdown. kind: the transformers class of the model."""
     return "\n".join([*_header(kind), *_architecture(model), *_training(model), *_scores(model.scores)]) + "\n"
 
 
@@ -36,7 +36,7 @@ def _architecture(model: Model) -> Iterator[str]:
         "feed-forward width": config.intermediate_size,
         "longest sequence": f"{config.max_position_embeddings} tokens",
         "vocabulary": f"{config.vocab_size:,} entries, {'lower-cased' if is_lower_case(model.vocab) else 'cased'}",
-        "heads": ", ".join(model.found.heads) or "none",
+        "heads": ", ".join(model.match.heads) or "none",
         **({"classes": ", ".join(model.labels)} if model.labels else {}),
         "weights": f"{sum(np.size(value) for value in model.values.values()):,}, float32",
     }
@@ -47,18 +47,18 @@ def _training(model: Model) -> Iterator[str]:
     settings, origin = model.settings.get("config", {}), model.settings.get("imported", {}).get("origin")
     yield "## Training\n"
     if origin or not settings:
-        yield f"Not known here: the weights were converted from {origin or 'elsewhere'}.\n"
+        yield f"Unknown: the weights were converted from {origin or 'another format'}.\n"
         return
     for key in ("data.train", "data.train_file", "init.checkpoint"):
         if key in settings:
             yield f"- `{key}`: `{settings[key]}`"
     module = "squad.train" if "data.train_file" in settings else "bert.pretrain"
-    recipe = model.settings.get("recipe") or "RECIPE"  # of runs of an earlier version it is not known
-    yield f"\nThe command, with all that the recipe or the data gave:\n\n```\npython -m {module} {recipe} \\"
-    known = module == "squad.train" and settings.get("init.checkpoint") is not None  # model.* comes with the weights
-    left = [key for key in settings if key != "run.directory" and not (known and key.startswith("model."))]
-    flags = [f"    --{key} {_argument(settings[key])}" for key in left]
-    yield " \\\n".join(flags) + "\n```\n"
+    recipe = model.settings.get("recipe") or "RECIPE"  # earlier versions did not store it
+    yield f"\nThe command, with every setting written out:\n\n```\npython -m {module} {recipe} \\"
+    # With a checkpoint, squad.train takes the architecture from it: model.* must not be given.
+    has_checkpoint = module == "squad.train" and settings.get("init.checkpoint") is not None
+    keys = [key for key in settings if key != "run.directory" and not (has_checkpoint and key.startswith("model."))]
+    yield " \\\n".join(f"    --{key} {_argument(settings[key])}" for key in keys) + "\n```\n"
     versions = model.settings.get("versions", {})
     yield f"Versions: {', '.join(f'{tool} {number}' for tool, number in versions.items())}.\n"
 
@@ -70,7 +70,7 @@ def _argument(value: Any) -> str:
 def _scores(lines: list[dict[str, Any]]) -> Iterator[str]:
     yield "## Scores\n"
     if not lines:
-        yield "None are known."
+        yield "Unknown."
         return
     keys = [key for key in dict.fromkeys(key for line in lines for key in line) if _is_score(key)]
     rows = [(line["split"], line["step"], *(_rounded(line.get(key, "")) for key in keys)) for line in lines]

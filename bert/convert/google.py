@@ -1,8 +1,8 @@
 """The original checkpoints of google-research/bert: `bert_model.ckpt.*`, `bert_config.json`, `vocab.txt`.
 
-They are TensorFlow tensor bundles, which need no graph: what is read is names, shapes and values. The published models
-say "gelu" of what was computed exactly when they were trained, and by a tangent in the code's later versions; here, as
-in transformers, it is exact.
+A checkpoint is a TensorFlow tensor bundle: names, shapes and values can be read without a graph. "gelu" in the
+configuration means the exact function with erf, as in transformers: the published models were trained with it. (Later
+versions of Google's code compute a tanh approximation under the same name.)
 """
 
 import math
@@ -18,11 +18,10 @@ from bert.storage import files
 from bert.training import checkpoint
 
 CONFIG, VOCAB, CHECKPOINT = "bert_config.json", "vocab.txt", "bert_model.ckpt"
-TYPES = (tf.float32, tf.float16, tf.bfloat16)
-READ = ", ".join(kind.name for kind in TYPES)
+DTYPES = (tf.float32, tf.float16, tf.bfloat16)  # float32 holds every value of the other two
 
-# Optimizers' state and counters.
-ASIDE = (
+# Name patterns of optimizer state and counters.
+IGNORED = (
     "*/adam_m",
     "*/adam_v",
     "*/Adam",
@@ -37,49 +36,51 @@ ASIDE = (
 )
 
 
-def parts(folder: Path) -> list[Path]:
-    """What an import reads. Raises InputError if the folder does not hold one checkpoint."""
-    found = sorted(folder.glob("*.index"))
-    chosen = [path for path in found if path.stem == CHECKPOINT] or found
-    if len(chosen) != 1:
-        having = names.listed([path.name for path in found]) or "none"
-        raise InputError(f"{folder}: one checkpoint is needed ({CHECKPOINT}.index, .data-*), and there is {having}")
-    return [chosen[0], *sorted(folder.glob(f"{chosen[0].stem}.data-*")), folder / CONFIG, folder / VOCAB]
+def input_files(folder: Path) -> list[Path]:
+    """Return the files that an import reads. Raises InputError unless the folder has exactly one checkpoint."""
+    indices = sorted(folder.glob("*.index"))
+    candidates = [path for path in indices if path.stem == CHECKPOINT] or indices
+    if len(candidates) != 1:
+        present = names.shortened([path.name for path in indices]) or "none"
+        raise InputError(f"{folder}: one checkpoint is needed ({CHECKPOINT}.index, .data-*); found: {present}")
+    index = candidates[0]
+    return [index, *sorted(folder.glob(f"{index.stem}.data-*")), folder / CONFIG, folder / VOCAB]
 
 
-def read(folder: Path) -> Model:
-    """The model of a checkpoint's folder. InputError: it is damaged, another architecture, or has unknown tensors."""
-    index, *data = parts(folder)[:-2]
-    config, vocab = architecture.read(folder / CONFIG), load_vocab(folder / VOCAB)
-    run.check_vocab(config, vocab, folder / VOCAB)
+def read_model(folder: Path) -> Model:
+    """Read a checkpoint's folder. Raises InputError if it is damaged, unsupported or has unknown tensors."""
+    index, *data = input_files(folder)[:-2]
+    config, vocab = architecture.read_architecture(folder / CONFIG), load_vocab(folder / VOCAB)
+    run.check_vocab_size(config, vocab, folder / VOCAB)
     prefix = index.with_suffix("")
     try:
         reader = tf.train.load_checkpoint(str(prefix))
         shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
-        found = names.match(config, "google", shapes, prefix, ASIDE)
-        _check_size(found.weights, reader.get_variable_to_dtype_map(), data, prefix)
-        values = run.gather(found, "google", reader.get_tensor, prefix)
-    except (tf.errors.OpError, IndexError) as error:  # IndexError: what is cut
-        raise InputError(f"{prefix}: the checkpoint is cut or damaged ({error}); fetch it again") from error
-    settings = run.imported(f"google {folder.name}", found)
-    labels = architecture.labels({}, names.classes("google", shapes), prefix)
-    return Model(config=config, vocab=vocab, found=found, values=values, settings=settings, labels=labels)
+        match = names.match(config, "google", shapes, prefix, IGNORED)
+        _check_size(match.weights, reader.get_variable_to_dtype_map(), data, prefix)
+        values = run.gather(match, "google", reader.get_tensor, prefix)
+    except (tf.errors.OpError, IndexError) as error:  # IndexError: a truncated index
+        raise InputError(f"{prefix}: the checkpoint is truncated or damaged ({error}); download it again") from error
+    settings = run.import_settings(f"google {folder.name}", match)
+    labels = architecture.labels({}, names.class_count("google", shapes), prefix)
+    return Model(config=config, vocab=vocab, match=match, values=values, settings=settings, labels=labels)
 
 
 def _check_size(weights: list[names.Weight], types: dict[str, tf.DType], data: list[Path], prefix: Path) -> None:
-    """Before anything is read: types of which float32 holds all values, and no more of them than there are bytes."""
-    claimed, there = 0, sum(path.stat().st_size for path in data)
+    """Check types and sizes before any value is read: a damaged file may claim more bytes than memory has."""
+    claimed, available = 0, sum(path.stat().st_size for path in data)
     for name, shape in ((weight.google, weight.shape) for weight in weights):
-        if types[name] not in TYPES:
-            raise InputError(f"{prefix}: {name} is stored as {types[name].name}; {READ} are read")
+        if types[name] not in DTYPES:
+            supported = ", ".join(dtype.name for dtype in DTYPES)
+            raise InputError(f"{prefix}: {name} is stored as {types[name].name}; supported types: {supported}")
         claimed += types[name].size * math.prod(shape)
-    if claimed > there:
-        raise InputError(f"{prefix}: its tensors take {claimed:,} bytes, its data has {there:,}; fetch it again")
+    if claimed > available:
+        raise InputError(f"{prefix}: tensors of {claimed:,} bytes in {available:,} bytes of data; download it again")
 
 
-def write(model: Model, folder: Path) -> None:
-    """The three files, under the names of the published models."""
+def write_model(model: Model, folder: Path) -> None:
+    """Write checkpoint, configuration and vocabulary under the file names of the published models."""
     files.write_json(folder / CONFIG, architecture.keys(model.config))
     run.write_vocab(model, folder)
-    values = {weight.google: weight.exchange("google", model.values[weight.ours]) for weight in model.found.weights}
+    values = {weight.google: weight.convert("google", model.values[weight.ours]) for weight in model.match.weights}
     checkpoint.write_bundle(folder / CHECKPOINT, values)

@@ -1,7 +1,7 @@
-"""One table of names: what each weight is called here, in Google's checkpoints and in Hugging Face's, and its shape.
+"""The table of weights: names in our checkpoints, in Google's and in Hugging Face's, and shapes.
 
-Shapes: D width, F feed-forward, V vocabulary, P positions, S segments, C classes. A kernel is [inputs, outputs] here,
-as in y = x W; Hugging Face stores all of them, and Google those that it calls `output_weights`, as [outputs, inputs].
+Shapes: D width, F feed-forward, V vocabulary, P positions, S segments, C classes. Our kernels are [inputs, outputs],
+as in y = x W. Hugging Face stores every kernel as [outputs, inputs]; Google only those named `output_weights`.
 Sources: google-research/bert (modeling.py, run_pretraining.py, run_squad.py, run_classifier.py) and transformers
 (modeling_bert.py).
 """
@@ -18,9 +18,9 @@ from bert.errors import InputError
 
 Form = Literal["ours", "google", "huggingface"]
 Shape = tuple[int, ...]
-SHOWN = 4  # names in a message
+MAX_LISTED = 4  # names in a message
 
-# ours, Google's, Hugging Face's, what it is, the axes of its first tensor
+# our name, Google's, Hugging Face's, kind (a key of TENSORS), axes of the first tensor
 EMBEDDINGS = (
     ("embeddings/word", "bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings", "table", "VD"),
     (
@@ -59,7 +59,7 @@ HEADS = (
     ("classifier", "", "classifier", "classes", "DC"),
 )
 HEAD_NAMES = list(dict.fromkeys(row[0].split("/")[0] for row in HEADS))
-TENSORS = {  # of what a row is: the ends of their names, in the three forms
+TENSORS = {  # kind -> for each of its tensors the suffixes in the three forms
     "table": (("", "", ".weight"),),
     "vector": (("", "", ""),),
     "norm": (("/gamma", "/gamma", ".weight"), ("/beta", "/beta", ".bias")),
@@ -70,7 +70,7 @@ TENSORS = {  # of what a row is: the ends of their names, in the three forms
 
 
 class Weight(NamedTuple):
-    """One variable of ours: its names, and its shape here."""
+    """One variable: its names in the three forms, and its shape in ours."""
 
     ours: str
     google: str
@@ -78,21 +78,21 @@ class Weight(NamedTuple):
     shape: Shape
 
     def name(self, form: Form) -> str:
-        """What it is called in a form."""
+        """Return its name in a form."""
         return str(getattr(self, form))
 
-    def transposed(self, form: Form) -> bool:
-        """Whether a form stores it transposed."""
+    def is_transposed(self, form: Form) -> bool:
+        """Return whether a form stores it transposed."""
         kernel = self.ours.endswith("/kernel")
         return kernel and (form == "huggingface" or (form == "google" and self.google.endswith("output_weights")))
 
     def shape_in(self, form: Form) -> Shape:
-        """Its shape as a form stores it."""
-        return self.shape[::-1] if self.transposed(form) else self.shape
+        """Return the shape in which a form stores it."""
+        return self.shape[::-1] if self.is_transposed(form) else self.shape
 
-    def exchange(self, form: Form, value: np.ndarray) -> np.ndarray:
-        """From a form to ours or back, which is the same: its values, transposed if they are to be."""
-        return np.ascontiguousarray(value.T) if self.transposed(form) else value
+    def convert(self, form: Form, value: np.ndarray) -> np.ndarray:
+        """Convert a value from a form to ours, or from ours to a form (the same operation)."""
+        return np.ascontiguousarray(value.T) if self.is_transposed(form) else value
 
 
 def _weights(row: tuple[str, str, str, str, str], config: ModelConfig, classes: int = 0) -> Iterator[Weight]:
@@ -107,77 +107,82 @@ def _weights(row: tuple[str, str, str, str, str], config: ModelConfig, classes: 
         "S": config.type_vocab_size,
     }
     first = tuple(sizes[axis] for axis in axes)
-    for ends, shape in zip(TENSORS[kind], (first, first[-1:]), strict=False):
-        ours, google, huggingface = (name + end for name, end in zip(names, ends, strict=True))
+    for suffixes, shape in zip(TENSORS[kind], (first, first[-1:]), strict=False):
+        ours, google, huggingface = (name + suffix for name, suffix in zip(names, suffixes, strict=True))
         yield Weight(ours, google, huggingface, shape)
 
 
 def encoder(config: ModelConfig) -> Iterator[Weight]:
-    """The encoder's weights, one by one: a file may claim any number of layers."""
+    """Yield the encoder's weights. (A generator, since a damaged file may claim any number of layers.)"""
     for row in EMBEDDINGS:
         yield from _weights(row, config)
     for number in range(config.num_hidden_layers):
         for ours, google, huggingface, kind, axes in LAYER:
-            here, there, elsewhere = f"layer_{number}", f"bert/encoder/layer_{number}", f"bert.encoder.layer.{number}"
-            row = f"{here}/{ours}", f"{there}/{google}", f"{elsewhere}.{huggingface}", kind, axes
+            row = (
+                f"layer_{number}/{ours}",
+                f"bert/encoder/layer_{number}/{google}",
+                f"bert.encoder.layer.{number}.{huggingface}",
+                kind,
+                axes,
+            )
             yield from _weights(row, config)
 
 
 def heads(config: ModelConfig, classes: int) -> dict[str, list[Weight]]:
-    """The weights of each head that we have, by the head's name, the classifier's for so many classes."""
-    found: dict[str, list[Weight]] = {}
+    """Return the weights of every known head, by the head's name. classes: of the classifier."""
+    weights: dict[str, list[Weight]] = {}
     for row in HEADS:
-        found.setdefault(row[0].split("/")[0], []).extend(_weights(row, config, classes))
-    return found
+        weights.setdefault(row[0].split("/")[0], []).extend(_weights(row, config, classes))
+    return weights
 
 
-def classes(form: Form, shapes: Mapping[str, Shape]) -> int:
-    """How many classes a set of tensors has, which not every form states beside them: its biases of them, or 0."""
+def class_count(form: Form, shapes: Mapping[str, Shape]) -> int:
+    """Return the number of classes of the classifier in a set of tensors (the size of its bias); 0 if there is none."""
     bias = {"ours": "classifier/bias", "google": "output_bias", "huggingface": "classifier.bias"}[form]
     return next(iter(shapes.get(bias, ())), 0)
 
 
 class Match(NamedTuple):
-    """What a set of tensors is to us."""
+    """The weights among a set of tensors."""
 
     weights: list[Weight]
     heads: list[str]
-    missing_heads: list[str]  # the heads that we have, and it has not
-    aside: list[str]  # tensors that a model does not need
+    missing_heads: list[str]
+    ignored: list[str]  # names of tensors that a model does not need
 
 
-def match(config: ModelConfig, form: Form, shapes: Mapping[str, Shape], where: object, aside: Sequence[str]) -> Match:
-    """The whole encoder, and each head of which there is a tensor; names that fit a pattern of `aside` are left aside.
+def match(config: ModelConfig, form: Form, shapes: Mapping[str, Shape], where: object, ignored: Sequence[str]) -> Match:
+    """Find the encoder and the heads among tensors with these names and shapes.
 
-    Raises InputError, naming tensors, if some are missing, of another shape, or unknown.
+    A head is expected whole if one of its tensors is there. where: for error messages. ignored: patterns of names that
+    a model does not need. Raises InputError, naming tensors, if some are missing, unknown or of another shape.
     """
-    every = heads(config, classes(form, shapes))
-    chosen = [name for name, of_head in every.items() if any(weight.name(form) in shapes for weight in of_head)]
-    wanted = itertools.chain(encoder(config), *(every[name] for name in chosen))
-    found: dict[str, Weight] = {}
+    known_heads = heads(config, class_count(form, shapes))
+    present = [name for name, head in known_heads.items() if any(weight.name(form) in shapes for weight in head)]
+    matched: dict[str, Weight] = {}
     missing: list[str] = []
-    for weight in wanted:
+    for weight in itertools.chain(encoder(config), *(known_heads[name] for name in present)):
         name = weight.name(form)
         if name in shapes:
-            found[name] = weight
-        elif len(missing := [*missing, name]) > SHOWN:
+            matched[name] = weight
+        elif len(missing := [*missing, name]) > MAX_LISTED:
             break
     if missing:
-        what = ", ".join(missing[:SHOWN]) + (" and more" if len(missing) > SHOWN else "")
-        raise InputError(f"{where}: no tensor {what}; the architecture in its configuration needs it")
-    for name, weight in found.items():
+        some = ", ".join(missing[:MAX_LISTED]) + (" and more" if len(missing) > MAX_LISTED else "")
+        raise InputError(f"{where}: missing tensor {some}; the architecture in the configuration needs it")
+    for name, weight in matched.items():
         if shapes[name] != weight.shape_in(form):
             raise InputError(
-                f"{where}: {name} has shape {list(shapes[name])}, its configuration gives "
-                f"{list(weight.shape_in(form))}; the two are not of one model"
+                f"{where}: {name} has shape {list(shapes[name])}, but the configuration gives "
+                f"{list(weight.shape_in(form))}; use the weights and the configuration of one model"
             )
-    rest = sorted(shapes.keys() - found.keys())
-    left = [name for name in rest if any(fnmatch.fnmatchcase(name, pattern) for pattern in aside)]
-    if unknown := [name for name in rest if name not in left]:
-        raise InputError(f"{where}: {listed(unknown)}: no part of a BERT model that we know; remove it from the file")
-    return Match(list(found.values()), chosen, [name for name in HEAD_NAMES if name not in chosen], left)
+    rest = sorted(shapes.keys() - matched.keys())
+    ignorable = [name for name in rest if any(fnmatch.fnmatchcase(name, pattern) for pattern in ignored)]
+    if unknown := [name for name in rest if name not in ignorable]:
+        raise InputError(f"{where}: unknown tensors: {shortened(unknown)}; remove them if the model does not need them")
+    return Match(list(matched.values()), present, [name for name in HEAD_NAMES if name not in present], ignorable)
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names for a message, the first few if there are many."""
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+def shortened(names: Sequence[str]) -> str:
+    """Return the names for a message, only the first few if there are many."""
+    return ", ".join(names[:MAX_LISTED]) + (f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else "")

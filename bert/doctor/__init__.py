@@ -1,5 +1,5 @@
-"""Looks at the machine and says whether BERT can be trained on it.
+"""Checks of this machine: can BERT be trained on it?
 
-`machine` says where to look and what a finding is; `gpus`, `software`, `network` and `resources` have the checks;
-`probe` is the process that imports TensorFlow and Horovod; `__main__` is the command.
+`machine` describes the machine and a finding. `gpus`, `software`, `network` and `resources` are the checks. `probe` is
+a separate process that imports TensorFlow and Horovod. `__main__` is the command.
 """

@@ -1,10 +1,10 @@
-"""Says whether BERT can be trained on this machine: driver, GPUs, CUDA, TensorFlow, Horovod, network, limits, disk.
+"""Check whether this machine can train BERT: driver, GPUs, CUDA, TensorFlow, Horovod, network, limits, disk.
 
     python -m bert.doctor [--json] [--patience SECONDS]
 
-A line for each finding: ok, note, warning or error, what was found, and the remedy. Exit code 0: it can train (on the
-CPU, if it has no GPU). 5: something needed is missing. Nothing is computed on a GPU, so that a job that runs there is
-not disturbed. --json prints a list of objects instead.
+Prints one line per finding: its level (ok, note, warning or error), what was found, and the remedy. --json prints a
+list of objects instead. Exit code 0: training is possible (on the CPU, if there is no GPU). Exit code 5: something
+required is missing. Nothing is computed on a GPU, so running jobs are not disturbed.
 """
 
 import dataclasses
@@ -17,9 +17,9 @@ from typing import TypeVar
 
 from bert import cli
 from bert.doctor import gpus, network, resources, software
-from bert.doctor.gpus import Graphics
-from bert.doctor.machine import Finding, Machine, careful
-from bert.doctor.software import Software
+from bert.doctor.gpus import GpuInfo
+from bert.doctor.machine import Finding, Machine, guarded
+from bert.doctor.software import SoftwareInfo
 from bert.errors import ResourceError, UsageError
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class Options:
     json: cli.Switch = False
     """print a JSON list of objects instead of lines"""
     patience: float = 30.0
-    """seconds that importing TensorFlow and Horovod may take; more on a slow network disk"""
+    """time limit for importing TensorFlow and Horovod, in seconds; raise it on a slow network disk"""
 
     def __post_init__(self) -> None:
         if self.patience <= 0:
@@ -40,33 +40,33 @@ class Options:
 
 
 def examine(machine: Machine) -> list[Finding]:
-    """All findings; the slow ones are looked for at the same time."""
-    found: list[Finding] = []
+    """Return all findings. Slow checks run in parallel."""
+    findings: list[Finding] = []
     with ThreadPoolExecutor() as pool:
-        drivers = pool.submit(gpus.look, machine)
-        libraries, frameworks = (pool.submit(software.look, machine, mode) for mode in ("libraries", "frameworks"))
-        disk = pool.submit(lambda: list(careful("disk", lambda: resources.check_disk(machine))))
-    graphics = _take(drivers, Graphics(), "GPUs", found)
-    parts = [_take(part, Software(), "TensorFlow", found) for part in (libraries, frameworks)]
-    trouble = next((part.trouble for part in parts if part.trouble), "")
-    known = Software(parts[0].facts | parts[1].facts, trouble)
-    count = graphics.count
+        gpu_query = pool.submit(gpus.collect, machine)
+        libraries, frameworks = (pool.submit(software.run_probe, machine, mode) for mode in ("libraries", "frameworks"))
+        disk = pool.submit(lambda: list(guarded("disk", lambda: resources.check_disk(machine))))
+    gpu_info = _result_or_default(gpu_query, GpuInfo(), "GPUs", findings)
+    parts = [_result_or_default(part, SoftwareInfo(), "TensorFlow", findings) for part in (libraries, frameworks)]
+    problem = next((part.problem for part in parts if part.problem), "")
+    software_info = SoftwareInfo(parts[0].facts | parts[1].facts, problem)
+    count = gpu_info.count
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
-        "GPUs": functools.partial(gpus.check, graphics, known.cuda, known.architectures),
+        "GPUs": functools.partial(gpus.check, gpu_info, software_info.cuda, software_info.architectures),
         "Python": functools.partial(software.check_python, machine),
-        "TensorFlow": functools.partial(software.check_tensorflow, known, count),
-        "CUDA libraries": functools.partial(software.check_cuda, known, count),
-        "Horovod": functools.partial(software.check_horovod, known, count),
+        "TensorFlow": functools.partial(software.check_tensorflow, software_info, count),
+        "CUDA libraries": functools.partial(software.check_cuda, software_info, count),
+        "Horovod": functools.partial(software.check_horovod, software_info, count),
         "network": functools.partial(network.check, machine, count),
         "resources": functools.partial(resources.check, machine, count),
     }
     for subject, check in checks.items():
-        found += careful(subject, check)
-    return [*found, *disk.result()]
+        findings += guarded(subject, check)
+    return [*findings, *disk.result()]
 
 
-def _take(future: "Future[T]", otherwise: T, subject: str, found: list[Finding]) -> T:
-    """The result of a look; if it failed, a warning is added to `found` and `otherwise` stands in."""
+def _result_or_default(future: "Future[T]", default: T, subject: str, findings: list[Finding]) -> T:
+    """Return the result of a query; if it failed, add a warning to `findings` and return `default`."""
     error = future.exception()
     if error is None:
         return future.result()
@@ -74,23 +74,24 @@ def _take(future: "Future[T]", otherwise: T, subject: str, found: list[Finding])
     def fail() -> Iterable[Finding]:
         raise error
 
-    found += careful(subject, fail)
-    return otherwise
+    findings += guarded(subject, fail)
+    return default
 
 
-def report(found: list[Finding]) -> str:
-    """The findings as lines."""
-    width = max(len(finding.subject) for finding in found)
-    return "\n".join(finding.line(width) for finding in found)
+def report(findings: list[Finding]) -> str:
+    """Return the findings as lines of text."""
+    width = max(len(finding.subject) for finding in findings)
+    return "\n".join(finding.line(width) for finding in findings)
 
 
 def main(argv: list[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.doctor", description=__doc__)
-    found = examine(Machine(patience=options.patience))
-    print(json.dumps([dataclasses.asdict(finding) for finding in found], indent=1) if options.json else report(found))
-    if errors := list(dict.fromkeys(finding.subject for finding in found if finding.level == "error")):
-        raise ResourceError(f"this machine cannot train as it is: {', '.join(errors)}; the remedies stand above")
+    findings = examine(Machine(patience=options.patience))
+    listed = [dataclasses.asdict(finding) for finding in findings]
+    print(json.dumps(listed, indent=1) if options.json else report(findings))
+    if errors := list(dict.fromkeys(finding.subject for finding in findings if finding.level == "error")):
+        raise ResourceError(f"this machine is not ready for training: {', '.join(errors)}; see the remedies above")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How several machines would reach each other: InfiniBand, GPUDirect, ssh."""
+"""Check how several machines would communicate: InfiniBand, GPUDirect, ssh."""
 
 import resource
 import shutil
@@ -8,11 +8,11 @@ from pathlib import Path
 from bert.doctor.machine import Finding, Machine
 
 PEER_MODULES = ("nvidia_peermem", "nv_peer_mem")
-LOCKED = 2**31  # bytes that RDMA is to be able to pin; NCCL's buffers are smaller, but add up over ranks
+MIN_LOCKED = 2**31  # bytes that RDMA can pin; NCCL's buffers are smaller, but add up over ranks
 
 
 def check(machine: Machine, gpus: int) -> Iterator[Finding]:
-    """InfiniBand with what belongs to it, and the way to start ranks elsewhere."""
+    """Yield the findings about InfiniBand and ssh."""
     ports = sorted(machine.sysfs.glob("class/infiniband/*/ports/*"))
     active = [port for port in ports if _state(machine, port) == "ACTIVE"]
     yield from _ports(machine, ports, active)
@@ -20,12 +20,12 @@ def check(machine: Machine, gpus: int) -> Iterator[Finding]:
         yield _verbs(machine)
         yield from _locked(machine)
         if gpus:
-            yield _direct(machine)
+            yield _gpudirect(machine)
     yield _ssh()
 
 
 def _state(machine: Machine, port: Path) -> str:
-    """`ACTIVE`, `DOWN` ... of `4: ACTIVE`."""
+    """Return `ACTIVE`, `DOWN`, ... from a text like `4: ACTIVE`."""
     return machine.read(port / "state").rpartition(":")[2].strip()
 
 
@@ -35,14 +35,14 @@ def _name(port: Path) -> str:
 
 def _ports(machine: Machine, ports: list[Path], active: list[Path]) -> Iterator[Finding]:
     if not ports:
-        yield Finding("InfiniBand", "note", "none; several machines would use TCP")
+        yield Finding("InfiniBand", "note", "none; several machines would communicate over TCP")
         return
     if active:
-        said = [
+        ports_text = [
             f"{_name(port)} {machine.read(port / 'rate')}, {machine.read(port / 'link_layer') or 'link layer unknown'}"
             for port in active
         ]
-        yield Finding("InfiniBand", "ok", "; ".join(said))
+        yield Finding("InfiniBand", "ok", "; ".join(ports_text))
     for port in ports:
         if port not in active:
             physical = machine.read(port / "phys_state").rpartition(":")[2].strip() or "unknown"
@@ -50,7 +50,7 @@ def _ports(machine: Machine, ports: list[Path], active: list[Path]) -> Iterator[
                 "InfiniBand",
                 "warning",
                 f"{_name(port)} is {_state(machine, port) or 'unknown'}, physically {physical}",
-                "look at the cable and the subnet manager; until then NCCL_IB_HCA names the adapters to use",
+                "check the cable and the subnet manager; until then name the adapters to use in NCCL_IB_HCA",
             )
 
 
@@ -61,41 +61,40 @@ def _verbs(machine: Machine) -> Finding:
         "RDMA devices",
         "warning",
         f"no {machine.dev}/infiniband/uverbs*: NCCL would use TCP",
-        "in a container, give --device /dev/infiniband; else load ib_uverbs",
+        "start a container with --device /dev/infiniband; otherwise load the module ib_uverbs",
     )
 
 
 def _locked(machine: Machine) -> Iterator[Finding]:
     limit = machine.soft_limit(resource.RLIMIT_MEMLOCK)
-    if 0 <= limit < LOCKED:
+    if 0 <= limit < MIN_LOCKED:
         yield Finding(
             "locked memory",
             "warning",
-            f"limited to {limit / 2**20:.3g} MiB: InfiniBand cannot pin its buffers",
-            "ulimit -l unlimited (limits.conf); in a container, --ulimit memlock=-1",
+            f"limited to {limit / 2**20:.3g} MiB: InfiniBand may fail to pin its buffers",
+            "set ulimit -l unlimited (limits.conf); start a container with --ulimit memlock=-1",
         )
     else:
-        said = "unlimited" if limit < 0 else f"{limit / 2**30:.3g} GiB"
-        yield Finding("locked memory", "ok", said)
+        yield Finding("locked memory", "ok", "unlimited" if limit < 0 else f"{limit / 2**30:.3g} GiB")
 
 
-def _direct(machine: Machine) -> Finding:
+def _gpudirect(machine: Machine) -> Finding:
     loaded = [name for name in PEER_MODULES if (machine.sysfs / "module" / name).exists()]
     if loaded:
         return Finding("GPUDirect RDMA", "ok", loaded[0])
     return Finding(
         "GPUDirect RDMA",
         "note",
-        "neither nvidia_peermem nor nv_peer_mem is loaded; NCCL may still use "
-        "dma-buf, else data goes through host memory (modprobe nvidia_peermem)",
+        "neither nvidia_peermem nor nv_peer_mem is loaded: NCCL uses dma-buf if it can, or else host memory",
+        "load the module with modprobe nvidia_peermem (as administrator)",
     )
 
 
 def _ssh() -> Finding:
     if shutil.which("ssh"):
-        return Finding("ssh", "ok", "there, as scripts/launch.sh -H needs it")
+        return Finding("ssh", "ok", "installed, as needed by scripts/launch.sh -H")
     return Finding(
         "ssh",
         "note",
-        "none: scripts/launch.sh -H cannot start ranks on other machines; SLURM and mpirun have their own ways",
+        "not installed: scripts/launch.sh -H cannot start ranks on other machines; SLURM does not need it",
     )

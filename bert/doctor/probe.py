@@ -1,9 +1,9 @@
-"""The process that imports TensorFlow and Horovod and loads CUDA's libraries, so that the doctor survives them.
+"""Import TensorFlow and Horovod and load CUDA libraries in a separate process, whose crash the doctor survives.
 
     python -m bert.doctor.probe libraries | frameworks
 
-It prints one JSON object a line and flushes each, so that a crash in one does not hide the others. It makes no tensor:
-TensorFlow lists the GPUs, and takes no memory of them.
+Prints one JSON object per line and flushes each, so a later crash does not hide earlier facts. It makes no tensor:
+TensorFlow lists the GPUs without allocating their memory.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# What TensorFlow opens, by the major version of CUDA that it was built with. NCCL and cuDNN have versions of their own.
+# CUDA major version -> libraries that a TensorFlow built with it loads. NCCL and cuDNN have their own versions.
 CUDA_LIBRARIES = {
     11: (
         "libcudart.so.11.0",
@@ -48,50 +48,50 @@ CUDA_LIBRARIES = {
     ),
 }
 NCCL = "libnccl.so.2"
-DRIVER = "libcuda.so.1"  # comes with the driver, not with the toolkit
-COMPILER = ("nvvm/libdevice/libdevice.10.bc", "bin/ptxas")  # what XLA needs of the toolkit
+DRIVER = "libcuda.so.1"  # part of the driver, not of the toolkit
+COMPILER = ("nvvm/libdevice/libdevice.10.bc", "bin/ptxas")  # the files of the toolkit that XLA needs
 TOOLKITS = ("/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda")
 
 Facts = dict[str, Any]
 
 
-def tell(facts: Facts) -> None:
-    """Prints a line."""
+def emit(facts: Facts) -> None:
+    """Print facts as one line of JSON."""
     print(json.dumps(facts), flush=True)
 
 
 def build_info(tensorflow: Path) -> Facts:
-    """What TensorFlow was built with, from a file of the package; its import is not needed."""
+    """Return what TensorFlow was built with, read from a file of the package without importing it."""
     return dict(runpy.run_path(str(tensorflow / "python/platform/build_info.py"))["build_info"])
 
 
-def wanted(build: Facts) -> list[str]:
-    """Names of the libraries that a TensorFlow of that build opens."""
+def required_libraries(build: Facts) -> list[str]:
+    """Return the names of the libraries that a TensorFlow of this build loads."""
     major = int(str(build.get("cuda_version", "0")).split(".")[0])
     cudnn = str(build.get("cudnn_version", "")).split(".")[0]
     return [*CUDA_LIBRARIES.get(major, ()), *([f"libcudnn.so.{cudnn}"] if cudnn else []), NCCL]
 
 
 def load(name: str, site: Path) -> Facts:
-    """Opens a library as TensorFlow does: among pip's packages first, then wherever the loader looks."""
-    placed = sorted(site.glob(f"nvidia/*/lib/{name}"))
+    """Load a library as TensorFlow does: from pip packages in `site`, or else by the loader's search path."""
+    packaged = sorted(site.glob(f"nvidia/*/lib/{name}"))
     try:
-        library = ctypes.CDLL(str(placed[0]) if placed else name)
+        library = ctypes.CDLL(str(packaged[0]) if packaged else name)
     except OSError as error:
         return {"error": str(error)}
-    return {"path": str(placed[0]) if placed else _where(name), "version": _version(name, library)}
+    return {"path": str(packaged[0]) if packaged else _loaded_path(name), "version": _version(name, library)}
 
 
-def _where(name: str) -> str:
-    """The file from which the loader took a library."""
+def _loaded_path(name: str) -> str:
+    """Return the file from which the loader took a library."""
     maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     return next((line.split(maxsplit=5)[5] for line in maps.splitlines() if f"/{name}" in line), name)
 
 
 def _version(name: str, library: ctypes.CDLL) -> str:
-    """What a library says of itself; empty if it is not one of those that are asked."""
+    """Return a library's own version; empty if there is no call for it."""
     number = ctypes.c_int(0)
-    if name == DRIVER:  # which starts nothing on a GPU
+    if name == DRIVER:  # this call starts nothing on a GPU
         library.cuDriverGetVersion(ctypes.byref(number))
         return f"{number.value // 1000}.{number.value % 1000 // 10}"
     if name.startswith("libcudart."):
@@ -99,9 +99,9 @@ def _version(name: str, library: ctypes.CDLL) -> str:
         return f"{number.value // 1000}.{number.value % 1000 // 10}"
     if name.startswith("libcudnn."):
         library.cudnnGetVersion.restype = ctypes.c_size_t
-        found = library.cudnnGetVersion()
-        unit = 10_000 if found >= 90_000 else 1000
-        return f"{found // unit}.{found % unit // 100}.{found % 100}"
+        cudnn = library.cudnnGetVersion()
+        unit = 10_000 if cudnn >= 90_000 else 1000
+        return f"{cudnn // unit}.{cudnn % unit // 100}.{cudnn % 100}"
     if name == NCCL:
         library.ncclGetVersion(ctypes.byref(number))
         unit = 10_000 if number.value >= 10_000 else 1000
@@ -110,45 +110,45 @@ def _version(name: str, library: ctypes.CDLL) -> str:
 
 
 def compiler(site: Path) -> Facts:
-    """Where libdevice and ptxas are, by name; those that are nowhere are not there."""
+    """Return the paths of libdevice and ptxas by file name, without those that do not exist."""
     roots = [*sorted(site.glob("nvidia/cuda_nvcc")), *sorted(site.glob("nvidia/cu*")), *map(Path, TOOLKITS)]
-    found = {}
+    paths = {}
     for part in COMPILER:
-        at = next((root / part for root in roots if (root / part).exists()), None)
-        if at:
-            found[Path(part).name] = str(at)
-    return found
+        path = next((root / part for root in roots if (root / part).exists()), None)
+        if path:
+            paths[path.name] = str(path)
+    return paths
 
 
 def libraries() -> None:
-    """Tells `build`, then `driver`, `compiler` and, by name, `libraries`."""
+    """Print `build`, then `driver`, `compiler` and `libraries` (by name)."""
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or spec.origin is None:
         return
     package = Path(spec.origin).parent
     build = build_info(package)
-    tell({"build": build})
+    emit({"build": build})
     if build.get("is_cuda_build"):
-        tell({"driver": load(DRIVER, package.parent)})
-        tell({"compiler": compiler(package.parent)})
-        tell({"libraries": {name: load(name, package.parent) for name in wanted(build)}})
+        emit({"driver": load(DRIVER, package.parent)})
+        emit({"compiler": compiler(package.parent)})
+        emit({"libraries": {name: load(name, package.parent) for name in required_libraries(build)}})
 
 
 def frameworks() -> None:
-    """Tells `tensorflow`, then `horovod`."""
+    """Print `tensorflow`, `gpus`, then `horovod`."""
     try:
         tf = importlib.import_module("tensorflow")
     except Exception as error:
-        tell({"tensorflow": {"error": f"{type(error).__name__}: {error}"}})
+        emit({"tensorflow": {"error": f"{type(error).__name__}: {error}"}})
         return
-    tell({"tensorflow": {"version": tf.__version__, "build": dict(tf.sysconfig.get_build_info())}})
-    tell({"gpus": [gpu.name for gpu in tf.config.list_physical_devices("GPU")]})
+    emit({"tensorflow": {"version": tf.__version__, "build": dict(tf.sysconfig.get_build_info())}})
+    emit({"gpus": [gpu.name for gpu in tf.config.list_physical_devices("GPU")]})
     try:
         hvd = importlib.import_module("horovod.tensorflow")
         built = {name: int(getattr(hvd, f"{name}_built")()) for name in ("nccl", "gloo", "mpi", "cuda")}
-        tell({"horovod": {"version": importlib.metadata.version("horovod"), **built}})
+        emit({"horovod": {"version": importlib.metadata.version("horovod"), **built}})
     except Exception as error:  # it may have been built for another TensorFlow
-        tell({"horovod": {"error": f"{type(error).__name__}: {error}"}})
+        emit({"horovod": {"error": f"{type(error).__name__}: {error}"}})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Python, the packages, TensorFlow with CUDA's libraries, Horovod with what it was built with."""
+"""Check Python, its packages, TensorFlow with the CUDA libraries, and Horovod."""
 
 import importlib.metadata
 import json
@@ -13,9 +13,9 @@ from typing import Any
 from bert.doctor.machine import ROOT, Finding, Level, Machine
 from bert.hardware import nvidia
 
-PYTHONS = ((3, 11), (3, 14))  # from, and before
-TENSORFLOWS = ("2.21", "2.17")  # tested: that of requirements.txt, and that of NVIDIA's last container
-NEEDED = ("tensorflow", "numpy", "google-crc32c", "tensorboard")  # by training; the others by stages before and after
+PYTHONS = ((3, 11), (3, 14))  # first supported version, first unsupported version
+TENSORFLOWS = ("2.21", "2.17")  # tested: in requirements.txt, and in NVIDIA's last TensorFlow container
+NEEDED = ("tensorflow", "numpy", "google-crc32c", "tensorboard")  # for training; other stages need the rest
 SETUP, GPU_SETUP = "run make setup", "run make setup DEVICE=gpu"
 NCCL = "libnccl.so.2"
 
@@ -23,135 +23,133 @@ Facts = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Software:
-    """What the probes told: `build`, `driver`, `compiler`, `libraries`, `tensorflow`, `gpus`, `horovod`."""
+class SoftwareInfo:
+    """Facts from the probes: `build`, `driver`, `compiler`, `libraries`, `tensorflow`, `gpus`, `horovod`."""
 
     facts: Facts = field(default_factory=dict)
-    trouble: str = ""
-    """why a probe told less than all"""
+    problem: str = ""
+    """why facts are missing; empty if none are"""
 
     @property
     def build(self) -> Facts:
-        """What TensorFlow was built with."""
+        """The build information of TensorFlow."""
         return self.facts.get("build", {}) or self.facts.get("tensorflow", {}).get("build", {})
 
     @property
     def cuda(self) -> str:
-        """The version of CUDA that TensorFlow was built with; empty if none, or not known."""
+        """The CUDA version that TensorFlow was built with; empty if none or unknown."""
         return str(self.build.get("cuda_version", "")) if self.build.get("is_cuda_build") else ""
 
     @property
     def architectures(self) -> list[str]:
-        """The GPUs that it was built for, as `sm_80`."""
+        """The GPU architectures that TensorFlow was built for, such as `sm_80`."""
         return list(self.build.get("cuda_compute_capabilities", []))
 
 
-def look(machine: Machine, mode: str) -> Software:
-    """Runs one probe; what hangs is ended after `machine.patience` seconds."""
+def run_probe(machine: Machine, mode: str) -> SoftwareInfo:
+    """Run one probe, for at most `machine.patience` seconds."""
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(ROOT)}
     try:
-        shown, trouble = nvidia.ask([*machine.probe, mode], machine.patience, environment), ""
+        output, problem = nvidia.run_command([*machine.probe, mode], machine.patience, environment), ""
     except nvidia.CommandError as error:
-        shown, trouble = error.shown, f"the process that looks at {mode} failed ({error})"
+        output, problem = error.output, f"the probe of {mode} failed ({error})"
     facts: Facts = {}
-    for line in shown.splitlines():
+    for line in output.splitlines():
         try:
             facts |= json.loads(line)
-        except (ValueError, TypeError):  # something else printed it
+        except (ValueError, TypeError):  # printed by a library
             continue
-    return Software(facts, trouble)
+    return SoftwareInfo(facts, problem)
 
 
 def check_python(machine: Machine, version: Sequence[int] = sys.version_info[:3]) -> Iterator[Finding]:
-    """The interpreter, and the packages of requirements.txt."""
-    said = ".".join(map(str, version))
+    """Yield the findings about the interpreter and the packages of requirements.txt."""
+    number = ".".join(map(str, version))
     if PYTHONS[0] <= tuple(version[:2]) < PYTHONS[1]:
-        yield Finding("Python", "ok", f"{said}, {sys.prefix}")
+        yield Finding("Python", "ok", f"{number}, {sys.prefix}")
     else:
-        yield Finding("Python", "error", f"{said}; 3.11 to 3.13 are supported", "make setup PYTHON=python3.11")
+        yield Finding("Python", "error", f"{number}; 3.11 to 3.13 are supported", "run make setup PYTHON=python3.11")
     lines = machine.requirements.read_text(encoding="utf-8").splitlines()
     matches = [re.match(r"([\w.-]+)==([\w.]+)", line) for line in lines]
     pins = {str(match.group(1)): str(match.group(2)) for match in matches if match}
-    have = {name: _installed(name) for name in pins}
-    absent = [name for name, found in have.items() if not found]
-    if absent:
-        level: Level = "error" if set(NEEDED) & set(absent) else "warning"
-        yield Finding("packages", level, f"missing: {', '.join(absent)}", SETUP)
-    if other := [f"{name} {have[name]} (not {pin})" for name, pin in pins.items() if have[name] not in ("", pin)]:
-        yield Finding("packages", "note", f"other versions than tested: {', '.join(other)}")
-    elif not absent:
-        yield Finding(
-            "packages",
-            "ok",
-            f"{len(pins)}, all as in requirements.txt; Punkt is trained on the corpus, so NLTK needs no data",
-        )
+    installed = {name: _installed_version(name) for name in pins}
+    missing = [name for name, version in installed.items() if not version]
+    if missing:
+        level: Level = "error" if set(NEEDED) & set(missing) else "warning"
+        yield Finding("packages", level, f"missing: {', '.join(missing)}", SETUP)
+    untested = {name: pin for name, pin in pins.items() if installed[name] not in ("", pin)}
+    if untested:
+        listed = ", ".join(f"{name} {installed[name]} (not {pin})" for name, pin in untested.items())
+        yield Finding("packages", "note", f"other versions than tested: {listed}")
+    elif not missing:
+        yield Finding("packages", "ok", f"{len(pins)}, all as in requirements.txt; NLTK needs no downloaded data")
 
 
-def _installed(name: str) -> str:
+def _installed_version(name: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return ""
 
 
-def check_tensorflow(software: Software, gpus: int) -> Iterator[Finding]:
-    """gpus: those in the machine, which TensorFlow is to see."""
+def check_tensorflow(software: SoftwareInfo, gpus: int) -> Iterator[Finding]:
+    """Yield the findings about TensorFlow. gpus: number of GPUs in the machine, all of which it should see."""
     facts = software.facts.get("tensorflow")
     if facts is None:
-        yield Finding("TensorFlow", "error", software.trouble or "it told nothing", f"{SETUP}, or give --patience 120")
+        yield Finding(
+            "TensorFlow", "error", software.problem or "the probe gave no answer", f"{SETUP}, or give --patience 120"
+        )
         return
     if "error" in facts:
-        yield Finding("TensorFlow", "error", f"does not import ({facts['error']})", SETUP)
+        yield Finding("TensorFlow", "error", f"cannot be imported ({facts['error']})", SETUP)
         return
     version, cuda = str(facts["version"]), software.cuda
-    said = f"{version}, built with CUDA {cuda}" if cuda else f"{version}, built without CUDA"
-    if not version.startswith(tuple(f"{one}." for one in TENSORFLOWS)):
-        yield Finding("TensorFlow", "warning", f"{said}; tested are {' and '.join(TENSORFLOWS)}", SETUP)
+    summary = f"{version}, built with CUDA {cuda}" if cuda else f"{version}, built without CUDA"
+    if not version.startswith(tuple(f"{tested}." for tested in TENSORFLOWS)):
+        yield Finding("TensorFlow", "warning", f"{summary}; tested versions: {', '.join(TENSORFLOWS)}", SETUP)
     else:
-        yield Finding("TensorFlow", "ok", said)
+        yield Finding("TensorFlow", "ok", summary)
     if gpus:
-        yield _seen(software, gpus)
+        yield _visible_gpus(software, gpus)
 
 
-def _seen(software: Software, gpus: int) -> Finding:
-    seen = software.facts.get("gpus")
-    if seen is None:
+def _visible_gpus(software: SoftwareInfo, gpus: int) -> Finding:
+    visible = software.facts.get("gpus")
+    if visible is None:
         return Finding(
-            "TensorFlow's GPUs",
+            "TensorFlow GPUs",
             "error",
-            software.trouble or "it did not list them",
+            software.problem or "TensorFlow did not list them",
             "run nvidia-smi: the driver may hang",
         )
-    if len(seen) >= gpus:
-        return Finding("TensorFlow's GPUs", "ok", f"all {gpus}" if gpus > 1 else "1")
+    if len(visible) >= gpus:
+        return Finding("TensorFlow GPUs", "ok", f"all {gpus}" if gpus > 1 else "1")
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    said = f"it sees {len(seen)} of {gpus}"
+    summary = f"TensorFlow sees {len(visible)} of {gpus}"
     if hidden is not None:
         return Finding(
-            "TensorFlow's GPUs", "warning", f"{said}: CUDA_VISIBLE_DEVICES is {hidden!r}", "unset it to use all"
+            "TensorFlow GPUs", "warning", f"{summary}: CUDA_VISIBLE_DEVICES is {hidden!r}", "unset it to use all GPUs"
         )
-    if seen:
-        return Finding("TensorFlow's GPUs", "warning", said, "look at nvidia-smi for those that are missing")
-    why = "" if software.cuda else "; it was built without CUDA"
-    remedy = GPU_SETUP
-    if "error" in software.facts.get("driver", {}):
-        remedy = "see the driver's library"
-    return Finding("TensorFlow's GPUs", "error", f"{said}{why}: training would run on the CPU", remedy)
+    if visible:
+        return Finding("TensorFlow GPUs", "warning", summary, "compare with the list of nvidia-smi")
+    reason = "" if software.cuda else "; it was built without CUDA"
+    remedy = "see driver library" if "error" in software.facts.get("driver", {}) else GPU_SETUP
+    return Finding("TensorFlow GPUs", "error", f"{summary}{reason}: training would run on the CPU", remedy)
 
 
-def check_cuda(software: Software, gpus: int) -> Iterator[Finding]:
-    """The libraries that TensorFlow opens. Without a GPU nothing needs them."""
+def check_cuda(software: SoftwareInfo, gpus: int) -> Iterator[Finding]:
+    """Yield the findings about the libraries that TensorFlow loads. They are needed only with a GPU."""
     if not software.cuda:
         return
     libraries: dict[str, Facts] | None = software.facts.get("libraries")
     if libraries is None:
-        yield Finding("CUDA libraries", "warning", software.trouble or "they were not looked at", GPU_SETUP)
+        yield Finding("CUDA libraries", "warning", software.problem or "not checked", GPU_SETUP)
         return
     if gpus and "driver" in software.facts:
         yield _driver_library(software.facts["driver"])
-    own = {name: found for name, found in libraries.items() if not name.startswith(("libcudnn", "libnccl"))}
-    yield _libraries("CUDA libraries", own, gpus, software.cuda)
-    cudnn = {name: found for name, found in libraries.items() if name.startswith("libcudnn")}
+    toolkit = {name: facts for name, facts in libraries.items() if not name.startswith(("libcudnn", "libnccl"))}
+    yield _libraries("CUDA libraries", toolkit, gpus, software.cuda)
+    cudnn = {name: facts for name, facts in libraries.items() if name.startswith("libcudnn")}
     yield _libraries("cuDNN", cudnn, gpus, str(software.build.get("cudnn_version", "")))
     nccl = {NCCL: libraries[NCCL]} if NCCL in libraries else {}
     yield _libraries("NCCL", nccl, gpus if gpus > 1 else 0, "")
@@ -161,86 +159,86 @@ def check_cuda(software: Software, gpus: int) -> Iterator[Finding]:
 def _driver_library(facts: Facts) -> Finding:
     if "error" in facts:
         return Finding(
-            "driver's library",
+            "driver library",
             "error",
             facts["error"].splitlines()[0],
-            "install NVIDIA's driver; in a container, --gpus all and NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+            "install the driver; start a container with --gpus all and NVIDIA_DRIVER_CAPABILITIES=compute,utility",
         )
-    return Finding("driver's library", "ok", f"made for CUDA {facts['version']}, {facts['path']}")
+    return Finding("driver library", "ok", f"for CUDA {facts['version']}, {facts['path']}")
 
 
-def _libraries(subject: str, found: dict[str, Facts], gpus: int, wanted: str) -> Finding:
-    """gpus: 0 if nothing needs these libraries here. wanted: the version that TensorFlow was built with."""
-    missing = [name for name, facts in found.items() if "error" in facts]
-    built = f" (TensorFlow was built with {wanted})" if wanted else ""
-    if not found:
-        return Finding(subject, "warning", f"not known which ones TensorFlow opens{built}", GPU_SETUP)
+def _libraries(subject: str, libraries: dict[str, Facts], gpus: int, built_with: str) -> Finding:
+    """gpus: 0 if these libraries are not needed. built_with: their version when TensorFlow was built; may be empty."""
+    missing = [name for name, facts in libraries.items() if "error" in facts]
+    built = f" (TensorFlow was built with {built_with})" if built_with else ""
+    if not libraries:
+        return Finding(subject, "warning", f"it is unknown which ones TensorFlow loads{built}", GPU_SETUP)
     if missing:
-        why = found[missing[0]]["error"].splitlines()[0]
-        said = f"{', '.join(missing)} cannot be loaded{built}: {why}"
         if not gpus:
-            return Finding(subject, "note", f"{', '.join(missing)} not found, and not needed here")
-        return Finding(subject, "error", said, GPU_SETUP)
-    first = next(iter(found.values()))
-    version = next((facts["version"] for facts in found.values() if facts.get("version")), "version unknown")
-    many = f", {len(found)} libraries" if len(found) > 1 else ""
-    older = wanted and version[0].isdecimal() and _numbers(version) < _numbers(wanted)[: len(_numbers(version))]
-    if older and gpus:
-        return Finding(subject, "error", f"{version}, older than TensorFlow was built with ({wanted})", GPU_SETUP)
-    return Finding(subject, "ok", f"{version}{many}{built}, {os.path.dirname(first['path'])}")
+            return Finding(subject, "note", f"{', '.join(missing)} not found; not needed on this machine")
+        reason = libraries[missing[0]]["error"].splitlines()[0]
+        return Finding(subject, "error", f"{', '.join(missing)} cannot be loaded{built}: {reason}", GPU_SETUP)
+    first = next(iter(libraries.values()))
+    version = next((facts["version"] for facts in libraries.values() if facts.get("version")), "version unknown")
+    count = f", {len(libraries)} libraries" if len(libraries) > 1 else ""
+    if gpus and built_with and version[0].isdecimal():
+        numbers = _numbers(version)
+        if numbers < _numbers(built_with)[: len(numbers)]:
+            return Finding(subject, "error", f"{version} is older than in TensorFlow's build ({built_with})", GPU_SETUP)
+    return Finding(subject, "ok", f"{version}{count}{built}, {os.path.dirname(first['path'])}")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
-def _compiler(software: Software, gpus: int) -> Finding:
-    found: dict[str, str] = software.facts.get("compiler", {})
-    missing = [name for name in ("libdevice.10.bc", "ptxas") if name not in found]
+def _compiler(software: SoftwareInfo, gpus: int) -> Finding:
+    paths: dict[str, str] = software.facts.get("compiler", {})
+    missing = [name for name in ("libdevice.10.bc", "ptxas") if name not in paths]
     if not missing:
-        return Finding("XLA's compiler", "ok", f"ptxas and libdevice, {found['ptxas']}")
-    said = f"{' and '.join(missing)} not found"
+        return Finding("XLA compiler", "ok", f"ptxas and libdevice, {paths['ptxas']}")
+    message = f"{' and '.join(missing)} not found"
     if not gpus:
-        return Finding("XLA's compiler", "note", f"{said}, and not needed here")
+        return Finding("XLA compiler", "note", f"{message}; not needed on this machine")
     remedy = f"{GPU_SETUP}, or set XLA_FLAGS=--xla_gpu_cuda_data_dir=DIRECTORY of a CUDA toolkit"
-    return Finding("XLA's compiler", "error" if "libdevice.10.bc" in missing else "warning", said, remedy)
+    return Finding("XLA compiler", "error" if "libdevice.10.bc" in missing else "warning", message, remedy)
 
 
-def check_horovod(software: Software, gpus: int) -> Iterator[Finding]:
-    """Several ranks need it; one does not."""
+def check_horovod(software: SoftwareInfo, gpus: int) -> Iterator[Finding]:
+    """Yield the findings about Horovod and MPI. Horovod is needed for several ranks only."""
     facts = software.facts.get("horovod")
     if facts is None or "error" in facts:
-        why = facts["error"].splitlines()[0] if facts else software.trouble or "it was not reached"
+        reason = facts["error"].splitlines()[0] if facts else software.problem or "the probe gave no answer"
         level: Level = "error" if gpus > 1 else "warning"
         remedy = GPU_SETUP if gpus else SETUP
-        yield Finding("Horovod", level, f"cannot be used, so one rank trains alone ({why})", remedy)
+        yield Finding("Horovod", level, f"not usable, so training has one rank only ({reason})", remedy)
         return
-    has = [label for name, label in (("nccl", "NCCL"), ("gloo", "Gloo"), ("mpi", "MPI")) if facts.get(name)]
-    said = f"{facts['version']} with {', '.join(has) or 'nothing'}; it loads with this TensorFlow"
+    backends = [label for name, label in (("nccl", "NCCL"), ("gloo", "Gloo"), ("mpi", "MPI")) if facts.get(name)]
+    summary = f"{facts['version']} with {', '.join(backends) or 'no backend'}; loads with this TensorFlow"
     if gpus > 1 and not facts.get("nccl"):
         yield Finding(
             "Horovod",
             "error",
-            f"{facts['version']} with {', '.join(has)}, without NCCL: gradients of "
-            f"{gpus} GPUs would go through the CPU",
+            f"{facts['version']} with {', '.join(backends)}, without NCCL: gradients of {gpus} GPUs would go through "
+            "the CPU",
             GPU_SETUP,
         )
-    elif not has:
-        yield Finding("Horovod", "warning", said, SETUP)
+    elif not backends:
+        yield Finding("Horovod", "warning", summary, SETUP)
     else:
-        yield Finding("Horovod", "ok", said)
+        yield Finding("Horovod", "ok", summary)
     yield _mpi(bool(facts.get("mpi")))
 
 
 def _mpi(built: bool) -> Finding:
     if mpirun := shutil.which("mpirun"):
         try:
-            version = nvidia.ask([mpirun, "--version"], nvidia.NVIDIA_SMI_SECONDS).strip().splitlines()[0]
+            version = nvidia.run_command([mpirun, "--version"], nvidia.NVIDIA_SMI_SECONDS).strip().splitlines()[0]
         except (nvidia.CommandError, IndexError) as error:
             return Finding(
                 "MPI",
                 "warning" if built else "note",
-                f"{mpirun} does not say its version ({error})",
+                f"{mpirun} --version failed ({error})",
                 "use scripts/launch.sh",
             )
         return Finding("MPI", "ok", version if built else f"{version}; Horovod was built without it")
@@ -248,7 +246,7 @@ def _mpi(built: bool) -> Finding:
         return Finding(
             "MPI",
             "warning",
-            "Horovod was built with it, but there is no mpirun",
-            "load the site's module for it, or use scripts/launch.sh",
+            "Horovod was built with MPI, but there is no mpirun",
+            "load the cluster's MPI module, or use scripts/launch.sh",
         )
-    return Finding("MPI", "note", "none; scripts/launch.sh starts ranks without it")
+    return Finding("MPI", "note", "not installed; scripts/launch.sh starts ranks without it")

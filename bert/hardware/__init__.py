@@ -1,1 +1,1 @@
-"""The devices of this machine: what it has, and what a process computes on."""
+"""The devices of this machine, and the choice of the one that a process computes on."""

@@ -1,6 +1,6 @@
-"""The device that this process computes on: chosen once, before the first tensor.
+"""Choose the device that this process computes on.
 
-TensorFlow takes every GPU, and nearly all of its memory, when the first tensor is made; after that the choice cannot be
+TensorFlow takes all GPUs and nearly all of their memory when the first tensor is made; after that the choice cannot be
 changed. So each command calls `choose` (or `hide_gpus`) before it reads data or builds a model.
 """
 
@@ -16,9 +16,9 @@ from bert.hardware import nvidia
 
 Kind = Literal["auto", "gpu", "cpu"]
 
-# Set where the user has not set the same flag. With excess precision XLA keeps float32 where the model rounds to 16
-# bits: more memory traffic, and other numbers than those of the plain path. cuBLASLt would gain more, but the compiler
-# dies of some small models with it (docs/decisions/0019).
+# XLA flags, unless the user sets them. With excess precision XLA keeps float32 where the model rounds to 16 bits: more
+# memory traffic, and other results than without XLA. cuBLASLt would be faster, but the compiler crashes on some small
+# models with it (docs/decisions/0019).
 GPU_FLAGS = {"xla_allow_excess_precision": "false"}
 DETERMINISTIC_FLAGS = {"xla_gpu_deterministic_ops": "true"}
 BFLOAT16_SINCE = (8, 0)  # compute capability of the first GPUs (Ampere) with bfloat16 matrix units
@@ -31,11 +31,11 @@ class Device:
     kind: Literal["GPU", "CPU"] = "CPU"
     name: str = ""
     number: int = 0
-    """which of this machine's visible GPUs"""
+    """index among this machine's visible GPUs"""
     count: int = 0
-    """visible GPUs of this machine"""
+    """number of visible GPUs of this machine"""
     compute_capability: tuple[int, int] | None = None
-    """None if the driver does not say"""
+    """None if unknown"""
 
     @property
     def is_gpu(self) -> bool:
@@ -44,16 +44,16 @@ class Device:
 
     @property
     def has_bfloat16(self) -> bool:
-        """Whether bfloat16 products are fast on it; older GPUs have float16 only."""
+        """Whether it has bfloat16 matrix units; older GPUs have float16 only."""
         return self.compute_capability is None or self.compute_capability >= BFLOAT16_SINCE
 
     @functools.cached_property
     def memory(self) -> int | None:
-        """Bytes; None if the driver does not say. It takes a call of nvidia-smi, which only a rank that asks pays."""
+        """Memory in bytes; None if unknown. (Runs nvidia-smi once, when first used.)"""
         return nvidia.gpu_memory(self.name) if self.is_gpu else None
 
     def describe(self) -> str:
-        """Return the device in words, for the line that a run prints at its start."""
+        """Return a description of the device, for the line that a run prints at its start."""
         if not self.is_gpu:
             return f"CPU, {len(os.sched_getaffinity(0))} cores"
         facts = [f"GPU {self.number} of {self.count}", self.name or "unknown model"]
@@ -73,9 +73,9 @@ def choose(
 ) -> Device:
     """Make the GPU of this rank the only one that TensorFlow sees, or none; return the chosen device.
 
-    kind: auto takes a GPU where there is one. flag: the command's flag for it, for error messages. deterministic: on a
-    GPU, the same program gives the same bits each time. Raises UsageError if a GPU is wanted and TensorFlow sees none,
-    if the machine has a GPU that TensorFlow does not see, or if there are more ranks than GPUs.
+    kind: auto uses a GPU if there is one. flag: the command-line flag for `kind`, for error messages. deterministic:
+    make results on a GPU bit-identical between runs. Raises UsageError if `kind` is gpu and TensorFlow sees none, if
+    the machine has a GPU that TensorFlow does not see, or if there are more ranks than GPUs.
     """
     gpus = [] if kind == "cpu" else tf.config.list_physical_devices("GPU")
     if not gpus:
@@ -85,10 +85,10 @@ def choose(
         return Device()
     if len(gpus) < local_size and not (len(gpus) == 1 and os.environ.get("CUDA_VISIBLE_DEVICES")):
         raise UsageError(
-            f"{local_size} ranks on this machine, but TensorFlow sees {len(gpus)} GPUs here; start one rank for each "
-            f"GPU, or give {flag} cpu"
+            f"{local_size} ranks on this machine, but TensorFlow sees {len(gpus)} GPUs; start one rank per "
+            f"GPU, or use {flag} cpu"
         )
-    number = local_rank % len(gpus)  # a launcher may show each rank its own GPU alone, as number 0
+    number = local_rank % len(gpus)  # a launcher may show each rank only its own GPU, as number 0
     tf.config.set_visible_devices(gpus[number], "GPU")
     tf.config.experimental.set_memory_growth(gpus[number], True)
     _add_xla_flags(GPU_FLAGS | (DETERMINISTIC_FLAGS if deterministic else {}))
@@ -105,37 +105,37 @@ def choose(
 
 
 def hide_gpus() -> None:
-    """Keep this process off the GPUs, unless it uses one already: its work is for CPUs."""
+    """Hide the GPUs from this process, unless it uses one already: its work is for the CPU."""
     if tf.config.list_physical_devices("GPU"):
         try:
             tf.config.set_visible_devices([], "GPU")
-        except RuntimeError:  # TensorFlow has begun, so the choice was made before
+        except RuntimeError:  # TensorFlow is initialised: the choice was made before
             return
 
 
 def has_gpu() -> bool:
-    """Whether graphs that are made now are for a GPU; what is fast there may be slow on a CPU."""
+    """Return whether new graphs will run on a GPU; what is fast there may be slow on a CPU."""
     return bool(tf.config.get_visible_devices("GPU"))
 
 
 def hidden_by_user() -> bool:
-    """Whether the environment hides all GPUs from CUDA."""
+    """Return whether CUDA_VISIBLE_DEVICES hides all GPUs."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
 
 
 def _check_none_is_expected(kind: Kind, flag: str) -> None:
-    """Raise UsageError if the user asked for a GPU, or the machine has one that the user did not hide."""
+    """Raise UsageError if a GPU was requested, or if the machine has one that the user did not hide."""
     if kind == "auto" and hidden_by_user():
         return
-    remedy = f"see python -m bert.doctor, run make setup DEVICE=gpu, or give {flag} cpu to compute on the CPU"
-    if found := nvidia.gpus_in_machine():
-        raise UsageError(f"this machine has {len(found)} GPUs ({found[0]}), but TensorFlow sees none; {remedy}")
+    remedy = f"see python -m bert.doctor, run make setup DEVICE=gpu, or use {flag} cpu to compute on the CPU"
+    if gpus := nvidia.gpus_in_machine():
+        raise UsageError(f"this machine has {len(gpus)} GPUs ({gpus[0]}), but TensorFlow sees none; {remedy}")
     if kind == "gpu":
-        raise UsageError(f"{flag} gpu: this machine has no GPU that TensorFlow sees; {remedy}")
+        raise UsageError(f"{flag} gpu: TensorFlow sees no GPU on this machine; {remedy}")
 
 
 def _add_xla_flags(flags: dict[str, str]) -> None:
-    """Add XLA's flags to the environment, which XLA reads when it first compiles; the user's own win."""
-    given = os.environ.get("XLA_FLAGS", "")
-    added = [f"--{name}={value}" for name, value in flags.items() if f"--{name}" not in given]
-    os.environ["XLA_FLAGS"] = " ".join([*([given] if given else []), *added])
+    """Add flags to XLA_FLAGS, which XLA reads when it first compiles, unless the user has set the same ones."""
+    present = os.environ.get("XLA_FLAGS", "")
+    added = [f"--{name}={value}" for name, value in flags.items() if f"--{name}" not in present]
+    os.environ["XLA_FLAGS"] = " ".join([*([present] if present else []), *added])

@@ -1,4 +1,4 @@
-"""What GPUs the machine has, found without TensorFlow and without touching them."""
+"""Find the NVIDIA GPUs of the machine without TensorFlow and without using them."""
 
 import contextlib
 import os
@@ -8,22 +8,22 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-NVIDIA_SMI_SECONDS = 10.0  # it can hang when a GPU has fallen off the bus
+NVIDIA_SMI_SECONDS = 10.0  # time limit: it can hang when a GPU has failed
 
 
 class CommandError(Exception):
-    """A command was not found, failed or did not answer; the message says which, in one line."""
+    """A command was not found, failed or timed out; the message is one line."""
 
-    def __init__(self, why: str, shown: str = "") -> None:
-        super().__init__(why)
-        self.shown = shown
-        """what the command had printed by then"""
+    def __init__(self, message: str, output: str = "") -> None:
+        super().__init__(message)
+        self.output = output
+        """what the command had printed"""
 
 
-def ask(command: Sequence[str], seconds: float, env: dict[str, str] | None = None) -> str:
-    """Return what a command prints. Raise CommandError if it is missing, fails or takes longer than `seconds`.
+def run_command(command: Sequence[str], seconds: float, env: dict[str, str] | None = None) -> str:
+    """Return the output of a command. Raise CommandError if it is missing, fails or takes longer than `seconds`.
 
-    The command has a process group of its own, so that what it has started ends with it.
+    The command runs in its own process group, which is killed on a timeout.
     """
     name = Path(command[0]).name
     try:
@@ -37,43 +37,43 @@ def ask(command: Sequence[str], seconds: float, env: dict[str, str] | None = Non
         )
     except OSError as error:
         raise CommandError(f"{name}: {error.strerror}") from error
-    late = False
+    timed_out = False
     try:
-        out, complaint = process.communicate(timeout=seconds)
+        stdout, stderr = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        late = True
+        timed_out = True
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         try:
-            out, complaint = process.communicate(timeout=1)
-        except subprocess.TimeoutExpired:  # a process that waits within the driver cannot be killed
-            out, complaint = b"", b""
-    shown = out.decode(errors="replace")
-    if late:
-        raise CommandError(f"{name} did not answer within {seconds:g} s", shown)
+            stdout, stderr = process.communicate(timeout=1)
+        except subprocess.TimeoutExpired:  # a process that waits in the driver cannot be killed
+            stdout, stderr = b"", b""
+    output = stdout.decode(errors="replace")
+    if timed_out:
+        raise CommandError(f"{name} did not answer within {seconds:g} s", output)
     if process.returncode:
-        said = complaint.decode(errors="replace").strip() or shown.strip() or "nothing"
-        raise CommandError(f"{name} ended with code {process.returncode}: {said.splitlines()[-1][:200]}", shown)
-    return shown
+        message = stderr.decode(errors="replace").strip() or output.strip() or "no output"
+        raise CommandError(f"{name} ended with code {process.returncode}: {message.splitlines()[-1][:200]}", output)
+    return output
 
 
 def gpus_in_machine(dev: Path = Path("/dev")) -> list[str]:
-    """The NVIDIA GPUs of this machine: their device files, or else the lines of `nvidia-smi -L`; empty if none."""
+    """Return the GPUs of this machine as device files or else as lines of `nvidia-smi -L`; empty if there are none."""
     if files := sorted(path for path in dev.glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name)):
         return [str(path) for path in files]
     return [line for line in nvidia_smi("-L").splitlines() if line.startswith("GPU ")]
 
 
 def nvidia_smi(*arguments: str) -> str:
-    """Standard output of nvidia-smi; empty if it is missing, fails or does not answer."""
+    """Return the output of nvidia-smi; empty if it is missing, fails or times out."""
     try:
-        return ask(["nvidia-smi", *arguments], NVIDIA_SMI_SECONDS)
+        return run_command(["nvidia-smi", *arguments], NVIDIA_SMI_SECONDS)
     except CommandError:
         return ""
 
 
 def gpu_memory(name: str) -> int | None:
-    """Memory in bytes of the first GPU of that name; None if nvidia-smi does not say."""
+    """Return the memory in bytes of the first GPU of that name; None if unknown."""
     listed = nvidia_smi("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
     rows = (line.rpartition(", ") for line in listed.splitlines())
     return next((int(mib) << 20 for model, _, mib in rows if model == name and mib.isdecimal()), None)

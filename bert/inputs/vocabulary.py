@@ -1,4 +1,4 @@
-"""`vocab.txt`: the tokens that a model knows, checked. Needs no TensorFlow."""
+"""Read and check `vocab.txt`, the tokens of a model. Needs no TensorFlow."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,31 +10,29 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def load_vocab(path: Path) -> list[str]:
-    """Reads `vocab.txt`, one token a line; its line number, from 0, is the token's id.
+    """Read `vocab.txt`: one token per line, whose line number, from 0, is its id.
 
-    Raises InputError as `check` does.
+    Raises InputError as `check_vocab` does.
     """
     with files.open_text(path) as stream:
         tokens = stream.read().removesuffix("\n").split("\n")  # not splitlines: a token may be U+2028
-    check(tokens, path)
+    check_vocab(tokens, path)
     return tokens
 
 
-def check(tokens: Sequence[str], path: Path) -> None:
-    """Raises InputError, with the line, for an empty or repeated token, or one with white space; and for a missing
-    special token.
-    """
+def check_vocab(tokens: Sequence[str], path: Path) -> None:
+    """Raise InputError for an empty or repeated token, a token with white space, or a missing special token."""
     seen: dict[str, int] = {}
     for number, token in enumerate(tokens, start=1):
         if not token or token.split() != [token]:
-            raise InputError(f"{path}: line {number}: {token!r} is not a token; one token a line, without spaces")
+            raise InputError(f"{path}: line {number}: {token!r} is not a token; give one per line, without spaces")
         if token in seen:
-            raise InputError(f"{path}: line {number}: {token!r} stands at line {seen[token]} already; remove one")
+            raise InputError(f"{path}: line {number}: {token!r} is also at line {seen[token]}; remove one")
         seen[token] = number
     if missing := [token for token in SPECIAL if token not in seen]:
         raise InputError(f"{path}: not a BERT vocabulary, {' '.join(missing)} missing; give a vocab.txt or VOCAB=train")
 
 
 def is_lower_case(tokens: Sequence[str]) -> bool:
-    """Whether texts are to be lower-cased for it: a vocabulary without capitals is of lower-cased text."""
+    """Return whether the vocabulary is for lower-cased text: it has no capital letters."""
     return all(token == token.lower() for token in tokens if token not in SPECIAL)

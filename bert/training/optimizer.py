@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 
 from bert.config import OptimizerConfig
-from bert.model.fused_ops import squares
+from bert.model.fused_ops import sum_of_squares
 
 DECAYS = [  # the first pattern that a variable's name matches decides whether it decays
     (re.compile(r"layer_norm/(gamma|beta)$"), False),
@@ -51,7 +51,7 @@ def adam_direction(
 
 def trust_ratio(w: tf.Tensor, direction: tf.Tensor) -> tf.Tensor:
     """Return LAMB's trust ratio |w| / |direction|, or 1 if either is zero; a scalar."""
-    w_norm, d_norm = (tf.sqrt(squares(x)) for x in (w, direction))
+    w_norm, d_norm = (tf.sqrt(sum_of_squares(x)) for x in (w, direction))
     return tf.where((w_norm > 0) & (d_norm > 0), w_norm / tf.where(d_norm > 0, d_norm, 1.0), 1.0)
 
 

@@ -178,7 +178,7 @@ class Step:
 
     def _update(self, gradients: Sequence[tf.Tensor], loss: tf.Tensor, rate: tf.Tensor) -> dict[str, tf.Tensor]:
         gradients = self.guard.loss_scale.unscale(gradients)
-        norm = tf.sqrt(tf.add_n([fused_ops.squares(gradient) for gradient in gradients]))
+        norm = tf.sqrt(tf.add_n([fused_ops.sum_of_squares(gradient) for gradient in gradients]))
         apply, guard_measures = self.guard.check(loss, norm)
         optimizer_measures = self.optimizer.apply(gradients, norm, rate, apply)
         return {"gradient_norm": norm} | optimizer_measures | guard_measures

@@ -157,7 +157,7 @@ def test_failures_end_in_one_line_and_their_code(raised: str, code: int, line: s
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (code, line + "\n")
     launched = subprocess.run([sys.executable, "-c", program], stderr=-1, text=True, env={"BERT_LAUNCH": "@x"})
-    assert launched.stderr == f"{line}\n@x ended {code}\n"  # scripts/relay.sh takes it out
+    assert launched.stderr == f"{line}\n@x ended {code}\n"  # the launcher takes it out
 
 
 def test_a_programming_error_keeps_its_traceback() -> None:

@@ -238,9 +238,9 @@ def test_every_variable_of_an_original_checkpoint_is_accounted_for(
     same_bits({"kernel": ours["next_sentence/kernel"]}, {"kernel": transposed.T})
     kernel = values["bert/encoder/layer_1/attention/self/key/kernel"]
     same_bits({"kernel": ours["layer_1/attention/key/kernel"]}, {"kernel": kernel})
-    aside = json.loads((tmp_path / "run/config.json").read_text())["imported"]["left_aside"]
-    assert len(aside) == 2 * len(values) + 1 and "global_step" in aside
-    assert f"and {len(aside) - 4} more" in capsys.readouterr().err
+    ignored = json.loads((tmp_path / "run/config.json").read_text())["imported"]["ignored"]
+    assert len(ignored) == 2 * len(values) + 1 and "global_step" in ignored
+    assert f"and {len(ignored) - 4} more" in capsys.readouterr().err
 
     convert.main(["export", "google", str(tmp_path / "run"), str(tmp_path / "back")])
     reader = tf.train.load_checkpoint(str(tmp_path / "back" / "bert_model.ckpt"))

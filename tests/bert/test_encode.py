@@ -17,7 +17,7 @@ from bert.errors import InputError, IntegrityError, UsageError
 from bert.inputs.tokenization import tokenizer_for
 from bert.inputs.vocabulary import SPECIAL
 from bert.model.dropout import DropoutRng
-from bert.model.encoder import Encoder, variables
+from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.training import checkpoint
 
 LAYERS = (2, 0, -2)
@@ -33,7 +33,9 @@ def alone(run: Path, config: ModelConfig) -> list[tuple[list[str], np.ndarray]]:
     for text in TEXTS:
         words = tokenizer.encode([text])[0][: config.max_position_embeddings - 2]
         ids = np.concatenate([[tokenizer.cls_id], words, [tokenizer.sep_id]]).astype(np.int32)[None]
-        states = encoder.states(ids, np.ones_like(ids), np.zeros_like(ids), DropoutRng(None), tf.float32)
+        states = encoder.states(
+            TokenBatch(ids, np.ones_like(ids), np.zeros_like(ids)), Mode(tf.float32, DropoutRng(None))
+        )
         found.append(([tokenizer.vocab[i] for i in ids[0]], np.stack(states)[:, 0]))
     return found
 
@@ -83,7 +85,8 @@ def test_each_line_is_answered_in_its_place(
 
 def test_a_layer_gives_what_a_model_that_ends_there_gives(model_config: ModelConfig) -> None:
     ids = np.random.default_rng(7).integers(0, model_config.vocab_size, (3, 13)).astype(np.int32)
-    arguments = ids, np.arange(13)[None] < [[13], [9], [4]], ids % 2, DropoutRng(None), tf.float32
+    tokens = TokenBatch(ids, np.arange(13)[None] < [[13], [9], [4]], ids % 2)
+    arguments = tokens, Mode(tf.float32, DropoutRng(None))
     found = Encoder(model_config, 8).states(*arguments)
     assert len(found) == model_config.num_hidden_layers + 1
     for depth in range(1, model_config.num_hidden_layers + 1):
@@ -94,7 +97,7 @@ def test_a_layer_gives_what_a_model_that_ends_there_gives(model_config: ModelCon
 def test_texts_are_cut_where_asked_and_that_is_said(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = features_of(run, "features.jsonl", "--length", "5").read_text(encoding="utf-8").splitlines()
     assert [len(json.loads(line)["tokens"]) for line in lines] == [4, 2, 5, 3, 5, 2, 5, 5, 4]
-    assert "9 texts, 3 of them cut at 5 tokens" in capsys.readouterr().err
+    assert "9 texts, 3 truncated to 5 tokens" in capsys.readouterr().err
 
 
 def test_standard_input_is_read_a_chunk_at_a_time(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,9 +119,9 @@ def test_standard_input_is_read_a_chunk_at_a_time(run: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        (["--layers", "3"], "0 to 2 or -1 to -3 exist"),
+        (["--layers", "3"], "give 0 to 2 or -1 to -3"),
         (["--length", "18"], "17 positions"),
-        (["--length", "2"], "3 at least"),
+        (["--length", "2"], "at least 3"),
         (["--batch", "0"], "positive"),
         (["--output", "x.csv"], "jsonl or .npz"),
     ],

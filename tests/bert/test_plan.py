@@ -29,7 +29,7 @@ def test_recomputed_activations_are_inputs_random_bits_and_one_layer() -> None:
     less, more = (plan.activations(one, 512, 80) for one in (config, kept))
     tokens = config.batch.per_device * 512
     assert less["inputs of the layers"] == 24 * tokens * 2048 * 4
-    same = ("narrow kernels", "sum of the embeddings", "random bits of dropout")
+    same = ("narrow kernels", "sum of embeddings", "dropout bits")
     assert [less[name] for name in same] == [more[name] for name in same]
     assert sum(less.values()) < sum(more.values()) / 3
 
@@ -40,24 +40,24 @@ def test_fused_attention_keeps_no_weights() -> None:
     kept, less = (plan.activations(one, 512, 80) for one in (config, dataclasses.replace(config, model=model)))
     rows, pairs = config.batch.per_device, config.batch.per_device * 16 * 512**2
     assert kept["attention weights"] == 24 * pairs * 2 * 2  # before and after dropout, in 16 bits
-    assert kept["random bits of dropout"] - less["random bits of dropout"] == 24 * pairs
+    assert kept["dropout bits"] - less["dropout bits"] == 24 * pairs
     assert less["attention weights"] == 24 * rows * 16 * 512 * 4 + rows * 512**2 * 2  # statistics, and the mask
 
 
 def test_packed_rows_hold_more_predictions() -> None:
     config = RECIPES["bert_large_dgxh100_phase2"]()
-    alone, packed = (plan.activations(config, 512, 80, rows=rows) for rows in (0, config.batch.per_device // 2))
-    assert packed["feed-forward"] < alone["feed-forward"] * 0.52
-    assert packed["scores of the vocabulary"] == alone["scores of the vocabulary"]
+    separate, packed = (plan.activations(config, 512, 80, rows=rows) for rows in (0, config.batch.per_device // 2))
+    assert packed["feed-forward"] < separate["feed-forward"] * 0.52
+    assert packed["vocabulary logits"] == separate["vocabulary logits"]
 
 
 def test_the_plan_of_the_published_run() -> None:
     config = RECIPES["bert_large_dgx1_phase1"]()
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=30528))
     said = plan.describe(config, 256, sequence=128, predictions=20, available=1_000_000)
-    assert said["ranks"] == "256, each 4 micro-batches of 60 an update"
+    assert said["ranks"] == "256, each 4 micro-batches of 60 per update"
     assert said["tokens"].startswith("59,029,585,920")
-    assert said["data"] == "1,000,000 sequences, gone through 461.17 times"
+    assert said["data"] == "1,000,000 sequences, 461.17 epochs"
     with pytest.raises(UsageError, match="not a multiple"):
         plan.describe(config, 7, sequence=128, predictions=20, available=1)
 

@@ -104,18 +104,21 @@ def rewrite(path: Path, fields: Header | bytes, data: bytes, length: int | None 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda t: t.pop(QUERY), [QUERY, "no tensor"]),
+        (lambda t: t.pop(QUERY), [QUERY, "missing tensor"]),
         (lambda t: [t.pop(name) for name in list(t) if "layer.2" in name], ["layer.2", "more"]),
         (lambda t: t.pop("cls.predictions.transform.LayerNorm.bias"), ["cls.predictions.transform.LayerNorm.bias"]),
         (lambda t: t.update({QUERY: t[QUERY][:, :-1].copy()}), [QUERY, "[36, 35]", "[36, 36]"]),
         (lambda t: t.update({"bert.pooler.dense.weight": t[QUERY][None].copy()}), ["bert.pooler.dense.weight"]),
-        (lambda t: t.update({"bert.encoder.layer.3.output.dense.bias": np.ones(3, "f")}), ["layer.3", "no part"]),
-        (lambda t: t.update({"lora.weight": np.ones(3, "f")}), ["lora.weight", "no part"]),
+        (
+            lambda t: t.update({"bert.encoder.layer.3.output.dense.bias": np.ones(3, "f")}),
+            ["layer.3", "unknown"],
+        ),
+        (lambda t: t.update({"lora.weight": np.ones(3, "f")}), ["lora.weight", "unknown tensor"]),
         (lambda t: t.update({QUERY: t[QUERY].astype(np.float64)}), [QUERY, "F64"]),
         (lambda t: t.update({QUERY: t[QUERY].astype(np.int8)}), [QUERY, "I8"]),
         (lambda t: t.update({QUERY: np.where(t[QUERY] > 0, np.nan, t[QUERY])}), [QUERY, "not finite"]),
         (lambda t: t.update({"cls.predictions.decoder.weight": np.ones((97, 36), "f")}), ["decoder.weight"]),
-        (lambda t: t.update({"pooler.dense.bias": np.ones(36, "f")}), ["pooler.dense.bias", "again"]),
+        (lambda t: t.update({"pooler.dense.bias": np.ones(36, "f")}), ["pooler.dense.bias", "is also in"]),
     ],
     ids=[
         "missing",
@@ -215,8 +218,8 @@ def test_a_pickle_is_never_opened(name: str, theirs: Path, tmp_path: Path) -> No
         ({QUERY: ".."}, ".."),
         ({QUERY: 3}, "weight_map"),
         ([QUERY], "weight_map"),
-        ({}, "no tensor"),
-        ({QUERY: "part.safetensors"}, "no tensor"),
+        ({}, "missing tensor"),
+        ({QUERY: "part.safetensors"}, "missing tensor"),
     ],
 )
 def test_an_index_names_files_of_its_folder_or_is_refused(places: Any, said: str, theirs: Path) -> None:
@@ -295,8 +298,8 @@ def bundle(folder: Path) -> dict[str, Any]:
         (lambda t: t.update({"bert/pooler/dense/bias": np.ones(35, "f")}), "bert/pooler/dense/bias has shape [35]"),
         (lambda t: t.update({"bert/pooler/dense/bias": np.ones(36)}), "bert/pooler/dense/bias is stored as float64"),
         (lambda t: t.update({"bert/pooler/dense/bias": np.full(36, np.inf, "f")}), "not finite"),
-        (lambda t: t.update({"bert/adapter/kernel": np.ones(35, "f")}), "bert/adapter/kernel: no part"),
-        (lambda t: t.update({"model/.ATTRIBUTES/VARIABLE_VALUE": np.ones(35, "f")}), "no part"),
+        (lambda t: t.update({"bert/adapter/kernel": np.ones(35, "f")}), "unknown tensors: bert/adapter/kernel"),
+        (lambda t: t.update({"model/.ATTRIBUTES/VARIABLE_VALUE": np.ones(35, "f")}), "unknown tensor"),
     ],
 )
 def test_variables_that_are_not_the_models_are_refused_by_name(change: Change, said: str, original: Path) -> None:

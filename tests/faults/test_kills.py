@@ -76,7 +76,8 @@ def test_a_killed_launcher_and_killed_ranks_do_not_change_the_result(dataset: Pa
 def kill_rank(launcher: int, rank: str) -> None:
     """Kill the process itself, not its launcher."""
     below = psutil.Process(launcher).children(recursive=True)
-    [one] = [one for one in below if "python" in one.name() and one.environ().get("HOROVOD_RANK") == rank]
+    ranks = [one for one in below if "python" in one.name() and one.environ().get("HOROVOD_RANK") == rank]
+    [one] = [one for one in ranks if not any(word.endswith("scripts/launcher") for word in one.cmdline())]
     one.kill()
 
 

@@ -74,7 +74,7 @@ def test_a_gpu_that_tensorflow_does_not_see_is_an_error_unless_the_cpu_is_asked_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     Machine(monkeypatch, seen=0, present=8)
-    with pytest.raises(UsageError, match=r"has 8 GPUs .*TensorFlow sees none.*DEVICE=gpu, or give --run\.device cpu"):
+    with pytest.raises(UsageError, match=r"has 8 GPUs .*TensorFlow sees none.*DEVICE=gpu, or use --run\.device cpu"):
         devices.choose(flag="--run.device")
     assert devices.choose("cpu") == Device()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # the user's own word
@@ -86,7 +86,7 @@ def test_a_gpu_that_tensorflow_does_not_see_is_an_error_unless_the_cpu_is_asked_
 def test_without_a_gpu_it_is_the_cpu_unless_a_gpu_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     Machine(monkeypatch, seen=0)
     assert not devices.choose().is_gpu
-    with pytest.raises(UsageError, match="--device gpu: this machine has no GPU"):
+    with pytest.raises(UsageError, match="--device gpu: TensorFlow sees no GPU"):
         devices.choose("gpu")
 
 

@@ -40,13 +40,13 @@ def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> N
     (tmp_path / "hangs").chmod(0o755)
     begun = time.monotonic()
     with pytest.raises(nvidia.CommandError, match=r"hangs did not answer within 0\.4 s") as caught:
-        nvidia.ask([str(tmp_path / "hangs")], seconds=0.4)
-    assert caught.value.shown == "begun\n"
+        nvidia.run_command([str(tmp_path / "hangs")], seconds=0.4)
+    assert caught.value.output == "begun\n"
     assert time.monotonic() - begun < 10
 
 
 def test_a_command_that_fails_gives_its_last_words() -> None:
     with pytest.raises(nvidia.CommandError, match="sh ended with code 18: version mismatch"):
-        nvidia.ask(["sh", "-c", "echo first; echo version mismatch >&2; exit 18"], seconds=10)
+        nvidia.run_command(["sh", "-c", "echo first; echo version mismatch >&2; exit 18"], seconds=10)
     with pytest.raises(nvidia.CommandError, match="absent: No such file"):
-        nvidia.ask(["absent"], seconds=10)
+        nvidia.run_command(["absent"], seconds=10)

@@ -114,7 +114,7 @@ def test_texts_without_tokens_and_no_texts(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([*PLAIN[:5], "a", "b", "a"], "line 8: 'a' stands at line 6 already"),
+        ([*PLAIN[:5], "a", "b", "a"], "line 8: 'a' is also at line 6"),
         ([*PLAIN[:5], "", "b"], "line 6: '' is not a token"),
         ([*PLAIN[:5], "two words"], "line 6: 'two words' is not a token"),
         ([*PLAIN[:4], "a"], r"\[MASK\] missing"),

@@ -97,7 +97,7 @@ def test_a_classifier_of_something_else_is_named_and_left_aside(kind: str | None
     run = came_in(theirs)
     assert not [name for name in weights(run, 0) if "classifier" in name]
     about = json.loads((run / "config.json").read_text())["imported"]
-    assert about["left_aside"] == ["classifier.bias", "classifier.weight"] and "classifier" in about["missing_heads"]
+    assert about["ignored"] == ["classifier.bias", "classifier.weight"] and "classifier" in about["missing_heads"]
 
 
 @pytest.mark.parametrize(

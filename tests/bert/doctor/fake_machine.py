@@ -1,4 +1,4 @@
-"""A machine that does not exist: folders for /proc, /sys and /dev, an nvidia-smi, and what the frameworks tell."""
+"""A machine that does not exist: folders for /proc, /sys and /dev, an nvidia-smi, and what the frameworks emit."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ import pytest
 
 from bert.doctor.__main__ import examine
 from bert.doctor.machine import ROOT, Finding, Machine
-from bert.doctor.probe import wanted
+from bert.doctor.probe import required_libraries
 
 GIB = 2**30
 H100 = {
@@ -61,7 +61,7 @@ class FakeMachine:
         self.limits = {resource.RLIMIT_MEMLOCK: -1, resource.RLIMIT_NOFILE: 1 << 20, resource.RLIMIT_STACK: 8 << 20}
         self.shared = 64 * GIB
         self.cores = 16 * gpus or 4
-        self.packages = list(wanted(BUILD))
+        self.packages = list(required_libraries(BUILD))
         libraries = {name: {"path": f"/site/nvidia/x/lib/{name}", "version": ""} for name in self.packages}
         for name, version in (("libcudart.so.12", "12.5"), ("libcudnn.so.9", "9.3.0"), ("libnccl.so.2", "2.25.1")):
             libraries[name]["version"] = version
@@ -122,36 +122,36 @@ class FakeMachine:
             self.write(at / file, text + "\n")
 
     def machine(self, probe: str | None = None) -> Machine:
-        """The machine as it is now; `probe` is Python that runs instead of what tells the facts."""
+        """Return the machine as it is now. probe: Python code to run instead of the probe that prints `facts`."""
         self.write(self.folder / "rows.json", json.dumps(self.rows))
         for mode, facts in self.facts.items():
             lines = ["a line of a log", *(json.dumps({name: value}) for name, value in facts.items())]
             self.write(self.folder / mode, "\n".join(lines))
-        tell = f"import pathlib, sys\nprint(pathlib.Path({str(self.folder)!r}, sys.argv[1]).read_text())"
+        code = f"import pathlib, sys\nprint(pathlib.Path({str(self.folder)!r}, sys.argv[1]).read_text())"
         return Machine(
             proc=self.proc,
             sysfs=self.sysfs,
             dev=self.dev,
             workdir=self.folder / "not" / "yet",
             requirements=ROOT / "requirements.txt",
-            probe=(sys.executable, "-S", "-c", probe or tell),
+            probe=(sys.executable, "-S", "-c", probe or code),
             patience=20.0,
             space=lambda folder: (self.shared, self.shared) if folder.name == "shm" else (900 * GIB, 500 * GIB),
             soft_limit=self.limits.__getitem__,
             cores=lambda: self.cores,
         )
 
-    def found(self, **changes: Any) -> list[Finding]:
-        """What the doctor finds."""
+    def findings(self, **changes: Any) -> list[Finding]:
+        """Return what the doctor finds."""
         return examine(dataclasses.replace(self.machine(), **changes))
 
 
-def worse(found: list[Finding]) -> list[tuple[str, str]]:
-    """Subjects and levels of all that is neither ok nor a note."""
-    return [(finding.subject, finding.level) for finding in found if finding.level in ("warning", "error")]
+def problems(findings: list[Finding]) -> list[tuple[str, str]]:
+    """Return subject and level of every warning and error."""
+    return [(finding.subject, finding.level) for finding in findings if finding.level in ("warning", "error")]
 
 
-def about(found: list[Finding], subject: str) -> Finding:
-    """The only finding about something."""
-    (only,) = [finding for finding in found if finding.subject == subject]
+def about(findings: list[Finding], subject: str) -> Finding:
+    """Return the only finding about a subject."""
+    (only,) = [finding for finding in findings if finding.subject == subject]
     return only
