@@ -54,11 +54,11 @@ AUTO = PrecisionConfig(compute="auto", xla=None)
 FLOAT32 = PrecisionConfig(compute="float32", xla=False)
 FLOAT16 = PrecisionConfig(compute="float16", compress=True, xla=True)
 BFLOAT16 = PrecisionConfig(compute="bfloat16", xla=True)
+FROM_CHECKPOINT = InitConfig(checkpoint=None)  # the recipe continues an earlier run, which the command must name
 
 
 def _from_checkpoint(config: PretrainConfig) -> PretrainConfig:
-    """Require the command to name the initial weights: the recipe continues an earlier run."""
-    return replace(config, init=InitConfig(checkpoint=None))
+    return replace(config, init=FROM_CHECKPOINT)
 
 
 def _rounded(size: str) -> ModelConfig:
@@ -203,28 +203,17 @@ def bert_large_mlperf() -> PretrainConfig:
     starts in the middle of its warm-up, at a quarter of the peak; here the rate rises from zero over the same number of
     updates. The run is evaluated every 225,000 sequences, on 10,000.
     """
-    return _from_checkpoint(
-        PretrainConfig(
-            model=_rounded("large"),
-            batch=BatchConfig(total=8192, per_device=16),
-            optimizer=OptimizerConfig(
-                name="lamb",
-                learning_rate=2.88293e-3,
-                warmup_steps=211,
-                beta_1=0.88,
-                beta_2=0.88,
-                weight_decay=0.0166629,
-            ),
-            precision=BFLOAT16,
-            run=RunConfig(
-                steps=600,
-                log_every=10,
-                save_every=100,
-                evaluate_every=27,
-                evaluate_sequences=10_000,
-                target_accuracy=0.72,
-            ),
-        )
+    return PretrainConfig(
+        model=_rounded("large"),
+        batch=BatchConfig(total=8192, per_device=16),
+        optimizer=OptimizerConfig(
+            name="lamb", learning_rate=2.88293e-3, warmup_steps=211, beta_1=0.88, beta_2=0.88, weight_decay=0.0166629
+        ),
+        precision=BFLOAT16,
+        run=RunConfig(
+            steps=600, log_every=10, save_every=100, evaluate_every=27, evaluate_sequences=10_000, target_accuracy=0.72
+        ),
+        init=FROM_CHECKPOINT,
     )
 
 
@@ -271,14 +260,13 @@ def bert_domain() -> PretrainConfig:
     2,048 sequences, 12,500 updates, Adam at 5e-4 with a warm-up of 6 %. Make the data with the vocabulary of the
     weights.
     """
-    return _from_checkpoint(
-        PretrainConfig(
-            model=_rounded("base"),
-            batch=BatchConfig(total=2048, per_device=32),
-            optimizer=OptimizerConfig(name="adamw", learning_rate=5e-4, warmup_steps=750, continuous=True, beta_2=0.98),
-            precision=BFLOAT16,
-            run=RunConfig(steps=12_500, log_every=20, save_every=500, evaluate_every=500),
-        )
+    return PretrainConfig(
+        model=_rounded("base"),
+        batch=BatchConfig(total=2048, per_device=32),
+        optimizer=OptimizerConfig(name="adamw", learning_rate=5e-4, warmup_steps=750, continuous=True, beta_2=0.98),
+        precision=BFLOAT16,
+        run=RunConfig(steps=12_500, log_every=20, save_every=500, evaluate_every=500),
+        init=FROM_CHECKPOINT,
     )
 
 
@@ -319,14 +307,13 @@ def bert_tiny_phase1() -> PretrainConfig:
 @recipe
 def bert_tiny_phase2() -> PretrainConfig:
     """2 layers x 128, longer sequences, from all weights of phase 1: another two minutes."""
-    return _from_checkpoint(
-        PretrainConfig(
-            model=TINY,
-            batch=BatchConfig(total=32, per_device=16),
-            optimizer=OptimizerConfig(learning_rate=5e-4, warmup_steps=50, beta_2=0.98),
-            precision=AUTO,
-            run=RunConfig(steps=500, log_every=100, save_every=250, evaluate_every=250, evaluate_sequences=512),
-        )
+    return PretrainConfig(
+        model=TINY,
+        batch=BatchConfig(total=32, per_device=16),
+        optimizer=OptimizerConfig(learning_rate=5e-4, warmup_steps=50, beta_2=0.98),
+        precision=AUTO,
+        run=RunConfig(steps=500, log_every=100, save_every=250, evaluate_every=250, evaluate_sequences=512),
+        init=FROM_CHECKPOINT,
     )
 
 
@@ -345,14 +332,13 @@ def bert_mini_phase1() -> PretrainConfig:
 @recipe
 def bert_mini_phase2() -> PretrainConfig:
     """4 layers x 256, longer sequences, from all weights of phase 1: another few minutes."""
-    return _from_checkpoint(
-        PretrainConfig(
-            model=MINI,
-            batch=BatchConfig(total=16, per_device=8),
-            optimizer=OptimizerConfig(learning_rate=3e-4, warmup_steps=25, beta_2=0.98),
-            precision=AUTO,
-            run=RunConfig(steps=400, log_every=50, save_every=200, evaluate_every=200, evaluate_sequences=512),
-        )
+    return PretrainConfig(
+        model=MINI,
+        batch=BatchConfig(total=16, per_device=8),
+        optimizer=OptimizerConfig(learning_rate=3e-4, warmup_steps=25, beta_2=0.98),
+        precision=AUTO,
+        run=RunConfig(steps=400, log_every=50, save_every=200, evaluate_every=200, evaluate_sequences=512),
+        init=FROM_CHECKPOINT,
     )
 
 
@@ -374,14 +360,13 @@ def demo_phase1() -> PretrainConfig:
 @recipe
 def demo_phase2() -> PretrainConfig:
     """Second phase of the demo: 64 tokens, from all weights of the first."""
-    return _from_checkpoint(
-        PretrainConfig(
-            model=DEMO_MODEL,
-            batch=BatchConfig(total=64, per_device=32),
-            optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=20, beta_2=0.98),
-            precision=AUTO,
-            run=RunConfig(steps=200, log_every=20, save_every=200, evaluate_every=100, evaluate_sequences=256),
-        )
+    return PretrainConfig(
+        model=DEMO_MODEL,
+        batch=BatchConfig(total=64, per_device=32),
+        optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=20, beta_2=0.98),
+        precision=AUTO,
+        run=RunConfig(steps=200, log_every=20, save_every=200, evaluate_every=100, evaluate_sequences=256),
+        init=FROM_CHECKPOINT,
     )
 
 

@@ -1,4 +1,4 @@
-"""A tiny dataset in the trainer's own format, the command that trains on it, and what its run directory came to."""
+"""A tiny dataset in the format of the trainer, the command that trains on it, and readers of its run directory."""
 
 import json
 import os
@@ -50,7 +50,7 @@ Finished = subprocess.CompletedProcess[str]
 
 
 def instance(random: np.random.Generator, shortest: int = 7) -> dict[str, np.ndarray]:
-    """One instance of random tokens whose masked words can be learnt: each equals its position's neighbour."""
+    """Return an instance of random tokens whose masked words can be learnt: each equals the token before it."""
     used = int(random.integers(shortest, TOKENS + 1))
     ids = np.zeros(TOKENS, np.int64)
     ids[:used] = random.integers(5, VOCAB, used)
@@ -72,7 +72,7 @@ def instance(random: np.random.Generator, shortest: int = 7) -> dict[str, np.nda
 def write_dataset(
     folder: Path, shards: tuple[int, ...] = (17, 24), heldout: int = 11, seed: int = 3, shortest: int = 7
 ) -> Path:
-    """A dataset folder with training shards of the given sizes and one held-out shard."""
+    """Write a dataset folder with training shards of the given sizes and one held-out shard."""
 
     def make(partial: Path) -> manifest.StageResult:
         random = np.random.default_rng(seed)
@@ -96,7 +96,7 @@ def write_dataset(
 def command(
     dataset: Path, run: Path, *more: str, ranks: int = 1, per_device: int = 3, patch: str | None = None
 ) -> list[str]:
-    """The command that trains on `dataset` in `run`, of 6 sequences a step; `patch` is Python that it runs first."""
+    """Return the command that trains on `dataset` in `run`, 6 sequences per step, after the Python in `patch`."""
     launch = [str(ROOT / "scripts" / "launch.sh"), "-np", str(ranks), "--"] if ranks > 1 else []
     main = "from bert import cli, pretrain\ncli.main(pretrain.main)"
     module = ["-m", "bert.pretrain"] if patch is None else ["-c", f"{textwrap.dedent(patch)}\n{main}"]
@@ -114,44 +114,44 @@ def pretrain(
     cwd: Path = ROOT,
     **environment: str,
 ) -> Finished:
-    """Runs that command to its end."""
+    """Run that command to its end."""
     line = command(dataset, run, *more, ranks=ranks, per_device=per_device, patch=patch)
     variables = os.environ | {"PYTHONPATH": str(ROOT)} | environment
     return subprocess.run(line, cwd=cwd, env=variables, capture_output=True, text=True, timeout=500)
 
 
 def errors(said: str) -> list[str]:
-    """The lines of standard error that say what went wrong."""
+    """Return the lines of standard error that report an error."""
     return [line for line in said.splitlines() if line.startswith(("error:", "Traceback"))]
 
 
 def weights(run: Path, step: int) -> State:
-    """All that the checkpoint of `step` holds, by name: weights, slots, counters."""
+    """Return all variables of the checkpoint of `step`, by name: weights, slots, counters."""
     reader = tf.train.load_checkpoint(str(run / "checkpoints" / f"step-{step:08d}" / "variables"))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def measured(run: Path) -> dict[tuple[int, str], dict[str, Any]]:
-    """The run's metrics by step and split, less those that depend on time; no step may be there twice."""
+    """Return the run's metrics by step and split, without those that depend on time; no step may occur twice."""
     timed = metrics.Clock(flops=lambda tokens, sequences: 1.0, ranks=1, peak=1.0).rates().keys()
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    found = {(line["step"], line["split"]): {k: v for k, v in line.items() if k not in timed} for line in lines}
-    assert len(found) == len(lines), "a step was logged twice"
-    return found
+    by_step = {(line["step"], line["split"]): {k: v for k, v in line.items() if k not in timed} for line in lines}
+    assert len(by_step) == len(lines), "a step was logged twice"
+    return by_step
 
 
 def losses(run: Path) -> dict[tuple[int, str], float]:
-    """The run's losses by step and split."""
+    """Return the run's losses by step and split."""
     return {key: line["loss"] for key, line in measured(run).items()}
 
 
 def checkpoints(run: Path) -> list[str]:
-    """What stands among the run's checkpoints, hidden or not."""
+    """Return the names in the run's folder of checkpoints, hidden ones included."""
     return sorted(path.name for path in (run / "checkpoints").iterdir())
 
 
 def same_bits(one: State, two: State) -> None:
-    """Fails, naming it, if anything differs in a bit."""
+    """Fail with the name of a variable if any bit of it differs."""
     assert one.keys() == two.keys()
     for name, value in one.items():
         assert value.tobytes() == two[name].tobytes(), name

@@ -38,7 +38,7 @@ class Options:
     """flags for XLA's compiler, as XLA_FLAGS has them"""
     details: bool = True
     """print where the time of each program goes"""
-    output: Path = Path()
+    output: Path | None = None
     """folder of the results; default: gpu_check in the work folder"""
     reference: Path = REFERENCE
     """figures that bytes are compared with"""
@@ -111,7 +111,7 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m benchmarks.gpu_check", description=__doc__)
     begun = time.perf_counter()
     folder = paths.workdir() / "gpu_check"
-    output = options.output if options.output != Path() else folder
+    output = folder if options.output is None else options.output
     rows, wrong = check_all(options, folder)
     if options.details:
         print("", *(report.details(row) for row in rows), sep="\n")

@@ -1,1 +1,1 @@
-"""Files and folders that are either complete or absent."""
+"""Files and folders that are written completely or not at all."""

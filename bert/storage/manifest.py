@@ -1,9 +1,9 @@
-"""What a finished folder says of itself: `manifest.json`, written last.
+"""Manifests of finished folders, and the atomic build of a folder.
 
 A stage is a function of (inputs, parameters). `build` runs it into a hidden folder beside the target, hashes what it
-wrote, and renames the whole to its final name, so that a folder with a manifest is complete and one without never was.
-(`data.pipeline.tasks` does the same in several sittings, with the pieces that `build` is made of.)
-The manifest holds no time and no absolute path: the same inputs and parameters give the same bytes.
+wrote, writes `manifest.json` last, and renames the folder to its final name. So a folder with a manifest is complete,
+and a folder without one is not the output of a stage. `data.pipeline.tasks` does the same in several processes, with
+the parts of `build`. The manifest contains no time and no absolute path: equal inputs and parameters give equal bytes.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ TOOLS = ("tensorflow", "tensorflow-text", "nltk", "wikiextractor", "tokenizers",
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageResult:
-    """What a stage reports about the files it wrote."""
+    """What a stage reports about the files that it wrote."""
 
     counts: dict[str, Any]
     records: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -52,28 +52,28 @@ class Manifest:
 
 
 def load(folder: Path, stage: str | None = None) -> Manifest:
-    """Reads a folder's manifest and checks that every file it lists is there with its size.
+    """Read a folder's manifest, and check that every listed file exists and has the listed size.
 
-    Raises InputError if the folder is not one that a stage finished, IntegrityError if a file is missing or has another
-    size.
+    Raise InputError if the folder is not the finished output of a stage, IntegrityError if a file is missing or has
+    another size.
     """
     try:
         fields = json.loads((folder / NAME).read_text(encoding="utf-8"))
-        found = Manifest(path=folder, **fields)
+        content = Manifest(path=folder, **fields)
     except FileNotFoundError as error:
-        reason = f"no {NAME}: the stage that makes it did not finish" if folder.exists() else "no such folder"
+        reason = f"no {NAME}: the stage that makes it has not finished" if folder.exists() else "no such folder"
         remedy = f"run python -m data.{stage}" if stage else "run the stage that makes it"
         raise InputError(f"{folder}: {reason}; {remedy}") from error
     except (ValueError, TypeError, NotADirectoryError) as error:
         raise IntegrityError(f"{folder / NAME}: not a manifest of ours ({error}); build the folder again") from error
-    if stage and found.stage != stage:
-        raise InputError(f"{folder}: made by stage {found.stage!r}, but stage {stage!r} is needed; check the path")
-    for name, facts in found.files.items():
+    if stage and content.stage != stage:
+        raise InputError(f"{folder}: made by stage {content.stage!r}, but stage {stage!r} is needed; check the path")
+    for name, facts in content.files.items():
         size = (folder / name).stat().st_size if (folder / name).exists() else None
         if size is None or size != facts.get("bytes"):
             state = "is missing" if size is None else f"has {size} bytes, not {facts.get('bytes')}"
             raise IntegrityError(f"{folder / name}: the file {state}; remove the folder and build it again")
-    return found
+    return content
 
 
 def build(
@@ -84,74 +84,74 @@ def build(
     inputs: Sequence[Path],
     make: Callable[[Path], StageResult],
 ) -> Manifest:
-    """Makes `folder` by calling `make(partial_folder)`, or returns at once if the same was made before.
+    """Make `folder` by calling `make(partial_folder)`, unless it already is the output of the same inputs.
 
-    Raises UsageError if `folder` holds something that no stage made, ResourceError if the disk is full.
+    Raise UsageError if `folder` holds something that this stage did not make, ResourceError if the disk is full.
     """
     with lock(folder):
-        wanted = want(folder, stage=stage, parameters=parameters, inputs=inputs)
-        if old := current(folder, wanted):
-            return old
+        key = build_key(folder, stage=stage, parameters=parameters, inputs=inputs)
+        if existing := current(folder, key):
+            return existing
         partial = folder.with_name(f".{folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         try:
             with files.room(folder):
                 partial.mkdir()
-                return complete(partial, folder, wanted, make(partial))
+                return complete(partial, folder, key, make(partial))
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
 
 class BuildKey(NamedTuple):
-    """What a finished folder is to be the output of."""
+    """What determines the output of a stage."""
 
     stage: str
     parameters: dict[str, Any]
     inputs: dict[str, str]  # name -> content hash
 
     def digest(self) -> str:
-        """Names it among other outputs for the same folder."""
+        """Return a short hash, which tells outputs for the same folder apart."""
         return hashlib.sha256(json.dumps(self, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def want(folder: Path, *, stage: str, parameters: dict[str, Any], inputs: Sequence[Path]) -> BuildKey:
-    """Hashes the inputs. Raises UsageError if `folder` holds something that this stage did not make."""
+def build_key(folder: Path, *, stage: str, parameters: dict[str, Any], inputs: Sequence[Path]) -> BuildKey:
+    """Hash the inputs. Raise UsageError if `folder` holds something that this stage did not make."""
     _check_ours(folder, stage)
     as_read_back = json.loads(json.dumps(parameters, default=str))
     return BuildKey(stage, as_read_back, {_input_name(path, inputs): content_hash(path) for path in inputs})
 
 
-def current(folder: Path, wanted: BuildKey) -> Manifest | None:
-    """The folder's manifest, if it is the wanted output."""
+def current(folder: Path, key: BuildKey) -> Manifest | None:
+    """Return the folder's manifest if the folder is the output for this key, else None."""
     if (folder / NAME).exists():
-        old = load(folder)
-        if (old.stage, old.parameters, old.inputs) == wanted:
-            print(f"{wanted.stage}: {folder} is up to date", file=sys.stderr)
-            return old
+        existing = load(folder)
+        if (existing.stage, existing.parameters, existing.inputs) == key:
+            print(f"{key.stage}: {folder} is up to date", file=sys.stderr)
+            return existing
     return None
 
 
 def complete(
-    partial: Path, folder: Path, wanted: BuildKey, made: StageResult, hashes: Mapping[str, str] | None = None
+    partial: Path, folder: Path, key: BuildKey, result: StageResult, hashes: Mapping[str, str] | None = None
 ) -> Manifest:
-    """Writes the manifest of what stands in `partial` and gives it its final name.
+    """Write the manifest of the files in `partial`, and rename `partial` to `folder`.
 
-    hashes: of files that were hashed, and brought to the disk, when they were written.
+    hashes: by name, of files that are already on the disk and need no hashing.
     """
-    _write(partial, wanted, made, hashes or {})
+    _write(partial, key, result, hashes or {})
     _swap(partial, folder)
     return load(folder)
 
 
-def verify(found: Manifest) -> None:
-    """Reads every file that the manifest lists; raises IntegrityError, naming the first whose content has changed."""
-    for name, facts in found.files.items():
-        if files.sha256(found.path / name) != facts.get("sha256"):
-            raise IntegrityError(f"{found.path / name}: the content has changed since it was written; build it again")
+def verify(content: Manifest) -> None:
+    """Hash every file that the manifest lists; raise IntegrityError, naming the first whose content has changed."""
+    for name, facts in content.files.items():
+        if files.sha256(content.path / name) != facts.get("sha256"):
+            raise IntegrityError(f"{content.path / name}: the content has changed since it was written; build it again")
 
 
 def content_hash(path: Path) -> str:
-    """Hash of a file, of a finished folder's manifest, or of the names and contents of any other folder."""
+    """Return the hash of a file, of a finished folder's manifest, or of the names and contents of another folder."""
     if not path.is_dir():
         if not path.exists():
             raise InputError(f"{path}: no such file or folder; check the path")
@@ -180,7 +180,7 @@ def _check_ours(folder: Path, stage: str) -> None:
         try:
             made_by = json.loads((folder / NAME).read_text(encoding="utf-8")).get("stage")
         except (ValueError, AttributeError):
-            made_by = stage  # a damaged manifest of ours: rebuild
+            made_by = stage  # a damaged manifest: build again
         if made_by != stage:
             raise UsageError(f"{folder}: holds the output of stage {made_by!r}; choose another output folder")
     elif any(folder.iterdir()):
@@ -189,14 +189,14 @@ def _check_ours(folder: Path, stage: str) -> None:
 
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Waits for another process that makes the same folder, which will then be up to date for this one."""
+    """Hold the lock for building `folder` while the block runs; wait until no other process holds it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     path = folder.with_name(f".{folder.name}.lock")
     while True:
         with open(path, "w") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             if not _is_at(path, stream.fileno()):
-                continue  # whoever held it has removed it
+                continue  # the process that held the lock has removed the file
             try:
                 yield
             finally:
@@ -208,7 +208,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
     return path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino
 
 
-def _write(partial: Path, wanted: BuildKey, made: StageResult, hashes: Mapping[str, str]) -> None:
+def _write(partial: Path, key: BuildKey, result: StageResult, hashes: Mapping[str, str]) -> None:
     names = sorted(str(path.relative_to(partial)) for path in partial.rglob("*") if path.is_file())
     facts = {}
     for name in names:
@@ -216,14 +216,14 @@ def _write(partial: Path, wanted: BuildKey, made: StageResult, hashes: Mapping[s
             files.flush(partial / name)
         sha256 = hashes.get(name) or files.sha256(partial / name)
         facts[name] = {"bytes": (partial / name).stat().st_size, "sha256": sha256}
-        if name in made.records:
-            facts[name]["records"] = made.records[name]
+        if name in result.records:
+            facts[name]["records"] = result.records[name]
     content = {
-        **wanted._asdict(),
+        **key._asdict(),
         "versions": versions(),
         "files": facts,
-        "counts": made.counts,
-        "extra": made.extra,
+        "counts": result.counts,
+        "extra": result.extra,
     }
     files.write_json(partial / NAME, content)
 
@@ -239,9 +239,9 @@ def _swap(partial: Path, folder: Path) -> None:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Versions of Python and of the tools whose output depends on theirs."""
-    found = {"python": platform.python_version()}
+    """Return the versions of Python and of the tools that the output of stages depends on."""
+    numbers = {"python": platform.python_version()}
     for tool in TOOLS:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[tool] = metadata.version(tool)
-    return found
+            numbers[tool] = metadata.version(tool)
+    return numbers

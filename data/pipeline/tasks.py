@@ -104,7 +104,7 @@ def build(stage: Stage[AnyTask], folder: Path, options: Options) -> None:
     Return at once if `folder` is up to date. Raise what the stage raises, and ResourceError if the disk is full.
     """
     with files.room(folder), manifest.lock(folder):
-        key = manifest.want(folder, stage=stage.name, parameters=stage.parameters(), inputs=stage.inputs())
+        key = manifest.build_key(folder, stage=stage.name, parameters=stage.parameters(), inputs=stage.inputs())
         if manifest.current(folder, key):
             return
         partial = _partial_folder(folder, key)

@@ -1,7 +1,7 @@
-"""Defects of DeepLearningExamples' TensorFlow2/LanguageModeling/BERT, from which recipes were taken: not here.
+"""Defects of NVIDIA's TensorFlow2/LanguageModeling/BERT, the source of some recipes, that this repository avoids.
 
-Those that other tests would find: a second phase that drops the heads (test_train, phase two), no GELU in the head of
-the masked words (test_model, the equations in NumPy), a rate that jumps after the warm-up (test_schedule).
+Other tests cover: a second phase that drops the heads (test_loop, phase two), no GELU in the masked-LM head
+(test_encoder, the equations in NumPy), a rate that jumps after the warm-up (test_schedule).
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from bert.training.step import Step
 
 
 class Twins(Communicator):
-    """Two ranks that compute the same; what travels as float16 is rounded, and noted."""
+    """Two ranks that compute the same; what is sent as float16 is rounded and recorded."""
 
     size = 2
 
@@ -37,13 +37,13 @@ class Twins(Communicator):
         self.travelled: list[tf.Tensor] = []
 
     def all_reduce(self, tensors: Any, num_fp16: int = 0) -> list[tf.Tensor]:
-        self.travelled += map(tf.identity, tensors[:num_fp16])  # the accumulators themselves are emptied
+        self.travelled += map(tf.identity, tensors[:num_fp16])  # copies: the accumulators are cleared later
         small = [tf.cast(tf.cast(tensor, tf.float16), tf.float32) for tensor in tensors[:num_fp16]]
         return [2 * tensor for tensor in [*small, *tensors[num_fp16:]]]
 
 
 class Listening(Dataset):
-    """A dataset that notes which samples were read."""
+    """A dataset that records which samples are read."""
 
     def __init__(self, folder: Path, split: str) -> None:
         super().__init__(folder, split)
@@ -57,7 +57,7 @@ class Listening(Dataset):
 def stepped(
     config: ModelConfig, dataset: Path, among: Communicator, precision: PrecisionConfig, per_device: int
 ) -> Step:
-    """A step of LAMB after three updates over the first twelve samples."""
+    """Return a step with LAMB after three updates over the first twelve samples."""
     task = Pretraining(config, seed=3)
     step = Step(
         task,
@@ -82,7 +82,7 @@ def test_an_update_is_applied_once_however_many_micro_batches_it_has(model_confi
 
 
 @pytest.mark.slow
-def test_gradients_travel_as_float16_while_they_are_scaled(model_config: ModelConfig, dataset: Path) -> None:
+def test_gradients_are_scaled_while_they_are_sent_as_float16(model_config: ModelConfig, dataset: Path) -> None:
     """5: "gradients are unscaled *before* the fp16-compressed all-reduce (underflow)"."""
     twins = Twins()
     step = stepped(model_config, dataset, twins, PrecisionConfig(compute="float16", compress=True), per_device=3)
@@ -114,7 +114,7 @@ def test_the_heldout_split_is_evaluated_while_training_and_by_every_recipe(
     assert heldout.heard == [*range(11), *range(11)] and found["loss"] > 0  # at step 4, and at the end
 
 
-def test_flags_have_names_and_no_places() -> None:
+def test_the_order_of_flags_has_no_effect() -> None:
     """7: "echoes an unset variable name and omits P1 accumulation, so positional arguments shift"."""
     pairs = [("--batch.total", "12"), ("--batch.per_device", "3"), ("--run.steps", "7"), ("--run.seed", "5")]
 

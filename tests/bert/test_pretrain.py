@@ -83,7 +83,7 @@ def test_the_current_folder_can_be_the_run_directory(
 
 @pytest.mark.parametrize("small", [[], ["--smoke"]])
 @pytest.mark.slow
-def test_the_card_of_a_run_has_its_command(small: list[str], dataset: Path, tmp_path: Path) -> None:
+def test_the_model_card_has_the_command_of_the_run(small: list[str], dataset: Path, tmp_path: Path) -> None:
     flags = [*TINY, "--data.train", str(dataset), "--batch.per_device", "3", "--run.steps", "1"]
     pretrain.main(["demo_phase1", *small, *flags, "--run.directory", str(tmp_path / "ours")])
     convert.main(["export", "huggingface", str(tmp_path / "ours"), str(tmp_path / "theirs")])
@@ -94,7 +94,7 @@ def test_the_card_of_a_run_has_its_command(small: list[str], dataset: Path, tmp_
 
 
 @pytest.mark.slow
-def test_a_run_whose_recipe_was_not_kept_is_resumed(dataset: Path, tmp_path: Path) -> None:
+def test_a_run_without_a_recorded_recipe_is_resumed(dataset: Path, tmp_path: Path) -> None:
     flags = [*TINY, "--data.train", str(dataset), "--batch.per_device", "3", "--run.steps", "3"]
     command = ["demo_phase1", *flags, "--run.save_every", "2", "--run.directory", str(tmp_path / "ours")]
     pretrain.main(command)
@@ -110,7 +110,7 @@ def test_a_run_whose_recipe_was_not_kept_is_resumed(dataset: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("module", [Bare, lambda config: PretrainingModel(config, 1)], ids=["bare", "all heads"])
 @pytest.mark.slow
-def test_pretraining_goes_on_from_an_import(
+def test_pretraining_continues_from_an_import(
     module: type[Bare], model_config: ModelConfig, dataset: Path, tmp_path: Path
 ) -> None:
     before = write_run(tmp_path / "ours", module(model_config), model_config, dataset)

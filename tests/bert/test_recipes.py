@@ -1,4 +1,4 @@
-"""Recipes are the published ones: accumulation by number of ranks, global rates, lengths."""
+"""Recipes agree with the published ones: accumulation by number of ranks, global learning rates, lengths."""
 
 import json
 from pathlib import Path
@@ -48,8 +48,8 @@ def test_the_two_phases_of_lamb_see_as_many_tokens_as_published() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_runs_in_miniature(name: str, dataset: Path, tmp_path: Path, run_module: Any) -> None:
-    # In a process each, as a user runs them: what is compiled for one is not the next one's burden.
-    xla = str(name == "bert_large_phase1").lower()  # one stands for the others, whose compilation takes long
+    # A process for each, as a user runs them: memory of compiled programs does not add up.
+    xla = str(name == "bert_large_phase1").lower()  # one only, because compilation takes long
     flags = ["--smoke", "--data.train", dataset, "--precision.xla", xla]
     done = run_module("bert.pretrain", name, *flags, timeout=600, BERT_WORKDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.finished import PREDICTIONS, SEQUENCE
 
 from bert import cli
 from bert.inputs.vocabulary import SPECIAL
 from bert.storage import manifest
 from data import shards, tfrecords, verify
+from tests.finished import PREDICTIONS, SEQUENCE
 
 
 @pytest.fixture

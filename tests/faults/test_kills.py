@@ -1,4 +1,4 @@
-"""A run that is killed, stopped or stalled, at any moment and as often as one likes, ends with the same bits."""
+"""A run that is killed, stopped or stalled, at any moment and any number of times, ends with the same bits."""
 
 import signal
 import subprocess
@@ -20,7 +20,7 @@ def start(line: list[str]) -> subprocess.Popen[str]:
 
 
 def after_updates(process: subprocess.Popen[str], count: int) -> None:
-    """Returns when the run has said that it made so many updates, or has ended."""
+    """Wait until the run has logged so many updates, or has ended."""
     assert process.stderr
     for line in process.stderr:
         count -= line.startswith("train ")
@@ -34,7 +34,7 @@ def same_run(one: Path, two: Path, step: int = STEPS) -> None:
 
 
 @pytest.mark.slow
-def test_twenty_kills_leave_no_trace(straight: Path, dataset: Path, tmp_path: Path) -> None:
+def test_twenty_kills_do_not_change_the_result(straight: Path, dataset: Path, tmp_path: Path) -> None:
     run, draw, starting = tmp_path / "run", Random(11), 0.0
     for number in range(KILLS):
         began = time.monotonic()
@@ -56,7 +56,7 @@ def test_twenty_kills_leave_no_trace(straight: Path, dataset: Path, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.multiprocess
-def test_a_killed_launcher_and_killed_ranks_leave_no_trace(dataset: Path, tmp_path: Path) -> None:
+def test_a_killed_launcher_and_killed_ranks_do_not_change_the_result(dataset: Path, tmp_path: Path) -> None:
     length = ["--run.steps", "60", "--run.save_every", "7"]
     undisturbed = pretrain(dataset, tmp_path / "straight", *length, ranks=2)
     assert undisturbed.returncode == 0, undisturbed.stderr
@@ -64,7 +64,7 @@ def test_a_killed_launcher_and_killed_ranks_leave_no_trace(dataset: Path, tmp_pa
     with start(line) as launcher:
         after_updates(launcher, 10)
         launcher.kill()
-    with start([str(ROOT / "scripts" / "again.sh"), "3", *line]) as launcher:  # which goes on by itself
+    with start([str(ROOT / "scripts" / "again.sh"), "3", *line]) as launcher:  # resumes by itself
         for rank in ("1", "0"):
             after_updates(launcher, 10)
             kill_rank(launcher.pid, rank)
@@ -74,14 +74,14 @@ def test_a_killed_launcher_and_killed_ranks_leave_no_trace(dataset: Path, tmp_pa
 
 
 def kill_rank(launcher: int, rank: str) -> None:
-    """Kills the process itself, not what watches over it."""
+    """Kill the process itself, not its launcher."""
     below = psutil.Process(launcher).children(recursive=True)
     ranks = [one for one in below if "python" in one.name() and one.environ().get("HOROVOD_RANK") == rank]
     [one] = [one for one in ranks if not any(word.endswith("scripts/launcher") for word in one.cmdline())]
     one.kill()
 
 
-# Each kills the process from within the second save that it makes.
+# Each patch kills the process during its second save.
 DYING = """
     import os, signal
     from pathlib import Path
@@ -97,7 +97,7 @@ DYING = """
         if len(saves) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 """
-BOUNDARIES = {  # where, and which step is the newest whole one after it
+BOUNDARIES = {  # place of the kill: patch, and step of the newest complete checkpoint after it
     "before the data": (
         """
     checkpoint.tf.raw_ops.SaveV2 = lambda **arguments: (die(), write(**arguments))
@@ -122,13 +122,13 @@ BOUNDARIES = {  # where, and which step is the newest whole one after it
     """,
         21,
     ),
-    "before older ones go": (
+    "before older ones are removed": (
         """
     checkpoint.steps = lambda run: (die(), steps(run))[1]
     """,
         35,
     ),
-    "while an older one goes": (
+    "while an older one is removed": (
         """
     def half(folder, **options):
         if len(saves) == 2 and Path(folder).exists():
@@ -143,7 +143,7 @@ BOUNDARIES = {  # where, and which step is the newest whole one after it
 
 
 @pytest.mark.slow
-def test_a_kill_within_a_save_costs_that_save_only(straight: Path, dataset: Path, tmp_path: Path) -> None:
+def test_a_kill_during_a_save_loses_that_save_only(straight: Path, dataset: Path, tmp_path: Path) -> None:
     run, options, before = tmp_path / "run", [*LENGTH, "--run.keep", "1", "--run.keep_every", "0"], 0
     for where, (patch, newest) in BOUNDARIES.items():
         done = pretrain(dataset, run, *options, patch=DYING + patch)
@@ -180,7 +180,7 @@ AGAIN = """
 """
 
 
-def test_a_run_asked_to_stop_within_an_update_and_again_while_it_saves(
+def test_a_run_asked_to_stop_during_an_update_and_again_while_it_saves(
     straight: Path, dataset: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
@@ -207,7 +207,7 @@ SLUGGISH = """
 """
 
 
-def test_a_stalled_reader_is_shown_and_waited_for(straight: Path, dataset: Path, tmp_path: Path) -> None:
+def test_a_stalled_reader_is_reported_and_waited_for(straight: Path, dataset: Path, tmp_path: Path) -> None:
     done = pretrain(dataset, tmp_path / "run", *LENGTH, "--run.stall_seconds", "1.5", patch=SLUGGISH)
     assert done.returncode == 0, done.stderr
     assert "warning: rank 0: no update for 1.5 seconds\n" in done.stderr
@@ -215,8 +215,8 @@ def test_a_stalled_reader_is_shown_and_waited_for(straight: Path, dataset: Path,
     same_run(straight, tmp_path / "run")
 
 
-def test_a_frozen_run_goes_on(straight: Path, dataset: Path, tmp_path: Path) -> None:
-    # Whether it says that it was late is chance: its watchdog was frozen too, and an update may come before it looks.
+def test_a_frozen_run_continues(straight: Path, dataset: Path, tmp_path: Path) -> None:
+    # The watchdog may or may not warn: it was frozen too, and an update may come before it checks.
     with start(command(dataset, tmp_path / "run", *LENGTH, "--run.stall_seconds", "1.5")) as process:
         after_updates(process, 1)
         process.send_signal(signal.SIGSTOP)

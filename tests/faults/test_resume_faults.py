@@ -1,4 +1,4 @@
-"""What a run is resumed from is believed only if it is whole and the run's own, wherever and by however many ranks."""
+"""A run resumes only from undamaged checkpoints of its own, in any environment and on any number of ranks."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def swap(one: Path, two: Path) -> None:
     two.write_bytes(held)
 
 
-DAMAGES: list[tuple[Callable[[Path], object], str]] = [  # and what is said of each, newest checkpoint first
+DAMAGES: list[tuple[Callable[[Path], object], str]] = [  # and the warning for each, newest checkpoint first
     (lambda folder: flip(folder / DATA), f"/{DATA}: the content has changed"),
     (lambda folder: os.truncate(folder / DATA, (folder / DATA).stat().st_size // 2), f"/{DATA}: the file has "),
     (lambda folder: (folder / INDEX).unlink(), f"/{INDEX}: the file is missing"),
@@ -64,7 +64,7 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [  # and what is said of e
 ]
 
 
-def test_damaged_checkpoints_are_named_and_the_newest_whole_one_taken(
+def test_damaged_checkpoints_are_reported_and_the_newest_intact_one_is_restored(
     straight: Path, dataset: Path, tmp_path: Path
 ) -> None:
     run = copied(straight, tmp_path / "run")
@@ -82,7 +82,9 @@ def test_damaged_checkpoints_are_named_and_the_newest_whole_one_taken(
     assert measured(straight) == measured(run)
 
 
-def test_no_whole_checkpoint_is_no_fresh_start(straight: Path, dataset: Path, tmp_path: Path, refused: Refused) -> None:
+def test_without_an_intact_checkpoint_a_run_does_not_start_again(
+    straight: Path, dataset: Path, tmp_path: Path, refused: Refused
+) -> None:
     run = copied(straight, tmp_path / "run")
     for folder in checkpoint.steps(run):
         flip(folder / INDEX)
@@ -91,22 +93,24 @@ def test_no_whole_checkpoint_is_no_fresh_start(straight: Path, dataset: Path, tm
     assert (run / "metrics.jsonl").read_bytes() == before
 
 
-def test_any_bit_of_a_manifest_may_flip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flipped_bit_in_a_manifest_is_detected_or_harmless(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for saved in (3, 5):
         checkpoint.save(tmp_path, saved, {"a": tf.constant([2.0, saved])}, keep=9)
     path = tmp_path / "checkpoints" / "step-00000005" / "manifest.json"
-    whole, variable, skipped_updates = path.read_bytes(), tf.Variable([0.0, 0.0]), 0
+    whole, variable, detected = path.read_bytes(), tf.Variable([0.0, 0.0]), 0
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
         step = checkpoint.restore(tmp_path, {"a": variable})
         assert variable.numpy().tolist() == [2.0, step]
         said = capsys.readouterr().err
         assert (step == 5 and said == "") or (step == 3 and said.startswith("warning: ") and said.count("\n") == 1)
-        skipped_updates += step == 3
-    assert skipped_updates > len(whole) / 3  # the rest are words such as the versions'
+        detected += step == 3
+    assert detected > len(whole) / 3  # other bits are in values such as versions
 
 
-def test_a_checkpoint_under_another_name_is_not_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_renamed_checkpoint_is_not_restored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = checkpoint.save(tmp_path, 3, {"a": tf.constant(3.0)}, keep=9)
     shutil.copytree(folder, folder.with_name("step-00000003.mine"))
     shutil.copytree(folder, folder.with_name("step-00000009"))
@@ -114,7 +118,7 @@ def test_a_checkpoint_under_another_name_is_not_taken(tmp_path: Path, capsys: py
     assert "step-00000009: holds the checkpoint of step 3" in capsys.readouterr().err
 
 
-def test_what_was_written_after_a_damaged_one_stays(tmp_path: Path) -> None:
+def test_a_checkpoint_written_after_a_return_to_an_earlier_one_is_kept(tmp_path: Path) -> None:
     for step in (3, 5, 7):
         checkpoint.save(tmp_path, step, {"a": tf.constant(float(step))}, keep=9)
     flip(tmp_path / "checkpoints" / "step-00000005" / DATA)
@@ -171,7 +175,7 @@ def test_other_data_under_the_same_path_are_refused(
     assert f"(the hash of the data was {before}, now {after})" in refused(2, data, run, *LENGTH)
 
 
-def test_a_damaged_config_is_no_licence_to_go_on(
+def test_a_run_with_a_damaged_config_is_not_resumed(
     straight: Path, dataset: Path, tmp_path: Path, refused: Refused
 ) -> None:
     run = copied(straight, tmp_path / "run")
@@ -241,14 +245,14 @@ BACK = """
 """
 
 
-def test_a_clock_set_back_between_two_sittings_is_not_noticed(dataset: Path, tmp_path: Path) -> None:
+def test_a_clock_set_back_between_two_sessions_has_no_effect(dataset: Path, tmp_path: Path) -> None:
     run, options, seconds = tmp_path / "run", ["--run.steps", "100000", "--budget.hours", "1"], [0.0]
     for patch, last in (("", 13), (BACK, 29)):
         done = training.pretrain(dataset, run, *options, patch=patch + STOP.format(last))
         assert done.returncode == 75, done.stderr
         seconds.append(float(weights(run, last + 1)["run/seconds"]))
         for path in run.rglob("*"):
-            os.utime(path, (2**33, 2**33))  # long after the clock of the next sitting
+            os.utime(path, (2**33, 2**33))  # long after the clock of the next session
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert 0 < seconds[1] < seconds[2]
     assert [line["step"] for line in lines if line["split"] == "train"] == [*range(1, 31)]

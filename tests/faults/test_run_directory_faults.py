@@ -1,4 +1,4 @@
-"""A run directory that is shared, misplaced, unwritable or strangely named."""
+"""A run directory that another run uses, or that is misplaced, unwritable or oddly named."""
 
 import subprocess
 import sys
@@ -26,10 +26,10 @@ def test_a_second_run_in_a_directory_is_refused_under_any_of_its_names(dataset: 
         assert first.poll() is None
         first.kill()
     assert second.returncode == 2
-    assert errors(second.stderr) == [f"error: {other}: another process works in it; wait, or choose another folder"]
+    assert errors(second.stderr) == [f"error: {other}: another process uses it; wait, or choose another folder"]
 
 
-def test_a_killed_process_leaves_a_folder_free(tmp_path: Path) -> None:
+def test_a_killed_process_releases_its_lock(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     code = f"""
 import os, signal
@@ -44,11 +44,11 @@ with files.exclusive(Path({str(folder)!r})):
         pass
 
 
-def test_whoever_holds_a_folder_is_waited_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_is_waited_for_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "PATIENCE", 0.3)
     with (
         files.exclusive(tmp_path),
-        pytest.raises(UsageError, match="another process works in it"),
+        pytest.raises(UsageError, match="another process uses it"),
         files.exclusive(tmp_path),
     ):
         pass
@@ -87,7 +87,7 @@ def test_a_misplaced_run_is_refused_and_writes_nothing(
 
 
 @pytest.mark.multiprocess
-def test_a_strange_name_is_only_a_name(dataset: Path, tmp_path: Path) -> None:
+def test_special_characters_in_the_name_have_no_effect(dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "a b\n$(touch x) `touch y`; touch z #'\"{q}~&|>u"
     done = training.pretrain(dataset, run, "--run.steps", "4", "--run.save_every", "3", ranks=2, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Run directories with random weights, and the same after an export and an import."""
+"""Write run directories with random weights, and export and import them."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ class Bare(tf.Module):
 
 
 def write_run(folder: Path, module: tf.Module, config: ModelConfig, dataset: Path) -> Values:
-    """A run directory with random weights; returns them."""
+    """Write a run directory with random weights; return them."""
     random = np.random.default_rng(1)
     values = {name: random.normal(0, 0.1, v.shape).astype(np.float32) for name, v in variables(module).items()}
     folder.mkdir()
@@ -37,7 +37,7 @@ def write_run(folder: Path, module: tf.Module, config: ModelConfig, dataset: Pat
 
 
 def export_and_import(run: Path) -> Path:
-    """The run, exported and imported."""
+    """Export a run and import it again; return the new run directory."""
     theirs, back = run.with_name("theirs"), run.with_name("back")
     convert.main(["export", "huggingface", str(run), str(theirs)])
     convert.main(["import", "huggingface", str(theirs), str(back)])

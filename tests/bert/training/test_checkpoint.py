@@ -1,4 +1,4 @@
-"""A checkpoint holds the values of its step, however far the training has gone on while it was written."""
+"""A checkpoint holds the values of its step, even if training continues while it is written."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ def value(run: Path, step: int) -> Any:
     return tf.train.load_checkpoint(str(run / f"checkpoints/step-{step:08d}" / "variables")).get_tensor("a")
 
 
-def test_updates_while_it_is_written_do_not_reach_it(tmp_path: Path) -> None:
+def test_updates_during_the_write_do_not_change_the_checkpoint(tmp_path: Path) -> None:
     variable = tf.Variable(tf.zeros([1000, 1000]), name="a")
 
     @tf.function(jit_compile=True)
@@ -33,7 +33,9 @@ def test_updates_while_it_is_written_do_not_reach_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("keep_every", "left"), [(0, [9, 10]), (4, [4, 8, 9, 10])])
-def test_the_newest_are_kept_and_those_of_chosen_steps(keep_every: int, left: list[int], tmp_path: Path) -> None:
+def test_the_newest_checkpoints_and_those_of_multiples_are_kept(
+    keep_every: int, left: list[int], tmp_path: Path
+) -> None:
     saver = checkpoint.Saver(tmp_path, keep=2, keep_every=keep_every)
     for step in range(1, 11):
         saver.save(step, {"a": tf.Variable(1.0)})
@@ -41,7 +43,9 @@ def test_the_newest_are_kept_and_those_of_chosen_steps(keep_every: int, left: li
     assert [path.name for path in checkpoint.steps(tmp_path)] == [f"step-{step:08d}" for step in left]
 
 
-def test_what_went_wrong_in_the_background_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_background_write_is_raised_at_the_next_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any) -> None:
         raise ResourceError("the disk is full")
 

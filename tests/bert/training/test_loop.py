@@ -1,4 +1,4 @@
-"""A run as a command: what it leaves, when it ends, what it starts from, and what it refuses."""
+"""A run as a command: its files, its end, its initial weights, and the run directories that it refuses."""
 
 import json
 import shutil
@@ -61,7 +61,7 @@ def test_two_and_four_ranks_train_like_one(
 
 
 @pytest.mark.slow
-def test_a_run_ends_at_its_target_and_profiles_what_it_is_told(dataset: Path, tmp_path: Path) -> None:
+def test_a_run_ends_at_its_target_accuracy_and_profiles_the_chosen_updates(dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     options = ["--run.steps", "2000", "--run.target_accuracy", "0.02", "--run.profile", "2", "--run.save_every", "2000"]
     assert pretrain(dataset, run, *options, "--run.evaluate_every", "8").returncode == 0
@@ -111,7 +111,7 @@ def test_a_run_directory_of_another_configuration_is_refused(straight: Path, dat
     assert (straight / "config.json").read_bytes() == before
 
 
-def test_a_run_from_before_a_field_existed_goes_on(straight: Path, dataset: Path, tmp_path: Path) -> None:
+def test_a_run_that_lacks_a_newer_field_resumes(straight: Path, dataset: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(straight, tmp_path / "run"))
     config = json.loads((run / "config.json").read_text())
     del config["config"]["optimizer.continuous"]
@@ -122,7 +122,7 @@ def test_a_run_from_before_a_field_existed_goes_on(straight: Path, dataset: Path
     assert pretrain(dataset, run, *length).returncode == 0
 
 
-def test_a_run_directory_says_what_made_it(straight: Path) -> None:
+def test_a_run_directory_records_configuration_versions_and_checkpoints(straight: Path) -> None:
     config = json.loads((straight / "config.json").read_text())
     assert config["config"]["run.steps"] == 40 and "tensorflow" in config["versions"]
     assert json.loads((straight / "bert_config.json").read_text())["vocab_size"] == 99

@@ -1,4 +1,4 @@
-"""A gradient that is not finite is skipped, counted, and leaves no trace; the loss scale follows it."""
+"""Updates that are not finite are skipped and counted, and the loss scale halves."""
 
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,10 @@ class Poisoned(Pretraining):
 def steps(
     config: ModelConfig, batches: list[Batch], runs: list[list[float]], precision: PrecisionConfig
 ) -> list[tuple[dict[str, np.ndarray], list[dict[str, float]]]]:
-    """Of each run from one start: the state after one update for each number that its loss is multiplied by, and the
-    measures of each."""
+    """Return for each run the final state, and the measures of each update.
+
+    All runs start from the same state. A run is a list of numbers: one update for each, its loss multiplied by it.
+    """
     task = Poisoned(config, seed=3)
     optimizer = Optimizer(variables(task.module), OptimizerConfig(name="lamb", learning_rate=1.0))
     step = Step(task, optimizer, Communicator(), precision, RunConfig(seed=4))
@@ -52,7 +54,7 @@ def steps(
 
 
 @pytest.mark.parametrize(("compute", "bad"), [("float32", np.inf), ("float16", np.nan)])
-def test_an_update_that_is_not_finite_leaves_no_trace(
+def test_an_update_that_is_not_finite_changes_no_weight(
     compute: Any, bad: float, model_config: ModelConfig, dataset: Path
 ) -> None:
     precision = PrecisionConfig(compute=compute)
@@ -84,7 +86,7 @@ def test_float16_learns_what_float32_learns(model_config: ModelConfig, dataset: 
         assert (two["loss"], two["gradient_norm"]) != (one["loss"], one["gradient_norm"])
 
 
-def test_the_scale_doubles_after_its_patience_and_keeps_to_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scale_doubles_after_patience_and_stays_within_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loss_scale, "PATIENCE", 3.0)
     monkeypatch.setattr(loss_scale, "GREATEST", loss_scale.INITIAL * 2)
     guard, used = UpdateGuard(scaled=True), []

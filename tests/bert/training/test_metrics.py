@@ -1,4 +1,4 @@
-"""Rates are those of the clock's laps."""
+"""The clock's rates follow from the times of its laps."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from bert.training import metrics
 
 
-def test_rates_with_and_without_what_is_between_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates_of_updates_only_and_of_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(metrics.time, "perf_counter", lambda: now[0])
     clock = metrics.Clock(flops=lambda tokens, sequences: tokens * 3e10 + sequences * 1.28e12, ranks=2, peak=5e14)
@@ -38,7 +38,7 @@ def test_rates_with_and_without_what_is_between_updates(monkeypatch: pytest.Monk
     assert "utilisation" not in metrics.Clock(flops=lambda tokens, sequences: 1.0, ranks=1, peak=0.0).rates()
 
 
-def test_packed_sequences_count_as_many_and_their_rows_as_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_sequences_are_counted_as_sequences_and_their_rows_as_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(metrics.time, "perf_counter", lambda: now[0])
     clock = metrics.Clock(flops=lambda tokens, sequences: tokens * 1e9 + sequences * 7e12, ranks=3, peak=0.0)

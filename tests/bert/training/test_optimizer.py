@@ -62,7 +62,7 @@ def test_updates_follow_the_equations(name: Any) -> None:
             np.testing.assert_allclose(weights[key], w[key], rtol=3e-4, atol=1e-6)
 
 
-def test_adamw_is_that_of_keras() -> None:
+def test_adamw_agrees_with_keras() -> None:
     random = np.random.default_rng(2)
     start = random.normal(size=(4, 3)).astype(np.float32)
     ours, theirs = tf.Variable(start, name="a/kernel"), tf.Variable(start)
@@ -76,7 +76,7 @@ def test_adamw_is_that_of_keras() -> None:
 
 
 @pytest.mark.parametrize("name", ["adam", "lamb"])
-def test_an_update_that_is_not_to_be_made_changes_nothing(name: Any) -> None:
+def test_a_skipped_update_changes_nothing(name: Any) -> None:
     weights = {"a/kernel": tf.Variable([[1.0, 2.0, 3.0]], name="a/kernel")}
     optimizer = Optimizer(weights, OptimizerConfig(name=name, learning_rate=1.0))
     optimizer.apply([tf.constant([[0.1, np.nan, 0.1]])], tf.constant(np.nan), tf.constant(0.1), tf.constant(False))
@@ -84,7 +84,7 @@ def test_an_update_that_is_not_to_be_made_changes_nothing(name: Any) -> None:
     assert all(float(tf.reduce_sum(slot)) == 0 for slot in optimizer.slots.values())
 
 
-def test_a_layer_learns_at_a_share_of_the_rate_of_the_one_above_it() -> None:
+def test_layer_decay_multiplies_the_rate_once_per_layer() -> None:
     names = ["embeddings/word", "layer_0/mlp/kernel", "layer_1/attention/query/bias", "answer_span/kernel"]
     assert list(optimizer.shares(names, 0.5).values()) == [1 / 8, 1 / 4, 1 / 2, 1]
     assert set(optimizer.shares(names, 1.0).values()) == {1.0}
@@ -95,7 +95,7 @@ def test_a_layer_learns_at_a_share_of_the_rate_of_the_one_above_it() -> None:
     assert moved == pytest.approx([moved[2] / 4, moved[2] / 2, moved[2]], rel=1e-4) and moved[2] > 1e-3
 
 
-def test_every_variable_of_the_model_has_a_rule_of_its_own() -> None:
+def test_every_variable_of_the_model_matches_a_decay_rule() -> None:
     shape = ModelConfig(vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12)
     for placement in ("post", "pre"):
         names = variables(PretrainingModel(dataclasses.replace(shape, norm_placement=placement), seed=1))

@@ -1,4 +1,4 @@
-"""A run whose ranks disagree, or whose checkpoints would not fit, ends before its first update."""
+"""A run whose ranks differ, or whose checkpoints do not fit on the disk, ends before its first update."""
 
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def test_ranks_that_agree_pass(dataset: Path) -> None:
         ({"run.new": 1}, "run.new is None, on rank 0 1"),
     ],
 )
-def test_the_rank_that_differs_says_in_what(changes: dict[str, Any], message: str, dataset: Path) -> None:
+def test_the_rank_that_differs_reports_the_difference(changes: dict[str, Any], message: str, dataset: Path) -> None:
     with pytest.raises(UsageError, match=message):
         check(dataset, Second(changes, wrong=0.0))
 

@@ -21,7 +21,7 @@ from tests.training import weights
 
 
 def initial_weights(config: PretrainConfig, dataset: Path, start_from: Path) -> Values:
-    """The first weights of a run that starts from another."""
+    """Return the initial weights of a run that starts from another."""
     module = variables(PretrainingModel(config.model, config.run.seed))
     data = manifest.load(dataset)
     resume.begin(config, Communicator(), module, data, dataset / "vocab.txt", start_from, new_heads=())
@@ -38,7 +38,7 @@ def initial_weights(config: PretrainConfig, dataset: Path, start_from: Path) -> 
     ],
     ids=["encoder and pooler", "questions", "masked words", "all"],
 )
-def test_heads_that_an_import_lacks_are_named_and_start_fresh(
+def test_heads_that_an_import_lacks_are_reported_and_initialised_randomly(
     module: type[Bare],
     missing: list[str],
     config: PretrainConfig,
@@ -60,7 +60,7 @@ def test_heads_that_an_import_lacks_are_named_and_start_fresh(
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
-def test_a_run_of_ours_that_lacks_a_head_is_refused_by_name(
+def test_a_run_that_was_trained_here_must_have_every_head(
     config: PretrainConfig, dataset: Path, tmp_path: Path
 ) -> None:
     write_run(tmp_path / "ours", Bare(config.model), config.model, dataset)
@@ -72,7 +72,7 @@ def test_a_run_of_ours_that_lacks_a_head_is_refused_by_name(
 
 
 @pytest.mark.parametrize("gone", ["layer_1/mlp/inner/bias", "pooler/kernel", "masked_lm/transform/kernel"])
-def test_an_import_of_which_a_part_is_gone_is_refused_by_name(
+def test_an_import_that_lost_a_variable_is_refused(
     gone: str, config: PretrainConfig, dataset: Path, tmp_path: Path
 ) -> None:
     write_run(tmp_path / "ours", PretrainingModel(config.model, 1), config.model, dataset)
@@ -88,7 +88,7 @@ def test_an_import_of_which_a_part_is_gone_is_refused_by_name(
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"imported": 3}', '{"imported": {"missing_heads": 3}}'])
-def test_a_damaged_description_is_named(text: str, config: PretrainConfig, dataset: Path, tmp_path: Path) -> None:
+def test_a_damaged_config_is_reported(text: str, config: PretrainConfig, dataset: Path, tmp_path: Path) -> None:
     write_run(tmp_path / "ours", PretrainingModel(config.model, 1), config.model, dataset)
     (tmp_path / "ours/config.json").write_text(text)
     with pytest.raises(IntegrityError, match=r"ours/config\.json: damaged"):

@@ -1,4 +1,4 @@
-"""The learning rate: golden tables, and the jump that the published schedule has and the continuous one has not."""
+"""The learning rate: tables of expected values, and the jump after the warm-up, which `continuous` avoids."""
 
 from typing import Any
 

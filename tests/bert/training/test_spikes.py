@@ -1,4 +1,4 @@
-"""A loss that spikes is named; left out or rolled back, it leaves no trace."""
+"""Loss spikes are reported; if skipped or rolled back, they do not affect the weights."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ TOTAL, STEPS, SAVED, SPIKE, SEED = 6, 60, 40, 47, 5
 
 
 class Poisoned(Pretraining):
-    """Pretraining whose loss is multiplied by what its samples say."""
+    """Pretraining whose loss is multiplied by a factor in the samples."""
 
     def measure(self, batch: Batch, *arguments: Any) -> dict[str, Any]:
         found, poison = super().measure(batch, *arguments), tf.reduce_max(batch["poison"])
@@ -29,11 +29,11 @@ class Poisoned(Pretraining):
 
 
 class Samples(Dataset):
-    """Samples of which some updates' are poisoned, or which lack those of some updates."""
+    """Samples; those of some updates are poisoned, or absent."""
 
     poison: float = 1.0
     poisoned: tuple[int, ...] = ()  # updates, from 1
-    absent: tuple[int, int] = (STEPS, STEPS)  # updates behind the first, up to the second
+    absent: tuple[int, int] = (STEPS, STEPS)  # updates after the first number, up to the second
 
     def read(self, indices: np.ndarray, positions: np.ndarray | None = None) -> Batch:
         assert positions is not None
@@ -46,7 +46,7 @@ class Samples(Dataset):
 
 
 def trained(data: Samples, directory: Path, model: ModelConfig, **run: Any) -> dict[str, np.ndarray]:
-    """The state after the run."""
+    """Train, and return the state after the run."""
     config = PretrainConfig(
         model=model,
         batch=BatchConfig(total=TOTAL, per_device=3),
@@ -75,7 +75,7 @@ def same(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize("skip", [False, True])
-def test_a_spike_is_a_loss_far_above_the_median_of_the_last_ones(skip: bool) -> None:
+def test_a_spike_is_a_loss_far_above_the_median_of_the_last_losses(skip: bool) -> None:
     random = np.random.default_rng(8)
     losses = random.uniform(1.0, 2.0, 200)
     places = [20, 90, 91, 150]  # at the first there is no median yet
@@ -91,7 +91,7 @@ def test_a_spike_is_a_loss_far_above_the_median_of_the_last_ones(skip: bool) -> 
 
 
 @pytest.mark.faults
-def test_a_run_rolled_back_is_that_which_never_had_the_samples(
+def test_a_rolled_back_run_equals_one_without_the_skipped_samples(
     samples: Samples, model_config: ModelConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     spiked = trained(poisoned(samples, 30.0, SPIKE), tmp_path / "spiked", model_config, on_spike="rollback")
@@ -107,7 +107,7 @@ def test_a_run_rolled_back_is_that_which_never_had_the_samples(
 
 
 @pytest.mark.faults
-def test_a_spike_left_out_leaves_no_trace_and_one_left_in_does(
+def test_a_skipped_spike_has_no_effect_and_an_applied_one_has(
     samples: Samples, model_config: ModelConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def run(name: str, poison: float, policy: str) -> dict[str, np.ndarray]:
@@ -135,7 +135,7 @@ def test_a_loss_that_stays_high_ends_the_run(
 
 
 @pytest.mark.faults
-def test_without_a_checkpoint_the_spike_is_left_out(
+def test_without_a_checkpoint_the_spike_is_skipped(
     samples: Samples, model_config: ModelConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     found = trained(poisoned(samples, 30.0, SAVED - 2), tmp_path / "run", model_config, on_spike="rollback")

@@ -1,4 +1,4 @@
-"""An update is the gradient of the whole batch, however it is cut, and however it is compiled."""
+"""An update is the gradient of the whole batch, however it is divided into micro-batches and compiled."""
 
 import dataclasses
 import subprocess
@@ -62,9 +62,9 @@ def test_xla_computes_what_the_plain_path_does_dropout_included(model_config: Mo
 
 
 @pytest.mark.slow
-def test_micro_batches_in_one_program_are_those_of_one_at_a_time(model_config: ModelConfig, dataset: Path) -> None:
+def test_a_loop_over_micro_batches_equals_one_at_a_time(model_config: ModelConfig, dataset: Path) -> None:
     batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=12, per_device=3), seed=1).read(0)
-    task, made = Pretraining(model_config, seed=3), []
+    task, results = Pretraining(model_config, seed=3), []
     weights, number = {name: tf.constant(7.0) for name in task.objectives}, tf.constant(5, tf.int64)
     for apart in (False, True):
         optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
@@ -80,13 +80,13 @@ def test_micro_batches_in_one_program_are_those_of_one_at_a_time(model_config: M
         else:
             sums = step._accumulate(batches, weights, number)
             assert step._accumulate_stack.experimental_get_tracing_count() == 1
-        made.append(
+        results.append(
             (
                 {name: x.numpy() for name, x in zip(optimizer.weights, step.gradients, strict=True)},
                 {name: float(x) for name, x in sums.items()},
             )
         )
-    close(*made, rtol=1e-5, atol=1e-7)  # with dropout: each has its own
+    close(*results, rtol=1e-5, atol=1e-7)  # with dropout: each has its own
 
 
 def in_a_process(code: str, *arguments: object) -> None:
@@ -117,8 +117,8 @@ close(plain, compiled, rtol=1e-3, atol=2e-5)
 
 
 @pytest.mark.slow
-def test_dropout_masks_are_no_constants_of_the_compiled_program(dataset: Path) -> None:
-    """A single micro-batch too goes through the loop: outside it TensorFlow folds the counters of all masks."""
+def test_dropout_masks_are_not_constants_of_the_compiled_program(dataset: Path) -> None:
+    """Even a single micro-batch runs in the loop: outside it TensorFlow folds the counters of all masks."""
     code = """
 import sys
 from pathlib import Path
@@ -147,7 +147,7 @@ assert sizes[1] < 1.02 * sizes[0], sizes
 
 
 @pytest.mark.slow
-def test_bfloat16_keeps_float32_masters_and_learns_alike(model_config: ModelConfig, dataset: Path) -> None:
+def test_bfloat16_keeps_float32_masters_and_learns_like_float32(model_config: ModelConfig, dataset: Path) -> None:
     batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
     full, half = (
         updated(model_config, batches, precision=PrecisionConfig(compute=compute))
@@ -180,7 +180,7 @@ def test_scores_beyond_the_vocabulary_change_nothing(xla: bool, model_config: Mo
 
 
 @pytest.mark.parametrize(("pairs", "measured"), [("sop", {"mlm", "sop"}), ("none", {"mlm"})])
-def test_what_is_asked_of_pairs_follows_the_data(
+def test_the_pair_objective_follows_the_data(
     pairs: str, measured: set[str], model_config: ModelConfig, dataset: Path
 ) -> None:
     task = Pretraining(model_config, seed=3, pairs=pairs)

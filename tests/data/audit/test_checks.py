@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.finished import PREDICTIONS, SEQUENCE, encode, examples, sign, write
 
 from bert.inputs import records, tf_example
 from data import tfrecords, verify
 from data.audit import checks
+from tests.finished import PREDICTIONS, SEQUENCE, encode, examples, sign, write
 
 
 def first_prediction(row: dict[str, np.ndarray]) -> int:
