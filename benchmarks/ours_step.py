@@ -69,8 +69,10 @@ class Ours:
         task = _task(work, config)
         checkpoint.load_weights(run, variables(task.module))
         padded = [{name: tf.constant(value) for name, value in arrays.items()} for arrays in batch_file.load(inputs)]
-        multiple = inference.WIDTH if work == "infer" else sampler.WIDTH  # as squad.predict and batch.bucket_by_length
-        self.batches = padded if len(padded) == 1 else [sampler.trim(batch, multiple) for batch in padded]
+        multiple = (
+            inference.LENGTH_MULTIPLE if work == "infer" else sampler.LENGTH_MULTIPLE
+        )  # as squad.predict and batch.bucket_by_length
+        self.batches = padded if len(padded) == 1 else [sampler.trim_padding(batch, multiple) for batch in padded]
         self.run = self._inference(task) if work == "infer" else self._training(task)
         scored = self.batches[0]["masked_lm_ids"].shape[1] if work == "pretrain" else 0
         read = [scored, plan.states_read(scored)] if scored else [0]

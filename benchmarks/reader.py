@@ -21,7 +21,7 @@ def main(folder: Path, seconds: float) -> None:
     begun = time.perf_counter()
     for number in itertools.count():
         positions = number * BATCH + np.arange(BATCH)
-        source.read(sampler.order(positions, len(source), seed=1), positions)
+        source.read(sampler.sample_order(positions, len(source), seed=1), positions)
         spent = time.perf_counter() - begun
         if spent > seconds:
             break

@@ -166,7 +166,7 @@ def scored(run: Path, options: Options) -> dict[str, float]:
             options.compute,
         ]
     )
-    questions = examples.read(options.dev_file).examples
+    questions = examples.read_dataset(options.dev_file).examples
     return dataclasses.asdict(metric.score(questions, json.loads(answers.read_text(encoding="utf-8"))))
 
 

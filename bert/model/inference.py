@@ -15,7 +15,7 @@ from bert.model import encoder, fused_ops
 from bert.model.attention import by_library, merge, split
 from bert.model.dropout import DropoutRng
 
-WIDTH = 16  # tokens: what batches of texts have multiples of; training, which compiles more for each, has coarser ones
+LENGTH_MULTIPLE = 16  # tokens to which batches are padded
 MAX_CONSTANT_BYTES = 1 << 28  # bytes of constants: TensorFlow copies them a dozen times as it optimises the graph
 
 
