@@ -56,7 +56,9 @@ def stages(options: Options) -> dict[str, dict[str, float]]:
     small, large = _inputs(options, options.small), _inputs(options, options.large)
     found: dict[str, dict[str, float]] = {}
     for name in KINDS:
-        alone, together, peak = [], [], 0.0
+        alone: list[float] = []
+        together: list[float] = []
+        peak = 0.0
         for _ in range(options.repeats):
             for cores, rates in (((0,), alone), ((0, 1), together)):
                 runs = _ours(name, small, cores)
