@@ -1,9 +1,9 @@
-"""Data preparation at scale: two processes beside one, memory as the text grows, and how fast samples are read.
+"""Measure data preparation at scale: one and two processes, memory for more text, and the speed of reading samples.
 
     python -m benchmarks.data_scale --text workdir/corpus/wikipedia --vocab vocab.txt --output workdir/benchmarks \\
         --records workdir/tfrecords/seq128
 
-Every measurement is a process pinned to a core, as in benchmarks/data_prep.py; single and double runs take turns.
+Every process is pinned to a core, as in benchmarks/data_prep.py. Runs with one and two processes alternate.
 """
 
 import dataclasses
@@ -23,19 +23,19 @@ class Options:
     """Flags of `python -m benchmarks.data_scale`."""
 
     text: Path
-    """folder of data.wikipedia, data.books or data.text; read again from its start if it has too little"""
+    """output folder of data.wikipedia, data.books or data.text; repeated if it has too little text"""
     vocab: Path
     """vocab.txt, uncased"""
     output: Path
-    """folder to write"""
+    """output folder"""
     records: tuple[Path, ...] = ()
-    """folders of data.tfrecords to read samples from"""
+    """output folders of data.tfrecords from which samples are read"""
     small: float = 10.0
-    """MB of text for the runs that are compared"""
+    """megabytes of text for the comparison of speed"""
     large: float = 400.0
-    """MB of text whose memory is compared with that"""
+    """megabytes of text for the comparison of memory"""
     repeats: int = 3
-    """rounds"""
+    """number of rounds"""
 
 
 def _inputs(options: Options, megabytes: float) -> data_prep.Options:
@@ -52,7 +52,7 @@ def _ours(name: str, given: data_prep.Options, cores: tuple[int, ...]) -> list[d
 
 
 def stages(options: Options) -> dict[str, dict[str, float]]:
-    """For each kind of records: MB/s of one process and of two, their ratio, and peak MB by size of the text."""
+    """Return for each kind of records: MB/s of one and of two processes, and peak memory for both sizes of text."""
     small, large = _inputs(options, options.small), _inputs(options, options.large)
     found: dict[str, dict[str, float]] = {}
     for name in KINDS:
@@ -62,7 +62,7 @@ def stages(options: Options) -> dict[str, dict[str, float]]:
         for _ in range(options.repeats):
             for cores, rates in (((0,), alone), ((0, 1), together)):
                 runs = _ours(name, small, cores)
-                # Two together are as fast as the slower: that is when the work of both is done.
+                # Both are done when the slower one is.
                 rates.append(sum(run["bytes"] for run in runs) / 1e6 / max(run["seconds"] for run in runs))
                 peak = max(peak, *(run["peak_mb"] for run in runs))
         whole = _ours(name, large, (0,))[0]
@@ -82,7 +82,7 @@ def stages(options: Options) -> dict[str, dict[str, float]]:
 
 
 def readers(options: Options) -> dict[str, dict[str, float]]:
-    """For each folder of records: sequences/s of one reader, and of one on each of two cores."""
+    """Return for each folder of records: sequences/s of one reader, and of two on two cores."""
     found: dict[str, dict[str, float]] = {}
     for folder in options.records:
         line = [sys.executable, "-m", "benchmarks.reader", str(folder), "5"]

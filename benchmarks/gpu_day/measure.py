@@ -38,7 +38,7 @@ from bert.training.distributed import Communicator
 from bert.training.optimizer import Optimizer
 from bert.training.step import Step
 
-MOST = 200  # updates that are timed
+MAX_UPDATES = 200  # that are timed
 Facts = dict[str, Any]
 
 
@@ -249,7 +249,7 @@ def _timed(call: Callable[[int], Any], seconds: float) -> list[float]:
     """Seconds of each call after one that does not count: three at least, and so many as fit into `seconds`."""
     call(2)
     found: list[float] = []
-    while len(found) < 3 or (sum(found) < seconds and len(found) < MOST):
+    while len(found) < 3 or (sum(found) < seconds and len(found) < MAX_UPDATES):
         begun = time.perf_counter()
         call(len(found) + 3)
         found.append(time.perf_counter() - begun)
