@@ -54,7 +54,7 @@ def _ours(name: str, given: data_prep.Options, cores: tuple[int, ...]) -> list[d
 def stages(options: Options) -> dict[str, dict[str, float]]:
     """Return for each kind of records: MB/s of one and of two processes, and peak memory for both sizes of text."""
     small, large = _inputs(options, options.small), _inputs(options, options.large)
-    found: dict[str, dict[str, float]] = {}
+    rates_by_name: dict[str, dict[str, float]] = {}
     for name in KINDS:
         alone: list[float] = []
         together: list[float] = []
@@ -67,7 +67,7 @@ def stages(options: Options) -> dict[str, dict[str, float]]:
                 peak = max(peak, *(run["peak_mb"] for run in runs))
         whole = _ours(name, large, (0,))[0]
         one, two = statistics.median(alone), statistics.median(together)
-        found[name] = {
+        rates_by_name[name] = {
             "one_process": one,
             "two_processes": two,
             "peak_mb_small": peak,
@@ -78,12 +78,12 @@ def stages(options: Options) -> dict[str, dict[str, float]]:
             f"{whole['peak_mb']:,.0f} |",
             flush=True,
         )
-    return found
+    return rates_by_name
 
 
 def readers(options: Options) -> dict[str, dict[str, float]]:
     """Return for each folder of records: sequences/s of one reader, and of two on two cores."""
-    found: dict[str, dict[str, float]] = {}
+    rates_by_name: dict[str, dict[str, float]] = {}
     for folder in options.records:
         line = [sys.executable, "-m", "benchmarks.reader", str(folder), "5"]
         rates: dict[int, list[float]] = {1: [], 2: []}
@@ -92,9 +92,9 @@ def readers(options: Options) -> dict[str, dict[str, float]]:
                 runs = data_prep.measure(line, range(count))
                 values.append(sum(run["sequences"] / run["seconds"] for run in runs))
         one, two = (statistics.median(values) for values in rates.values())
-        found[str(folder)] = {"one_core": one, "two_cores": two}
+        rates_by_name[str(folder)] = {"one_core": one, "two_cores": two}
         print(f"| {folder} | {one:,.0f} | {two:,.0f} | {1e6 / one:.0f} |", flush=True)
-    return found
+    return rates_by_name
 
 
 def main(argv: list[str]) -> None:

@@ -100,15 +100,15 @@ def commands(options: Options) -> Commands:
         "tf_models": (options.tf_models_python, "tf_models"),
         "nvidia": (options.nvidia_python, "nvidia_tf2", str(folder)),
     }
-    found = {"ours": [sys.executable, "-m", "benchmarks.ours_step"]}
+    started = {"ours": [sys.executable, "-m", "benchmarks.ours_step"]}
     for peer in options.peers:
         python, module, *given = others.get(peer, (options.peer_python, "transformers_torch", peer))
         if not python.exists():
             raise UsageError(f"{python}: no such interpreter; `make bench` or benchmarks/README.md makes it")
-        found[peer] = [str(python.absolute()), "-m", f"benchmarks.peers.{module}", *given]
-    if "nvidia" in found and not (folder and folder.is_dir()):
+        started[peer] = [str(python.absolute()), "-m", f"benchmarks.peers.{module}", *given]
+    if "nvidia" in started and not (folder and folder.is_dir()):
         raise UsageError(f"{folder}: no such folder; --nvidia is a checkout of NVIDIA/DeepLearningExamples")
-    return found
+    return started
 
 
 class Bench:
@@ -149,15 +149,15 @@ class Bench:
 
         Raises IntegrityError if it is above TOLERANCE: the contenders do not compute the same.
         """
-        found: dict[str, np.ndarray] = {}
+        values_by_name: dict[str, np.ndarray] = {}
         for name in self.names(case.work):
             tell(f"{folder.name}: {name} computes {case.name} in float32 without dropout")
             with self.start(name) as contender:
                 self.setup(contender, folder, case, "float32", dropout=0.0)
-                found[name] = np.array(contender.ask("values")["values"])
+                values_by_name[name] = np.array(contender.ask("values")["values"])
         worst = 0.0
-        for name, values in found.items():
-            apart = difference(found["ours"], values, relative=case.work != "infer")
+        for name, values in values_by_name.items():
+            apart = difference(values_by_name["ours"], values, relative=case.work != "infer")
             if not apart <= TOLERANCE[case.work]:
                 what = "losses differ, relatively," if case.work != "infer" else "logits differ"
                 raise IntegrityError(
@@ -169,25 +169,25 @@ class Bench:
 
     def time(self, folder: Path, case: Case, compute: str) -> Answers:
         """Return for each contender the seconds of all `laps`, the mean `seconds` per turn, and its own report."""
-        options, found = self.options, Answers()
+        options, answers = self.options, Answers()
         with contextlib.ExitStack() as stack:
             names = self.names(case.work, case.name, compute)
             running = {name: stack.enter_context(self.start(name)) for name in names}
             slowest = 0.0
             for name, contender in running.items():
-                found[name] = self.setup(contender, folder, case, compute, dropout=0.1) | {"seconds": [], "laps": []}
+                answers[name] = self.setup(contender, folder, case, compute, dropout=0.1) | {"seconds": [], "laps": []}
                 laps = [contender.ask("lap", laps=1)["seconds"][0] for _ in range(WARMUP_LAPS)]
-                found[name]["first_lap"], slowest = laps[0], max(slowest, laps[-1])
+                answers[name]["first_lap"], slowest = laps[0], max(slowest, laps[-1])
                 tell(f"{folder.name}: {case.name} {compute} {name}: first lap {laps[0]:.2f} s, then {laps[-1]:.2f} s")
             together = max(1, min(MAX_LAPS, round(options.seconds / slowest)))
             for _, (name, contender) in itertools.product(range(options.repeats), running.items()):
                 answer = contender.ask("lap", laps=together)
-                found[name]["laps"] += answer["seconds"]
-                found[name]["seconds"].append(statistics.mean(answer["seconds"]))
-                found[name]["peak_mb"] = answer["peak_mb"]
+                answers[name]["laps"] += answer["seconds"]
+                answers[name]["seconds"].append(statistics.mean(answer["seconds"]))
+                answers[name]["peak_mb"] = answer["peak_mb"]
             for name, contender in running.items():  # last, since its memory is not that of the step
-                found[name]["peak_flops"] = contender.ask("peak")["flops"]
-        return found
+                answers[name]["peak_flops"] = contender.ask("peak")["flops"]
+        return answers
 
 
 def difference(ours: np.ndarray, theirs: np.ndarray, relative: bool) -> float:
@@ -242,19 +242,19 @@ def tell(what: str) -> None:
 def run(options: Options, commands: Commands) -> list[dict[str, Any]]:
     """Measures, and writes steps.jsonl row by row, steps.md at the end; returns the rows."""
     options.output.mkdir(parents=True, exist_ok=True)
-    head, found = about(options), []
+    head, measured = about(options), []
     with (
         tempfile.TemporaryDirectory(dir=options.output, prefix=".scratch-") as scratch,
         open(options.output / "steps.jsonl", "w", encoding="utf-8") as lines,
     ):
         print(json.dumps(head), file=lines, flush=True)
         for row in rows(options, Bench(options, commands, Path(scratch).absolute())):
-            found.append(row)
+            measured.append(row)
             print(json.dumps(row), file=lines, flush=True)
             tell(report.line(row))
     with files.atomic_write(options.output / "steps.md") as stream:
-        stream.write(report.table(head, found))
-    return found
+        stream.write(report.table(head, measured))
+    return measured
 
 
 def main(argv: list[str]) -> None:

@@ -41,9 +41,9 @@ def measure(options: Options) -> dict[str, float]:
 
     def timed(name: str, encode: Callable[[list[str]], Arrays], texts: list[str]) -> Arrays:
         begun = time.process_time()
-        found = encode(texts)
+        arrays = encode(texts)
         seconds[name] += time.process_time() - begun
-        return found
+        return arrays
 
     size = tokens = 0
     for path in options.texts:

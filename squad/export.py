@@ -192,14 +192,14 @@ class Answering(tf.Module):
         questions = tf.size(context)
         score, begin, end = _distinct(passages, cuts, spans, questions)
         best = score[:, 0]
-        found = best > -math.inf
+        has_answer = best > -math.inf
         null = tf.cast(tf.math.unsorted_segment_min(spans.null, cuts.question, questions), tf.float64)
-        odds = null - tf.where(found, best, 0)
+        odds = null - tf.where(has_answer, best, 0)
         if self.limit is not None:
             score = tf.concat([score, null[:, None]], axis=1)
-            found &= odds <= self.limit
-        probability = tf.where(found, tf.nn.softmax(score)[:, 0], 1)
-        start, end = tf.where(found, begin[:, 0], 0), tf.where(found, end[:, 0], 0)
+            has_answer &= odds <= self.limit
+        probability = tf.where(has_answer, tf.nn.softmax(score)[:, 0], 1)
+        start, end = tf.where(has_answer, begin[:, 0], 0), tf.where(has_answer, end[:, 0], 0)
         answer = tf.strings.substr(context, start, end - start, unit="UTF8_CHAR")
         outputs = {"answer": answer, "start": start, "end": end, "probability": tf.cast(probability, tf.float32)}
         return outputs if self.limit is None else outputs | {"null_odds": tf.cast(odds, tf.float32)}

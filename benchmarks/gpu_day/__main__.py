@@ -51,11 +51,11 @@ class Options:
 
 def choose(options: Options, scale: str) -> list[Measurement]:
     """Return the requested measurements in their order."""
-    found = measurements.order({"full": measurements.FULL, "smoke": measurements.SMOKE}[scale])
-    names = [one.name for one in found]
+    known = measurements.order({"full": measurements.FULL, "smoke": measurements.SMOKE}[scale])
+    names = [one.name for one in known]
     if wrong := [name for name in options.only if name not in names]:
         raise UsageError(f"--only {wrong[0]}: one of {' '.join(names)}")
-    return [one for one in found if not options.only or one.name in options.only]
+    return [one for one in known if not options.only or one.name in options.only]
 
 
 def place(options: Options, state: State) -> Path:

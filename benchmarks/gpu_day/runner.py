@@ -130,10 +130,10 @@ class Day:
         with open(log, "wb") as stream:
             code = _execute(self.command(one), {**os.environ, **one.environment}, stream, limit)
         if code == 0 and answer.exists():
-            found = inputs.read(answer)
-            if "skipped" in found:
-                return {"status": "skipped", "why": f"skipped: {found['skipped']}"}
-            return {"status": "done", "found": found}
+            result = inputs.read(answer)
+            if "skipped" in result:
+                return {"status": "skipped", "why": f"skipped: {result['skipped']}"}
+            return {"status": "done", "found": result}
         last = _last_line(log)
         what = f"longer than {limit:.0f} s" if code is None else f"ended with code {code}"
         return {"status": "failed", "why": f"failed: {what}: {last}", **({"late": True} if code is None else {})}
