@@ -24,6 +24,7 @@ from bert.storage import files, manifest
 from data.documents import PUNKT_SAMPLE
 from data.pipeline import parts
 from data.splitting import sentences
+from data.splitting.punkt import Splitter
 
 HERE = Path(__file__).parent
 CONTENDERS = {  # name -> description
@@ -68,7 +69,7 @@ def write_inputs(options: Options, peers: bool = True) -> None:
     sources = parts.paths(options.text, "part")
     learnt = sentences.train([str(document["text"]) for document in parts.sample(sources, PUNKT_SAMPLE)])
     sentences.save(learnt, folder / "punkt")
-    splitter = sentences.splitter(learnt)
+    splitter = Splitter(learnt)
     with (
         open(folder / "raw.jsonl", "wb") as raw,
         open(folder / "lddl.txt", "w", encoding="utf-8") as lines,

@@ -16,17 +16,17 @@ from data import documents, tfrecords
 def main(folder: Path, vocab: Path, times: int) -> None:
     """Run the task functions of both stages on raw.jsonl and print bytes, seconds and memory."""
     source = folder / "raw.jsonl"
-    size = sum(len(str(line["text"]).encode()) for line in documents.parts.read(source))
+    size = sum(len(str(line["text"]).encode()) for line in documents.parts.read_records(source))
     count = sum(1 for _ in open(source, "rb"))  # noqa: SIM115
-    tfrecords._tokenizer(vocab, True)  # a worker loads it once for all its shards
+    tfrecords._load_tokenizer(vocab, True)  # a worker loads it once for all its shards
     with tempfile.TemporaryDirectory(dir=folder) as name:
         work = Path(name)
         options = tfrecords.Options(
             source=work, vocab=vocab, output=work, dupe_factor=max(1, times), kind="instances" if times else "documents"
         )
         begun = time.perf_counter()
-        documents.split_part(documents.Task(source, work / "train-0.jsonl", folder / "punkt", 64, bytes(count)))
-        tfrecords.write_shard(tfrecords.Task(work / "train-0.jsonl", work / "train-0.tfrecord", options))
+        documents.split_part(documents.SplitTask(source, work / "train-0.jsonl", folder / "punkt", 64, bytes(count)))
+        tfrecords.write_shard(tfrecords.ShardTask(work / "train-0.jsonl", work / "train-0.tfrecord", options))
         seconds = time.perf_counter() - begun
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"bytes": size, "seconds": seconds, "peak_mb": peak}))

@@ -74,7 +74,7 @@ def start(options: Options) -> Path:
         attention_probs_dropout_prob=options.dropout,
     )
     model, run = QuestionAnswering(config, options.seed), options.output / "start"
-    checkpoint.load_weights(options.checkpoint, variables(model), fresh=("answer_span",))
+    checkpoint.load_weights(options.checkpoint, variables(model), new_heads=("answer_span",))
     run.mkdir(parents=True)
     config.save(run / "bert_config.json")
     shutil.copyfile(options.checkpoint / "vocab.txt", run / "vocab.txt")

@@ -1,13 +1,15 @@
-"""Command lines made from dataclasses, and exit codes made from exceptions.
+"""Command lines from dataclasses, and exit codes from exceptions.
 
-A command's options are a dataclass; each field is a flag of the same name, and the string below the field is its help.
-Nested dataclasses give dotted flags: `--batch.per_device 64`.
+A command's options are a dataclass. Each field is a flag of the same name, and the string below the field is its help
+text. Fields of nested dataclasses are dotted flags: `--batch.per_device 64`. A field may also be `Positional` or
+a `Switch`.
 """
 
 import argparse
 import ast
 import dataclasses
 import difflib
+import enum
 import errno
 import inspect
 import os
@@ -16,49 +18,73 @@ import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 from bert.errors import UsageError, UserError
 
 T = TypeVar("T")
+E = TypeVar("E")
+Factory = Callable[[], T]
+
+
+Positional = Annotated[T, "positional"]  # `runs: Positional[tuple[Path, ...]]` is a positional argument
+Switch = Annotated[bool, "switch"]  # `json: Switch = False` is true if --json, which takes no value, is given
 
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """One leaf of a dataclass tree: `path` joined by dots is the flag's name."""
+    """A command-line argument: one leaf of a tree of dataclasses. `path`, joined by dots, is its name."""
 
     path: tuple[str, ...]
     type: Any
     help: str
     default: Any
+    kind: str = ""
+    """"positional", "switch", or empty: a flag with a value"""
 
     @property
     def name(self) -> str:
         return ".".join(self.path)
 
+    @property
+    def option(self) -> str:
+        """Return the name as it is written on the command line."""
+        return self.name if self.kind == "positional" else f"--{self.name}"
+
 
 def parse(options: type[T], argv: Sequence[str], *, prog: str, description: str | None) -> T:
-    """Reads `argv` into a new `options`; fields without a default are required."""
+    """Parse `argv` into `options`; fields without a default are required. Raise UsageError for a mistake in `argv`."""
     flags = list(_flags(options, None))
     return _build(options, None, _values(flags, argv, prog, description))
 
 
 def override(config: T, argv: Sequence[str], *, prog: str, description: str | None) -> T:
-    """Returns `config` with the fields named in `argv` replaced."""
+    """Return `config` with the fields replaced that `argv` gives. Raise UsageError for a mistake in `argv`."""
     flags = list(_flags(type(config), config))
     return _build(type(config), config, _values(flags, argv, prog, description))
 
 
-def choose(
-    argv: Sequence[str], recipes: dict[str, Callable[[], T]], *, prog: str, description: str | None
-) -> tuple[str, T]:
-    """The recipe named first on the command line, and the configuration that it and the flags behind it give."""
+def registers(recipes: dict[str, Factory[T]]) -> Callable[[Factory[T]], Factory[T]]:
+    """Return a decorator that adds a recipe to `recipes` under its name."""
+
+    def register(recipe: Factory[T]) -> Factory[T]:
+        recipes[recipe.__name__] = recipe
+        return recipe
+
+    return register
+
+
+def choose(argv: Sequence[str], recipes: dict[str, Factory[T]], *, prog: str, description: str | None) -> tuple[str, T]:
+    """Return the recipe that the first argument names, and its configuration with the flags that follow applied.
+
+    Raise UsageError for a mistake in `argv`.
+    """
     if not argv or argv[0].startswith("-"):
         if {"-h", "--help"} & set(argv):
             lines = [f"  {name}: {recipe.__doc__}" for name, recipe in recipes.items()]
             print(description, "Recipes:", *lines, sep="\n")
             raise SystemExit(0)
-        raise UsageError(f"{prog}: no recipe given; one of {' '.join(recipes)}")
+        raise UsageError(f"{prog}: no recipe given; give one of {' '.join(recipes)}")
     name = argv[0]
     if name not in recipes:
         near = difflib.get_close_matches(name, recipes, n=2) or list(recipes)
@@ -66,38 +92,37 @@ def choose(
     return name, override(recipes[name](), argv[1:], prog=f"{prog} {name}", description=description)
 
 
-def take(argv: Sequence[str], flag: str) -> tuple[int | None, list[str]]:
-    """The whole number behind `flag`, if it is there, and the arguments without both."""
-    rest = list(argv)
-    if flag not in rest:
-        return None, rest
-    place = rest.index(flag)
-    rest.pop(place)
-    value = rest.pop(place) if place < len(rest) else ""
-    if not value.isdecimal() or int(value) == 0:
-        raise UsageError(f"{flag} {value}: a whole number from 1 is needed")
-    return int(value), rest
+def extract(options: type[E], argv: Sequence[str], *, prog: str) -> tuple[E, list[str], str]:
+    """Parse the flags of `options` wherever they stand in `argv`; return them, the other arguments, and a help text.
+
+    For options that stand beside those of a recipe. Raise UsageError for a mistake in them.
+    """
+    flags = list(_flags(options, None))
+    parser = _parser(flags, prog, None, add_help=False)
+    values, rest = parser.parse_known_args(argv)
+    lines = [f"  {flag.option}: {_help(flag)}".replace("%%", "%") for flag in flags]
+    return _build(options, None, vars(values)), rest, "\n".join(["Options beside those of the recipe:", *lines])
 
 
 def main(function: Callable[[list[str]], None]) -> NoReturn:
-    """Runs `function(sys.argv[1:])`; whatever a user can cause ends in one line and its documented exit code."""
+    """Run `function(sys.argv[1:])` and exit; an error that a user can cause prints one line and gives its exit code."""
     try:
         function(sys.argv[1:])
     except Exception as error:
         code = exit_code(error)
         if code is None:
-            raise  # our own fault: the traceback is wanted
+            raise  # a defect of this program: show the traceback
         print("error: " + " ".join(_describe(error).split()), file=sys.stderr, flush=True)
         _leave(code)
     _leave(0)
 
 
 def exit_code(error: BaseException) -> int | None:
-    """The documented exit code of an exception, or None for a programming error."""
+    """Return the documented exit code of an exception, or None for a programming error."""
     if isinstance(error, UserError):
         return error.exit_code
-    if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":  # TensorFlow's, by name:
-        return 5  # this module must not import it
+    if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":
+        return 5  # the latter is TensorFlow's, which this module must not import
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return 5
     if isinstance(error, OSError) and error.filename is not None:
@@ -112,7 +137,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _leave(code: int) -> NoReturn:
-    # horovodrun answers 1 whatever a rank said, and ends the other ranks at once: scripts/relay.sh takes this out.
+    # horovodrun exits with 1 whatever a rank's exit code was; the launcher reads the code from this line.
     if code and (mark := os.environ.get("BERT_LAUNCH")):
         print(f"{mark} ended {code}", file=sys.stderr, flush=True)
     sys.exit(code)
@@ -123,34 +148,41 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}; see --help")
 
 
-def _values(flags: list[Flag], argv: Sequence[str], prog: str, description: str | None) -> dict[str, Any]:
+def _parser(flags: list[Flag], prog: str, description: str | None, add_help: bool = True) -> _Parser:
     parser = _Parser(
         prog=prog,
         description=textwrap.dedent(description or "").strip(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
+        add_help=add_help,
     )
     for flag in flags:
-        parser.add_argument(f"--{flag.name}", dest=flag.name, **_arguments(flag))
-    values, unknown = parser.parse_known_args(argv)
+        parser.add_argument(flag.option, **_arguments(flag))
+    return parser
+
+
+def _values(flags: list[Flag], argv: Sequence[str], prog: str, description: str | None) -> dict[str, Any]:
+    values, unknown = _parser(flags, prog, description).parse_known_args(argv)
     if unknown:
-        known = [f"--{flag.name}" for flag in flags]
-        near = difflib.get_close_matches(unknown[0].split("=")[0], known, n=3, cutoff=0.5)
+        options = [flag.option for flag in flags]
+        near = difflib.get_close_matches(unknown[0].split("=")[0], options, n=3, cutoff=0.5)
         remedy = f"did you mean {' or '.join(near)}?" if near else "see --help"
         raise UsageError(f"{prog}: unknown argument {unknown[0]!r}; {remedy}")
     return vars(values)
 
 
 def _flags(cls: type, instance: Any, prefix: tuple[str, ...] = ()) -> Iterator[Flag]:
-    hints, helps = typing.get_type_hints(cls), _field_docs(cls)
+    hints, helps = typing.get_type_hints(cls, include_extras=True), _field_docs(cls)
     for field in dataclasses.fields(cls):
-        path, hint = (*prefix, field.name), hints[field.name]
+        path, hint, kind = (*prefix, field.name), hints[field.name], ""
+        if typing.get_origin(hint) is Annotated:
+            hint, kind = typing.get_args(hint)
         default = getattr(instance, field.name) if instance is not None else _default(field)
         if dataclasses.is_dataclass(hint):
             yield from _flags(typing.cast(type, hint), None if default is dataclasses.MISSING else default, path)
         else:
-            yield Flag(path, hint, helps.get(field.name, ""), default)
+            yield Flag(path, hint, helps.get(field.name, ""), default, kind)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -160,7 +192,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _field_docs(cls: type) -> dict[str, str]:
-    """The string literal below each field, which Python itself throws away."""
+    """Return the string literal below each field, which Python does not keep."""
     docs = _field_docs(base) if dataclasses.is_dataclass(base := cls.__base__) else {}
     body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     assert isinstance(body, ast.ClassDef)
@@ -171,20 +203,51 @@ def _field_docs(cls: type) -> dict[str, str]:
 
 
 def _arguments(flag: Flag) -> dict[str, Any]:
-    hint = flag.type
-    arguments: dict[str, Any] = {"help": _help(flag), "required": flag.default is dataclasses.MISSING}
-    if optional := isinstance(hint, types.UnionType):
-        hint = next(option for option in typing.get_args(hint) if option is not types.NoneType)
-    if typing.get_origin(hint) is tuple:
-        hint, arguments["nargs"] = typing.get_args(hint)[0], "+"
+    """Return the arguments of `ArgumentParser.add_argument`, apart from the names."""
+    arguments: dict[str, Any] = {"help": _help(flag)}
+    if flag.kind != "positional":
+        arguments["dest"] = flag.name
+    if flag.kind == "switch":
+        return arguments | {"action": "store_true"}
+    required = flag.default is dataclasses.MISSING
+    hint, words = _value_type(flag.type)
+    several = typing.get_origin(hint) is tuple
+    if several:
+        hint = typing.get_args(hint)[0]
+    if flag.kind == "positional":
+        arguments["nargs"] = ("+" if required else "*") if several else (None if required else "?")
+    else:
+        arguments["required"] = required
+        arguments["nargs"] = "+" if several else None
     if typing.get_origin(hint) is typing.Literal:
         arguments["choices"] = typing.get_args(hint)
         hint = str
     kind = _boolean if hint is bool else hint
-    arguments["type"] = _optional(kind) if optional else kind
+    arguments["type"] = _or_word(kind, words) if words else kind
     choices = arguments.get("choices")
-    arguments["metavar"] = "{" + ",".join(choices) + "}" if choices else hint.__name__.upper()
+    word = flag.name if flag.kind == "positional" else hint.__name__
+    arguments["metavar"] = "{" + ",".join(choices) + "}" if choices else word.upper()
     return arguments
+
+
+def _value_type(hint: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the type of a flag's value, and the words that stand for something else.
+
+    `none` is None for `X | None`. Each value of an enumeration E is a member of E for `X | E`, and takes precedence.
+    """
+    if not isinstance(hint, types.UnionType):
+        return hint, {}
+    words: dict[str, Any] = {}
+    plain = []
+    for option in typing.get_args(hint):
+        if option is types.NoneType:
+            words = {"none": None} | words
+        elif isinstance(option, type) and issubclass(option, enum.Enum):
+            words |= {member.value: member for member in option}
+        else:
+            plain.append(option)
+    assert len(plain) == 1, f"{hint}: a flag has one type beside enumerations and None"
+    return plain[0], words
 
 
 def _boolean(text: str) -> bool:
@@ -193,25 +256,34 @@ def _boolean(text: str) -> bool:
     return text == "true"
 
 
-def _optional(kind: Callable[[str], Any]) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        return None if text == "none" else kind(text)
-
-    read.__name__ = kind.__name__  # argparse names the type in its message
-    return read
-
-
 _boolean.__name__ = "bool"  # argparse names the type in its message
 
 
+def _or_word(kind: Callable[[str], Any], words: dict[str, Any]) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        return words[text] if text in words else kind(text)
+
+    convert.__name__ = kind.__name__  # argparse names the type in its message
+    return convert
+
+
 def _help(flag: Flag) -> str:
-    default = "required" if flag.default is dataclasses.MISSING else f"default {_show(flag.default)}"
+    if flag.kind == "switch":
+        return flag.help.replace("%", "%%")
+    if flag.default is dataclasses.MISSING:
+        default = "required"
+    elif flag.default is None and _value_type(flag.type)[1].get("none") is not None:  # `none` means something else
+        default = "no default"
+    else:
+        default = f"default {_show(flag.default)}"
     return f"{flag.help} ({default})".replace("%", "%%").strip()
 
 
 def _show(value: Any) -> str:
     if isinstance(value, tuple):
         return " ".join(map(str, value)) or "none"
+    if isinstance(value, enum.Enum):
+        return str(value.value)
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 

@@ -1,10 +1,11 @@
-"""What a run is, as frozen dataclasses: the intent is stated once and the rest derived from it.
+"""The configuration of a run, as frozen dataclasses: state the intent once, derive the rest.
 
-Every field is a flag of the training commands (`--batch.per_device 64`), and the resolved whole is written to
-`config.json`.
+Every field is a flag of the training commands (`--batch.per_device 64`). The string below a field is its help text. The
+resolved configuration is written to `config.json`. A field that is None was not given.
 """
 
 import dataclasses
+import enum
 import json
 import typing
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ class ModelConfig:
     """The architecture; the fields are those of `bert_config.json` (github.com/google-research/bert)."""
 
     vocab_size: int = 0
-    """entries of the vocabulary; 0 takes the data's"""
+    """entries of the vocabulary; 0 takes the number from the data"""
     hidden_size: int = 768
     """width D of the residual stream"""
     num_hidden_layers: int = 12
@@ -37,29 +38,33 @@ class ModelConfig:
     hidden_act: Literal["gelu"] = "gelu"
     """activation of the feed-forward layer and of the masked-LM transform"""
     norm_placement: Literal["post", "pre"] = "post"
-    """layer norm after each residual sum, as published, or before each sub-layer, as in Megatron-LM"""
+    """layer norm after each residual sum (post, as published) or before each sub-layer (pre, as in Megatron-LM)"""
     hidden_dropout_prob: float = 0.1
     """dropout on embeddings and on each sub-layer's output"""
     attention_probs_dropout_prob: float = 0.1
     """dropout on attention weights"""
     max_position_embeddings: int = 512
-    """longest sequence"""
+    """longest sequence, in tokens"""
     type_vocab_size: int = 2
-    """segments"""
+    """number of segments"""
     position_initializer: Literal["normal", "sinusoidal"] = "normal"
-    """what positions start from: noise, as published, or sines, with first heads that look at neighbouring tokens"""
+    """initial position embeddings: normal noise, as published, or sines, with which the heads of the first layer also
+    start by attending to neighbouring tokens"""
     initializer_range: float = 0.02
-    """standard deviation of the truncated normal that kernels and embeddings start from"""
+    """standard deviation of the truncated normal that initialises kernels and embeddings"""
     vocab_multiple: int = 1
-    """scores are computed for a vocabulary rounded up to a multiple of this, as tensor cores want; weights are not"""
+    """compute scores for a vocabulary padded to a multiple of this, which is faster on tensor cores; weights keep their
+    size"""
     recompute_activations: bool = False
-    """keep no more than each layer's input for the backward pass and compute the rest again: less memory, more time"""
+    """keep only each layer's input for the backward pass and compute the rest again: less memory, more time"""
     fused_attention: bool = False
-    """cuDNN's attention, on an NVIDIA GPU; for precision.xla and 16 bits, without dropout on attention weights"""
+    """use cuDNN's attention, on an NVIDIA GPU; needs precision.xla, 16 bits, and no dropout on attention weights"""
 
     def __post_init__(self) -> None:
         width, heads = self.hidden_size, self.num_attention_heads
-        _require(width % heads == 0, f"model.hidden_size {width} is no multiple of model.num_attention_heads {heads}")
+        _require(
+            width % heads == 0, f"model.hidden_size {width} is not a multiple of model.num_attention_heads {heads}"
+        )
         _require(self.vocab_multiple > 0, f"model.vocab_multiple must be positive, not {self.vocab_multiple}")
         for rate in (self.hidden_dropout_prob, self.attention_probs_dropout_prob):
             _require(0 <= rate < 1, f"dropout probability {rate} is not in [0, 1)")
@@ -67,36 +72,37 @@ class ModelConfig:
         _require(plain, "model.fused_attention has no dropout; give --model.attention_probs_dropout_prob 0")
 
     def save(self, path: Path) -> None:
-        """Writes `bert_config.json`."""
+        """Write `bert_config.json`."""
         files.write_json(path, dataclasses.asdict(self))
 
     @classmethod
     def load(cls, path: Path) -> "ModelConfig":
-        """Reads `bert_config.json`; keys that we do not know (other programs add some) are left aside."""
+        """Read `bert_config.json`; ignore unknown keys, which other programs add. Raise InputError if it is not one."""
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
             known = {field.name for field in dataclasses.fields(cls)}
             return cls(**{key: value for key, value in fields.items() if key in known})
         except FileNotFoundError as error:
-            raise InputError(f"{path}: no such file; a trained model's folder holds one") from error
+            raise InputError(f"{path}: no such file; give the folder of a trained model") from error
         except (ValueError, TypeError, AttributeError) as error:
             raise InputError(f"{path}: not a BERT configuration ({error})") from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchConfig:
-    """How many sequences make one update, and how they are cut into micro-batches."""
+    """How many sequences make one update, and how they are divided into micro-batches."""
 
     total: int
     """sequences per update, over all ranks"""
     per_device: int
-    """sequences that a device holds at once; 0 divides a rank's share into equal parts of at most max_per_device"""
+    """sequences per micro-batch; 0 divides a rank's share into equal micro-batches of at most max_per_device"""
     max_per_device: int = 16
-    """most sequences that a device holds at once where per_device is 0"""
+    """largest micro-batch if per_device is 0"""
     bucket_by_length: int = 0
-    """updates whose sequences are dealt out by length and cut to the longest of their batch; 0 leaves them padded"""
+    """number of updates whose sequences are sorted by length among their micro-batches, each of which is then trimmed
+    to its longest sequence; 0 keeps the padding"""
     pack: bool = False
-    """put the instances of a micro-batch into as few rows as hold them, each attending to itself alone (pretraining)"""
+    """pack the instances of a micro-batch into as few rows as hold them; each attends to itself only (pretraining)"""
 
     def __post_init__(self) -> None:
         _require(self.per_device >= 0, f"batch.per_device must not be negative, but is {self.per_device}")
@@ -105,12 +111,12 @@ class BatchConfig:
         )
         _require(
             not (self.pack and self.bucket_by_length),
-            "batch.pack and batch.bucket_by_length both save padding; give one of them",
+            "batch.pack and batch.bucket_by_length both avoid padding; give one of them",
         )
         _require(self.max_per_device > 0, f"batch.max_per_device must be positive, not {self.max_per_device}")
 
     def divided(self, world_size: int) -> "BatchConfig":
-        """Return the batch with `per_device` filled in where it is 0; raise UsageError if ranks do not divide it."""
+        """Return the batch with `per_device` filled in if it is 0. Raise UsageError if the ranks do not divide it."""
         if self.per_device:
             return self
         self._check_multiple_of(world_size, f"{world_size} ranks")
@@ -119,8 +125,8 @@ class BatchConfig:
         return dataclasses.replace(self, per_device=per_device)
 
     def accumulation(self, world_size: int) -> int:
-        """Micro-batches per rank and update."""
-        assert self.per_device > 0, "batch.per_device is resolved by `divided` before it is used"
+        """Return the number of micro-batches per rank and update. Raise UsageError if they do not divide the batch."""
+        assert self.per_device > 0, "call `divided` first"
         per_pass = self.per_device * world_size
         self._check_multiple_of(per_pass, f"{per_pass} (batch.per_device {self.per_device} x {world_size} ranks)")
         return self.total // per_pass
@@ -133,30 +139,32 @@ class BatchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """How gradients become updates, and how the learning rate rises and falls to zero."""
+    """The optimizer and the learning-rate schedule."""
 
     name: Literal["adam", "adamw", "lamb", "nvlamb"] = "adam"
     """adam as in the original BERT, adamw with bias correction, lamb as published, nvlamb as in NVIDIA's recipe"""
     learning_rate: float
-    """peak, for the whole batch: never multiplied by the number of ranks"""
+    """peak learning rate, for the whole batch: never multiplied by the number of ranks"""
     warmup_steps: int = 0
     """updates over which the learning rate rises from zero"""
     decay_power: float = 1.0
-    """the rate falls as this power of the share of updates left: 1 for Adam, 0.5 for LAMB, as published"""
+    """the learning rate falls with this power of the remaining share of updates: 1 for Adam, 0.5 for LAMB, as
+    published"""
     continuous: bool = False
-    """the fall begins at the peak; as published, it begins with the warm-up, so that the rate jumps down after that"""
+    """start the decay at the peak, after the warm-up; as published, it counts from the first update, so that the rate
+    jumps down at the end of the warm-up"""
     weight_decay: float = 0.01
-    """decoupled; layer-norm parameters and biases are exempt"""
+    """decoupled weight decay; layer-norm parameters and biases are exempt"""
     beta_1: float = 0.9
-    """decay of the mean of gradients"""
+    """decay rate of the first moment"""
     beta_2: float = 0.999
-    """decay of the mean of squared gradients"""
+    """decay rate of the second moment"""
     epsilon: float = 1e-6
     """added to the root of the second moment"""
     clip_norm: float = 1.0
-    """largest global norm of the gradient, after reduction over ranks"""
+    """largest global gradient norm, after the reduction over ranks"""
     layer_decay: float = 1.0
-    """a layer learns at this share of the rate of the one above it, heads at the whole rate, embeddings the slowest"""
+    """layer-wise decay: a layer learns at this share of the rate of the layer above it; heads have the full rate"""
 
     def __post_init__(self) -> None:
         _require(self.decay_power > 0, f"optimizer.decay_power must be positive, not {self.decay_power}")
@@ -166,20 +174,20 @@ class OptimizerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionConfig:
-    """Arithmetic of the forward and backward pass; weights, optimizer, layer norm, softmax and losses stay float32."""
+    """Precision of the forward and backward pass; weights, optimizer, layer norm, softmax and losses stay float32."""
 
     compute: Literal["auto", "float32", "tf32", "bfloat16", "float16"] = "float32"
-    """type of matrix products; tf32 is float32 with products of 10-bit mantissas; float16 has a dynamic loss scale;
-    auto is float32 on a CPU, bfloat16 on a GPU that has it, else float16"""
+    """type of matrix products; tf32 is float32 with 10-bit mantissas in products; float16 has a dynamic loss scale;
+    auto is float32 on a CPU, bfloat16 on a GPU that supports it, otherwise float16"""
     compress: bool = False
-    """sum gradients over the ranks in float16, scaled as the losses of float16 are"""
+    """sum gradients over the ranks in float16, with dynamic loss scale"""
     xla: bool | None = False
-    """compile the step with XLA; none does so on a GPU (on a CPU the plain path is usually faster)"""
+    """compile the step with XLA; none: on a GPU only (on a CPU it is usually slower)"""
 
     def resolved(self, gpu: bool, bfloat16: bool = True) -> "PrecisionConfig":
-        """Return the precision with what depends on the device filled in.
+        """Return the precision with `auto` and `none` resolved for the device.
 
-        gpu: whether the device is a GPU; bfloat16: whether it has fast products of that type.
+        gpu: whether the device is a GPU. bfloat16: whether it multiplies fast in bfloat16.
         """
         compute = self.compute
         if compute == "auto":
@@ -189,44 +197,46 @@ class PrecisionConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Length, bookkeeping and place of a run."""
+    """Length, logging, checkpoints and directory of a run."""
 
-    directory: Path = Path()
-    """where everything goes; default: in the work folder, under the recipe's name"""
+    directory: Path | None = None
+    """run directory; default: in the work folder, named after the recipe"""
     device: Literal["auto", "gpu", "cpu"] = "auto"
-    """what to compute on; auto takes a GPU where there is one"""
+    """device to compute on; auto takes a GPU if there is one"""
     deterministic: bool = True
-    """on a GPU, use only kernels that give the same bits each time; a CPU's always do"""
+    """on a GPU, use only kernels that always give the same bits; those of a CPU always do"""
     steps: int = 0
-    """updates; 0 derives them where the task has epochs"""
+    """updates; 0 derives them from the epochs, if the task has epochs"""
     seed: int = 12345
-    """of initial weights, sample order and dropout"""
+    """seed of initial weights, sample order and dropout"""
     log_every: int = 20
     """updates between lines of metrics"""
     save_every: int = 500
     """updates between checkpoints"""
     keep: int = 3
-    """newest checkpoints kept"""
+    """number of newest checkpoints to keep"""
     keep_every: int = 0
-    """updates whose multiples have their checkpoints kept for good; 0 none"""
+    """also keep the checkpoints of all multiples of this number of updates; 0: none"""
     evaluate_every: int = 500
-    """updates between evaluations on the held-out split; 0 never"""
+    """updates between evaluations on the held-out split; 0: never"""
     evaluate_sequences: int = 2048
     """held-out sequences per evaluation, always the same ones"""
     target_accuracy: float = 0.0
-    """end the run when an evaluation gets so much of its first objective right; 0 never"""
+    """end the run when an evaluation reaches this accuracy in its first objective; 0: never"""
     peak_teraflops: float = 0.0
-    """TFLOP/s of a device at its best in the compute type, as its maker states it, to log the share that is used"""
+    """peak TFLOP/s of a device in the compute type, from its data sheet, to log the utilisation; 0: unknown"""
     profile: int = 0
-    """update from which five are profiled, for TensorBoard, with Horovod's timeline; 0 none"""
+    """first of five updates to profile, for TensorBoard, with Horovod's timeline; 0: none"""
     stall_seconds: float = 600.0
-    """time without an update after which all stacks are shown; after twice that, ranks that wait for another end"""
+    """time without an update after which all stacks are printed; ranks that wait for another end after twice that"""
     max_skipped: int = 10
-    """updates in a row that are skipped, their gradient not being finite or their loss a spike, before the run ends"""
+    """end the run after so many skipped updates in a row (gradient not finite, or spike), or so many rollbacks to one
+    checkpoint"""
     spike_factor: float = 3.0
-    """an update is a spike when its loss is so many times the median of the last 64; 0 looks for none"""
+    """a loss of more than this many times the median of the last 64 is a spike; 0 detects none"""
     on_spike: Literal["warn", "skip", "rollback"] = "warn"
-    """name it; leave it out too; or go back to the newest checkpoint too, and on with the samples behind the spike"""
+    """print a warning; also skip the update; or also return to the newest checkpoint and go on with the samples that
+    follow the spike"""
 
     def __post_init__(self) -> None:
         for name in ("log_every", "save_every", "keep", "max_skipped"):
@@ -235,13 +245,19 @@ class RunConfig:
         factor = self.spike_factor
         _require(factor == 0 or factor > 1, f"run.spike_factor must be 0, or more than 1, not {factor}")
 
+    @property
+    def path(self) -> Path:
+        """Return the run directory, once the default is filled in."""
+        assert self.directory is not None, "call `resume.place` first"
+        return self.directory
+
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetConfig:
-    """What a run may cost."""
+    """Limits on the cost of a run."""
 
     hours: float = 0.0
-    """end after so much time in all sittings, the learning rate following the clock; 0 follows the updates"""
+    """total wall-clock budget across restarts, in hours; the learning rate then follows the clock; 0: no limit"""
 
     def __post_init__(self) -> None:
         _require(self.hours >= 0, f"budget.hours must not be negative, but is {self.hours}")
@@ -249,38 +265,43 @@ class BudgetConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Where the samples come from."""
+    """The samples."""
 
-    train: Path = Path()
+    train: Path | None = None
     """folder made by `python -m data.tfrecords`"""
     skip_bad: int = 0
-    """damaged records that a rank passes over, with a warning, before it ends"""
+    """number of damaged records that a rank skips, with a warning, before it ends"""
 
     def __post_init__(self) -> None:
         _require(self.skip_bad >= 0, f"data.skip_bad must not be negative, but is {self.skip_bad}")
 
 
+class Weights(enum.Enum):
+    """Initial weights that are not those of a run; the value is how they are named on the command line."""
+
+    RANDOM = "none"
+
+
 @dataclass(frozen=True, kw_only=True)
 class InitConfig:
-    """Where weights come from."""
+    """The initial weights."""
 
-    checkpoint: Path | None = None
-    """run directory of an earlier phase, all of whose weights are taken; none starts from random ones"""
+    checkpoint: Path | Weights | None = Weights.RANDOM
+    """run directory of an earlier phase to take all weights from; none: random weights"""
 
     @property
-    def missing(self) -> bool:
-        """Whether the recipe goes on from weights that the command has to name."""
-        return self.checkpoint == Path()
+    def source(self) -> Path | None:
+        """Return the run directory that gives the initial weights, or None if they are random."""
+        assert self.checkpoint is not None, "the command checks that it is given"
+        return self.checkpoint if isinstance(self.checkpoint, Path) else None
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainConfig:
-    """A pretraining run."""
+class TrainConfig:
+    """The sections of every training run; a task adds its own."""
 
     model: ModelConfig
     """architecture"""
-    data: DataConfig = DataConfig()
-    """samples"""
     batch: BatchConfig
     """sizes"""
     optimizer: OptimizerConfig
@@ -292,32 +313,45 @@ class PretrainConfig:
     budget: BudgetConfig = BudgetConfig()
     """time"""
     init: InitConfig = InitConfig()
-    """starting weights"""
+    """initial weights"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig(TrainConfig):
+    """A pretraining run."""
+
+    data: DataConfig = DataConfig()
+    """samples"""
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
-    """Dotted names and plain values of a configuration, as they stand in `config.json`."""
-    found: dict[str, Any] = {}
+    """Return a configuration as dotted names and plain values, the form that `config.json` has."""
+    values: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if dataclasses.is_dataclass(value):
-            found |= flatten(value, f"{prefix}{field.name}.")
+            values |= flatten(value, f"{prefix}{field.name}.")
         else:
-            found[prefix + field.name] = _plain(value)
-    return found
+            values[prefix + field.name] = _plain(value)
+    return values
 
 
 def defaults(cls: type, prefix: str = "") -> dict[str, Any]:
-    """What `flatten` gives for the fields of a configuration that have a default: what runs did before they existed."""
-    found: dict[str, Any] = {}
+    """Return the defaults of a configuration's fields, in the form of `flatten`.
+
+    They stand for the fields that a `config.json` lacks because they did not exist when it was written.
+    """
+    values: dict[str, Any] = {}
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
         if dataclasses.is_dataclass(hints[field.name]):
-            found |= defaults(hints[field.name], f"{prefix}{field.name}.")
+            values |= defaults(hints[field.name], f"{prefix}{field.name}.")
         elif field.default is not dataclasses.MISSING:
-            found[prefix + field.name] = _plain(field.default)
-    return found
+            values[prefix + field.name] = _plain(field.default)
+    return values
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, (int, float, str)) or value is None else str(value)
+    if value is None or value is Weights.RANDOM:
+        return None
+    return value if isinstance(value, (int, float, str)) else str(value)

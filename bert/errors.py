@@ -1,8 +1,8 @@
-"""Failures that a user can cause, each with the exit code that scripts and schedulers rely on."""
+"""Errors that a user can cause, each with the exit code that scripts and schedulers rely on."""
 
 
 class UserError(ValueError):
-    """What went wrong, where, and the remedy, in one line; `cli.main` prints it and exits with `exit_code`."""
+    """An error that says in one line what is wrong, where, and how to fix it; `cli.main` exits with `exit_code`."""
 
     exit_code = 1
 
@@ -14,24 +14,24 @@ class UsageError(UserError):
 
 
 class InputError(UserError):
-    """A file or folder given by the user is missing, empty or malformed."""
+    """An input file or folder is missing, empty or malformed."""
 
     exit_code = 3
 
 
 class IntegrityError(UserError):
-    """Something written by an earlier stage, or fetched, is damaged."""
+    """A file written by an earlier stage, or downloaded, is damaged."""
 
     exit_code = 4
 
 
 class ResourceError(UserError):
-    """The disk or the memory is exhausted."""
+    """The disk or the memory is full."""
 
     exit_code = 5
 
 
 class Stopped(UserError):
-    """The run was asked to stop, saved its state, and goes on when the same command is given again."""
+    """The run was asked to stop and saved its state; the same command resumes it."""
 
     exit_code = 75

@@ -1,9 +1,9 @@
-"""Where generated things live: one folder, `$BERT_WORKDIR`, that a container mounts and `rm -r` removes."""
+"""The folder of all generated files."""
 
 import os
 from pathlib import Path
 
 
 def workdir() -> Path:
-    """The work folder: `$BERT_WORKDIR`, or `./workdir`."""
+    """Return the work folder: `$BERT_WORKDIR`, or `./workdir`."""
     return Path(os.environ.get("BERT_WORKDIR") or "workdir")

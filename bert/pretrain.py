@@ -1,12 +1,10 @@
-"""Pretrains BERT: masked language model and, as the data have it, next sentence or sentence order prediction.
+"""Pretrain BERT: masked language model and, if the data have it, next-sentence or sentence-order prediction.
 
     python -m bert.pretrain RECIPE --data.train DIR [--init.checkpoint RUN] [--section.field VALUE ...]
-    horovodrun -np N python -m bert.pretrain RECIPE ...
+    scripts/launch.sh -np N -- python -m bert.pretrain RECIPE ...
 
-RECIPE is a function of bert/recipes.py. RUN is an earlier phase, all of whose weights are taken, or an import: heads
-that it says it lacks are named and start fresh. The same command resumes a stopped run. With --print N it only says
-what the run would be on N ranks: tokens, micro-batches, memory, traffic. With --smoke it runs in miniature, in a folder
-of its own.
+RECIPE is a function of bert/recipes.py. RUN is the run directory of an earlier phase, or an import; heads that an
+import lacks are reported and initialised randomly. The same command resumes a stopped run.
 """
 
 import dataclasses
@@ -22,7 +20,7 @@ from bert.inputs import dynamic_masking
 from bert.inputs.sampler import Batch
 from bert.model import heads, losses
 from bert.model.dropout import DropoutRng
-from bert.model.encoder import Encoder
+from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.recipes import RECIPES, SMOKE
 from bert.training import loop, resume
 from bert.training.distributed import connect
@@ -31,7 +29,7 @@ SPLITS = ("train", "heldout")
 
 
 class PretrainingModel(tf.Module):
-    """Encoder with the masked-LM head and, unless nothing is asked of pairs, the pooler and the head for that."""
+    """Encoder, masked-LM head and, unless `pairs` is "none", pooler and the head for the pair objective."""
 
     def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp") -> None:
         super().__init__()
@@ -40,21 +38,15 @@ class PretrainingModel(tf.Module):
         self.pooler = heads.Pooler(config, seed) if pairs != "none" else None
         self.next_sentence = heads.NextSentence(config, seed) if pairs != "none" else None
 
-    def __call__(self, batch: Batch, noise: DropoutRng, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor | None]:
+    def __call__(self, batch: Batch, rng: DropoutRng, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Logits of the masked positions, without their bias, [B, P, U] in dtype; of the pair [B, 2].
 
         Of a packed batch (`packing.pack`) they are the same ones in the same order.
         """
         masked, first = _read(batch)
-        hidden = self.encoder(
-            batch["input_ids"],
-            batch["input_mask"],
-            batch["segment_ids"],
-            noise,
-            dtype,
-            positions=batch.get("position_ids"),
-            read=masked if self.pooler is None else tf.concat([masked, first], axis=0),
-        )
+        tokens = TokenBatch(batch["input_ids"], batch["input_mask"], batch["segment_ids"], batch.get("position_ids"))
+        read = masked if self.pooler is None else tf.concat([masked, first], axis=0)
+        hidden = self.encoder(tokens, Mode(dtype, rng), read)
         scores = self.masked_lm(hidden[: tf.size(masked)], self.encoder.embeddings.word, dtype)
         words = tf.reshape(scores, [-1, tf.shape(batch["masked_lm_positions"])[1], scores.shape[1]])
         if self.pooler is None or self.next_sentence is None:
@@ -63,16 +55,16 @@ class PretrainingModel(tf.Module):
 
 
 def _read(batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
-    """Places in the flattened batch of masked tokens [B*P] and of the first of each instance [B]."""
+    """Return the indices, in the flattened batch, of the masked tokens [B*P] and of each instance's first token [B]."""
     positions, tokens = batch["masked_lm_positions"], tf.shape(batch["input_ids"])[1]
-    if "first_tokens" in batch:  # packed: they are such places
+    if "first_tokens" in batch:  # packed: they are such indices already
         return tf.reshape(positions, [-1]), batch["first_tokens"]
     first = tf.range(tf.shape(positions)[0]) * tokens
     return tf.reshape(first[:, None] + positions, [-1]), first
 
 
 class Pretraining:
-    """Masked words, and what is asked of pairs if anything is: each objective a mean over its predictions."""
+    """The objectives: masked words ("mlm"), and "nsp" or "sop" unless `pairs` is "none"."""
 
     def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp") -> None:
         self.module = PretrainingModel(config, seed, pairs)
@@ -80,23 +72,40 @@ class Pretraining:
         self.objectives: tuple[str, ...] = ("mlm",) if pairs == "none" else ("mlm", pairs)
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Masked positions, and sequences."""
+        """Return the number of masked positions, and of sequences."""
         sequences = tf.cast(tf.shape(batch["next_sentence_labels"])[0], tf.float32)
-        found = {"mlm": tf.reduce_sum(batch["masked_lm_weights"]), self.pairs: sequences}
-        return {name: found[name] for name in self.objectives}
+        weights = {"mlm": tf.reduce_sum(batch["masked_lm_weights"]), self.pairs: sequences}
+        return {name: weights[name] for name in self.objectives}
 
     def measure(self, batch: Batch, noise: DropoutRng, dtype: tf.DType) -> dict[str, losses.Measure]:
-        """Summed losses and right answers."""
+        """Return the summed losses and the numbers of correct predictions."""
         words, pair = self.module(batch, noise, dtype)
         bias, labels = self.module.masked_lm.biases(), batch["next_sentence_labels"][:, 0]
-        found = {"mlm": losses.classification(words, bias, batch["masked_lm_ids"], batch["masked_lm_weights"])}
+        measures = {"mlm": losses.classification(words, bias, batch["masked_lm_ids"], batch["masked_lm_weights"])}
         if pair is not None:
-            found[self.pairs] = losses.classification(pair, tf.zeros(2), labels, tf.ones_like(labels, tf.float32))
-        return found
+            measures[self.pairs] = losses.classification(pair, tf.zeros(2), labels, tf.ones_like(labels, tf.float32))
+        return measures
 
 
-def resolve(config: PretrainConfig, recipe: str, data: loop.Data, device: Device, ranks: int) -> PretrainConfig:
-    """Fills in what follows from the data, the recipe's name, the device and the ranks, and checks that they fit."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of the command beside those of the recipe."""
+
+    print: int | None = None
+    """print what the run would be on this number of ranks (tokens, micro-batches, memory, traffic), and do not train"""
+    smoke: cli.Switch = False
+    """train a miniature of the recipe, in a run directory of its own, to check that it runs"""
+
+    def __post_init__(self) -> None:
+        if self.print is not None and self.print < 1:
+            raise UsageError(f"--print {self.print}: give a number of ranks from 1")
+
+
+def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, ranks: int) -> PretrainConfig:
+    """Return the configuration with everything derived from the data, the device and the ranks filled in.
+
+    name: of the default run directory. Raise UsageError if the configuration does not fit the data or the ranks.
+    """
     vocab_size, length = data.manifest.extra["vocab_size"], data.spec["input_ids"]["shape"][0]
     if config.model.vocab_size not in (0, vocab_size):
         raise UsageError(
@@ -106,9 +115,9 @@ def resolve(config: PretrainConfig, recipe: str, data: loop.Data, device: Device
     if length > config.model.max_position_embeddings:
         raise UsageError(
             f"{data.manifest.path} has sequences of {length} tokens, more than model.max_position_embeddings "
-            f"{config.model.max_position_embeddings}; raise that, or make shorter data"
+            f"{config.model.max_position_embeddings}; raise that, or make the data with shorter sequences"
         )
-    run = resume.place(config.run, paths.workdir() / "pretrain" / recipe, steps=0)
+    run = resume.place(config.run, paths.workdir() / "pretrain" / name, steps=0)
     if run.steps == 0:
         raise UsageError("run.steps is 0; give the number of updates with --run.steps")
     return dataclasses.replace(
@@ -120,40 +129,40 @@ def resolve(config: PretrainConfig, recipe: str, data: loop.Data, device: Device
     )
 
 
-def sources(config: PretrainConfig) -> tuple[loop.Data, loop.Data]:
-    """The training and the held-out samples."""
-    data = config.data
+def datasets(folder: Path, config: PretrainConfig) -> tuple[loop.Data, loop.Data]:
+    """Return the training and the held-out samples in `folder`."""
     train_split, heldout = (
-        dynamic_masking.source(data.train, split, config.run.seed, data.skip_bad) for split in SPLITS
+        dynamic_masking.source(folder, split, config.run.seed, config.data.skip_bad) for split in SPLITS
     )
     return train_split, heldout
 
 
-def describe(config: PretrainConfig, recipe: str, ranks: int) -> str:
-    """What the run would be on so many ranks, each with a GPU, as lines of text; nothing is computed."""
-    data, _ = sources(config)
-    config = resolve(config, recipe, data, Device(kind="GPU"), ranks)
-    sequence, predictions = (data.spec[name]["shape"][0] for name in ("input_ids", "masked_lm_ids"))
+def describe(config: PretrainConfig, name: str, data: loop.Data, ranks: int) -> str:
+    """Return what the run would be on so many ranks, each with a GPU, as lines of text; nothing is computed."""
+    config = resolve(config, name, data, Device(kind="GPU"), ranks)
+    sequence, predictions = (data.spec[feature]["shape"][0] for feature in ("input_ids", "masked_lm_ids"))
     lines = plan.describe(config, ranks, sequence=sequence, predictions=predictions, available=len(data))
-    return "\n".join(f"{name:<18} {value}" for name, value in lines.items())
+    return "\n".join(f"{label:<18} {value}" for label, value in lines.items())
 
 
 def main(argv: list[str]) -> None:
-    """Runs the command."""
-    planned, argv = cli.take(argv, "--print")
-    small = "--smoke" in argv
-    argv = [argument for argument in argv if argument != "--smoke"]
-    recipe, config = cli.choose(argv, SMOKE if small else RECIPES, prog="python -m bert.pretrain", description=__doc__)
-    if config.data.train == Path():
+    """Run the command."""
+    prog = "python -m bert.pretrain"
+    options, argv, more_help = cli.extract(Options, argv, prog=prog)
+    recipes = SMOKE if options.smoke else RECIPES
+    recipe, config = cli.choose(argv, recipes, prog=prog, description=f"{__doc__}\n{more_help}\n")
+    name = f"{recipe}_smoke" if options.smoke else recipe
+    folder = config.data.train
+    if folder is None:
         raise UsageError("no data: give --data.train, a folder made by python -m data.tfrecords")
-    name = f"{recipe}_smoke" if small else recipe
-    if planned:
-        print(describe(config, name, planned))
+    if options.print is not None:
+        data, _ = datasets(folder, config)
+        print(describe(config, name, data, options.print))
         return
-    if config.init.missing:
-        raise UsageError(f"{recipe} goes on from trained weights; give --init.checkpoint RUN, or none for random ones")
-    comm = connect(config.run)  # before the data and the model, whose tensors would take all GPUs
-    data, heldout = sources(config)
+    if config.init.checkpoint is None:
+        raise UsageError(f"{recipe} needs trained weights; give --init.checkpoint RUN, or none for random weights")
+    comm = connect(config.run)  # before the data and the model, whose tensors would allocate on all GPUs
+    data, heldout = datasets(folder, config)
     config = resolve(config, name, data, comm.device, comm.size)
     pairs = data.manifest.extra.get("instances", {}).get("pairs", "nsp")
     task = Pretraining(config.model, config.run.seed, pairs)
@@ -163,9 +172,9 @@ def main(argv: list[str]) -> None:
         comm,
         data=data,
         heldout=heldout,
-        vocab=config.data.train / "vocab.txt",
-        start_from=config.init.checkpoint,
-        recipe=f"{recipe} --smoke" if small else recipe,
+        vocab=folder / "vocab.txt",
+        start_from=config.init.source,
+        recipe=f"{recipe} --smoke" if options.smoke else recipe,
     )
 
 

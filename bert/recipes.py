@@ -1,22 +1,22 @@
-"""Named pretraining runs: a recipe is a function that returns a configuration, a variant is `dataclasses.replace`.
+"""Named pretraining runs: a recipe is a function that returns a configuration.
 
 Sizes are those of google-research/bert's model table; the hyperparameters of `bert_base` are the paper's (Devlin et al.
 2019, appendix A.2): batch 256, Adam with peak 1e-4, 10,000 warm-up steps, 900,000 steps of length 128 and 100,000 of
 length 512.
 
-`bert_large` and its variants for certain machines are NVIDIA's LAMB recipe (DeepLearningExamples,
-TensorFlow2/LanguageModeling/BERT, configurations.yml and pretrain_config.sh; for the A100, its PyTorch recipe). There,
-rates are given for one GPU and multiplied by their number; here they are the whole batch's, and accumulation follows
-from the number of ranks. The paper's million updates for BERT-Large are `bert_large_adam`.
+`bert_large` and its variants for specific machines are NVIDIA's LAMB recipe (DeepLearningExamples,
+TensorFlow2/LanguageModeling/BERT, configurations.yml and pretrain_config.sh; for the A100, its PyTorch recipe). NVIDIA
+gives learning rates per GPU and multiplies them by the number of GPUs; here they are for the whole batch, and gradient
+accumulation follows from the number of ranks. `bert_large_adam` has the paper's million updates for BERT-Large.
 
-Recipes compute in the precision that suits the device (`AUTO`): 16 bits with XLA on a GPU, float32 on a CPU.
+Most recipes choose the precision for the device (`AUTO`): 16 bits with XLA on a GPU, float32 on a CPU.
 """
 
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
+from bert import cli
 from bert.config import (
     BatchConfig,
     BudgetConfig,
@@ -27,6 +27,9 @@ from bert.config import (
     PretrainConfig,
     RunConfig,
 )
+
+RECIPES: dict[str, Callable[[], PretrainConfig]] = {}  # by name
+recipe = cli.registers(RECIPES)
 
 
 def _model(layers: int, width: int) -> ModelConfig:
@@ -53,13 +56,13 @@ FLOAT16 = PrecisionConfig(compute="float16", compress=True, xla=True)
 BFLOAT16 = PrecisionConfig(compute="bfloat16", xla=True)
 
 
-def _going_on(config: PretrainConfig) -> PretrainConfig:
-    """For a recipe that makes no sense without the weights of an earlier run: the command has to name one."""
-    return replace(config, init=InitConfig(checkpoint=Path()))
+def _from_checkpoint(config: PretrainConfig) -> PretrainConfig:
+    """Require the command to name the initial weights: the recipe continues an earlier run."""
+    return replace(config, init=InitConfig(checkpoint=None))
 
 
 def _rounded(size: str) -> ModelConfig:
-    """For GPUs: 30,522 words are no multiple of what tensor cores work on at once."""
+    """Pad the vocabulary of 30,522 for tensor cores."""
     return replace(SIZES[size], vocab_multiple=128)
 
 
@@ -73,28 +76,32 @@ def _published(size: str, per_device: int, steps: int, warmup: int) -> PretrainC
     )
 
 
+@recipe
 def bert_base_phase1() -> PretrainConfig:
-    """BERT-Base, 128 tokens: the first nine tenths of a million updates, as published."""
+    """BERT-Base, 128 tokens: the first 900,000 of a million updates, as published."""
     return _published("base", 32, steps=900_000, warmup=10_000)
 
 
+@recipe
 def bert_base_phase2() -> PretrainConfig:
-    """BERT-Base, 512 tokens: the last tenth, from all weights of phase 1."""
-    return _going_on(_published("base", 8, steps=100_000, warmup=1_000))
+    """BERT-Base, 512 tokens: the last 100,000 updates, from all weights of phase 1."""
+    return _from_checkpoint(_published("base", 8, steps=100_000, warmup=1_000))
 
 
+@recipe
 def bert_large_adam_phase1() -> PretrainConfig:
-    """BERT-Large, 128 tokens: the first nine tenths of a million updates, as published."""
+    """BERT-Large, 128 tokens: the first 900,000 of a million updates, as published."""
     return _published("large", 16, steps=900_000, warmup=10_000)
 
 
+@recipe
 def bert_large_adam_phase2() -> PretrainConfig:
-    """BERT-Large, 512 tokens: the last tenth, from all weights of phase 1."""
-    return _going_on(_published("large", 4, steps=100_000, warmup=1_000))
+    """BERT-Large, 512 tokens: the last 100,000 updates, from all weights of phase 1."""
+    return _from_checkpoint(_published("large", 4, steps=100_000, warmup=1_000))
 
 
 def _megatron(size: str, per_device: int, steps: int) -> PretrainConfig:
-    """Shoeybi et al. 2019, section 5.3: batch 1,024 of 512 tokens, Adam 1e-4, sentence order, n-grams masked."""
+    """Shoeybi et al. 2019, section 5.3: batch 1,024 of 512 tokens, Adam 1e-4, sentence order, n-gram masking."""
     return PretrainConfig(
         model=replace(_rounded(size), recompute_activations=True),
         batch=BatchConfig(total=1024, per_device=per_device),
@@ -104,13 +111,15 @@ def _megatron(size: str, per_device: int, steps: int) -> PretrainConfig:
     )
 
 
+@recipe
 def bert_1300m() -> PretrainConfig:
-    """BERT of 1.3 billion parameters as in Megatron-LM; data of 512 tokens, --pairs sop --max_ngram 3."""
+    """BERT of 1.3 billion parameters, as in Megatron-LM; data of 512 tokens, made with --pairs sop --max_ngram 3."""
     return _megatron("1300m", 8, steps=2_000_000)
 
 
+@recipe
 def bert_3900m() -> PretrainConfig:
-    """BERT of 3.9 billion parameters as in Megatron-LM; on devices of more than 80 GB, whole on each."""
+    """BERT of 3.9 billion parameters, as in Megatron-LM; each device needs more than 80 GB for the whole model."""
     return _megatron("3900m", 2, steps=1_500_000)
 
 
@@ -126,64 +135,75 @@ def _lamb(
     )
 
 
+@recipe
 def bert_large_phase1() -> PretrainConfig:
     """BERT-Large with LAMB, 128 tokens: 7,038 updates of 65,536 sequences, as in NVIDIA's recipe."""
     return _lamb(65_536, 64, rate=6e-3, warmup=2000, steps=7038, precision=AUTO)
 
 
+@recipe
 def bert_large_phase2() -> PretrainConfig:
     """BERT-Large with LAMB, 512 tokens: 1,563 updates of 32,768 sequences, as in NVIDIA's recipe."""
-    return _going_on(_lamb(32_768, 8, rate=4e-3, warmup=200, steps=1563, precision=AUTO))
+    return _from_checkpoint(_lamb(32_768, 8, rate=4e-3, warmup=200, steps=1563, precision=AUTO))
 
 
+@recipe
 def bert_large_float32_phase1() -> PretrainConfig:
-    """BERT-Large with LAMB, 128 tokens, in plain float32 without XLA: to compare with."""
+    """BERT-Large with LAMB, 128 tokens, in float32 without XLA: a baseline."""
     return replace(bert_large_phase1(), precision=FLOAT32)
 
 
+@recipe
 def bert_large_float32_phase2() -> PretrainConfig:
-    """BERT-Large with LAMB, 512 tokens, in plain float32 without XLA: to compare with."""
+    """BERT-Large with LAMB, 512 tokens, in float32 without XLA: a baseline."""
     return replace(bert_large_phase2(), precision=FLOAT32)
 
 
+@recipe
 def bert_large_dgx1_phase1() -> PretrainConfig:
     """BERT-Large on DGX-1 or DGX-2 (V100 of 32 GB), any number of them: 128 tokens, 61,440 sequences, LAMB."""
     return _lamb(61_440, 60, rate=6e-3, warmup=2133, steps=7506, precision=FLOAT16)
 
 
+@recipe
 def bert_large_dgx1_phase2() -> PretrainConfig:
     """BERT-Large on DGX-1 or DGX-2 (V100 of 32 GB): 512 tokens, 30,720 sequences, LAMB."""
-    return _going_on(_lamb(30_720, 10, rate=4e-3, warmup=213, steps=1668, precision=FLOAT16))
+    return _from_checkpoint(_lamb(30_720, 10, rate=4e-3, warmup=213, steps=1668, precision=FLOAT16))
 
 
+@recipe
 def bert_large_dgxa100_phase1() -> PretrainConfig:
     """BERT-Large on DGX A100 (80 GB), any number of them: 128 tokens, 65,536 sequences, LAMB."""
     return replace(bert_large_phase1(), batch=BatchConfig(total=65_536, per_device=256), precision=FLOAT16)
 
 
+@recipe
 def bert_large_dgxa100_phase2() -> PretrainConfig:
     """BERT-Large on DGX A100 (80 GB): 512 tokens, 32,768 sequences, LAMB."""
     return replace(bert_large_phase2(), batch=BatchConfig(total=32_768, per_device=32), precision=FLOAT16)
 
 
+@recipe
 def bert_large_dgxh100_phase1() -> PretrainConfig:
     """BERT-Large on DGX H100: as on DGX A100, but in bfloat16, which needs no loss scale."""
     return replace(bert_large_dgxa100_phase1(), precision=BFLOAT16)
 
 
+@recipe
 def bert_large_dgxh100_phase2() -> PretrainConfig:
     """BERT-Large on DGX H100, 512 tokens: as on DGX A100, but in bfloat16."""
     return replace(bert_large_dgxa100_phase2(), precision=BFLOAT16)
 
 
+@recipe
 def bert_large_mlperf() -> PretrainConfig:
-    """BERT-Large to MLPerf's target, 72 % of held-out words, from the weights of a run: 512 tokens, 76 predictions.
+    """BERT-Large to MLPerf's target, 72 % accuracy on held-out words, from the weights of a run; 512 tokens.
 
-    The example of the training benchmark's reference: 8,192 sequences, LAMB, 600 updates. That begins in the middle of
-    its warm-up, at a quarter of the peak; here the rate rises from zero over the same number of updates. It looks at
-    the target every 225,000 sequences, on 10,000.
+    The example of the reference of MLPerf Training: 76 predictions, 8,192 sequences, LAMB, 600 updates. The reference
+    starts in the middle of its warm-up, at a quarter of the peak; here the rate rises from zero over the same number of
+    updates. The run is evaluated every 225,000 sequences, on 10,000.
     """
-    return _going_on(
+    return _from_checkpoint(
         PretrainConfig(
             model=_rounded("large"),
             batch=BatchConfig(total=8192, per_device=16),
@@ -208,12 +228,13 @@ def bert_large_mlperf() -> PretrainConfig:
     )
 
 
+@recipe
 def bert_large_24h() -> PretrainConfig:
     """BERT-Large in a day on one machine: Izsak et al. 2021, "How to Train BERT with an Academic Budget".
 
-    Norms before the sub-layers, 4,096 sequences of 128 tokens, masked words alone (data made with --pairs none), Adam
-    at 1e-3 with a warm-up of 6 % and a line down to zero, by the clock: `--budget.hours` is the budget, and run.steps
-    only what the warm-up is counted in.
+    Layer norm before the sub-layers, 4,096 sequences of 128 tokens, masked words only (data made with --pairs none),
+    Adam at 1e-3 with a warm-up of 6 % and a linear decay to zero. The schedule follows the clock: `--budget.hours` is
+    the length of the run, and run.steps is only the unit of the warm-up.
     """
     return PretrainConfig(
         model=replace(_rounded("large"), norm_placement="pre"),
@@ -225,11 +246,12 @@ def bert_large_24h() -> PretrainConfig:
     )
 
 
+@recipe
 def bert_small_corpus() -> PretrainConfig:
     """A small corpus on one GPU: Huebner et al. 2021, "BabyBERTa", for some 5 million words, 8,192 word pieces.
 
-    8 layers x 256 with 8 heads, 16 sequences of 128 tokens, masked words alone (data made with --pairs none and
-    --records documents, so that each of its many passes masks other words), Adam at 1e-4.
+    8 layers x 256 with 8 heads, 16 sequences of 128 tokens, masked words only (data made with --pairs none and
+    --records documents, so that every pass masks other words), Adam at 1e-4.
     """
     return PretrainConfig(
         model=ModelConfig(hidden_size=256, num_hidden_layers=8, num_attention_heads=8, intermediate_size=1024),
@@ -242,12 +264,14 @@ def bert_small_corpus() -> PretrainConfig:
     )
 
 
+@recipe
 def bert_domain() -> PretrainConfig:
-    """A trained BERT-Base goes on with one's own domain: Gururangan et al. 2020, "Don't Stop Pretraining", table 13.
+    """Continue a trained BERT-Base on text of your domain: Gururangan et al. 2020, "Don't Stop Pretraining", table 13.
 
-    2,048 sequences, 12,500 updates, Adam at 5e-4 with a warm-up of 6 %; data made with the vocabulary of the weights.
+    2,048 sequences, 12,500 updates, Adam at 5e-4 with a warm-up of 6 %. Make the data with the vocabulary of the
+    weights.
     """
-    return _going_on(
+    return _from_checkpoint(
         PretrainConfig(
             model=_rounded("base"),
             batch=BatchConfig(total=2048, per_device=32),
@@ -258,14 +282,15 @@ def bert_domain() -> PretrainConfig:
     )
 
 
-def _hurried(size: str, deviation: float) -> ModelConfig:
-    """A model that has an hour, not days.
+def _short_run(size: str, deviation: float) -> ModelConfig:
+    """Return a model for runs of an hour instead of days.
 
-    That does not see the corpus often enough to overfit, and dropout would only slow the learning. Wider first weights
-    than the published 0.02, which suit a width of 768, and (in the optimizer) a shorter memory of squared gradients
-    than 0.999 lead out of the plateau where only the words' frequencies are known; without them some runs never left
-    it. First heads that look at a word's neighbours save the updates that it takes to find them: after 500 updates on
-    real text the tiny one predicts 19.5 % of held-out words instead of 12.9 %.
+    There is no dropout: such a run does not see the corpus often enough to overfit. Early in training a model predicts
+    words by their frequency only; some runs stayed there with the published initialisation and optimizer. Two changes
+    help: initial weights with a standard deviation above the published 0.02, which suits a width of 768, and (in the
+    optimizer) a beta_2 below 0.999. With sinusoidal positions, heads of the first layer start by attending to
+    neighbouring tokens: after 500 updates on real text the tiny model predicts 19.5 % of held-out words instead of
+    12.9 %.
     """
     return replace(
         SIZES[size],
@@ -276,11 +301,12 @@ def _hurried(size: str, deviation: float) -> ModelConfig:
     )
 
 
-TINY, MINI = _hurried("tiny", 0.05), _hurried("mini", 0.04)
+TINY, MINI = _short_run("tiny", 0.05), _short_run("mini", 0.04)
 
 
+@recipe
 def bert_tiny_phase1() -> PretrainConfig:
-    """2 layers x 128, 128 tokens, for a vocabulary of some 8,000: half an hour on two CPU cores."""
+    """2 layers x 128, 128 tokens, for a vocabulary of about 8,000: half an hour on two CPU cores."""
     return PretrainConfig(
         model=TINY,
         batch=BatchConfig(total=64, per_device=32),
@@ -290,9 +316,10 @@ def bert_tiny_phase1() -> PretrainConfig:
     )
 
 
+@recipe
 def bert_tiny_phase2() -> PretrainConfig:
-    """2 layers x 128, longer sequences, from all weights of phase 1: two minutes more."""
-    return _going_on(
+    """2 layers x 128, longer sequences, from all weights of phase 1: another two minutes."""
+    return _from_checkpoint(
         PretrainConfig(
             model=TINY,
             batch=BatchConfig(total=32, per_device=16),
@@ -303,8 +330,9 @@ def bert_tiny_phase2() -> PretrainConfig:
     )
 
 
+@recipe
 def bert_mini_phase1() -> PretrainConfig:
-    """4 layers x 256, 128 tokens: what two CPU cores can pretrain in an hour."""
+    """4 layers x 256, 128 tokens: an hour on two CPU cores."""
     return PretrainConfig(
         model=MINI,
         batch=BatchConfig(total=32, per_device=16),
@@ -314,9 +342,10 @@ def bert_mini_phase1() -> PretrainConfig:
     )
 
 
+@recipe
 def bert_mini_phase2() -> PretrainConfig:
-    """4 layers x 256, longer sequences, from all weights of phase 1: a few minutes more."""
-    return _going_on(
+    """4 layers x 256, longer sequences, from all weights of phase 1: another few minutes."""
+    return _from_checkpoint(
         PretrainConfig(
             model=MINI,
             batch=BatchConfig(total=16, per_device=8),
@@ -330,8 +359,9 @@ def bert_mini_phase2() -> PretrainConfig:
 DEMO_MODEL = replace(SIZES["tiny"], hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.06)
 
 
+@recipe
 def demo_phase1() -> PretrainConfig:
-    """The demo's first phase: 2 layers x 128 on 48 tokens, a minute and a half on two CPU cores."""
+    """First phase of the demo: 2 layers x 128, 48 tokens, a minute and a half on two CPU cores."""
     return PretrainConfig(
         model=DEMO_MODEL,
         batch=BatchConfig(total=64, per_device=32),
@@ -341,9 +371,10 @@ def demo_phase1() -> PretrainConfig:
     )
 
 
+@recipe
 def demo_phase2() -> PretrainConfig:
-    """The demo's second phase: 64 tokens, from all weights of the first."""
-    return _going_on(
+    """Second phase of the demo: 64 tokens, from all weights of the first."""
+    return _from_checkpoint(
         PretrainConfig(
             model=DEMO_MODEL,
             batch=BatchConfig(total=64, per_device=32),
@@ -354,52 +385,25 @@ def demo_phase2() -> PretrainConfig:
     )
 
 
-RECIPES = {
-    recipe.__name__: recipe
-    for recipe in (
-        bert_base_phase1,
-        bert_base_phase2,
-        bert_large_phase1,
-        bert_large_phase2,
-        bert_large_float32_phase1,
-        bert_large_float32_phase2,
-        bert_large_adam_phase1,
-        bert_large_adam_phase2,
-        bert_large_dgx1_phase1,
-        bert_large_dgx1_phase2,
-        bert_large_dgxa100_phase1,
-        bert_large_dgxa100_phase2,
-        bert_large_dgxh100_phase1,
-        bert_large_dgxh100_phase2,
-        bert_1300m,
-        bert_3900m,
-        bert_large_mlperf,
-        bert_large_24h,
-        bert_small_corpus,
-        bert_domain,
-        bert_tiny_phase1,
-        bert_tiny_phase2,
-        bert_mini_phase1,
-        bert_mini_phase2,
-        demo_phase1,
-        demo_phase2,
-    )
-}
+def _smoke(recipe: Callable[[], PretrainConfig]) -> Callable[[], PretrainConfig]:
+    """Return a recipe with its model, batch and length shrunk, to check that it runs: a minute on two CPU cores."""
+
+    @functools.wraps(recipe)
+    def small() -> PretrainConfig:
+        config = recipe()
+        small_model = replace(
+            config.model, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128
+        )
+        return replace(
+            config,
+            model=small_model,
+            batch=BatchConfig(total=16, per_device=4),
+            optimizer=replace(config.optimizer, warmup_steps=2),
+            run=replace(config.run, steps=8, log_every=2, save_every=4, evaluate_every=4, evaluate_sequences=16),
+            init=InitConfig(),
+        )
+
+    return small
 
 
-def _smoke(recipe: Callable[[], PretrainConfig]) -> PretrainConfig:
-    """A recipe in miniature, to see that it runs: a minute on two CPU cores, with a small model and batch."""
-    config = recipe()
-    return replace(
-        config,
-        model=replace(config.model, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128),
-        batch=BatchConfig(total=16, per_device=4),
-        optimizer=replace(config.optimizer, warmup_steps=2),
-        run=replace(config.run, steps=8, log_every=2, save_every=4, evaluate_every=4, evaluate_sequences=16),
-        init=InitConfig(),
-    )
-
-
-SMOKE: dict[str, Callable[[], PretrainConfig]] = {
-    name: functools.partial(_smoke, recipe) for name, recipe in RECIPES.items()
-}
+SMOKE: dict[str, Callable[[], PretrainConfig]] = {name: _smoke(function) for name, function in RECIPES.items()}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert import cli
-from bert.errors import InputError, UsageError
+from bert.errors import InputError
 from bert.storage import files
 
 INK = "#333333"
@@ -24,6 +24,8 @@ Lines = list[dict[str, Any]]
 class Options:
     """Flags of `python -m bert.report`."""
 
+    runs: cli.Positional[tuple[Path, ...]]
+    """run directories"""
     output: Path
     """folder for curves.png and report.json"""
 
@@ -116,13 +118,9 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    count = next((index for index, argument in enumerate(argv) if argument.startswith("-")), len(argv))
-    runs = [Path(argument) for argument in argv[:count]]
-    options = cli.parse(Options, argv[count:], prog="python -m bert.report", description=__doc__)
-    if not runs:
-        raise UsageError("python -m bert.report: no run given; give run directories before the flags")
-    names = [str(run) for run in runs]
-    lines = [read_metrics(run) for run in runs]
+    options = cli.parse(Options, argv, prog="python -m bert.report", description=__doc__)
+    names = [str(run) for run in options.runs]
+    lines = [read_metrics(run) for run in options.runs]
     options.output.mkdir(parents=True, exist_ok=True)
     rows = {name: figures(metrics) for name, metrics in zip(names, lines, strict=True)}
     curves = [

@@ -1,10 +1,10 @@
-"""A folder of books to documents: one `.txt` file a book, found at any depth.
+"""Convert a folder of books to documents. Each `.txt` file, at any depth, is one book.
 
     python -m data.books --source books/ --output workdir/corpus/books
 
-Byte order marks, Windows line ends and the legal text around Project Gutenberg's books are removed, and hard-wrapped
-lines joined, so that a line of the output is a paragraph. PG-19 (folders `train`, `validation`, `test` of `{id}.txt`)
-is such a folder.
+Byte order marks, Windows line ends and the legal text around Project Gutenberg's books are removed. Hard-wrapped lines
+are joined, so that each line of the output is one paragraph. PG-19 (folders `train`, `validation`, `test` with files
+`{id}.txt`) can be used as it is.
 """
 
 import dataclasses
@@ -17,12 +17,12 @@ from pathlib import Path
 from bert import cli
 from bert.errors import InputError
 from bert.storage import manifest
-from data.pipeline import parts, sources
+from data.pipeline import parts, sources, tasks
 
 MAX_BYTES = 64 * 1024 * 1024  # a book is held in memory
-UNWRAPPED = 200  # characters; no one wraps lines so far out: a longer line is a paragraph
+UNWRAPPED = 200  # characters; hard-wrapped lines are shorter, so a longer line is a whole paragraph
 
-# How Project Gutenberg has begun and ended its books since 1991, in whichever words.
+# The lines that begin and end Project Gutenberg's books, in all wordings used since 1991.
 START = re.compile(
     r"^[ \t]*\*{3}[ \t]*START OF (?:THE |THIS )?PROJECT\s+GUTENBERG(?:[^*]{0,400}\*{3}|[^\n]*)", re.M | re.I
 )
@@ -31,12 +31,12 @@ END = re.compile(
     r"|\W{0,9}(?:End|Ende|Fin) (?:of|dieses|de|du) (?:the |this )?Proje[ck]t\s+Gutenberg)",
     re.M | re.I,
 )
-# Until 2003 a licence named so stood before the book, sometimes behind it: *END THE SMALL PRINT! ... *Ver.04.29.93*END*
+# Until 2003 a licence with this name stood before or after the book: *END THE SMALL PRINT! ... *Ver.04.29.93*END*
 SMALL_PRINT = re.compile(r"^[ \t]*\*{3}[ \t]*START\*+[ \t]*THE SMALL PRINT!", re.M | re.I)
 SMALL_PRINT_END = re.compile(
     r"^[ \t]*\*{1,3}[ \t]*END[ \t*]*THE SMALL PRINT![^*]{0,200}(?:\*[^*\n]{0,80}\*END\*)?", re.M | re.I
 )
-CREDIT = re.compile(  # who typed it in, in the first paragraphs
+CREDIT = re.compile(  # a first paragraph that names who produced the electronic text
     r"\A\s*(?:\[?(?:E-?text|This e-?(?:text|book)|Transcribed|Transcription|Produced|Prepared)\b[^\n]{0,40}?\b"
     r"(?:by|from)\b[^\n]*\n(?:[^\n]*\S[^\n]*\n)*)",
     re.I,
@@ -51,13 +51,13 @@ class Options(sources.Options):
     """Flags of `python -m data.books`."""
 
     source: Path
-    """folder of .txt files, UTF-8, UTF-16 with a mark, Windows-1252 or Latin-1"""
+    """folder of .txt files in UTF-8, UTF-16 with a byte order mark, Windows-1252 or Latin-1"""
 
 
 def trim(text: str) -> str:
-    """The book, or books, without Project Gutenberg's legal text; a text without any as it is."""
+    """Return the book, or books, without Project Gutenberg's legal text. Other text is returned unchanged."""
     text = _without_small_print(text)
-    kept, position = [], 0
+    books, position = [], 0
     while position < len(text):
         end = END.search(text, position)
         stop = end.start() if end else len(text)
@@ -65,26 +65,27 @@ def trim(text: str) -> str:
         for start in START.finditer(text, position, stop):
             begin = start.end()
         if begin == position > 0:
-            break  # behind an END and without another START: the licence
-        kept.append(CREDIT.sub("", text[begin:stop]) if begin else text[:stop])
+            break  # after an END, without another START: this is the licence
+        books.append(CREDIT.sub("", text[begin:stop]) if begin else text[:stop])
         position = end.end() if end else len(text)
-    return "\n".join(kept)
+    return "\n".join(books)
 
 
 def _without_small_print(text: str) -> str:
-    """The longer of what is before it and what is behind it."""
+    """Return the text before the licence or the text after it, whichever is longer."""
     begin, end = SMALL_PRINT.search(text), SMALL_PRINT_END.search(text)
     if not begin and not end:
         return text
     before = text[: (begin or end).start()]  # type: ignore[union-attr]
-    behind = text[end.end() :] if end else ""
-    return max(before, behind, key=len)
+    after = text[end.end() :] if end else ""
+    return max(before, after, key=len)
 
 
 def paragraphs(text: str) -> list[str]:
-    """Paragraphs, each one line: the blocks between blank lines, or the lines where these are paragraphs themselves.
+    """Return the paragraphs of a text, each as one line.
 
-    Lines are, if most text is in lines longer than anyone wraps, or most lines with another below end a sentence.
+    Paragraphs are separated by blank lines. But every line is a paragraph if more than half of the text is in lines
+    too long to be hard-wrapped, or if most lines that are followed by another line end a sentence.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
@@ -94,7 +95,7 @@ def paragraphs(text: str) -> list[str]:
 
 
 def _ends_sentences(lines: list[str]) -> bool:
-    inner = ended = 0
+    inner = ended = 0  # lines followed by another line, and those of them that end a sentence
     for line, following in itertools.pairwise(lines):
         if line and following and not line.isspace() and not following.isspace():
             inner += 1
@@ -102,58 +103,64 @@ def _ends_sentences(lines: list[str]) -> bool:
     return ended > inner / 2
 
 
-def read_group(task: sources.Task) -> sources.Result:
-    """Writes the books of one group of files; counts them by what became of them, and names those refused."""
-    options: Options = task.options
-    counts: Counter[str] = Counter({"files": 0, "books": 0, "refused": 0, "only legal text": 0, "pieces": 0})
-    refused: dict[str, str] = {}
-    size = 0
-    with parts.Writer(task.target) as writer:
-        for path in task.files:
-            name = sources.name(path, options.source)
-            counts["files"] += 1
-            try:
-                text, encoding = _read(path)
-            except ValueError as error:
-                refused[name] = str(error)
-                counts["only legal text" if isinstance(error, _OnlyLegalText) else "refused"] += 1
-                continue
-            for number, piece in enumerate(sources.pieces(text)):
-                size += writer.write({"id": f"books:{sources.numbered(name, number)}", "text": piece})
-                counts["pieces"] += 1
-            counts.update({"books": 1, f"in {encoding}": 1})
-    return sources.Result(counts, writer.records, refused, counts["books"], size)
+class BooksStage(sources.SourceStage):
+    """Books to documents."""
+
+    name = "books"
+
+    @classmethod
+    def read(cls, task: sources.SourceTask) -> sources.ReadResult:
+        """Write the books of one group of files. Count them by outcome, and name the refused ones."""
+        options: Options = task.settings
+        counts: Counter[str] = Counter({"files": 0, "books": 0, "refused": 0, "only legal text": 0, "pieces": 0})
+        refused: dict[str, str] = {}
+        size = 0
+        with parts.Writer(task.target) as writer:
+            for path in task.files:
+                name = sources.relative_name(path, options.source)
+                counts["files"] += 1
+                try:
+                    text, encoding = read_book(path)
+                except ValueError as error:
+                    refused[name] = str(error)
+                    counts["only legal text" if isinstance(error, OnlyLegalText) else "refused"] += 1
+                    continue
+                for number, piece in enumerate(sources.pieces(text)):
+                    size += writer.write({"id": f"books:{sources.piece_id(name, number)}", "text": piece})
+                    counts["pieces"] += 1
+                counts.update({"books": 1, f"in {encoding}": 1})
+        return sources.ReadResult(counts, writer.records, refused, counts["books"], size)
+
+    def check(self, result: manifest.StageResult) -> manifest.StageResult:
+        if not result.counts["books"]:
+            name, reason = next(iter(result.extra["refused"].items()))
+            source = self.options.source
+            raise InputError(f"{source}: no book in its .txt files ({name}: {reason}); give text files")
+        print(sources.summary(self.name, result), file=sys.stderr)
+        return result
 
 
-class _OnlyLegalText(ValueError):
-    pass
+class OnlyLegalText(ValueError):
+    """The file holds the legal text of Project Gutenberg and no book."""
 
 
-def _read(path: Path) -> tuple[str, str]:
+def read_book(path: Path) -> tuple[str, str]:
+    """Return the paragraphs of a book, one a line, and the encoding of its file. Raise ValueError with the reason."""
     size = path.stat().st_size
     if size > MAX_BYTES:
         raise ValueError(f"{size:,} bytes, more than {MAX_BYTES:,}; make a file of each book, or use data.text")
-    encoding = sources.encoding(path)
+    encoding = sources.detect_encoding(path)
     with sources.open_text(path, encoding) as stream:
         text = stream.read()
     if joined := "\n".join(paragraphs(trim(text))):
         return joined, encoding
     if text.strip():
-        raise _OnlyLegalText("nothing but the legal text of Project Gutenberg")
+        raise OnlyLegalText("nothing but the legal text of Project Gutenberg")
     raise ValueError("empty")
 
 
-def finish(options: Options, made: manifest.StageResult) -> manifest.StageResult:
-    """Says on the terminal what the manifest says."""
-    if not made.counts["books"]:
-        name, reason = next(iter(made.extra["refused"].items()))
-        raise InputError(f"{options.source}: no book in its .txt files ({name}: {reason}); give text files")
-    print(sources.summary("books", made), file=sys.stderr)
-    return made
-
-
 def is_book(name: str) -> bool:
-    """Whether a file of that name is a book."""
+    """Whether a file with this name is read as a book."""
     return name.lower().endswith(".txt")
 
 
@@ -161,11 +168,13 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.books", description=__doc__)
     if not options.source.is_dir():
         raise InputError(f"{options.source}: no such folder; give the folder of the books")
-    found = sources.find(options.source, is_book)
-    if not found:
+    books = sources.find_files(options.source, is_book)
+    if not books:
         raise InputError(f"{options.source}: no .txt file in this folder; give the folder of the books")
-    sources.build("books", options, read_group, sources.groups(found), lambda made: finish(options, made))
+    tasks.build(BooksStage(options, sources.group_files(books)), options.output, options)
 
 
 if __name__ == "__main__":
-    cli.main(main)
+    from data import books  # a Dask worker can load a task of this module, not one of __main__
+
+    cli.main(books.main)

@@ -1,11 +1,13 @@
-"""Documents to sentences: NLTK's Punkt, trained on the corpus itself or loaded, never downloaded.
+"""Split documents into sentences with NLTK's Punkt, and drop duplicates and very short documents.
 
     python -m data.documents --source workdir/corpus/wikipedia workdir/corpus/books --output workdir/corpus/documents
 
-Texts are brought to Unicode's composed form (NFC). Of documents with the same text, but for white space, the first is
-kept, in the order of the sources and their parts; so it is of those with the same id, as two extractions of one
-Wikipedia have. Very short ones are dropped. What Punkt learned is kept beside the sentences, in `punkt/`. Two passes,
-each over parts in parallel; in between, some 40 bytes a document are held.
+Punkt's parameters are trained on the corpus itself or loaded from a folder (--punkt); they are never downloaded. The
+parameters are saved with the sentences, in `punkt/`. Texts are normalised to Unicode's composed form (NFC).
+
+Of several documents with the same text (white space is ignored), only the first is kept, in the order of the sources
+and their parts. The same holds for documents with the same id. There are two passes, each over all parts in parallel;
+between them about 40 bytes per document are held in memory.
 """
 
 import dataclasses
@@ -18,7 +20,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,19 +28,19 @@ from bert import cli
 from bert.errors import InputError, IntegrityError
 from bert.storage import files, manifest
 from data.pipeline import parts, tasks, workers
-from data.pipeline.progress import Progress
+from data.pipeline.tasks import TaskResult
 from data.splitting import sentences
 from data.splitting.punkt import Splitter
 
 PUNKT = "punkt"  # the folder of parameters within the output
-PUNKT_SAMPLE = 3_000_000  # characters; Punkt's lists grow no better with more, its training takes 2 s a million
-KEY_BYTES = 16  # two of 10^9 documents share a key by chance once in 10^20 corpora
+PUNKT_SAMPLE = 3_000_000  # characters; more text does not improve Punkt's lists, and training takes 2 s per million
+KEY_BYTES = 16  # a chance collision among 10^9 documents has a probability of about 10^-20
 SPACES = b" \t\n\r\f\v"
-VERDICTS = ("", "duplicates", "repeated ids")  # no objection; the same text, or the same id, came before
+VERDICTS = ("", "duplicates", "repeated ids")  # keep; drop because an earlier document has the same text, or id
 DROPPED = (*VERDICTS[1:], "without a sentence", "too short")
-BUCKETS = 16  # of keys, sorted one after the other
-ENDLESS = re.compile(r"\S{200,}")  # no word to learn from: the training's time grows with the square of its length
-AT_ONCE = 1_000  # characters composed in one go: Python's time grows with the square of the marks on one letter
+BUCKETS = 16  # the keys are sorted one bucket at a time, to save memory
+ENDLESS = re.compile(r"\S{200,}")  # not a word; the time of Punkt's training grows with the square of its length
+NFC_CHUNK = 1_000  # characters composed at once; Python's time grows with the square of the accents on one letter
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,41 +52,44 @@ class Options(tasks.Options):
     output: Path
     """folder to write"""
     punkt: Path | None = None
-    """folder of Punkt parameters (as NLTK's punkt_tab/english); none trains them on the corpus"""
+    """folder of Punkt parameters, such as NLTK's punkt_tab/english; without it they are trained on the corpus"""
     minimum_characters: int = 64
-    """shorter documents are dropped"""
+    """drop documents with fewer characters than this"""
 
 
-class Task(NamedTuple):
-    """One part to split."""
+class SplitTask(NamedTuple):
+    """One part to split into sentences."""
 
     source: Path
     target: Path
     punkt: Path
     minimum_characters: int
-    verdicts: bytes  # for each document its place in VERDICTS
+    verdicts: bytes  # for each document an index into VERDICTS
 
 
 def normalise(text: str) -> str:
-    """The text in Unicode's composed form: "e" with an accent is one character, as in the cased vocabularies."""
+    """Return the text in Unicode's composed form (NFC): "e" with an accent becomes one character."""
     if text.isascii():
         return text
     return "\n".join(map(_compose, text.split("\n")))
 
 
 def _compose(line: str) -> str:
-    if line.isascii() or len(line) <= AT_ONCE:
+    if line.isascii() or len(line) <= NFC_CHUNK:
         return unicodedata.normalize("NFC", line)
     return " ".join(
-        "".join(unicodedata.normalize("NFC", word[cut : cut + AT_ONCE]) for cut in range(0, len(word), AT_ONCE))
+        "".join(unicodedata.normalize("NFC", word[cut : cut + NFC_CHUNK]) for cut in range(0, len(word), NFC_CHUNK))
         for word in line.split(" ")
     )
 
 
 def document_keys(source: Path) -> tuple[bytes, bytes]:
-    """The keys of one part's texts and of its ids, end to end: equal for equal texts, wherever their spaces are."""
+    """Return the concatenated keys of one part's texts and of its ids.
+
+    A key is a hash of `KEY_BYTES` bytes. White space in a text does not change its key.
+    """
     texts, names = bytearray(), bytearray()
-    for document in parts.read(source):
+    for document in parts.read_records(source):
         content = normalise(_text(document, source)).encode("utf-8", "replace").translate(None, SPACES)
         texts += hashlib.blake2b(content, digest_size=KEY_BYTES).digest()
         name = str(document.get("id")).encode("utf-8", "replace")
@@ -93,38 +98,38 @@ def document_keys(source: Path) -> tuple[bytes, bytes]:
 
 
 def first_of_each(keys: bytearray) -> np.ndarray:
-    """For each key, whether it is the first of its value: bool [documents]."""
+    """Return for each key whether no equal key stands before it: bool [documents]."""
     rows = np.frombuffer(keys, np.uint8).reshape(-1, KEY_BYTES)
     first = np.zeros(len(rows), bool)
     for bucket in range(BUCKETS):
-        places = np.flatnonzero(rows[:, 0] % BUCKETS == bucket)
-        first[places[np.unique(rows[places].view(f"S{KEY_BYTES}"), return_index=True)[1]]] = True
+        indices = np.flatnonzero(rows[:, 0] % BUCKETS == bucket)
+        first[indices[np.unique(rows[indices].view(f"S{KEY_BYTES}"), return_index=True)[1]]] = True
     return first
 
 
-def split_part(task: Task) -> Counter[str]:
-    """Writes the sentences of one part; counts its documents by what became of them."""
-    punkt = _splitter(task.punkt)
+def split_part(task: SplitTask) -> Counter[str]:
+    """Write the sentences of one part. Return the number of its documents by outcome."""
+    punkt = _load_splitter(task.punkt)
     counts: Counter[str] = Counter()
     with open(task.target, "wb") as stream:
-        for document, verdict in zip(parts.read(task.source), task.verdicts, strict=True):
+        for document, verdict in zip(parts.read_records(task.source), task.verdicts, strict=True):
             counts["read"] += 1
             if verdict:
                 counts[VERDICTS[verdict]] += 1
                 continue
-            found = sentences.split(punkt, normalise(_text(document, task.source)))
-            size = sum(map(len, found))
-            if not found or size < task.minimum_characters:
-                counts["without a sentence" if not found else "too short"] += 1
+            split = sentences.split(punkt, normalise(_text(document, task.source)))
+            size = sum(map(len, split))
+            if not split or size < task.minimum_characters:
+                counts["without a sentence" if not split else "too short"] += 1
                 continue
-            stream.write(parts.encode({"id": document["id"], "sentences": found}))
-            counts.update(documents=1, sentences=len(found), characters=size)
+            stream.write(parts.encode({"id": document["id"], "sentences": split}))
+            counts.update(documents=1, sentences=len(split), characters=size)
     return counts
 
 
 @functools.cache  # a worker splits many parts
-def _splitter(folder: Path) -> Splitter:
-    return sentences.splitter(sentences.load(folder))
+def _load_splitter(folder: Path) -> Splitter:
+    return Splitter(sentences.load(folder))
 
 
 def _text(document: dict[str, object], source: Path) -> str:
@@ -136,54 +141,74 @@ def _text(document: dict[str, object], source: Path) -> str:
     return text
 
 
-def prepare(options: Options, sources: Sequence[Path], partial: Path) -> list[Task]:
-    """Trains or copies Punkt's parameters and finds the duplicates, unless it was done before; one task a part."""
-    punkt, flags = partial / PUNKT, partial / tasks.MARKERS / "verdicts.npz"
-    if not flags.exists():  # it is written last
-        shutil.rmtree(punkt, ignore_errors=True)
-        if options.punkt:
-            sentences.load(options.punkt)
-            shutil.copytree(options.punkt, punkt)
-        else:
-            sentences.save(sentences.train(list(_sample(sources))), punkt)
-        with files.atomic_write(flags, "wb") as stream:
-            np.savez(stream, *_verdicts(options, sources))
-    with np.load(flags) as found:
-        verdicts = [found[name].tobytes() for name in found.files]
-    return [
-        Task(source, partial / f"part-{number:05d}.jsonl", punkt, options.minimum_characters, verdict)
-        for number, (source, verdict) in enumerate(zip(sources, verdicts, strict=True))
-    ]
+class DocumentsStage(tasks.Stage[SplitTask]):
+    """Documents to sentences. sources: all parts of the source folders, in order."""
 
+    name = "documents"
 
-def finish(done: Sequence[Task], results: Sequence[tasks.Result]) -> manifest.StageResult:
-    """What the manifest says of all parts."""
-    counts = dict.fromkeys(("read", "documents", *DROPPED), 0) | parts.total(results)
-    if not counts["documents"]:
-        where, least = done[0].source.parent, done[0].minimum_characters
-        raise InputError(f"{where}: no document has a sentence and {least} characters")
-    dropped = ", ".join(f"{counts[key]:,} {key}" for key in DROPPED)
-    print(
-        f"documents: {counts['documents']:,} of {counts['read']:,}, {counts['sentences']:,} sentences; {dropped}",
-        file=sys.stderr,
-    )
-    records = {task.target.name: result.get("documents", 0) for task, result in zip(done, results, strict=True)}
-    return manifest.StageResult(counts=counts, records=records)
+    def __init__(self, options: Options, sources: Sequence[Path]) -> None:
+        self.options, self.sources = options, sources
+
+    def parameters(self) -> dict[str, Any]:
+        punkt = "given" if self.options.punkt else "trained"
+        return {"minimum_characters": self.options.minimum_characters, "punkt": punkt}
+
+    def inputs(self) -> list[Path]:
+        return [*self.options.source, *([self.options.punkt] if self.options.punkt else [])]
+
+    def tasks(self, partial: Path) -> list[SplitTask]:
+        """Train or copy Punkt's parameters and find the duplicates. Return one task for each part."""
+        punkt, saved = partial / PUNKT, partial / tasks.MARKERS / "verdicts.npz"
+        if not saved.exists():  # it is written last
+            shutil.rmtree(punkt, ignore_errors=True)
+            if self.options.punkt:
+                sentences.load(self.options.punkt)
+                shutil.copytree(self.options.punkt, punkt)
+            else:
+                sentences.save(sentences.train(list(_sample(self.sources))), punkt)
+            with files.atomic_write(saved, "wb") as stream:
+                np.savez(stream, *_verdicts(self.options, self.sources))
+        with np.load(saved) as arrays:
+            verdicts = [arrays[name].tobytes() for name in arrays.files]
+        return [
+            SplitTask(source, partial / f"part-{number:05d}.jsonl", punkt, self.options.minimum_characters, verdict)
+            for number, (source, verdict) in enumerate(zip(self.sources, verdicts, strict=True))
+        ]
+
+    @classmethod
+    def run(cls, task: SplitTask) -> TaskResult:
+        return split_part(task)
+
+    def finish(self, tasks: Sequence[SplitTask], results: Sequence[TaskResult]) -> manifest.StageResult:
+        counts = dict.fromkeys(("read", "documents", *DROPPED), 0) | parts.total(results)
+        if not counts["documents"]:
+            where, least = self.sources[0].parent, self.options.minimum_characters
+            raise InputError(f"{where}: no document has a sentence and {least} characters; give more text")
+        dropped = ", ".join(f"{counts[key]:,} {key}" for key in DROPPED)
+        print(
+            f"documents: {counts['documents']:,} of {counts['read']:,}, {counts['sentences']:,} sentences; {dropped}",
+            file=sys.stderr,
+        )
+        records = {task.target.name: result.get("documents", 0) for task, result in zip(tasks, results, strict=True)}
+        return manifest.StageResult(counts=counts, records=records)
+
+    def processed(self, task: SplitTask, result: TaskResult) -> tuple[int, int]:
+        return result.get("documents", 0), task.source.stat().st_size
 
 
 def _verdicts(options: Options, sources: Sequence[Path]) -> list[np.ndarray]:
-    """For each part, what is to become of its documents: uint8 places in VERDICTS."""
+    """Return for each part the verdicts on its documents: uint8 indices into VERDICTS, [documents]."""
     texts, names, ends = bytearray(), bytearray(), []
-    for of_texts, of_names in workers.run(document_keys, sources, options.workers, options.scheduler):
-        texts += of_texts
-        names += of_names
+    for text_keys, name_keys in workers.run(document_keys, sources, options.workers, options.scheduler):
+        texts += text_keys
+        names += name_keys
         ends.append(len(texts) // KEY_BYTES)
     verdict = np.select([~first_of_each(texts), ~first_of_each(names)], [1, 2]).astype(np.uint8)
     return [verdict[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 def _sample(sources: Sequence[Path]) -> Iterator[str]:
-    """Texts spread over the parts, `PUNKT_SAMPLE` characters in all, however long a single one is."""
+    """Yield texts spread over the parts, at most `PUNKT_SAMPLE` characters in all, even if a single one is longer."""
     left = PUNKT_SAMPLE
     for document in parts.sample(sources, PUNKT_SAMPLE):
         yield ENDLESS.sub("", _text(document, sources[0])[:left])
@@ -195,19 +220,10 @@ def _sample(sources: Sequence[Path]) -> Iterator[str]:
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.documents", description=__doc__)
     sources = [path for folder in options.source for path in parts.paths(folder, "part")]
-    progress = Progress("documents")
-    tasks.build(
-        options.output,
-        stage="documents",
-        parameters={"minimum_characters": options.minimum_characters, "punkt": "given" if options.punkt else "trained"},
-        inputs=[*options.source, *([options.punkt] if options.punkt else [])],
-        options=options,
-        prepare=lambda partial: prepare(options, sources, partial),
-        function=split_part,
-        finish=finish,
-        report=lambda task, result: progress.add(result.get("documents", 0), task.source.stat().st_size),
-    )
+    tasks.build(DocumentsStage(options, sources), options.output, options)
 
 
 if __name__ == "__main__":
-    cli.main(main)
+    from data import documents  # a Dask worker can load a task of this module, not one of __main__
+
+    cli.main(documents.main)

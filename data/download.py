@@ -1,14 +1,15 @@
-"""Fetches a source of the recipe by name, checks it, and leaves a finished folder like any other stage.
+"""Download a data set by name and check it.
 
     python -m data.download wikipedia --wiki simple --output workdir/corpus/dump
     python -m data.download pg19 --books 100 --output workdir/corpus/pg19
     python -m data.download squad1 --output workdir/squad/data
 
-The files gather in a folder beside the output, OUTPUT.incoming, which outlives a failure: the same command goes on
-where the last one ended, and does not fetch again what is whole. (What `manifest.build` calls its partial folder does
-not outlive one, and may not: a stage starts from nothing.) When all are there, the output appears, with its manifest
-of sources and hashes, and OUTPUT.incoming goes. A machine without a network is told which files to put into
-OUTPUT.incoming by hand; they are checked like those that came over the wire.
+The files are first written to a folder beside the output, OUTPUT.incoming. This folder is kept after a failure: repeat
+the same command to resume the download; complete files are not fetched again. When all files are there, they are moved
+to the output, with a manifest of addresses and hashes, and OUTPUT.incoming is removed.
+
+Without a network, the command lists which files to copy into OUTPUT.incoming by hand. They are checked like downloaded
+files. docs/sources.md describes the data sets, their licences and the checks.
 """
 
 import dataclasses
@@ -24,28 +25,28 @@ from bert import cli, paths
 from bert.errors import IntegrityError, UsageError
 from bert.storage import files, manifest
 from data.fetch import archives, catalog, wikimedia
-from data.fetch.connection import Patience, Unavailable
-from data.fetch.download_dir import Incoming, link
+from data.fetch.connection import RetryPolicy, Unavailable
+from data.fetch.download_dir import DownloadDir, link
 from data.fetch.transfer import Client, File
 
-PATIENCE = Patience()
+RETRY_POLICY = RetryPolicy()
 CONTACT = set(string.ascii_letters + string.digits + " !#$%&'*+-./:=?@^_~<>,;")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Flags of `python -m data.download NAME`, whatever the name."""
+    """Flags of `python -m data.download NAME` for every name."""
 
     output: Path
     """folder to write"""
     contact: str | None = None
-    """mail or web address told to the servers, so that they can reach you; none is $BERT_CONTACT"""
+    """your mail or web address, sent to the servers; the default is the variable BERT_CONTACT"""
     connections: int = 2
-    """files to fetch at once, 1 or 2"""
+    """number of files to fetch at the same time, 1 or 2"""
 
     def __post_init__(self) -> None:
         if self.connections not in (1, 2):
-            raise UsageError(f"--connections {self.connections}: 1 or 2; more than two are impolite, and refused")
+            raise UsageError(f"--connections {self.connections}: must be 1 or 2; the servers refuse more")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,13 +54,13 @@ class Wikipedia(Options):
     """Flags of `python -m data.download wikipedia`."""
 
     wiki: str = "en"
-    """language: en, de, simple (a small one), ..."""
+    """language code: en, de, simple (a small Wikipedia), ..."""
     date: str | None = None
-    """day of the dump, YYYYMMDD; none is the newest that is done"""
+    """day of the dump, YYYYMMDD; the default is the newest finished dump"""
     dumps_url: str = wikimedia.DUMPS
-    """where dates, sizes and SHA-1 come from"""
+    """address of the lists of dates, sizes and SHA-1"""
     mirror: tuple[str, ...] = wikimedia.MIRRORS
-    """where the bytes come from, in this order"""
+    """addresses to fetch the files from, in the order to try"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,13 +74,13 @@ class Pg19(Options):
     """Flags of `python -m data.download pg19`."""
 
     books: int | None = None
-    """only the first so many of each split, to try it out; none is all"""
+    """fetch only the first N books of each split, for a trial; the default is all"""
     splits: tuple[Literal["train", "validation", "test"], ...] = ("train",)
-    """PG-19's own; models are compared on its validation and test books: leave them out of a corpus"""
+    """splits of PG-19; validation and test serve to compare language models, so leave them out of a corpus"""
     lists_url: str = catalog.PG19_LISTS
-    """where the lists of books come from"""
+    """address of the lists of books"""
     books_url: str = catalog.PG19
-    """where the books come from"""
+    """address of the books"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,20 +90,20 @@ class Pg19(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fixed(Options):
-    """Flags of `python -m data.download` for a set of known files."""
+    """Flags of `python -m data.download` for a fixed set of files."""
 
     mirror: tuple[str, ...] = ()
-    """folders on servers that have copies of the same files, in the order to try; none is the publisher's own"""
+    """addresses of folders with copies of the files, in the order to try; the default is the publisher's"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """What is to be fetched: `plan` gives the files, and may itself fetch lists of them."""
+    """What to fetch. `plan` returns the files; for that it may fetch lists of them."""
 
     parameters: dict[str, Any]
     licence: str
     plan: Callable[[], list[File]]
-    members: Mapping[str, str | None] = dataclasses.field(default_factory=dict)  # of the archive, if the file is one
+    members: Mapping[str, str | None] = dataclasses.field(default_factory=dict)  # required in the file, if an archive
 
 
 def _agent(contact: str | None) -> str:
@@ -112,44 +113,44 @@ def _agent(contact: str | None) -> str:
     return f"bert-recipe/1.0 (BERT pretraining data; {contact or 'no contact given'}) requests/{requests.__version__}"
 
 
-def wikipedia(options: Wikipedia, incoming: Incoming) -> Source:
-    """A dump of the date asked for, or that the output holds, or else of the newest."""
+def wikipedia(options: Wikipedia, download_dir: DownloadDir) -> Source:
+    """Return the dump of the given date, or the dump that the output already holds, or the newest dump."""
     wiki = wikimedia.database(options.wiki)
 
-    def find(date: str | None) -> tuple[str, dict[str, Any]]:
+    def find_dump(date: str | None) -> tuple[str, dict[str, Any]]:
         try:
-            return wikimedia.find(incoming.client, options.dumps_url, wiki, date, incoming.folder)
+            return wikimedia.find_dump(download_dir.client, options.dumps_url, wiki, date, download_dir.folder)
         except Unavailable:
             url = f"{options.dumps_url}/{wiki}/{date or 'DATE'}/{wikimedia.STATUS}"
-            incoming.say_what_to_carry([File(name=wikimedia.STATUS, url=url)])
+            download_dir.list_missing([File(name=wikimedia.STATUS, url=url)])
             raise
 
-    date = options.date or _date_of(options.output, wiki) or find(None)[0]
+    date = options.date or _downloaded_date(options.output, wiki) or find_dump(None)[0]
     return Source(
         parameters={"name": "wikipedia", "wiki": wiki, "date": date},
         licence=wikimedia.LICENCE,
-        plan=lambda: wikimedia.parts(wiki, date, find(date)[1], options.mirror),
+        plan=lambda: wikimedia.article_files(wiki, date, find_dump(date)[1], options.mirror),
     )
 
 
-def _date_of(output: Path, wiki: str) -> str | None:
+def _downloaded_date(output: Path, wiki: str) -> str | None:
     if not (output / manifest.NAME).exists():
         return None
     parameters = manifest.load(output).parameters
     return str(parameters["date"]) if parameters.get("wiki") == wiki else None
 
 
-def pg19(options: Pg19, incoming: Incoming) -> Source:
-    """The lists of the splits, and the books on them."""
+def pg19(options: Pg19, download_dir: DownloadDir) -> Source:
+    """Return the lists of the splits, and the books on the lists."""
 
     def plan() -> list[File]:
         lists = catalog.pg19_lists(options.splits, options.lists_url)
-        incoming.fetch(lists)
-        wanted = lists
-        for split, listed in zip(options.splits, lists, strict=True):
-            books = catalog.pg19_books(split, incoming.folder / listed.name, options.books_url)
-            wanted = wanted + books[: options.books]
-        return wanted
+        download_dir.fetch(lists)
+        planned = lists
+        for split, book_list in zip(options.splits, lists, strict=True):
+            books = catalog.pg19_books(split, download_dir.folder / book_list.name, options.books_url)
+            planned = planned + books[: options.books]
+        return planned
 
     splits = sorted(options.splits)
     return Source(
@@ -160,51 +161,53 @@ def pg19(options: Pg19, incoming: Incoming) -> Source:
 
 
 def fixed(name: str, options: Fixed) -> Source:
-    """A set of the catalogue."""
-    found = catalog.SETS[name]
+    """Return a set of the catalogue."""
+    dataset = catalog.SETS[name]
 
     def from_mirrors(file: File) -> File:
         return dataclasses.replace(file, mirrors=tuple(f"{url.rstrip('/')}/{file.name}" for url in options.mirror))
 
     return Source(
         parameters={"name": name},
-        licence=found.licence,
-        plan=lambda: [from_mirrors(file) for file in found.files],
-        members=found.members,
+        licence=dataset.licence,
+        plan=lambda: [from_mirrors(file) for file in dataset.files],
+        members=dataset.members,
     )
 
 
-def make(source: Source, incoming: Incoming, partial: Path) -> manifest.StageResult:
-    """Fetches everything, then fills the partial folder with it."""
-    wanted = source.plan()
-    incoming.fetch(wanted)
-    for file in wanted:
+def make(source: Source, download_dir: DownloadDir, partial: Path) -> manifest.StageResult:
+    """Fetch all files, then link or unpack them into the partial folder."""
+    planned = source.plan()
+    download_dir.fetch(planned)
+    for file in planned:
         if source.members:
-            _unpack(file.name, source.members, incoming, partial)
+            _unpack(file.name, source.members, download_dir, partial)
         else:
-            link(incoming.folder / file.name, partial / file.name)
-    size = sum(facts["bytes"] for facts in incoming.sources.values())
-    incoming.client.progress.done(f"{len(wanted):,} files of {size / 1e6:,.1f} MB are there and checked")
+            link(download_dir.folder / file.name, partial / file.name)
+    size = sum(facts["bytes"] for facts in download_dir.sources.values())
+    download_dir.client.progress.done(f"{len(planned):,} files of {size / 1e6:,.1f} MB are complete and checked")
     return manifest.StageResult(
-        counts={"files": len(wanted), "bytes": size},
-        extra={"licence": source.licence, "sources": incoming.sources},
+        counts={"files": len(planned), "bytes": size},
+        extra={"licence": source.licence, "sources": download_dir.sources},
     )
 
 
-def _unpack(name: str, members: Mapping[str, str | None], incoming: Incoming, partial: Path) -> None:
-    archive = incoming.folder / name
+def _unpack(name: str, members: Mapping[str, str | None], download_dir: DownloadDir, partial: Path) -> None:
+    archive = download_dir.folder / name
     try:
-        found = archives.unpack(archive, partial)
+        unpacked = archives.unpack(archive, partial)
         for member, digest in members.items():
-            if member not in found:
-                raise IntegrityError(f"{archive}: no {member} in it; fetch it again")
+            if member not in unpacked:
+                raise IntegrityError(f"{archive}: no {member} in it; download it again")
             if digest and (actual := files.sha256(partial / member)) != digest:
-                raise IntegrityError(f"{archive}: {member} has sha256 {actual}, not {digest}; fetch it again")
+                raise IntegrityError(f"{archive}: {member} has sha256 {actual}, not {digest}; download it again")
     except IntegrityError as error:
-        raise IntegrityError(f"{error} (kept as {incoming.reject(name).name})") from error
+        raise IntegrityError(f"{error} (kept as {download_dir.reject(name).name})") from error
 
 
 def _choices() -> dict[str, Callable[[], Options]]:
+    """Return for each name a function that gives the default options. Its docstring is the name's help."""
+
     def choice(name: str, kind: type[Options], about: str) -> Callable[[], Options]:
         def defaults() -> Options:
             return kind(output=paths.workdir() / "download" / name)
@@ -215,29 +218,29 @@ def _choices() -> dict[str, Callable[[], Options]]:
     return {
         "wikipedia": choice("wikipedia", Wikipedia, "a dump of Wikipedia in any language"),
         "pg19": choice("pg19", Pg19, "PG-19, 28,752 books published before 1919"),
-        **{name: choice(name, Fixed, found.about) for name, found in catalog.SETS.items()},
+        **{name: choice(name, Fixed, dataset.about) for name, dataset in catalog.SETS.items()},
     }
 
 
 def main(argv: list[str]) -> None:
     name, options = cli.choose(argv, _choices(), prog="python -m data.download", description=__doc__)
-    client = Client(_agent(options.contact), options.connections, PATIENCE)
-    incoming = Incoming(options.output, client)
+    client = Client(_agent(options.contact), options.connections, RETRY_POLICY)
+    download_dir = DownloadDir(options.output, client)
     if isinstance(options, Wikipedia):
-        source = wikipedia(options, incoming)
+        source = wikipedia(options, download_dir)
     elif isinstance(options, Pg19):
-        source = pg19(options, incoming)
+        source = pg19(options, download_dir)
     else:
         assert isinstance(options, Fixed)
         source = fixed(name, options)
-    found = manifest.build(
+    finished = manifest.build(
         options.output,
         stage="download",
         parameters=source.parameters,
         inputs=[],
-        make=lambda partial: make(source, incoming, partial),
+        make=lambda partial: make(source, download_dir, partial),
     )
-    incoming.remove([*found.extra["sources"], wikimedia.STATUS])
+    download_dir.remove([*finished.extra["sources"], wikimedia.STATUS])
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Documents to shards: which are trained on, which are held out, and in which file each stands.
+"""Divide documents into training shards and held-out shards.
 
     python -m data.shards --source workdir/corpus/documents --output workdir/corpus/shards --shards 8
 
-Documents are ordered by a hash of the seed and their content. The first are held out, the rest cut into shards of
-equal number of documents. So identical texts always land together, and never on both sides. Two passes; eight bytes a
-document are kept.
+Documents are ordered by a hash of the seed and their text. The first ones are held out; the others are divided into
+training shards with equal numbers of documents. Identical texts always go to the same shard, so a held-out text is
+never trained on. There are two passes; eight bytes per document are held in memory.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from bert.storage import manifest
 from data.pipeline import parts
 from data.pipeline.progress import Progress
 
-BUFFER_BYTES = 64 * 1024 * 1024  # of all shards together: there may be more of them than a process may hold open
+BUFFER_BYTES = 64 * 1024 * 1024  # of all shards together; there may be more shards than a process may have open files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,31 +33,32 @@ class Options:
     output: Path
     """folder to write"""
     shards: int = 8
-    """training shards; each becomes one TFRecord file and one task of a worker"""
+    """number of training shards; each becomes one TFRecord file, written by one task"""
     held_out_fraction: float = 0.02
-    """of the documents, at least one; never trained on"""
+    """fraction of the documents to hold out from training; at least one document is held out"""
     seed: int = 12345
-    """another seed, another split"""
+    """seed of the order of documents"""
 
     def __post_init__(self) -> None:
         if self.shards < 1:
             raise UsageError(f"--shards {self.shards}: at least 1 is needed")
         if not 0 < self.held_out_fraction < 1:
-            raise UsageError(f"--held_out_fraction {self.held_out_fraction}: must be between 0 and 1, as 0.02")
+            raise UsageError(f"--held_out_fraction {self.held_out_fraction}: must be between 0 and 1, such as 0.02")
 
 
 def content_key(sentences: Sequence[str], seed: int) -> int:
-    """64 bits that depend on the text of a document and the seed only."""
+    """Return a 64-bit hash of a document's text and the seed."""
     text = "\n".join(sentences).encode("utf-8", "replace")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8, key=seed.to_bytes(8, "little", signed=True)).digest())
 
 
 def assign(keys: np.ndarray, shards: int, held_out_fraction: float) -> tuple[np.ndarray, int]:
-    """The file of each document, from its key: 0 .. h-1 are held out, h .. h+shards-1 are trained on; and h.
+    """Return the file number of each document, and the number h of held-out files.
 
-    Equal keys share a file. Raises InputError if there are fewer different documents than files.
+    keys: uint64 [documents]. Files 0 .. h-1 are held out, files h .. h+shards-1 are for training. Documents with equal
+    keys get the same file. Raise InputError if there are fewer different documents than files.
     """
-    distinct, place = np.unique(keys, return_inverse=True)
+    distinct, rank = np.unique(keys, return_inverse=True)
     held_out = max(1, round(len(distinct) * held_out_fraction))
     held_out_files = max(1, round(shards * held_out_fraction))
     if held_out < held_out_files or len(distinct) - held_out < shards:
@@ -65,17 +66,17 @@ def assign(keys: np.ndarray, shards: int, held_out_fraction: float) -> tuple[np.
             f"{len(distinct)} different documents, {held_out} of them held out, cannot fill {shards} training and "
             f"{held_out_files} held-out shards; give more text or fewer --shards"
         )
-    train_place = (place - held_out) * shards // (len(distinct) - held_out)
-    files = np.where(place < held_out, place * held_out_files // held_out, held_out_files + train_place)
+    train_file = held_out_files + (rank - held_out) * shards // (len(distinct) - held_out)
+    files = np.where(rank < held_out, rank * held_out_files // held_out, train_file)
     return files, held_out_files
 
 
 def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.StageResult:
-    """Reads the documents once for their keys, and once more to copy their lines."""
+    """Read the documents once for their keys, and again to copy their lines."""
     keys = array("Q")
     progress = Progress("shards")
     for path in sources:
-        for document in parts.read(path):
+        for document in parts.read_records(path):
             keys.append(content_key(document["sentences"], options.seed))
         progress.add(0, path.stat().st_size)
     files, held_out_files = assign(np.frombuffer(keys, np.uint64), options.shards, options.held_out_fraction)
@@ -94,19 +95,19 @@ def _names(split: str, count: int) -> list[str]:
 
 
 def _copy(sources: Sequence[Path], files: np.ndarray, targets: Sequence[Path]) -> Iterator[tuple[int, int]]:
-    """Copies line n of the sources to target `files[n]`; yields the target's number and the size of each."""
+    """Copy line n of the sources to target `files[n]`. Yield the target's number and the size of each line."""
     buffers = [bytearray() for _ in targets]
-    held, number = 0, 0
+    buffered, number = 0, 0
     for path in sources:
         with open(path, "rb") as stream:
             for line in stream:
                 file = int(files[number])
                 buffers[file] += line
-                number, held = number + 1, held + len(line)
+                number, buffered = number + 1, buffered + len(line)
                 yield file, len(line)
-                if held > BUFFER_BYTES:
+                if buffered > BUFFER_BYTES:
                     _flush(buffers, targets)
-                    held = 0
+                    buffered = 0
     _flush(buffers, targets)
 
 

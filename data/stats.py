@@ -1,11 +1,11 @@
-"""What is in the data: how much, how long, how masked; as a table, stats.json and pictures.
+"""Compute statistics of finished folders: amounts, lengths and masking, as a table, stats.json and pictures.
 
     python -m data.stats workdir/corpus workdir/tfrecords/seq128
 
-For folders of text: documents, sentences, characters and their lengths. For TFRecords: sequences, padding, lengths,
-what the predicted tokens were replaced by, next-sentence labels, unknown tokens, and vocabulary that never occurs. The
-output goes beside each folder, to `<folder>-stats`: a finished folder holds nothing but what its manifest lists.
-`--sample N` looks at about N records of each file, evenly spread over it.
+For folders of text: numbers and lengths of documents and sentences. For TFRecords: sequences, padding, lengths, what
+the predicted tokens were replaced by, next-sentence labels, unknown tokens, and tokens of the vocabulary that never
+occur. The output is written beside each folder, to `<folder>-stats`, because a finished folder may hold only the files
+that its manifest lists. With `--sample N`, about N records of each file are read, spread evenly over the file.
 """
 
 import dataclasses
@@ -27,23 +27,23 @@ from data.audit.charts import Panel, draw
 from data.pipeline import workers
 from data.pipeline.progress import Progress
 
-BATCH = 1024  # records at once
-OCTAVES = 40  # lengths are counted by powers of two
-Arrays = dict[str, np.ndarray]  # counts by name, which add up over files
+BATCH = 1024  # records read at once
+OCTAVES = 40  # bins of a histogram of lengths, by powers of two
+Arrays = dict[str, np.ndarray]  # counts by name; the counts of several files are added
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Flags of `python -m data.stats`; folders may also stand first, without their flag."""
+    """Flags of `python -m data.stats`."""
 
-    folders: tuple[Path, ...]
-    """finished folders, or folders that hold some"""
+    folders: cli.Positional[tuple[Path, ...]]
+    """finished folders, or folders that contain them"""
     output: Path | None = None
-    """folder for stats.json and the pictures of a single folder; none is <folder>-stats beside it"""
+    """output folder, if a single folder is given; the default is <folder>-stats beside it"""
     sample: int | None = None
-    """records of each file to look at, about; none is all"""
+    """approximate number of records to read of each file; the default is all"""
     workers: int = workers.available()
-    """processes"""
+    """number of worker processes"""
 
     def __post_init__(self) -> None:
         workers.check(self.workers)
@@ -51,32 +51,32 @@ class Options:
             raise UsageError(f"--sample {self.sample}: at least 1 is needed")
 
 
-class Task(NamedTuple):
+class CountTask(NamedTuple):
     """One file to count."""
 
     folder: Path
     name: str
-    begin: int  # number of its first record among those of its split
+    begin: int  # number of its first record within its split
     records: int
-    stride: int  # every n-th record is looked at
+    stride: int  # every n-th record is read
 
     @property
     def split(self) -> str:
-        """ "train", "heldout", or "part" where there is no split."""
+        """Return "train" or "heldout", or "part" if the folder has no splits."""
         return self.name.split("-")[0]
 
 
-def count_lines(task: Task) -> Arrays:
-    """Counts the documents of a part, and the sentences or, before they were split, paragraphs in them."""
+def count_lines(task: CountTask) -> Arrays:
+    """Count the documents of a part and their sentences, or their paragraphs if they are not split yet."""
     unit, documents, pieces_of = "paragraphs", [], []
     octaves_of_pieces = np.zeros(OCTAVES, np.int64)
     with open(task.folder / task.name, "rb") as stream:
         for number, line in enumerate(stream):
             if number % task.stride:
                 continue
-            document, what = checks.document(line)
+            document, what = checks.parse_document(line)
             if what:
-                raise IntegrityError(f"{task.folder / task.name}: line {number + 1}: {what}; see python -m data.verify")
+                raise IntegrityError(f"{task.folder / task.name}: line {number + 1}: {what}; run python -m data.verify")
             unit = "sentences" if "sentences" in document else "paragraphs"
             pieces = document["sentences"] if "sentences" in document else document["text"].split("\n")
             sizes = np.array([len(piece) for piece in pieces])
@@ -94,13 +94,13 @@ def count_lines(task: Task) -> Arrays:
 
 
 def octaves(sizes: np.ndarray) -> np.ndarray:
-    """How many of the sizes [n] are 0, 1, 2 or 3, 4 to 7, ...: [OCTAVES]."""
-    digits = np.frexp(sizes.astype(np.float64))[1]  # binary ones: one has 1, two and three have 2
+    """Return how many of the sizes [n] are 0, 1, 2 to 3, 4 to 7, ...: [OCTAVES]."""
+    digits = np.frexp(sizes.astype(np.float64))[1]  # number of binary digits
     return np.bincount(np.minimum(digits, OCTAVES - 1), minlength=OCTAVES)
 
 
-def count_instances(task: Task) -> Arrays:
-    """Counts masked pairs of segments."""
+def count_instances(task: CountTask) -> Arrays:
+    """Count masked instances."""
     from bert.inputs import records
 
     vocabulary = load_vocab(task.folder / "vocab.txt")
@@ -112,14 +112,14 @@ def count_instances(task: Task) -> Arrays:
         features = {name: value.numpy() for name, value in data.read(indices[first : first + BATCH]).items()}
         ids, inside = features["input_ids"], features["input_mask"] == 1
         restored, used = checks.restore(features), features["masked_lm_weights"] == 1
-        shown = np.take_along_axis(ids, features["masked_lm_positions"], 1)[used]  # in the place of predicted tokens
-        kept = shown == features["masked_lm_ids"][used]
+        shown = np.take_along_axis(ids, features["masked_lm_positions"], 1)[used]  # input at the predicted positions
+        unchanged = shown == features["masked_lm_ids"][used]
         text = restored[inside & (restored != cls) & (restored != sep)]
         counts = {
             "sequences": np.array([len(ids)]),
             "length": np.bincount(inside.sum(1), minlength=ids.shape[1] + 1),
             "predictions": np.bincount(used.sum(1), minlength=used.shape[1] + 1),
-            "replaced": np.array([(shown == mask).sum(), (~kept & (shown != mask)).sum(), kept.sum()]),
+            "replaced": np.array([(shown == mask).sum(), (~unchanged & (shown != mask)).sum(), unchanged.sum()]),
             "label 1": np.array([features["next_sentence_labels"].sum()]),
             "vocabulary": np.bincount(text, minlength=len(vocabulary)),
         }
@@ -127,20 +127,20 @@ def count_instances(task: Task) -> Arrays:
     return total
 
 
-def count_chunks(task: Task) -> Arrays:
-    """Counts chunks of tokenised documents."""
+def count_chunks(task: CountTask) -> Arrays:
+    """Count chunks of tokenised documents."""
     from bert.inputs import records
 
     vocabulary = load_vocab(task.folder / "vocab.txt")
-    facts = checks.Facts(checks.chunk_features({}), len(vocabulary), {})
+    expected = checks.RecordFormat(checks.chunk_features({}), len(vocabulary), {})
     data = records.Dataset(task.folder, task.split)
     indices = range(task.begin, task.begin + task.records, task.stride)
     total: Arrays = {}
     for first in range(0, len(indices), BATCH):
         payloads = [data.payload(index) for index in indices[first : first + BATCH]]
-        _, parsed, wrong = checks.parse(payloads, facts)
+        _, parsed, wrong = checks.parse(payloads, expected)
         if wrong:
-            raise IntegrityError(f"{task.folder / task.name}: a record {wrong[0][1]}; see python -m data.verify")
+            raise IntegrityError(f"{task.folder / task.name}: a record {wrong[0][1]}; run python -m data.verify")
         counts = {
             "chunks": np.array([len(payloads)]),
             "sentences": np.array([len(parsed["sentences"].flat_values)]),
@@ -153,12 +153,12 @@ def count_chunks(task: Task) -> Arrays:
 
 
 def add(total: Arrays, counts: Arrays) -> Arrays:
-    """The sums of two sets of counts."""
+    """Return the sums of two sets of counts."""
     return total | {name: total[name] + array if name in total else array for name, array in counts.items()}
 
 
-def of_lines(counts: Arrays) -> dict[str, Any]:
-    """The figures of a split of documents."""
+def line_figures(counts: Arrays) -> dict[str, Any]:
+    """Return the figures of a split of documents."""
     sums = {name: int(array[0]) for name, array in counts.items() if len(array) == 1}
     unit = "sentences" if "sentences" in sums else "paragraphs"
     return {
@@ -169,8 +169,8 @@ def of_lines(counts: Arrays) -> dict[str, Any]:
     }
 
 
-def of_instances(counts: Arrays, vocabulary: list[str]) -> dict[str, Any]:
-    """The figures of a split of masked pairs; shares are from 0 to 1."""
+def instance_figures(counts: Arrays, vocabulary: list[str]) -> dict[str, Any]:
+    """Return the figures of a split of masked instances. Fractions are from 0 to 1."""
     sequences, length, predictions = int(counts["sequences"][0]), counts["length"], counts["predictions"]
     tokens = int(length @ np.arange(len(length)))
     predicted = int(predictions @ np.arange(len(predictions)))
@@ -187,26 +187,26 @@ def of_instances(counts: Arrays, vocabulary: list[str]) -> dict[str, Any]:
             for name, count in zip(("[MASK]", "random", "kept"), counts["replaced"], strict=True)
         },
         "pairs of label 1": int(counts["label 1"][0]) / max(sequences, 1),
-        **_of_vocabulary(counts["vocabulary"], vocabulary),
+        **_vocabulary_figures(counts["vocabulary"], vocabulary),
         "histograms": {"length": length.tolist(), "predictions": predictions.tolist()},
     }
 
 
-def of_chunks(counts: Arrays, vocabulary: list[str]) -> dict[str, Any]:
-    """The figures of a split of tokenised documents."""
+def chunk_figures(counts: Arrays, vocabulary: list[str]) -> dict[str, Any]:
+    """Return the figures of a split of tokenised documents."""
     chunks, tokens = int(counts["chunks"][0]), int(counts["vocabulary"].sum())
     return {
         "chunks": chunks,
         "sentences": int(counts["sentences"][0]),
         "tokens": tokens,
         "tokens of a chunk, mean": tokens / max(chunks, 1),
-        **_of_vocabulary(counts["vocabulary"], vocabulary),
+        **_vocabulary_figures(counts["vocabulary"], vocabulary),
         "histograms": {name: array.tolist() for name, array in counts.items() if name.endswith("chunk")},
     }
 
 
-def _of_vocabulary(seen: np.ndarray, vocabulary: list[str]) -> dict[str, Any]:
-    """What the number of occurrences of each token says of text and vocabulary."""
+def _vocabulary_figures(seen: np.ndarray, vocabulary: list[str]) -> dict[str, Any]:
+    """Return the figures that follow from the number of occurrences of each token."""
     ordinary = [i for i, token in enumerate(vocabulary) if token not in SPECIAL and not token.startswith("[unused")]
     never = int((seen[ordinary] == 0).sum())
     return {
@@ -217,24 +217,21 @@ def _of_vocabulary(seen: np.ndarray, vocabulary: list[str]) -> dict[str, Any]:
     }
 
 
-def pictures_of_lines(counts: Arrays) -> dict[str, list[Panel]]:
-    """Lengths by powers of two."""
+def line_pictures(counts: Arrays) -> dict[str, list[Panel]]:
+    """Return histograms of the lengths, by powers of two."""
     panels = []
     for name, array in counts.items():
         if len(array) > 1 and array[1:].any():
             last = int(np.flatnonzero(array)[-1])
-            places = [2.0**power for power in range(last)]  # octave n holds the lengths from 2 ** (n - 1) on
+            places = [2.0**power for power in range(last)]  # octave n begins at length 2 ** (n - 1)
             heights = (array[1 : last + 1] / array.sum()).tolist()
-            panels.append(
-                Panel(
-                    f"Share of {name.split()[-1]}s".replace("chs", "ches"), name, places, heights, places, "log x", True
-                )
-            )
+            title = f"Share of {name.split()[-1]}s"
+            panels.append(Panel(title, name, places, heights, places, "log x", True))
     return {"lengths.png": panels}
 
 
-def pictures_of_instances(counts: Arrays) -> dict[str, list[Panel]]:
-    """Lengths and predictions of a sequence; what stands for predicted tokens, and how often the vocabulary occurs."""
+def instance_pictures(counts: Arrays) -> dict[str, list[Panel]]:
+    """Return histograms of lengths and predictions, and figures of the masking and of the vocabulary's frequencies."""
     shares = {name: counts[name] / counts["sequences"] for name in ("length", "predictions")}
     replaced = counts["replaced"] / max(counts["replaced"].sum(), 1)
 
@@ -253,80 +250,81 @@ def pictures_of_instances(counts: Arrays) -> dict[str, list[Panel]]:
     }
 
 
-def pictures_of_chunks(counts: Arrays) -> dict[str, list[Panel]]:
-    """Lengths by powers of two, and how often the vocabulary occurs."""
+def chunk_pictures(counts: Arrays) -> dict[str, list[Panel]]:
+    """Return histograms of the lengths, by powers of two, and the vocabulary's frequencies."""
     lengths = {name: array for name, array in counts.items() if name.endswith("chunk")}
-    return {**pictures_of_lines(lengths), "tokens.png": [_ranks(counts["vocabulary"])]}
+    return {**line_pictures(lengths), "tokens.png": [_ranks(counts["vocabulary"])]}
 
 
 def _ranks(seen: np.ndarray) -> Panel:
-    often = np.sort(seen[seen > 0])[::-1]
-    return Panel("Occurrences", "rank of the token", range(1, len(often) + 1), often.tolist(), scale="log")
+    frequencies = np.sort(seen[seen > 0])[::-1]
+    ranks = range(1, len(frequencies) + 1)
+    return Panel("Occurrences", "rank of the token", ranks, frequencies.tolist(), scale="log")
 
 
 class Kind(NamedTuple):
-    """How one kind of data is counted, summed up and drawn."""
+    """The functions that count one kind of data, compute its figures and draw it."""
 
-    tally: Callable[[Task], Arrays]
+    tally: Callable[[CountTask], Arrays]
     figures: Callable[[Arrays, list[str]], dict[str, Any]]  # of the sums of a split, and the vocabulary
     pictures: Callable[[Arrays], dict[str, list[Panel]]]
 
 
-LINES = Kind(count_lines, lambda counts, _: of_lines(counts), pictures_of_lines)
+LINES = Kind(count_lines, lambda counts, _: line_figures(counts), line_pictures)
 RECORDS = {  # by manifest.extra["kind"]
-    "instances": Kind(count_instances, of_instances, pictures_of_instances),
-    "documents": Kind(count_chunks, of_chunks, pictures_of_chunks),
+    "instances": Kind(count_instances, instance_figures, instance_pictures),
+    "documents": Kind(count_chunks, chunk_figures, chunk_pictures),
 }
 
 
-def kind_of(found: Manifest) -> Kind | None:
-    """What a folder holds, or None if that cannot be counted. Raises InputError for records of an unknown kind."""
-    if any(name.endswith(".jsonl") for name in found.files):
+def kind_of(described: Manifest) -> Kind | None:
+    """Return the kind of a folder's data, or None if it has no lines or records. Raise InputError if it is unknown."""
+    if any(name.endswith(".jsonl") for name in described.files):
         return LINES
-    if not any(name.endswith(".tfrecord") for name in found.files):
+    if not any(name.endswith(".tfrecord") for name in described.files):
         return None
-    kind = found.extra.get("kind", "instances")
+    kind = described.extra.get("kind", "instances")
     if kind not in RECORDS:
-        raise InputError(f"{found.path}: records of an unknown kind {kind!r}; use the version that wrote them")
+        raise InputError(f"{described.path}: unknown kind of records {kind!r}; use the version that wrote them")
     return RECORDS[kind]
 
 
-def tasks_of(found: Manifest, sample: int | None) -> list[Task]:
-    """One task for each file, in order, each with its place in its split."""
-    tasks: list[Task] = []
+def tasks_of(described: Manifest, sample: int | None) -> list[CountTask]:
+    """Return one task for each file, in order, each with its offset in its split."""
+    tasks: list[CountTask] = []
     seen: dict[str, int] = {}
-    for name, listed in sorted(found.files.items()):
+    for name, listed in sorted(described.files.items()):
         if name.endswith((".jsonl", ".tfrecord")):
             records = int(listed.get("records", 0))
             stride = max(1, records // sample) if sample else 1
-            task = Task(found.path, name, 0, records, stride)
+            task = CountTask(described.path, name, 0, records, stride)
             tasks.append(task._replace(begin=seen.get(task.split, 0)))
             seen[task.split] = tasks[-1].begin + records
     return tasks
 
 
-def measure(found: Manifest, kind: Kind, options: Options, output: Path) -> dict[str, Any]:
-    """Counts a folder and writes its stats.json and pictures; returns the figures of each split."""
-    tasks = tasks_of(found, options.sample)
+def measure(described: Manifest, kind: Kind, options: Options, output: Path) -> dict[str, Any]:
+    """Count a folder and write its stats.json and pictures. Return the figures of each split."""
+    tasks = tasks_of(described, options.sample)
     counts: dict[str, Arrays] = {}
     progress = Progress("stats", "files")
     for task, result in zip(tasks, workers.run(kind.tally, tasks, options.workers), strict=True):
         counts[task.split] = add(counts.get(task.split, {}), result)
-        progress.add(1, found.files[task.name]["bytes"])
-    vocabulary = load_vocab(found.path / "vocab.txt") if kind is not LINES else []
+        progress.add(1, described.files[task.name]["bytes"])
+    vocabulary = load_vocab(described.path / "vocab.txt") if kind is not LINES else []
     splits = {split: kind.figures(sums, vocabulary) for split, sums in counts.items()}
-    both: Arrays = {}
+    total: Arrays = {}
     for sums in counts.values():
-        both = add(both, sums)
-    content = {"stage": found.stage, "parameters": found.parameters, "sample": options.sample, "splits": splits}
+        total = add(total, sums)
+    content = {"stage": described.stage, "parameters": described.parameters, "sample": options.sample, "splits": splits}
     files.write_json(output / "stats.json", content)
-    for name, panels in kind.pictures(both).items():
+    for name, panels in kind.pictures(total).items():
         draw(panels, output / name)
     return splits
 
 
 def table(splits: dict[str, dict[str, Any]]) -> str:
-    """The figures for a person, a column a split."""
+    """Return the figures as text, with a column for each split."""
     rows = [f"{'':<36}" + "".join(f"{'' if split == 'part' else split:>16}" for split in splits)]
     for name in next(iter(splits.values())):
         if name != "histograms":
@@ -341,21 +339,21 @@ def _shown(name: str, value: float) -> str:
 
 
 def main(argv: list[str]) -> None:
-    argv = ["--folders", *argv] if argv and not argv[0].startswith("-") else argv
     options = cli.parse(Options, argv, prog="python -m data.stats", description=__doc__)
-    os.environ.update(verify.NO_GPU)  # for the workers: counting needs none
-    found = [manifest.load(folder) for folder in verify.finished_folders(options.folders)]
-    kinds = [(each, kind) for each in found if (kind := kind_of(each))]
-    if not kinds:
+    os.environ.update(verify.NO_GPU)  # inherited by the workers, which need no GPU
+    manifests = [manifest.load(folder) for folder in verify.finished_folders(options.folders)]
+    countable = [(described, kind) for described in manifests if (kind := kind_of(described))]
+    if not countable:
         raise InputError(f"{options.folders[0]}: neither documents nor records in it; give a folder that has some")
-    if options.output and len(kinds) > 1:
-        raise UsageError(f"--output {options.output}: is for one folder, and there are {len(kinds)}; leave it out")
-    for each, kind in kinds:
-        output = options.output or each.path.with_name(f"{each.path.resolve().name}-stats")
-        if each.path.resolve() in (output.resolve(), *output.resolve().parents):
-            raise UsageError(f"--output {output}: within the folder itself, where it would be damage; choose another")
+    if options.output and len(countable) > 1:
+        raise UsageError(f"--output {options.output}: needs a single folder, but {len(countable)} are given; omit it")
+    for described, kind in countable:
+        folder = described.path
+        output = options.output or folder.with_name(f"{folder.resolve().name}-stats")
+        if folder.resolve() in (output.resolve(), *output.resolve().parents):
+            raise UsageError(f"--output {output}: is inside the folder itself, which must not change; choose another")
         sampled = f" (about {options.sample:,} of each file)" if options.sample else ""
-        print(f"{each.path}{sampled}: {output}\n{table(measure(each, kind, options, output))}\n", flush=True)
+        print(f"{folder}{sampled}: {output}\n{table(measure(described, kind, options, output))}\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""Shards of sentences to TFRecords that BERT is trained on, of either kind.
+"""Convert shards of sentences to the TFRecords that BERT is trained on.
 
     python -m data.tfrecords --source workdir/corpus/shards --vocab workdir/corpus/vocab/vocab.txt \\
         --output workdir/tfrecords/seq128 --max_seq_length 128 [--kind documents]
 
-`instances` are masked in advance, as google-research/bert makes them: the training shards are gone through
-`dupe_factor` times, with other pairs and masks each time, the held-out ones once. `documents` are chunks of token
-ids, from which the trainer makes instances while it reads, other ones in every epoch (bert/inputs/dynamic_masking.py).
+There are two kinds of records. `instances` (static masking) are sentence pairs that are masked in advance, as in
+google-research/bert: the training shards are read `dupe_factor` times, each time with other pairs and masks, and the
+held-out shards once. `documents` (dynamic masking) are chunks of token ids, from which the trainer makes new instances
+in every epoch (bert/inputs/dynamic_masking.py).
 
-Each shard is one task with its own random numbers, drawn from the seed and the shard's name.
+Each shard is one task. Its random numbers depend only on the seed and the shard's name.
 """
 
 import dataclasses
@@ -32,10 +33,10 @@ from bert.inputs.tokenization import Tokenizer
 from bert.inputs.vocabulary import load_vocab
 from bert.storage import files, manifest
 from data.pipeline import parts, tasks
-from data.pipeline.progress import Progress
+from data.pipeline.tasks import TaskResult
 from data.vocab import check_case
 
-BLOCK = 1 << 24  # bytes of a shard held at once; second segments and the order are drawn within a block
+BLOCK = 1 << 24  # bytes of a shard in memory at once; random second segments and the order are drawn within a block
 TEXT_BATCH = 1 << 20  # characters tokenised at once
 ROW_BATCH = 1024  # instances built, masked and serialised at once
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -48,38 +49,41 @@ class Options(tasks.Options):
     source: Path
     """folder written by data.shards"""
     vocab: Path
-    """vocab.txt"""
+    """vocabulary file, vocab.txt"""
     output: Path
     """folder to write"""
     kind: Literal["instances", "documents"] = "instances"
-    """masked in advance, or while reading"""
+    """instances: masked in advance (static masking); documents: masked by the trainer (dynamic masking)"""
     max_seq_length: int = 128
-    """tokens of an instance, [CLS] and [SEP] included"""
+    """maximum number of tokens in an instance, including [CLS] and [SEP]"""
     max_predictions_per_seq: int = 0
-    """masked tokens of an instance at most; 0 takes masked_lm_prob of the length"""
+    """maximum number of masked tokens in an instance; 0 means max_seq_length * masked_lm_prob, rounded up"""
     dupe_factor: int = 5
-    """times the training text is gone through, for instances"""
+    """for instances: how many times the training text is read, each time with other masks"""
     masked_lm_prob: float = 0.15
-    """share of tokens to predict"""
+    """fraction of tokens to predict"""
     short_seq_prob: float = 0.1
-    """share of instances with a random, shorter length"""
+    """fraction of instances with a random, shorter length"""
     whole_word_mask: bool = False
-    """mask all pieces of a word or none"""
+    """mask all WordPiece tokens of a word or none"""
     max_ngram: int = 1
-    """mask runs of up to so many words; longer ones are rarer"""
+    """mask spans of up to this many words; longer spans are rarer"""
     pairs: Literal["nsp", "sop", "none"] = "nsp"
-    """what to ask of two segments: is the second a random one, are both swapped, or nothing"""
+    """task on two segments: nsp (is the second one random), sop (are they swapped) or none"""
     lower_case: bool = True
-    """lower-case and strip accents"""
+    """lower-case the text and strip accents"""
     seed: int = 12345
-    """another seed, other pairs and masks"""
+    """seed of the pairs and masks"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_seq_length < 8 or self.dupe_factor < 1 or self.max_ngram < 1:
             raise UsageError("data.tfrecords: --max_seq_length must be at least 8, --dupe_factor and --max_ngram 1")
         if not (0 < self.masked_lm_prob < 1 and 0 <= self.short_seq_prob <= 1 and self.seed >= 0):
-            raise UsageError("data.tfrecords: --masked_lm_prob and --short_seq_prob must be shares, --seed at least 0")
+            raise UsageError(
+                "data.tfrecords: --masked_lm_prob must be above 0 and below 1, --short_seq_prob from 0 to 1, "
+                "--seed at least 0"
+            )
         if self.max_predictions_per_seq == 0:
             longest = math.ceil(round(self.max_seq_length * self.masked_lm_prob, 6))
             object.__setattr__(self, "max_predictions_per_seq", longest)
@@ -89,7 +93,7 @@ class Options(tasks.Options):
             )
 
     def parameters(self) -> dict[str, Any]:
-        """What the output depends on, beside the inputs."""
+        """Return the flags that the output depends on, besides the inputs."""
         return {
             name: value
             for name, value in dataclasses.asdict(self).items()
@@ -98,22 +102,22 @@ class Options(tasks.Options):
         }
 
     def shape(self) -> instances.InstanceConfig:
-        """The same, as `instances` takes it."""
+        """Return the flags that `bert.inputs.instances` takes."""
         names = [field.name for field in dataclasses.fields(instances.InstanceConfig)]
         return instances.InstanceConfig(**{name: getattr(self, name) for name in names})
 
 
-class Task(NamedTuple):
-    """One shard to turn into records."""
+class ShardTask(NamedTuple):
+    """One shard to convert to records."""
 
     source: Path
     target: Path
     options: Options
 
 
-def write_shard(task: Task) -> Counter[str]:
-    """Writes the records of one shard; counts what is in them."""
-    tokenizer = _tokenizer(task.options.vocab, task.options.lower_case)
+def write_shard(task: ShardTask) -> Counter[str]:
+    """Write the records of one shard. Return counts of their content."""
+    tokenizer = _load_tokenizer(task.options.vocab, task.options.lower_case)
     rng = np.random.default_rng(
         [task.options.seed, int.from_bytes(hashlib.sha256(task.source.name.encode()).digest()[:8])]
     )
@@ -129,10 +133,13 @@ def write_shard(task: Task) -> Counter[str]:
     return counts
 
 
-def write_chunks(writer: records.RecordWriter, task: Task, documents: instances.Documents, number: int) -> Counter[str]:
-    """Writes what `bert.inputs.dynamic_masking` reads, in the order of the text: the trainer's order is random anyway.
+def write_chunks(
+    writer: records.RecordWriter, task: ShardTask, documents: instances.Documents, number: int
+) -> Counter[str]:
+    """Write chunks of token ids, as `bert.inputs.dynamic_masking` reads them, in the order of the text.
 
-    number: documents of the shard before these, since each is known by its number there.
+    number: how many documents of the shard come before these. A chunk holds the number of its document in the shard.
+    The chunks are not shuffled here, because the trainer reads them in random order.
     """
     cuts = instances.chunks(documents, task.options.shape())
     splits = documents.sentences[cuts]  # [M + 1] tokens before each chunk
@@ -153,12 +160,12 @@ def write_chunks(writer: records.RecordWriter, task: Task, documents: instances.
 
 def write_instances(
     writer: records.RecordWriter,
-    task: Task,
+    task: ShardTask,
     documents: instances.Documents,
     tokenizer: Tokenizer,
     rng: np.random.Generator,
 ) -> Counter[str]:
-    """Writes masked instances in random order."""
+    """Write masked instances in random order."""
     options, shape, tokens = task.options, task.options.shape(), instances.Tokens.from_vocab(tokenizer.vocab)
     rounds = options.dupe_factor if task.source.name.startswith("train-") else 1
     plans = [instances.plan(documents, shape, rng) for _ in range(rounds)]
@@ -179,8 +186,8 @@ def write_instances(
 
 
 @functools.cache  # a worker writes many shards
-def _tokenizer(vocab: Path, lower_case: bool) -> Tokenizer:
-    devices.hide_gpus()  # which TensorFlow in every worker would take
+def _load_tokenizer(vocab: Path, lower_case: bool) -> Tokenizer:
+    devices.hide_gpus()  # TensorFlow in every worker would allocate them
     return Tokenizer(vocab, lower_case)
 
 
@@ -189,23 +196,23 @@ def _uniform(rng: np.random.Generator, rows: int) -> instances.Uniform:
 
 
 def blocks(shard: Path) -> Iterator[list[list[str]]]:
-    """The documents of a shard, as sentences, in blocks of about equal size, so that a shard may be of any size."""
+    """Yield the documents of a shard, each a list of sentences, in blocks of equal size, about `BLOCK` bytes."""
     size = shard.stat().st_size
     if not size:
-        raise InputError(f"{shard}: no document in it; make the shards again")
-    count, read, yielded = -(-size // BLOCK), 0, 0
+        raise InputError(f"{shard}: no document in it; run data.shards again")
+    count, offset, yielded = -(-size // BLOCK), 0, 0
     documents: list[list[str]] = []
     with open(shard, "rb") as stream:
         for number, line in enumerate(stream, start=1):
             documents.append(parts.decode(line, shard, number)["sentences"])
-            read += len(line)
-            if read * count // size > yielded:
+            offset += len(line)
+            if offset * count // size > yielded:
                 yield documents
-                documents, yielded = [], read * count // size
+                documents, yielded = [], offset * count // size
 
 
 def tokenize(block: Sequence[list[str]], tokenizer: Tokenizer) -> instances.Documents:
-    """The token ids of documents."""
+    """Return the token ids of documents, each a list of sentences."""
     ids, lengths, documents = [], [np.zeros(1, np.int64)], [0]
     for batch in _batches(block):
         flat, splits = tokenizer.encode([sentence for sentences in batch for sentence in sentences])
@@ -230,38 +237,53 @@ def _batches(documents: Sequence[list[str]]) -> Iterator[list[list[str]]]:
         yield batch
 
 
-def prepare(options: Options, sources: Sequence[Path], partial: Path) -> list[Task]:
-    """Checks the vocabulary and puts it beside the records; one task a shard."""
-    check_case(load_vocab(options.vocab), options.lower_case, options.vocab)
-    shutil.copy(options.vocab, partial / "vocab.txt")
-    return [Task(source, partial / source.with_suffix(".tfrecord").name, options) for source in sources]
+class TfrecordsStage(tasks.Stage[ShardTask]):
+    """Shards to TFRecords. shards: the training shards, then the held-out ones."""
+
+    name = "tfrecords"
+
+    def __init__(self, options: Options, shards: Sequence[Path]) -> None:
+        self.options, self.shards = options, shards
+        self.unit = "instances" if options.kind == "instances" else "chunks"
+
+    def parameters(self) -> dict[str, Any]:
+        return self.options.parameters()
+
+    def inputs(self) -> list[Path]:
+        return [self.options.source, self.options.vocab]
+
+    def tasks(self, partial: Path) -> list[ShardTask]:
+        """Check the vocabulary and copy it. Return one task for each shard."""
+        vocab = self.options.vocab
+        check_case(load_vocab(vocab), self.options.lower_case, vocab)
+        shutil.copy(vocab, partial / "vocab.txt")
+        return [ShardTask(shard, partial / shard.with_suffix(".tfrecord").name, self.options) for shard in self.shards]
+
+    @classmethod
+    def run(cls, task: ShardTask) -> TaskResult:
+        return write_shard(task)
+
+    def finish(self, tasks: Sequence[ShardTask], results: Sequence[TaskResult]) -> manifest.StageResult:
+        by_split: dict[str, list[TaskResult]] = {"train": [], "heldout": []}
+        for task, result in zip(tasks, results, strict=True):
+            if not result[self.unit]:
+                raise InputError(f"{task.source}: too little text for one of the {self.unit}; make fewer shards")
+            by_split[task.source.name.split("-")[0]].append(result)
+        counts = {split: parts.total(split_results) for split, split_results in by_split.items()}
+        written = {task.target.name: result[self.unit] for task, result in zip(tasks, results, strict=True)}
+        tokens, unknown = (sum(result[name] for result in results) for name in ("tokens", "unknown_tokens"))
+        print(
+            f"tfrecords: {sum(written.values()):,} {self.unit}, {tokens:,} tokens, {unknown / tokens:.2%} unknown",
+            file=sys.stderr,
+        )
+        return manifest.StageResult(counts=counts, records=written, extra=_extra(self.options))
+
+    def processed(self, task: ShardTask, result: TaskResult) -> tuple[int, int]:
+        return result[self.unit], task.source.stat().st_size
 
 
-def finish(done: Sequence[Task], counts: Sequence[tasks.Result]) -> manifest.StageResult:
-    """What the manifest says of all shards."""
-    options, unit = done[0].options, _unit(done[0].options)
-    for task, count in zip(done, counts, strict=True):
-        if not count[unit]:
-            raise InputError(f"{task.source}: too little text for one of the {unit}; make fewer shards")
-    total = {split: parts.total(_of(split, done, counts)) for split in ("train", "heldout")}
-    written = {task.target.name: count[unit] for task, count in zip(done, counts, strict=True)}
-    tokens, unknown = (sum(count[name] for count in counts) for name in ("tokens", "unknown_tokens"))
-    print(
-        f"tfrecords: {sum(written.values()):,} {unit}, {tokens:,} tokens, {unknown / tokens:.2%} unknown",
-        file=sys.stderr,
-    )
-    return manifest.StageResult(counts=total, records=written, extra=_extra(options, load_vocab(options.vocab)))
-
-
-def _of(split: str, done: Sequence[Task], counts: Sequence[tasks.Result]) -> Iterator[tasks.Result]:
-    return (count for task, count in zip(done, counts, strict=True) if task.source.name.startswith(f"{split}-"))
-
-
-def _unit(options: Options) -> str:
-    return "instances" if options.kind == "instances" else "chunks"
-
-
-def _extra(options: Options, vocab: Sequence[str]) -> dict[str, Any]:
+def _extra(options: Options) -> dict[str, Any]:
+    """Return the description of the records for the manifest."""
     shape = options.shape()
     instance = dynamic_masking.feature_spec(shape)
     stored = {
@@ -274,28 +296,19 @@ def _extra(options: Options, vocab: Sequence[str]) -> dict[str, Any]:
         "features": instance if options.kind == "instances" else stored,
         "instances": dataclasses.asdict(shape),
         "vocab_sha256": files.sha256(options.vocab),
-        "vocab_size": len(vocab),
+        "vocab_size": len(load_vocab(options.vocab)),
         "lower_case": options.lower_case,
     }
 
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.tfrecords", description=__doc__)
-    os.environ.update(NO_GPU)  # for the workers: tokenising needs none, and each would take all of a GPU's memory
-    sources = parts.paths(options.source, "train", "shards") + parts.paths(options.source, "heldout", "shards")
-    progress = Progress("tfrecords", unit := _unit(options))
-    tasks.build(
-        options.output,
-        stage="tfrecords",
-        parameters=options.parameters(),
-        inputs=[options.source, options.vocab],
-        options=options,
-        prepare=lambda partial: prepare(options, sources, partial),
-        function=write_shard,
-        finish=finish,
-        report=lambda task, count: progress.add(count[unit], task.source.stat().st_size),
-    )
+    os.environ.update(NO_GPU)  # inherited by the workers, each of which would allocate a GPU's whole memory
+    shards = parts.paths(options.source, "train", "shards") + parts.paths(options.source, "heldout", "shards")
+    tasks.build(TfrecordsStage(options, shards), options.output, options)
 
 
 if __name__ == "__main__":
-    cli.main(main)
+    from data import tfrecords  # a Dask worker can load a task of this module, not one of __main__
+
+    cli.main(tfrecords.main)

@@ -1,14 +1,17 @@
-"""Whether finished folders still are what their stages wrote: every file, every line, every record.
+"""Check that finished folders are unchanged and valid: every file, every line, every record.
 
     python -m data.verify workdir/corpus workdir/tfrecords/seq128
 
-A folder of any stage is taken, or one that holds such folders at any depth. Each damage is one line on stdout: the
-file, the record and its byte, and what. Exit code 4 if there is any; else 0, and one line for each folder.
+Give folders written by any stage, or folders that contain such folders at any depth. Each problem is printed as one
+line: the file, the record with its byte, and what is wrong. The exit code is 4 if there is any problem, otherwise 0.
 
-Files are hashed and compared with the manifest: missing, extra, cut, changed, doubled. Lines must be documents, with
-ids and counts as they should be, and none of them both held out and trained on. Records must have right checksums, an
-index that agrees, and a content that training can rely on. Inputs of a stage that stand beside it must be those it was
-made from. `--level files` only hashes.
+- Files are hashed and compared with the manifest: missing, extra, cut, changed or duplicated files.
+- Lines must be documents with unique ids, the counts of the manifest must be right, and no text may be both in the
+  training set and held out.
+- Records must have correct checksums, an index that agrees, and valid content.
+- The inputs of a stage, if they stand beside it, must be those that it was made from.
+
+With `--level files`, only the files are hashed.
 """
 
 import dataclasses
@@ -28,7 +31,7 @@ from bert.errors import InputError, IntegrityError
 from bert.storage import files, manifest
 from bert.storage.manifest import Manifest
 from data.audit import checks, tfrecord_audit
-from data.audit.checks import Facts, Problem
+from data.audit.checks import Problem, RecordFormat
 from data.pipeline import workers
 from data.pipeline.progress import Progress
 
@@ -40,114 +43,115 @@ SPLITS = ("train", "heldout")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Flags of `python -m data.verify`; folders may also stand first, without their flag."""
+    """Flags of `python -m data.verify`."""
 
-    folders: tuple[Path, ...]
-    """finished folders, or folders that hold some"""
+    folders: cli.Positional[tuple[Path, ...]]
+    """finished folders, or folders that contain them"""
     level: Literal["files", "records"] = "records"
-    """files only hashes them; records looks at each line and record too"""
+    """files: hash the files; records: also check each line and record"""
     workers: int = workers.available()
-    """processes"""
+    """number of worker processes"""
 
     def __post_init__(self) -> None:
         workers.check(self.workers)
 
 
-class Task(NamedTuple):
-    """One file to check: what the manifest says of it, and of its records."""
+class FileTask(NamedTuple):
+    """One file to check, and what the manifest says about it and its records."""
 
     path: Path
     listed: dict[str, Any]  # {"bytes", "sha256", "records"}
-    twins: dict[str, str]  # sha256 -> the listed file that has it
+    listed_hashes: dict[str, str]  # sha256 -> the listed file that has it
     level: str
-    records: tuple[str, Facts] | None
+    records: tuple[str, RecordFormat] | None  # kind and format
 
 
-class Found(NamedTuple):
-    """What a file holds."""
+class FileResult(NamedTuple):
+    """The problems and the content of a file."""
 
     problems: list[Problem]
     counts: Counter[str]
-    ids: np.ndarray = NONE  # [lines] a key of each document's id, of line files
-    texts: np.ndarray = NONE
+    ids: np.ndarray = NONE  # [lines] keys of the documents' ids, for files of lines
+    texts: np.ndarray = NONE  # [lines] keys of their texts
 
 
 def finished_folders(roots: Sequence[Path]) -> list[Path]:
-    """The folders with a manifest: each root itself, or all below it. Raises InputError if a root has none."""
-    found: dict[Path, None] = {}
+    """Return the folders with a manifest: each root itself, or all below it. Raise InputError if a root has none."""
+    folders: dict[Path, None] = {}
     for root in roots:
         below = [root] if (root / manifest.NAME).is_file() else sorted(p.parent for p in root.rglob(manifest.NAME))
         below = [path for path in below if not any(part.startswith(".") for part in path.relative_to(root).parts)]
         if not below:
             reason = f"no {manifest.NAME} in it or below" if root.exists() else "no such folder"
             raise InputError(f"{root}: {reason}; give a folder that a stage finished")
-        found |= dict.fromkeys(below)
-    return list(found)
+        folders |= dict.fromkeys(below)
+    return list(folders)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """As `manifest.load`, but the files need not be there. Raises IntegrityError if it is not a manifest of ours."""
+    """Return the manifest. Unlike `manifest.load`, do not check the files. Raise IntegrityError if it is malformed."""
     path = folder / manifest.NAME
     try:
-        found = Manifest(path=folder, **json.loads(path.read_bytes()))
-        for listed in found.files.values():
+        content = Manifest(path=folder, **json.loads(path.read_bytes()))
+        for listed in content.files.values():
             int(listed["bytes"]), str(listed["sha256"]), int(listed.get("records", 0))
-        found.counts.items(), found.extra.items(), found.inputs.items()
+        content.counts.items(), content.extra.items(), content.inputs.items()
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise IntegrityError(f"{path}: not a manifest of ours ({error!r})") from error
-    return found
+        raise IntegrityError(f"{path}: not a manifest of this program ({error!r})") from error
+    return content
 
 
-def tasks_of(found: Manifest, level: str, problems: list[Problem]) -> list[Task]:
-    """One task for each file that is there; what is missing, extra or of a wrong size is added to `problems`."""
-    twins: dict[str, str] = {}
-    tasks: list[Task] = []
-    is_records = any(name.endswith(".tfrecord") for name in found.files)
-    records = checks.facts(found, problems) if is_records and level == "records" else None
-    for name, listed in sorted(found.files.items()):
-        path = found.path / name
+def tasks_of(described: Manifest, level: str, problems: list[Problem]) -> list[FileTask]:
+    """Return one task for each existing file. Add missing, extra and duplicated files to `problems`."""
+    hashes: dict[str, str] = {}
+    tasks: list[FileTask] = []
+    is_records = any(name.endswith(".tfrecord") for name in described.files)
+    records = checks.record_format(described, problems) if is_records and level == "records" else None
+    for name, listed in sorted(described.files.items()):
+        path = described.path / name
         if not path.is_file():
             problems.append(Problem(path, "", "missing"))
         if name.endswith((".jsonl", ".tfrecord")) and listed["bytes"]:
-            if listed["sha256"] in twins:
-                problems.append(Problem(path, "", f"a duplicate: made with the content of {twins[listed['sha256']]}"))
-            twins.setdefault(listed["sha256"], name)
-        tasks += [Task(path, listed, twins, level, records)] * path.is_file()
-    there = {str(path.relative_to(found.path)) for path in found.path.rglob("*") if path.is_file()}
-    for name in sorted(there - found.files.keys() - {manifest.NAME}):
-        twin = twins.get(files.sha256(found.path / name))
-        what = f"extra: a copy of {twin}" if twin else f"extra: not in {manifest.NAME}"
-        problems.append(Problem(found.path / name, "", what))
+            if listed["sha256"] in hashes:
+                problems.append(Problem(path, "", f"a duplicate: has the content of {hashes[listed['sha256']]}"))
+            hashes.setdefault(listed["sha256"], name)
+        tasks += [FileTask(path, listed, hashes, level, records)] * path.is_file()
+    existing = {str(path.relative_to(described.path)) for path in described.path.rglob("*") if path.is_file()}
+    for name in sorted(existing - described.files.keys() - {manifest.NAME}):
+        original = hashes.get(files.sha256(described.path / name))
+        what = f"extra: a copy of {original}" if original else f"extra: not in {manifest.NAME}"
+        problems.append(Problem(described.path / name, "", what))
     return tasks
 
 
-def check_file(task: Task) -> Found:
-    """Hashes one file and, if asked, reads its lines or records."""
+def check_file(task: FileTask) -> FileResult:
+    """Hash one file and, depending on the level, check its lines or records."""
     problems: list[Problem] = []
-    found = Found(problems, Counter())
+    result = FileResult(problems, Counter())
     try:
-        size, wanted = task.path.stat().st_size, task.listed["bytes"]
+        size, listed_size = task.path.stat().st_size, task.listed["bytes"]
         if (digest := files.sha256(task.path)) != task.listed["sha256"]:
-            how = f"cut: {size} bytes, not {wanted}" if size < wanted else f"{size} bytes, not {wanted}"
-            how = "changed: its hash differs" if size == wanted else how
-            twin = task.twins.get(digest)
-            problems.append(Problem(task.path, "", how + (f"; it is a duplicate of {twin}" if twin else "")))
+            what = f"{size} bytes, not {listed_size}" if size != listed_size else "changed: its hash differs"
+            what = f"cut: {what}" if size < listed_size else what
+            original = task.listed_hashes.get(digest)
+            problems.append(Problem(task.path, "", what + (f"; it is a duplicate of {original}" if original else "")))
         if task.level == "records" and task.path.suffix == ".jsonl":
-            read = checks.lines(task.path, problems)
-            found = Found(problems, read.counts, read.ids, read.texts)
+            summary = checks.check_lines(task.path, problems)
+            result = FileResult(problems, summary.counts, summary.ids, summary.texts)
         elif task.records and task.path.suffix == ".tfrecord":
-            found = Found(problems, _check_records(task, *task.records, problems))
+            result = FileResult(problems, _check_records(task, *task.records, problems))
     except OSError as error:
         problems.append(Problem(task.path, "", f"cannot be read: {error.strerror}"))
+    count = result.counts["documents"] or result.counts["records"]
     if len(problems) >= checks.LIMIT:
-        problems.append(Problem(task.path, "", f"{checks.LIMIT} problems and more: the rest was not read"))
-    elif found.counts and (count := found.counts["documents"] or found.counts["records"]) != task.listed.get("records"):
+        problems.append(Problem(task.path, "", f"{checks.LIMIT} problems or more: the rest was not read"))
+    elif result.counts and count != task.listed.get("records"):
         problems.append(Problem(task.path, "", f"{count} records, not {task.listed.get('records')}"))
-    return found
+    return result
 
 
-def _check_records(task: Task, kind: str, facts: Facts, problems: list[Problem]) -> Counter[str]:
-    """Walks the frames of a file, compares them with the index, and checks the content batch by batch."""
+def _check_records(task: FileTask, kind: str, expected: RecordFormat, problems: list[Problem]) -> Counter[str]:
+    """Read the frames of a file, compare them with the index, and check the content batch by batch."""
     index = tfrecord_audit.read_index(task.path)
     counts: Counter[str] = Counter(records=0)
     entries, end = [], 0
@@ -157,7 +161,7 @@ def _check_records(task: Task, kind: str, facts: Facts, problems: list[Problem])
         wrong = [(number, frame.damage) for number, frame in enumerate(frame_batch) if frame.damage]
         right = [number for number, frame in enumerate(frame_batch) if not frame.damage]
         if right:
-            checked = checks.KINDS[kind].check([frame_batch[number].payload for number in right], facts)
+            checked = checks.KINDS[kind].check([frame_batch[number].payload for number in right], expected)
             counts.update(checked.counts)
             wrong += [(right[row], what) for row, what in checked.wrong]
         for number, what in sorted(wrong):
@@ -175,23 +179,25 @@ def _batched(items: Iterator[tfrecord_audit.Frame], size: int) -> Iterator[list[
         yield batch
 
 
-def _check_index(task: Task, index: np.ndarray, begins: np.ndarray, problems: list[Problem]) -> None:
-    """Compares the index with where the records really begin [n]; whether the file is whole is known already."""
-    path, wanted = tfrecord_audit.index_path(task.path), task.listed.get("records", 0) + 1
+def _check_index(task: FileTask, index: np.ndarray, begins: np.ndarray, problems: list[Problem]) -> None:
+    """Compare the index with the offsets [records] at which the records begin."""
+    path, entries = tfrecord_audit.index_path(task.path), task.listed.get("records", 0) + 1
     if not path.is_file():
-        return  # named as missing
-    if len(index) != wanted:
-        problems.append(Problem(path, "", f"{len(index)} entries, not {wanted}"))
+        return  # already reported as missing
+    if len(index) != entries:
+        problems.append(Problem(path, "", f"{len(index)} entries, not {entries}"))
     common = min(len(index), len(begins))
     for entry in np.flatnonzero(index[:common] != begins[:common])[: checks.LIMIT].tolist():
         what = f"says byte {index[entry]}, but record {entry} begins at byte {begins[entry]}"
         problems.append(Problem(path, f"entry {entry}", what))
-    if len(index) == wanted and index[-1] != task.listed["bytes"]:
-        problems.append(Problem(path, f"entry {wanted - 1}", f"says byte {index[-1]}, not the file's end"))
+    if len(index) == entries and index[-1] != task.listed["bytes"]:
+        problems.append(Problem(path, f"entry {entries - 1}", f"says byte {index[-1]}, not the file's end"))
 
 
-def judge(found: Manifest, tasks: Sequence[Task], results: Sequence[Found], problems: list[Problem]) -> None:
-    """Adds to `problems` of a folder those of its files, doubled documents and wrong counts."""
+def check_folder(
+    described: Manifest, tasks: Sequence[FileTask], results: Sequence[FileResult], problems: list[Problem]
+) -> None:
+    """Add to a folder's `problems` those of its files, repeated documents and wrong counts."""
     problems += [problem for result in results for problem in result.problems]
     documents = [(task.path, result) for task, result in zip(tasks, results, strict=True) if len(result.ids)]
     if documents:
@@ -200,9 +206,9 @@ def judge(found: Manifest, tasks: Sequence[Task], results: Sequence[Found], prob
         ids = np.concatenate([result.ids for _, result in documents])
         texts = np.concatenate([result.texts for _, result in documents])
         problems += _repeated_ids(ids, paths, starts)
-        problems += _on_both_sides(texts, paths, starts)
-    if not problems:  # else they differ, and no one learns more
-        problems += _wrong_counts(found, tasks, results)
+        problems += _in_both_splits(texts, paths, starts)
+    if not problems:  # otherwise the counts differ anyway
+        problems += _wrong_counts(described, tasks, results)
 
 
 def _place(row: int, paths: Sequence[Path], starts: np.ndarray) -> tuple[Path, str]:
@@ -215,31 +221,31 @@ def _repeated_ids(ids: np.ndarray, paths: Sequence[Path], starts: np.ndarray) ->
     again = np.flatnonzero(np.diff(ids[order]) == 0)
     for row, earlier in sorted(zip(order[again + 1].tolist(), order[again].tolist(), strict=True))[: checks.LIMIT]:
         path, where = _place(earlier, paths, starts)
-        yield Problem(*_place(row, paths, starts), f"the id of {where} of {path.name} again")
+        yield Problem(*_place(row, paths, starts), f"has the same id as {where} of {path.name}")
 
 
-def _on_both_sides(texts: np.ndarray, paths: Sequence[Path], starts: np.ndarray) -> Iterator[Problem]:
-    """Training documents whose text is that of a held-out one."""
+def _in_both_splits(texts: np.ndarray, paths: Sequence[Path], starts: np.ndarray) -> Iterator[Problem]:
+    """Yield the training documents that have the same text as a held-out document."""
     split = np.repeat([path.name.split("-")[0] for path in paths], np.diff(starts))
     held_out, trained = np.flatnonzero(split == "heldout"), np.flatnonzero(split == "train")
     for row in trained[np.isin(texts[trained], texts[held_out])][: checks.LIMIT].tolist():
-        twin, where = _place(int(held_out[texts[held_out] == texts[row]][0]), paths, starts)
-        yield Problem(*_place(row, paths, starts), f"trained on, and held out in {where} of {twin.name}")
+        other, where = _place(int(held_out[texts[held_out] == texts[row]][0]), paths, starts)
+        yield Problem(*_place(row, paths, starts), f"is trained on, and held out in {where} of {other.name}")
 
 
-def _wrong_counts(found: Manifest, tasks: Sequence[Task], results: Sequence[Found]) -> Iterator[Problem]:
-    """Compares what was counted with the manifest's counts of the same name: of the folder, or of each split."""
+def _wrong_counts(described: Manifest, tasks: Sequence[FileTask], results: Sequence[FileResult]) -> Iterator[Problem]:
+    """Compare the counts with those of the same name in the manifest, for the folder or for each split."""
     total: Counter[str] = Counter()
     for split in (*SPLITS, "part"):
         names = [task.path.name.split("-")[0] == split for task in tasks]
         counts = sum((result.counts for result in itertools.compress(results, names)), Counter[str]())
         total += counts
-        claimed = found.counts.get(split)
-        yield from _differences(found.path, f"{split} ", counts, claimed if isinstance(claimed, dict) else {})
+        claimed = described.counts.get(split)
+        yield from _differences(described.path, f"{split} ", counts, claimed if isinstance(claimed, dict) else {})
         if counts["documents"]:
             name = {"heldout": "held_out_documents"}.get(split, f"{split}_documents")
-            yield from _differences(found.path, "", Counter({name: counts["documents"]}), found.counts)
-    yield from _differences(found.path, "", total, found.counts)
+            yield from _differences(described.path, "", Counter({name: counts["documents"]}), described.counts)
+    yield from _differences(described.path, "", total, described.counts)
 
 
 def _differences(folder: Path, of: str, counts: Counter[str], claimed: dict[str, Any]) -> Iterator[Problem]:
@@ -248,26 +254,26 @@ def _differences(folder: Path, of: str, counts: Counter[str], claimed: dict[str,
             yield Problem(folder / manifest.NAME, "", f"counts {claimed[key]} {of}{key}, but there are {counts[key]}")
 
 
-def check_inputs(found: Manifest, others: Sequence[Manifest]) -> Iterator[Problem]:
-    """Compares the inputs that stand beside a folder, or were checked with it, with those it was made from."""
-    wanted: dict[str, set[str]] = {}
-    for name, digest in found.inputs.items():  # "shards", or "0:shards" where two had one name
-        wanted.setdefault(re.sub(r"^\d+:", "", name), set()).add(digest)
-    near = [other.path for other in others if other.stage != found.stage]
-    for name, digests in sorted(wanted.items()):
+def check_inputs(described: Manifest, others: Sequence[Manifest]) -> Iterator[Problem]:
+    """Compare a folder's inputs, if they stand beside it or were checked with it, with those it was made from."""
+    recorded: dict[str, set[str]] = {}
+    for name, digest in described.inputs.items():  # "shards", or "0:shards" if two inputs had the same name
+        recorded.setdefault(re.sub(r"^\d+:", "", name), set()).add(digest)
+    near = [other.path for other in others if other.stage != described.stage]
+    for name, digests in sorted(recorded.items()):
         here = [folder for folder in near if folder.name == name] + [folder / name for folder in near]
-        candidates = [path for path in (found.path.parent / name, *here) if path.exists()]
+        candidates = [path for path in (described.path.parent / name, *here) if path.exists()]
         if candidates and not digests & {manifest.content_hash(path) for path in candidates}:
-            what = f"made from another {name} than {candidates[0]} is now; run data.{found.stage} again"
-            yield Problem(found.path, "", what)
+            what = f"made from another {name} than the present {candidates[0]}; run data.{described.stage} again"
+            yield Problem(described.path, "", what)
 
 
 def run(options: Options) -> dict[Path, list[Problem]]:
-    """Checks all folders, prints what is wrong with each or that nothing is; returns the problems by folder."""
-    outcome: dict[Path, list[Problem]] = {folder: [] for folder in finished_folders(options.folders)}
+    """Check all folders and print the problems of each, or that there are none. Return the problems by folder."""
+    all_problems: dict[Path, list[Problem]] = {folder: [] for folder in finished_folders(options.folders)}
     manifests: dict[Path, Manifest] = {}
-    tasks: dict[Path, list[Task]] = {}
-    for folder, problems in outcome.items():
+    tasks: dict[Path, list[FileTask]] = {}
+    for folder, problems in all_problems.items():
         try:
             manifests[folder] = read_manifest(folder)
         except IntegrityError as error:
@@ -276,34 +282,33 @@ def run(options: Options) -> dict[Path, list[Problem]]:
             tasks[folder] = tasks_of(manifests[folder], options.level, problems)
     progress = Progress("verify", "files")
     results = workers.run(check_file, [task for several in tasks.values() for task in several], options.workers)
-    for folder, problems in outcome.items():
-        if found := manifests.get(folder):
-            of_folder = []
+    for folder, problems in all_problems.items():
+        if described := manifests.get(folder):
+            folder_results = []
             for task in tasks[folder]:
-                of_folder.append(next(results))
+                folder_results.append(next(results))
                 progress.add(1, task.path.stat().st_size)
-            judge(found, tasks[folder], of_folder, problems)
-            problems += check_inputs(found, list(manifests.values()))
-        print("\n".join(map(str, problems)) or _right(manifests[folder], options.level), flush=True)
-    return outcome
+            check_folder(described, tasks[folder], folder_results, problems)
+            problems += check_inputs(described, list(manifests.values()))
+        print("\n".join(map(str, problems)) or _no_problems(manifests[folder], options.level), flush=True)
+    return all_problems
 
 
-def _right(found: Manifest, level: str) -> str:
-    size = sum(listed["bytes"] for listed in found.files.values())
-    records = sum(listed.get("records", 0) for listed in found.files.values())
-    looked = f", {records:,} records" if level == "records" and records else ""
-    return f"{found.path}: right ({found.stage}: {len(found.files):,} files, {size / 1e6:,.1f} MB{looked})"
+def _no_problems(described: Manifest, level: str) -> str:
+    size = sum(listed["bytes"] for listed in described.files.values())
+    records = sum(listed.get("records", 0) for listed in described.files.values())
+    checked = f", {records:,} records" if level == "records" and records else ""
+    return f"{described.path}: ok ({described.stage}: {len(described.files):,} files, {size / 1e6:,.1f} MB{checked})"
 
 
 def main(argv: list[str]) -> None:
-    argv = ["--folders", *argv] if argv and not argv[0].startswith("-") else argv
     options = cli.parse(Options, argv, prog="python -m data.verify", description=__doc__)
-    os.environ.update(NO_GPU)  # for the workers: checking needs none
-    wrong = {folder: problems for folder, problems in run(options).items() if problems}
-    if wrong:
-        count, first = sum(map(len, wrong.values())), next(iter(wrong))
-        where = str(first) if len(wrong) == 1 else f"{first} and {len(wrong) - 1} more"
-        raise IntegrityError(f"{where}: {count} problems, listed above; remove what is damaged and run its stage again")
+    os.environ.update(NO_GPU)  # inherited by the workers, which need no GPU
+    damaged = {folder: problems for folder, problems in run(options).items() if problems}
+    if damaged:
+        count, first = sum(map(len, damaged.values())), next(iter(damaged))
+        where = str(first) if len(damaged) == 1 else f"{first} and {len(damaged) - 1} more"
+        raise IntegrityError(f"{where}: {count} problems, listed above; remove damaged folders and run the stage again")
 
 
 if __name__ == "__main__":

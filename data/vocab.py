@@ -1,10 +1,10 @@
-"""A WordPiece vocabulary: trained on the training shards, or one that exists, checked and copied.
+"""Train a WordPiece vocabulary on the training shards, or check and copy an existing one.
 
     python -m data.vocab --source workdir/corpus/shards --output workdir/corpus/vocab --size 30522
     python -m data.vocab --source workdir/corpus/shards --output workdir/corpus/vocab --vocab bert-vocab.txt
 
-Training is by Hugging Face `tokenizers`, some 85 times as fast as TensorFlow Text's. The
-same text gives the same bytes.
+Training uses Hugging Face `tokenizers`, which is about 85 times as fast as TensorFlow Text. The same text gives the
+same bytes.
 """
 
 import collections
@@ -33,39 +33,39 @@ class Options:
     """Flags of `python -m data.vocab`."""
 
     source: Path | None = None
-    """folder written by data.shards; needed with --size"""
+    """folder written by data.shards; required with --size"""
     output: Path
     """folder to write"""
     size: int | None = None
-    """train this many tokens"""
+    """number of tokens of the vocabulary to train"""
     vocab: Path | None = None
-    """take this vocab.txt instead of training one"""
+    """use this vocab.txt instead of training one"""
     lower_case: bool = True
-    """lower-case and strip accents"""
+    """lower-case the text and strip accents"""
     max_megabytes: int = 200
-    """train on no more text than this, taken evenly"""
+    """train on at most this much text, an even sample of the documents"""
 
     def __post_init__(self) -> None:
         if (self.size is None) == (self.vocab is None):
-            raise UsageError("data.vocab: give either --size N to train a vocabulary or --vocab FILE to take one")
+            raise UsageError("data.vocab: give either --size N to train a vocabulary or --vocab FILE to use one")
         if self.size is not None and (self.source is None or self.size < 100 or self.max_megabytes < 1):
-            raise UsageError("data.vocab: --size must be at least 100, --max_megabytes 1, and --source given")
+            raise UsageError("data.vocab: --size must be at least 100, --max_megabytes at least 1, and --source given")
 
 
 def train(texts: Callable[[], Iterable[str]], size: int, lower_case: bool) -> list[str]:
-    """Up to `size` tokens: special ones, characters inside words, characters that begin words, pieces as merged.
+    """Return up to `size` tokens: special tokens, characters inside words, characters that begin words, merged pieces.
 
-    `texts()` is read twice: for the characters and for the words.
+    `texts()` is called twice: to count the characters and to train on the words.
 
-    Left to itself, the trainer numbers the characters as a hash map yields them and breaks ties by these numbers, so
-    that each run ends with another vocabulary (tokenizers issue 1794). Here the characters come counted and ordered.
+    By default the trainer numbers the characters in the random order of a hash map and breaks ties by these numbers, so
+    each run gives another vocabulary (tokenizers issue 1794). Here the characters are counted and ordered beforehand.
     """
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     normalizer = normalizers.BertNormalizer(lowercase=lower_case)
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     characters = _alphabet(texts(), normalizer, limit=min(1000, size // 8))
-    inside = ["##" + character for character in characters if _joins(character, tokenizer.pre_tokenizer)]
+    inside = ["##" + character for character in characters if _is_word_character(character, tokenizer.pre_tokenizer)]
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
         min_frequency=MIN_FREQUENCY,
@@ -80,7 +80,7 @@ def train(texts: Callable[[], Iterable[str]], size: int, lower_case: bool) -> li
 
 
 def _alphabet(texts: Iterable[str], normalizer: normalizers.Normalizer, limit: int) -> list[str]:
-    """The `limit` most frequent characters after normalisation; of equals, the first in Unicode."""
+    """Return the `limit` most frequent characters after normalisation; ties are broken by code point."""
     raw = np.zeros(CODE_POINTS, np.int64)
     for text in texts:
         counts = np.bincount(np.frombuffer(text.encode("utf-32-le", "replace"), np.uint32))
@@ -93,13 +93,16 @@ def _alphabet(texts: Iterable[str], normalizer: normalizers.Normalizer, limit: i
     return sorted(normal, key=lambda character: (-normal[character], character))[:limit]
 
 
-def _joins(character: str, pre_tokenizer: pre_tokenizers.PreTokenizer) -> bool:
-    """Whether a character can stand inside a word; punctuation and Chinese characters are words of their own."""
+def _is_word_character(character: str, pre_tokenizer: pre_tokenizers.PreTokenizer) -> bool:
+    """Whether a character can be inside a word; a punctuation mark or Chinese character is a word by itself."""
     return len(pre_tokenizer.pre_tokenize_str("a" + character)) == 1
 
 
 def check_case(tokens: Sequence[str], lower_case: bool, where: Path) -> None:
-    """Raises InputError if a cased vocabulary meets lower-cased text, or the reverse: most words would be unknown."""
+    """Raise InputError if the vocabulary is cased and the text lower-cased, or the reverse.
+
+    Most words would be unknown tokens.
+    """
     words = [token for token in tokens if not (token.startswith("[") and token.endswith("]"))]
     cased = any(token != token.lower() for token in words)
     if cased and lower_case:
@@ -109,7 +112,7 @@ def check_case(tokens: Sequence[str], lower_case: bool, where: Path) -> None:
 
 
 def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.StageResult:
-    """Trains or checks the vocabulary and writes `vocab.txt`."""
+    """Train or check the vocabulary and write `vocab.txt`."""
     if options.vocab:
         tokens = load_vocab(options.vocab)
         check_case(tokens, options.lower_case, options.vocab)
@@ -119,8 +122,8 @@ def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.S
         progress = Progress("vocab")
         texts = functools.partial(_texts, sources, options.max_megabytes * 1_000_000, progress)
         tokens = train(texts, options.size, options.lower_case)
-        few = f", not {options.size:,}: the text is small" if len(tokens) < options.size else ""
-        progress.done(f"{len(tokens):,} tokens{few}")
+        fewer = f" instead of {options.size:,}, because the text is small" if len(tokens) < options.size else ""
+        progress.done(f"{len(tokens):,} tokens{fewer}")
     with files.atomic_write(partial / "vocab.txt") as stream:
         stream.writelines(token + "\n" for token in tokens)
     return manifest.StageResult(counts={"tokens": len(tokens)}, records={"vocab.txt": len(tokens)})

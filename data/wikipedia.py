@@ -1,13 +1,15 @@
-"""Wikipedia to documents: an XML dump, its parts, or a folder that wikiextractor wrote, to parts of clean text.
+"""Convert Wikipedia to documents of clean text, from an XML dump, the parts of a dump, or wikiextractor's output.
 
     python -m data.wikipedia --source simplewiki-pages-articles.xml.bz2 --output workdir/corpus/wikipedia
     python -m data.wikipedia --source enwiki/ --output workdir/corpus/wikipedia
 
-A folder of dump parts (`...-pages-articles-multistream1.xml-p1p41242.bz2`, ...) is read several parts at a time. A dump
-goes through wikiextractor, run as a program (see `data.wiki.extractor`). Templates are not expanded: what they leave
-behind ("()", ", ,") is removed here with the other remnants of markup. So are section headings, as for the original
-BERT.
-Every page is counted: an article, a redirect, of another namespace, without text, or rejected by name.
+A folder of dump parts (`...-pages-articles-multistream1.xml-p1p41242.bz2`, ...) is read several parts at a time. The
+text of a dump is extracted by wikiextractor, which runs as a separate program. Templates are not expanded. The
+remnants of templates ("()", ", ,") and of other markup are removed. Section headings are removed too, as for the
+original BERT.
+
+The manifest counts every page: articles, redirects, pages of other namespaces, pages without text, and rejected pages,
+which are listed with the reason.
 """
 
 import dataclasses
@@ -16,31 +18,32 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from bert import cli
 from bert.errors import InputError, UsageError
 from bert.storage import files, manifest
-from data.pipeline import parts, sources
+from data.pipeline import parts, sources, tasks
 from data.wiki import dump, extractor
 
-# wikiextractor makes a heading a line with a full stop. Most have no more words than this; hardly a paragraph does.
+# wikiextractor writes a heading as a line with a full stop. Most headings are shorter than this; few paragraphs are.
 HEADING_WORDS, HEADING_CHARACTERS = 5, 50
 
-# Remnants in wikiextractor's output, old and new, in the order of their removal.
+# Remnants of markup in the output of old and new versions of wikiextractor, in the order of their removal.
 REMNANTS = [
     (re.compile(r"\[\s?\[(?:update|citation needed)\]\]"), ""),  # "as of 2014[ [update]]"
     (re.compile(r"</?[A-Za-z][^<>\n]*>"), " "),  # <br>, </dl>; "a < b" stays
     (re.compile(r"__[A-Z]{3,}__"), ""),  # __NOTOC__
-    (re.compile(r"formula_\d+"), "formula"),  # the number of a formula or piece of code that was cut out says nothing
+    (re.compile(r"formula_\d+"), "formula"),  # numbered in place of a formula or piece of code that was cut out
     (re.compile(r"codice_\d+"), "code"),
-    (re.compile(r"\((?:[\s,;:.\]]|\bor\b|\band\b)*\)"), ""),  # parentheses whose content was a template
+    (re.compile(r"\((?:[\s,;:.\]]|\bor\b|\band\b)*\)"), ""),  # parentheses that held only a template
     (re.compile(r"\([\s,;:\]]+"), "("),
     (re.compile(r"([,;])(?:[ \xa0]*[,;])+"), r"\1"),
-    (re.compile(r"^[ \xa0]*[*:;\u2022]+", re.M), ""),  # marks of lists
+    (re.compile(r"^[ \xa0]*[*:;\u2022]+", re.M), ""),  # list markers
 ]
-DEBRIS = ("{{", "}}", "{|", "|}", "[[", "]]")  # of tables, templates, files and categories: the line is no prose
+DEBRIS = ("{{", "}}", "{|", "|}", "[[", "]]")  # a line with one of these is a table, template, file or category
 DEBRIS_STARTS = ("|", "!", "#if", "#switch", "#expr")
 
 
@@ -49,21 +52,24 @@ class Options(sources.Options):
     """Flags of `python -m data.wikipedia`."""
 
     source: Path
-    """XML dump (.xml, also .bz2 .gz .xz), folder of its parts, or of wikiextractor output (wiki_00, ...)"""
+    """XML dump (.xml, also .bz2 .gz .xz), folder of dump parts, or folder of wikiextractor output (wiki_00, ...)"""
     page_seconds: float = 120.0
-    """reject a page for which wikiextractor has no answer in so long"""
+    """seconds that wikiextractor may spend on one page; after that the page is rejected"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.page_seconds <= 0:
             raise UsageError(f"--page_seconds {self.page_seconds:g}: must be more than 0")
         if not self.source.exists() and re.fullmatch(r"[a-z]{2,3}|simple", str(self.source)):
-            remedy = f"python -m data.download wikipedia --wiki {self.source} fetches it; or give the path of a dump"
+            remedy = f"fetch it with python -m data.download wikipedia --wiki {self.source}, or give the path of a dump"
             raise UsageError(f"--source {self.source}: no such file or folder; {remedy}")
 
 
 def clean(title: str, text: str) -> str:
-    """The paragraphs, one a line, of what wikiextractor makes of an article: no title, headings, entities, remnants."""
+    """Return the paragraphs of an article, one a line, from wikiextractor's text.
+
+    The title, headings, HTML entities and remnants of markup are removed.
+    """
     text = html.unescape(text)
     for pattern, replacement in REMNANTS:
         text = pattern.sub(replacement, text)
@@ -81,9 +87,9 @@ def _is_heading(line: str) -> bool:
     return len(line) <= HEADING_CHARACTERS and len(line.split()) <= HEADING_WORDS
 
 
-def from_files(found: Iterable[Path]) -> Iterator[extractor.Article]:
-    """The articles in wikiextractor's files. Raises InputError if one is not of this format or cut."""
-    for path in found:
+def extracted_articles(paths: Iterable[Path]) -> Iterator[extractor.Article]:
+    """Yield the articles in wikiextractor's files. Raise InputError if a file is cut or not of this format."""
+    for path in paths:
         with files.open_text(path) as stream:
             first = stream.readline()
             if first.startswith("{"):
@@ -98,7 +104,7 @@ def _from_json(path: Path, first: str, rest: Iterator[str]) -> Iterator[extracto
         try:
             yield extractor.article(line)
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}: line {number} is no article of wikiextractor --json; extract again") from error
+            raise InputError(f"{path}: line {number} is not from wikiextractor --json; extract again") from error
         number, line = number + 1, next(rest, "")
 
 
@@ -107,7 +113,7 @@ def _from_tags(path: Path, first: str, rest: Iterator[str]) -> Iterator[extracto
     while line:
         opening = re.match(r'<doc id="([^"]*)".* title="(.*?)">', line)
         if not opening:
-            raise InputError(f"{path}: {line.strip()[:40]!r} where <doc id=...> should be; give wikiextractor's output")
+            raise InputError(f"{path}: {line.strip()[:40]!r} instead of <doc id=...>; give wikiextractor's output")
         body = []
         while (line := next(rest, "")) and line.rstrip() != "</doc>":
             body.append(line)
@@ -118,21 +124,71 @@ def _from_tags(path: Path, first: str, rest: Iterator[str]) -> Iterator[extracto
             pass
 
 
-def extract_dump(task: sources.Task) -> sources.Result:
-    """Writes the articles of one dump, or part of one."""
-    (path,), (processes, page_seconds) = task.files, task.options
-    reader = dump.Reader(path)
-    result = _write(task.target, extractor.extract(reader, processes, page_seconds))
-    counts = Counter({**reader.counts, **result.counts})  # articles are those with text
-    return result._replace(counts=counts, refused=reader.rejected)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """The files of a source, and whether they are a dump or wikiextractor's output."""
+
+    is_dump: bool
+    groups: list[tuple[Path, ...]]  # the files of each task
+    missing: list[str] = dataclasses.field(default_factory=list)  # ranges of pages that are in no part
+
+    @classmethod
+    def at(cls, path: Path) -> "Source":
+        """Raise InputError if a folder holds neither parts of a dump nor wikiextractor's output."""
+        if not path.is_dir():
+            return cls(is_dump=True, groups=[(path,)])
+        if dumps := dump.parts_of(path):
+            return cls(is_dump=True, groups=[(part,) for part in dumps], missing=dump.missing_pages(dumps))
+        if extracted := sources.find_files(path, lambda name: name.startswith("wiki_")):
+            return cls(is_dump=False, groups=sources.group_files(extracted))
+        expected = "neither parts of a dump (*-pages-articles*.xml*) nor wikiextractor output (wiki_00, ...)"
+        raise InputError(f"{path}: {expected} in it; give one of the two, or a dump")
 
 
-def read_extracted(task: sources.Task) -> sources.Result:
-    """Writes the articles of some of wikiextractor's files."""
-    return _write(task.target, from_files(task.files))
+class Settings(NamedTuple):
+    """What a task needs of the options."""
+
+    is_dump: bool
+    processes: int  # of wikiextractor
+    page_seconds: float
 
 
-def _write(folder: Path, articles: Iterable[extractor.Article]) -> sources.Result:
+class WikipediaStage(sources.SourceStage):
+    """Wikipedia to documents."""
+
+    name = "wikipedia"
+
+    def __init__(self, options: Options) -> None:
+        source = Source.at(options.source)
+        processes = max(1, options.workers // len(source.groups))
+        super().__init__(options, source.groups, Settings(source.is_dump, processes, options.page_seconds))
+        self.missing = source.missing
+
+    @classmethod
+    def read(cls, task: sources.SourceTask) -> sources.ReadResult:
+        """Write the articles of a dump, of one part of a dump, or of some of wikiextractor's files."""
+        settings: Settings = task.settings
+        if not settings.is_dump:
+            return write_articles(task.target, extracted_articles(task.files))
+        reader = dump.Reader(task.files[0])
+        result = write_articles(task.target, extractor.extract(reader, settings.processes, settings.page_seconds))
+        counts = Counter({**reader.counts, **result.counts})  # "articles" are those with text
+        return result._replace(counts=counts, refused=reader.rejected)
+
+    def check(self, result: manifest.StageResult) -> manifest.StageResult:
+        source = self.options.source
+        if not result.counts["articles"]:
+            counts = json.dumps(result.counts)
+            raise InputError(f"{source}: no article with text in it ({counts}); give another dump")
+        print(sources.summary(self.name, result), file=sys.stderr)
+        if self.missing:
+            pages = ", ".join(self.missing)
+            print(f"wikipedia: {source}: no part has the pages {pages}; they are left out", file=sys.stderr)
+        return dataclasses.replace(result, extra={"rejected": result.extra["refused"], "missing_pages": self.missing})
+
+
+def write_articles(folder: Path, articles: Iterable[extractor.Article]) -> sources.ReadResult:
+    """Clean the articles and write those with text as parts into `folder`."""
     counts = Counter(articles=0, empty=0)
     size = 0
     with parts.Writer(folder) as writer:
@@ -142,50 +198,15 @@ def _write(folder: Path, articles: Iterable[extractor.Article]) -> sources.Resul
                 counts["articles"] += 1
             else:
                 counts["empty"] += 1
-    return sources.Result(counts, writer.records, {}, counts["articles"], size)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Work:
-    """What a source is made of, and the function for it."""
-
-    function: Callable[[sources.Task], sources.Result]
-    groups: list[tuple[Path, ...]]
-    missing: list[str]  # ranges of pages that no part has
-
-    @classmethod
-    def of(cls, source: Path) -> "Work":
-        """Raises InputError if a folder holds neither a dump's parts nor wikiextractor's output."""
-        if not source.is_dir():
-            return cls(function=extract_dump, groups=[(source,)], missing=[])
-        if dumps := dump.parts_of(source):
-            return cls(function=extract_dump, groups=[(p,) for p in dumps], missing=dump.missing_pages(dumps))
-        if extracted := sources.find(source, lambda name: name.startswith("wiki_")):
-            return cls(function=read_extracted, groups=sources.groups(extracted), missing=[])
-        wanted = "neither parts of a dump (*-pages-articles*.xml*) nor wikiextractor output (wiki_00, ...)"
-        raise InputError(f"{source}: {wanted} in it; give one of the two, or a dump")
-
-
-def finish(options: Options, missing: list[str], made: manifest.StageResult) -> manifest.StageResult:
-    """Says on the terminal what the manifest says."""
-    if not made.counts["articles"]:
-        counts = json.dumps(made.counts)
-        raise InputError(f"{options.source}: no article with text in it ({counts}); give another dump")
-    print(sources.summary("wikipedia", made), file=sys.stderr)
-    if missing:
-        note = f"{options.source}: no part has the pages {', '.join(missing)}; went on without them"
-        print(f"wikipedia: {note}", file=sys.stderr)
-    return dataclasses.replace(made, extra={"rejected": made.extra["refused"], "missing_pages": missing})
+    return sources.ReadResult(counts, writer.records, {}, counts["articles"], size)
 
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.wikipedia", description=__doc__)
-    work = Work.of(options.source)
-    given = (max(1, options.workers // len(work.groups)), options.page_seconds)
-    sources.build(
-        "wikipedia", options, work.function, work.groups, lambda made: finish(options, work.missing, made), given
-    )
+    tasks.build(WikipediaStage(options), options.output, options)
 
 
 if __name__ == "__main__":
-    cli.main(main)
+    from data import wikipedia  # a Dask worker can load a task of this module, not one of __main__
+
+    cli.main(wikipedia.main)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What Horovod is built with for GPUs, sourced by install_horovod.sh (what there is, for the wheel's key) and by
-# build_horovod.sh (to use it). The caller has `python` and `fail`. Why it is so: docs/decisions/0017.
+# Find what Horovod is built with for GPUs, and set the variables of its build. Sourced by install_horovod.sh, for the
+# key of the wheel, and by build_horovod.sh. The caller has `python` and `fail`. Reasons: docs/decisions/0017.
 set -euo pipefail
 
 nvcc_list=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/requirements-nvcc.txt
@@ -12,7 +12,7 @@ nccl = m.distribution("nvidia-nccl-cu12"); print(nccl.version, nccl.locate_file(
         fail 2 "$python has no NCCL ; install with: make setup DEVICE=gpu"
     export nccl=${found%% *} nccl_home=${found#* } cuda='' cuda_home='' mpi=''
     driver=$(timeout 20 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n1) || true
-    [[ $driver =~ ^[0-9]+ ]] && driver=${BASH_REMATCH[0]} || driver='' # none here: the image's user will know
+    [[ $driver =~ ^[0-9]+ ]] && driver=${BASH_REMATCH[0]} || driver='' # no driver here, as where an image is built
     read -ra places <<<"${CUDA_PLACES-$(command -v nvcc) $(echo /usr/local/cuda /usr/local/cuda-1[23]*)}"
     for place in ${CUDA_HOME:+"$CUDA_HOME"} "${places[@]}"; do
         nvcc=$place && [ ! -d "$place" ] || nvcc=$place/bin/nvcc
@@ -23,10 +23,10 @@ nccl = m.distribution("nvidia-nccl-cu12"); print(nccl.version, nccl.locate_file(
         elif [[ $release == 13.* && -n $driver && $driver -lt 580 ]]; then
             refused+=", $nvcc is of CUDA $release and needs driver 580 or later, not $driver"
         elif [ -z "$cuda" ] || [[ $release == 12.* ]]; then
-            # nvcc may be a link, or a script that starts another: it says where it really is
+            # nvcc may be a link, or a script that starts another: --dryrun prints its real folder
             place=$("$nvcc" --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p') || true
             cuda_home=$(realpath "${place:-$(dirname "$nvcc")/..}") cuda=$release
-            [[ $release != 12.* && $nvcc != "${CUDA_HOME:-/none}"/* ]] || break # TensorFlow's own, or asked for
+            [[ $release != 12.* && $nvcc != "${CUDA_HOME:-/none}"/* ]] || break # as TensorFlow, or set by the user
         fi
     done
     if [ -z "$cuda" ]; then
@@ -34,7 +34,7 @@ nccl = m.distribution("nvidia-nccl-cu12"); print(nccl.version, nccl.locate_file(
             fail 2 "no nvcc that driver $driver can use$refused ; install a CUDA 12 toolkit, and set CUDA_HOME to it"
         cuda=$(sed -nE 's/^nvidia-cuda-nvcc==([0-9.]+).*/\1/p' "$nvcc_list")-pip
     fi
-    # Machine code of one runs on all later ones with the same first digits; others get it from the last one's PTX.
+    # Machine code runs on later GPUs of the same major version; for others the driver compiles the last one's PTX.
     local all=75,80,90,100,120
     [ -z "$cuda_home" ] || all=$("$cuda_home/bin/nvcc" --list-gpu-arch | grep -oE '[0-9]+$' |
         grep -xE '70|75|80|90|100|120' | sort -n | paste -sd,)
@@ -44,12 +44,12 @@ nccl = m.distribution("nvidia-nccl-cu12"); print(nccl.version, nccl.locate_file(
             sed 's/-*$//' | cut -c1-40)
 }
 
-use_cuda() { # WORK: sets what Horovod's CMake reads, with the folder for what pip's packages lack
+use_cuda() { # WORK: set what Horovod's CMake reads; WORK takes what pip's packages lack
     local work=$1
     if [ -z "$cuda_home" ]; then
         "$python" -m pip install --no-deps --target "$work/nvcc" --requirement "$nvcc_list" || return 1
         cuda_home=$work/nvcc/nvidia/cu13
-        ln -s lib "$cuda_home/lib64" && ln -s libcudart.so.13 "$cuda_home/lib/libcudart.so" # that CMake looks for
+        ln -s lib "$cuda_home/lib64" && ln -s libcudart.so.13 "$cuda_home/lib/libcudart.so" # as CMake expects
     fi
     mkdir "$work/nccl" && ln -s "$nccl_home/lib/libnccl.so.2" "$work/nccl/libnccl.so"
     if [ -n "$mpi" ]; then export HOROVOD_WITH_MPI=1; else export HOROVOD_WITHOUT_MPI=1; fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs COMMAND with an environment beside the product's at hand: `extra_venv.sh NAME COMMAND...` makes .venv-NAME of
-# requirements-NAME.txt, once, as set-up does; the stamp in it is written last.
+# Run COMMAND with an additional environment: `extra_venv.sh NAME COMMAND...` makes .venv-NAME of requirements-NAME.txt
+# once; the stamp in it is written last.
 #
 #   parity      transformers and PyTorch, for `make parity` and `make bench`; where the index has PyTorch for GPUs only,
 #               that is some gigabytes

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Installs Horovod 0.28.1 into the environment of an interpreter that already has TensorFlow.
+# Install Horovod 0.28.1 into the environment of an interpreter that already has TensorFlow.
 #
 #   scripts/install_horovod.sh .venv/bin/python [cpu|gpu]    cpu: Gloo; gpu: Gloo, NCCL, and MPI where there is one
 #
-# The wheel (minutes to build, by build_horovod.sh) is kept in ${XDG_CACHE_HOME:-~/.cache}/bert-horovod, one for each
-# combination of what goes into it; a second environment installs it in seconds.
+# build_horovod.sh takes minutes, so the wheel is kept in ${XDG_CACHE_HOME:-~/.cache}/bert-horovod, one for each
+# combination of what it is built from; a second environment installs it in seconds.
 # Exit codes: 1 the build failed, 2 a tool is missing, 4 the source is not the published one.
 set -euo pipefail
 
 usage="usage: scripts/install_horovod.sh PYTHON [cpu|gpu]"
 export python=${1:?$usage} device=${2:-cpu} version=0.28.1
-edits=2 # count up when build_horovod.sh changes what it builds: older wheels are then left alone
+edits=2 # increase it when build_horovod.sh changes what it builds: older wheels are then not used
 scripts=$(dirname "$0")
 fail() { echo "error: horovod $version: $2" >&2 && exit "$1"; }
 export -f fail
@@ -27,7 +27,7 @@ cache=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/bert-horovod
 mkdir -p "$cache" 2>/dev/null && [ -w "$cache" ] || cache=$("$python" -c 'import sys; print(sys.prefix)')
 kept=$cache/$version-edits$edits-$key
 mkdir -p "$kept"
-exec 8>"$kept/.lock" # of two set-ups at once, the second waits here and takes the first one's wheel
+exec 8>"$kept/.lock" # a second set-up at the same time waits here and uses the first one's wheel
 flock 8
 
 wheel=("$kept"/horovod-*.whl)
@@ -35,7 +35,7 @@ if [ ! -f "${wheel[0]}" ]; then
     log=$cache/build-$key.log
     echo "horovod $version: building for $key, 2 to 5 minutes on 2 cores (log: $log)"
     "$scripts/build_horovod.sh" "$kept/new" "$log"
-    mv "$kept"/new/horovod-*.whl "$kept/" # only now, and at once, it counts as built
+    mv "$kept"/new/horovod-*.whl "$kept/" # complete, and in one step
     rm "$log"
     wheel=("$kept"/horovod-*.whl)
 fi

@@ -1,26 +1,76 @@
 #!/usr/bin/env bash
-# Makes the virtual environment that everything here runs in; done once, it takes a fraction of a second to see that.
+# Make the virtual environment for everything here. If it is up to date, that takes a fraction of a second.
 #
-#   DEVICE=gpu PYTHON=python3.12 scripts/setup.sh    # VENV=/elsewhere puts it there; `make` knows these variables too
+#   DEVICE=gpu PYTHON=python3.12 scripts/setup.sh    # VENV=/elsewhere puts it there; `make` has the same variables
 #
-# DEVICE: gpu (CUDA libraries, a Horovod with NCCL) or cpu. If it is not set, the machine decides, and an environment
-# for GPUs that is already there is kept: it works without one too.
-# An interpreter that brings its own Horovod (an NGC container) keeps it, and its TensorFlow, and only gets the rest.
-# The stamp is written last: an environment without one was interrupted and is made anew.
+# DEVICE: gpu (CUDA libraries, a Horovod with NCCL) or cpu. If it is not set, the machine decides, and an existing
+# environment for GPUs is kept: it works without a GPU too.
+# An interpreter with its own Horovod (an NGC container) keeps it and its TensorFlow, and gets only the rest.
+# The stamp in the environment is `PYTHON-VERSION DEVICE HASH`: the hash of the files that define what is installed. It
+# is written last: an environment without one was interrupted and is made again.
 # Exit codes: 2 a tool is missing, 1 an installation failed.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
-# shellcheck source=scripts/setup_state.sh
-. scripts/setup_state.sh
-PATH=${PATH//"$(realpath -m "$venv")/bin:"/} # where it is activated: it cannot be made with itself
-look_at_python
-look_at_device # ends here if the environment is as it should be
+python=${PYTHON:-python3}
+venv=${VENV:-.venv}
+stamp="$venv/.stamp" found='' device=''
+builds="scripts/install_horovod.sh scripts/build_horovod.sh"
+declare -A files=(
+    [cpu]="requirements.txt requirements-extra.txt requirements-dev.txt $builds"
+    [gpu]="requirements.txt requirements-extra.txt requirements-dev.txt requirements-gpu.txt requirements-nvcc.txt \
+        $builds scripts/cuda_toolkit.sh"
+    [own]="requirements.txt requirements-extra.txt requirements-dev.txt"
+)
+declare -A takes=([cpu]="a minute or two" [gpu]="minutes, 7 GB" [own]="a minute or two") \
+    parts=([cpu]="TensorFlow Gloo" [gpu]="TensorFlow Gloo NCCL" [own]=TensorFlow)
+
+fail() { echo "error: $1" >&2 && exit 1; }
+missing() { echo "error: $1 ; install with: $2" >&2 && exit 2; }
+version() { "$python" -c 'import sys; from importlib.metadata import version; print(version(sys.argv[1]))' "$1"; }
+install() {
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@" ||
+        fail "pip could not install into $venv, its message is above ; check the network and the disk, then repeat"
+}
+
+state() { # DEVICE: the stamp of an environment for it
+    # shellcheck disable=SC2086 # a list of names
+    echo "$found $1 $(cat ${files[$1]} 2>/dev/null | sha256sum | cut -c1-16)"
+}
+
+check_python() {
+    command -v "$python" >/dev/null || missing "$python: no such interpreter" "apt-get install python3 python3-venv"
+    found=$("$python" -c 'import sys; print(*sys.version_info[:3], sep=".")
+sys.exit(not (3, 11) <= sys.version_info < (3, 14))') ||
+        missing "$python is Python $found, 3.11 to 3.13 are supported" \
+            "apt-get install python3.11 python3.11-venv, and set PYTHON=python3.11"
+}
+
+choose_device() { # set `device`; end with 0 if the environment is up to date
+    local have='' kind
+    device=${DEVICE:-}
+    [[ $device =~ ^(gpu|cpu|)$ ]] || { echo "error: DEVICE=$device ; it is gpu or cpu" >&2 && exit 2; }
+    [ ! -r "$stamp" ] || have=$(<"$stamp")
+    kind=${have#* } kind=${kind% *}
+    if [ -z "$device" ] && [ "$kind" = gpu ]; then
+        device=gpu
+    elif [ -z "$device" ]; then
+        device=cpu
+        if [ -e /dev/nvidia0 ] || { command -v nvidia-smi && timeout 20 nvidia-smi -L; } >/dev/null 2>&1; then
+            device=gpu
+        fi
+    fi
+    if [[ $kind == own || $kind == "$device" ]] && [ "$have" = "$(state "$kind")" ]; then exit 0; fi
+}
+
+PATH=${PATH//"$(realpath -m "$venv")/bin:"/} # if it is activated: it cannot be made with its own Python
+check_python
+choose_device # ends here if the environment is up to date
 [ ! -e "$venv" ] || [ -w "$venv" ] ||
-    { echo "error: $venv is out of date, but user $(id -u) may not write it ; set VENV=elsewhere" >&2 && exit 2; }
+    { echo "error: $venv is out of date, but user $(id -u) cannot write to it ; set VENV=elsewhere" >&2 && exit 2; }
 exec 9<scripts/setup.sh # a second set-up at the same time waits here
 flock 9
-look_at_device
+choose_device
 
 own_horovod=$("$python" -c 'import importlib.util, sys
 print(int(sys.prefix == sys.base_prefix and importlib.util.find_spec("horovod") is not None))')
@@ -28,7 +78,7 @@ print(int(sys.prefix == sys.base_prefix and importlib.util.find_spec("horovod") 
 if [ "$own_horovod" = 0 ]; then
     lacks=()
     for tool in g++ make cmake; do command -v $tool >/dev/null || lacks+=("$tool"); done
-    [ ${#lacks[@]} = 0 ] || missing "${lacks[*]}: not found, Horovod is built with it" "apt-get install ${lacks[*]}"
+    [ ${#lacks[@]} = 0 ] || missing "${lacks[*]}: not found, needed to build Horovod" "apt-get install ${lacks[*]}"
 fi
 if [ "$(cut -d' ' -f1,2 "$stamp" 2>/dev/null)" != "$found $device" ]; then
     "$python" -c 'import ensurepip, venv' 2>/dev/null ||

@@ -18,7 +18,8 @@ for seed in ${SEEDS:-1 2 3 4 5}; do
     "$here/launch.sh" -np "${NP:-1}" -- python -m squad.train "$recipe" --data.train_file "$train" --run.seed "$seed" \
         --run.directory "$run" "$@"
     if [ ! -f "$run/score.json" ]; then
-        "$here/quiet.sh" python -m squad.predict --model "$run" --dataset "$dev" --output "$run/predictions.json"
+        "$here/launcher.sh" quiet python -m squad.predict --model "$run" --dataset "$dev" \
+            --output "$run/predictions.json"
         python -m squad.metric "$dev" "$run/predictions.json" >"$run/score.json.part"
         mv "$run/score.json.part" "$run/score.json"
     fi

@@ -134,6 +134,7 @@ def training_set(data: SquadData, tokenizer: Tokenizer, vocab: Path, windowing: 
     """Return the folder of TFRecords with the training windows of `data.train_file`; it is written once per setting."""
     settings = {"impossible": data.impossible, "strict": data.strict, "lower_case": tokenizer.lower_case}
     parameters = asdict(windowing) | settings
+    assert data.train_file is not None, "the command checks that it is given"
     key = [files.sha256(data.train_file), tokenizer.vocab_sha256, parameters]
     folder = workdir / "squad" / "features" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 
@@ -145,6 +146,7 @@ def training_set(data: SquadData, tokenizer: Tokenizer, vocab: Path, windowing: 
 
 
 def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Windowing) -> manifest.StageResult:
+    assert data.train_file is not None, "the command checks that it is given"
     questions, impossible = 0, 0
     malformed: list[str] = []
     inferred: list[str] = []

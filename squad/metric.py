@@ -33,6 +33,10 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
+    dataset: cli.Positional[Path]
+    """SQuAD file with the questions and their gold answers"""
+    predictions: cli.Positional[Path]
+    """JSON object: the id of each question and its predicted answer"""
     na_prob: Path | None = None
     """file of scores or probabilities that there is no answer, {id: number}; version 2.0 only"""
     na_prob_thresh: float = 1.0
@@ -162,14 +166,8 @@ def read_odds(path: Path) -> dict[str, float]:
 
 
 def main(argv: list[str]) -> None:
-    if {"-h", "--help"} & set(argv):
-        print(__doc__)
-        return
-    paths = argv[:2]
-    if len(paths) != 2 or any(path.startswith("--") for path in paths):
-        raise UsageError("squad.metric: give DATASET and PREDICTIONS before the flags; see --help")
-    options = cli.parse(Options, argv[2:], prog="python -m squad.metric", description=__doc__)
-    dataset, predictions = examples.read_dataset(Path(argv[0])), read_predictions(Path(argv[1]))
+    options = cli.parse(Options, argv, prog="python -m squad.metric", description=__doc__)
+    dataset, predictions = examples.read_dataset(options.dataset), read_predictions(options.predictions)
     known = {question.id for question in dataset.examples}
     unanswered, unknown = known - predictions.keys(), predictions.keys() - known
     if unanswered:
@@ -180,21 +178,27 @@ def main(argv: list[str]) -> None:
     if unknown:
         print(f"note: {len(unknown)} predictions without a question are ignored: {_some(unknown)}", file=sys.stderr)
     if dataset.version == "2.0":
-        print(json.dumps(_score_v2(argv, options, dataset, predictions, known - unanswered)))
+        print(json.dumps(_score_v2(options, dataset, predictions, known - unanswered)))
         return
     if options.na_prob:
-        raise UsageError(f"--na_prob: {argv[0]} is version 1.1, in which every question has an answer; remove the flag")
+        raise UsageError(
+            f"--na_prob: {options.dataset} is version 1.1, in which every question has an answer; remove the flag"
+        )
     for question in dataset.examples:
         if not question.answers:
-            raise InputError(f"{argv[0]}: question {question.id!r} has no gold answer; add one or remove the question")
+            raise InputError(
+                f"{options.dataset}: question {question.id!r} has no gold answer; add one or remove the question"
+            )
     print(json.dumps(asdict(score(dataset.examples, predictions))))
 
 
 def _score_v2(
-    argv: list[str], options: Options, dataset: examples.Dataset, predictions: dict[str, str], answered: set[str]
+    options: Options, dataset: examples.Dataset, predictions: dict[str, str], answered: set[str]
 ) -> dict[str, float]:
     if not answered:
-        raise InputError(f"{argv[1]}: no predictions for the questions in {argv[0]}; check the paths")
+        raise InputError(
+            f"{options.predictions}: no predictions for the questions in {options.dataset}; check the paths"
+        )
     odds = read_odds(options.na_prob) if options.na_prob else None
     if odds is not None and (missing := answered - odds.keys()):
         raise InputError(

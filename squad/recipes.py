@@ -1,19 +1,26 @@
-"""Named fine-tuning runs: a recipe is a function that returns a configuration, a variant is `dataclasses.replace`.
+"""Named fine-tuning runs: a recipe is a function that returns a configuration.
 
 Base and Large are as published (google-research/bert, README, "SQuAD 1.1"): Adam with peak 3e-5, batches of 24, two
-epochs, a tenth of the updates for the warm-up, windows of 384 tokens every 128, questions of 64 tokens at most.
-Published scores on the development set: EM 81.25, F1 88.41 for Base; EM 84.39, F1 90.87 for Large. Unlike there,
-windows of like length share a batch (most are far shorter than 384 tokens), and Base has Large's batch instead of 12,
-which 8 ranks do not divide. All recipes run on 1, 2, 4 and 8 ranks.
+epochs, a tenth of the updates for the warm-up, windows of 384 tokens every 128, questions of at most 64 tokens.
+Published scores on the development set: EM 81.25, F1 88.41 for Base; EM 84.39, F1 90.87 for Large. There are two
+differences: windows of similar length share a batch (most are far shorter than 384 tokens), and Base has the batch size
+of Large instead of 12, which 8 ranks do not divide. All recipes run on 1, 2, 4 and 8 ranks.
 """
 
+from collections.abc import Callable
+
+from bert import cli
 from bert.config import BatchConfig, OptimizerConfig, RunConfig
 from bert.recipes import AUTO, DEMO_MODEL, MINI, SIZES
 from squad.config import EpochConfig, SquadConfig, Windowing
 
+RECIPES: dict[str, Callable[[], SquadConfig]] = {}  # by name
+recipe = cli.registers(RECIPES)
 
+
+@recipe
 def squad_tiny() -> SquadConfig:
-    """The demo's model on its short passages: a minute on one CPU core."""
+    """The model of the demo on short passages: a minute on one CPU core."""
     return SquadConfig(
         model=DEMO_MODEL,
         windows=Windowing(max_seq_length=64, doc_stride=24, max_query_length=20),
@@ -25,8 +32,9 @@ def squad_tiny() -> SquadConfig:
     )
 
 
+@recipe
 def squad_mini() -> SquadConfig:
-    """4 layers x 256 on the real question set, in windows that hold most passages: an hour an epoch on a CPU core."""
+    """4 layers x 256 on SQuAD, in windows that hold most passages: an hour per epoch on one CPU core."""
     return SquadConfig(
         model=MINI,
         windows=Windowing(max_seq_length=192, doc_stride=96),
@@ -37,8 +45,9 @@ def squad_mini() -> SquadConfig:
     )
 
 
+@recipe
 def squad_base() -> SquadConfig:
-    """BERT-Base, as published but for the batch."""
+    """BERT-Base, as published except for the batch size."""
     return SquadConfig(
         model=SIZES["base"],
         batch=BatchConfig(total=24, per_device=0, max_per_device=12, bucket_by_length=64),
@@ -47,14 +56,12 @@ def squad_base() -> SquadConfig:
     )
 
 
+@recipe
 def squad_large() -> SquadConfig:
-    """BERT-Large as published; of SQuAD 2.0 it reaches F1 of about 83 at the best threshold."""
+    """BERT-Large, as published; on SQuAD 2.0 it reaches an F1 of about 83 at the best threshold."""
     return SquadConfig(
         model=SIZES["large"],
         batch=BatchConfig(total=24, per_device=0, max_per_device=12, bucket_by_length=64),
         optimizer=OptimizerConfig(learning_rate=3e-5),
         precision=AUTO,
     )
-
-
-RECIPES = {recipe.__name__: recipe for recipe in (squad_tiny, squad_mini, squad_base, squad_large)}

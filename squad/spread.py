@@ -8,11 +8,20 @@ is 0 for one run.
 
 import json
 import statistics
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bert import cli
-from bert.errors import InputError, UsageError
+from bert.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Arguments of `python -m squad.spread`."""
+
+    scores: cli.Positional[tuple[Path, ...]]
+    """files with the line that squad.metric prints"""
 
 
 def spread(scores: list[dict[str, float]]) -> dict[str, Any]:
@@ -39,12 +48,8 @@ def read_scores(path: Path) -> dict[str, float]:
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    if {"-h", "--help"} & set(argv):
-        print(__doc__)
-        return
-    if not argv:
-        raise UsageError("python -m squad.spread: no scores given; give files with the output of squad.metric")
-    print(json.dumps(spread([read_scores(Path(name)) for name in argv])))
+    options = cli.parse(Options, argv, prog="python -m squad.spread", description=__doc__)
+    print(json.dumps(spread([read_scores(path) for path in options.scores])))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""Fine-tunes BERT to mark the answer of a question in a passage.
+"""Fine-tune BERT to find the answer to a question in a passage.
 
     python -m squad.train RECIPE --data.train_file TRAIN.json --init.checkpoint RUN [--section.field VALUE ...]
     python -m squad.train RECIPE --data.train_file TRAIN.json --init.checkpoint none --data.vocab vocab.txt
 
 RECIPE is a function of squad/recipes.py. RUN is the directory of a pretraining run, an import, or an earlier
-fine-tuning; none starts from random weights. A head for questions that RUN has is trained further; where it has none,
-which is said, that starts fresh. The same command resumes a stopped run. The run directory is all that squad.predict
-needs.
+fine-tuning; none starts from random weights. If RUN has no head for questions, this is reported, and the head is
+initialised randomly. The same command resumes a stopped run. squad.predict needs only the run directory.
 """
 
 import math
@@ -32,7 +31,7 @@ from squad.recipes import RECIPES
 
 
 class AnswerSpans:
-    """The one objective of SQuAD: the first and the last token of the answer, a mean over windows."""
+    """The objective of SQuAD: the first and the last token of the answer; the loss is a mean over windows."""
 
     objectives: tuple[str, ...] = ("span",)
 
@@ -40,38 +39,41 @@ class AnswerSpans:
         self.module = QuestionAnswering(config, seed)
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Windows."""
+        """Return the number of windows."""
         return {"span": tf.cast(tf.shape(batch["input_ids"])[0], tf.float32)}
 
     def measure(self, batch: Batch, noise: DropoutRng, dtype: tf.DType) -> dict[str, losses.Measure]:
-        """Summed loss and right answers."""
+        """Return the summed loss and the number of correct answers."""
         start, end = self.module(batch, noise, dtype)
         return {"span": losses.span(start, end, batch["start_positions"][:, 0], batch["end_positions"][:, 0])}
 
 
 def sources(config: SquadConfig, recipe: SquadConfig) -> tuple[Path, ModelConfig]:
-    """The vocabulary and the architecture: the checkpoint's, or where there is none those of the command."""
-    earlier = config.init.checkpoint
-    if earlier is None:
-        if config.data.vocab is None:
-            raise UsageError("random weights bring no vocabulary; give --data.vocab")
-        return config.data.vocab, config.model
-    if earlier == Path():
+    """Return the vocabulary and the architecture: those of the checkpoint, or with random weights of the command."""
+    if config.init.checkpoint is None:
         raise UsageError("no weights: give --init.checkpoint, a run directory, or none for random weights")
+    checkpoint = config.init.source
+    if checkpoint is None:
+        if config.data.vocab is None:
+            raise UsageError("random weights come without a vocabulary; give --data.vocab")
+        return config.data.vocab, config.model
     if config.model != recipe.model:
-        raise UsageError(f"model.* has no effect: the architecture is that of {earlier}; leave it out")
-    model = ModelConfig.load(earlier / "bert_config.json")
-    return config.data.vocab or earlier / "vocab.txt", replace(model, fused_attention=False)  # not part of it
+        raise UsageError(f"model.* has no effect: the architecture is that of {checkpoint}; leave it out")
+    model = replace(ModelConfig.load(checkpoint / "bert_config.json"), fused_attention=False)  # a choice of that run
+    return config.data.vocab or checkpoint / "vocab.txt", model
 
 
 def resolve(
     config: SquadConfig, name: str, model: ModelConfig, windows: int, impossible: int, comm: Communicator
 ) -> SquadConfig:
-    """Fills in the architecture, the place and the length of the run over `windows` training windows, what depends on
-    the device and the number of ranks, and whether any of its questions are `impossible`, which prediction is to know.
+    """Return the configuration with everything derived filled in.
+
+    windows: number of training windows, which gives the length of the run. impossible: number of impossible questions;
+    `data.impossible` then says whether there are any, for prediction.
     """
-    epoch = windows / config.batch.total
-    run = resume.place(config.run, paths.workdir() / "squad" / name, steps=math.ceil(config.length.epochs * epoch))
+    updates_per_epoch = windows / config.batch.total
+    steps = math.ceil(config.length.epochs * updates_per_epoch)
+    run = resume.place(config.run, paths.workdir() / "squad" / name, steps=steps)
     warmup = config.optimizer.warmup_steps or int(config.length.warmup * run.steps)
     data, optimizer = replace(config.data, impossible=impossible > 0), replace(config.optimizer, warmup_steps=warmup)
     precision = config.precision.resolved(comm.device.is_gpu, comm.device.has_bfloat16)
@@ -80,25 +82,25 @@ def resolve(
 
 
 def training_set(config: SquadConfig, vocab: Path, model: ModelConfig, comm: Communicator) -> Path:
-    """Folder of the training windows, made by rank 0; its failure is every rank's, so that none waits for it."""
-    made: Path | Exception | None = None
+    """Return the folder of the training windows, which rank 0 makes; if that fails, every rank raises its error."""
+    result: Path | Exception | None = None
     if comm.rank == 0:
         try:
             tokenizer = tokenizer_for(vocab, model)
-            made = features.training_set(config.data, tokenizer, vocab, config.windows, paths.workdir())
+            result = features.training_set(config.data, tokenizer, vocab, config.windows, paths.workdir())
         except (UserError, OSError) as error:
-            made = error
-    made = comm.broadcast_object(made)
-    if isinstance(made, Exception):
-        raise made
-    assert made is not None
-    return made
+            result = error
+    result = comm.broadcast_object(result)
+    if isinstance(result, Exception):
+        raise result
+    assert result is not None
+    return result
 
 
 def main(argv: list[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     name, config = cli.choose(argv, RECIPES, prog="python -m squad.train", description=__doc__)
-    if config.data.train_file == Path():
+    if config.data.train_file is None:
         raise UsageError("no questions: give --data.train_file, a SQuAD training set")
     vocab, model = sources(config, RECIPES[name]())
     if config.windows.max_seq_length > model.max_position_embeddings:
@@ -118,8 +120,8 @@ def main(argv: list[str]) -> None:
         data=data,
         heldout=None,
         vocab=vocab,
-        start_from=config.init.checkpoint,
-        fresh=("answer_span",),
+        start_from=config.init.source,
+        new_heads=("answer_span",),
         recipe=name,
     )
 

@@ -69,7 +69,7 @@ NVCC = """
     esac
 """
 LISTS = ("requirements.txt", "requirements-dev.txt", "requirements-extra.txt", "requirements-gpu.txt")
-SCRIPTS = ("setup", "setup_state", "install_horovod", "build_horovod", "edit_horovod", "cuda_toolkit")
+SCRIPTS = ("setup", "install_horovod", "build_horovod", "cuda_toolkit")
 
 
 class Machine:
@@ -360,7 +360,9 @@ def test_an_environment_without_nccl_is_told_how_to_get_it(machine: Machine) -> 
 def test_nvcc_that_cannot_be_fetched_leaves_its_log_and_no_wheel(machine: Machine) -> None:
     machine.command(machine.bin / "python3", PYTHON.replace('mkdir -p "$2/nvidia/cu13/lib"', "exit 1"))
     code, error = machine.horovod()
-    assert code == 1 and error.startswith("error: horovod 0.28.1: nvcc could not be fetched: ") and "CUDA_HOME" in error
+    assert (
+        code == 1 and error.startswith("error: horovod 0.28.1: nvcc could not be downloaded: ") and "CUDA_HOME" in error
+    )
     assert not list(machine.folder.rglob("horovod-*.whl"))
 
 

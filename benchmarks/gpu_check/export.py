@@ -18,7 +18,7 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from benchmarks.gpu_check.programs import MICRO_BATCHES, Program
 from bert.inputs.sampler import Batch
-from bert.model import encoder
+from bert.model import initializers
 from bert.model.encoder import variables
 from bert.model.inference import InferenceEncoder
 from bert.pretrain import Pretraining
@@ -48,7 +48,7 @@ def xla_flags() -> str:
 
 def leave_weights_zero() -> None:
     """Spares the drawing of random first weights: the program is the same whatever their values are."""
-    encoder.Parameters.normal = lambda self, name, *shape: tf.Variable(tf.zeros(shape), name=name)  # type: ignore[method-assign]
+    initializers.Initializer.normal = lambda self, name, *shape: tf.Variable(tf.zeros(shape), name=name)  # type: ignore[method-assign]
 
 
 def task_of(program: Program) -> Task:
@@ -84,7 +84,7 @@ def compiled_function(program: Program) -> tuple[Any, tuple[Any, ...]]:
         return step._apply, (gradients, tf.constant(1.0), tf.constant(1e-3))
     weights = {name: tf.constant(1.0) for name in task.objectives}
     places = tf.range(MICRO_BATCHES, dtype=tf.int64)
-    return step._many, (micro_batches(program), weights, tf.constant(1, tf.int64), places)
+    return step._accumulate_stack, (micro_batches(program), weights, tf.constant(1, tf.int64), places)
 
 
 def _answers(program: Program) -> tuple[Any, tuple[Any, ...]]:

@@ -17,6 +17,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from benchmarks.contender import ROOT
 from benchmarks.gpu_day import inputs, measurements, page, runner
@@ -26,13 +27,15 @@ from bert import cli
 from bert.errors import Stopped, UsageError, UserError
 from bert.storage import files
 
-COMMANDS = ("prepare", "run", "page", "list")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Flags of `python -m benchmarks.gpu_day`."""
 
+    command: cli.Positional[Literal["prepare", "run", "page", "list"]]
+    """what to do, as above"""
+    smoke: cli.Switch = False
+    """try all of it on a CPU, with tiny models"""
     output: Path = Path("workdir/gpu_day")
     """folder for state, results, logs and data"""
     budget_minutes: float = 40.0
@@ -121,13 +124,8 @@ def sit(options: Options, scale: str, prepared: bool) -> None:
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    if not argv or argv[0] not in COMMANDS:
-        if {"-h", "--help"} & set(argv):
-            cli.parse(Options, ["--help"], prog="python -m benchmarks.gpu_day", description=__doc__)
-        raise UsageError(f"python -m benchmarks.gpu_day: give one of {' '.join(COMMANDS)}")
-    name, scale = argv[0], "smoke" if "--smoke" in argv else "full"
-    rest = [argument for argument in argv[1:] if argument != "--smoke"]
-    options = cli.parse(Options, rest, prog=f"python -m benchmarks.gpu_day {name}", description=__doc__)
+    options = cli.parse(Options, argv, prog="python -m benchmarks.gpu_day", description=__doc__)
+    name, scale = options.command, "smoke" if options.smoke else "full"
     options = dataclasses.replace(options, output=options.output.absolute())
     if name == "list":
         print(*(f"{one.name:<22} {one.least / 60:>4.1f} min  {one.what}" for one in choose(options, scale)), sep="\n")

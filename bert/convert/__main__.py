@@ -12,16 +12,31 @@ unknown tensor or a wrong shape is an error.
 """
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from bert import cli
 from bert.convert import google, huggingface, names, run
 from bert.convert.run import Model
-from bert.errors import UsageError
 from bert.hardware import devices
 from bert.storage import manifest
 
 FORMATS = {"google": google, "huggingface": huggingface}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Arguments of `python -m bert.convert`."""
+
+    direction: cli.Positional[Literal["import", "export"]]
+    """import makes a run directory, export reads one"""
+    format: cli.Positional[Literal["google", "huggingface"]]
+    """the format of the other folder"""
+    source: cli.Positional[Path]
+    """folder to read"""
+    target: cli.Positional[Path]
+    """folder to write"""
 
 
 def convert(direction: str, form: str, source: Path, target: Path) -> None:
@@ -49,13 +64,9 @@ def _print_summary(model: Model, title: str) -> None:
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    if {"-h", "--help"} & set(argv):
-        print(__doc__)
-        return
-    if len(argv) != 4 or argv[0] not in ("import", "export") or argv[1] not in FORMATS:
-        raise UsageError("python -m bert.convert: give {import|export} {google|huggingface} SOURCE TARGET; see --help")
+    options = cli.parse(Options, argv, prog="python -m bert.convert", description=__doc__)
     devices.hide_gpus()  # nothing is computed
-    convert(argv[0], argv[1], Path(argv[2]), Path(argv[3]))
+    convert(options.direction, options.format, options.source, options.target)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ T = TypeVar("T")
 class Options:
     """Flags of `python -m bert.doctor`."""
 
+    json: cli.Switch = False
+    """print a JSON list of objects instead of lines"""
     patience: float = 30.0
     """time limit for importing TensorFlow and Horovod, in seconds; raise it on a slow network disk"""
 
@@ -84,15 +86,10 @@ def report(findings: list[Finding]) -> str:
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    as_json = "--json" in argv
-    options = cli.parse(
-        Options,
-        [argument for argument in argv if argument != "--json"],
-        prog="python -m bert.doctor",
-        description=__doc__,
-    )
+    options = cli.parse(Options, argv, prog="python -m bert.doctor", description=__doc__)
     findings = examine(Machine(patience=options.patience))
-    print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=1) if as_json else report(findings))
+    listed = [dataclasses.asdict(finding) for finding in findings]
+    print(json.dumps(listed, indent=1) if options.json else report(findings))
     if errors := list(dict.fromkeys(finding.subject for finding in findings if finding.level == "error")):
         raise ResourceError(f"this machine is not ready for training: {', '.join(errors)}; see the remedies above")
 

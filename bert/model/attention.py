@@ -1,10 +1,10 @@
-"""Attention of queries, keys and values, and its gradient with no more memory traffic than it needs.
+"""Scaled dot-product attention with dropout, and a gradient that passes over the weights only once.
 
 softmax(q k' / sqrt(H) + mask) v, as published; dropout acts on the weights w. The gradient by a score is
 w (dw - sum(w dw)), the sum over its row. With o = w v that sum is do . o, a product of short rows (Dao et al. 2022,
-FlashAttention, appendix B.2): so one pass over the weights is enough, where TensorFlow's gradient takes several.
+FlashAttention, appendix B.2). TensorFlow's own gradient passes over the weights several times.
 
-Shapes: B batch, N heads, T tokens, H head width.
+Shapes: B batch, N heads, T tokens, H head width, D width.
 """
 
 import functools
@@ -14,42 +14,44 @@ import tensorflow as tf
 
 from bert.model import cudnn, fused_ops
 
-SCORE_SCALE = 0.5  # the part of the scale that is left to the scores, where a power of two rounds nothing
+SCORE_SCALE = 0.5  # part of 1 / sqrt(H) that multiplies the scores: a power of two, which rounds nothing
 
 
-def scale(width: int) -> float:
-    """What queries for heads of so many components are to be multiplied with: all but `SCORE_SCALE` of 1 / sqrt(H).
+def scale(head_width: int) -> float:
+    """Return the factor for queries: 1 / sqrt(H) without `SCORE_SCALE`.
 
-    Most is done before the product with the keys, whose sums float16 might not hold.
+    Most of the scaling is done before the product with the keys, whose sums float16 could not hold otherwise.
     """
-    return width**-0.5 / SCORE_SCALE
+    return head_width**-0.5 / SCORE_SCALE
 
 
 def split(y: tf.Tensor, tokens: tf.Tensor, heads: int) -> list[tf.Tensor]:
-    """Queries, keys and values [B, N, T, H] of their joined product y [B*T, 3 D]; tokens: T."""
+    """Split the joint product y [B*T, 3 D] into queries, keys and values [B, N, T, H]; `tokens` is T."""
     parts = tf.reshape(y, [-1, tokens, 3, heads, y.shape[-1] // (3 * heads)])
     return tf.unstack(tf.transpose(parts, [2, 0, 3, 1, 4]))
 
 
 def heads(y: tf.Tensor, tokens: tf.Tensor, count: int) -> tf.Tensor:
-    """Queries, keys or values [B, N, T, H] of their product y [B*T, D]; tokens: T, count: N."""
-    return _exchanged(tf.reshape(y, [-1, tokens, count, y.shape[-1] // count]))
+    """Split queries, keys or values y [B*T, D] into heads [B, N, T, H]; `tokens` is T, `count` is N."""
+    return _exchange_heads_and_tokens(tf.reshape(y, [-1, tokens, count, y.shape[-1] // count]))
 
 
 def merge(context: tf.Tensor, width: int) -> tf.Tensor:
-    """What the heads give, [B, N, T, H] -> [B*T, D]; width: D."""
+    """Merge the heads of context [B, N, T, H] into [B*T, D]; `width` is D."""
     return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, width])
 
 
 def attend(
     q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, *bits: tf.Tensor, rate: float, fused: bool = False
 ) -> tf.Tensor:
-    """q, times `scale`, k and v [B, N, T, H] of one type, mask [B, 1, 1 or T, T] float32 -> [B, N, T, H] in that type.
+    """Return the attention of q (times `scale`), k and v [B, N, T, H], all of one type, as [B, N, T, H] in that type.
 
-    bits: from `DropoutRng.bits` for [B, N, T, T], or none. The mask has no gradient. fused: by cuDNN, without bits.
+    mask [B, 1, 1 or T, T], float32, is added to the scores; it has no gradient. bits: of `DropoutRng.bits` for
+    [B, N, T, T], or none. fused: by cuDNN, which takes no bits.
     """
     if fused:
-        return _exchanged(cudnn.attend(_exchanged(q), _exchanged(k), _exchanged(v), mask, SCORE_SCALE))
+        q, k, v = map(_exchange_heads_and_tokens, (q, k, v))
+        return _exchange_heads_and_tokens(cudnn.attend(q, k, v, mask, SCORE_SCALE))
 
     @tf.custom_gradient
     def differentiable(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tuple[tf.Tensor, Callable[..., list[tf.Tensor]]]:
@@ -59,8 +61,8 @@ def attend(
 
         def gradients(upstream: tf.Tensor) -> list[tf.Tensor]:
             by_weights = tf.matmul(upstream, v, transpose_b=True)
-            share = fused_ops.row_products(output, upstream)
-            by_scores = fused_ops.softmax_gradient(weights, share, by_weights, *bits, rate=rate, factor=SCORE_SCALE)
+            row_dots = fused_ops.row_products(output, upstream)
+            by_scores = fused_ops.softmax_gradient(weights, row_dots, by_weights, *bits, rate=rate, factor=SCORE_SCALE)
             by_k = tf.matmul(by_scores, q, transpose_a=True)
             return [tf.matmul(by_scores, k), by_k, tf.matmul(dropped, upstream, transpose_a=True)]
 
@@ -69,31 +71,31 @@ def attend(
     return differentiable(q, k, v)
 
 
-def _exchanged(x: tf.Tensor) -> tf.Tensor:
-    """[B, N, T, H] to [B, T, N, H] and back; XLA leaves out two of them that meet."""
+def _exchange_heads_and_tokens(x: tf.Tensor) -> tf.Tensor:
+    """Turn [B, N, T, H] into [B, T, N, H], or back; XLA removes two such operations that follow each other."""
     return tf.transpose(x, [0, 2, 1, 3])
 
 
 def _weights(q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Softmax of the scores [B, N, T, T] in the type of q and k, computed in float32."""
+    """Return the softmax of the scores [B, N, T, T] in the type of q and k, computed in float32."""
     scores = tf.matmul(q, k, transpose_b=True)
-    if not by_library(q.dtype):
+    if not library_softmax(q.dtype):
         return fused_ops.softmax(scores, mask, factor=SCORE_SCALE)
-    # On CPUs oneDNN multiplies and adds as it stores the product, if both are asked for, and has the faster softmax.
+    # oneDNN multiplies and adds while it stores the product, if both are asked for, and has the faster softmax.
     return tf.nn.softmax(scores * tf.constant(SCORE_SCALE, q.dtype) + tf.cast(mask, q.dtype))
 
 
-def by_library(dtype: tf.DType) -> bool:
-    """Whether the softmax of that type is best left to the library, as on CPUs whose oneDNN computes it in float32."""
+def library_softmax(dtype: tf.DType) -> bool:
+    """Return whether to use the library's softmax: on CPUs whose oneDNN computes that of `dtype` in float32."""
     return not fused_ops.has_gpu() and exact_softmax(dtype)
 
 
 @functools.cache
 def exact_softmax(dtype: tf.DType) -> bool:
-    """Whether the softmax of that type is computed in float32: oneDNN's is, TensorFlow's own on processors without."""
+    """Return whether TensorFlow computes the softmax of `dtype` in float32: oneDNN does, its own kernels do not."""
     if dtype == tf.float16:  # whose range has no room for the mask
         return False
-    with tf.init_scope():  # now, also while a graph is made
+    with tf.init_scope():  # run it now, also while a graph is traced
         x = tf.cast(tf.random.stateless_normal([8, 512], seed=(1, 2), stddev=3.0), dtype)
         exact = tf.cast(tf.nn.softmax(tf.cast(x, tf.float32)), dtype)
         return bool(tf.reduce_all(tf.abs(tf.nn.softmax(x) - exact) <= exact * tf.constant(2**-7, dtype)))

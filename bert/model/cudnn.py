@@ -1,16 +1,16 @@
-"""Attention fused by cuDNN, on NVIDIA GPUs: softmax(factor q k' + mask) v without the weights ever in memory.
+"""Fused attention by cuDNN on NVIDIA GPUs: softmax(factor q k' + mask) v, without the weights in memory.
 
-XLA's compiler for GPUs hands custom calls of these names to cuDNN's flash attention. Their operands, results and
-configuration are those of xla/service/gpu/backend_configs.proto (CudnnfMHABackendConfig), as jax.nn writes them too.
-Only a function that XLA compiles can call it, with shapes known as it is traced; head widths are multiples of 8 up to
-128, and T is even.
+XLA's compiler for GPUs hands custom calls with these names to cuDNN's flash attention. Their operands, results and
+configuration follow xla/service/gpu/backend_configs.proto (CudnnfMHABackendConfig); jax.nn writes the same. Only a
+function that XLA compiles can contain such a call, and its shapes must be known while it is traced. Head widths are
+multiples of 8 up to 128, and T is even.
 
-Queries, keys and values lie in memory as their products give them, [B, T, N, H], and so do the result and all
-gradients: no head is transposed. XLA's names for the axes of results are [B, N, T, H], so their layout says that N lies
-inside T. TensorFlow's operation for custom calls knows no layouts; StableHLO text, inlined by XlaCallModule, does.
+Queries, keys and values lie in memory as the dense layers write them, [B, T, N, H]; so do the result and all gradients.
+No head is transposed. XLA numbers the axes of the results as [B, N, T, H], so their layout says that N varies faster
+than T. TensorFlow's operation for custom calls has no layouts; StableHLO text, inlined by XlaCallModule, has them.
 
-There is no dropout: cuDNN makes its random numbers from a seed that is a constant of the compiled program and from a
-count of calls, which neither a resumed run nor one that computes activations again would meet a second time.
+There is no dropout. cuDNN draws its random numbers from a seed that is a constant of the compiled program and from a
+count of calls. Neither a resumed run nor recomputed activations could get the same masks a second time.
 
 Shapes as in attention.py.
 """
@@ -25,11 +25,11 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 FORWARD, BACKWARD = "__cudnn$fmhaScaleBiasSoftmax", "__cudnn$fmhaScaleBiasSoftmaxBackward"
 ELEMENTS = {tf.bfloat16: "BF16", tf.float16: "F16"}
 TYPES = {tf.bfloat16: "bf16", tf.float16: "f16", tf.float32: "f32", tf.uint8: "ui8"}  # in StableHLO
-MODULE = 9  # version of XlaCallModule's attributes: the oldest that TensorFlow 2.17 and 2.21 both take
-INSIDE = [3, 1, 2, 0]  # axes of [B, N, T, H] from the fastest in memory to the slowest: [B, T, N, H] as it lies
+MODULE_VERSION = 9  # of XlaCallModule's attributes: the oldest that both TensorFlow 2.17 and 2.21 accept
+BTNH_LAYOUT = [3, 1, 2, 0]  # axes of [B, N, T, H], fastest first, for data that lies in memory as [B, T, N, H]
 ROWS, SCORES = ("0", "2"), ("0", "1")  # the batch axes, B and N, of [B, T, N, H] and of [B, N, T, T]
 
-# Which axis of the left factor is summed with which of the right one, and the batch axes of each.
+# For each product: the contracted axis of the left and of the right factor, and the batch axes of both.
 PRODUCTS = {
     FORWARD: {"bmm1": (3, 3, ROWS, ROWS), "bmm2": (3, 1, SCORES, ROWS)},  # q k', w v
     BACKWARD: {
@@ -42,9 +42,10 @@ PRODUCTS = {
 
 
 def attend(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, factor: float) -> tf.Tensor:
-    """q, k and v [B, T, N, H] in bfloat16 or float16, mask [B, 1, 1 or T, T] -> [B, T, N, H]; the mask has no gradient.
+    """Return the attention [B, T, N, H] of q, k and v [B, T, N, H] in bfloat16 or float16.
 
-    Raises NotFoundError when it is run, where XLA compiles for something else than an NVIDIA GPU.
+    mask [B, 1, 1 or T, T] is added to the scores and has no gradient. Running it raises NotFoundError if XLA compiles
+    for a device that is no NVIDIA GPU.
     """
     batch, tokens, heads, _ = q.shape
     bias = tf.broadcast_to(tf.cast(mask, q.dtype), [batch, 1, tokens, tokens])
@@ -63,10 +64,10 @@ def attend(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, factor: fl
 
 
 def _call(target: str, operands: Sequence[tf.Tensor], config: dict[str, Any], like: Sequence[Any]) -> list[tf.Tensor]:
-    """Results of the types and shapes of `like`, where [B, T, N, H] stays so."""
+    """Call `target`; the results have the types and shapes of `like`."""
     return gen_xla_ops.xla_call_module(
         args=operands,
-        version=MODULE,
+        version=MODULE_VERSION,
         module=_module(target, operands, config, like),
         platforms=["CUDA"],
         Tout=[x.dtype for x in like],
@@ -79,27 +80,28 @@ def _call(target: str, operands: Sequence[tf.Tensor], config: dict[str, Any], li
 
 
 def _module(target: str, operands: Sequence[tf.Tensor], config: dict[str, Any], like: Sequence[Any]) -> str:
-    """StableHLO of a function that is one custom call; it leaves out the room that XLA gives cuDNN to work in."""
-    given = [_type(x.dtype, x.shape) for x in operands]
-    asked = [_type(x.dtype, x.shape) for x in like]
-    found = [_type(x.dtype, [x.shape[axis] for axis in _swapped(x.shape)]) for x in like]
-    taken = [_layout(list(range(x.shape.rank))[::-1]) for x in operands]
-    made = [_layout(INSIDE if x.shape.rank == 4 else list(range(x.shape.rank))[::-1]) for x in like]
+    """Return the StableHLO of a function with one custom call, without the scratch memory among the call's results."""
+    operand_types = [_type(x.dtype, x.shape) for x in operands]
+    result_types = [_type(x.dtype, x.shape) for x in like]
+    call_types = [_type(x.dtype, [x.shape[axis] for axis in _swapped(x.shape)]) for x in like]
+    operand_layouts = [_layout(list(range(x.shape.rank))[::-1]) for x in operands]
+    result_layouts = [_layout(BTNH_LAYOUT if x.shape.rank == 4 else list(range(x.shape.rank))[::-1]) for x in like]
+    result_layouts.append(_layout([0]))  # of the scratch memory
     escaped = json.dumps(config).replace('"', "\\22")
     lines = [
-        f"%all:{len(like) + 1} = stablehlo.custom_call @{json.dumps(target)}({_listed('%in', len(given))}) {{",
+        f"%all:{len(like) + 1} = stablehlo.custom_call @{json.dumps(target)}({_listed('%in', len(operand_types))}) {{",
         f'backend_config = "{escaped}", api_version = 2 : i32,',
-        f"operand_layouts = [{', '.join(taken)}], result_layouts = [{', '.join([*made, _layout([0])])}]",
-        f"}} : ({', '.join(given)}) -> ({', '.join([*found, _type(tf.uint8, [0])])})",
+        f"operand_layouts = [{', '.join(operand_layouts)}], result_layouts = [{', '.join(result_layouts)}]",
+        f"}} : ({', '.join(operand_types)}) -> ({', '.join([*call_types, _type(tf.uint8, [0])])})",
     ]
     for number, x in enumerate(like):
         order = ", ".join(map(str, _swapped(x.shape)))
-        change = f"({found[number]}) -> {asked[number]}"
+        change = f"({call_types[number]}) -> {result_types[number]}"
         lines.append(f"%out{number} = stablehlo.transpose %all#{number}, dims = [{order}] : {change}")
-    lines.append(f"return {_listed('%out', len(like))} : {', '.join(asked)}")
-    arguments = ", ".join(f"%in{number}: {kind}" for number, kind in enumerate(given))
+    lines.append(f"return {_listed('%out', len(like))} : {', '.join(result_types)}")
+    arguments = ", ".join(f"%in{number}: {kind}" for number, kind in enumerate(operand_types))
     body = "\n    ".join(lines)
-    return f"module {{\n  func.func @main({arguments}) -> ({', '.join(asked)}) {{\n    {body}\n  }}\n}}\n"
+    return f"module {{\n  func.func @main({arguments}) -> ({', '.join(result_types)}) {{\n    {body}\n  }}\n}}\n"
 
 
 def _swapped(shape: Sequence[int]) -> list[int]:

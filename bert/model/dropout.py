@@ -1,7 +1,6 @@
-"""Dropout without state: every mask is a function of (seed, step, micro-batch, place in the model).
+"""Dropout without state: each mask is a function of (seed, step, micro-batch, layer, place in the layer).
 
-So a resumed run drops what the uninterrupted one would have dropped, and a micro-batch gets the same mask whichever
-rank computes it.
+A resumed run therefore has the masks of the uninterrupted run, and a micro-batch has the same masks on every rank.
 """
 
 import tensorflow as tf
@@ -9,36 +8,38 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from bert.hardware.devices import has_gpu
 
-PLACES = 64  # for dropout in one part of the model
-LEVELS = 256  # eight random bits decide one element: a quarter of the generator's work for a 32-bit number each
+PLACES_PER_BRANCH = 64  # masks in one branch (a layer, or the embeddings)
+LEVELS = 256  # eight random bits per element cost a quarter of the generator's work for 32 bits
 ROUNDS, MULTIPLIER, WEYL = 7, 0xD256D193, 0x9E3779B9
 
 
 class DropoutRng:
-    """The dropout masks of one forward pass; each call of `bits` is the next place in the model."""
+    """Source of the dropout masks of one forward pass; each call of `bits` gives those of the next place."""
 
     def __init__(self, seed: tf.Tensor | None) -> None:
-        """`seed`: [2] int64, unique to (run, step, micro-batch); None for inference, which drops nothing."""
+        """seed: [2] int64, unique to (run, step, micro-batch); None for inference, which drops nothing."""
         self.seed, self.place = seed, 0
 
     def branch(self, number: int) -> "DropoutRng":
-        """The masks of part `number` of the model, from 1: the same however often that part is computed."""
-        return DropoutRng(None if self.seed is None else self.seed + tf.constant([number * PLACES, 0], tf.int64))
+        """Return the source for branch `number` of the model, from 1: it gives the same masks each time it is made."""
+        return DropoutRng(
+            None if self.seed is None else self.seed + tf.constant([number * PLACES_PER_BRANCH, 0], tf.int64)
+        )
 
     def bits(self, shape: tf.Tensor, rate: float) -> tuple[tf.Tensor, ...]:
         """Random bytes for `apply_dropout`: one uint8 tensor of this shape, or an empty tuple if nothing is dropped."""
-        if self.seed is None or _dropped(rate) == 0:
+        if self.seed is None or _dropped_levels(rate) == 0:
             return ()
         self.place += 1
         size = tf.reduce_prod(shape)
         words = _words(self.seed + tf.constant([self.place, 0], tf.int64), (size + 7) // 8)
         each = tf.reshape(tf.bitcast(words, tf.uint8), [-1])
-        return (tf.reshape((_written(each) if has_gpu() else each)[:size], shape),)
+        return (tf.reshape((_materialised(each) if has_gpu() else each)[:size], shape),)
 
 
 @tf.function(jit_compile=True)
 def _words(seed: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """[count] uint64, random, a function of the seed [2] int64."""
+    """Return `count` random numbers [count] uint64, a function of the seed [2] int64."""
     (a, b), (c, d) = (tf.unstack(half) for half in tf.unstack(tf.bitcast(seed, tf.uint32)))
     stream, key = philox(*philox(a, b, c), d)
     x, y = philox(tf.cast(tf.range(count), tf.uint32), tf.fill([count], stream), key)
@@ -46,16 +47,17 @@ def _words(seed: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
 
 
 @tf.function(jit_compile=True)
-def _written(x: tf.Tensor) -> tf.Tensor:
-    """x as it is, but XLA writes it to memory first, where a program is compiled whole.
+def _materialised(x: tf.Tensor) -> tf.Tensor:
+    """Return x, but make XLA write it to memory first where the whole step is compiled.
 
-    Reading words as bytes is no part of XLA's fastest fusions for GPUs, and would keep its reader out of them too.
+    XLA's fastest fusions for GPUs cannot contain the conversion of words to bytes; without the barrier, the operation
+    that reads the bytes would be kept out of them as well.
     """
     return gen_xla_ops.xla_optimization_barrier(input=[x])[0]
 
 
 def philox(x: tf.Tensor, y: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Philox-2x32-7: counters x and y and a key, uint32, to two random words for each counter.
+    """Return two random words for each pair of counters x and y under a key, all uint32: Philox-2x32-7.
 
     Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3": seven rounds pass all tests of BigCrush.
     """
@@ -68,22 +70,25 @@ def philox(x: tf.Tensor, y: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, tf.Te
 
 
 def apply_dropout(x: tf.Tensor, bits: tuple[tf.Tensor, ...], rate: float) -> tf.Tensor:
-    """Zeroes elements of x with probability `rate`, rounded to 1/256, and scales the rest to keep the mean.
+    """Set elements of x to 0 with probability `rate`, rounded to 1/256, and scale the others to keep the mean.
 
-    bits: as `DropoutRng.bits` gives them for x's shape; with none, x is left as it is.
+    bits: of `DropoutRng.bits` for x's shape; if empty, x is returned.
     """
     if not bits:
         return x
-    dropped = _dropped(rate)
+    dropped = _dropped_levels(rate)
     scaled = x * tf.cast(LEVELS / (LEVELS - dropped), x.dtype)
     return tf.where(bits[0] >= tf.constant(dropped, tf.uint8), scaled, tf.zeros([], x.dtype))
 
 
-def _dropped(rate: float) -> int:
+def _dropped_levels(rate: float) -> int:
     return round(rate * LEVELS)
 
 
 def micro_batch_seed(seed: int, step: tf.Tensor, micro_batch: tf.Tensor) -> tf.Tensor:
-    """[2] int64 for `DropoutRng`; `micro_batch` counts over all ranks. The first entry leaves room for 2**20 places."""
+    """Return the seed of a `DropoutRng`, [2] int64; `micro_batch` counts over all ranks.
+
+    The first number leaves room for 2**20 places.
+    """
     first = tf.constant(seed * 2**20, tf.int64)
     return tf.stack([first, tf.cast(step, tf.int64) * 2**24 + tf.cast(micro_batch, tf.int64)])

@@ -1,19 +1,19 @@
-"""BERT's encoder (Devlin et al. 2019), written as its equations: learned positions, exact GELU.
+"""BERT's encoder (Devlin et al. 2019): learned positions, exact GELU.
 
-Layer norm stands after each sum with the residual, as published, or before each sub-layer, as deep models and short
-runs want it (Shoeybi et al. 2019, Megatron-LM, section 5.3): then the embeddings are not normalised but the last
-layer's output is, and the kernels that write into the residual stream start smaller by the root of their number.
+Layer norm follows each residual sum, as published, or precedes each sub-layer, which trains deep models more stably
+(Shoeybi et al. 2019, Megatron-LM, section 5.3). In the second form the embeddings are not normalised and the last
+layer's output is.
 
-Shapes: B batch, T tokens, D width, N heads, H head width, F feed-forward, V vocabulary. Between attention layers the
-residual stream is kept as [B*T, D], so that every dense layer is one matrix product.
+Shapes: B batch, T tokens, D width, N heads, H head width, F feed-forward, V vocabulary, R rows that are computed.
+Between attention layers the residual stream is [B*T, D], so that every dense layer is one matrix product.
 
-Weights are float32 masters. Matrix products are done in the compute type, everything else in float32: layer norm,
-softmax and GELU need the precision. XLA always compiles what lies between them (regions.py); matrix products are faster
-in the libraries that TensorFlow calls, unless the whole step is compiled for a GPU.
+Weights are float32 masters. Matrix products are computed in the compute dtype; layer norm, softmax, GELU and the
+residual stream in float32. XLA compiles what stands between the products (fused_ops.py). The products are left to
+TensorFlow's libraries, which are faster on CPUs, unless the whole step is compiled for a GPU.
 """
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -22,105 +22,133 @@ from bert.model import fused_ops
 from bert.model.attention import attend, heads, merge, scale, split
 from bert.model.dropout import DropoutRng, apply_dropout
 from bert.model.fused_ops import add_bias, converted_product, copies, product
-from bert.model.initializers import Parameters
+from bert.model.initializers import Initializer, relative_position_offsets
 from bert.model.lookup import lookup
+
+
+class TokenBatch(NamedTuple):
+    """Token sequences, padded or packed to one length."""
+
+    ids: tf.Tensor  # [B, T] int32
+    mask: tf.Tensor  # [B, T] 1 for tokens, 0 for padding; if packed, the number of each token's instance
+    segments: tf.Tensor  # [B, T] 0 or 1
+    positions: tf.Tensor | None = None  # [B, T] if packed: places in the instance, from 0
+
+    def attention_mask(self) -> tf.Tensor:
+        """Return what is added to attention scores [B, 1, 1 or T, T], float32: 0, or -10,000 where none is allowed."""
+        return padding(self.mask) if self.positions is None else _other_instances(self.mask)
+
+
+class Mode(NamedTuple):
+    """How a forward pass is computed."""
+
+    dtype: tf.DType  # of matrix products
+    dropout: DropoutRng
+
+    def branch(self, number: int) -> "Mode":
+        """Return the mode of part `number` of the model, which has dropout masks of its own."""
+        return self._replace(dropout=self.dropout.branch(number))
+
+
+class Projection(NamedTuple):
+    """The output of a sub-layer: product + bias. The residual sum, which reads it next, adds the bias in float32."""
+
+    product: tf.Tensor  # [R, D] in the compute dtype
+    bias: tf.Variable  # [D]
 
 
 class Dense(tf.Module):
     """y = x W + b."""
 
-    def __init__(self, make: Parameters, name: str, inputs: int, outputs: int) -> None:
+    def __init__(self, init: Initializer, name: str, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.kernel = make.normal(f"{name}/kernel", inputs, outputs)
-        self.bias = make.constant(f"{name}/bias", 0.0, outputs)
+        self.kernel = init.normal(f"{name}/kernel", inputs, outputs)
+        self.bias = init.constant(f"{name}/bias", 0.0, outputs)
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:  # [M, inputs] -> [M, outputs] float32
         return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
 
     def product(self, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """x W [M, outputs], computed in `dtype`, without the bias: whoever reads it next adds that in float32."""
+        """Return x W [M, outputs], computed in `dtype`, without the bias: the next operation adds it in float32."""
         if x.dtype != dtype and fused_ops.has_gpu():
             return converted_product(x, self.kernel, dtype)
         return product(tf.cast(x, dtype), tf.cast(self.kernel, dtype))
 
 
 class LayerNorm(tf.Module):
-    """Normalises the last axis; the arithmetic is in regions.py."""
+    """Layer norm over the last axis."""
 
-    def __init__(self, make: Parameters, name: str, width: int) -> None:
+    def __init__(self, init: Initializer, name: str, width: int) -> None:
         super().__init__()
-        self.gamma = make.constant(f"{name}/gamma", 1.0, width)
-        self.beta = make.constant(f"{name}/beta", 0.0, width)
+        self.gamma = init.constant(f"{name}/gamma", 1.0, width)
+        self.beta = init.constant(f"{name}/beta", 0.0, width)
 
     def __call__(self, x: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
-        """x [M, D] -> [M, D] float32, with dropout if there are `bits` for it."""
-        return fused_ops.normed(x, self.gamma, self.beta, *bits, rate=rate)
-
-
-def _into_residual(make: Parameters, config: ModelConfig) -> Parameters:
-    """What makes the kernels whose products are added to the residual stream, two a layer."""
-    return make.scaled((2 * config.num_hidden_layers) ** -0.5) if config.norm_placement == "pre" else make
+        """Normalise x [M, D] to float32 [M, D], then apply dropout if `bits` are given."""
+        return fused_ops.layer_norm(x, self.gamma, self.beta, *bits, rate=rate)
 
 
 class Embeddings(tf.Module):
     """Sum of word, position and segment embeddings."""
 
-    def __init__(self, make: Parameters, config: ModelConfig) -> None:
+    def __init__(self, init: Initializer, config: ModelConfig) -> None:
         super().__init__()
         width = config.hidden_size
-        sines = config.position_initializer == "sinusoidal"
-        self.word = (make.words if sines else make.normal)("embeddings/word", config.vocab_size, width)  # [V, D]
-        positions = make.positions if sines else make.normal
+        sinusoidal = config.position_initializer == "sinusoidal"
+        words = init.words_beside_sinusoids if sinusoidal else init.normal
+        positions = init.sinusoids if sinusoidal else init.normal
+        self.word = words("embeddings/word", config.vocab_size, width)  # [V, D]
         self.position = positions("embeddings/position", config.max_position_embeddings, width)
-        self.segment = make.normal("embeddings/segment", config.type_vocab_size, width)
-        self.norm = LayerNorm(make, "embeddings/layer_norm", width) if config.norm_placement == "post" else None
+        self.segment = init.normal("embeddings/segment", config.type_vocab_size, width)
+        self.norm = LayerNorm(init, "embeddings/layer_norm", width) if config.norm_placement == "post" else None
         self.rate = config.hidden_dropout_prob
 
-    def __call__(
-        self, ids: tf.Tensor, segments: tf.Tensor, noise: DropoutRng, positions: tf.Tensor | None = None
-    ) -> tf.Tensor:
-        width, tokens = self.word.shape[1], tf.shape(ids)[1]
-        places = self.position[:tokens] if positions is None else lookup(self.position, positions)
-        # Few segments: a product with one-hot rows has a cheap gradient where gather's would scatter B*T rows into two.
-        kinds = tf.matmul(tf.one_hot(segments, self.segment.shape[0]), self.segment)
-        x = tf.reshape(lookup(self.word, ids) + places + kinds, [-1, width])  # [B*T, D]
-        bits = noise.bits(tf.shape(x), self.rate)
+    def __call__(self, tokens: TokenBatch, dropout: DropoutRng) -> tf.Tensor:
+        """Return the embeddings of all tokens [B*T, D], float32."""
+        width, length = self.word.shape[1], tf.shape(tokens.ids)[1]
+        position = self.position[:length] if tokens.positions is None else lookup(self.position, tokens.positions)
+        # A product with one-hot rows: its gradient is cheap, where gather's would scatter B*T rows into two.
+        segment = tf.matmul(tf.one_hot(tokens.segments, self.segment.shape[0]), self.segment)
+        x = tf.reshape(lookup(self.word, tokens.ids) + position + segment, [-1, width])  # [B*T, D]
+        bits = dropout.bits(tf.shape(x), self.rate)
         return self.norm(x, *bits, rate=self.rate) if self.norm else apply_dropout(x, bits, self.rate)
 
 
 class Attention(tf.Module):
     """Multi-head self-attention with its output projection."""
 
-    def __init__(self, make: Parameters, name: str, config: ModelConfig) -> None:
+    def __init__(self, init: Initializer, name: str, config: ModelConfig) -> None:
         super().__init__()
         width = config.hidden_size
         self.heads, self.head_width = config.num_attention_heads, width // config.num_attention_heads
-        self.query = Dense(make, f"{name}/query", width, width)
-        self.key = Dense(make, f"{name}/key", width, width)
-        self.value = Dense(make, f"{name}/value", width, width)
-        self.output = Dense(_into_residual(make, config), f"{name}/output", width, width)
+        self.query = Dense(init, f"{name}/query", width, width)
+        self.key = Dense(init, f"{name}/key", width, width)
+        self.value = Dense(init, f"{name}/value", width, width)
+        self.output = Dense(_residual_init(init, config), f"{name}/output", width, width)
         self.rate, self.fused = config.attention_probs_dropout_prob, config.fused_attention
+        self.num_inputs = 3 if self.fused else 1
 
     def __call__(
-        self, *inputs: tf.Tensor, mask: tf.Tensor, noise: DropoutRng, dtype: tf.DType, read: tf.Tensor | None
-    ) -> tf.Tensor:
-        """inputs: one tensor [B*T, D], or three alike if attention is fused; mask [B, 1, 1 or T, T].
+        self, inputs: Sequence[tf.Tensor], mask: tf.Tensor, mode: Mode, read: tf.Tensor | None = None
+    ) -> Projection:
+        """Attend from each token to all that `mask` [B, 1, 1 or T, T] allows.
 
-        Returns [R, D] in dtype, of the rows `read`, without the output's bias.
+        inputs: `num_inputs` copies of x [B*T, D]. read: rows [R] whose output is computed; None computes all.
         """
-        q, k, v = (self.apart if self.fused else self.together)(inputs, tf.shape(mask)[-1], dtype)
-        pairs = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # of tokens, [B, N, T, T]
-        context = attend(q, k, v, mask, *noise.bits(pairs, self.rate), rate=self.rate, fused=self.fused)
-        return self.output.product(_rows(merge(context, self.heads * self.head_width), read), dtype)
+        q, k, v = (self._separate if self.fused else self._joint)(inputs, tf.shape(mask)[-1], mode.dtype)
+        scores_shape = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # [B, N, T, T]
+        bits = mode.dropout.bits(scores_shape, self.rate)
+        context = merge(attend(q, k, v, mask, *bits, rate=self.rate, fused=self.fused), self.heads * self.head_width)
+        return Projection(self.output.product(_rows(context, read), mode.dtype), self.output.bias)
 
-    def together(self, inputs: Sequence[tf.Tensor], tokens: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
-        """Queries, times `scale`, keys and values [B, N, T, H] of the one input [B*T, D], by one product."""
+    def _joint(self, inputs: Sequence[tf.Tensor], tokens: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
+        """Compute queries (times `scale`), keys and values [B, N, T, H] of x [B*T, D] by one product."""
         (x,) = inputs
-        kernel, bias = self.joined(dtype, scale(self.head_width))
+        kernel, bias = self.joint_weights(dtype, scale(self.head_width))
         return split(add_bias(product(tf.cast(x, dtype), kernel), bias), tokens, self.heads)
 
-    def apart(self, inputs: Sequence[tf.Tensor], tokens: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
-        """The same of three inputs, all alike, by three products: each lies in memory as cuDNN's attention takes it."""
+    def _separate(self, inputs: Sequence[tf.Tensor], tokens: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
+        """Compute the same by three products, whose results lie in memory as cuDNN's attention reads them."""
         parts = ((self.query, scale(self.head_width)), (self.key, 1.0), (self.value, 1.0))
         products = [
             add_bias(converted_product(x, part.kernel * factor, dtype), part.bias * factor)
@@ -128,89 +156,68 @@ class Attention(tf.Module):
         ]
         return [heads(y, tokens, self.heads) for y in products]
 
-    def joined(self, dtype: tf.DType, factor: float) -> tuple[tf.Tensor, tf.Tensor]:
-        """Kernel in dtype [D, 3 D] and bias [3 D] of one product for queries times a factor, keys and values."""
+    def joint_weights(self, dtype: tf.DType, factor: float) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the kernel in dtype [D, 3 D] and the bias [3 D] of queries times `factor`, keys and values."""
         parts = ((self.query, factor), (self.key, 1.0), (self.value, 1.0))
         kernel = tf.concat([tf.cast(part.kernel * factor, dtype) for part, factor in parts], axis=1)
         return kernel, tf.concat([part.bias * factor for part, factor in parts], axis=0)
 
+    def attend_to_relative_positions(self, init: Initializer, name: str) -> None:
+        """Initialise queries and keys so that each head attends to one offset; needs `Initializer.sinusoids`."""
+        offsets, width = relative_position_offsets(self.heads), self.heads * self.head_width
+        self.query.kernel = init.relative_position_kernel(f"{name}/query/kernel", self.heads, width, offsets)
+        self.key.kernel = init.relative_position_kernel(f"{name}/key/kernel", self.heads, width, [0] * self.heads)
+
 
 class FeedForward(tf.Module):
-    """Two dense layers with a GELU between."""
+    """Two dense layers with a GELU between them."""
 
-    def __init__(self, make: Parameters, name: str, config: ModelConfig) -> None:
+    def __init__(self, init: Initializer, name: str, config: ModelConfig) -> None:
         super().__init__()
-        self.inner = Dense(make, f"{name}/inner", config.hidden_size, config.intermediate_size)
-        self.output = Dense(_into_residual(make, config), f"{name}/outer", config.intermediate_size, config.hidden_size)
+        self.inner = Dense(init, f"{name}/inner", config.hidden_size, config.intermediate_size)
+        self.output = Dense(_residual_init(init, config), f"{name}/outer", config.intermediate_size, config.hidden_size)
 
-    def __call__(self, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """x [B*T, D] -> [B*T, D] in dtype, without the output's bias."""
-        return self.output.product(fused_ops.gelu(self.inner.product(x, dtype), self.inner.bias), dtype)
-
-
-class Residual(tf.Module):
-    """The residual stream around a sub-layer f, with dropout and layer norm: norm(x + f(x)), or x + f(norm(x))."""
-
-    def __init__(self, make: Parameters, name: str, config: ModelConfig, products: int = 1) -> None:
-        """`products`: how many the sub-layer computes of its input; it is called with so many copies of it."""
-        super().__init__()
-        self.norm = LayerNorm(make, f"{name}/layer_norm", config.hidden_size)
-        self.before, self.rate, self.products = config.norm_placement == "pre", config.hidden_dropout_prob, products
-
-    def __call__(
-        self,
-        x: tf.Tensor,
-        f: Callable[..., tf.Tensor],
-        bias: tf.Variable,
-        noise: DropoutRng,
-        read: tf.Tensor | None = None,
-    ) -> tf.Tensor:
-        """x [M, D] float32 -> [R, D] float32, of the rows `read` or of all; f leaves adding its `bias` to the sum."""
-        if self.before:
-            inputs = copies(self.norm(x), self.products)
-        else:
-            *inputs, x = copies(x, self.products + 1)
-        y = f(*inputs)
-        x = _rows(x, read)
-        bits = noise.bits(tf.shape(x), self.rate)
-        if self.before:
-            return fused_ops.added(x, y, bias, *bits, rate=self.rate)
-        return fused_ops.normed_sum(x, y, bias, self.norm.gamma, self.norm.beta, *bits, rate=self.rate)
+    def __call__(self, x: tf.Tensor, mode: Mode) -> Projection:
+        """Compute GELU(x W1 + b1) W2 of x [R, D], with b2 left to the residual sum."""
+        inner = fused_ops.gelu(self.inner.product(x, mode.dtype), self.inner.bias)
+        return Projection(self.output.product(inner, mode.dtype), self.output.bias)
 
 
 class Layer(tf.Module):
-    """Attention, then feed-forward, each in its residual.
+    """Attention and feed-forward, each with a residual sum: x = norm(x + f(x)), or x = x + f(norm(x))."""
 
-    Past its attention no token looks at another: of the last layer only those rows are computed that somebody reads.
-    """
-
-    def __init__(self, make: Parameters, name: str, config: ModelConfig) -> None:
+    def __init__(self, init: Initializer, name: str, config: ModelConfig) -> None:
         super().__init__()
-        self.attention = Attention(make, f"{name}/attention", config)
-        products = 3 if config.fused_attention else 1
-        self.around_attention = Residual(make, f"{name}/attention", config, products)
-        self.mlp = FeedForward(make, f"{name}/mlp", config)
-        self.around_mlp = Residual(make, f"{name}/mlp", config)
+        self.attention = Attention(init, f"{name}/attention", config)
+        self.attention_norm = LayerNorm(init, f"{name}/attention/layer_norm", config.hidden_size)
+        self.mlp = FeedForward(init, f"{name}/mlp", config)
+        self.mlp_norm = LayerNorm(init, f"{name}/mlp/layer_norm", config.hidden_size)
+        self.pre_norm, self.rate = config.norm_placement == "pre", config.hidden_dropout_prob
 
-    def __call__(
-        self, x: tf.Tensor, mask: tf.Tensor, noise: DropoutRng, dtype: tf.DType, read: tf.Tensor | None
-    ) -> tf.Tensor:
-        """x [B*T, D] float32, mask [B, 1, 1 or T, T] -> [R, D] float32, of the rows `read` [R] or of all."""
-        attend = functools.partial(self.attention, mask=mask, noise=noise, dtype=dtype, read=read)
-        x = self.around_attention(x, attend, self.attention.output.bias, noise, read)
-        return self.around_mlp(x, functools.partial(self.mlp, dtype=dtype), self.mlp.output.bias, noise)
+    def __call__(self, x: tf.Tensor, mask: tf.Tensor, mode: Mode, read: tf.Tensor | None = None) -> tf.Tensor:
+        """x [B*T, D] float32, mask [B, 1, 1 or T, T] -> [R, D] float32, of the rows `read` [R] or of all.
 
+        After its attention no token depends on another, so that only rows which are read need to be computed.
+        `copies` decides in which order gradients by x are added.
+        """
+        if self.pre_norm:
+            inputs = copies(self.attention_norm(x), self.attention.num_inputs)
+            x = self._add(_rows(x, read), self.attention(inputs, mask, mode, read), mode)
+            return self._add(x, self.mlp(self.mlp_norm(x), mode), mode)
+        *inputs, x = copies(x, self.attention.num_inputs + 1)
+        x = self._add_norm(_rows(x, read), self.attention(inputs, mask, mode, read), self.attention_norm, mode)
+        inner, x = copies(x, 2)
+        return self._add_norm(x, self.mlp(inner, mode), self.mlp_norm, mode)
 
-def relative_position_heads(attention: Attention, make: Parameters, name: str) -> None:
-    """Begins with heads that look one token back, one ahead, two back, and so on, given `Parameters.positions`.
+    def _add(self, x: tf.Tensor, y: Projection, mode: Mode) -> tf.Tensor:
+        """Return x + dropout(y)."""
+        bits = mode.dropout.bits(tf.shape(x), self.rate)
+        return fused_ops.add_dropout(x, *y, *bits, rate=self.rate)
 
-    A masked language model spends its first plateau on finding out where to look (Chen et al. 2024, "Sudden Drops in
-    the Loss"); this spares a short run much of it.
-    """
-    heads, width = attention.heads, attention.heads * attention.head_width
-    offsets = [(number // 2 + 1) * (-1 if number % 2 == 0 else 1) for number in range(heads)]
-    attention.query.kernel = make.look(f"{name}/query/kernel", heads, width, offsets)
-    attention.key.kernel = make.look(f"{name}/key/kernel", heads, width, [0] * heads)
+    def _add_norm(self, x: tf.Tensor, y: Projection, norm: LayerNorm, mode: Mode) -> tf.Tensor:
+        """Return norm(x + dropout(y))."""
+        bits = mode.dropout.bits(tf.shape(x), self.rate)
+        return fused_ops.add_dropout_norm(x, *y, norm.gamma, norm.beta, *bits, rate=self.rate)
 
 
 class Encoder(tf.Module):
@@ -219,80 +226,66 @@ class Encoder(tf.Module):
     def __init__(self, config: ModelConfig, seed: int) -> None:
         super().__init__()
         assert config.vocab_size > 0, "the vocabulary's size is resolved before the model is built"
-        make = Parameters(seed, config.initializer_range)
+        init = Initializer(seed, config.initializer_range)
         self.config = config
-        self.embeddings = Embeddings(make, config)
-        self.layers = [Layer(make, f"layer_{number}", config) for number in range(config.num_hidden_layers)]
+        self.embeddings = Embeddings(init, config)
+        self.layers = [Layer(init, f"layer_{number}", config) for number in range(config.num_hidden_layers)]
         if config.position_initializer == "sinusoidal":
-            relative_position_heads(self.layers[0].attention, make, "layer_0/attention")
-        self.norm = LayerNorm(make, "final/layer_norm", config.hidden_size) if config.norm_placement == "pre" else None
+            self.layers[0].attention.attend_to_relative_positions(init, "layer_0/attention")
+        self.norm = LayerNorm(init, "final/layer_norm", config.hidden_size) if config.norm_placement == "pre" else None
 
-    def __call__(
-        self,
-        ids: tf.Tensor,  # [B, T] int32
-        mask: tf.Tensor,  # [B, T] 1 for tokens, 0 for padding; with positions, the number of each token's instance
-        segments: tf.Tensor,  # [B, T] 0 or 1
-        noise: DropoutRng,
-        dtype: tf.DType,
-        positions: tf.Tensor | None = None,  # [B, T] of packed rows, in each instance from 0
-        read: tf.Tensor | None = None,  # [R] places in the flattened batch whose states are read; None: all
-    ) -> tf.Tensor:  # [B, T, D] float32, or [R, D]
-        last = self._streams(ids, mask, segments, noise, dtype, positions, read)[-1]
-        return self._batched(last, ids) if read is None else last
+    def __call__(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None = None) -> tf.Tensor:
+        """Return the last hidden states, float32: [B, T, D], or [R, D] of the rows `read` [R] of [B*T, D]."""
+        last = self._hidden_states(tokens, mode, read)[-1]
+        return self._batched(last, tokens) if read is None else last
 
-    def states(
-        self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, noise: DropoutRng, dtype: tf.DType
-    ) -> list[tf.Tensor]:
-        """What the embeddings and then each layer give, [B, T, D] float32; arguments as of the call."""
-        return [self._batched(x, ids) for x in self._streams(ids, mask, segments, noise, dtype, None, None)]
+    def states(self, tokens: TokenBatch, mode: Mode) -> list[tf.Tensor]:
+        """Return the outputs of the embeddings and of each layer, [B, T, D] float32."""
+        return [self._batched(x, tokens) for x in self._hidden_states(tokens, mode, None)]
 
-    def _batched(self, x: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(x, [tf.shape(ids)[0], tf.shape(ids)[1], self.config.hidden_size])
+    def _hidden_states(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None) -> list[tf.Tensor]:
+        mask = tokens.attention_mask()
+        states = [self.embeddings(tokens, mode.dropout)]
+        for number in range(len(self.layers)):
+            states.append(self._run_layer(number, states[-1], mask, mode, read))
+        if self.norm:
+            states[-1] = self.norm(states[-1])
+        return states
 
-    def _streams(
-        self,
-        ids: tf.Tensor,
-        mask: tf.Tensor,
-        segments: tf.Tensor,
-        noise: DropoutRng,
-        dtype: tf.DType,
-        positions: tf.Tensor | None,
-        read: tf.Tensor | None,
-    ) -> list[tf.Tensor]:
-        x = self.embeddings(ids, segments, noise, positions)
-        bias = padding(mask) if positions is None else _other_instances(mask)
-        streams = [x]
-        for number, layer in enumerate(self.layers, start=1):
-            rows = read if layer is self.layers[-1] else None
-            run = functools.partial(_run, layer, number, bias, noise, dtype, rows)
-            x = (tf.recompute_grad(run) if self.config.recompute_activations else run)(x)
-            streams.append(x)
-        streams[-1] = self.norm(x) if self.norm else x
-        return streams
+    def _run_layer(self, number: int, x: tf.Tensor, mask: tf.Tensor, mode: Mode, read: tf.Tensor | None) -> tf.Tensor:
+        """Run layer `number`; the last one computes only the rows that are read."""
+        layer, rows = self.layers[number], read if number == len(self.layers) - 1 else None
+
+        def run(x: tf.Tensor) -> tf.Tensor:
+            return layer(x, mask, mode.branch(number + 1), rows)  # branch 0 is the embeddings'
+
+        return (tf.recompute_grad(run) if self.config.recompute_activations else run)(x)
+
+    def _batched(self, x: tf.Tensor, tokens: TokenBatch) -> tf.Tensor:
+        return tf.reshape(x, [tf.shape(tokens.ids)[0], tf.shape(tokens.ids)[1], self.config.hidden_size])
 
 
 def padding(mask: tf.Tensor) -> tf.Tensor:
-    """Mask [B, T] -> what is added to scores [B, 1, 1, T]: no token looks at padding."""
+    """Turn the mask [B, T] into what is added to scores [B, 1, 1, T]: no token attends to padding."""
     return (1.0 - tf.cast(mask, tf.float32))[:, None, None, :] * -1e4
 
 
 def _other_instances(numbers: tf.Tensor) -> tf.Tensor:
-    """Numbers of instances [B, T] -> what is added to scores [B, 1, T, T]: a token looks at its own instance alone."""
+    """Turn instance numbers [B, T] into what is added to scores [B, 1, T, T]: tokens attend to their own instance."""
     return tf.cast(numbers[:, None, :, None] != numbers[:, None, None, :], tf.float32) * -1e4
-
-
-def _run(
-    layer: Layer, number: int, mask: tf.Tensor, noise: DropoutRng, dtype: tf.DType, read: tf.Tensor | None, x: tf.Tensor
-) -> tf.Tensor:
-    return layer(x, mask, noise.branch(number), dtype, read)
 
 
 def _rows(x: tf.Tensor, read: tf.Tensor | None) -> tf.Tensor:
     return x if read is None else lookup(x, read)
 
 
+def _residual_init(init: Initializer, config: ModelConfig) -> Initializer:
+    """Return the initializer of the kernels whose products are added to the residual stream, two in each layer."""
+    return init.scaled((2 * config.num_hidden_layers) ** -0.5) if config.norm_placement == "pre" else init
+
+
 def variables(module: tf.Module) -> dict[str, tf.Variable]:
-    """The module's variables by name, sorted, so that every rank sees one order."""
-    found = {variable.name.removesuffix(":0"): variable for variable in module.trainable_variables}
-    assert len(found) == len(module.trainable_variables), "two variables have one name"
-    return dict(sorted(found.items()))
+    """Return the module's trainable variables by name, sorted, so that all ranks have one order."""
+    named = {variable.name.removesuffix(":0"): variable for variable in module.trainable_variables}
+    assert len(named) == len(module.trainable_variables), "two variables have one name"
+    return dict(sorted(named.items()))

@@ -1,11 +1,13 @@
-"""What lies between the matrix products, in compiled regions: memory is read once and written once.
+"""Operations between and around the matrix products, fused so that memory is read once and written once.
 
-A region is a pure function of tensors that XLA compiles whole, on every device. Its backward pass is a region too,
-which computes again what it needs from the arguments: nothing is kept in between. All arithmetic is in float32,
-whatever the type of the matrix products, and so are the sums over rows that are the gradients of biases: TensorFlow's
-own kernel adds those up in bfloat16, where 256 + 1 is 256.
+A fused operation is a pure function of tensors that XLA compiles as a whole, on every device. Its gradient is compiled
+as well, and recomputes what it needs from the arguments, so that nothing is stored between the two. All arithmetic is
+in float32, whatever the type of the matrix products. So are the sums over rows that are the gradients of biases:
+TensorFlow's own kernel adds those in bfloat16, where 256 + 1 is 256.
 
-Shapes as in model.py; M rows.
+Dense layers' products and biases are here too, each with a gradient that is faster or more precise than TensorFlow's.
+
+Shapes: M rows, D width, F feed-forward, I inputs, O outputs, B batch, N heads, T tokens.
 """
 
 import functools
@@ -21,92 +23,93 @@ from bert.model.dropout import apply_dropout
 LAYER_NORM_EPSILON = 1e-12
 
 
-def region(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a function of tensors, whose keyword arguments are constants; integers have no gradient."""
+def fused(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function of tensors, and its gradient; keyword arguments are constants, integers have no gradient."""
     forward = tf.function(function, jit_compile=True)
 
     @tf.function(jit_compile=True)
     def backward(tensors: list[tf.Tensor], upstream: list[tf.Tensor], constants: dict[str, Any]) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
-            learnt = [tensor for tensor in tensors if tensor.dtype.is_floating]
-            tape.watch(learnt)
+            sources = [tensor for tensor in tensors if tensor.dtype.is_floating]
+            tape.watch(sources)
             outputs = function(*tensors, **constants)
-        return tape.gradient(outputs, learnt, upstream[0] if tf.is_tensor(outputs) else upstream, "zero")
+        return tape.gradient(outputs, sources, upstream[0] if tf.is_tensor(outputs) else upstream, "zero")
 
     @functools.wraps(function)
     def call(*tensors: tf.Tensor, **constants: Any) -> Any:
         @tf.custom_gradient
         def differentiable(*tensors: tf.Tensor) -> tuple[Any, Callable[..., list[tf.Tensor | None]]]:
             def gradients(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
-                found = iter(backward(list(tensors), list(upstream), constants))
-                return [next(found) if tensor.dtype.is_floating else None for tensor in tensors]
+                by_floating = iter(backward(list(tensors), list(upstream), constants))
+                return [next(by_floating) if tensor.dtype.is_floating else None for tensor in tensors]
 
             return forward(*tensors, **constants), gradients
 
-        # Tensors, since a compiled function that is given variables keeps to those of its first call.
+        # Tensors instead of variables: a compiled function that is given variables keeps those of its first call.
         return differentiable(*map(tf.convert_to_tensor, tensors))
 
     return call
 
 
-def _sums(x: tf.Tensor, share: float = 1.0) -> tf.Tensor:
-    """Sum of each row of x [M, D] times a share, [M]."""
+def _row_sums(x: tf.Tensor, factor: float = 1.0) -> tf.Tensor:
+    """Return the sum of each row of x [M, D] times `factor`, [M]."""
     if has_gpu():
-        return tf.reduce_sum(x, axis=-1) * share
-    # XLA's loops for CPUs add up a row's numbers one by one, but those of a product by eights.
-    return tf.linalg.matvec(x, tf.fill([x.shape[-1]], share))
+        return tf.reduce_sum(x, axis=-1) * factor
+    # XLA's loops for CPUs add a row's numbers one by one; a matrix-vector product adds eight at a time.
+    return tf.linalg.matvec(x, tf.fill([x.shape[-1]], factor))
 
 
-def squares(x: tf.Tensor) -> tf.Tensor:
-    """Sum of the squares of x of any shape, for a region to compute.
+def sum_of_squares(x: tf.Tensor) -> tf.Tensor:
+    """Return the sum of the squares of x of any shape; call it within a compiled function.
 
-    Not by products for vectors: XLA would add each number to the total of all of them so far, and float32 lose digits.
+    Vectors are not summed by products: XLA would add each number to the running total, and float32 would lose digits.
     """
-    return tf.reduce_sum(_sums(tf.square(x)) if x.shape.rank == 2 else tf.square(x))
+    return tf.reduce_sum(_row_sums(tf.square(x)) if x.shape.rank == 2 else tf.square(x))
 
 
 def norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
-    """Layer norm, for a region to compute."""
-    share = 1.0 / x.shape[-1]
-    centred = x - _sums(x, share)[:, None]
-    variance = _sums(tf.square(centred), share)[:, None]
+    """Return the layer norm of x [M, D]; call it within a compiled function."""
+    per_component = 1.0 / x.shape[-1]
+    centred = x - _row_sums(x, per_component)[:, None]
+    variance = _row_sums(tf.square(centred), per_component)[:, None]
     return centred * (tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * gamma) + beta
 
 
-@region
-def normed(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
-    """x [M, D] with mean 0 and variance 1 in each row, times gamma [D], plus beta [D]; float32, then dropout."""
+@fused
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
+    """Return dropout(gamma * normalised x + beta), x [M, D], gamma and beta [D]; float32."""
     return apply_dropout(norm(x, gamma, beta), bits, rate)
 
 
-@region
-def added(x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, *bits: tf.Tensor, rate: float) -> tf.Tensor:
-    """The residual sum x [M, D] float32 + dropout(product y [M, D] + bias [D]), float32."""
+@fused
+def add_dropout(x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, *bits: tf.Tensor, rate: float) -> tf.Tensor:
+    """Return x + dropout(y + bias): x [M, D] float32, product y [M, D] of any type, bias [D]; float32."""
     return x + apply_dropout(tf.cast(y, tf.float32) + bias, bits, rate)
 
 
-def normed_sum(
+def add_dropout_norm(
     x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, rate: float
 ) -> tf.Tensor:
-    """Layer norm of `added`, [M, D] float32."""
-    form = _normed_sum_kept if has_gpu() else _normed_sum
+    """Return the layer norm of x + dropout(y + bias), [M, D] float32; arguments as of `add_dropout`."""
+    form = _add_dropout_norm_on_gpu if has_gpu() else _add_dropout_norm
     return form(x, y, bias, gamma, beta, *bits, rate=rate)
 
 
-@region
-def _normed_sum(
+@fused
+def _add_dropout_norm(
     x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, rate: float
 ) -> tf.Tensor:
     return norm(x + apply_dropout(tf.cast(y, tf.float32) + bias, bits, rate), gamma, beta)
 
 
-def _normed_sum_kept(
+def _add_dropout_norm_on_gpu(
     x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, rate: float
 ) -> tf.Tensor:
-    """The same for GPUs, where memory traffic is all that counts: the gradient reads neither x nor y.
+    """Do the same for GPUs, where only memory traffic counts: the gradient reads neither x nor y.
 
-    It reads the sum less its mean, in y's type. What 16 bits lose of that is kept as a second number of 16 bits for who
-    reads the norm: together they have 16 bits of mantissa in bfloat16, 22 in float16, at the size of one float32.
+    It reads the centred sum (the sum less its mean) in y's type. What 16 bits lose of it is stored as a second 16-bit
+    number for the next reader of the norm: together they have 16 bits of mantissa in bfloat16, 22 in float16, at the
+    size of one float32.
     """
 
     @tf.custom_gradient
@@ -126,42 +129,43 @@ def _normed_sum_kept(
 def _norm_of_sum(
     x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, rate: float
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The norm [M, D] float32; the sum less its mean in y's type; the inverse of that one's deviation [M, 1] float32.
+    """Return the norm [M, D] float32, the centred sum in y's type, and the inverse deviation of that [M, 1] float32.
 
-    XLA writes the sum less its mean to memory, where it would else compute it again wherever it is read.
+    The barrier makes XLA write the centred sum to memory. Without it XLA would recompute it wherever it is read.
     """
-    share = 1.0 / x.shape[-1]
+    per_component = 1.0 / x.shape[-1]
     total = x + apply_dropout(tf.cast(y, tf.float32) + bias, bits, rate)
-    exact = total - _sums(total, share)[:, None]
+    exact = total - _row_sums(total, per_component)[:, None]
     parts = [tf.cast(exact, y.dtype)]
     if y.dtype.size < exact.dtype.size:
         parts.append(tf.cast(exact - tf.cast(parts[0], tf.float32), y.dtype))
     parts = gen_xla_ops.xla_optimization_barrier(input=parts)
-    inverse = tf.math.rsqrt(_sums(tf.square(tf.cast(parts[0], tf.float32)), share)[:, None] + LAYER_NORM_EPSILON)
-    whole = tf.add_n([tf.cast(part, tf.float32) for part in parts])
-    return whole * inverse * gamma + beta, parts[0], inverse
+    variance = _row_sums(tf.square(tf.cast(parts[0], tf.float32)), per_component)[:, None]
+    inverse = tf.math.rsqrt(variance + LAYER_NORM_EPSILON)
+    centred = tf.add_n([tf.cast(part, tf.float32) for part in parts])
+    return centred * inverse * gamma + beta, parts[0], inverse
 
 
 @tf.function(jit_compile=True)
 def _norm_of_sum_gradients(
     upstream: tf.Tensor, centred: tf.Tensor, inverse: tf.Tensor, gamma: tf.Tensor, *bits: tf.Tensor, rate: float
 ) -> list[tf.Tensor]:
-    """Gradients by x, y, bias, gamma and beta of `normed_sum`."""
-    share = 1.0 / centred.shape[-1]
-    normal = tf.cast(centred, tf.float32) * inverse
+    """Return the gradients of `add_dropout_norm` by x, y, bias, gamma and beta."""
+    per_component = 1.0 / centred.shape[-1]
+    normalised = tf.cast(centred, tf.float32) * inverse
     slope = upstream * gamma
-    slope -= _sums(slope, share)[:, None]
-    by_sum = (slope - normal * _sums(slope * normal, share)[:, None]) * inverse
+    slope -= _row_sums(slope, per_component)[:, None]
+    by_sum = (slope - normalised * _row_sums(slope * normalised, per_component)[:, None]) * inverse
     by_product = tf.cast(apply_dropout(by_sum, bits, rate), centred.dtype)
-    by_parameters = [tf.cast(by_product, tf.float32), upstream * normal, upstream]
-    return [by_sum, by_product, *(tf.reduce_sum(each, axis=0) for each in by_parameters)]
+    by_parameters = [tf.cast(by_product, tf.float32), upstream * normalised, upstream]
+    return [by_sum, by_product, *(tf.reduce_sum(rows, axis=0) for rows in by_parameters)]
 
 
-@region
+@fused
 def gelu(y: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """x * Phi(x), with the normal distribution's Phi, of product y [M, F] + bias [F], in y's type.
+    """Return x * Phi(x) of x = product y [M, F] + bias [F], in y's type; Phi is the normal distribution's.
 
-    By erf, as published: the erfc of tf.nn.gelu, more precise where nothing is left of x, takes twice the time.
+    It uses erf, as published. The erfc of tf.nn.gelu is more precise where the result is nearly 0, at twice the time.
     """
     x = tf.cast(y, tf.float32) + bias
     return tf.cast(x * (0.5 + 0.5 * tf.math.erf(x * 0.5**0.5)), y.dtype)
@@ -169,51 +173,54 @@ def gelu(y: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 
 @tf.function(jit_compile=True)
 def softmax(scores: tf.Tensor, mask: tf.Tensor, factor: float) -> tf.Tensor:
-    """Softmax over the last axis of factor * scores [B, N, T, T] + mask [B, 1, 1 or T, T] float32, in the scores' type;
-    has no gradient."""
+    """Return the softmax over the last axis of factor * scores [B, N, T, T] + mask [B, 1, 1 or T, T], without gradient.
+
+    The mask is float32; the result has the type of the scores.
+    """
     return tf.cast(tf.nn.softmax(factor * tf.cast(scores, tf.float32) + mask), scores.dtype)
 
 
 @tf.function(jit_compile=True)
 def dropped(weights: tf.Tensor, *bits: tf.Tensor, rate: float) -> tf.Tensor:
-    """Dropout of weights of any type and shape, in that type; has no gradient."""
+    """Return dropout(weights) of any type and shape, in that type, without gradient."""
     return tf.cast(apply_dropout(tf.cast(weights, tf.float32), bits, rate), weights.dtype)
 
 
 @tf.function(jit_compile=True)
 def softmax_gradient(
-    weights: tf.Tensor, share: tf.Tensor, upstream: tf.Tensor, *bits: tf.Tensor, rate: float, factor: float
+    weights: tf.Tensor, row_dots: tf.Tensor, upstream: tf.Tensor, *bits: tf.Tensor, rate: float, factor: float
 ) -> tf.Tensor:
-    """Gradient by the scores [B, N, T, T] of `dropped` of `softmax`, which gave `weights`; in their type.
+    """Return the gradient by the scores [B, N, T, T] of `dropped(softmax(scores))`, in the type of the weights.
 
-    upstream: that by the dropped weights; share [B, N, T, 1]: the sum over a row of their products with these.
+    weights: the result of `softmax`; upstream: the gradient by the dropped weights; row_dots [B, N, T, 1]: the sum over
+    each row of the products of the two.
     """
     by_weights = apply_dropout(tf.cast(upstream, tf.float32), bits, rate)
-    return tf.cast(factor * tf.cast(weights, tf.float32) * (by_weights - share), weights.dtype)
+    return tf.cast(factor * tf.cast(weights, tf.float32) * (by_weights - row_dots), weights.dtype)
 
 
 @tf.function(jit_compile=True)
 def column_sums(y: tf.Tensor) -> tf.Tensor:
-    """Sums of y [M, D] of any type over its rows, [D] float32."""
+    """Return the sums of y [M, D] of any type over its rows, [D] float32."""
     return tf.reduce_sum(tf.cast(y, tf.float32), axis=0)
 
 
 @tf.function(jit_compile=True)
 def row_products(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """Scalar products of the last axes of x and y [..., H] of any type, [..., 1] float32."""
+    """Return the scalar products of the last axes of x and y [..., H] of any type, [..., 1] float32."""
     return tf.reduce_sum(tf.cast(x, tf.float32) * tf.cast(y, tf.float32), axis=-1, keepdims=True)
 
 
 @tf.custom_gradient
 def product(x: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
-    """x [M, I] times kernel [I, O], of one type."""
+    """Return x [M, I] times kernel [I, O], both of one type."""
 
     def gradients(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         by_kernel = tf.matmul(x, upstream, transpose_a=True)
         if x.dtype != tf.float32 or has_gpu():
             return tf.matmul(upstream, kernel, transpose_b=True), by_kernel
-        # oneDNN's float32 products read a kernel across its rows a fifth slower and more; to turn it costs little. As
-        # a batch of one, since TensorFlow's optimiser would make the turning of a matrix part of the product again.
+        # oneDNN's float32 products are at least a fifth slower with a transposed kernel; transposing it first is cheap.
+        # As a batch of one, because TensorFlow's optimiser would fold the transposition of a matrix into the product.
         transposed = tf.squeeze(tf.transpose(kernel[None], [0, 2, 1]), 0)
         return tf.matmul(upstream, transposed), by_kernel
 
@@ -222,14 +229,14 @@ def product(x: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Callable[..., t
 
 @tf.custom_gradient
 def add_bias(y: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
-    """y [M, O] + bias [O], in y's type; unlike that of tf.nn.bias_add the gradient is summed in float32."""
+    """Return y [M, O] + bias [O] in y's type; unlike tf.nn.bias_add, sum the gradient by the bias in float32."""
     return tf.nn.bias_add(y, tf.cast(bias, y.dtype)), lambda upstream: (upstream, column_sums(upstream))
 
 
 def converted_product(x: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """x [M, I] times kernel [I, O], both float32, in `dtype`; for GPUs, where the gradient by x needs no conversion.
+    """Return x [M, I] times kernel [I, O], both float32, computed in `dtype`; for GPUs.
 
-    cuBLAS writes it in float32, and adds what else x's gradient has as it writes.
+    The gradient by x needs no conversion: cuBLAS writes it in float32, and adds x's other gradients as it writes.
     """
 
     @tf.custom_gradient
@@ -237,7 +244,8 @@ def converted_product(x: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Te
         left, right = tf.cast(x, dtype), tf.cast(kernel, dtype)
 
         def gradients(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            return _wide(upstream, right), tf.cast(tf.matmul(left, upstream, transpose_a=True), tf.float32)
+            by_kernel = tf.cast(tf.matmul(left, upstream, transpose_a=True), tf.float32)
+            return _product_in_float32(upstream, right), by_kernel
 
         return tf.matmul(left, right), gradients
 
@@ -245,16 +253,16 @@ def converted_product(x: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Te
 
 
 @tf.function(jit_compile=True)
-def _wide(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """x [M, O] times the transpose of y [I, O], of 16 bits -> [M, I] float32."""
+def _product_in_float32(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """Return 16-bit x [M, O] times the transpose of 16-bit y [I, O], as [M, I] float32."""
     return tf.raw_ops.BatchMatMulV3(x=x, y=y, adj_y=True, Tout=tf.float32)
 
 
 def copies(x: tf.Tensor, count: int) -> list[tf.Tensor]:
-    """x so many times. Its gradient is summed from the last copy's to the first's.
+    """Return x `count` times; the gradient adds those of the copies from the last to the first.
 
-    TensorFlow chooses its own order. XLA makes a sum part of the product that is its first term, so the order decides
-    how many passes over memory it takes.
+    TensorFlow would choose its own order. XLA makes a sum part of the product that is its first term, so that the order
+    decides how often the sum passes through memory.
     """
 
     @tf.custom_gradient

@@ -1,4 +1,16 @@
-"""How weights start: truncated normal, and what makes short runs learn sooner."""
+"""Initial values of the weights: a function of (seed, variable name), whatever the order of creation.
+
+| variable | `position_initializer` is "normal" | "sinusoidal" |
+|---|---|---|
+| kernels, segment embeddings | truncated normal | truncated normal |
+| position embeddings | truncated normal | sinusoids (Vaswani et al. 2017) |
+| word embeddings | truncated normal | truncated normal, but 0 in the components of the short waves |
+| queries and keys of layer 0 | truncated normal | heads that attend to one relative position each |
+| biases, gamma and beta of layer norms | 0, 1 and 0 | 0, 1 and 0 |
+
+With `norm_placement` "pre", kernels whose products are added to the residual stream have their deviation divided by
+the square root of their number (Shoeybi et al. 2019, Megatron-LM).
+"""
 
 import zlib
 from collections.abc import Sequence
@@ -6,57 +18,70 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-SHORT = 0.1  # radians a token at least, of the waves that tell neighbours apart
-GAIN = 3.0  # of queries and keys that look for neighbours: two thirds of the attention go where they look
+MIN_SHORT_WAVE = 0.1  # radians per token: waves at least so fast tell neighbouring positions apart
+RELATIVE_POSITION_GAIN = 3.0  # scale of the relative-position kernels: two thirds of the attention go to their offset
 
 
-class Parameters:
-    """Makes named variables; an initial value is a function of (seed, name), whatever the order of creation."""
+class Initializer:
+    """Make named variables with their initial values."""
 
     def __init__(self, seed: int, deviation: float) -> None:
         self.seed, self.deviation = seed, deviation
 
-    def scaled(self, factor: float) -> "Parameters":
-        """The same, but kernels start from a deviation that is so many times as large."""
-        return Parameters(self.seed, self.deviation * factor)
+    def scaled(self, factor: float) -> "Initializer":
+        """Return an initializer whose kernels have `factor` times the standard deviation."""
+        return Initializer(self.seed, self.deviation * factor)
 
     def normal(self, name: str, *shape: int) -> tf.Variable:
-        """Kernel or embedding: normal, truncated at two deviations."""
+        """Make a kernel or an embedding table: normal, truncated at two standard deviations."""
         seed = [self.seed, zlib.crc32(name.encode()) & 0x7FFFFFFF]
         value = tf.random.stateless_truncated_normal(shape, seed, stddev=self.deviation, alg="philox")
         return tf.Variable(value, name=name)
 
-    def positions(self, name: str, count: int, width: int) -> tf.Variable:
-        """Positions as sines of geometric wavelengths (Vaswani et al. 2017), of the same deviation as the others."""
-        angles = np.arange(count)[:, None] * _steps(width)  # [count, width / 2]
+    def constant(self, name: str, value: float, *shape: int) -> tf.Variable:
+        """Make a bias or a layer-norm parameter."""
+        return tf.Variable(tf.fill(shape, value), name=name)
+
+    def sinusoids(self, name: str, count: int, width: int) -> tf.Variable:
+        """Make position embeddings [count, width] of sines and cosines of geometric wavelengths (Vaswani et al. 2017).
+
+        They have the same standard deviation as the other embeddings.
+        """
+        angles = np.arange(count)[:, None] * _frequencies(width)  # [count, width / 2]
         waves = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
         return tf.Variable(tf.constant(waves * self.deviation * 2**0.5, tf.float32), name=name)
 
-    def words(self, name: str, count: int, width: int) -> tf.Variable:
-        """Words as noise that leaves the places of the short waves to the positions."""
-        free = np.tile(_steps(width) < SHORT, 2)
+    def words_beside_sinusoids(self, name: str, count: int, width: int) -> tf.Variable:
+        """Make word embeddings [count, width] that are 0 in the components which hold the short waves of positions."""
+        free = np.tile(_frequencies(width) < MIN_SHORT_WAVE, 2)
         return tf.Variable(self.normal(name, count, width) * tf.constant(free, tf.float32), name=name)
 
-    def look(self, name: str, heads: int, width: int, offsets: Sequence[int]) -> tf.Variable:
-        """A query or key kernel [D, D]: head n reads the short waves as they will be `offsets[n]` tokens on, and noise.
+    def relative_position_kernel(self, name: str, heads: int, width: int, offsets: Sequence[int]) -> tf.Variable:
+        """Make a query or key kernel [width, width]: head n rotates the short waves by `offsets[n]` tokens, plus noise.
 
-        A query with an offset and a key without one meet where the waves agree: at the token so far away.
+        The scores of a query kernel with offset k and a key kernel with offset 0 are largest k tokens away.
         """
-        steps, size, half = _steps(width), width // heads, width // 2
-        wave = np.flatnonzero(steps >= SHORT)[: size // 2]
+        frequencies, size, half = _frequencies(width), width // heads, width // 2
+        wave = np.flatnonzero(frequencies >= MIN_SHORT_WAVE)[: size // 2]
         kernel = np.zeros((width, heads, size))
         for head, offset in enumerate(offsets):
-            sine, cosine = GAIN * np.sin(steps[wave] * offset), GAIN * np.cos(steps[wave] * offset)
+            angle = frequencies[wave] * offset
+            sine, cosine = RELATIVE_POSITION_GAIN * np.sin(angle), RELATIVE_POSITION_GAIN * np.cos(angle)
             kernel[wave, head, wave], kernel[half + wave, head, wave] = cosine, sine
             kernel[wave, head, size // 2 + wave], kernel[half + wave, head, size // 2 + wave] = -sine, cosine
         noise = self.normal(name, width, width)
         return tf.Variable(noise + tf.constant(kernel.reshape(width, width), tf.float32), name=name)
 
-    def constant(self, name: str, value: float, *shape: int) -> tf.Variable:
-        """Bias or layer-norm parameter."""
-        return tf.Variable(tf.fill(shape, value), name=name)
+
+def relative_position_offsets(heads: int) -> list[int]:
+    """Return the offset in tokens that each head of the first layer attends to: -1, 1, -2, 2, ...
+
+    A masked language model spends its first plateau on learning where to look (Chen et al. 2024, "Sudden Drops in the
+    Loss"); heads that attend to fixed offsets from the start shorten it.
+    """
+    return [(head // 2 + 1) * (-1 if head % 2 == 0 else 1) for head in range(heads)]
 
 
-def _steps(width: int) -> np.ndarray:
-    """Radians a token of the waves of `width` positions' components, [width / 2]."""
+def _frequencies(width: int) -> np.ndarray:
+    """Return the radians per token of the sinusoids of `width` components, [width / 2]."""
     return 1 / 10_000 ** (np.arange(0, width, 2) / width)

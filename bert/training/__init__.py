@@ -1,1 +1,1 @@
-"""One update after another: the loop, the step, the optimizer, the ranks and the checkpoints."""
+"""Training: the loop, the step, the optimizer, communication between ranks, and checkpoints."""

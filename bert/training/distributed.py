@@ -1,7 +1,7 @@
-"""Who else trains: rank, size, sums over ranks, broadcasts. The only module that imports Horovod.
+"""Communication between ranks: rank, size, all-reduce, broadcast. The only module that imports Horovod.
 
-A world of one needs no Horovod and runs the same code. Collectives act on tensors between compiled regions: Horovod's
-operations cannot stand inside an XLA cluster.
+A single process needs no Horovod and runs the same code. Collectives run between compiled regions, because Horovod's
+operations cannot be part of an XLA cluster.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ from bert.config import RunConfig
 from bert.errors import UsageError, UserError
 from bert.hardware import devices
 
-GRACE = 5.0  # seconds in which ranks that waited for another have said so
+GRACE = 5.0  # seconds that waiting ranks have to report that they wait
 LAUNCHERS = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 class Communicator:
-    """A comm of one; the interface of every comm."""
+    """A single process; also the interface of every communicator."""
 
     rank = 0
     size = 1
@@ -33,7 +34,7 @@ class Communicator:
     device = devices.Device()
 
     def reducer(self) -> str | None:
-        """What sums over the ranks: NCCL, MPI or Gloo; None in a world of one."""
+        """Return what sums over the ranks: NCCL, MPI or Gloo; None in a single process."""
         return None
 
     def all_reduce(self, tensors: Sequence[tf.Tensor], num_fp16: int = 0) -> list[tf.Tensor]:
@@ -41,40 +42,42 @@ class Communicator:
         return list(tensors)
 
     def broadcast_variables(self, variables: Sequence[tf.Variable]) -> None:
-        """Gives every rank the values that rank 0 has."""
+        """Assign rank 0's values on every rank."""
 
     def broadcast_object(self, value: Any) -> Any:
-        """Rank 0's (picklable) value, on every rank."""
+        """Return rank 0's value, which must be picklable, on every rank."""
         return value
 
     def start_timeline(self, path: Path) -> None:
-        """Begins to write what the collectives do, all ranks together; a world of one has none."""
+        """Start to record the collectives of all ranks in a file; a single process records nothing."""
 
     def stop_timeline(self) -> None:
-        """Ends it."""
+        """Stop the record."""
 
     def stalled_peers(self, seconds: float) -> str | None:
-        """The ranks that this one has been waiting for so long, in words; None if it has not."""
+        """Return a description of the ranks that this one has waited for so long, or None if it has not."""
         return None
 
 
 class HorovodCommunicator(Communicator):
-    """Many ranks, through Horovod."""
+    """Several ranks, through Horovod."""
 
     def __init__(self, run: RunConfig) -> None:
-        """After `run.stall_seconds` Horovod is to name the ranks that others wait for."""
+        """Initialise Horovod. Raise UsageError if it is missing or cannot see the other ranks."""
         os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", f"{run.stall_seconds:.0f}")
         if run.profile:
-            os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")  # one that can be started later
-        self._waiting: float | None = None  # since when
+            os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")  # started later
+        self._waiting_since: float | None = None
         try:
             import horovod.tensorflow as hvd
         except ImportError as error:
-            raise UsageError(f"several ranks need Horovod, which does not import ({error}); run make setup") from error
-        hvd.init()
-        if hvd.size() == 1:  # it knows its own launcher and, built with it, MPI; else every task would train alone
             raise UsageError(
-                "several ranks were started, but Horovod sees one: it lacks MPI; start them with scripts/launch.sh"
+                f"several ranks need Horovod, which cannot be imported ({error}); run make setup"
+            ) from error
+        hvd.init()
+        if hvd.size() == 1:  # started by another launcher than horovodrun, and built without MPI
+            raise UsageError(
+                "several ranks were started, but Horovod sees one: it was built without MPI; use scripts/launch.sh"
             )
         self._hvd = hvd
         self._all_reduce = tf.function(lambda tensors: hvd.grouped_allreduce(tensors, op=hvd.Sum))
@@ -90,16 +93,17 @@ class HorovodCommunicator(Communicator):
         return "MPI" if self._hvd.mpi_enabled() else "Gloo"
 
     def all_reduce(self, tensors: Sequence[tf.Tensor], num_fp16: int = 0) -> list[tf.Tensor]:
-        given = [tf.convert_to_tensor(tensor) for tensor in tensors]
-        with self._together():
-            return [*(self._all_reduce_fp16(given[:num_fp16]) if num_fp16 else []), *self._all_reduce(given[num_fp16:])]
+        tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+        with self._collective():
+            in_fp16 = self._all_reduce_fp16(tensors[:num_fp16]) if num_fp16 else []
+            return [*in_fp16, *self._all_reduce(tensors[num_fp16:])]
 
     def broadcast_variables(self, variables: Sequence[tf.Variable]) -> None:
-        with self._together():
+        with self._collective():
             self._hvd.broadcast_variables(list(variables), root_rank=0)
 
     def broadcast_object(self, value: Any) -> Any:
-        with self._together():
+        with self._collective():
             return self._hvd.broadcast_object(value, root_rank=0)
 
     def start_timeline(self, path: Path) -> None:
@@ -109,46 +113,52 @@ class HorovodCommunicator(Communicator):
         self._hvd.stop_timeline()
 
     @contextlib.contextmanager
-    def _together(self) -> Iterator[None]:
-        """Raises UserError if a collective within the block fails."""
-        self._waiting = time.monotonic()
+    def _collective(self) -> Iterator[None]:
+        """Note the time, and raise UserError if the collective in the block fails."""
+        self._waiting_since = time.monotonic()
         try:
             yield
-        except tf.errors.UnknownError as error:  # Horovod's way to say that it has been shut down
+        except tf.errors.UnknownError as error:  # Horovod was shut down on another rank
             raise UserError(
-                f"rank {self.rank}: another rank has ended, its own message says why; the same command resumes"
+                f"rank {self.rank}: another rank has ended (see its message); the same command resumes"
             ) from error
         finally:
-            self._waiting = None
+            self._waiting_since = None
 
     def stalled_peers(self, seconds: float) -> str | None:
-        since = self._waiting
-        return None if since is None or time.monotonic() - since < seconds else self._absent()
+        since = self._waiting_since
+        return None if since is None or time.monotonic() - since < seconds else self._stalled()
 
-    def _absent(self) -> str:
-        """The ranks that do not say that they have waited, as this one does, on the board of horovodrun's server."""
+    def _stalled(self) -> str:
+        """Return the ranks that do not report that they wait too; ranks report at the key-value server of horovodrun.
+
+        Ranks from 2 on only report, because too many readers would overload the server: they say "another rank".
+        """
         try:
-            place = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
-            board = http.client.HTTPConnection(*place, timeout=GRACE)
-            _ask(board, "PUT", self.rank)
+            address = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+            server = http.client.HTTPConnection(*address, timeout=GRACE)
+            _request(server, "PUT", self.rank)
             time.sleep(GRACE if self.rank < 2 else 2 * GRACE)
-            if self.rank > 1:  # two who look for the others, and end first, are not too many for the server
+            if self.rank > 1:
                 return "another rank"
-            absent = [str(rank) for rank in range(self.size) if _ask(board, "GET", rank) == http.client.NOT_FOUND]
+            stalled = [str(rank) for rank in range(self.size) if _request(server, "GET", rank) == HTTPStatus.NOT_FOUND]
         except (KeyError, OSError, http.client.HTTPException):
-            absent = []  # there is none, with other launchers
-        return f"rank {', '.join(absent)}" if absent else "another rank"
+            stalled = []  # other launchers have no such server
+        return f"rank {', '.join(stalled)}" if stalled else "another rank"
 
 
-def _ask(board: http.client.HTTPConnection, method: str, rank: int) -> int:
-    board.request(method, f"/waited/{rank}", body=b"yes" if method == "PUT" else None)
-    answer = board.getresponse()
-    answer.read()
-    return answer.status
+def _request(server: http.client.HTTPConnection, method: str, rank: int) -> int:
+    server.request(method, f"/waited/{rank}", body=b"yes" if method == "PUT" else None)
+    response = server.getresponse()
+    response.read()
+    return response.status
 
 
 def connect(run: RunConfig) -> Communicator:
-    """Join the ranks that a launcher started, or be one alone; choose this rank's device. Call it before any tensor."""
+    """Join the ranks that a launcher started, or run as a single process, and choose the device of this rank.
+
+    Call it before any tensor is made.
+    """
     launched = any(int(os.environ.get(name, "1")) > 1 for name in LAUNCHERS)
     comm = HorovodCommunicator(run) if launched else Communicator()
     comm.device = devices.choose(
@@ -160,7 +170,7 @@ def connect(run: RunConfig) -> Communicator:
     )
     if comm.device.is_gpu and comm.size > 1 and comm.rank == 0 and comm.reducer() != "NCCL":
         print(
-            f"warning: Horovod was built without NCCL, so gradients travel by {comm.reducer()} through the CPU; "
+            f"warning: Horovod was built without NCCL, so gradients are summed by {comm.reducer()} on the CPU; "
             "make setup DEVICE=gpu builds it with NCCL",
             file=sys.stderr,
         )

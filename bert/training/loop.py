@@ -1,27 +1,18 @@
-"""The one training loop: pretraining and every task run it.
+"""The training loop of pretraining and of every task.
 
-A run directory holds `config.json` (the resolved configuration with versions), `metrics.jsonl`, `events/`,
-`checkpoints/`, `bert_config.json` and `vocab.txt`. Giving the same command again resumes: sample order and dropout are
-functions of the step, so the resumed run computes what the uninterrupted one would have.
+A run directory holds `config.json` (the resolved configuration and versions), `metrics.jsonl`, `events/`,
+`checkpoints/`, `bert_config.json` and `vocab.txt`. The same command resumes a stopped run. Sample order and dropout are
+functions of the step, so a resumed run computes the same as one that was never stopped.
 """
 
 import contextlib
-import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from bert import plan
-from bert.config import (
-    BatchConfig,
-    BudgetConfig,
-    ModelConfig,
-    OptimizerConfig,
-    PrecisionConfig,
-    RunConfig,
-    flatten,
-)
+from bert.config import TrainConfig, flatten
 from bert.errors import IntegrityError, Stopped
 from bert.inputs import sampler
 from bert.inputs.records import FeatureSpec
@@ -35,26 +26,11 @@ from bert.training.profiler import Profiler
 from bert.training.signals import stops, watchdog
 from bert.training.step import Step, Task
 
-
-class Config(Protocol):
-    """The sections that the loop reads; a task's configuration may have more."""
-
-    @property
-    def model(self) -> ModelConfig: ...
-    @property
-    def batch(self) -> BatchConfig: ...
-    @property
-    def optimizer(self) -> OptimizerConfig: ...
-    @property
-    def precision(self) -> PrecisionConfig: ...
-    @property
-    def run(self) -> RunConfig: ...
-    @property
-    def budget(self) -> BudgetConfig: ...
+Measures = dict[str, float]
 
 
 class Data(sampler.Source, Protocol):
-    """Samples, and what is known of them."""
+    """Samples, with their manifest and the shapes of their features."""
 
     manifest: Manifest
     spec: FeatureSpec
@@ -62,144 +38,237 @@ class Data(sampler.Source, Protocol):
 
 def train(
     task: Task,
-    config: Config,
+    config: TrainConfig,
     comm: Communicator,
     *,
     data: Data,
     heldout: Data | None,
     vocab: Path,
     start_from: Path | None,
-    fresh: tuple[str, ...] = (),
+    new_heads: tuple[str, ...] = (),
     recipe: str | None = None,
-) -> dict[str, float]:
-    """Trains `task` to `config.run.steps`, resuming if the run directory has a checkpoint; returns the last evaluation.
+) -> Measures:
+    """Train `task` to `config.run.steps`; return the measures of the last evaluation.
 
-    With nothing to resume, the first weights are those of the run directory `start_from`, or random ones; so are those
-    of the heads in `fresh`, and of those that an import says it lacks, where `start_from` has none. `vocab` is copied
-    into the run directory, and the name of the `recipe` is kept there. Raises Stopped after SIGTERM or SIGUSR1, with
-    the state saved; UsageError if the directory belongs to a run with another configuration, or another process trains
-    in it.
+    If the run directory has a checkpoint, resume from it. Otherwise take the initial weights from the run directory
+    `start_from`, or random ones if it is None. The heads in `new_heads`, and those that an import lacks, may be missing
+    in `start_from`; they are then initialised randomly. `vocab` is copied to the run directory; the name of the
+    `recipe` is recorded.
+
+    Raise Stopped after SIGTERM, SIGINT or SIGUSR1, with the state saved. Raise UsageError if the directory holds a run
+    with another configuration, or if another process is training in it.
     """
     run, weights = config.run, variables(task.module)
     if comm.rank == 0:
         print(_start_line(config, comm), file=sys.stderr)
-    checkpoint.check_name(run.directory)
-    preflight.apart(run.directory, data.manifest.path)
+    checkpoint.check_name(run.path)
+    preflight.apart(run.path, data.manifest.path)
     preflight.fused_attention(config.model, config.precision, data.spec["input_ids"]["shape"][0])
-    alone = files.exclusive(run.directory) if comm.rank == 0 else contextlib.nullcontext()
-    with alone, files.room(run.directory), watchdog(run.stall_seconds, comm) as alive, stops() as requested:
+    lock = files.exclusive(run.path) if comm.rank == 0 else contextlib.nullcontext()
+    with lock, files.room(run.path), watchdog(run.stall_seconds, comm) as alive, stops() as requested:
         step = Step(task, Optimizer(weights, config.optimizer), comm, config.precision, run)
-        samples = sampler.BatchSampler(data, config.batch, run.seed, comm.rank, comm.size)
+        trainer = Trainer(config, comm, step, data=data, heldout=heldout, alive=alive, requested=requested)
         settings = {key: value for key, value in flatten(config).items() if key != "run.directory"}
-        preflight.check(settings, data.manifest, step.state, run.directory, comm)
+        preflight.check(settings, data.manifest, step.state, run.path, comm)
         first = resume.restore(config, comm, step.state, data.manifest)
         if first == 0:
-            resume.begin(config, comm, weights, data.manifest, vocab, start_from, fresh, recipe)
-        saver = checkpoint.Saver(run.directory, run.keep, run.keep_every)
-        loop = _Loop(config, comm, step, data, samples, heldout, _clock(config, data, comm), saver, alive, first)
-        while True:
-            try:
-                return _updates(loop, first, requested)
-            except _Spike as spike:
-                first = _roll_back(loop, spike.number)
+            resume.begin(config, comm, weights, data.manifest, vocab, start_from, new_heads, recipe)
+        return trainer.run(first)
 
 
-@dataclasses.dataclass
-class _Loop:
-    """What the updates work with."""
-
-    config: Config
-    comm: Communicator
-    step: Step
-    data: Data
-    samples: sampler.BatchSampler
-    heldout: Data | None
-    clock: metrics.Clock
-    saver: checkpoint.Saver
-    alive: Callable[[], None]
-    """tells the watchdog so"""
-    saved: int
-    """update after which the newest checkpoint was written"""
-    rollbacks: int = 0
-    """since then"""
-
-
-class _Spike(Exception):
-    """Update `number` is to be forgotten, with those since the last checkpoint."""
+class _RollBack(Exception):
+    """Return to the newest checkpoint because of the spike at update `number`."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
 
 
-def _updates(loop: _Loop, first: int, requested: list[int]) -> dict[str, float]:
-    """Makes the updates behind number `first`; returns the last evaluation."""
-    config, run, step, clock = loop.config, loop.config.run, loop.step, loop.clock
-    log = metrics.Log(run.directory, steps=run.steps, first=first, active=loop.comm.rank == 0)
-    passed, evaluated = int(step.skipped_updates), {}
-    samples = loop.samples.iterate(first + passed, run.steps + passed)
-    profiler = Profiler(run, loop.comm)
-    if loop.heldout and run.target_accuracy and run.evaluate_every and first and first % run.evaluate_every == 0:
-        evaluated = _evaluate(loop.heldout, loop)  # which may have ended the run
-    with contextlib.closing(samples), contextlib.closing(log), contextlib.closing(profiler):
-        for number, micro_batches in enumerate(samples, start=first + 1):
-            if _over(step, config) or _reached(evaluated, loop):  # before its first update: it had ended
-                break
-            rate = _rate(number, step, config)
-            clock.lap("input")
-            loop.alive()
-            spent = clock.since_last_asked() if config.budget.hours else 0.0  # else two runs had not the same bits
-            with profiler.update(number):
-                measures = step.update(number, micro_batches, rate, bool(requested), spent, clock.lap)
-            clock.lap("compute")
-            for batch in micro_batches:
-                clock.count(config.batch.per_device, batch["input_mask"].numpy())
-            stopping = measures.pop("stop") > 0  # the sum over ranks, so that all of them leave at the same update
-            last = number == run.steps or _over(step, config)
-            faulty = measures["skipped_in_a_row"] > 0 or measures.get("spike", 0.0) > 0
-            if last or faulty or number % run.log_every == 0:  # a fault is not hidden
-                log.write(number, "train", measures | {"learning_rate": rate} | clock.rates())
-            _judge(loop, number, measures)
-            if loop.heldout and run.evaluate_every and (last or number % run.evaluate_every == 0):
-                log.write(number, "heldout", evaluated := _evaluate(loop.heldout, loop))
-            reached = _reached(evaluated, loop)
-            ending = stopping or reached or last
-            if ending or number % run.save_every == 0:
-                _save(loop, number, last=ending)
-            if stopping and not last:
-                raise Stopped(f"stopped at step {number} of {run.steps}, saved; the same command goes on from there")
-            if reached or last:
-                break
-            clock.lap("other")
-    return evaluated
+class Trainer:
+    """Make the updates of a run: learning rate, evaluation, metrics, checkpoints, rollbacks."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        comm: Communicator,
+        step: Step,
+        *,
+        data: Data,
+        heldout: Data | None,
+        alive: Callable[[], None],
+        requested: Sequence[int],
+    ) -> None:
+        """alive: to be called at every update, for the watchdog. requested: signals received that ask to stop."""
+        self.config, self.comm, self.step = config, comm, step
+        self.data, self.heldout, self.alive, self.requested = data, heldout, alive, requested
+        run = config.run
+        self.samples = sampler.BatchSampler(data, config.batch, run.seed, comm.rank, comm.size)
+        self.saver = checkpoint.Saver(run.path, run.keep, run.keep_every)
+        self.saved = 0  # update of the newest checkpoint
+        self.rollbacks = 0  # to that checkpoint
+        self.evaluation: Measures = {}
+
+    def run(self, first: int) -> Measures:
+        """Make the updates that follow update `first`; return the measures of the last evaluation."""
+        self.saved, self.clock = first, _clock(self.config, self.data, self.comm)  # the clock starts here
+        while True:
+            try:
+                return self._train_after(first)
+            except _RollBack as spike:
+                first = self._roll_back(spike.number)
+
+    def _train_after(self, first: int) -> Measures:
+        run, active, offset = self.config.run, self.comm.rank == 0, int(self.step.sample_offset)
+        log = metrics.Log(run.path, steps=run.steps, first=first, active=active)
+        profiler = Profiler(run, self.comm)
+        samples = self.samples.iterate(first + offset, run.steps + offset)
+        self.evaluation = {}
+        if run.target_accuracy and first and self._evaluates(first, last=False):
+            self.evaluation = self._evaluate()  # the run may have ended with it
+        with contextlib.closing(samples), contextlib.closing(log), contextlib.closing(profiler):
+            for number, micro_batches in enumerate(samples, start=first + 1):
+                if self._budget_spent() or self._target_reached():  # a finished run was started again
+                    break
+                rate = self._learning_rate(number)
+                with profiler.update(number):
+                    measures = self._update(number, micro_batches, rate)
+                stopping = measures.pop("stop") > 0  # summed over the ranks: all of them stop at the same update
+                last = number == run.steps or self._budget_spent()
+                bad = measures["skipped_in_a_row"] > 0 or measures.get("spike", 0.0) > 0
+                if last or bad or number % run.log_every == 0:
+                    log.write(number, "train", measures | {"learning_rate": rate} | self.clock.rates())
+                if bad:
+                    self._handle_bad_update(number, measures)
+                if self._evaluates(number, last):
+                    self.evaluation = self._evaluate()
+                    log.write(number, "heldout", self.evaluation)
+                finished = last or self._target_reached()
+                if finished or stopping or number % run.save_every == 0:
+                    self._save(number, wait=finished or stopping)
+                if stopping and not last:
+                    raise Stopped(f"stopped at step {number} of {run.steps}, saved; the same command resumes")
+                if finished:
+                    break
+                self.clock.lap("other")
+        return self.evaluation
+
+    def _update(self, number: int, micro_batches: Sequence[sampler.Batch], rate: float) -> Measures:
+        clock, per_device = self.clock, self.config.batch.per_device
+        clock.lap("input")
+        self.alive()
+        # Without a budget the run clock stays at zero, so that two runs have the same bits.
+        seconds = clock.since_last_asked() if self.config.budget.hours else 0.0
+        measures = self.step.update(number, micro_batches, rate, bool(self.requested), seconds, clock.lap)
+        clock.lap("compute")
+        for batch in micro_batches:
+            clock.count(per_device, batch["input_mask"].numpy())
+        return measures
+
+    def _learning_rate(self, number: int) -> float:
+        """Return the learning rate of update `number`; with a budget of hours, the schedule follows the run clock."""
+        run, optimizer, hours = self.config.run, self.config.optimizer, self.config.budget.hours
+        done = float(self.step.seconds) / 3600 / hours * run.steps if hours else number - 1
+        return schedule.polynomial(
+            done,
+            peak=optimizer.learning_rate,
+            warmup_steps=optimizer.warmup_steps,
+            steps=run.steps,
+            power=optimizer.decay_power,
+            continuous=optimizer.continuous,
+        )
+
+    def _budget_spent(self) -> bool:
+        return 0 < self.config.budget.hours * 3600 <= float(self.step.seconds)
+
+    def _target_reached(self) -> bool:
+        """Return whether the last evaluation reached the target accuracy; all ranks have the same measures."""
+        target = self.config.run.target_accuracy
+        return target > 0 and self.evaluation.get(f"{self.step.task.objectives[0]}_accuracy", 0.0) >= target
+
+    def _evaluates(self, number: int, last: bool) -> bool:
+        every = self.config.run.evaluate_every
+        return self.heldout is not None and every > 0 and (last or number % every == 0)
+
+    def _evaluate(self) -> Measures:
+        assert self.heldout is not None
+        sequences = self.config.run.evaluate_sequences
+        batches = sampler.evaluation(self.heldout, self.config.batch, sequences, self.comm.rank, self.comm.size)
+        return self.step.evaluate(list(batches))
+
+    def _handle_bad_update(self, number: int, measures: Measures) -> None:
+        """Warn of an update that is not finite or a spike.
+
+        Raise IntegrityError after too many in a row, _RollBack if the run is to return to the newest checkpoint.
+        """
+        run = self.config.run
+        spike, in_a_row = measures.get("spike", 0.0) > 0, int(measures["skipped_in_a_row"])
+        back = spike and run.on_spike == "rollback" and self.saved > 0
+        self.rollbacks += back
+        if back:
+            outcome = f"back to step {self.saved}"
+        else:
+            outcome = "the update was skipped" if in_a_row else "the update was made"
+        message = f"step {number}: {self._describe_fault(number, measures, spike)}; {outcome}"
+        if max(in_a_row, self.rollbacks) >= run.max_skipped:
+            self._fail(message)
+        if self.comm.rank == 0 and (spike or "loss_scale" not in measures):  # overflows are normal with a loss scale
+            print(f"warning: {message}", file=sys.stderr)
+        if back:
+            raise _RollBack(number)
+
+    def _describe_fault(self, number: int, measures: Measures, spike: bool) -> str:
+        run, total = self.config.run, self.config.batch.total
+        sample = (number - 1 + int(self.step.sample_offset)) * total
+        fault = (
+            f"is more than {run.spike_factor:g} times the median of the last ones"
+            if spike
+            else "or its gradient is not finite"
+        )
+        samples = f"samples {sample} to {sample + total - 1} in the order of seed {run.seed}"
+        return f"the loss {measures['loss']:.6g} {fault}; {samples}"
+
+    def _fail(self, message: str) -> NoReturn:
+        run = self.config.run
+        self.saver.wait()
+        saved = checkpoint.steps(run.path)
+        newest = self.comm.broadcast_object(str(saved[-1]) if saved else "no checkpoint")
+        raise IntegrityError(
+            f"{message}; run.max_skipped {run.max_skipped} is reached; newest checkpoint: {newest}; start another run "
+            f"with --init.checkpoint {run.path} and a lower --optimizer.learning_rate"
+        )
+
+    def _roll_back(self, number: int) -> int:
+        """Restore the newest checkpoint, and skip the samples up to those of update `number`; return its step."""
+        offset, seconds = int(self.step.sample_offset), float(self.step.seconds)
+        self.saver.wait()
+        first = resume.restore(self.config, self.comm, self.step.state, self.data.manifest)
+        self.step.sample_offset.assign(offset + number - first)
+        self.step.seconds.assign(seconds)  # time that was spent counts
+        return first
+
+    def _save(self, number: int, wait: bool) -> None:
+        self.saved, self.rollbacks = number, 0
+        if self.comm.rank == 0:
+            self.saver.save(number, self.step.state)
+        if wait:
+            self.saver.wait()
+            self.comm.broadcast_object(None)  # the other ranks wait: launchers end all ranks soon after the first ends
 
 
-def _roll_back(loop: _Loop, number: int) -> int:
-    """Forgets the updates up to `number` since the last checkpoint, and passes over their samples; returns its step."""
-    step = loop.step
-    passed, seconds = int(step.skipped_updates), float(step.seconds)
-    loop.saver.wait()
-    first = resume.restore(loop.config, loop.comm, step.state, loop.data.manifest)
-    step.skipped_updates.assign(passed + number - first)
-    step.seconds.assign(seconds)  # was spent all the same
-    return first
-
-
-def _start_line(config: Config, comm: Communicator) -> str:
-    """What the run computes on, in which precision, and how gradients are summed."""
-    precision, model = config.precision, config.model
+def _start_line(config: TrainConfig, comm: Communicator) -> str:
+    """Describe the device, the precision, the micro-batches, and how gradients are summed."""
+    precision, batch = config.precision, config.batch
     facts = [comm.device.describe(), precision.compute, "XLA" if precision.xla else "no XLA"]
-    facts += ["attention by cuDNN"] if model.fused_attention else []
+    facts += ["attention by cuDNN"] if config.model.fused_attention else []
     facts += ["deterministic"] if comm.device.is_gpu and config.run.deterministic else []
-    batch = config.batch
-    facts.append(f"{batch.accumulation(comm.size)} x {batch.per_device} sequences a rank and update")
+    facts.append(f"{batch.accumulation(comm.size)} x {batch.per_device} sequences per rank and update")
     if reducer := comm.reducer():
         kind = "float16" if precision.compress else "float32"
         facts.append(f"gradients of {comm.size} ranks summed in {kind} by Horovod with {reducer}")
     return f"device: {'; '.join(facts)}"
 
 
-def _clock(config: Config, data: Data, comm: Communicator) -> metrics.Clock:
+def _clock(config: TrainConfig, data: Data, comm: Communicator) -> metrics.Clock:
     predictions = data.spec.get("masked_lm_ids", {"shape": [0]})["shape"][0]
 
     def flops(tokens: int, sequences: float) -> float:
@@ -207,75 +276,3 @@ def _clock(config: Config, data: Data, comm: Communicator) -> metrics.Clock:
         return plan.flops(config.model, tokens, predictions * sequences, states)
 
     return metrics.Clock(flops, comm.size, peak=config.run.peak_teraflops * 1e12)
-
-
-def _evaluate(heldout: Data, loop: _Loop) -> dict[str, float]:
-    share = sampler.evaluation(
-        heldout, loop.config.batch, loop.config.run.evaluate_sequences, loop.comm.rank, loop.comm.size
-    )
-    return loop.step.evaluate(list(share))
-
-
-def _reached(evaluated: dict[str, float], loop: _Loop) -> bool:
-    """Whether the last evaluation was good enough to end the run; all ranks have the same figures."""
-    target = loop.config.run.target_accuracy
-    return target > 0 and evaluated.get(f"{loop.step.task.objectives[0]}_accuracy", 0.0) >= target
-
-
-def _rate(number: int, step: Step, config: Config) -> float:
-    """The learning rate of an update; with a budget of hours, the schedule's updates pass by the clock."""
-    run, optimizer, hours = config.run, config.optimizer, config.budget.hours
-    done = float(step.seconds) / 3600 / hours * run.steps if hours else number - 1
-    return schedule.polynomial(
-        done,
-        peak=optimizer.learning_rate,
-        warmup_steps=optimizer.warmup_steps,
-        steps=run.steps,
-        power=optimizer.decay_power,
-        continuous=optimizer.continuous,
-    )
-
-
-def _over(step: Step, config: Config) -> bool:
-    return 0 < config.budget.hours * 3600 <= float(step.seconds)
-
-
-def _judge(loop: _Loop, number: int, measures: dict[str, float]) -> None:
-    """Warns of an update that is not finite or a spike.
-
-    Raises IntegrityError when too many in a row were skipped, _Spike when the run is to go back.
-    """
-    run, total, spike = loop.config.run, loop.config.batch.total, measures.get("spike", 0.0) > 0
-    in_a_row = int(measures["skipped_in_a_row"])
-    skipped = in_a_row > 0
-    if not spike and not skipped:
-        return
-    back = spike and run.on_spike == "rollback" and loop.saved > 0
-    loop.rollbacks += back
-    sample = (number - 1 + int(loop.step.skipped_updates)) * total
-    fault = f"is more than {run.spike_factor:g} times the last ones" if spike else "or its gradient is not finite"
-    outcome = f"back to step {loop.saved}" if back else "the update was skipped" if skipped else "the update was made"
-    what = (
-        f"step {number}: the loss {measures['loss']:.6g} {fault}; samples {sample} to {sample + total - 1} in the "
-        f"order of seed {run.seed}; {outcome}"
-    )
-    if max(in_a_row, loop.rollbacks) >= run.max_skipped:
-        loop.saver.wait()
-        newest = loop.comm.broadcast_object(next(map(str, reversed(checkpoint.steps(run.directory))), "no checkpoint"))
-        raise IntegrityError(
-            f"{what}, the last of {run.max_skipped}; saved before: {newest}; begin another run with --init.checkpoint "
-            f"{run.directory} and a lower optimizer.learning_rate"
-        )
-    if loop.comm.rank == 0 and (spike or "loss_scale" not in measures):  # where overflows are expected, and counted
-        print(f"warning: {what}", file=sys.stderr)
-    if back:
-        raise _Spike(number)
-
-
-def _save(loop: _Loop, number: int, last: bool) -> None:
-    loop.saved, loop.rollbacks = number, 0
-    if loop.comm.rank == 0:
-        loop.saver.save(number, loop.step.state)
-    if last:
-        loop.saver.wait()
-        loop.comm.broadcast_object(None)  # the others wait: launchers end all ranks soon after the first one has ended

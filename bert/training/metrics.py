@@ -1,4 +1,4 @@
-"""Where a run's numbers go: `metrics.jsonl` (the record), TensorBoard events, the console (a bar or plain lines)."""
+"""Logging of metrics (`metrics.jsonl`, TensorBoard events, the console), and the clock that measures throughput."""
 
 import json
 import math
@@ -26,26 +26,26 @@ SHOWN = {
 
 
 class Log:
-    """The sinks of one run; on ranks other than 0 it is silent."""
+    """The logs of one run; `active` is true on rank 0 only."""
 
     def __init__(self, run: Path, *, steps: int, first: int, active: bool) -> None:
-        """`first`: the step the run (re)starts after; lines of later steps, which it will write again, are dropped."""
+        """first: step that the run starts after; lines of later steps are removed, they will be written again."""
         self.active, self.steps = active, steps
         if not active:
             return
         self._path = run / NAME
-        self._forget_after(first)
+        self._remove_after(first)
         self._events = tf.summary.create_file_writer(str(run / "events"))
         self._bar = sys.stderr.isatty()
 
-    def _forget_after(self, step: int) -> None:
+    def _remove_after(self, step: int) -> None:
         if self._path.exists():
             lines = self._path.read_text(encoding="utf-8").splitlines()
             with files.atomic_write(self._path) as stream:
                 stream.writelines(line + "\n" for line in lines if _step_of(line) <= step)
 
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
-        """Records the values of `split` ("train" or "heldout") after update `step`."""
+        """Log the values of `split` ("train" or "heldout") after update `step`."""
         if not self.active:
             return
         line = {"step": step, "split": split} | {key: _plain(value) for key, value in values.items()}
@@ -68,7 +68,7 @@ class Log:
             print(f"{clear}{split} {step}/{self.steps} {text}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Flushes and closes the sinks."""
+        """Flush and close the logs."""
         if self.active:
             self._events.close()
             if self._bar:
@@ -79,20 +79,22 @@ def _step_of(line: str) -> float:
     try:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
-        return math.inf  # a line cut by a kill
+        return math.inf  # a line cut off when the process was killed
 
 
 def _plain(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)  # JSON has no NaN; it must not be hidden either
+    return value if math.isfinite(value) else str(value)  # JSON has no NaN and no infinity
 
 
 class Clock:
-    """Where the time goes: waiting for samples ("input"), in updates "compute" and "communication", which has the wait
-    for slower ranks in it, and all else ("other"): logs, evaluation, saving.
+    """Measure what time is spent on, by kind.
+
+    "input" is the wait for samples. "compute" and "communication" are the update; the latter includes the wait for
+    slower ranks. "other" is everything else: logging, evaluation, saving.
     """
 
     def __init__(self, flops: Callable[[int, float], float], ranks: int, peak: float) -> None:
-        """flops: of a row of so many tokens that holds so many sequences. peak: FLOP/s of a rank; 0 is unknown."""
+        """flops: function of the tokens of a row and the sequences in it. peak: FLOP/s of a rank; 0: unknown."""
         self._flops_of, self.ranks, self.peak = flops, ranks, peak
         self._since = self._asked = time.perf_counter()
         self._reset()
@@ -102,7 +104,7 @@ class Clock:
         self.seconds = dict.fromkeys(("input", "compute", "communication", "other"), 0.0)
 
     def count(self, sequences: int, mask: np.ndarray) -> None:
-        """Every rank worked on so many sequences in rows like this one's: mask [rows, tokens], 0 where is padding."""
+        """Count a micro-batch of `sequences`, times the number of ranks. mask: [rows, tokens], 0 at padding."""
         rows, tokens = mask.shape
         self.sequences += sequences * self.ranks
         self.tokens += mask.size * self.ranks
@@ -110,22 +112,22 @@ class Clock:
         self.flops += rows * self.ranks * self._flops_of(tokens, sequences / rows)
 
     def lap(self, kind: str) -> None:
-        """The time since the last call was of this kind."""
+        """Count the time since the last call as `kind`."""
         now = time.perf_counter()
         self.seconds[kind] += now - self._since
         self._since = now
 
     def since_last_asked(self) -> float:
-        """Seconds since the last call of this, whatever happened in them."""
+        """Return the seconds since the last call of this method."""
         now = time.perf_counter()
         asked, self._asked = self._asked, now
         return now - asked
 
     def rates(self) -> dict[str, float]:
-        """Rates since the last call: of the updates alone, and with everything between them."""
+        """Return the rates since the last call: of the updates only, and ("overall") of the whole time."""
         spent, everything = self.seconds, sum(self.seconds.values()) or 1.0
         step = spent["compute"] + spent["communication"] or 1.0
-        found = {
+        rates = {
             "sequences_per_second": self.sequences / step,
             "tokens_per_second": self.tokens / step,
             "padding": self.padding / (self.tokens or 1),
@@ -135,6 +137,6 @@ class Clock:
             "model_teraflops_per_second": self.flops / step / 1e12,
         }
         if self.peak:
-            found["utilisation"] = self.flops / step / (self.peak * self.ranks)
+            rates["utilisation"] = self.flops / step / (self.peak * self.ranks)
         self._reset()
-        return found
+        return rates

@@ -1,10 +1,10 @@
-"""Optimizers: pure updates with their equations, and an owner of the slots.
+"""Optimizers: pure updates with their equations, and the class that owns the slots.
 
-adam     as in the original BERT: no moment is corrected for its bias (google-research/bert, optimization.py)
-adamw    with the correction (Loshchilov and Hutter 2019)
-lamb     adamw's direction, for each variable as long as the variable itself (You et al. 2020)
-nvlamb   lamb on gradients whose global norm is at most 1; what does not decay keeps adamw's length (NVIDIA, "A
-         Guide to Optimizer Implementation for BERT at Scale", and FusedLAMB of its PyTorch recipe)
+adam     as in the original BERT: without bias correction (google-research/bert, optimization.py)
+adamw    with bias correction (Loshchilov and Hutter 2019)
+lamb     adamw's direction, scaled for each variable to the norm of the variable (You et al. 2020)
+nvlamb   lamb on gradients clipped to a global norm of at most 1; variables without weight decay keep adamw's step
+         (NVIDIA, "A Guide to Optimizer Implementation for BERT at Scale", and FusedLAMB of its PyTorch recipe)
 """
 
 import re
@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 
 from bert.config import OptimizerConfig
-from bert.model.fused_ops import squares
+from bert.model.fused_ops import sum_of_squares
 
-DECAYS = [  # the first that is found in a variable's name decides; one that none is found in is an error
+DECAYS = [  # the first pattern that a variable's name matches decides whether it decays
     (re.compile(r"layer_norm/(gamma|beta)$"), False),
     (re.compile(r"(^|/)bias$"), False),
     (re.compile(r"(^|/)kernel$"), True),
@@ -24,7 +24,7 @@ DECAYS = [  # the first that is found in a variable's name decides; one that non
 
 
 def adam_moments(g: tf.Tensor, m: tf.Tensor, v: tf.Tensor, *, b1: float, b2: float) -> tuple[tf.Tensor, tf.Tensor]:
-    """Adam's moments m and v after a gradient g, all of one shape."""
+    """Return Adam's moments m and v after a gradient g, all of one shape."""
     return b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * tf.square(g)
 
 
@@ -39,10 +39,10 @@ def adam_direction(
     decay: float,
     t: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Adam's direction with decoupled decay, of w's shape: w <- w - rate * direction.
+    """Return Adam's direction with decoupled weight decay, of w's shape: w <- w - rate * direction.
 
-    m, v: the moments, this update's gradient included. t: updates so far, this one too, if the moments are to be
-    corrected for having started at zero.
+    m, v: the moments, this update's gradient included. t: number of updates, this one included, for bias correction;
+    None: no correction.
     """
     if t is not None:
         m, v = m / (1 - tf.pow(b1, t)), v / (1 - tf.pow(b2, t))
@@ -50,34 +50,34 @@ def adam_direction(
 
 
 def trust_ratio(w: tf.Tensor, direction: tf.Tensor) -> tf.Tensor:
-    """LAMB's |w| / |direction|, or 1 if either is zero; a scalar."""
-    length, step = (tf.sqrt(squares(x)) for x in (w, direction))
-    return tf.where((length > 0) & (step > 0), length / tf.where(step > 0, step, 1.0), 1.0)
+    """Return LAMB's trust ratio |w| / |direction|, or 1 if either is zero; a scalar."""
+    w_norm, d_norm = (tf.sqrt(sum_of_squares(x)) for x in (w, direction))
+    return tf.where((w_norm > 0) & (d_norm > 0), w_norm / tf.where(d_norm > 0, d_norm, 1.0), 1.0)
 
 
 def decays(name: str) -> bool:
-    """Whether weight decay is for the variable of that name: layer norm and biases are exempt."""
+    """Return whether weight decay applies to a variable of this name: layer norm and biases are exempt."""
     for pattern, answer in DECAYS:
         if pattern.search(name):
             return answer
-    raise ValueError(f"variable {name}: no rule of bert.training.optimizer.DECAYS says whether it decays")
+    raise ValueError(f"variable {name}: no rule in bert.training.optimizer.DECAYS matches it; add one")
 
 
 def shares(names: Iterable[str], layer_decay: float) -> dict[str, float]:
-    """The share of the learning rate that each variable has: `layer_decay` to the power of the layers above it."""
+    """Return each variable's share of the learning rate: `layer_decay` to the power of the number of layers above."""
     depths = {name: _depth(name) for name in names}
     top = 1 + max((depth for depth in depths.values() if depth is not None), default=0)
     return {name: layer_decay ** (top - (top if depth is None else depth)) for name, depth in depths.items()}
 
 
 def _depth(name: str) -> int | None:
-    """0 for the embeddings, then the layer's number from 1; None for what stands on top."""
+    """Return 0 for the embeddings, the number of the layer from 1, or None for a head."""
     layer = re.match(r"layer_(\d+)/", name)
     return int(layer[1]) + 1 if layer else 0 if name.startswith("embeddings/") else None
 
 
 class Optimizer(tf.Module):
-    """Owns the moments, a pair for each variable, in float32, and applies the update."""
+    """Own the moments, two for each variable, in float32, and apply the update."""
 
     def __init__(self, weights: dict[str, tf.Variable], config: OptimizerConfig) -> None:
         super().__init__()
@@ -91,22 +91,22 @@ class Optimizer(tf.Module):
 
     @property
     def slots(self) -> dict[str, tf.Variable]:
-        """All that the next update depends on beside the weights, by name, for checkpoints."""
-        own = [*self.m.values(), *self.v.values(), *([self.applied] if self.applied is not None else [])]
-        return {slot.name.removesuffix(":0"): slot for slot in own}
+        """Return everything that the next update depends on apart from the weights, by name, for checkpoints."""
+        slots = [*self.m.values(), *self.v.values(), *([self.applied] if self.applied is not None else [])]
+        return {slot.name.removesuffix(":0"): slot for slot in slots}
 
     def apply(
         self, gradients: Sequence[tf.Tensor], norm: tf.Tensor, rate: tf.Tensor, go: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Clips by global norm, then updates every weight, if `go`; else nothing changes.
+        """Clip the gradients by their global norm, then update every weight; change nothing unless `go`.
 
-        gradients: in the order of `weights`; norm: their global one; norm, rate and go are scalars. Returns, of LAMB,
-        the trust ratios' least, greatest and mean.
+        gradients: in the order of `weights`. norm: their global norm; norm, rate and go are scalars. Return the
+        smallest, largest and mean trust ratio for LAMB, nothing for Adam.
         """
         scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
-        # Two conditions, not one: XLA for CPUs would compute the moments again for the weights, from copies of the old.
-        tf.cond(go, lambda: self._remember(gradients, scale), lambda: None)
-        ratios = tf.cond(go, lambda: self._move(rate), lambda: tf.zeros(len(self.weights)))
+        # Two conditions: with one, XLA on a CPU copies the old moments and computes the new ones twice.
+        tf.cond(go, lambda: self._update_moments(gradients, scale), lambda: None)
+        ratios = tf.cond(go, lambda: self._update_weights(rate), lambda: tf.zeros(len(self.weights)))
         if self.config.name not in ("lamb", "nvlamb"):
             return {}
         return {
@@ -115,8 +115,8 @@ class Optimizer(tf.Module):
             "trust_ratio_mean": tf.reduce_mean(ratios),
         }
 
-    def _remember(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor) -> None:
-        """Takes the gradients, times a scale, into the moments, and counts the update."""
+    def _update_moments(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor) -> None:
+        """Update the moments with the gradients times a scale, and count the update."""
         for name, gradient in zip(self.weights, gradients, strict=True):
             m, v = self.m[name], self.v[name]
             new_m, new_v = adam_moments(gradient * scale, m, v, b1=self.config.beta_1, b2=self.config.beta_2)
@@ -125,8 +125,8 @@ class Optimizer(tf.Module):
         if self.applied is not None:
             self.applied.assign_add(1.0)
 
-    def _move(self, rate: tf.Tensor) -> tf.Tensor:
-        """Moves every weight by what the moments say; returns the trust ratios."""
+    def _update_weights(self, rate: tf.Tensor) -> tf.Tensor:
+        """Update every weight from the moments; return the trust ratios, one for each weight."""
         config, ratios = self.config, []
         for name, weight in self.weights.items():
             decay = self.decay[name]

@@ -1,4 +1,4 @@
-"""A look into a few updates: what TensorFlow computed on rank 0, and what Horovod did on all ranks."""
+"""Profile a few updates: TensorFlow's operations on rank 0, and Horovod's on all ranks."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,19 +12,19 @@ UPDATES = 5
 
 
 class Profiler:
-    """Profiles `UPDATES` updates from `run.profile` on, fewer where the run ends before.
+    """Profile `UPDATES` updates from `run.profile` on, or fewer if the run ends before.
 
-    TensorFlow's trace goes into the run's `events/`, for TensorBoard, Horovod's into `timeline.json`, for
+    TensorFlow's trace is written to the run's `events/`, for TensorBoard; Horovod's to `timeline.json`, for
     chrome://tracing or ui.perfetto.dev.
     """
 
     def __init__(self, run: RunConfig, comm: Communicator) -> None:
-        self.first, self.directory, self.comm = run.profile, run.directory, comm
+        self.first, self.directory, self.comm = run.profile, run.path, comm
         self._on = False
 
     @contextlib.contextmanager
     def update(self, step: int) -> Iterator[None]:
-        """The block is update number `step`."""
+        """Profile the block, which makes update number `step`, if it is one of the chosen ones."""
         if self.first and step == self.first:
             self._start()
         with tf.profiler.experimental.Trace("update", step_num=step) if self._on else contextlib.nullcontext():
@@ -39,7 +39,7 @@ class Profiler:
             tf.profiler.experimental.start(str(self.directory / "events"))
 
     def close(self) -> None:
-        """Writes down what was seen, if profiling goes on."""
+        """Write the profile if profiling is on."""
         if not self._on:
             return
         self._on = False

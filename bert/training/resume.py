@@ -1,13 +1,12 @@
-"""How a run begins, and how it goes on: what its directory says of it, and which weights every rank starts from."""
+"""Start and resume a run: its directory, its `config.json`, and the initial weights of every rank."""
 
 import dataclasses
 import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Protocol
 
-from bert.config import ModelConfig, RunConfig, defaults, flatten
+from bert.config import RunConfig, TrainConfig, defaults, flatten
 from bert.errors import IntegrityError, UsageError
 from bert.inputs.vocabulary import load_vocab
 from bert.storage import files, manifest
@@ -15,7 +14,9 @@ from bert.storage.manifest import Manifest
 from bert.training import checkpoint
 from bert.training.distributed import Communicator
 
-# What may differ when a run is resumed: nothing that the weights depend on.
+VERSION = 2  # of the run directory's layout, in config.json; run directories without a version are of version 1
+
+# Settings that may change when a run is resumed: the weights do not depend on them.
 FREE = {
     "run.directory",
     "run.device",
@@ -40,90 +41,94 @@ FREE = {
 }
 
 
-class Described(Protocol):
-    """The sections that a run directory's description needs; the whole of a configuration is written down."""
-
-    @property
-    def model(self) -> ModelConfig: ...
-    @property
-    def run(self) -> RunConfig: ...
-
-
 def place(run: RunConfig, default: Path, steps: int) -> RunConfig:
-    """`run` with its directory and length filled in where the command left them open."""
-    directory = default if run.directory == Path() else run.directory
+    """Return `run` with the default directory and number of steps filled in where the command gives none."""
+    directory = default if run.directory is None else run.directory
     return dataclasses.replace(run, directory=directory, steps=run.steps or steps)
 
 
-def restore(config: Described, comm: Communicator, state: checkpoint.Variables, data: Manifest) -> int:
-    """Brings every rank to the run's newest checkpoint, if it has one; returns its step, or 0."""
+def restore(config: TrainConfig, comm: Communicator, state: checkpoint.Variables, data: Manifest) -> int:
+    """Restore the run's newest checkpoint on every rank; return its step, or 0 if there is none.
+
+    Raise UsageError if the run has another configuration, other data, or a layout of another version.
+    """
     step = None
     if comm.rank == 0:
-        checkpoint.sweep(config.run.directory)
-    if comm.rank == 0 and checkpoint.steps(config.run.directory):
+        checkpoint.sweep(config.run.path)
+    if comm.rank == 0 and checkpoint.steps(config.run.path):
         _check_same(config, data)
-        step = checkpoint.restore(config.run.directory, state)
-        print(f"resuming {config.run.directory} after step {step}", file=sys.stderr)
-    reached: int = comm.broadcast_object(step) or 0
-    if reached:
+        step = checkpoint.restore(config.run.path, state)
+        print(f"resuming {config.run.path} after step {step}", file=sys.stderr)
+    restored: int = comm.broadcast_object(step) or 0
+    if restored:
         comm.broadcast_variables(list(state.values()))
-    return reached
+    return restored
 
 
 def begin(
-    config: Described,
+    config: TrainConfig,
     comm: Communicator,
     weights: checkpoint.Variables,
     data: Manifest,
     vocab: Path,
     start_from: Path | None,
-    fresh: tuple[str, ...],
+    new_heads: tuple[str, ...],
     recipe: str | None = None,
 ) -> None:
-    """Gives every rank the first weights, and the run directory its description."""
+    """Set the initial weights on every rank, and describe the run in its directory.
+
+    Heads in `new_heads`, and those that an import lacks, are initialised randomly if `start_from` has none. Raise
+    UsageError if `start_from` has another vocabulary.
+    """
     if comm.rank == 0:
         if start_from is not None:
             _check_vocabulary(start_from / "vocab.txt", vocab)
-            checkpoint.load_weights(start_from, weights, (*fresh, *_lacking(start_from)))
-        directory = config.run.directory
-        facts = {"recipe": recipe, "config": flatten(config), "data": manifest.content_hash(data.path)}
-        files.write_json(directory / "config.json", facts | {"versions": manifest.versions()})
+            checkpoint.load_weights(start_from, weights, (*new_heads, *_missing_heads(start_from)))
+        directory = config.run.path
+        facts = {"version": VERSION, "recipe": recipe, "config": flatten(config), "versions": manifest.versions()}
+        files.write_json(directory / "config.json", facts | {"data": manifest.content_hash(data.path)})
         config.model.save(directory / "bert_config.json")
         shutil.copyfile(vocab, directory / "vocab.txt")
     comm.broadcast_variables(list(weights.values()))
 
 
-def _lacking(run: Path) -> tuple[str, ...]:
-    """Heads that an import says its origin did not have. Of a run that was trained here nothing may be missing."""
+def _missing_heads(run: Path) -> tuple[str, ...]:
+    """Return the heads that an import lacks, from its `config.json`; a run that was trained here lacks none."""
     path = run / "config.json"
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
-        return tuple(map(str, about.get("imported", {}).get("missing_heads", ())))
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        return tuple(map(str, facts.get("imported", {}).get("missing_heads", ())))
     except FileNotFoundError:
         return ()
     except (ValueError, TypeError, AttributeError) as error:
-        raise IntegrityError(f"{path}: damaged ({error}); put it back, or make {run} again") from error
+        raise IntegrityError(f"{path}: damaged ({error}); restore it, or import {run} again") from error
 
 
 def _check_vocabulary(theirs: Path, ours: Path) -> None:
-    """Refuses weights that were learnt for other words, which a vocabulary of the same size would hide."""
+    """Raise UsageError if the vocabularies differ; equal sizes would hide that the weights are for other words."""
     if theirs.exists() and load_vocab(theirs) != load_vocab(ours):
         raise UsageError(f"{theirs} and {ours} differ; make the data with the vocabulary of the weights")
 
 
-def _check_same(config: Described, data: Manifest) -> None:
-    """Refuses to go on with a run whose configuration or data differ in anything that its weights depend on."""
-    path = config.run.directory / "config.json"
+def _check_same(config: TrainConfig, data: Manifest) -> None:
+    """Raise UsageError if the run's configuration or data differ in anything that its weights depend on."""
+    path = config.run.path / "config.json"
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-        before = defaults(type(config)) | facts["config"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise IntegrityError(f"{path}: damaged ({error}); put it back, or start a new run") from error
+        version, before = facts.get("version", 1), defaults(type(config)) | facts["config"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise IntegrityError(f"{path}: damaged ({error}); restore it, or start a new run") from error
+    if version != VERSION:
+        raise UsageError(
+            f"{path.parent}: its layout is of version {version}, and this program resumes version {VERSION} only; give "
+            "another --run.directory, with this one as --init.checkpoint"
+        )
     hashed = manifest.content_hash(data.path)
-    before["the data's hash"] = facts.get("data", hashed)
-    resolved = flatten(config) | {"the data's hash": hashed}
+    before["the hash of the data"] = facts.get("data", hashed)
+    resolved = flatten(config) | {"the hash of the data": hashed}
     differing = sorted(key for key in resolved.keys() | before.keys() if resolved.get(key) != before.get(key))
     if changed := [key for key in differing if key not in FREE]:
         listed = ", ".join(f"{key} was {before.get(key)}, now {resolved.get(key)}" for key in changed)
-        where = path.parent
-        raise UsageError(f"{where}: holds a run of another configuration ({listed}); give another --run.directory")
+        raise UsageError(
+            f"{path.parent}: holds a run of another configuration ({listed}); give another --run.directory"
+        )

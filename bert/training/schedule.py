@@ -4,11 +4,11 @@
 def polynomial(
     done: float, *, peak: float, warmup_steps: int, steps: int, power: float = 1.0, continuous: bool = False
 ) -> float:
-    """Rate when `done` updates are behind: a line from 0 to `peak` over the warm-up, then down to 0 after `steps`.
+    """Return the learning rate after `done` updates: linear warm-up from 0 to `peak`, then decay to 0 at `steps`.
 
-    As google-research/bert's optimization.py: the first update has rate 0, and the falling curve, peak * (1 - done /
-    steps) ** power, starts at 0 updates: the rate jumps down to it at the end of the warm-up, by 15 % in the first
-    phase of NVIDIA's LAMB recipe. With `continuous` the curve starts at the peak.
+    As in optimization.py of google-research/bert, the first update has rate 0, and the decay, peak * (1 - done / steps)
+    ** power, counts from update 0. So the rate jumps down at the end of the warm-up, by 15 % in the first phase of
+    NVIDIA's LAMB recipe. With `continuous` the decay starts at the peak.
     """
     if done < warmup_steps:
         return peak * done / warmup_steps

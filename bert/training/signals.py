@@ -1,4 +1,4 @@
-"""What comes between two updates that is no part of them: requests to stop, and the watch over stalls."""
+"""Signals that ask a run to stop, and the watchdog that detects stalls."""
 
 import contextlib
 import faulthandler
@@ -15,23 +15,23 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 @contextlib.contextmanager
 def stops() -> Iterator[list[int]]:
-    """A list that signals to stop are added to while the block runs."""
+    """Yield a list; while the block runs, signals that ask to stop are appended to it."""
     received: list[int] = []
     before = {kind: signal.signal(kind, lambda number, _: received.append(number)) for kind in STOP_SIGNALS}
     try:
         yield received
     finally:
-        for kind, handler in before.items():  # once asked it is ending; asked again, it must still end with 75
+        for kind, handler in before.items():  # the run is ending: a second request must not change its exit code
             signal.signal(kind, signal.SIG_IGN if received else handler)
 
 
 @contextlib.contextmanager
 def watchdog(seconds: float, comm: Communicator) -> Iterator[Callable[[], None]]:
-    """Shows all stacks if the function that it gives is not called for so long, while the block runs; ends the process
-    if it has waited twice that for another rank, which Horovod itself was not seen to do.
+    """Yield a function that the block must call at least every so many seconds; if it does not, print all stacks.
 
-    Not by faulthandler.dump_traceback_later, which walks the stacks of running threads without the interpreter's lock:
-    that has crashed runs that were only slow.
+    End the process if it has waited twice that long for another rank, because Horovod does not end it. This does not
+    use faulthandler.dump_traceback_later, which walks the stacks of running threads without holding the interpreter's
+    lock and has crashed runs that were only slow.
     """
     called, ended = threading.Event(), threading.Event()
 
@@ -47,10 +47,10 @@ def watchdog(seconds: float, comm: Communicator) -> Iterator[Callable[[], None]]
                 print(f"warning: {who}: no update for {seconds:g} seconds", file=sys.stderr, flush=True)
                 faulthandler.dump_traceback()
                 shown = True
-            if late := comm.stalled_peers(2 * seconds):
-                said = f"{late} hung while it waited for {2 * seconds:g} seconds; the same command resumes"
-                print(f"error: {who}: {said}", file=sys.stderr, flush=True)
-                os._exit(1)  # the main thread is within Horovod, and will not come back
+            if stalled := comm.stalled_peers(2 * seconds):
+                message = f"{stalled} did not answer for {2 * seconds:g} seconds; the same command resumes"
+                print(f"error: {who}: {message}", file=sys.stderr, flush=True)
+                os._exit(1)  # the main thread is blocked in Horovod
 
     watcher = threading.Thread(target=watch, name="watchdog", daemon=True)
     watcher.start()

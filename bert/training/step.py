@@ -1,9 +1,10 @@
-"""One update: accumulate the micro-batches' gradients, reduce once over the ranks, clip, apply.
+"""One update: accumulate the gradients of the micro-batches, reduce once over the ranks, clip, apply.
 
-The two compute-bound parts are `tf.function`s that XLA may compile whole, the loop over micro-batches with them; the
-one collective stands between them.
-Losses are sums, divided by the weights of the *whole* batch, known before the first micro-batch: so N micro-batches on
-M ranks give the gradient of one big batch, however unevenly the predictions are spread.
+The two compute-bound parts are `tf.function`s that XLA can compile as a whole, the loop over micro-batches included.
+The single collective runs between them.
+
+Losses are sums, divided by the weights of the *whole* batch, which are known before the first micro-batch. So N
+micro-batches on M ranks give the gradient of one big batch, however unevenly the predictions are spread.
 """
 
 import itertools
@@ -18,50 +19,52 @@ from bert.model import fused_ops
 from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.losses import Measure
 from bert.training.distributed import Communicator
-from bert.training.loss_scale import Guard
+from bert.training.guard import UpdateGuard
 from bert.training.optimizer import Optimizer
 
 
 class Task(Protocol):
-    """What is learnt: a module and, by name, its objectives."""
+    """A module to train, and the names of its objectives."""
 
     module: tf.Module
     objectives: tuple[str, ...]
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Each objective's weight in the batch, a scalar: what its summed loss is to be divided by."""
+        """Return the weight of each objective in the batch: the scalar that its summed loss is divided by."""
 
     def measure(self, batch: Batch, noise: DropoutRng, dtype: tf.DType) -> dict[str, Measure]:
-        """Each objective's summed loss and right answers."""
+        """Return the summed loss and the number of correct predictions of each objective."""
 
 
 class Step:
-    """The compiled training and evaluation steps of a task; `state` is all that they depend on, by name."""
+    """The compiled training and evaluation steps of a task.
+
+    `state` holds every variable that the next update depends on, by name, for checkpoints.
+    """
 
     def __init__(
         self, task: Task, optimizer: Optimizer, comm: Communicator, precision: PrecisionConfig, run: RunConfig
     ) -> None:
         self.task, self.optimizer, self.comm, self.seed = task, optimizer, comm, run.seed
         self.dtype = tf.float32 if precision.compute == "tf32" else tf.as_dtype(precision.compute)
-        tf.config.experimental.enable_tensor_float_32_execution(precision.compute == "tf32")  # else it is on by default
+        tf.config.experimental.enable_tensor_float_32_execution(precision.compute == "tf32")  # TensorFlow's default: on
         scaled = precision.compute == "float16" or precision.compress
-        self.guard = Guard(scaled, run.spike_factor, skip_spikes=run.on_spike != "warn")
+        self.guard = UpdateGuard(scaled, run.spike_factor, skip_spikes=run.on_spike != "warn")
         self.seconds = tf.Variable(0.0, name="run/seconds", trainable=False, dtype=tf.float64)
-        self.skipped_updates = tf.Variable(
-            0, name="run/skipped_updates", trainable=False, dtype=tf.int64
-        )  # updates' samples
-        own = {"run/seconds": self.seconds, "run/skipped_updates": self.skipped_updates}
-        self.state = optimizer.weights | optimizer.slots | self.guard.slots | own
+        # Updates whose samples were left out by rollbacks: the sample order is ahead of the step by so many updates.
+        self.sample_offset = tf.Variable(0, name="run/sample_offset", trainable=False, dtype=tf.int64)
+        progress = {"run/seconds": self.seconds, "run/sample_offset": self.sample_offset}
+        self.state = optimizer.weights | optimizer.slots | self.guard.slots | progress
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
-        self._clear = tf.function(self._no_gradients, jit_compile=True)
-        # Plain, one micro-batch after another: traced twice at most, however many widths batches have.
-        self._one = tf.function(self._micro_batch, reduce_retracing=True)
-        # With XLA in a loop, of one micro-batch too: outside a loop TensorFlow folds the counters of all dropout masks
-        # into constants, some hundred megabytes. Traced for each shape, which XLA compiles for anyway: it sees through
-        # neither a loop's shapes that are left open nor those of a call to another library.
-        self._many = tf.function(self._micro_batches, jit_compile=True) if precision.xla else None
-        self._half = len(self.gradients) if precision.compress else 0
-        self._apply = tf.function(self._update, jit_compile=True)  # nothing but memory traffic, which fusion saves
+        self._num_fp16 = len(self.gradients) if precision.compress else 0
+        self._clear = tf.function(self._clear_gradients, jit_compile=True)
+        # Without XLA, one micro-batch at a time: traced at most twice, however many widths the batches have.
+        self._accumulate_one = tf.function(self._micro_batch, reduce_retracing=True)
+        # With XLA, all micro-batches of one shape in a loop, even a single one: outside a loop TensorFlow folds the
+        # counters of all dropout masks into constants of some hundred megabytes. Traced once per shape, because XLA
+        # compiles per shape anyway and supports open shapes neither in loops nor in calls to other libraries.
+        self._accumulate_stack = tf.function(self._micro_batches, jit_compile=True) if precision.xla else None
+        self._apply = tf.function(self._update, jit_compile=True)  # memory traffic only, which fusion saves
         self._measure = tf.function(
             lambda batch: task.measure(batch, DropoutRng(None), self.dtype),
             jit_compile=precision.xla,
@@ -77,106 +80,108 @@ class Step:
         seconds: float = 0.0,
         lap: Callable[[str], None] = lambda kind: None,
     ) -> dict[str, float]:
-        """Runs update number `step`; returns its measures, and under "stop" how many ranks were asked to stop.
+        """Run update number `step`; return its measures, and under "stop" the number of ranks asked to stop.
 
-        seconds: what the run's clock is to be moved on by; it is rank 0's word that counts. lap: called with what the
-        time since its last call went to, "compute" or "communication".
+        seconds: time to add to the run clock (rank 0's value is used). lap: called with "compute" or "communication",
+        what the time since its last call was spent on.
         """
-        weights = self._sum([self.task.weights(batch) for batch in batches], self.task.objectives)
+        weights = self._all_reduce_sums([self.task.weights(batch) for batch in batches], self.task.objectives)
         lap("communication")
         sums = self._accumulate(batches, weights, tf.constant(step, tf.int64))
         names = sorted(sums)
         totals = [sums[name] for name in names]
-        own = [float(stop), seconds if self.comm.rank == 0 else 0.0]
-        totals[0].numpy()  # waits for what a GPU still computes
+        flags = [float(stop), seconds if self.comm.rank == 0 else 0.0]
+        totals[0].numpy()  # wait for what a GPU still computes
         lap("compute")
-        reduced = self.comm.all_reduce([*self.gradients, *totals, *map(tf.constant, own)], self._half)
+        reduced = self.comm.all_reduce([*self.gradients, *totals, *map(tf.constant, flags)], self._num_fp16)
         lap("communication")
-        measured = dict(zip([*names, "stop", "seconds"], reduced[len(self.gradients) :], strict=True))
-        loss = tf.add_n([measured[f"{name}_loss"] / weights[name] for name in self.task.objectives])
-        applied = self._apply(reduced[: len(self.gradients)], loss, tf.constant(rate, tf.float32))
-        self.seconds.assign_add(tf.cast(measured["seconds"], tf.float64))
-        found = {name: float(value) for name, value in applied.items()} | {"stop": float(measured["stop"])}
+        gradients, scalars = reduced[: len(self.gradients)], reduced[len(self.gradients) :]
+        totals_of_all = dict(zip([*names, "stop", "seconds"], scalars, strict=True))
+        loss = tf.add_n([totals_of_all[f"{name}_loss"] / weights[name] for name in self.task.objectives])
+        applied = self._apply(gradients, loss, tf.constant(rate, tf.float32))
+        self.seconds.assign_add(tf.cast(totals_of_all["seconds"], tf.float64))
+        measures = {name: float(value) for name, value in applied.items()} | {"stop": float(totals_of_all["stop"])}
         lap("compute")
-        return _means(measured, weights) | found
+        return _means(totals_of_all, weights) | measures
 
     def evaluate(self, batches: Sequence[Batch]) -> dict[str, float]:
-        """The measures over all ranks' batches, without dropout; a rank may have none."""
-        parts = [self.task.weights(batch) | _flat(self._measure(batch)) for batch in batches]
+        """Return the measures over the batches of all ranks, without dropout; a rank may have no batch."""
+        parts = [self.task.weights(batch) | _flatten(self._measure(batch)) for batch in batches]
         objectives = self.task.objectives
-        totals = self._sum(
+        totals = self._all_reduce_sums(
             parts, [*objectives, *(f"{name}_{field}" for name in objectives for field in Measure._fields)]
         )
         return _means(totals, {name: totals[name] for name in objectives})
 
-    def _sum(self, parts: Sequence[dict[str, tf.Tensor]], names: Sequence[str]) -> dict[str, tf.Tensor]:
-        """The parts of all ranks added up, by name."""
+    def _all_reduce_sums(self, parts: Sequence[dict[str, tf.Tensor]], names: Sequence[str]) -> dict[str, tf.Tensor]:
+        """Sum the named scalars over the parts of all ranks."""
         totals = [tf.add_n([tf.zeros([]), *(tf.cast(part[name], tf.float32) for part in parts)]) for name in names]
         return dict(zip(names, self.comm.all_reduce(totals), strict=True))
 
     def _accumulate(
         self, batches: Sequence[Batch], weights: dict[str, tf.Tensor], step: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Sets `gradients` to the sums of the micro-batches'; returns the sums of their measures."""
-        places = tf.range(len(batches), dtype=tf.int64) * self.comm.size + self.comm.rank
-        alone = len(batches) == 1 and not self._many
-        if not alone:
+        """Set `gradients` to the sum over the micro-batches; return the sums of their measures."""
+        places = tf.range(len(batches), dtype=tf.int64) * self.comm.size + self.comm.rank  # in the whole batch
+        single = len(batches) == 1 and not self._accumulate_stack
+        if not single:
             self._clear()
-        if self._many:
-            sums, done = [], 0
+        if self._accumulate_stack:
+            parts, done = [], 0
             for _, group in itertools.groupby(batches, key=_shapes):
                 stacked = _stack(list(group))
                 count = len(next(iter(stacked.values())))
-                sums.append(self._many(stacked, weights, step, places[done : done + count]))
+                parts.append(self._accumulate_stack(stacked, weights, step, places[done : done + count]))
                 done += count
         else:
-            sums = [self._one(batch, weights, step, place, alone) for batch, place in zip(batches, places, strict=True)]
-        return {name: tf.add_n([part[name] for part in sums]) for name in sums[0]}
+            parts = [
+                self._accumulate_one(batch, weights, step, place, single)
+                for batch, place in zip(batches, places, strict=True)
+            ]
+        return {name: tf.add_n([part[name] for part in parts]) for name in parts[0]}
 
     def _micro_batches(
         self, stacked: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, places: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """As `_micro_batch`, of A micro-batches [A, ...] at `places` [A], one after another in one program."""
+        """Do as `_micro_batch` for A stacked micro-batches [A, ...] at `places` [A], in one loop."""
 
         def add(number: tf.Tensor, sums: dict[str, tf.Tensor]) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
             batch = {name: values[number] for name, values in stacked.items()}
-            found = self._micro_batch(batch, weights, step, places[number], alone=False)
-            return number + 1, {name: sums[name] + found[name] for name in sums}
+            measures = self._micro_batch(batch, weights, step, places[number], single=False)
+            return number + 1, {name: sums[name] + measures[name] for name in sums}
 
-        none = {f"{name}_{field}": tf.zeros([]) for name in self.task.objectives for field in Measure._fields}
-        return tf.while_loop(lambda number, _: number < tf.size(places), add, (0, none), parallel_iterations=1)[1]
+        zeros = {f"{name}_{field}": tf.zeros([]) for name in self.task.objectives for field in Measure._fields}
+        return tf.while_loop(lambda number, _: number < tf.size(places), add, (0, zeros), parallel_iterations=1)[1]
 
     def _micro_batch(
-        self, batch: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, place: tf.Tensor, alone: bool
+        self, batch: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, place: tf.Tensor, single: bool
     ) -> dict[str, tf.Tensor]:
-        """Adds its gradients to `gradients`, or puts them there if it is alone; returns its measures."""
+        """Add the micro-batch's gradients to `gradients`, or assign them if it is the only one; return its measures."""
         with tf.GradientTape() as tape:
             noise = DropoutRng(micro_batch_seed(self.seed, step, place))
             measures = self.task.measure(batch, noise, self.dtype)
             loss = tf.add_n([measure.loss / weights[name] for name, measure in measures.items()])
-            scaled = loss * self.guard.scale
+            scaled = loss * self.guard.loss_scale.scale
         gradients = tape.gradient(scaled, list(self.optimizer.weights.values()))
         for total, gradient in zip(self.gradients, gradients, strict=True):
-            if isinstance(gradient, tf.IndexedSlices):  # few rows of a table: not made as large as that first
-                if alone:
+            if isinstance(gradient, tf.IndexedSlices):  # few rows of a table: do not expand them to a whole one
+                if single:
                     total.assign(tf.zeros_like(total))
                 total.scatter_add(gradient)
-            elif gradient is not None:  # else a weight that this task does not use
-                (total.assign if alone else total.assign_add)(gradient)
-        return _flat(measures)
+            elif gradient is not None:  # None: a weight that this task does not use
+                (total.assign if single else total.assign_add)(gradient)
+        return _flatten(measures)
 
-    def _no_gradients(self) -> None:
+    def _clear_gradients(self) -> None:
         for total in self.gradients:
             total.assign(tf.zeros_like(total))
 
     def _update(self, gradients: Sequence[tf.Tensor], loss: tf.Tensor, rate: tf.Tensor) -> dict[str, tf.Tensor]:
-        if self.guard.scaled:
-            whole = 1.0 / self.guard.scale
-            gradients = [gradient * whole for gradient in gradients]
-        norm = tf.sqrt(tf.add_n([fused_ops.squares(gradient) for gradient in gradients]))
-        go, judged = self.guard.judge(loss, norm)
-        applied = self.optimizer.apply(gradients, norm, rate, go)
-        return {"gradient_norm": norm} | applied | judged
+        gradients = self.guard.loss_scale.unscale(gradients)
+        norm = tf.sqrt(tf.add_n([fused_ops.sum_of_squares(gradient) for gradient in gradients]))
+        apply, guard_measures = self.guard.check(loss, norm)
+        optimizer_measures = self.optimizer.apply(gradients, norm, rate, apply)
+        return {"gradient_norm": norm} | optimizer_measures | guard_measures
 
 
 def _shapes(batch: Batch) -> list[tuple[int, ...]]:
@@ -184,18 +189,19 @@ def _shapes(batch: Batch) -> list[tuple[int, ...]]:
 
 
 def _stack(batches: Sequence[Batch]) -> Batch:
-    """A micro-batches of like shapes as one [A, ...], on the CPU: so a GPU gets one copy and not A."""
+    """Stack A micro-batches of equal shapes into one [A, ...], on the CPU: a GPU then gets one copy instead of A."""
     with tf.device("CPU:0"):
         return {name: tf.stack([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def _flat(measures: dict[str, Measure]) -> dict[str, tf.Tensor]:
+def _flatten(measures: dict[str, Measure]) -> dict[str, tf.Tensor]:
     return {f"{name}_{field}": value for name, m in measures.items() for field, value in m._asdict().items()}
 
 
 def _means(sums: dict[str, tf.Tensor], weights: dict[str, tf.Tensor]) -> dict[str, float]:
-    found = {}
+    """Divide the summed losses and correct predictions by their weights; "loss" is the sum of all mean losses."""
+    means = {}
     for name, weight in weights.items():
-        found[f"{name}_loss"] = float(sums[f"{name}_loss"] / weight)
-        found[f"{name}_accuracy"] = float(sums[f"{name}_correct"] / weight)
-    return {"loss": sum(value for name, value in found.items() if name.endswith("_loss")), **found}
+        means[f"{name}_loss"] = float(sums[f"{name}_loss"] / weight)
+        means[f"{name}_accuracy"] = float(sums[f"{name}_correct"] / weight)
+    return {"loss": sum(value for name, value in means.items() if name.endswith("_loss")), **means}

@@ -1,1 +1,1 @@
-"""Checks of finished folders and their pictures."""
+"""Check finished folders and draw their statistics."""

@@ -1,4 +1,4 @@
-"""Pictures of `data.stats`: small panels of bars or of a curve, side by side in one PNG."""
+"""Draw the figures of `data.stats`: panels with bars or a curve, side by side in one PNG."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,19 +10,19 @@ INK, FILL = "#333333", "#1f6f8b"
 
 
 class Panel(NamedTuple):
-    """One plot: heights over places, as bars or as a curve."""
+    """One plot: heights over positions, as bars or as a curve."""
 
     title: str
     x_label: str
     places: Sequence[Any]  # numbers, or names of bars
     heights: Sequence[float]
     width: float | Sequence[float] = 0.8  # of the bars
-    scale: Literal["linear", "log x", "log y", "log"] = "linear"  # "log" is of both axes, and a curve
-    percent: bool = False  # the heights are shares
+    scale: Literal["linear", "log x", "log y", "log"] = "linear"  # "log": both axes logarithmic, drawn as a curve
+    percent: bool = False  # the heights are fractions, shown as percentages
 
 
 def draw(panels: Sequence[Panel], path: Path) -> None:
-    """Writes the panels as one PNG, atomically."""
+    """Write the panels as one PNG file, atomically."""
     import matplotlib
 
     matplotlib.use("Agg")  # no display is needed

@@ -1,8 +1,8 @@
-"""What is wrong with a line or a record that stands where it should: the content of a finished folder, looked at.
+"""Check the content of a finished folder: documents in JSON lines and records in TFRecord files.
 
-`lines` checks the documents between the stages. `KINDS` holds one function for each kind of TFRecord: it takes the
-payloads of a batch and says which rows are wrong, and why. NumPy does whole batches: N records, S tokens of a sequence,
-P predictions.
+`check_lines` checks the documents between the stages. `KINDS` has one check for each kind of TFRecord: it takes the
+payloads of a batch and returns the wrong rows with the reasons. NumPy checks whole batches: N records, S tokens of a
+sequence, P predictions.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ from bert.errors import UserError
 from bert.inputs.vocabulary import SPECIAL, load_vocab
 from bert.storage.manifest import Manifest
 
-LIMIT = 1000  # problems of one file: it is beyond repair, and the list has to end
-Rows = list[tuple[int, str]]  # which record of a batch is wrong, and what with it
+LIMIT = 1000  # problems reported for one file; then the rest of the file is not read
+Rows = list[tuple[int, str]]  # (number in the batch, reason) of each wrong record
 
 
 class Problem(NamedTuple):
-    """One damage: the file, where in it ("" for all of it), and what."""
+    """One problem: the file, the place in it ("" for the whole file), and a description."""
 
     path: Path
     where: str
@@ -34,73 +34,76 @@ class Problem(NamedTuple):
         return ": ".join(filter(None, (str(self.path), self.where, self.what)))
 
 
-class Lines(NamedTuple):
-    """What the lines of one part hold: a key of 8 bytes for each id and each text, and counts."""
+class LineSummary(NamedTuple):
+    """The documents of one part: a key of 8 bytes for each id and each text, and counts."""
 
     ids: np.ndarray  # [lines] uint64
     texts: np.ndarray  # [lines] uint64
     counts: Counter[str]
 
 
-def lines(path: Path, problems: list[Problem]) -> Lines:
-    """Reads every line of a part as a document, adding to `problems`; lines are numbered from 1."""
+def check_lines(path: Path, problems: list[Problem]) -> LineSummary:
+    """Read every line of a part as a document. Add what is wrong to `problems`; lines are numbered from 1."""
     ids, texts, counts, offset = array("Q"), array("Q"), Counter[str](), 0
     with open(path, "rb") as stream:
         for number, line in enumerate(stream, start=1):
-            found, what = document(line)
+            document, what = parse_document(line)
             if what:
                 problems.append(Problem(path, f"line {number} at byte {offset}", what))
-                found = {"id": f"{path} {number}", "sentences": []}  # a key like no other's
-            pieces = [found["text"]] if "text" in found else found["sentences"]
-            ids.append(_key(found["id"]))
-            texts.append(_key("\n".join(pieces) if pieces else found["id"]))
+                document = {"id": f"{path} {number}", "sentences": []}  # its keys are unique
+            pieces = [document["text"]] if "text" in document else document["sentences"]
+            ids.append(_key(document["id"]))
+            texts.append(_key("\n".join(pieces) if pieces else document["id"]))
             counts["documents"] += 1
-            if "sentences" in found:
+            if "sentences" in document:
                 counts.update(sentences=len(pieces), characters=sum(map(len, pieces)))
             offset += len(line)
             if len(problems) >= LIMIT:
                 break
-    return Lines(np.frombuffer(ids, np.uint64), np.frombuffer(texts, np.uint64), counts)
+    return LineSummary(np.frombuffer(ids, np.uint64), np.frombuffer(texts, np.uint64), counts)
 
 
 def _key(text: str) -> int:
-    """64 bits: of ten million different texts, two are taken for equal once in 400,000 corpora."""
+    """Return a 64-bit hash. The probability of a collision among ten million texts is about 1 in 400,000."""
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
-def document(line: bytes) -> tuple[dict[str, Any], str]:
-    """The document of a line, and what is wrong with it: "" if nothing."""
+def parse_document(line: bytes) -> tuple[dict[str, Any], str]:
+    """Return the document of a line, and what is wrong with it: "" if nothing."""
     try:
-        found = json.loads(line)
+        document = json.loads(line)
     except (ValueError, RecursionError) as error:
         return {}, f"not JSON ({error})"
     if not line.endswith(b"\n"):
         return {}, "cut: no line end"
-    if not isinstance(found, dict) or not isinstance(found.get("id"), str) or not found["id"]:
+    if not isinstance(document, dict) or not isinstance(document.get("id"), str) or not document["id"]:
         return {}, "not a document: no id"
-    pieces = [found["text"]] if "text" in found else found.get("sentences")
+    pieces = [document["text"]] if "text" in document else document.get("sentences")
     if not isinstance(pieces, list) or not pieces or not all(isinstance(piece, str) and piece for piece in pieces):
-        return {}, f"document {found['id']!r} has no text, or an empty sentence"
-    return found, ""
+        return {}, f"document {document['id']!r} has no text, or an empty sentence"
+    return document, ""
 
 
-class Facts(NamedTuple):
-    """What the manifest of a TFRecord folder says of every record."""
+class RecordFormat(NamedTuple):
+    """What the manifest of a TFRecord folder says about every record."""
 
     features: dict[str, dict[str, Any]]  # name -> {"shape": [...], "dtype": ...}
     vocab_size: int
     special: dict[str, int]  # "[CLS]" -> id
 
 
-class Checked(NamedTuple):
-    """What a kind's function found in a batch."""
+class BatchResult(NamedTuple):
+    """The result of checking a batch."""
 
     wrong: Rows
     counts: Counter[str]
 
 
-def facts(manifest: Manifest, problems: list[Problem]) -> tuple[str, Facts] | None:
-    """The kind of a folder's records and what holds for all; None if the folder does not say, added to `problems`."""
+def record_format(manifest: Manifest, problems: list[Problem]) -> tuple[str, RecordFormat] | None:
+    """Return the kind and the format of a folder's records.
+
+    If the vocabulary or the manifest is not usable, add this to `problems` and return None.
+    """
     path, extra = manifest.path / "vocab.txt", manifest.extra
     kind = extra.get("kind", "instances")
     try:
@@ -109,24 +112,24 @@ def facts(manifest: Manifest, problems: list[Problem]) -> tuple[str, Facts] | No
         problems.append(Problem(path, "", str(error).removeprefix(f"{path}: ")))
         return None
     if kind not in KINDS:
-        problems.append(Problem(manifest.path / "manifest.json", "", f"records of an unknown kind {kind!r}"))
+        problems.append(Problem(manifest.path / "manifest.json", "", f"unknown kind of records {kind!r}"))
         return None
     if extra.get("vocab_size") != len(tokens):
         what = f"{len(tokens)} tokens, but the records were made with {extra.get('vocab_size')}"
         problems.append(Problem(path, "", what))
     if hashlib.sha256(path.read_bytes()).hexdigest() != extra.get("vocab_sha256"):
-        problems.append(Problem(path, "", "another vocabulary than the records were made with (vocab_sha256 differs)"))
+        problems.append(Problem(path, "", "not the vocabulary that the records were made with (vocab_sha256 differs)"))
     expected = KINDS[kind].features(extra)
     if extra.get("features") != expected:
-        what = f"features are not those of {kind} of the length and predictions it names"
+        what = f"features are not those of {kind} with the given length and number of predictions"
         problems.append(Problem(manifest.path / "manifest.json", "", what))
         return None
-    return kind, Facts(expected, len(tokens), {token: tokens.index(token) for token in SPECIAL})
+    return kind, RecordFormat(expected, len(tokens), {token: tokens.index(token) for token in SPECIAL})
 
 
-def parse(payloads: Sequence[bytes], facts: Facts) -> tuple[np.ndarray, dict[str, Any], Rows]:
-    """Parses a batch: the rows that can be, their features as tensors, and the rows that cannot with the reason."""
-    import tensorflow as tf  # takes seconds to load, and only records need it
+def parse(payloads: Sequence[bytes], expected: RecordFormat) -> tuple[np.ndarray, dict[str, Any], Rows]:
+    """Parse a batch. Return the numbers of the rows that parse, their features as tensors, and the rows that do not."""
+    import tensorflow as tf  # takes seconds to load and is needed only for records
 
     from bert.hardware import devices
 
@@ -135,7 +138,7 @@ def parse(payloads: Sequence[bytes], facts: Facts) -> tuple[np.ndarray, dict[str
         name: tf.io.RaggedFeature(tf.int64)
         if feature["shape"] == [None]
         else tf.io.FixedLenFeature(feature["shape"], tf.as_dtype(feature["dtype"]))
-        for name, feature in facts.features.items()
+        for name, feature in expected.features.items()
     }
 
     def wrong_rows(first: int, last: int) -> Iterator[tuple[int, str]]:
@@ -158,7 +161,7 @@ def parse(payloads: Sequence[bytes], facts: Facts) -> tuple[np.ndarray, dict[str
 
 
 def instance_features(extra: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The features of masked pairs, by the length and the number of predictions in the manifest."""
+    """Return the features of masked instances, from the length and the number of predictions in the manifest."""
     shape = extra["instances"] if isinstance(extra.get("instances"), dict) else extra
     sequence, predictions = {"shape": [shape.get("max_seq_length")]}, {"shape": [shape.get("max_predictions_per_seq")]}
     whole, real = {"dtype": "int64"}, {"dtype": "float32"}
@@ -173,23 +176,23 @@ def instance_features(extra: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def instances(payloads: Sequence[bytes], facts: Facts) -> Checked:
-    """Checks masked pairs of segments: [CLS] a [SEP] b [SEP], as `data.instances` makes them."""
-    rows, parsed, wrong = parse(payloads, facts)
+def check_instances(payloads: Sequence[bytes], expected: RecordFormat) -> BatchResult:
+    """Check masked instances, [CLS] a [SEP] b [SEP], as `bert.inputs.instances` makes them."""
+    rows, parsed, wrong = parse(payloads, expected)
     features = {name: tensor.numpy() for name, tensor in parsed.items()}
     if len(rows):
-        for bad, what in _instance_faults(features, facts):
+        for bad, what in _instance_faults(features, expected):
             wrong.extend((row, what) for row in rows[bad.any(1)].tolist())
     counts = Counter(
         instances=len(payloads),
         pairs_of_label_1=int(np.count_nonzero(features.get("next_sentence_labels", 0))),
         predictions=int(np.count_nonzero(features.get("masked_lm_weights", 0))),
     )
-    return Checked(sorted(wrong), counts)
+    return BatchResult(sorted(wrong), counts)
 
 
 def restore(features: dict[str, np.ndarray]) -> np.ndarray:
-    """The sequences [N, S] before they were masked."""
+    """Return the sequences [N, S] as they were before masking."""
     ids = features["input_ids"].copy()
     row, slot = np.nonzero(features["masked_lm_weights"])
     position = np.clip(features["masked_lm_positions"][row, slot], 0, ids.shape[1] - 1)
@@ -197,9 +200,9 @@ def restore(features: dict[str, np.ndarray]) -> np.ndarray:
     return ids
 
 
-def _instance_faults(features: dict[str, np.ndarray], facts: Facts) -> Iterator[tuple[np.ndarray, str]]:
-    """Marks [N, any] where an instance breaks a rule, rule by rule."""
-    pad, _, cls, sep, mask = (facts.special[token] for token in SPECIAL)
+def _instance_faults(features: dict[str, np.ndarray], expected: RecordFormat) -> Iterator[tuple[np.ndarray, str]]:
+    """Yield for each rule a bool array [N, any] that is true where an instance breaks the rule, and a description."""
+    pad, _, cls, sep, mask = (expected.special[token] for token in SPECIAL)
     ids, input_mask, segments = features["input_ids"], features["input_mask"], features["segment_ids"]
     positions, labels = features["masked_lm_positions"], features["masked_lm_ids"]
     weights, next_sentence = features["masked_lm_weights"], features["next_sentence_labels"]
@@ -212,19 +215,22 @@ def _instance_faults(features: dict[str, np.ndarray], facts: Facts) -> Iterator[
     built = (restored[:, 0] == cls) & ((restored == cls).sum(1) == 1) & (at_sep.sum(1) == 2)
     built &= (at_sep & (at == last[:, None])).any(1) & (first >= 2) & (first <= last - 2)
 
-    yield _outside(ids, facts.vocab_size), "input_ids: an id outside the vocabulary"
+    yield _outside(ids, expected.vocab_size), "input_ids: an id outside the vocabulary"
     yield input_mask != inside, "input_mask: not ones, then zeros"
-    yield (ids == pad) == inside, "input_ids: [PAD] within input_mask, or something else behind it"
+    yield (ids == pad) == inside, "input_ids: [PAD] inside input_mask, or another token after it"
     yield ~built[:, None], "input_ids: not [CLS] a [SEP] b [SEP]"
-    yield built[:, None] & (segments != ((at > first[:, None]) & inside)), "segment_ids: do not follow the [SEP]"
+    yield (
+        built[:, None] & (segments != ((at > first[:, None]) & inside)),
+        "segment_ids: do not agree with [SEP]",
+    )
     yield restored == mask, "input_ids: a [MASK] that is not predicted"
     yield weights != leading, "masked_lm_weights: not ones, then zeros"
     yield ~used.any(1, keepdims=True), "masked_lm_weights: no prediction"
     yield used & ((positions < 1) | (positions >= length - 1)), "masked_lm_positions: one outside the text"
-    yield used[:, 1:] & (np.diff(positions) <= 0), "masked_lm_positions: not rising"
+    yield used[:, 1:] & (np.diff(positions) <= 0), "masked_lm_positions: not ascending"
     yield used & np.isin(labels, (pad, cls, sep, mask)), "masked_lm_ids: a special token is predicted"
-    yield _outside(labels, facts.vocab_size), "masked_lm_ids: an id outside the vocabulary"
-    yield ~used & ((positions != 0) | (labels != 0)), "masked_lm_ids: an unused place is not zero"
+    yield _outside(labels, expected.vocab_size), "masked_lm_ids: an id outside the vocabulary"
+    yield ~used & ((positions != 0) | (labels != 0)), "masked_lm_ids: an unused position is not zero"
     yield _outside(next_sentence, 2), "next_sentence_labels: not 0 or 1"
 
 
@@ -233,7 +239,7 @@ def _outside(ids: np.ndarray, size: int) -> np.ndarray:
 
 
 def chunk_features(_: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The features of tokenised documents: ids, the lengths of the sentences they make, the number of the document."""
+    """Return the features of chunks: token ids, the lengths of their sentences, the number of the document."""
     whole = {"dtype": "int64"}
     return {
         "ids": {"shape": [None]} | whole,
@@ -242,38 +248,38 @@ def chunk_features(_: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def chunks(payloads: Sequence[bytes], facts: Facts) -> Checked:
-    """Checks chunks of tokenised documents, from which `bert.inputs.dynamic_masking` makes instances."""
-    rows, parsed, wrong = parse(payloads, facts)
+def check_chunks(payloads: Sequence[bytes], expected: RecordFormat) -> BatchResult:
+    """Check chunks of tokenised documents, from which `bert.inputs.dynamic_masking` makes instances."""
+    rows, parsed, wrong = parse(payloads, expected)
     if len(rows):
         ids, lengths, document = parsed["ids"], parsed["sentences"], parsed["document"].numpy()[:, 0]
         token, of_token = ids.flat_values.numpy(), ids.value_rowids().numpy()
         length, of_length = lengths.flat_values.numpy(), lengths.value_rowids().numpy()
-        claimed = np.bincount(of_length, length, len(rows))  # tokens that the sentences should have
-        special = [facts.special[name] for name in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")]
+        claimed = np.bincount(of_length, length, len(rows))  # number of tokens by the sentence lengths
+        special = [expected.special[name] for name in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")]
         for bad, what in (
-            (of_token[_outside(token, facts.vocab_size)], "ids: an id outside the vocabulary"),
+            (of_token[_outside(token, expected.vocab_size)], "ids: an id outside the vocabulary"),
             (of_token[np.isin(token, special)], "ids: a special token in the text"),
-            (of_length[length < 1], "sentences: an empty one"),
+            (of_length[length < 1], "sentences: one is empty"),
             (
                 np.flatnonzero(claimed != np.bincount(of_token, minlength=len(rows))),
-                "sentences: not as long as the ids",
+                "sentences: their lengths do not add up to the number of ids",
             ),
-            (np.flatnonzero(np.bincount(of_token, minlength=len(rows)) == 0), "ids: none"),
-            (np.flatnonzero(np.diff(document, prepend=0) < 0), "document: before that of the record before"),
+            (np.flatnonzero(np.bincount(of_token, minlength=len(rows)) == 0), "ids: empty"),
+            (np.flatnonzero(np.diff(document, prepend=0) < 0), "document: lower than that of the previous record"),
         ):
             wrong.extend((row, what) for row in rows[np.unique(bad)].tolist())
-    return Checked(sorted(wrong), Counter(chunks=len(payloads)))
+    return BatchResult(sorted(wrong), Counter(chunks=len(payloads)))
 
 
 class Kind(NamedTuple):
-    """A kind of TFRecord: its features, by manifest.extra; and what is wrong with a batch of payloads."""
+    """A kind of TFRecord: its features, from manifest.extra, and the check of a batch of payloads."""
 
     features: Callable[[dict[str, Any]], dict[str, dict[str, Any]]]
-    check: Callable[[Sequence[bytes], Facts], Checked]
+    check: Callable[[Sequence[bytes], RecordFormat], BatchResult]
 
 
-KINDS = {  # manifest.extra["kind"], which is absent in the first instances
-    "instances": Kind(instance_features, instances),
-    "documents": Kind(chunk_features, chunks),
+KINDS = {  # by manifest.extra["kind"], which older folders of instances do not have
+    "instances": Kind(instance_features, check_instances),
+    "documents": Kind(chunk_features, check_chunks),
 }

@@ -1,1 +1,1 @@
-"""Downloads: which files there are, HTTP with retries and resume, checksums, archives."""
+"""Download files: what exists, HTTP with retries and resume, checksums, archives."""

@@ -1,7 +1,7 @@
-"""What can be fetched by name besides Wikipedia: addresses, checksums where they are known, licences.
+"""The data sets that can be fetched by name, besides Wikipedia: addresses, known checksums and licences.
 
-A checksum stands here only where an independent source publishes it. A file without one is trusted on first use: its
-SHA-256 is recorded in the manifest, and another file under its address is refused from then on.
+A checksum is listed here only if an independent source publishes it. A file without one is trusted on first use: its
+SHA-256 is recorded in the manifest, and later downloads with another content are refused.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from data.fetch.transfer import File
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Set:
-    """Files that are fetched together. `members` is what an archive must hold, with the SHA-256 where it is known."""
+    """Files that are fetched together. members: names that an archive must contain, with the SHA-256 if it is known."""
 
     about: str
     licence: str
@@ -40,14 +40,14 @@ UNCASED = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
 CASED = "eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02"
 BASE, LARGE = "L-12_H-768_A-12", "L-24_H-1024_A-16"
 
-# PG-19: 28,602 + 50 + 100 books; nobody publishes their hashes.
+# PG-19: 28,602 + 50 + 100 books; no hashes are published.
 PG19 = "https://storage.googleapis.com/deepmind-gutenberg"
 PG19_LISTS = "https://huggingface.co/datasets/deepmind/pg19/resolve/main/data"
 PG19_SPLITS = ("train", "validation", "test")
 PG19_LICENCE = "books published before 1919, in the public domain in the USA; the collection Apache-2.0"
 BOOK_LIMIT = 64 << 20
 LIST_LIMIT = 4 << 20
-BOOK_BYTES = 410_000  # on average, for the check of the disk
+BOOK_BYTES = 410_000  # average, to check the disk space
 
 
 def _squad(version: str) -> Set:
@@ -69,7 +69,7 @@ def _checkpoint(folder: str, model: str, vocab: str | None, size: int | None = N
     name = f"{model}.zip"
     layers, width = (int(number) for number in re.findall(r"[LH]-(\d+)", model))
     weights = (32_000 if vocab else 120_000) * width + 12 * layers * width**2
-    room = 2 * 4 * weights  # packed and unpacked: weights hardly shrink
+    room = 2 * 4 * weights  # the archive and the unpacked files; weights hardly compress
     file = File(name=name, url=f"{CHECKPOINTS}{folder}/{name}", size=size, limit=CHECKPOINT_LIMIT, estimate=room)
     members = {"vocab.txt": vocab, "bert_config.json": None, "bert_model.ckpt.index": None}
     return Set(about=f"Google's {model}, {folder[:4]}", licence="Apache-2.0", files=(file,), members=members)
@@ -96,19 +96,21 @@ SETS: dict[str, Set] = {
 
 
 def pg19_lists(splits: Sequence[str], url: str) -> list[File]:
-    """The files that list the books, which are not called .txt here: they are no books."""
+    """Return the files that list the books. They are not named .txt here, so that they are not taken for books."""
     return [File(name=f"{split}_files.list", url=f"{url}/{split}_files.txt", limit=LIST_LIMIT) for split in splits]
 
 
-def pg19_books(split: str, listed: Path, url: str) -> list[File]:
-    """The books that one of these files lists, in its order. Raises IntegrityError where a line names no book."""
+def pg19_books(split: str, book_list: Path, url: str) -> list[File]:
+    """Return the books that a list names, in its order. Raise IntegrityError if a line does not name a book."""
     books = {}
-    for number, line in enumerate(listed.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
-        found = re.fullmatch(rf"(?:{split}/)?(\d+)(?:\.txt)?", line.strip())
-        if not found:
-            raise IntegrityError(f"{listed}: line {number}, {line[:40]!r}, names no book of {split}; fetch it again")
-        name = f"{split}/{found[1]}.txt"
+    for number, line in enumerate(book_list.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        match = re.fullmatch(rf"(?:{split}/)?(\d+)(?:\.txt)?", line.strip())
+        if not match:
+            raise IntegrityError(
+                f"{book_list}: line {number}, {line[:40]!r}, is not a book of {split}; remove it and try again"
+            )
+        name = f"{split}/{match[1]}.txt"
         books[name] = File(name=name, url=f"{url}/{name}", limit=BOOK_LIMIT, estimate=BOOK_BYTES)
     if not books:
-        raise IntegrityError(f"{listed}: lists no books; remove it and fetch it again")
+        raise IntegrityError(f"{book_list}: lists no books; remove it and fetch it again")
     return list(books.values())

@@ -1,7 +1,7 @@
-"""One GET request with patience: who we are, redirects, refusals, Retry-After, broken and slow connections.
+"""HTTP GET requests with retries: user agent, redirects, error statuses, Retry-After, broken and slow connections.
 
-What is worth another try raises `Transient`, which `Connections.patiently` turns into tries, pauses and in the end an
-`Unavailable`. `data.fetch.transfer` makes files of what arrives.
+Failures that may pass raise `RetryableError`. `Connections.retry` repeats the request after a pause, and raises
+`Unavailable` when the attempts are used up. `data.fetch.transfer` stores what is received.
 """
 
 import contextlib
@@ -24,153 +24,158 @@ from bert.errors import InputError
 T = TypeVar("T")
 
 CHUNK = 1 << 20
-PROGRESS = 1 << 20  # bytes after which a connection that broke counts as a good one
+PROGRESS = 1 << 20  # bytes; a connection that broke after this many does not count as a failure in a row
 RETRIED = {408, 425, 429, 500, 502, 503, 504}
 REDIRECTS = {301, 302, 303, 307, 308}
-UNMET = (
-    urllib3.exceptions.NewConnectionError,  # no such name, no route, nobody listening
+UNREACHED = (
+    urllib3.exceptions.NewConnectionError,  # unknown name, no route, connection refused
     urllib3.exceptions.ConnectTimeoutError,
     urllib3.exceptions.ProxyError,
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Patience:
-    """When to try again and when to give up; seconds, except where it says otherwise."""
+class RetryPolicy:
+    """When to try again and when to give up. Times are in seconds."""
 
-    connect: float = 5
-    read: float = 30
-    tries: int = 6  # in a row without a megabyte gained
-    first_tries: int = 2  # of a host that was never reached
-    backoff: float = 1  # doubled at each failure, less up to a half by chance
-    longest: float = 900  # that a server's Retry-After is obeyed
-    window: float = 60
-    slowest: float = 4096  # bytes a second, on average over the window
+    connect: float = 5  # timeout of a connection attempt
+    read: float = 30  # timeout of a read
+    tries: int = 6  # attempts in a row that each bring less than a megabyte
+    unreached_tries: int = 2  # attempts at a host that was never reached
+    backoff: float = 1  # first pause; doubled at each failure, minus a random part of up to a half
+    max_retry_after: float = 900  # give up if a server's Retry-After is longer
+    window: float = 60  # interval over which the speed is measured
+    min_speed: float = 4096  # bytes per second, on average over the window
     redirects: int = 5  # in a row
 
 
 class Unavailable(InputError):
-    """No server gives the file: offline, refused, or given up after the last try."""
+    """The file could not be fetched: no network, refused by the server, or all attempts failed."""
 
 
-class Missing(Unavailable):
-    """The server answers, and has no such file."""
+class NotFound(Unavailable):
+    """The server has no such file."""
 
 
-class Transient(Exception):
-    """Worth another try, after `after` seconds if the server said so; `unmet` if no connection came about."""
+class RetryableError(Exception):
+    """A failure that may pass. after: seconds to wait, from the server. unreached: there was no connection at all."""
 
-    def __init__(self, reason: str, after: float | None = None, *, unmet: bool = False) -> None:
+    def __init__(self, reason: str, after: float | None = None, *, unreached: bool = False) -> None:
         super().__init__(reason)
-        self.after, self.unmet = after, unmet
+        self.after, self.unreached = after, unreached
 
 
-class OutOfRange(Transient):
-    """The server's file cannot go on where our part ends."""
+class OutOfRange(RetryableError):
+    """The server cannot continue where our partial file ends."""
 
 
 class Cancelled(Exception):
-    """Another file has failed."""
+    """The request was abandoned because another file has failed."""
 
 
 class _Session(requests.Session):
-    """Leaves redirects to us: it would first read their bodies, however large, and stumble over what is no address."""
+    """Do not follow redirects: requests would read their bodies, of any size, and fail on malformed addresses."""
 
     def get_redirect_target(self, resp: requests.Response) -> None:
         return None
 
 
 class Connections:
-    """Requests of one client, each thread of which keeps its own connection. `stop` ends what they wait for."""
+    """The requests of one client. Each thread has its own connection. Setting `stop` ends all waiting."""
 
-    def __init__(self, agent: str, patience: Patience) -> None:
-        self.agent, self.patience, self.stop = agent, patience, threading.Event()
+    def __init__(self, agent: str, policy: RetryPolicy) -> None:
+        self.agent, self.policy, self.stop = agent, policy, threading.Event()
         self._threads = threading.local()
-        self._met: set[str] = set()  # hosts that answered
+        self._reached: set[str] = set()  # hosts that have answered
 
-    def patiently(self, url: str, action: Callable[[], T], gained: Callable[[], int]) -> T:
-        """Calls `action` until it succeeds or patience ends; `gained` is the bytes that earlier calls brought."""
-        failures, had = 0, gained()
+    def retry(self, url: str, action: Callable[[], T], gained: Callable[[], int]) -> T:
+        """Call `action` until it succeeds. Raise Unavailable when the policy allows no further attempt.
+
+        gained: returns the bytes received so far. An attempt that brought a megabyte resets the count of failures.
+        """
+        failures, before = 0, gained()
         while True:
             try:
                 return action()
-            except Transient as problem:
-                failures = 1 if gained() - had >= PROGRESS else failures + 1
-                had = gained()
-                unmet = problem.unmet and host(url) not in self._met
-                if failures >= (self.patience.first_tries if unmet else self.patience.tries):
+            except RetryableError as problem:
+                failures = 1 if gained() - before >= PROGRESS else failures + 1
+                before = gained()
+                unreached = problem.unreached and host(url) not in self._reached
+                if failures >= (self.policy.unreached_tries if unreached else self.policy.tries):
                     raise Unavailable(f"{url}: {problem}, {failures} times; try later") from problem
-                if (problem.after or 0) > self.patience.longest:
-                    raise Unavailable(f"{url}: {problem}, come back in {problem.after:,.0f} s; try then") from problem
-                pause = self.patience.backoff * 2 ** (failures - 1) * random.uniform(0.5, 1.0)
+                if (problem.after or 0) > self.policy.max_retry_after:
+                    raise Unavailable(
+                        f"{url}: {problem} and asks to wait {problem.after:,.0f} s; try again after that"
+                    ) from problem
+                pause = self.policy.backoff * 2 ** (failures - 1) * random.uniform(0.5, 1.0)
                 self.pause(max(pause, problem.after or 0))
 
     def pause(self, seconds: float) -> None:
-        """Waits, but not beyond the failure of another file."""
+        """Wait. Raise Cancelled as soon as another file fails."""
         if self.stop.wait(seconds):
             raise Cancelled
 
     @contextlib.contextmanager
     def open(self, url: str, headers: dict[str, str]) -> Iterator[requests.Response]:
-        """The response to a GET, redirects followed, its status 200 or 206. Raises Transient or Unavailable."""
+        """Yield the response to a GET, status 200 or 206, after redirects. Raise RetryableError or Unavailable."""
         headers = {"User-Agent": self.agent, "Accept-Encoding": "identity", **headers}
-        there = url
-        for _ in range(self.patience.redirects + 1):
-            with contextlib.closing(self._get(there, headers)) as response:
+        target = url
+        for _ in range(self.policy.redirects + 1):
+            with contextlib.closing(self._get(target, headers)) as response:
                 if response.status_code not in REDIRECTS or "Location" not in response.headers:
                     _check_status(url, response)
                     yield response
                     return
-                there = _next(there, response.headers["Location"])
-        raise Unavailable(f"{url}: more than {self.patience.redirects} redirects; is the address right?")
+                target = _redirect_target(target, response.headers["Location"])
+        raise Unavailable(f"{url}: more than {self.policy.redirects} redirects; check the address")
 
     def _get(self, url: str, headers: dict[str, str]) -> requests.Response:
         if not hasattr(self._threads, "session"):
             self._threads.session = _Session()
-        timeout = (self.patience.connect, self.patience.read)
+        timeout = (self.policy.connect, self.policy.read)
         try:
             response: requests.Response = self._threads.session.get(
                 url, headers=headers, stream=True, timeout=timeout, allow_redirects=False
             )
         except requests.exceptions.SSLError as error:
-            raise Unavailable(f"{url}: no secure connection ({_short(error)}); is the clock right?") from error
+            raise Unavailable(f"{url}: no secure connection ({_short(error)}); check this machine's clock") from error
         except requests.ConnectionError as error:
             reason = getattr(error.args[0], "reason", None) if error.args else None
-            raise Transient(f"no connection ({_short(error)})", unmet=isinstance(reason, UNMET)) from error
+            raise RetryableError(f"no connection ({_short(error)})", unreached=isinstance(reason, UNREACHED)) from error
         except requests.Timeout as error:
-            raise Transient(f"no answer within {self.patience.read:g} s") from error
+            raise RetryableError(f"no answer within {self.policy.read:g} s") from error
         except requests.RequestException as error:
-            raise Unavailable(f"{url}: {_short(error)}; is the address right?") from error
-        self._met.add(host(url))
+            raise Unavailable(f"{url}: {_short(error)}; check the address") from error
+        self._reached.add(host(url))
         return response
 
     def chunks(self, response: requests.Response, *, decode: bool) -> Iterator[bytes]:
-        """What arrives, as it arrives. Raises Transient when it stops, or comes slower than `slowest`."""
+        """Yield the body as it arrives. Raise RetryableError if the connection breaks or is slower than `min_speed`."""
         begin, size = time.monotonic(), 0
         while True:
             if self.stop.is_set():
                 raise Cancelled
             try:
-                chunk = response.raw.read1(CHUNK, decode_content=decode)  # does not wait for all of CHUNK, as read does
+                chunk = response.raw.read1(CHUNK, decode_content=decode)  # read would wait for all of CHUNK
             except urllib3.exceptions.HTTPError as error:
-                raise Transient(f"the connection broke ({_short(error)})") from error
+                raise RetryableError(f"the connection broke ({_short(error)})") from error
             if not chunk:
                 return
             yield chunk
             size += len(chunk)
-            if (seconds := time.monotonic() - begin) >= self.patience.window:
-                if size < seconds * self.patience.slowest:
-                    raise Transient(f"{size:,} bytes in {seconds:,.1f} s are too slow")
+            if (seconds := time.monotonic() - begin) >= self.policy.window:
+                if size < seconds * self.policy.min_speed:
+                    raise RetryableError(f"{size:,} bytes in {seconds:,.1f} s is too slow")
                 begin, size = time.monotonic(), 0
 
 
 def host(url: str) -> str:
-    """Name, and port if given, of the server."""
+    """Return the server's name, with the port if the address has one."""
     return url.split("://", 1)[-1].split("/", 1)[0]
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the server asks to wait, given by it as a number or as a date of its own clock."""
+    """Return the seconds that the server asks to wait. A date is compared with the server's own clock."""
     text = headers.get("Retry-After", "").strip()
     if text.isdecimal():
         return float(text)
@@ -180,40 +185,40 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 def _date(text: str) -> datetime | None:
     try:
-        found = email.utils.parsedate_to_datetime(text)
+        date = email.utils.parsedate_to_datetime(text)
     except ValueError:
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return date if date.tzinfo else date.replace(tzinfo=UTC)
 
 
-def _next(url: str, location: str) -> str:
-    """Where a redirect leads; Unavailable if it leads from a secure connection to an open one, or nowhere."""
+def _redirect_target(url: str, location: str) -> str:
+    """Return the address of a redirect. Raise Unavailable if it is malformed or leads from https to http."""
     try:
-        there = urllib.parse.urljoin(url, location)
-        if urllib.parse.urlsplit(there).scheme in ("https", urllib.parse.urlsplit(url).scheme):
-            return there
+        target = urllib.parse.urljoin(url, location)
+        if urllib.parse.urlsplit(target).scheme in ("https", urllib.parse.urlsplit(url).scheme):
+            return target
     except ValueError:
         pass
-    raise Unavailable(f"{url}: sends us to {location[:200]!r}, an unsafe address; report it to the publisher")
+    raise Unavailable(f"{url}: redirects to an unsafe address, {location[:200]!r}; report it to the publisher")
 
 
 def _check_status(url: str, response: requests.Response) -> None:
     status = response.status_code
-    said = f"the server said {status} {''.join(filter(str.isprintable, response.reason or ''))}".strip()
+    said = f"the server answered {status} {''.join(filter(str.isprintable, response.reason or ''))}".strip()
     if status in RETRIED:
-        raise Transient(said, retry_after(response.headers))
+        raise RetryableError(said, retry_after(response.headers))
     if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         raise OutOfRange(said)
     if status == HTTPStatus.FORBIDDEN:
-        raise Unavailable(f"{url}: {said}; say who you are with --contact or BERT_CONTACT")
+        raise Unavailable(f"{url}: {said}; give a contact address with --contact or BERT_CONTACT")
     if status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
-        raise Missing(f"{url}: {said}; it may have moved, or be kept elsewhere")
+        raise NotFound(f"{url}: {said}; the file may have moved")
     if status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
         raise Unavailable(f"{url}: {said}; try another source")
 
 
 def _short(error: BaseException) -> str:
-    """The innermost reason, without the objects that the outer ones quote."""
+    """Return the innermost reason, without the objects that the outer exceptions quote."""
     inner: Any = error
     while isinstance(deeper := getattr(inner, "reason", None) or next(iter(inner.args), None), Exception):
         inner = deeper

@@ -1,8 +1,8 @@
-"""The folder in which fetched files gather beside a download's output, and what is recorded of them.
+"""The folder beside a download's output that holds the files until all are fetched, and the record of their hashes.
 
-It outlives a failure, unlike the partial folder of `manifest.build`, so that gigabytes are not fetched twice: a file
-with its final name is whole, and only hashed again. `fetched.jsonl` has the SHA-256 of each; where nobody publishes a
-hash, the first one seen must stay the same.
+It is kept after a failure, unlike the partial folder of `manifest.build`, so that gigabytes are not fetched twice. A
+file with its final name is complete and is only hashed again. `fetched.jsonl` records the SHA-256 of each file; if no
+hash is published, a later download must have the recorded one.
 """
 
 import contextlib
@@ -18,15 +18,15 @@ from typing import Any
 from bert.storage import files, manifest
 from data.fetch import transfer
 from data.fetch.connection import Unavailable
-from data.fetch.transfer import Client, File, Got
+from data.fetch.transfer import Client, FetchedFile, File
 
 RECORD = "fetched.jsonl"
-TO_CARRY = "urls.txt"
-SHOWN = 12  # addresses on the terminal; the others only in the file
+URL_LIST = "urls.txt"
+SHOWN = 12  # addresses printed; all of them are written to the file
 
 
-class Incoming:
-    """Files on their way to `output`: `sources` says of each that is there and checked where it is from."""
+class DownloadDir:
+    """The files of a download before they are moved to `output`. `sources` describes those that passed their checks."""
 
     def __init__(self, output: Path, client: Client) -> None:
         self.output, self.client = output, client
@@ -34,28 +34,28 @@ class Incoming:
         self.sources: dict[str, dict[str, Any]] = {}
         self._known = _recorded(output, self.folder)
 
-    def fetch(self, wanted: Sequence[File]) -> None:
-        """Fetches the files that are not there yet, and checks all; records address, size and hash of each."""
+    def fetch(self, requested: Sequence[File]) -> None:
+        """Fetch the files that are missing and check all. Record the address, size and hash of each."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        marked = [self._marked(file) for file in wanted]
-        for file in marked:
+        expected = [self._with_recorded_hash(file) for file in requested]
+        for file in expected:
             self._reuse(file)
-        self._check_space(marked)
+        self._check_space(expected)
         try:
             with open(self.folder / RECORD, "a", encoding="utf-8") as record:
-                self.client.fetch_all(marked, self.folder, lambda file, got: self._note(file, got, record))
+                self.client.fetch_all(expected, self.folder, lambda file, fetched: self._record(file, fetched, record))
         except Unavailable:
-            self.say_what_to_carry(marked)
+            self.list_missing(expected)
             raise
 
-    def _marked(self, file: File) -> File:
-        """Adds the hash that was recorded when the file was fetched first."""
+    def _with_recorded_hash(self, file: File) -> File:
+        """Add the hash that was recorded at the first download, if none is published."""
         known = self._known.get(file.name)
         return dataclasses.replace(file, digests={"sha256": known}) if known and not file.digests else file
 
-    def _check_space(self, wanted: Sequence[File]) -> None:
+    def _check_space(self, expected: Sequence[File]) -> None:
         need = 0
-        for file in wanted:
+        for file in expected:
             path = self.folder / file.name
             if not path.exists():
                 part = path.with_name(path.name + ".part")
@@ -67,39 +67,40 @@ class Incoming:
         if file.name in self._known and old.is_file() and not new.exists():
             link(old, new)
 
-    def _note(self, file: File, got: Got, record: Any) -> None:
-        self.sources[file.name] = {"url": file.url, "bytes": got.bytes, "sha256": got.sha256, "trust": file.trust}
+    def _record(self, file: File, fetched: FetchedFile, record: Any) -> None:
+        facts = {"url": file.url, "bytes": fetched.bytes, "sha256": fetched.sha256, "trust": file.trust}
+        self.sources[file.name] = facts
         if file.name not in self._known:
-            self._known[file.name] = got.sha256
-            record.write(_line(file.name, got.sha256))
+            self._known[file.name] = fetched.sha256
+            record.write(_line(file.name, fetched.sha256))
             record.flush()
 
     def reject(self, name: str) -> Path:
-        """Moves a file that turned out to be wrong to `NAME.bad` and forgets its hash: another one may come."""
+        """Rename a file with wrong content to `NAME.bad` and remove its hash from the record."""
         bad = self.folder / f"{name}.bad"
         os.replace(self.folder / name, bad)
         del self._known[name], self.sources[name]
         with files.atomic_write(self.folder / RECORD) as record:
-            record.writelines(_line(*fact) for fact in self._known.items())
+            record.writelines(_line(*entry) for entry in self._known.items())
         return bad
 
-    def say_what_to_carry(self, wanted: Sequence[File]) -> None:
-        """Lists what is missing: on the terminal, and in a file."""
-        missing = [file for file in wanted if not (self.folder / file.name).exists()]
+    def list_missing(self, expected: Sequence[File]) -> None:
+        """List the files that are missing, with their addresses, on the terminal and in `urls.txt`."""
+        missing = [file for file in expected if not (self.folder / file.name).exists()]
         lines = [f"{file.url}\t{self.folder / file.name}" for file in missing]
-        with files.atomic_write(self.folder / TO_CARRY) as stream:
+        with files.atomic_write(self.folder / URL_LIST) as stream:
             stream.write("\n".join(lines) + "\n")
-        print("to carry over by hand, from this address to this file; then give the same command:", file=sys.stderr)
+        print("to copy the files by hand: from this address, to this file; then repeat the command:", file=sys.stderr)
         for line in lines[:SHOWN]:
             print(f"  {line}", file=sys.stderr)
         if len(lines) > SHOWN:
-            print(f"  ... and {len(lines) - SHOWN:,} more, all in {self.folder / TO_CARRY}", file=sys.stderr)
+            print(f"  ... and {len(lines) - SHOWN:,} more, all in {self.folder / URL_LIST}", file=sys.stderr)
 
     def remove(self, fetched: Iterable[str]) -> None:
-        """Removes what is in the output now, and our own notes; anything else that lies there stays."""
+        """Remove the fetched files, which are in the output now, and the records. Keep any other files."""
         if not self.folder.is_dir():
             return
-        names = [*fetched, RECORD, TO_CARRY]
+        names = [*fetched, RECORD, URL_LIST]
         for name in names:
             (self.folder / name).unlink(missing_ok=True)
             (self.folder / f"{name}.bad").unlink(missing_ok=True)
@@ -112,22 +113,22 @@ def _line(name: str, sha256: str) -> str:
     return json.dumps({"name": name, "sha256": sha256}) + "\n"
 
 
-def _recorded(output: Path, incoming: Path) -> dict[str, str]:
-    """SHA-256 by name of what the finished folder, and the attempts since, have fetched."""
+def _recorded(output: Path, folder: Path) -> dict[str, str]:
+    """Return the SHA-256, by name, of the files in the finished folder and of those fetched since."""
     known = {}
     if (output / manifest.NAME).exists():
         sources = manifest.load(output).extra.get("sources", {})
         known = {name: facts["sha256"] for name, facts in sources.items()}
-    if (incoming / RECORD).exists():
-        for line in (incoming / RECORD).read_text(encoding="utf-8").splitlines():
-            with contextlib.suppress(ValueError):  # cut by a crash: the file will be hashed anew
-                fact = json.loads(line)
-                known[fact["name"]] = fact["sha256"]
+    if (folder / RECORD).exists():
+        for line in (folder / RECORD).read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ValueError):  # a line cut by a crash; the file is hashed again
+                entry = json.loads(line)
+                known[entry["name"]] = entry["sha256"]
     return known
 
 
 def link(old: Path, new: Path) -> None:
-    """Makes a file appear under a second name, without a copy where the file system can do that."""
+    """Give a file a second name: a hard link if the file system has them, else a copy."""
     new.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(old, new)

@@ -1,6 +1,6 @@
-"""The bytes fetched so far of one file, with their hashes and what is needed to go on: `NAME.part`, `NAME.part.json`.
+"""A partial download of one file: the bytes so far (`NAME.part`) and the version of the file (`NAME.part.json`).
 
-Nothing here knows of connections; see `data.fetch.transfer`.
+This module opens no connections; see `data.fetch.transfer`.
 """
 
 import hashlib
@@ -14,8 +14,11 @@ from typing import IO, Any, Self
 CHUNK = 1 << 20
 
 
-class Part:
-    """Opened as a context manager, takes bytes; `finish` gives them their name, `reject` the name `NAME.bad`."""
+class PartFile:
+    """The bytes received so far of `path`, and their hashes. As a context manager it is open for appending.
+
+    `finish` renames the file to its final name, `reject` to `NAME.bad`.
+    """
 
     def __init__(self, path: Path, algorithms: Iterable[str]) -> None:
         self.path = path
@@ -31,12 +34,12 @@ class Part:
     def _hash(self, stream: IO[bytes]) -> None:
         self._reset()
         while chunk := stream.read(CHUNK):
-            self._count(chunk)
+            self._update(chunk)
 
-    def _count(self, chunk: bytes) -> None:
+    def _update(self, chunk: bytes) -> None:
         self.size += len(chunk)
-        for sums in self._hashes.values():
-            sums.update(chunk)
+        for digest in self._hashes.values():
+            digest.update(chunk)
 
     def __enter__(self) -> Self:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,30 +54,30 @@ class Part:
             self.pending.unlink()
             self._note.unlink(missing_ok=True)
 
-    def adopt(self) -> Path:
-        """Hashes the file that already has the final name, fetched before or carried here by hand."""
+    def hash_existing(self) -> Path:
+        """Hash the file that already has its final name, from an earlier run or copied here by hand."""
         with open(self.path, "rb") as stream:
             self._hash(stream)
         return self.path
 
     def append(self, chunk: bytes) -> None:
-        """Writes `chunk`; raises OSError, and counts what was written, when there is no room for all of it."""
+        """Write `chunk`. If the disk is full, raise OSError; the bytes that were written are counted."""
         view = memoryview(chunk)
         while view:
             written = self._stream.write(view)
-            self._count(bytes(view[:written]))
+            self._update(bytes(view[:written]))
             view = view[written:]
 
     def restart(self) -> None:
-        """Forgets all bytes."""
+        """Discard all bytes."""
         self._stream.truncate(0)
         self._note.unlink(missing_ok=True)
         self._reset()
 
-    def begin(self, url: str, headers: Mapping[str, str]) -> None:
-        """Notes which version of the file the next bytes belong to."""
+    def record_version(self, url: str, headers: Mapping[str, str]) -> None:
+        """Record which version of the file the next bytes belong to."""
         note = {"url": url, "ETag": headers.get("ETag", ""), "Last-Modified": headers.get("Last-Modified", "")}
-        self._note.write_text(json.dumps(note), encoding="utf-8")  # if damaged, we begin anew: no need to flush
+        self._note.write_text(json.dumps(note), encoding="utf-8")  # not flushed: if damaged, the download starts again
 
     def _version(self, url: str) -> dict[str, str]:
         try:
@@ -83,35 +86,41 @@ class Part:
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return {}
 
-    def range_headers(self, url: str, *, judged: bool) -> dict[str, str]:
-        """Headers of a request for the rest. Without a word on the version, only bytes that a checksum will judge
-        (`judged`) are gone on with; others are forgotten."""
+    def range_headers(self, url: str, *, has_digest: bool) -> dict[str, str]:
+        """Return the headers of a request for the rest of the file.
+
+        If the server gave neither an ETag nor a date, a partial file is continued only if a checksum of the whole file
+        is known (`has_digest`); otherwise its bytes are discarded.
+        """
         self._expected = self._version(url)
         etag, modified = self._expected.get("ETag", ""), self._expected.get("Last-Modified", "")
-        condition = etag if etag.startswith('"') else modified  # a weak ETag does not speak of bytes
-        if self.size and not (condition or judged):
+        condition = etag if etag.startswith('"') else modified  # a weak ETag does not guarantee equal bytes
+        if self.size and not (condition or has_digest):
             self.restart()
         if not self.size:
             return {}
         return {"Range": f"bytes={self.size}-"} | ({"If-Range": condition} if condition else {})
 
-    def resumed(self, headers: Mapping[str, str]) -> int | None:
-        """The whole file's size by the headers of an answer of status 206; ValueError if it is not what we asked."""
-        found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", headers.get("Content-Range", "").strip())
-        if not found or int(found[1]) != self.size:
-            raise ValueError("the server sent another range than was asked for")
+    def total_size(self, headers: Mapping[str, str]) -> int | None:
+        """Return the size of the whole file from the headers of a 206 response, or None if they do not give it.
+
+        Raise ValueError if the response is not the requested range of the same version.
+        """
+        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", headers.get("Content-Range", "").strip())
+        if not match or int(match[1]) != self.size:
+            raise ValueError("the server sent another range than requested")
         for name in ("ETag", "Last-Modified"):
             before, now = self._expected.get(name), headers.get(name)
             if before and now and before != now:
                 raise ValueError("the file changed on the server between two connections")
-        return None if found[2] == "*" else int(found[2])
+        return None if match[2] == "*" else int(match[2])
 
     def digests(self) -> dict[str, str]:
-        """Hexadecimal, by algorithm."""
-        return {name: sums.hexdigest() for name, sums in self._hashes.items()}
+        """Return the hexadecimal digest of each algorithm."""
+        return {name: digest.hexdigest() for name, digest in self._hashes.items()}
 
     def finish(self) -> None:
-        """Flushes the bytes to the disk and gives them their final name."""
+        """Flush the bytes to the disk and rename the file to its final name."""
         if self.pending.exists() and not self.path.exists():
             descriptor = os.open(self.pending, os.O_RDONLY)
             os.fsync(descriptor)
@@ -121,7 +130,7 @@ class Part:
         self._note.unlink(missing_ok=True)
 
     def reject(self) -> Path:
-        """Moves what was judged out of the way, to `NAME.bad`, which it returns."""
+        """Rename a file that failed its checks to `NAME.bad`. Return the new path."""
         bad = self.path.with_name(self.path.name + ".bad")
         os.replace(self.path if self.path.exists() else self.pending, bad)
         self._note.unlink(missing_ok=True)

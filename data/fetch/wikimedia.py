@@ -1,7 +1,7 @@
-"""Which files a Wikipedia dump is made of, by the publisher's own word: `dumpstatus.json` of the wiki and date.
+"""List the files of a Wikipedia dump, from the publisher's `dumpstatus.json` of a wiki and date.
 
-Wikimedia writes dumps over days. One is used only when its job says "done"; then its list has each file's size and
-SHA-1. The bytes may come from a mirror: the list never does.
+Wikimedia takes days to write a dump. A dump is used only when its job has the status "done"; then `dumpstatus.json` has
+the size and SHA-1 of each file. The files may come from a mirror; this list always comes from Wikimedia.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.storage import files
-from data.fetch.connection import Missing
+from data.fetch.connection import NotFound
 from data.fetch.transfer import Client, File
 
 DUMPS = "https://dumps.wikimedia.org"
@@ -25,30 +25,34 @@ DATE = r"20\d{6}"
 
 
 def database(wiki: str) -> str:
-    """The name that a wiki's folder has: "en" is "enwiki", "be-tarask" "be_taraskwiki"; UsageError if there is none."""
+    """Return the database name of a language: "en" gives "enwiki", "be-tarask" gives "be_taraskwiki".
+
+    Raise UsageError if it cannot be a language code.
+    """
     name = wiki.replace("-", "_")
     name = name if name.endswith("wiki") else f"{name}wiki"
     if not re.fullmatch(r"[a-z][a-z0-9_]*wiki", name):
-        raise UsageError(f"--wiki {wiki!r}: no language of Wikipedia; give its code, as en, de or simple")
+        raise UsageError(f"--wiki {wiki!r}: not a language code of Wikipedia; give one such as en, de or simple")
     return name
 
 
 def check_date(date: str) -> None:
-    """Raises UsageError unless `date` is a day as YYYYMMDD."""
+    """Raise UsageError unless `date` is a day as YYYYMMDD."""
     try:
         datetime.strptime(date, "%Y%m%d")
         assert re.fullmatch(DATE, date)
     except (ValueError, AssertionError):
-        raise UsageError(f"--date {date!r}: not a date; give the day of a dump as YYYYMMDD, as 20261101") from None
+        raise UsageError(f"--date {date!r}: not a date; give the day of a dump as YYYYMMDD, such as 20261101") from None
 
 
-def find(client: Client, dumps: str, wiki: str, date: str | None, kept: Path) -> tuple[str, dict[str, Any]]:
-    """The date of the newest dump that is done, or of the one asked for, and its job's files.
+def find_dump(client: Client, dumps: str, wiki: str, date: str | None, folder: Path) -> tuple[str, dict[str, Any]]:
+    """Return the date and the files of the newest finished dump, or of the dump of `date`.
 
-    What the publisher said is kept as `kept`/dumpstatus.json until the download is whole, so that one that was stopped
-    goes on with the same dump; a file put there by hand stands in for the network. Raises InputError if none is done.
+    The publisher's list is saved as dumpstatus.json in `folder` until the download is complete, so that an interrupted
+    download resumes with the same dump. A file put there by hand is used instead of the network. Raise InputError if no
+    dump is finished.
     """
-    path, dumps = kept / STATUS, dumps.rstrip("/")
+    path, dumps = folder / STATUS, dumps.rstrip("/")
     if path.exists():
         job = _job(path.read_bytes(), str(path))
         known = _date(job, wiki)
@@ -60,34 +64,34 @@ def find(client: Client, dumps: str, wiki: str, date: str | None, kept: Path) ->
         url = f"{dumps}/{wiki}/{day}/{STATUS}"
         try:
             content = client.read(url, PAGE_BYTES)
-        except Missing:
+        except NotFound:
             states.append(f"{day} not begun")
             continue
         job = _job(content, url)
         if job.get("status") == "done":
-            found = _files(job, url)
-            kept.mkdir(parents=True, exist_ok=True)
+            listed = _files(job, url)
+            folder.mkdir(parents=True, exist_ok=True)
             with files.atomic_write(path, "wb") as stream:
                 stream.write(content)
-            return day, found
+            return day, listed
         states.append(f"{day} {job.get('status', 'not begun')}")
     which = f"the dump of {date} is not done" if date else "no dump is done"
     raise InputError(f"{dumps}/{wiki}/: {which} ({', '.join(states)}); wait some days, or give an earlier --date")
 
 
-def parts(wiki: str, date: str, found: dict[str, Any], mirrors: tuple[str, ...]) -> list[File]:
-    """The files of articles among a job's files, in the order of their pages; an index of them is none.
+def article_files(wiki: str, date: str, listed: dict[str, Any], mirrors: tuple[str, ...]) -> list[File]:
+    """Return the files with articles among a job's files, without index files, in the order of their pages.
 
-    Raises IntegrityError if the list has none, or lacks a size or a SHA-1.
+    Raise IntegrityError if there are none, or if one has no size or SHA-1.
     """
     name = re.compile(rf"{wiki}-{date}-pages-articles-multistream(\d*)\.xml(?:-p(\d+)p(\d+))?\.bz2")
-    matches = [match for match in map(name.fullmatch, found) if match]
-    matches = [match for match in matches if match[2]] or matches  # parts, where the whole is offered beside them
+    matches = [match for match in map(name.fullmatch, listed) if match]
+    matches = [match for match in matches if match[2]] or matches  # parts are preferred to one file with everything
     if not matches:
         raise IntegrityError(f"{wiki} {date}: {STATUS} lists no file of articles; try another --date")
     chosen = []
     for match in sorted(matches, key=lambda match: (int(match[2] or 0), int(match[1] or 0))):
-        facts = found[match[0]]
+        facts = listed[match[0]]
         size, sha1 = facts.get("size"), facts.get("sha1", "")
         if not isinstance(size, int) or size <= 0 or not re.fullmatch(r"[0-9a-f]{40}", sha1):
             raise IntegrityError(f"{wiki} {date}: {STATUS} has no size or SHA-1 of {match[0]}; try another --date")
@@ -107,10 +111,10 @@ def parts(wiki: str, date: str, found: dict[str, Any], mirrors: tuple[str, ...])
 
 def _dates(client: Client, url: str) -> list[str]:
     page = client.read(url, PAGE_BYTES).decode("utf-8", "replace")
-    found = sorted(set(re.findall(rf'href="(?:\./)?({DATE})/?"', page)), reverse=True)
-    if not found:
-        raise InputError(f"{url}: the page names no date of a dump; is the wiki right?")
-    return found
+    dates = sorted(set(re.findall(rf'href="(?:\./)?({DATE})/?"', page)), reverse=True)
+    if not dates:
+        raise InputError(f"{url}: the page lists no dates of dumps; check the name of the wiki")
+    return dates
 
 
 def _job(content: bytes, where: str) -> dict[str, Any]:
@@ -119,14 +123,14 @@ def _job(content: bytes, where: str) -> dict[str, Any]:
         assert isinstance(job, dict)
         return job
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
-        raise IntegrityError(f"{where}: not a list of Wikimedia's jobs; fetch it again") from error
+        raise IntegrityError(f"{where}: not a dumpstatus.json of Wikimedia; download it again") from error
 
 
 def _files(job: dict[str, Any], where: str) -> dict[str, Any]:
-    found = job.get("files")
-    if job.get("status") != "done" or not isinstance(found, dict) or not all(map(_is_dict, found.values())):
-        raise IntegrityError(f"{where}: job {JOB} is not done or lists no files; fetch it again")
-    return found
+    listed = job.get("files")
+    if job.get("status") != "done" or not isinstance(listed, dict) or not all(map(_is_dict, listed.values())):
+        raise IntegrityError(f"{where}: job {JOB} is not done or lists no files; download it again")
+    return listed
 
 
 def _is_dict(value: object) -> bool:

@@ -1,1 +1,1 @@
-"""What all stages share: tasks, worker processes, the files between stages, progress."""
+"""What all stages share: the Stage class, worker processes, the files between stages, progress."""

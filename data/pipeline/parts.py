@@ -1,4 +1,4 @@
-"""The files between the stages: JSON lines, one document a line, in parts that a worker can hold or stream."""
+"""Read and write the files between the stages: parts of JSON lines, one document per line."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,19 +13,19 @@ PART_BYTES = 64 * 1024 * 1024
 
 
 def encode(record: dict[str, Any]) -> bytes:
-    """One line. A lone surrogate, which JSON can hold and UTF-8 cannot, becomes "?"."""
+    """Return the line of a record. A lone surrogate, which JSON can hold and UTF-8 cannot, becomes "?"."""
     return json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
-def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of one part. Raises IntegrityError, with the line, if one is not a JSON object."""
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of one part. Raise IntegrityError, with the line number, if one is not a JSON object."""
     with open(path, "rb") as stream:
         for number, line in enumerate(stream, start=1):
             yield decode(line, path, number)
 
 
 def decode(line: bytes, path: Path, number: int) -> dict[str, Any]:
-    """The record of one line, which is line `number` of `path`."""
+    """Return the record of a line. `path` and `number`, from 1, are for the error message."""
     try:
         record = json.loads(line)
     except ValueError as error:
@@ -36,19 +36,19 @@ def decode(line: bytes, path: Path, number: int) -> dict[str, Any]:
 
 
 def paths(folder: Path, prefix: str, stage: str | None = None) -> list[Path]:
-    """The finished parts `<prefix>-*.jsonl` of a folder, in order.
+    """Return the parts `<prefix>-*.jsonl` of a finished folder, in order.
 
-    Raises InputError if the folder was not finished, or not by `stage`, or holds no such part.
+    Raise InputError if the folder is not finished, was written by another stage than `stage`, or has no such part.
     """
     names = manifest.load(folder, stage).files
-    found = sorted(folder / name for name in names if name.startswith(f"{prefix}-") and name.endswith(".jsonl"))
-    if not found:
-        raise InputError(f"{folder}: no {prefix}-*.jsonl in it; give the folder that the stage before wrote")
-    return found
+    part_paths = sorted(folder / name for name in names if name.startswith(f"{prefix}-") and name.endswith(".jsonl"))
+    if not part_paths:
+        raise InputError(f"{folder}: no {prefix}-*.jsonl in it; give the folder that the previous stage wrote")
+    return part_paths
 
 
 def sample(files: Sequence[Path], max_bytes: int) -> Iterator[dict[str, Any]]:
-    """Every n-th document, n so that they have about `max_bytes`: spread evenly, and the same each time."""
+    """Yield every n-th document, with n such that they have about `max_bytes` in all. The result is deterministic."""
     stride = -(-sum(path.stat().st_size for path in files) // max_bytes)
     index = 0
     for path in files:
@@ -60,18 +60,18 @@ def sample(files: Sequence[Path], max_bytes: int) -> Iterator[dict[str, Any]]:
 
 
 class Writer:
-    """Writes `part-00000.jsonl`, ... of about `PART_BYTES` each into a folder; a context manager."""
+    """Write `part-00000.jsonl`, ... of about `PART_BYTES` each into a folder. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.records: dict[str, int] = {}  # file name -> documents in it, as the manifest wants it
+        self.records: dict[str, int] = {}  # file name -> number of its documents
         self._left = 0
 
     def __enter__(self) -> Self:
         return self
 
     def write(self, record: dict[str, Any]) -> int:
-        """Appends one document; returns its size in bytes."""
+        """Append one document. Return its size in bytes."""
         line = encode(record)
         if self._left <= 0:
             self.close()
@@ -85,7 +85,7 @@ class Writer:
         return len(line)
 
     def close(self) -> None:
-        """Ends the part being written."""
+        """Close the part that is being written."""
         if self.records:
             self._stream.close()
 
@@ -94,7 +94,7 @@ class Writer:
 
 
 def total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
-    """Sums the counts of several tasks, key by key."""
+    """Return the sums of several tasks' counts, key by key."""
     sums: dict[str, int] = {}
     for count in counts:
         for key, number in count.items():

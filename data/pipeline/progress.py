@@ -1,4 +1,4 @@
-"""The line that a stage prints now and then, and the one it ends with."""
+"""Print the progress of a stage and its summary."""
 
 import sys
 import time
@@ -7,7 +7,7 @@ INTERVAL = 10.0  # seconds
 
 
 class Progress:
-    """Counts what went through a stage; prints to stderr every ten seconds."""
+    """Count the items and bytes that a stage has processed, and print them to stderr every ten seconds."""
 
     def __init__(self, stage: str, unit: str = "documents") -> None:
         self.stage, self.unit = stage, unit
@@ -15,7 +15,7 @@ class Progress:
         self._begin = self._printed = time.monotonic()
 
     def add(self, items: int, size: int) -> None:
-        """Counts `items` of `size` bytes together."""
+        """Count `items` with `size` bytes in all."""
         self.items += items
         self.bytes += size
         if time.monotonic() - self._printed > INTERVAL:
@@ -23,7 +23,7 @@ class Progress:
             self._print("")
 
     def done(self, remark: str) -> None:
-        """Prints the summary line."""
+        """Print the summary line."""
         self._print(f"; {remark}")
 
     def _print(self, remark: str) -> None:

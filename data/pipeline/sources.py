@@ -1,35 +1,36 @@
-"""What the sources of text share: files told apart, decoded, read in parallel, and long documents cut.
+"""What the stages that read source text share: encodings, groups of files, parallel reading, and cuts of long texts.
 
-wikipedia, books and text are each a function of one group of files, which makes one task of `data.pipeline.tasks`.
-Groups are made of the files' sizes alone, and their parts numbered in the order of the files.
+wikipedia, books and text are each a `SourceStage`. Their source files are put into groups by size alone; a group is one
+task, and the parts that it writes are numbered in the order of the files.
 """
 
+import abc
 import codecs
 import dataclasses
-import functools
 import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, ClassVar, NamedTuple
 
 from bert.storage import manifest
-from data.pipeline import parts, tasks
-from data.pipeline.progress import Progress
+from data.pipeline import parts
+from data.pipeline.tasks import Options as TaskOptions
+from data.pipeline.tasks import Stage, TaskResult
 
-GROUP_BYTES = parts.PART_BYTES  # of source files that make one task
-MAX_DOCUMENT = 8_000_000  # characters; the longest novels have five million. A document is held in memory
+GROUP_BYTES = parts.PART_BYTES  # size of the source files that make one task
+MAX_DOCUMENT = 8_000_000  # characters; a document is held in memory, and the longest novels have five million
 CHUNK = 1 << 20
 
-MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}  # as a file begins
-BINARY = bytes([*range(7), *range(14, 26), 28, 29, 30, 31])  # control characters that no text is made of
+MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}  # byte order marks
+BINARY = bytes([*range(7), *range(14, 26), 28, 29, 30, 31])  # control characters that do not occur in text
 NOT_IN_CP1252 = b"\x81\x8d\x8f\x90\x9d"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options(tasks.Options):
-    """Flags of every source; each says itself what its source is."""
+class Options(TaskOptions):
+    """Flags of every stage that reads source text. Each stage has its own help for `source`."""
 
     source: Path
     """files to read"""
@@ -37,94 +38,107 @@ class Options(tasks.Options):
     """folder to write"""
 
 
-class Task(NamedTuple):
-    """Files to read into parts whose names begin with `target`'s."""
+class SourceTask(NamedTuple):
+    """Files to read into parts. The names of the parts begin with the name of `target`."""
 
     target: Path
     files: tuple[Path, ...]
-    options: Any
+    settings: Any  # what the stage's `read` needs of its options
 
 
-class Result(NamedTuple):
-    """What became of a task's documents."""
+class ReadResult(NamedTuple):
+    """The outcome of reading the files of one task."""
 
     counts: Counter[str]
-    records: dict[str, int]  # of the parts written
-    refused: dict[str, str]  # by name, with the reason
+    records: dict[str, int]  # part name -> documents in it
+    refused: dict[str, str]  # document or file name -> reason
     documents: int
     size: int  # bytes written
 
 
-def find(folder: Path, wanted: Callable[[str], bool]) -> list[Path]:
-    """The files at any depth whose names are `wanted`, in the order of their paths, in any locale."""
-    found = (path for path in folder.rglob("*") if wanted(path.name) and path.is_file())
-    return sorted(found, key=lambda path: [os.fsencode(part) for part in path.parts])
+class SourceStage(Stage[SourceTask]):
+    """Base of the stages that read source text.
+
+    A stage gives `name`, `read` and `check`. groups: the files of each task. settings: what `read` finds in the task;
+    the default is all options.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, options: Options, groups: Sequence[tuple[Path, ...]], settings: Any = None) -> None:
+        self.options, self.groups, self.settings = options, groups, settings or options
+
+    @classmethod
+    @abc.abstractmethod
+    def read(cls, task: SourceTask) -> ReadResult:
+        """Write the documents of the task's files as parts into the folder `task.target`."""
+
+    @abc.abstractmethod
+    def check(self, result: manifest.StageResult) -> manifest.StageResult:
+        """Raise InputError if no document was read. Print a summary, and return what the manifest says.
+
+        The refused documents are in `result.extra["refused"]`, with the reasons.
+        """
+
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+    def inputs(self) -> list[Path]:
+        return [self.options.source]
+
+    def tasks(self, partial: Path) -> list[SourceTask]:
+        return [
+            SourceTask(partial / f"part-{number:05d}", group, self.settings) for number, group in enumerate(self.groups)
+        ]
+
+    @classmethod
+    def run(cls, task: SourceTask) -> TaskResult:
+        """Read into a folder of the task's own, then move the parts beside those of other tasks."""
+        own = task.target.with_name(f".{task.target.name}")
+        shutil.rmtree(own, ignore_errors=True)  # left by a task that was killed
+        own.mkdir()
+        result = cls.read(task._replace(target=own))
+        records = {}
+        for name, count in result.records.items():
+            new = name.replace("part", task.target.name)  # part-00002.jsonl of task 7: part-00007-00002.jsonl
+            os.replace(own / name, task.target.with_name(new))
+            records[new] = count
+        own.rmdir()
+        return result._replace(records=records)._asdict()
+
+    def finish(self, tasks: Sequence[SourceTask], results: Sequence[TaskResult]) -> manifest.StageResult:
+        return self.check(_total(results))
+
+    def processed(self, task: SourceTask, result: TaskResult) -> tuple[int, int]:
+        return result["documents"], result["size"]
 
 
-def name(path: Path, folder: Path) -> str:
-    """A file's path below the source folder, as UTF-8 can hold it."""
+def find_files(folder: Path, accepts: Callable[[str], bool]) -> list[Path]:
+    """Return the files at any depth whose names `accepts` accepts, ordered by the bytes of their paths."""
+    paths = (path for path in folder.rglob("*") if accepts(path.name) and path.is_file())
+    return sorted(paths, key=lambda path: [os.fsencode(part) for part in path.parts])
+
+
+def relative_name(path: Path, folder: Path) -> str:
+    """Return a file's path below the source folder. Bytes that are not UTF-8 are replaced."""
     return os.fsencode(path.relative_to(folder) if path != folder else path.name).decode("utf-8", "replace")
 
 
-def groups(files: Sequence[Path]) -> list[tuple[Path, ...]]:
-    """The files in order, cut into groups of about `GROUP_BYTES`; a larger file is a group."""
-    cut: list[list[Path]] = []
+def group_files(files: Sequence[Path]) -> list[tuple[Path, ...]]:
+    """Cut the files, in order, into groups of about `GROUP_BYTES`. A larger file is a group of its own."""
+    groups: list[list[Path]] = []
     left = 0
     for path in files:
         size = path.stat().st_size
-        if not cut or size > left:
-            cut.append([])
+        if not groups or size > left:
+            groups.append([])
             left = GROUP_BYTES
-        cut[-1].append(path)
+        groups[-1].append(path)
         left -= size
-    return [tuple(group) for group in cut]
+    return [tuple(group) for group in groups]
 
 
-def build(
-    stage: str,
-    options: Options,
-    function: Callable[[Task], Result],
-    work: Sequence[tuple[Path, ...]],
-    finish: Callable[[manifest.StageResult], manifest.StageResult],
-    given: Any = None,
-) -> None:
-    """Makes the stage's folder by calling `function` for each group of files.
-
-    finish: completes what the manifest says; the documents refused are named in `extra["refused"]`. given: what the
-    function finds in `task.options`, instead of all options.
-    """
-    progress = Progress(stage)
-    tasks.build(
-        options.output,
-        stage=stage,
-        parameters={},
-        inputs=[options.source],
-        options=options,
-        prepare=lambda partial: [
-            Task(partial / f"part-{number:05d}", group, given or options) for number, group in enumerate(work)
-        ],
-        function=functools.partial(_into_parts, function),
-        finish=lambda done, results: finish(_total(results)),
-        report=lambda task, result: progress.add(result["documents"], result["size"]),
-    )
-
-
-def _into_parts(function: Callable[[Task], Result], task: Task) -> dict[str, Any]:
-    """Calls it with a folder of the task's own, whose parts it then gives their names beside those of others."""
-    own = task.target.with_name(f".{task.target.name}")
-    shutil.rmtree(own, ignore_errors=True)  # of a task that was killed
-    own.mkdir()
-    result = function(task._replace(target=own))
-    records = {}
-    for name, count in result.records.items():
-        new = name.replace("part", task.target.name)  # part-00002.jsonl of task 7: part-00007-00002.jsonl
-        os.replace(own / name, task.target.with_name(new))
-        records[new] = count
-    own.rmdir()
-    return result._replace(records=records)._asdict()
-
-
-def _total(results: Iterable[dict[str, Any]]) -> manifest.StageResult:
+def _total(results: Iterable[TaskResult]) -> manifest.StageResult:
     records: dict[str, int] = {}
     refused: dict[str, str] = {}
     counts = []
@@ -135,41 +149,41 @@ def _total(results: Iterable[dict[str, Any]]) -> manifest.StageResult:
     return manifest.StageResult(counts=parts.total(counts), records=records, extra={"refused": refused})
 
 
-def summary(stage: str, made: manifest.StageResult) -> str:
-    """The counts on one line, and the first few documents that were refused."""
-    refused = [f"{name}: {reason}" for name, reason in made.extra["refused"].items()]
-    counts = ", ".join(f"{number:,} {key}" for key, number in made.counts.items())
-    more = [f"and {len(refused) - 5:,} more, named in manifest.json"] if len(refused) > 5 else []
+def summary(stage: str, result: manifest.StageResult) -> str:
+    """Return one line with the counts and the first few refused documents."""
+    refused = [f"{name}: {reason}" for name, reason in result.extra["refused"].items()]
+    counts = ", ".join(f"{number:,} {key}" for key, number in result.counts.items())
+    more = [f"and {len(refused) - 5:,} more, listed in manifest.json"] if len(refused) > 5 else []
     return "; ".join([f"{stage}: {counts}", *refused[:5], *more])
 
 
-def encoding(path: Path) -> str:
-    """How a text file is encoded. Raises ValueError, with the reason, if it is no text.
+def detect_encoding(path: Path) -> str:
+    """Return the encoding of a text file. Raise ValueError, with the reason, if the file is not text.
 
-    utf-8 or utf-16 as its mark says; without one utf-8 if it is sound; "utf-8 with errors" if most of what is not
-    ASCII is; else cp1252, or latin-1 if it has bytes that Windows knows no character for. Two passes in constant
-    memory.
+    A byte order mark decides: utf-8 or utf-16. Without one, the result is "utf-8" if the file is valid UTF-8; "utf-8
+    with errors" if most of its non-ASCII characters are; else "cp1252", or "latin-1" if the file has bytes that
+    Windows-1252 does not define. Up to three passes in constant memory.
     """
     with open(path, "rb") as stream:
         head = stream.read(3)
-    marked = next((found for mark, found in MARKS.items() if head.startswith(mark)), None)
+    marked = next((encoding for mark, encoding in MARKS.items() if head.startswith(mark)), None)
     if marked == "utf-16":
-        if not _is(marked, path):
+        if not _is_valid(marked, path):
             raise ValueError("not the UTF-16 that its first bytes announce")
         return marked
-    size = binary = unknown = 0
+    size = binary = undefined = 0
     for chunk in _chunks(path):
         size += len(chunk)
         binary += len(chunk) - len(chunk.translate(None, BINARY))
-        unknown += len(chunk) - len(chunk.translate(None, NOT_IN_CP1252))
+        undefined += len(chunk) - len(chunk.translate(None, NOT_IN_CP1252))
     if binary * 50 > size:
         raise ValueError(f"binary ({binary:,} of {size:,} bytes are control characters)")
-    if _is("utf-8", path):
+    if _is_valid("utf-8", path):
         return "utf-8"
-    good, bad = _characters(path)
-    if marked or good > bad:
+    valid, invalid = _non_ascii_characters(path)
+    if marked or valid > invalid:
         return "utf-8 with errors"
-    return "latin-1" if unknown else "cp1252"
+    return "latin-1" if undefined else "cp1252"
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
@@ -178,7 +192,7 @@ def _chunks(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def _is(encoding: str, path: Path) -> bool:
+def _is_valid(encoding: str, path: Path) -> bool:
     decoder = codecs.getincrementaldecoder(encoding)()
     try:
         for chunk in _chunks(path):
@@ -189,51 +203,55 @@ def _is(encoding: str, path: Path) -> bool:
     return True
 
 
-def _characters(path: Path) -> tuple[int, int]:
-    """How many characters beyond ASCII are sound in UTF-8, and how many are not."""
+def _non_ascii_characters(path: Path) -> tuple[int, int]:
+    """Return the number of non-ASCII characters that are valid UTF-8, and of those that are not."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    beyond = bad = 0
+    non_ascii = invalid = 0
     for chunk in _chunks(path):
         text = decoder.decode(chunk)
-        beyond += len(text) - len(text.encode("ascii", "ignore"))
-        bad += text.count("\ufffd")
-    return beyond - bad, bad
+        non_ascii += len(text) - len(text.encode("ascii", "ignore"))
+        invalid += text.count("\ufffd")
+    return non_ascii - invalid, invalid
 
 
-def open_text(path: Path, found: str) -> IO[str]:
-    """The text of a file whose `encoding` was found, with "\\n" at every end of line."""
-    codec = "utf-8-sig" if found.startswith("utf-8") else found
-    return open(path, encoding=codec, errors="replace" if found == "utf-8 with errors" else "strict")
+def open_text(path: Path, encoding: str) -> IO[str]:
+    """Open a file in the encoding that `detect_encoding` returned, with "\\n" at every end of line."""
+    codec = "utf-8-sig" if encoding.startswith("utf-8") else encoding
+    return open(path, encoding=codec, errors="replace" if encoding == "utf-8 with errors" else "strict")
 
 
 def stream_pieces(stream: IO[str], limit: int = MAX_DOCUMENT) -> Iterator[str]:
-    """A text of any length in pieces of at most `limit` characters, as `pieces` cuts it."""
+    """Yield the same pieces as `pieces`, from a stream, without holding the whole text in memory."""
     held = stream.read(limit + 1)
     while len(held) > limit:
-        end = _end(held, 0, limit)
+        end = _cut_position(held, 0, limit)
         yield held[:end]
         held = held[end:] + stream.read(end)
     yield held
 
 
 def pieces(text: str, limit: int = MAX_DOCUMENT) -> Iterator[str]:
-    """A text in pieces of at most `limit` characters: cut between lines, or words, in the second half of the limit."""
+    """Yield a text in pieces of at most `limit` characters.
+
+    A cut is behind the last line end in the second half of the limit, else behind the last space there, else at the
+    limit.
+    """
     start = 0
     while len(text) - start > limit:
-        end = _end(text, start, limit)
+        end = _cut_position(text, start, limit)
         yield text[start:end]
         start = end
     yield text[start:] if start else text
 
 
-def _end(text: str, start: int, limit: int) -> int:
+def _cut_position(text: str, start: int, limit: int) -> int:
     middle, end = start + limit // 2, start + limit
-    for mark in ("\n", " "):
-        if (found := text.rfind(mark, middle, end)) >= 0:
-            return found + 1
+    for separator in ("\n", " "):
+        if (position := text.rfind(separator, middle, end)) >= 0:
+            return position + 1
     return end
 
 
-def numbered(identifier: str, number: int) -> str:
-    """The id of piece `number`, from 0, of a document: the document's own, then with "#2", "#3"."""
+def piece_id(identifier: str, number: int) -> str:
+    """Return the id of piece `number`, from 0, of a document: the document's id, then the same with "#2", "#3"."""
     return f"{identifier}#{number + 1}" if number else identifier

@@ -1,39 +1,41 @@
-"""A stage as tasks that share nothing, in one sitting or several: a pool's, a cluster's, or an array of batch jobs'.
+"""A stage made of independent tasks, run in one process pool, on a Dask cluster, or by an array of batch jobs.
 
     python -m data.tfrecords ... --workers 16                    # processes on this machine
     python -m data.tfrecords ... --scheduler tcp://host:8786     # the workers of a Dask cluster
-    python -m data.tfrecords ... --task 3 --of 16                # the fourth of sixteen jobs; the last one completes
+    python -m data.tfrecords ... --task 3 --of 16                # the fourth of sixteen jobs
 
-A task writes its files into the stage's hidden folder and, once they are on the disk, a marker with their hashes and
-its result. Where a marker stands the task is not run again: a stage that was killed goes on where it was, with any
+A task writes its files into the stage's hidden folder. When they are on the disk, it writes a marker with their hashes
+and its result. A task with a marker is not run again, so a stage that was killed resumes where it stopped, with any
 number of workers, and gives the same bytes.
 """
 
+import abc
 import dataclasses
 import json
 import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from bert.errors import UsageError
 from bert.storage import files, manifest
 from data.pipeline import workers
+from data.pipeline.progress import Progress
 
 MARKERS = ".tasks"
 
 
 class Task(Protocol):
-    """What a task function is given; it can be pickled."""
+    """The argument of `Stage.run`. It must be picklable."""
 
     @property
     def target(self) -> Path:
-        """The file that the task writes; others that it writes beside it have names that begin with this one's."""
+        """The file that the task writes. The names of any other files it writes begin with this name."""
 
 
 AnyTask = TypeVar("AnyTask", bound=Task)
-Result = dict[str, Any]  # counts, as JSON can hold
+TaskResult = dict[str, Any]  # counts and names, as JSON can hold them
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,13 +43,13 @@ class Options:
     """Flags of every stage that consists of tasks."""
 
     workers: int = workers.available()
-    """processes"""
+    """number of worker processes"""
     task: int | None = None
-    """do only this share of the tasks, from 0; with --of, for a job of an array"""
+    """run only this share of the tasks, counted from 0; used with --of in a job array"""
     of: int = 1
-    """shares, of which each --task is one"""
+    """number of shares into which --task divides the tasks"""
     scheduler: str | None = None
-    """address of a Dask scheduler whose workers do the tasks, as tcp://host:8786"""
+    """address of a Dask scheduler whose workers run the tasks, such as tcp://host:8786"""
 
     def __post_init__(self) -> None:
         workers.check(self.workers)
@@ -60,57 +62,91 @@ class Options:
 NOT_PARAMETERS = {field.name for field in dataclasses.fields(Options)}  # the output does not depend on them
 
 
-def build(
-    folder: Path,
-    *,
-    stage: str,
-    parameters: dict[str, Any],
-    inputs: Sequence[Path],
-    options: Options,
-    prepare: Callable[[Path], Sequence[AnyTask]],
-    function: Callable[[AnyTask], Result],
-    finish: Callable[[Sequence[AnyTask], Sequence[Result]], manifest.StageResult],
-    report: Callable[[AnyTask, Result], None] = lambda task, result: None,
-) -> None:
-    """Makes `folder` out of tasks, or this process's share of them.
+class Stage(abc.ABC, Generic[AnyTask]):
+    """A data stage: it lists its tasks, runs each of them, and combines their results.
 
-    prepare: given the hidden folder, writes what all tasks need, unless an earlier sitting has, and returns the tasks.
-    function: does one; a module's function. finish: from all results, what the manifest says. report: called for each
-    task done here. Raises what these raise, and ResourceError if the disk is full.
+    `tasks` and `finish` run in the main process. `run` may run in another process or on another machine: it is a class
+    method, and everything that it needs is in the task.
+    """
+
+    name: ClassVar[str]  # as in the manifest and in messages
+    unit: str = "documents"  # what the progress line counts
+
+    @abc.abstractmethod
+    def parameters(self) -> dict[str, Any]:
+        """Return the values that the output depends on, besides the inputs."""
+
+    @abc.abstractmethod
+    def inputs(self) -> Sequence[Path]:
+        """Return the files and folders that the output is made from."""
+
+    @abc.abstractmethod
+    def tasks(self, partial: Path) -> Sequence[AnyTask]:
+        """Write what all tasks need into the hidden folder `partial`, unless an earlier run did, and return them."""
+
+    @classmethod
+    @abc.abstractmethod
+    def run(cls, task: AnyTask) -> TaskResult:
+        """Write the files of one task and return its result."""
+
+    @abc.abstractmethod
+    def finish(self, tasks: Sequence[AnyTask], results: Sequence[TaskResult]) -> manifest.StageResult:
+        """Return what the manifest says of the whole output."""
+
+    @abc.abstractmethod
+    def processed(self, task: AnyTask, result: TaskResult) -> tuple[int, int]:
+        """Return the number of units and of bytes that a finished task adds to the progress line."""
+
+
+def build(stage: Stage[AnyTask], folder: Path, options: Options) -> None:
+    """Run the stage's tasks, or this process's share of them; complete `folder` when all tasks are done.
+
+    Return at once if `folder` is up to date. Raise what the stage raises, and ResourceError if the disk is full.
     """
     with files.room(folder), manifest.lock(folder):
-        wanted = manifest.want(folder, stage=stage, parameters=parameters, inputs=inputs)
-        if manifest.current(folder, wanted):
+        key = manifest.want(folder, stage=stage.name, parameters=stage.parameters(), inputs=stage.inputs())
+        if manifest.current(folder, key):
             return
-        partial = _partial(folder, wanted)
-        tasks = prepare(partial)
+        partial = _partial_folder(folder, key)
+        tasks = stage.tasks(partial)
     share = tasks[options.task :: options.of] if options.task is not None else tasks
-    # The same share begun twice at once would write the same files: the second one waits, and finds it done.
+    # Two processes with the same share would write the same files. The second one waits and finds the tasks done.
     with manifest.lock(folder.with_name(f"{folder.name}.{options.task or 0}-of-{options.of}")):
-        with manifest.lock(folder):  # whoever completes the folder removes the markers under this lock
-            left = [task for task in share if not _marker(task).exists()] if partial.exists() else []
-        if len(left) < len(share):
-            print(f"{stage}: {len(share) - len(left)} of {len(share)} tasks are done already", file=sys.stderr)
-        jobs = [_Job(function, task) for task in left]
-        for task, result in zip(left, workers.run(_complete, jobs, options.workers, options.scheduler), strict=True):
-            report(task, result)
+        with manifest.lock(folder):  # the process that completes the folder removes the markers under this lock
+            pending = [task for task in share if not _marker(task).exists()] if partial.exists() else []
+        _run_tasks(stage, share, pending, options)
     with files.room(folder), manifest.lock(folder):
-        if not partial.exists():  # another share was the last, and has completed the folder
-            return
-        missing = sum(not _marker(task).exists() for task in tasks)
-        if missing:
-            print(f"{stage}: this share is done; {missing} of {len(tasks)} tasks are with others", file=sys.stderr)
-            return
-        markers = [json.loads(_marker(task).read_text(encoding="utf-8")) for task in tasks]
-        made = finish(tasks, [marker["result"] for marker in markers])
-        shutil.rmtree(partial / MARKERS)
-        hashes = {name: sha256 for marker in markers for name, sha256 in marker["files"].items()}
-        manifest.complete(partial, folder, wanted, made, hashes)
+        if partial.exists():  # otherwise another share was the last one and has completed the folder
+            _complete(stage, folder, partial, key, tasks)
 
 
-def _partial(folder: Path, wanted: manifest.BuildKey) -> Path:
-    """The hidden folder for this output; those begun for another one are removed."""
-    partial = folder.with_name(f".{folder.name}.{wanted.digest()}.partial")
+def _run_tasks(stage: Stage[AnyTask], share: Sequence[AnyTask], pending: Sequence[AnyTask], options: Options) -> None:
+    if len(pending) < len(share):
+        print(f"{stage.name}: {len(share) - len(pending)} of {len(share)} tasks are done already", file=sys.stderr)
+    progress = Progress(stage.name, stage.unit)
+    jobs = [_Job(stage.run, task) for task in pending]
+    for task, result in zip(pending, workers.run(_run_job, jobs, options.workers, options.scheduler), strict=True):
+        progress.add(*stage.processed(task, result))
+
+
+def _complete(
+    stage: Stage[AnyTask], folder: Path, partial: Path, key: manifest.BuildKey, tasks: Sequence[AnyTask]
+) -> None:
+    """Give the hidden folder its final name, with a manifest, unless tasks are missing."""
+    missing = sum(not _marker(task).exists() for task in tasks)
+    if missing:
+        print(f"{stage.name}: this share is done; {missing} of {len(tasks)} tasks are in other shares", file=sys.stderr)
+        return
+    markers = [json.loads(_marker(task).read_text(encoding="utf-8")) for task in tasks]
+    result = stage.finish(tasks, [marker["result"] for marker in markers])
+    shutil.rmtree(partial / MARKERS)
+    hashes = {name: sha256 for marker in markers for name, sha256 in marker["files"].items()}
+    manifest.complete(partial, folder, key, result, hashes)
+
+
+def _partial_folder(folder: Path, key: manifest.BuildKey) -> Path:
+    """Return the hidden folder for this output. Remove those of other parameters or inputs."""
+    partial = folder.with_name(f".{folder.name}.{key.digest()}.partial")
     for other in folder.parent.glob(f".{folder.name}.*.partial"):
         if other != partial:
             shutil.rmtree(other)
@@ -123,15 +159,15 @@ def _marker(task: Task) -> Path:
 
 
 class _Job(NamedTuple):
-    function: Callable[[Any], Result]
+    run: Callable[[Any], TaskResult]
     task: Any
 
 
-def _complete(job: _Job) -> Result:
-    """Does a task and leaves its marker."""
+def _run_job(job: _Job) -> TaskResult:
+    """Run a task, bring its files to the disk, and write its marker."""
     task: Task = job.task
     with files.room(task.target):
-        result = dict(job.function(task))
+        result = dict(job.run(task))
         written = sorted(task.target.parent.glob(f"{task.target.name}*"))
         for path in written:
             files.flush(path)

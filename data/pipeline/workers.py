@@ -1,4 +1,4 @@
-"""Who runs tasks that share nothing: processes here, or a Dask cluster's. Results come in the order of the tasks."""
+"""Run independent tasks in a process pool or on a Dask cluster. Results come in the order of the tasks."""
 
 import concurrent.futures
 import multiprocessing
@@ -15,12 +15,12 @@ Result = TypeVar("Result")
 
 
 def available() -> int:
-    """The number of CPU cores this process may run on: fewer than the machine's in a container or a batch job."""
+    """Return the number of CPU cores this process may use, which can be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check(workers: int) -> None:
-    """Raises UsageError unless there is at least one worker."""
+    """Raise UsageError unless there is at least one worker."""
     if workers < 1:
         raise UsageError(f"--workers {workers}: at least 1 is needed")
 
@@ -28,10 +28,10 @@ def check(workers: int) -> None:
 def run(
     function: Callable[[Task], Result], tasks: Sequence[Task], workers: int, scheduler: str | None = None
 ) -> Iterator[Result]:
-    """Yields `function(task)` for each task, in order; `function` must be a module's, so that it can be sent.
+    """Yield `function(task)` for each task, in order. `function` must be picklable.
 
-    Processes are spawned, not forked: TensorFlow's threads do not survive a fork. With a `scheduler`, the workers are
-    those of the Dask cluster at this address, which must see the same files and the same version of this code. Raises
+    Processes are spawned, not forked, because TensorFlow's threads do not survive a fork. With a `scheduler`, the tasks
+    run on the Dask cluster at this address, whose workers need the same files and the same version of this code. Raise
     what `function` raises, and ResourceError if a worker is killed.
     """
     if scheduler:
@@ -48,7 +48,7 @@ def run(
             for future in futures:
                 yield future.result()
         except BrokenProcessPool as error:
-            raise ResourceError("a worker was killed, probably for want of memory; give fewer --workers") from error
+            raise ResourceError("a worker was killed, probably out of memory; give fewer --workers") from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -69,14 +69,14 @@ def _on_cluster(function: Callable[[Task], Result], tasks: Sequence[Task], sched
                 yield future.result()
         except distributed.KilledWorker as error:
             raise ResourceError(
-                "a worker of the cluster was killed more than once, probably for want of memory; give it more"
+                "a worker of the cluster was killed repeatedly, probably out of memory; give the workers more memory"
             ) from error
         finally:
             client.cancel(futures)
 
 
 def _end_with_parent() -> None:
-    """Ends this worker when the main process dies, even by SIGKILL; left alone, it would wait for tasks forever."""
+    """Exit this worker when the main process dies, even by SIGKILL. Otherwise it would wait for tasks forever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -1,1 +1,1 @@
-"""Text to sentences."""
+"""Split text into sentences."""

@@ -1,9 +1,9 @@
-r"""Where a sentence ends, as NLTK's PunktSentenceTokenizer decides it, several times faster.
+r"""Find sentence ends exactly as NLTK's PunktSentenceTokenizer does, but several times faster.
 
-Punkt (Kiss and Strunk 2006) looks at the text between two spaces that has a full stop in it, and at what follows. Few
-of its rules need both: a stop after a word that is no abbreviation, initial or number ends a sentence before any word.
-So what is known of such a piece of text is remembered, and most stops cost one look into a set. The tests compare the
-sentences with NLTK's, on made-up and on real text.
+Punkt (Kiss and Strunk 2006) decides on each piece of text between two spaces that has a full stop in it, and on the
+piece after it. Few of its rules need both pieces: a full stop after a word that is not an abbreviation, an initial or a
+number ends the sentence whatever follows. So the decision for such a piece is cached, and most full stops cost one
+look-up in a set. The tests compare the sentences with NLTK's, on generated and on real text.
 """
 
 import re
@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from nltk.tokenize.punkt import PunktParameters, PunktToken
 
-MAX_KNOWN = 50_000  # pieces of text remembered, some 30 MB; then all are forgotten
-MAX_KNOWN_LENGTH = 40  # characters; longer pieces seldom come twice
+MAX_KNOWN = 50_000  # pieces of text in the cache, about 30 MB; then the cache is emptied
+MAX_KNOWN_LENGTH = 40  # characters; longer pieces seldom repeat
 
-NO_WORD = r""")";}\]*:@'({\[\u2018\u2019\u201c\u201d\xab\xbb?!"""  # none of these is in a word, but it may begin one
-# The last stop of a piece that something follows: a space, or what is in no word. And one that begins a piece, besides.
+NO_WORD = r""")";}\]*:@'({\[\u2018\u2019\u201c\u201d\xab\xbb?!"""  # these may begin a word but are not inside one
+# The last full stop of a piece that is followed by a space or a NO_WORD character; also one that begins a piece.
 CANDIDATE = re.compile(rf"[.?!](?=[ {NO_WORD}])(?:(?<=[^ ].)[^ ]*[.?!](?=[ {NO_WORD}]))?")
 TOKEN = re.compile(
     r"--+|\.\.+"
@@ -27,32 +27,32 @@ TOKEN = re.compile(
     re.DOTALL,
 )
 CLOSERS = "\"')]}\u2018\u2019\u201c\u201d\xab\xbb"
-CLOSING = re.compile(rf"([{re.escape(CLOSERS)}]+)(?: |(?=--)|\Z)")  # belongs to the sentence before it
+CLOSING = re.compile(rf"([{re.escape(CLOSERS)}]+)(?: |(?=--)|\Z)")  # belongs to the sentence that it closes
 NUMBER = re.compile(r"-?[.,]?[0-9][0-9,.-]*")
 PUNCTUATION = frozenset(";:,.!?")
 
-# Where a corpus has shown a word, and how spelled: bits of Punkt's orthographic contexts.
+# Punkt's orthographic contexts: bits for the positions and spellings in which a word has been seen.
 INSIDE_UPPER, ANY_UPPER = 1 << 2, 1 << 1 | 1 << 2 | 1 << 3
 START_LOWER, ANY_LOWER = 1 << 4, 1 << 4 | 1 << 5 | 1 << 6
 
 
 class Token(NamedTuple):
-    """What Punkt asks of a token, by itself."""
+    """The properties of a single token that Punkt uses."""
 
     type: str
-    """in small letters, numbers alike; without the full stop if it ends a sentence"""
+    """lower-cased, all numbers equal; without the full stop if it ends a sentence"""
     first: str
-    """the type as the first of a collocation: without its full stop; "" if it has none"""
+    """the type as the first word of a collocation: without its full stop; "" if it has none"""
     ends: bool
-    """ends a sentence unless its neighbour speaks against it"""
+    """ends a sentence unless the next token prevents it"""
     shortened: bool
     """is an abbreviation or an ellipsis"""
     initial: bool
     number: bool
     upper: bool
-    """begins with a capital"""
+    """begins with a capital letter"""
     starts: bool | None
-    """whether its spelling says that it starts a sentence; None if that does not tell"""
+    """whether its spelling shows that it starts a sentence; None if the spelling does not decide"""
 
 
 class Piece(NamedTuple):
@@ -67,7 +67,7 @@ class Piece(NamedTuple):
 
 
 class Splitter:
-    """Splits text into the sentences of `PunktSentenceTokenizer(parameters).tokenize`."""
+    """Split text into the same sentences as `PunktSentenceTokenizer(parameters).tokenize`."""
 
     def __init__(self, parameters: PunktParameters) -> None:
         self._abbreviations: Set[str] = frozenset(parameters.abbrev_types)
@@ -79,8 +79,8 @@ class Splitter:
         self._known: dict[str, Piece] = {}  # other pieces, and those after them
 
     def sentences(self, paragraph: str) -> list[str]:
-        """The sentences of a text whose white space is single spaces, none of them at its ends."""
-        found = []
+        """Return the sentences of a text whose only white space is single spaces inside it."""
+        result = []
         start = 0
         always = self._always
         for match in CANDIDATE.finditer(paragraph):
@@ -92,11 +92,11 @@ class Splitter:
             following = end + 1 if paragraph[end] == " " else end
             if paragraph[following] in CLOSERS and (closing := CLOSING.match(paragraph, following)):
                 end, following = closing.end(1), closing.end()
-            found.append(paragraph[start:end])
+            result.append(paragraph[start:end])
             start = following
         if start < len(paragraph):
-            found.append(paragraph[start:])
-        return found
+            result.append(paragraph[start:])
+        return result
 
     def _ends(self, piece: str, paragraph: str, end: int) -> bool:
         """Whether a sentence ends after `piece`, which has a full stop at its end, `end`."""
@@ -114,7 +114,7 @@ class Splitter:
                 self._always.add(piece)
             return True
         after = self._piece(_following(paragraph, end))
-        # An end within what follows counts, too, as in NLTK: `Mr. Ash?"` has one after "Mr.".
+        # As in NLTK, a sentence end within the following piece counts too: `Mr. Ash?"` has one after "Mr.".
         return after.within or self._ends_between(before.tail, after.head)
 
     def _piece(self, text: str) -> Piece:
@@ -137,7 +137,7 @@ class Splitter:
         if text.isascii() or word.isalpha():
             kind = "##number##" if NUMBER.fullmatch(text) else text.lower()
             initial = stop and len(word) == 1 and (word.isalpha() or word == "_")
-        else:  # NLTK has another version of Unicode than Python, so it says what is a letter or a digit
+        else:  # NLTK uses another version of Unicode than Python, so NLTK decides what is a letter or a digit
             known = PunktToken(text)
             kind, initial = known.type, bool(known.is_initial)
         bare = kind[:-1] if kind[-1] == "." and len(kind) > 1 else kind
@@ -177,7 +177,7 @@ class Splitter:
 
 
 def _following(paragraph: str, end: int) -> str:
-    """The next piece, or the next character if the piece that has a stop before `end` goes on."""
+    """Return the next piece, or the next character if the piece continues after the full stop before `end`."""
     if paragraph[end] != " ":
         return paragraph[end]
     space = paragraph.find(" ", end + 1)

@@ -1,8 +1,8 @@
-"""Text to sentences with Punkt, whose parameters NLTK learns from the corpus itself, or which are read from a folder.
+"""Split text into sentences with Punkt, whose parameters are trained on the corpus by NLTK or read from a folder.
 
-A folder of parameters has NLTK's own four tab-separated files (as `punkt_tab/english`), without pickles. They are
-read and written here, because NLTK's functions refuse folders outside its own and write sets in an order that changes
-from run to run.
+A folder of parameters has the four tab-separated files of NLTK's `punkt_tab/english`, without pickles. They are read
+and written here, because NLTK's functions refuse folders outside its own and write sets in an order that changes from
+run to run.
 """
 
 import re
@@ -16,18 +16,18 @@ from bert.errors import InputError
 from data.splitting.punkt import Splitter
 
 MAX_PARAGRAPH = 100_000  # characters given to Punkt at once
-MAX_SENTENCE = 2_000  # characters, some 400 tokens: no training sequence holds more
+MAX_SENTENCE = 2_000  # characters, about 400 tokens; a training sequence is hardly longer
 ABBREVIATIONS, COLLOCATIONS = "abbrev_types.txt", "collocations.tab"
 STARTERS, ORTHOGRAPHY = "sent_starters.txt", "ortho_context.tab"
 
 WORD = re.compile(r"\w+")
-AFTER_STOP = re.compile(r"(\S{1,100})\.(?=[,;:)]|\s+(\w+))")  # a word with a stop; the next word, empty for punctuation
-CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufeff]")  # all but those that are white space
-SAID = re.compile(r"[^\W_]")  # a letter or a digit
+AFTER_STOP = re.compile(r"(\S{1,100})\.(?=[,;:)]|\s+(\w+))")  # a word with a full stop; the next word, or ""
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufeff]")  # control characters that are not white space
+ALPHANUMERIC = re.compile(r"[^\W_]")  # a letter or a digit
 
 
 def train(texts: Sequence[str]) -> PunktParameters:
-    """Learns abbreviations, collocations and sentence starters from raw text (Kiss and Strunk 2006)."""
+    """Learn abbreviations, collocations and sentence starters from raw text (Kiss and Strunk 2006)."""
     trainer = PunktTrainer()
     for text in texts:
         trainer.train(text, finalize=False)
@@ -37,10 +37,10 @@ def train(texts: Sequence[str]) -> PunktParameters:
 
 
 def _last_words(texts: Sequence[str], abbreviations: Set[str]) -> set[str]:
-    """Learned abbreviations that are words, only ever seen at the end of a sentence, as happens in a small corpus.
+    """Return learned "abbreviations" that are ordinary words seen only at the end of sentences, as in a small corpus.
 
-    Such a word is never followed by punctuation, a small letter or a digit, but often by a capitalised word that is
-    written small elsewhere, as the names after "Mr." are not.
+    Such a word is never followed by punctuation, a lower-case letter or a digit, but often by a capitalised word that
+    is lower-case elsewhere. The names after "Mr." are never lower-case.
     """
     small = {word for text in texts for word in WORD.findall(text) if word.islower()}
     seen, before_start, inside = Counter[str](), Counter[str](), Counter[str]()
@@ -54,7 +54,7 @@ def _last_words(texts: Sequence[str], abbreviations: Set[str]) -> set[str]:
 
 
 def save(parameters: PunktParameters, folder: Path) -> None:
-    """Writes the four files, sorted: the same parameters give the same bytes."""
+    """Write the four files. They are sorted, so the same parameters give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     contexts = (f"{word}\t{flags}" for word, flags in parameters.ortho_context.items() if flags)
     _write(folder / ABBREVIATIONS, parameters.abbrev_types)
@@ -64,7 +64,7 @@ def save(parameters: PunktParameters, folder: Path) -> None:
 
 
 def load(folder: Path) -> PunktParameters:
-    """Reads the four files. Raises InputError if one is missing or malformed."""
+    """Read the four files. Raise InputError if one is missing or malformed."""
     parameters = PunktParameters()
     try:
         parameters.abbrev_types = set(_lines(folder / ABBREVIATIONS))
@@ -75,38 +75,33 @@ def load(folder: Path) -> PunktParameters:
     except OSError as error:
         raise InputError(f"{error.filename}: {error.strerror}; give a folder of Punkt parameters") from error
     except ValueError as error:
-        raise InputError(f"{folder}: not Punkt parameters ({error}); give a folder as punkt_tab/english") from error
+        raise InputError(f"{folder}: not Punkt parameters ({error}); give a folder like punkt_tab/english") from error
     return parameters
 
 
-def splitter(parameters: PunktParameters) -> Splitter:
-    """A sentence splitter with these parameters."""
-    return Splitter(parameters)
-
-
 def split(punkt: Splitter, text: str) -> list[str]:
-    """The sentences of a text whose lines are paragraphs: single spaces, no control characters, a letter or digit.
+    """Return the sentences of a text whose lines are paragraphs.
 
-    What Punkt leaves longer than `MAX_SENTENCE` is cut between words, so that one endless line costs no more than
-    other text.
+    Sentences have single spaces, no control characters, and at least one letter or digit. Sentences longer than
+    `MAX_SENTENCE` are cut between words, so that a very long line costs no more than other text.
     """
-    found: list[str] = []
+    result: list[str] = []
     for line in text.splitlines():
-        if not line.isprintable():  # no control character is printable, nor any white space but " "
+        if not line.isprintable():  # control characters and white space other than " " are not printable
             line = " ".join(CONTROL.sub("", line).split())
         elif "  " in line or line != line.strip():
             line = " ".join(line.split())
         for paragraph in cut(line, MAX_PARAGRAPH) if len(line) > MAX_PARAGRAPH else (line,):
             for sentence in punkt.sentences(paragraph):
                 if len(sentence) > MAX_SENTENCE:
-                    found += filter(SAID.search, cut(sentence, MAX_SENTENCE))
-                elif sentence[0].isalnum() or SAID.search(sentence):
-                    found.append(sentence)
-    return found
+                    result += filter(ALPHANUMERIC.search, cut(sentence, MAX_SENTENCE))
+                elif sentence[0].isalnum() or ALPHANUMERIC.search(sentence):
+                    result.append(sentence)
+    return result
 
 
 def cut(text: str, limit: int) -> Iterator[str]:
-    """Pieces of at most `limit` characters, cut at the last space before it, or inside a word that is longer itself."""
+    """Yield pieces of at most `limit` characters, cut at the last space, or inside a word longer than `limit`."""
     start = 0
     while len(text) - start > limit:
         space = text.rfind(" ", start + 1, start + limit + 1)

@@ -1,10 +1,10 @@
-"""A corpus out of nothing: a Wikipedia dump, books, and questions with answers, in the formats of the real ones.
+"""Generate a synthetic corpus: a Wikipedia dump, books, and SQuAD questions, in the formats of the real ones.
 
     python -m data.synthetic --output workdir/synthetic --seed 7
 
-It is what `make demo` runs on and what many tests use, at any size. The facts come from `data.synthetic.grammar`; the
-names in dev.json occur in no other file, so that its questions can only be answered by reading. The same seed and
-sizes give the same bytes.
+`make demo` and many tests use it. It can have any size. The facts are made by `data.synthetic.grammar`. The names in
+dev.json occur in no other file, so its questions can only be answered by reading the passages. The same seed and sizes
+give the same bytes.
 """
 
 import bz2
@@ -24,12 +24,12 @@ from bert.storage import files, manifest
 from data.synthetic import grammar
 from data.synthetic.grammar import Fact, Split
 
-PARAGRAPHS = 6  # of an article, and of a book's chapter
+PARAGRAPHS = 6  # per article, and per chapter of a book
 CHAPTERS = 4
-SCENES = ((1, 3), (1, 4), (2, 2))  # of the corpus: things and relations that fit a short sample
-PASSAGES = ((2, 2), (2, 3))  # the same, of the passages asked about
-TWIN = 0.15  # share of scenes with two things of one kind
-QUESTIONS = 4  # about a passage
+SCENES = ((1, 3), (1, 4), (2, 2))  # (things, relations per thing) of the corpus; each fits a short training sample
+PASSAGES = ((2, 2), (2, 3))  # the same for the passages with questions
+TWIN = 0.15  # fraction of scenes with two things of the same kind
+QUESTIONS = 4  # per passage
 PASSAGES_PER_TITLE = 5
 WRAP = 72  # columns of a book's lines
 
@@ -76,15 +76,15 @@ class Options:
     output: Path
     """folder to write"""
     seed: int = 7
-    """another seed, another world"""
+    """seed of all random choices"""
     articles: int = 1500
-    """pages of wiki.xml.bz2 with text; redirects and pages that are no articles come on top"""
+    """number of articles in wiki.xml.bz2, not counting redirects and pages of other namespaces"""
     books: int = 100
-    """files in books/"""
+    """number of files in books/"""
     train_questions: int = 4000
-    """questions in train.json"""
+    """number of questions in train.json"""
     dev_questions: int = 500
-    """questions in dev.json"""
+    """number of questions in dev.json"""
 
     def __post_init__(self) -> None:
         for name, number in dataclasses.asdict(self).items():
@@ -93,13 +93,13 @@ class Options:
 
 
 class Writable(Protocol):
-    """What text is written to."""
+    """A stream that text is written to."""
 
     def write(self, text: str, /) -> Any: ...
 
 
 def write(folder: Path, options: Options) -> manifest.StageResult:
-    """Writes all files into `folder`; the options' output is not looked at."""
+    """Write all files into `folder`. `options.output` is not used."""
     with bz2.open(folder / "wiki.xml.bz2", "wt", encoding="utf-8", newline="\n") as stream:
         pages = write_wiki(stream, Random(f"{options.seed} wiki"), options.articles)
     (folder / "books").mkdir()
@@ -117,7 +117,7 @@ COUNTED = ("articles", "books", "train_questions", "dev_questions")
 
 
 def write_wiki(stream: Writable, random: Random, articles: int) -> dict[str, int]:
-    """Writes a MediaWiki XML export, page by page; returns the number of pages that are no articles."""
+    """Write a MediaWiki XML export, page by page. Return the numbers of pages that are not articles."""
     counts = {"redirects": 0, "other_pages": 0}
     page_id = 0
 
@@ -147,7 +147,7 @@ def write_wiki(stream: Writable, random: Random, articles: int) -> dict[str, int
 
 
 def article(random: Random, number: int) -> tuple[str, str]:
-    """Title and wikitext of an article: paragraphs about several groups of things."""
+    """Return the title and the wikitext of an article. Each paragraph describes one scene."""
     paragraphs = []
     for _ in range(PARAGRAPHS):
         facts = grammar.scene(random, "train", *random.choice(SCENES), TWIN)
@@ -160,14 +160,14 @@ def article(random: Random, number: int) -> tuple[str, str]:
 
 
 def _wikitext(random: Random, facts: list[Fact], text: str) -> str:
-    """Marks up the first mention of some names, and gives a source."""
+    """Add bold and link markup to the first mention of some names, and a reference at the end."""
     first, second = facts[0].subject, facts[-1].object
     text = text.replace(first, f"'''{first}'''", 1).replace(second, f"[[{second} (page)|{second}]]", 1)
     return text + f"<ref>Survey, page {random.randint(1, 999)}.</ref>"
 
 
 def book(random: Random, number: int) -> str:
-    """A book in lines: chapters of paragraphs in which many questions are asked and answered."""
+    """Return a hard-wrapped book. Its chapters have paragraphs in which many questions are asked and answered."""
     blocks = [f"The Book of Questions, Volume {number}"]
     for chapter in range(1, CHAPTERS + 1):
         blocks.append(f"Chapter {chapter}")
@@ -178,7 +178,7 @@ def book(random: Random, number: int) -> str:
 
 
 def question_set(random: Random, split: Split, questions: int) -> list[dict[str, Any]]:
-    """The `data` of a SQuAD v1.1 file: titles of passages of questions."""
+    """Return the `data` field of a SQuAD v1.1 file: titles with passages with questions."""
     passages = list(_passages(random, split, questions))
     batches = range(0, len(passages), PASSAGES_PER_TITLE)
     return [
@@ -201,10 +201,10 @@ def _passages(random: Random, split: Split, questions: int) -> Iterator[dict[str
 
 
 def passage(random: Random, split: Split) -> tuple[str, list[tuple[str, list[dict[str, Any]]]]]:
-    """Each fact of a scene stated once, and questions about some of them with their gold answers.
+    """Return a passage that states each fact of a scene once, and questions on some of the facts with gold answers.
 
-    No name stands for two things, and two things of one kind have the same relations: so a question has one right
-    answer among several of its kind.
+    Every name belongs to one thing only, and two things of the same kind have the same relations. So each question has
+    one right answer among several names of the same kind.
     """
     facts = grammar.scene(random, split, *random.choice(PASSAGES), TWIN)
     sentences = [fact.state(random) for fact in facts]
@@ -215,7 +215,7 @@ def passage(random: Random, split: Split) -> tuple[str, list[tuple[str, list[dic
         start = len(" ".join(sentences[:index])) + sentences[index].index(name)
         start += index > 0  # the space before the sentence
         golds = [{"answer_start": start, "text": name}]
-        if split == "dev":  # as in SQuAD, the dev answers are those of several people
+        if split == "dev":  # as in SQuAD, dev questions have the answers of several annotators
             golds += [_with_article(context, start, kind, name)] * random.randint(0, 2)
         asked.append((question, golds))
     return context, asked

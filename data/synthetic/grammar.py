@@ -1,9 +1,9 @@
-"""A small grammar of facts about invented people, towns, rivers, ships and companies.
+"""A small grammar that generates facts about invented people, towns, rivers, ships and companies.
 
-Why: a demo and many tests need text that is free, the same each time and of any size, and that a tiny model can learn
-to read. Names are put together from syllables, so that nothing can be known beforehand; many facts with answers of one
-kind share a scene, so that only the sentence with the right relation, said in one of several ways, answers a question,
-and sometimes only the one of two that is also about the right thing.
+The demo and many tests need text that is free, reproducible and of any size, and that a tiny model can learn to read.
+Names are made of syllables, so no model knows the answers in advance. A scene has several facts with answers of the
+same kind, so a question is answered only by the sentence with the right relation, in one of several wordings. In some
+scenes two sentences have the right relation, and only one of them is about the right thing.
 """
 
 import zlib
@@ -14,7 +14,7 @@ from typing import Literal
 Split = Literal["train", "dev"]
 
 DEV_SHARE = 4
-"""One name in so many is kept for the dev questions and occurs nowhere else."""
+"""One in this many names is reserved for the dev questions and occurs nowhere else."""
 
 FIRST = [onset + rhyme for onset in "bdklmt" for rhyme in ("al", "en", "ir", "or")]
 LAST = {
@@ -31,7 +31,7 @@ GOODS = [
     *("oats", "oil", "pearls", "plums", "salt", "silk", "soap", "sugar", "tea", "tin", "wheat", "wool"),
 ]
 
-# Of each relation: the kinds of {s} and {o}; statements; questions for {o}; questions for {s}.
+# Each block is one relation: the kinds of {s} and {o}; statements; questions for {o}; questions for {s}.
 TABLE = """
 company person
 {o} founded {s}. | {s} was founded by {o}.
@@ -137,7 +137,7 @@ Who is fond of {o}?
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
-    """One kind of fact: `{s}` in its sentences is the thing that it is about, `{o}` what is said of it."""
+    """One kind of fact. In its sentences `{s}` is the subject and `{o}` the object."""
 
     subject: str
     object: str
@@ -167,11 +167,11 @@ class Fact:
     object: str
 
     def state(self, random: Random) -> str:
-        """A sentence that states the fact."""
+        """Return a sentence that states the fact."""
         return self._fill(random.choice(self.relation.statements))
 
     def ask(self, random: Random) -> tuple[str, str, str]:
-        """A question, mostly for the object; the kind and the name that answer it."""
+        """Return a question, usually for the object, and the kind and the name of its answer."""
         if random.random() < 0.7:
             return self._fill(random.choice(self.relation.ask_object)), self.relation.object, self.object
         return self._fill(random.choice(self.relation.ask_subject)), self.relation.subject, self.subject
@@ -183,13 +183,13 @@ class Fact:
 
 
 class Namer:
-    """Gives out names of one split, none of them twice."""
+    """Generate names of one split, none of them twice."""
 
     def __init__(self, random: Random, split: Split) -> None:
         self._random, self._split, self._used = random, split, set[str]()
 
     def name(self, kind: str) -> str:
-        """A new name for a thing of this kind."""
+        """Return a new name for a thing of this kind."""
         while True:
             name = self._draw(kind)
             if name not in self._used and (kind == "goods" or split_of(name) == self._split):
@@ -203,39 +203,39 @@ class Namer:
 
 
 def split_of(name: str) -> Split:
-    """Which questions a name may occur in; the corpus has those of "train"."""
+    """Return the split in which a name may occur. The corpus uses the names of "train"."""
     return "dev" if zlib.crc32(name.encode()) % DEV_SHARE == 0 else "train"
 
 
 def scene(random: Random, split: Split, things: int, relations: int, twin: float) -> list[Fact]:
-    """Facts in random order: so many things of different kinds, each with so many relations.
+    """Return facts about `things` things of different kinds, `relations` facts for each, in random order.
 
-    With probability `twin` the first has a second of its kind beside it, with the same relations.
+    With probability `twin` there is a second thing of the first kind, with the same relations.
     """
     namer, kinds = Namer(random, split), random.sample(KINDS, things)
     facts: list[Fact] = []
-    chosen = {kind: random.sample([each for each in RELATIONS if each.subject == kind], relations) for kind in kinds}
+    chosen = {kind: random.sample([rel for rel in RELATIONS if rel.subject == kind], relations) for kind in kinds}
     for kind in kinds + kinds[: random.random() < twin]:
         subject = namer.name(kind)
-        facts += [Fact(relation=each, subject=subject, object=namer.name(each.object)) for each in chosen[kind]]
+        facts += [Fact(relation=rel, subject=subject, object=namer.name(rel.object)) for rel in chosen[kind]]
     random.shuffle(facts)
     return facts
 
 
 def paragraph(random: Random, facts: list[Fact], asking: float) -> list[str]:
-    """Sentences that give each fact twice, the second time with probability `asking` as a question and its answer.
+    """Return sentences that give each fact twice, the second time with probability `asking` as a question with answer.
 
-    So what is masked in one place can be read in another, if one finds it.
+    A masked word in one sentence can then be predicted from the other sentence.
     """
-    told = [fact.state(random) for fact in facts]
-    again = [_retell(random, fact, asking) for fact in random.sample(facts, len(facts))]
-    sentences = told + again if random.random() < 0.7 else again + told
+    statements = [fact.state(random) for fact in facts]
+    repeated = [_repeat(random, fact, asking) for fact in random.sample(facts, len(facts))]
+    sentences = statements + repeated if random.random() < 0.7 else repeated + statements
     if random.random() < 0.2:
         random.shuffle(sentences)
     return sentences
 
 
-def _retell(random: Random, fact: Fact, asking: float) -> str:
+def _repeat(random: Random, fact: Fact, asking: float) -> str:
     if random.random() >= asking:
         return fact.state(random)
     question, _, name = fact.ask(random)

@@ -1,13 +1,14 @@
-"""Articles of a dump to text through wikiextractor, run as a program and never imported (it is AGPL; this is not).
+"""Extract the text of a dump's articles with wikiextractor, which runs as a separate program.
 
-Pages go in at its standard input, articles come out of its standard output in the same order, and each is held here
-until it is answered. So its known faults (version 3.1) cannot bite:
+wikiextractor is never imported, because its licence is the AGPL. Pages are written to its standard input. It writes
+articles to its standard output in the same order, and each page is kept here until its article has arrived. So the
+known faults of wikiextractor 3.1 do no harm:
 
-- A page can keep it busy for hours (50,000 unclosed links), or eat the memory: it is killed, the page that does so even
-  alone is rejected by name, and another extractor goes on behind it.
-- It loses every article whose title begins with the template namespace's name ("Template engine"), and all articles
-  of a dump without <siteinfo>: it is given a name that no title can begin with.
-- A lost article is noticed, and named.
+- Some pages keep it busy for hours (50,000 unclosed links) or exhaust the memory. It is killed; the page that causes
+  this even when sent alone is rejected and recorded, and a new extractor continues with the next page.
+- It drops every article whose title begins with the name of the template namespace ("Template engine"), and all the
+  articles of a dump without <siteinfo>. It is given a namespace name that no title can begin with.
+- A dropped article is detected and named.
 """
 
 import contextlib
@@ -35,11 +36,11 @@ COMMAND = [sys.executable, "-m", "wikiextractor.WikiExtractor"]
 OPTIONS = ["--json", "--no-templates", "--quiet", "--output", "-"]
 NO_TITLE = b'<namespace key="10">|</namespace>'  # MediaWiki forbids "|" in titles
 MAX_MEMORY = 2 << 30  # bytes of address space of each of its processes
-MAX_SILENT = 3  # extractors in a row that answer nothing: it is not the pages
+MAX_SILENT = 3  # extractors in a row without any answer; then the pages are not the cause
 
 
 class Article(NamedTuple):
-    """What wikiextractor says of one page."""
+    """The text of one page, from wikiextractor."""
 
     id: str
     title: str
@@ -47,15 +48,15 @@ class Article(NamedTuple):
 
 
 def article(line: str | bytes) -> Article:
-    """Reads one line of wikiextractor's JSON."""
+    """Parse one line of wikiextractor's JSON."""
     fields = json.loads(line)
     return Article(str(fields["id"]), fields["title"], fields["text"])
 
 
 def extract(reader: dump.Reader, processes: int, page_seconds: float) -> Iterator[Article]:
-    """Yields the articles of a dump in its order, but for those that are counted as rejected in `reader`.
+    """Yield the articles of a dump in its order, except those that are recorded as rejected in `reader`.
 
-    Raises what `reader` raises, InputError if wikiextractor fails, IntegrityError if it loses an article.
+    Raise what `reader` raises, InputError if wikiextractor fails, IntegrityError if it drops an article.
     """
     _check_installed()
     queue = _Queue(reader.pages())
@@ -63,33 +64,33 @@ def extract(reader: dump.Reader, processes: int, page_seconds: float) -> Iterato
     while queue.more():
         answered = 0
         with _extractor(reader.path, processes, page_seconds, reader, queue) as articles:
-            for found in articles:
-                queue.answered(found, reader.path)
+            for extracted in articles:
+                queue.answered(extracted, reader.path)
                 answered += 1
-                yield found
+                yield extracted
         silent = 0 if answered else silent
         page = queue.culprit()
         if page:
             silent += 1
             if silent == MAX_SILENT:
-                reason = f"wikiextractor answers nothing for {page_seconds:g} s, {MAX_SILENT} times in a row"
-                raise InputError(f"{reader.path}: {reason}, at page {page.id}; look at it or give more --page_seconds")
+                reason = f"wikiextractor gave no answer for {page_seconds:g} s, {MAX_SILENT} times in a row"
+                raise InputError(f"{reader.path}: {reason}, at page {page.id}; check it or give more --page_seconds")
             reader.counts["articles"] -= 1
             reader.reject(page, f"wikiextractor had no answer in {page_seconds:g} s")
 
 
 class _Queue:
-    """The pages of a dump on their way through extractors: to be sent, and sent but not answered."""
+    """The pages of a dump that are still to be sent to an extractor, and those sent but not answered."""
 
     def __init__(self, source: Iterator[dump.Page]) -> None:
-        self.waiting: deque[dump.Page] = deque()  # a handful: wikiextractor takes no more before it answers
+        self.waiting: deque[dump.Page] = deque()  # sent, not answered; few, because wikiextractor reads few in advance
         self._source = source
-        self._suspects: deque[dump.Page] = deque()  # one of them held an extractor up
-        self._again: deque[dump.Page] = deque()  # sent in vain, and to be sent before the source's next
+        self._suspects: deque[dump.Page] = deque()  # one of these blocked an extractor
+        self._again: deque[dump.Page] = deque()  # sent but not processed; to be sent again before the source's next
         self._ended = False
 
     def __iter__(self) -> Iterator[dump.Page]:
-        """The pages for one extractor: a single suspect, or all that are left."""
+        """Yield the pages for one extractor: a single suspect, or all remaining pages."""
         if self._suspects:
             yield self._sent(self._suspects.popleft())
             return
@@ -107,9 +108,10 @@ class _Queue:
         return bool(self._suspects or self._again) or not self._ended
 
     def culprit(self) -> dump.Page | None:
-        """The page that held the ended extractor up, if one did and it was alone there; else each of them will be.
+        """Return the page that blocked the ended extractor, if only one page was waiting.
 
-        It need not be the one owed longest: the answer to a page before it may lie in the extractor, unsent.
+        If several were waiting, return None and send each of them alone to an extractor. The first one need not be the
+        culprit, because the answer to an earlier page may still be in the extractor's buffer.
         """
         if len(self.waiting) != 1:
             self._suspects.extend(self.waiting)
@@ -119,24 +121,27 @@ class _Queue:
         self._suspects.clear()
         return self.waiting.popleft()
 
-    def answered(self, found: Article, path: Path) -> None:
+    def answered(self, extracted: Article, path: Path) -> None:
+        """Remove the answered page from `waiting`. Raise IntegrityError if it is not the next one."""
         page = self.waiting.popleft() if self.waiting else None
-        if page is None or page.id != found.id:
+        if page is None or page.id != extracted.id:
             expected = f"page {page.id} {page.title!r}" if page else "no page"
-            raise IntegrityError(f"{path}: wikiextractor gave article {found.id} where {expected} was due; report it")
+            raise IntegrityError(
+                f"{path}: wikiextractor gave article {extracted.id} where {expected} was expected; report it"
+            )
 
 
 @contextlib.contextmanager
 def _extractor(
     path: Path, processes: int, page_seconds: float, reader: dump.Reader, queue: _Queue
 ) -> Iterator[Iterator[Article]]:
-    """A running wikiextractor; its articles end when it does, or when it was killed at the first page in the queue."""
+    """Run wikiextractor and yield an iterator over its articles, which ends when it exits or is killed as stalled."""
     command = [*COMMAND, *OPTIONS, "--processes", str(processes), "/dev/stdin"]
-    # Its standard output is UTF-8 in any locale, and each article leaves it at once.
+    # Make its standard output UTF-8 in any locale and unbuffered, so that each article arrives at once.
     environment = {**os.environ, "PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1"}
     with (
         tempfile.TemporaryFile() as errors,
-        subprocess.Popen(  # in a session of its own: one signal reaches it and its workers
+        subprocess.Popen(  # in a session of its own, so that one signal reaches it and its workers
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -165,7 +170,7 @@ def _extractor(
 
 
 def _check_installed() -> None:
-    if importlib.util.find_spec("wikiextractor") is None:  # looks for it without importing it
+    if importlib.util.find_spec("wikiextractor") is None:  # this does not import it
         raise UsageError("wikiextractor is not installed; pip install -r requirements.txt")
     version = metadata.version("wikiextractor")
     if tuple(map(int, version.split(".")[:2])) < (3, 1):
@@ -173,7 +178,7 @@ def _check_installed() -> None:
 
 
 class _Feeder(threading.Thread):
-    """Sends the pages of a queue to wikiextractor; on a fault, keeps it in `error` and kills the extractor."""
+    """Send the pages of a queue to wikiextractor. On an exception, store it in `error` and kill the extractor."""
 
     def __init__(self, reader: dump.Reader, queue: _Queue, process: subprocess.Popen[bytes]) -> None:
         super().__init__(daemon=True)
@@ -191,14 +196,17 @@ class _Feeder(threading.Thread):
                     pipe.flush()
                 pipe.write(dump.LAST + b"\n")
         except BrokenPipeError:
-            pass  # the extractor has ended: its exit code says why
+            pass  # the extractor has ended; its exit code is checked later
         except Exception as error:
             self.error = error
             _kill(self.process)
 
 
 def _with_siteinfo(head: bytes) -> bytes:
-    """The beginning of a dump with the template namespace renamed, its true name kept among the others."""
+    """Return the beginning of a dump with a template namespace that no title can begin with.
+
+    The true template namespace keeps its name under another key.
+    """
     siteinfo, end, rest = head.partition(b"</siteinfo>")
     if not end:
         return b"<siteinfo>\n" + NO_TITLE + b"\n</siteinfo>\n" + head
@@ -206,7 +214,7 @@ def _with_siteinfo(head: bytes) -> bytes:
 
 
 class _Lines:
-    """The lines that an extractor writes. Kills it when it owes an answer for too long."""
+    """The lines that an extractor writes. Kill the extractor if it gives no answer for `page_seconds`."""
 
     def __init__(self, process: subprocess.Popen[bytes], queue: _Queue, page_seconds: float) -> None:
         self.process, self.queue, self.page_seconds = process, queue, page_seconds
@@ -216,12 +224,12 @@ class _Lines:
         assert self.process.stdout is not None
         output = self.process.stdout
         pending: list[bytes] = []
-        moved = time.monotonic()
+        last_progress = time.monotonic()
         while True:
             ready, _, _ = select.select([output], [], [], min(1.0, self.page_seconds))
             if ready or not self.queue.waiting:
-                moved = time.monotonic()
-            elif time.monotonic() - moved > self.page_seconds and not self.stalled:
+                last_progress = time.monotonic()
+            elif time.monotonic() - last_progress > self.page_seconds and not self.stalled:
                 self.stalled = True
                 _kill(self.process)
             if not ready:
@@ -229,19 +237,19 @@ class _Lines:
             block = os.read(output.fileno(), dump.CHUNK)
             if not block:
                 return
-            *whole, rest = block.split(b"\n")
-            if whole:
-                whole[0] = b"".join(pending) + whole[0]
+            *complete, rest = block.split(b"\n")
+            if complete:
+                complete[0] = b"".join(pending) + complete[0]
                 pending.clear()
-                yield from whole
-                moved = time.monotonic()  # whoever takes the lines may be slow
+                yield from complete
+                last_progress = time.monotonic()  # the consumer of the lines may have been slow
             pending.append(rest)
 
 
 def _guard(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
-    """A context manager at whose end, or when this process dies in any way, the extractor is killed with its workers.
+    """Return a context manager that kills the extractor and its workers when it ends, or when this process dies.
 
-    Without it they would wait for each other forever. It waits for the end of a pipe that only this process holds.
+    Otherwise they would wait for each other forever. The guard reads a pipe that only this process holds open.
     """
     command = ["sh", "-c", f"read end; kill -s KILL -- -{process.pid}"]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
@@ -255,4 +263,4 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def _last_line(errors: IO[bytes]) -> str:
     errors.seek(max(0, errors.seek(0, os.SEEK_END) - 4096))
     lines = errors.read().decode("utf-8", "replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "no message")

@@ -17,7 +17,7 @@ from bert.errors import InputError, IntegrityError, UsageError
 from bert.inputs.tokenization import tokenizer_for
 from bert.inputs.vocabulary import SPECIAL
 from bert.model.dropout import DropoutRng
-from bert.model.encoder import Encoder, variables
+from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.training import checkpoint
 
 LAYERS = (2, 0, -2)
@@ -33,7 +33,9 @@ def alone(run: Path, config: ModelConfig) -> list[tuple[list[str], np.ndarray]]:
     for text in TEXTS:
         words = tokenizer.encode([text])[0][: config.max_position_embeddings - 2]
         ids = np.concatenate([[tokenizer.cls_id], words, [tokenizer.sep_id]]).astype(np.int32)[None]
-        states = encoder.states(ids, np.ones_like(ids), np.zeros_like(ids), DropoutRng(None), tf.float32)
+        states = encoder.states(
+            TokenBatch(ids, np.ones_like(ids), np.zeros_like(ids)), Mode(tf.float32, DropoutRng(None))
+        )
         found.append(([tokenizer.vocab[i] for i in ids[0]], np.stack(states)[:, 0]))
     return found
 
@@ -83,7 +85,8 @@ def test_each_line_is_answered_in_its_place(
 
 def test_a_layer_gives_what_a_model_that_ends_there_gives(model_config: ModelConfig) -> None:
     ids = np.random.default_rng(7).integers(0, model_config.vocab_size, (3, 13)).astype(np.int32)
-    arguments = ids, np.arange(13)[None] < [[13], [9], [4]], ids % 2, DropoutRng(None), tf.float32
+    tokens = TokenBatch(ids, np.arange(13)[None] < [[13], [9], [4]], ids % 2)
+    arguments = tokens, Mode(tf.float32, DropoutRng(None))
     found = Encoder(model_config, 8).states(*arguments)
     assert len(found) == model_config.num_hidden_layers + 1
     for depth in range(1, model_config.num_hidden_layers + 1):

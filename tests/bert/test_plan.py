@@ -70,7 +70,7 @@ def test_the_command_prints_it_and_starts_nothing(
     run = tmp_path / "run"
     pretrain.main(["demo_phase1", "--data.train", str(dataset), "--run.directory", str(run), "--print", "2"])
     assert "ranks              2, each 1 micro-batches of 32" in capsys.readouterr().out and not run.exists()
-    with pytest.raises(UsageError, match="--print x"):
+    with pytest.raises(UsageError, match="--print: invalid int value: 'x'"):
         pretrain.main(["demo_phase1", "--print", "x"])
 
 

@@ -42,5 +42,5 @@ def test_runs_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nothing/metrics\.jsonl: no such file"):
         report.main([str(tmp_path / "nothing"), "--output", str(tmp_path)])
-    with pytest.raises(UsageError, match="no run given"):
+    with pytest.raises(UsageError, match="required: RUNS"):
         report.main(["--output", str(tmp_path)])

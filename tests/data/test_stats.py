@@ -199,8 +199,8 @@ def test_the_output_stands_beside_and_harms_nothing(shards: Path, instances: Pat
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("shards", "--output", "shards/stats"), 2, "within the folder itself"),
-        (("shards", "seq9", "--output", "out"), 2, "is for one folder, and there are 2"),
+        (("shards", "--output", "shards/stats"), 2, "inside the folder itself"),
+        (("shards", "seq9", "--output", "out"), 2, "needs a single folder, but 2 are given"),
         (("shards", "--sample", "0"), 2, "--sample 0"),
         (("shards-stats",), 3, "no such folder"),
         (("vocab",), 3, "neither documents nor records"),

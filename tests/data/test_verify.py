@@ -103,12 +103,12 @@ def write(path: Path, rows: list[dict[str, np.ndarray]]) -> None:
 
 def test_what_the_stages_wrote_is_right(work: Path, run: Callable) -> None:
     code, lines = run(work)
-    assert code == 0 and [line.partition(": right (")[0] for line in lines] == [
+    assert code == 0 and [line.partition(": ok (")[0] for line in lines] == [
         str(work / name) for name in ("corpus/documents", "corpus/shards", "tfrecords/seq37")
     ]
     assert "103 records" in lines[0] and "103 records" in lines[1]
     assert run(work / "corpus", workers=2) == (0, lines[:2])
-    assert run("--folders", work / "tfrecords" / "seq37") == (0, lines[2:])
+    assert run(work / "tfrecords" / "seq37") == (0, lines[2:])
     assert run(work, "--level", "files")[0] == 0
 
 
@@ -145,7 +145,7 @@ def test_a_file_that_is_not_what_it_was_is_named(damage: str, copy: Path, run: C
     harm, expected = FILES[damage]
     harm(copy / "corpus" / "documents" / "part-00001.jsonl")
     code, lines = run(copy / "corpus", "--level", "files")
-    assert code == 4 and expected in lines[0] and len(lines) == 2 and ": right (shards" in lines[1]
+    assert code == 4 and expected in lines[0] and len(lines) == 2 and ": ok (shards" in lines[1]
 
 
 LINES = {
@@ -155,7 +155,10 @@ LINES = {
     "no object": (lambda line: b"[]\n", "line 3 at byte {}: not a document"),
     "no text": (lambda line: b'{"id": "x", "sentences": []}\n', "line 3 at byte {}: document 'x' has no text"),
     "deep": (lambda line: b"[" * 100_000 + b"\n", "line 3 at byte {}: not JSON"),
-    "same id": (lambda line: line.replace(b"test:1-2", b"test:0-7"), "line 3: the id of line 8 of part-00000.jsonl"),
+    "same id": (
+        lambda line: line.replace(b"test:1-2", b"test:0-7"),
+        "line 3: has the same id as line 8 of part-00000.jsonl",
+    ),
     "gone": (lambda line: b"", "part-00001.jsonl: 61 records, not 62"),
     "shorter": (lambda line: line.replace(b'["', b'["a", "', 1), "manifest.json: counts "),
 }
@@ -182,7 +185,7 @@ def test_a_held_out_document_in_training_is_named(copy: Path, run: Callable) -> 
     lines[6] = json.dumps({"id": "another", "sentences": text})
     path.write_text("\n".join(lines) + "\n")
     sign(folder)
-    expected = f"{path}: line 7: trained on, and held out in line 5 of heldout-00000-of-00001.jsonl"
+    expected = f"{path}: line 7: is trained on, and held out in line 5 of heldout-00000-of-00001.jsonl"
     assert run(folder) == (4, [expected])
 
 
@@ -201,9 +204,9 @@ def ends(row: dict[str, np.ndarray]) -> int:
 RECORDS: dict[str, Callable[[dict[str, np.ndarray]], None]] = {
     "input_ids: an id outside the vocabulary": lambda row: put("input_ids", first_prediction(row), 95)(row),
     "input_mask: not ones, then zeros": put("input_mask", 1, 0),
-    "input_ids: [PAD] within input_mask": lambda row: put("input_ids", first_prediction(row), 0)(row),
+    "input_ids: [PAD] inside input_mask": lambda row: put("input_ids", first_prediction(row), 0)(row),
     "input_ids: not [CLS] a [SEP] b [SEP]": put("input_ids", 0, 7),
-    "segment_ids: do not follow the [SEP]": put("segment_ids", 1, 1),
+    "segment_ids: do not agree with [SEP]": put("segment_ids", 1, 1),
     "input_ids: a [MASK] that is not predicted": lambda row: put(
         "input_ids",
         next(i for i in range(1, SEQUENCE) if row["input_ids"][i] > 5 and i not in row["masked_lm_positions"]),
@@ -212,10 +215,10 @@ RECORDS: dict[str, Callable[[dict[str, np.ndarray]], None]] = {
     "masked_lm_weights: not ones, then zeros": put("masked_lm_weights", 0, 0.5),
     "masked_lm_weights: no prediction": put("masked_lm_weights", slice(None), 0.0),
     "masked_lm_positions: one outside the text": lambda row: put("masked_lm_positions", 0, ends(row))(row),
-    "masked_lm_positions: not rising": lambda row: put("masked_lm_positions", 1, first_prediction(row))(row),
+    "masked_lm_positions: not ascending": lambda row: put("masked_lm_positions", 1, first_prediction(row))(row),
     "masked_lm_ids: a special token is predicted": put("masked_lm_ids", 0, 2),
     "masked_lm_ids: an id outside the vocabulary": put("masked_lm_ids", 0, -3),
-    "masked_lm_ids: an unused place is not zero": put("masked_lm_ids", -1, 9),
+    "masked_lm_ids: an unused position is not zero": put("masked_lm_ids", -1, 9),
     "next_sentence_labels: not 0 or 1": put("next_sentence_labels", 0, 2),
     "does not parse: ": lambda row: row.update(segment_ids=row["segment_ids"][:-1]),
 }
@@ -239,10 +242,10 @@ def test_a_record_that_breaks_a_rule_is_named(rule: str, copy: Path, run: Callab
 STRETCHES: dict[str, Callable[[dict[str, np.ndarray]], object]] = {
     "ids: an id outside the vocabulary": put("ids", 1, 95),
     "ids: a special token in the text": put("ids", 1, 4),
-    "sentences: an empty one": put("sentences", 0, 0),
-    "sentences: not as long as the ids": put("sentences", 0, 2**62),
-    "ids: none": lambda row: row.update(ids=row["ids"][:0]),
-    "document: before that of the record before": put("document", 0, 0),
+    "sentences: one is empty": put("sentences", 0, 0),
+    "sentences: their lengths do not add up": put("sentences", 0, 2**62),
+    "ids: empty": lambda row: row.update(ids=row["ids"][:0]),
+    "document: lower than that of the previous record": put("document", 0, 0),
     "does not parse: ": lambda row: row.pop("document"),
 }
 
@@ -279,7 +282,7 @@ def test_tokenised_documents_are_judged_too(rule: str, tokenised: Path, tmp_path
 def test_no_content_of_a_record_is_too_strange_to_judge(work: Path) -> None:
     path = work / "tfrecords" / "seq37" / "heldout-00000-of-00001.tfrecord"
     rows, draw = examples(path), np.random.default_rng(5)
-    found = checks.facts(verify.read_manifest(path.parent), [])
+    found = checks.record_format(verify.read_manifest(path.parent), [])
     assert found is not None
     for _ in range(70):
         row = dict(rows[draw.integers(len(rows))])
@@ -323,19 +326,19 @@ def test_an_input_that_is_not_the_one_used_is_named(copy: Path, run: Callable) -
     sign(copy / "corpus" / "shards", counts={})
     code, lines = run(copy)
     assert code == 4 and lines[-1] == (
-        f"{copy / 'tfrecords' / 'seq37'}: made from another shards than {copy / 'corpus' / 'shards'} is now; "
+        f"{copy / 'tfrecords' / 'seq37'}: made from another shards than the present {copy / 'corpus' / 'shards'}; "
         "run data.tfrecords again"
     )
     (copy / "corpus" / "documents" / "manifest.json").write_text("{}")
     code, lines = run(copy / "corpus")  # beside, though of no manifest of ours any more
-    assert code == 4 and "documents/manifest.json: not a manifest of ours" in lines[0]
+    assert code == 4 and "documents/manifest.json: not a manifest of this program" in lines[0]
     assert "shards: made from another documents than" in lines[1]
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"kind": "poems"}, "records of an unknown kind 'poems'"),
+        ({"kind": "poems"}, "unknown kind of records 'poems'"),
         ({"instances": {"max_seq_length": 38, "max_predictions_per_seq": 7}}, "features are not those of instances"),
         ({"vocab_size": 94}, "95 tokens, but the records were made with 94"),
     ],
@@ -361,4 +364,4 @@ def test_a_hopeless_file_ends_the_list(copy: Path, run: Callable, monkeypatch: p
     (folder / "part-00001.jsonl").write_bytes(b"?\n" * 62)
     sign(folder)
     code, lines = run(folder)
-    assert code == 4 and len(lines) == 12 and "11 problems and more: the rest was not read" in lines[-1]
+    assert code == 4 and len(lines) == 12 and "11 problems or more: the rest was not read" in lines[-1]

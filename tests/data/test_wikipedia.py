@@ -134,7 +134,7 @@ def test_a_stalled_extractor_is_killed_with_its_workers(tmp_path, monkeypatch):
     program = f"import os, time; os.fork(); {child}"
     monkeypatch.setattr(extractor, "COMMAND", [sys.executable, "-c", program])
     begin = time.monotonic()
-    with pytest.raises(InputError, match="answers nothing for 1 s, 3 times in a row, at page 3"):
+    with pytest.raises(InputError, match="gave no answer for 1 s, 3 times in a row, at page 3"):
         list(extractor.extract(dump.Reader(tmp_path / "dump.xml"), 1, 1.0))
     assert time.monotonic() - begin < 30
     pid = int((tmp_path / "pid").read_text())
@@ -316,9 +316,9 @@ def test_both_forms_of_extracted_folders_give_the_same(tmp_path, stage, contents
     ("content", "reason"),
     [
         ('<doc id="7" url="u" title="Ouse">\nOuse\n\nA river', "ends inside article 7"),
-        ("Once upon a time", "where <doc id=...> should be"),
-        ('{"id": "7"}\n', "line 1 is no article"),
-        ('{"id": "7", "title": "", "text": "A"}\n{"id"', "line 2 is no article"),
+        ("Once upon a time", "instead of <doc id=...>"),
+        ('{"id": "7"}\n', "line 1 is not from wikiextractor"),
+        ('{"id": "7", "title": "", "text": "A"}\n{"id"', "line 2 is not from wikiextractor"),
     ],
 )
 def test_a_damaged_extracted_file_is_named(tmp_path, stage, content, reason):

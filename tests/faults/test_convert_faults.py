@@ -354,7 +354,7 @@ def test_a_damaged_run_is_not_exported(good: Path, tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[1000] ^= 8
     path.write_bytes(content)
-    with pytest.raises(IntegrityError, match="none of its 1 checkpoints is undamaged"):
+    with pytest.raises(IntegrityError, match="all 1 checkpoints are damaged"):
         convert.main(["export", "huggingface", str(run), str(tmp_path / "theirs")])
     assert not (tmp_path / "theirs").exists()
 

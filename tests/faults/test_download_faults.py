@@ -168,8 +168,10 @@ def test_endless_answers_come_to_an_end(site: Site, tmp_path: Path, fault: hosti
     for path in [*PATHS.values(), "/loop"]:
         site.faults[path] = [fault] * 99
     # the defaults would take six minutes of a byte a second
-    script = "from data import download; from data.fetch.connection import Patience; from bert import cli; import sys;"
-    script += "download.PATIENCE = Patience(window=2, tries=2, backoff=0.1); cli.main(download.main)"
+    script = (
+        "from data import download; from data.fetch.connection import RetryPolicy; from bert import cli; import sys;"
+    )
+    script += "download.RETRY_POLICY = RetryPolicy(window=2, tries=2, backoff=0.1); cli.main(download.main)"
     command = [
         sys.executable,
         "-c",

@@ -50,7 +50,7 @@ POISON = """
     import tensorflow as tf
     from bert import pretrain
     from bert.training import distributed, step
-    rank = int(os.environ["HOROVOD_RANK"])
+    rank, GUARD = int(os.environ["HOROVOD_RANK"]), ("guard/", "loss_scale/", "spikes/")
     poison, now = tf.Variable(1.0, trainable=False), [0]
     measure, update, add = pretrain.Pretraining.measure, step.Step.update, distributed.HorovodCommunicator.all_reduce
     def measured(self, *arguments):
@@ -65,7 +65,7 @@ POISON = """
         now[0] = number
         poison.assign(float("nan") if rank == 1 and number >= 9 else 1.0)
         found = update(self, number, *arguments)
-        state = {name: v.numpy().tobytes() for name, v in sorted(self.state.items()) if not name.startswith("guard/")}
+        state = {name: v.numpy().tobytes() for name, v in sorted(self.state.items()) if not name.startswith(GUARD)}
         digest = hashlib.sha256(b"".join(state.values())).hexdigest()
         kept = {name: found[name] for name in ("skipped", "skipped_in_a_row", "loss_scale")}
         with open(f"OUT/rank-{rank}", "a") as stream:
@@ -86,7 +86,7 @@ def test_nonsense_of_one_rank_is_skipped_by_all_and_ends_the_run_if_it_lasts(dat
     [line] = errors(done.stderr)
     saved = run / "checkpoints" / "step-00000007"
     assert line.startswith("error: step 11: the loss nan or its gradient is not finite; samples 60 to 65 in the order")
-    assert f"the last of 3; saved before: {saved}; begin another run with" in line
+    assert f"run.max_skipped 3 is reached; newest checkpoint: {saved}; start another run with" in line
     manifest.verify(manifest.load(saved))
 
     notes = [json.loads(line) for line in (tmp_path / "rank-0").read_text().splitlines()]

@@ -87,7 +87,7 @@ def test_no_whole_checkpoint_is_no_fresh_start(straight: Path, dataset: Path, tm
     for folder in checkpoint.steps(run):
         flip(folder / INDEX)
     before = (run / "metrics.jsonl").read_bytes()
-    assert "checkpoints: none of its 8 checkpoints is undamaged; start a new run" in refused(4, dataset, run, *LENGTH)
+    assert "checkpoints: all 8 checkpoints are damaged; start a new run" in refused(4, dataset, run, *LENGTH)
     assert (run / "metrics.jsonl").read_bytes() == before
 
 
@@ -168,7 +168,7 @@ def test_other_data_under_the_same_path_are_refused(
     before = manifest.content_hash(data)
     change(data)
     after = manifest.content_hash(data)
-    assert f"(the data's hash was {before}, now {after})" in refused(2, data, run, *LENGTH)
+    assert f"(the hash of the data was {before}, now {after})" in refused(2, data, run, *LENGTH)
 
 
 def test_a_damaged_config_is_no_licence_to_go_on(

@@ -59,7 +59,7 @@ def test_whoever_holds_a_folder_is_waited_for_a_while(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("dataset/run", "is in the folder of the data, and would go when they are made again"),
+        ("dataset/run", "is in the folder of the data, and would be removed when they are made again"),
         ("dataset", "is in the folder of the data"),
         ("link/run", "is in the folder of the data"),
         ("a_file/run", "cannot be written (Not a directory); choose another"),

@@ -21,7 +21,7 @@ from bert.config import ModelConfig
 from bert.convert import __main__ as convert
 from bert.inputs.vocabulary import SPECIAL
 from bert.model.dropout import DropoutRng
-from bert.model.encoder import Encoder, variables
+from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.model.heads import Classifier, Pooler
 from bert.pretrain import PretrainingModel
 from bert.training import checkpoint
@@ -105,11 +105,11 @@ def ours(run: Path, kind: str, config: ModelConfig) -> Arrays:
     ids, segments, mask = (
         tf.constant(given[name].astype(np.int32)) for name in ("input_ids", "token_type_ids", "attention_mask")
     )
-    arguments = ids, mask, segments, DropoutRng(None)
+    tokens = TokenBatch(ids, mask, segments)
     batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
     encoder = Encoder(config, 0)
     checkpoint.load_weights(run, variables(encoder))
-    found = {"hidden_states": np.stack(encoder.states(*arguments, tf.float32))}
+    found = {"hidden_states": np.stack(encoder.states(tokens, Mode(tf.float32, DropoutRng(None))))}
     if kind == "BertForQuestionAnswering":
         reader = QuestionAnswering(config, 0)
         checkpoint.load_weights(run, variables(reader))

@@ -1,4 +1,4 @@
-"""scripts/bind.sh on a made-up machine: two sockets of 10 cores with two threads, 8 GPUs, 4 InfiniBand adapters."""
+"""--bind on a made-up machine: two sockets of 10 cores with two threads, 8 GPUs, 4 InfiniBand adapters."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BIND = ROOT / "scripts" / "bind.sh"
+LAUNCHER = ROOT / "scripts" / "launcher.sh"
 StandIn = Callable[[str, str], Path]
 
 NODES = {0: "0-9,20-29", 1: "10-19,30-39"}  # CPU n and CPU n + 20 are the threads of one core
@@ -22,8 +22,6 @@ ADAPTERS = {
 }
 SMI = "\n".join(f"print('{i}, GPU-{i}{i}-x, 00000000:{bus}')" for i, bus in enumerate(BUSES))
 WRAPPER = '#!/bin/bash\nwhile [[ $1 == --* ]]; do [[ $1 != --cpu-list ]] || shift; shift; done; exec "$@"\n'
-ASKED = '[ $1 != --pid ] || exec echo "pid $3\'s current affinity list: ${ALLOWED:-0-39}"\n'
-TASKSET = WRAPPER.replace("while", f"{ASKED}while")
 
 
 @pytest.fixture
@@ -44,14 +42,14 @@ def machine(environment: dict[str, str], stand_in: StandIn, tmp_path: Path) -> d
     for name, (node, state) in ADAPTERS.items():
         write(f"class/infiniband/{name}/device/numa_node", str(node))
         write(f"class/infiniband/{name}/ports/1/state", state)
-    for name, text in (("nvidia-smi", SMI), ("numactl", WRAPPER), ("taskset", TASKSET)):
+    for name, text in (("nvidia-smi", SMI), ("numactl", WRAPPER), ("taskset", WRAPPER)):
         stand_in(name, text)
-    return environment | {"BERT_SYS": str(tmp_path / "sys"), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return environment | {"BERT_SYS": str(tmp_path / "sys"), "BERT_CPUS": "0-39", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 def bind(env: dict[str, str], *words: str, rank: int = 0, size: int = 8) -> subprocess.CompletedProcess[str]:
     place = {"HOROVOD_LOCAL_RANK": str(rank), "HOROVOD_LOCAL_SIZE": str(size)}
-    return subprocess.run([BIND, *words], env=place | env, capture_output=True, text=True, timeout=60)
+    return subprocess.run([LAUNCHER, "bind", *words], env=place | env, capture_output=True, text=True, timeout=60)
 
 
 def shown(env: dict[str, str], rank: int = 0, size: int = 8) -> list[str]:
@@ -62,7 +60,7 @@ def shown(env: dict[str, str], rank: int = 0, size: int = 8) -> list[str]:
 
 
 def cpus(env: dict[str, str], rank: int, size: int) -> set[int]:
-    words = shown(env, rank, size)[-1].replace("\\", "").split()
+    words = shown(env, rank, size)[-1].split()
     return {int(cpu) for cpu in words[1].removeprefix("--physcpubind=").split(",")}
 
 
@@ -73,7 +71,7 @@ def test_a_rank_gets_its_share_beside_its_gpu(machine: dict[str, str]) -> None:
         "TF_CPP_MIN_LOG_LEVEL=2",
         "TF_NUM_INTEROP_THREADS=3",
         "TF_NUM_INTRAOP_THREADS=3",
-        "numactl --physcpubind=12\\,13\\,14\\,32\\,33\\,34 --membind=1 python a\\ b ",
+        "numactl --physcpubind=12,13,14,32,33,34 --membind=1 python 'a b'",
     ]
     assert shown(machine, rank=0)[0] == "NCCL_IB_HCA==mlx5_0"
 
@@ -93,7 +91,7 @@ def test_visible_devices_decide_which_gpu_is_meant(machine: dict[str, str]) -> N
 
 
 def test_only_cores_that_the_process_may_use_are_shared_out(machine: dict[str, str]) -> None:
-    there = machine | {"ALLOWED": "2-4,22-24,11"}
+    there = machine | {"BERT_CPUS": "2-4,22-24,11"}
     assert [cpus(there, rank, 3) for rank in range(3)] == [{2, 22}, {3, 23}, {4, 24}]
 
 
@@ -103,7 +101,9 @@ def test_other_launchers_name_the_rank_their_own_way(machine: dict[str, str]) ->
         {"OMPI_COMM_WORLD_LOCAL_RANK": "5", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"},
         {"SLURM_LOCALID": "5", "SLURM_STEP_TASKS_PER_NODE": "8(x4)"},
     ):
-        done = subprocess.run([BIND, "--dry-run", "python", "a b"], env=machine | place, capture_output=True, text=True)
+        done = subprocess.run(
+            [LAUNCHER, "bind", "--dry-run", "python", "a b"], env=machine | place, capture_output=True, text=True
+        )
         assert done.stdout.splitlines()[-1] == expected
 
 
@@ -121,7 +121,7 @@ def test_what_the_user_sets_stays(machine: dict[str, str]) -> None:
 
 def test_without_a_working_numactl_taskset_binds(machine: dict[str, str], stand_in: StandIn) -> None:
     stand_in("numactl", "#!/bin/sh\necho 'set_mempolicy: Operation not permitted' >&2; exit 1\n")
-    assert shown(machine, rank=4)[-1] == "taskset --cpu-list 10\\,11\\,30\\,31 python a\\ b "
+    assert shown(machine, rank=4)[-1] == "taskset --cpu-list 10,11,30,31 python 'a b'"
 
 
 @pytest.mark.parametrize("broken", ["tree", "numa_node", "both", "cores"])
@@ -135,9 +135,9 @@ def test_where_it_cannot_bind_it_says_so_once_and_runs(
             (tmp_path / "sys/bus/pci/devices" / f"0000:{bus.lower()}" / "numa_node").write_text("-1\n")
     elif broken == "both":
         stand_in("numactl", "#!/bin/sh\nexit 1\n")
-        stand_in("taskset", TASKSET.replace('exec "$@"', "exit 1"))
+        stand_in("taskset", WRAPPER.replace('exec "$@"', "exit 1"))
     else:
-        machine["ALLOWED"] = "0,10"
+        machine["BERT_CPUS"] = "0,10"
     command = [sys.executable, "-c", "print('ran'); raise SystemExit(75)"]
     first, other = (bind(machine, *command, rank=rank) for rank in (0, 3))
     assert (first.returncode, first.stdout) == (other.returncode, other.stdout) == (75, "ran\n")

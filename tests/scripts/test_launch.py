@@ -1,5 +1,6 @@
 """scripts/launch.sh, with a stand-in horovodrun that behaves as the real one, and with the real one."""
 
+import ast
 import os
 import signal
 import subprocess
@@ -15,14 +16,14 @@ import pytest
 Stop = Callable[..., tuple[int, str]]
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = ROOT / "scripts" / "launch.sh"
-RANK = ROOT / "scripts" / "rank.sh"
+LAUNCHER = ROOT / "scripts" / "launcher.sh"
 
 # As observed of horovodrun 0.28.1: it prefixes each line of a rank, ends with 1 whatever a rank's status was, says so
 # in lines of its own and a traceback, and kills the other ranks as soon as one fails.
 STAND_IN = """
     import os, signal, subprocess, sys, threading
     ranks = int(sys.argv[2])
-    command = sys.argv[next(i for i, word in enumerate(sys.argv) if word.endswith("rank.sh")):]
+    command = sys.argv[next(i for i, word in enumerate(sys.argv) if word.endswith("launcher.sh")):]
     def start(r):
         place = {"HOROVOD_RANK": str(r), "HOROVOD_LOCAL_SIZE": sys.argv[2]}
         return subprocess.Popen(command, env=os.environ | place, stdout=-1, stderr=-1, text=True)
@@ -71,7 +72,7 @@ def test_dry_run_shows_the_command_and_the_settings(environment: dict[str, str])
         "HOROVOD_FUSION_THRESHOLD=34603008",
         "OMP_NUM_THREADS=5",
         "TF_CPP_MIN_LOG_LEVEL=2",
-        f"horovodrun -np 3 --disable-cache --gloo {RANK} python -m bert.pretrain a\\ b ",
+        f"horovodrun -np 3 --disable-cache --gloo {LAUNCHER} rank python -m bert.pretrain 'a b'",
     ]
 
 
@@ -79,13 +80,24 @@ def test_dry_run_on_several_hosts(environment: dict[str, str]) -> None:
     words = ["-np", "16", "-H", "a:8,b:8", "--ssh-port", "2222", "--network-interfaces", "ib0", "--nccl-ifname", "eth1"]
     shown = launch(*words, "--bind", "--dry-run", "--", "python", "x.py", env=environment)
     assert shown.stdout.splitlines()[-1] == (
-        "horovodrun -np 16 --disable-cache -H a:8\\,b:8 --ssh-port 2222 --network-interfaces ib0 --gloo"
-        f" env NCCL_SOCKET_IFNAME=eth1 {ROOT}/scripts/bind.sh {RANK} python x.py "
+        "horovodrun -np 16 --disable-cache -H a:8,b:8 --ssh-port 2222 --network-interfaces ib0 --gloo"
+        f" env NCCL_SOCKET_IFNAME=eth1 {LAUNCHER} bind {LAUNCHER} rank python x.py"
     )
 
 
+def test_the_launcher_needs_the_standard_library_alone() -> None:
+    modules = list((ROOT / "scripts" / "launcher").glob("*.py"))
+    trees = [ast.parse(path.read_text()) for path in modules]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    known = {path.stem for path in modules} | sys.stdlib_module_names
+    assert not {name.split(".")[0] for name in imported} - known and not {"os", "sys"} - imported
+    assert not {path.stem for path in modules} & sys.stdlib_module_names  # they would be found first
+
+
 def test_one_rank_is_plain_only_on_this_host(environment: dict[str, str]) -> None:
-    assert launch("-np", "1", "--dry-run", "--", "true", env=environment).stdout.splitlines()[-1] == "true "
+    assert launch("-np", "1", "--dry-run", "--", "true", env=environment).stdout.splitlines()[-1] == "true"
     there = launch("-np", "1", "-H", "a:1", "--dry-run", "--", "true", env=environment)
     assert there.stdout.splitlines()[-1].startswith("horovodrun -np 1 ")
 
@@ -219,7 +231,7 @@ def stop_when_ready() -> Iterator[Stop]:
             process.kill()
 
 
-@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_reaches_the_ranks_which_end_in_their_own_time(
     kind: int, environment: dict[str, str], stop_when_ready: Stop
 ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-MPIRUN = ROOT / "scripts" / "mpirun.sh"
+MPIRUN, LAUNCHER = ROOT / "scripts" / "mpirun.sh", ROOT / "scripts" / "launcher.sh"
 StandIn = Callable[[str, str], Path]
 
 # As Open MPI does: ranks see what -x names and nothing else of the environment, lines carry their rank, the first
@@ -22,7 +22,7 @@ STAND_IN = """
     words = sys.argv[1:]
     ranks = int(words[words.index("-np") + 1])
     named = [words[i + 1] for i, word in enumerate(words) if word == "-x"]
-    command = words[next(i for i, word in enumerate(words) if word.endswith("rank.sh")):]
+    command = words[next(i for i, word in enumerate(words) if word.endswith("launcher.sh")):]
     def start(r):
         place = {"OMPI_COMM_WORLD_RANK": str(r), "OMPI_COMM_WORLD_LOCAL_RANK": str(r),
                  "OMPI_COMM_WORLD_SIZE": str(ranks), "OMPI_COMM_WORLD_LOCAL_SIZE": str(ranks)}
@@ -91,10 +91,10 @@ def test_dry_run_shows_the_documented_command(environment: dict[str, str]) -> No
         "HOROVOD_CYCLE_TIME=2",
         "NCCL_SOCKET_IFNAME=ib0",
         "TF_CPP_MIN_LOG_LEVEL=2",
-        "mpirun --allow-run-as-root --tag-output -np 16 -H a:8\\,b:8 --bind-to none --map-by slot"
-        " --mca pml ob1 --mca btl \\^openib --mca plm_rsh_args -p\\ 2222 --mca btl_tcp_if_include ib0"
+        "mpirun --allow-run-as-root --tag-output -np 16 -H a:8,b:8 --bind-to none --map-by slot"
+        " --mca pml ob1 --mca btl '^openib' --mca plm_rsh_args '-p 2222' --mca btl_tcp_if_include ib0"
         " -x HOROVOD_CYCLE_TIME -x LD_LIBRARY_PATH -x NCCL_SOCKET_IFNAME -x PATH -x TF_CPP_MIN_LOG_LEVEL -x VENV"
-        f" -x BERT_LAUNCH {ROOT}/scripts/bind.sh {ROOT}/scripts/rank.sh python a\\ b ",
+        f" -x BERT_LAUNCH {LAUNCHER} bind {LAUNCHER} rank python 'a b'",
     ]
 
 

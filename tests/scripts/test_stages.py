@@ -1,11 +1,13 @@
-"""What `make corpus`, `tfrecords` and `pretrain` run, with a python that only shows it."""
+"""What the stages' targets of the Makefile run, with a python that only shows it."""
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+SQUAD = "-m squad.train squad_mini --data.train_file"
 
 
 @pytest.fixture
@@ -24,70 +26,162 @@ def environment(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def run(script: str, environment: dict[str, str], /, cwd: Path = ROOT, **variables: str) -> tuple[int, str, list[str]]:
-    """Exit status, standard error and the commands that were run."""
-    env = environment | variables
-    done = subprocess.run([ROOT / "scripts" / script], cwd=cwd, env=env, capture_output=True, text=True)
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder to run make in, with a work folder of its own that holds documents of one byte."""
+    for name in ("Makefile", "scripts", "bert"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    finish(tmp_path, "corpus/documents")
+    return tmp_path
+
+
+def finish(checkout: Path, *folders: str) -> None:
+    """Makes the folders of stages that are finished."""
+    for folder in folders:
+        (checkout / "w" / folder).mkdir(parents=True)
+        (checkout / "w" / folder / "manifest.json").write_text("\n")
+
+
+def make(goal: str, checkout: Path, environment: dict[str, str], **variables: str) -> tuple[int, str, list[str]]:
+    """Exit status, standard error and the commands that a target and those before it run."""
+    command = ["make", "--no-print-directory", "-o", "setup", goal]
+    done = subprocess.run(command, cwd=checkout, env=environment | variables, capture_output=True, text=True)
     shown = Path(environment["SHOWN"])
-    return done.returncode, done.stderr, shown.read_text().splitlines() if shown.exists() else []
+    lines = shown.read_text().splitlines() if shown.exists() else []
+    shown.unlink(missing_ok=True)
+    return done.returncode, done.stderr, lines
 
 
-def test_corpus_takes_one_source_or_both(environment: dict[str, str]) -> None:
-    assert run("corpus.sh", environment, WIKIPEDIA="a b.xml.bz2", BOOKS="novels", VOCAB_SIZE="8000", SHARDS="3")[2] == [
-        "-m data.wikipedia --source a b.xml.bz2 --output w/corpus/wikipedia",
-        "-m data.books --source novels --output w/corpus/books",
-        "-m data.documents --source w/corpus/wikipedia w/corpus/books --output w/corpus/documents",
-        "-m data.shards --source w/corpus/documents --output w/corpus/shards --shards 3",
-        "-m data.vocab --source w/corpus/shards --output w/corpus/vocab --lower_case true --size 8000",
+def stages(shown: list[str]) -> list[str]:
+    """The names of the modules that were run."""
+    return [line.split()[1] for line in shown]
+
+
+def test_corpus_takes_one_source_or_both(environment: dict[str, str], checkout: Path) -> None:
+    sources = {"WIKIPEDIA": "a b.xml.bz2", "BOOKS": "novels", "VOCAB_SIZE": "8000", "SHARDS": "3"}
+    assert make("corpus", checkout, environment, **sources) == (
+        0,
+        "",
+        [
+            "-m data.wikipedia --source a b.xml.bz2 --output w/corpus/wikipedia",
+            "-m data.books --source novels --output w/corpus/books",
+            "-m data.documents --source w/corpus/wikipedia w/corpus/books --output w/corpus/documents",
+            "-m data.shards --source w/corpus/documents --output w/corpus/shards --shards 3",
+            "-m data.vocab --source w/corpus/shards --output w/corpus/vocab --size 8000",
+        ],
+    )
+    assert stages(make("shards", checkout, environment, BOOKS="novels")[2]) == [
+        "data.books",
+        "data.documents",
+        "data.shards",
     ]
 
 
-def test_corpus_takes_a_vocabulary_and_stops_at_the_first_failure(environment: dict[str, str]) -> None:
+def test_corpus_takes_a_vocabulary_and_stops_at_the_first_failure(environment: dict[str, str], checkout: Path) -> None:
     cased = environment | {"VOCAB": "v.txt", "LOWER_CASE": "false"}
-    code, _, shown = run("corpus.sh", cased, BOOKS="novels", FAILING="data.vocab")
-    assert code == 3 and shown[-1].endswith("--lower_case false --vocab v.txt")
-    code, _, shown = run("corpus.sh", environment, BOOKS="novels", FAILING="data.books")
-    assert code == 3 and shown[-1].startswith("-m data.books")
+    code, _, shown = make("corpus", checkout, cased, BOOKS="novels", FAILING="data.vocab")
+    assert code == 2 and shown[-1].endswith("--vocab v.txt --lower_case false")
+    code, _, shown = make("tfrecords", checkout, environment, BOOKS="novels", FAILING="data.books")
+    assert code == 2 and shown[-1].startswith("-m data.books")
 
 
-def test_corpus_without_sources_is_one_line_unless_there_is_one(environment: dict[str, str], tmp_path: Path) -> None:
-    code, error, shown = run("corpus.sh", environment, tmp_path)
-    assert code == 2 and "WIKIPEDIA" in error and "BOOKS" in error and error.count("\n") == 1 and not shown
-    for stage in ("shards", "vocab"):
-        (tmp_path / "w" / "corpus" / stage).mkdir(parents=True)
-        (tmp_path / "w" / "corpus" / stage / "manifest.json").touch()
-    assert run("corpus.sh", environment, tmp_path) == (0, "", [])
+def test_corpus_without_sources_is_one_line_unless_there_is_one(environment: dict[str, str], checkout: Path) -> None:
+    (checkout / "w/corpus/documents/manifest.json").unlink()
+    code, error, shown = make("corpus", checkout, environment)
+    ours = [line for line in error.splitlines() if not line.startswith("make: ")]
+    assert code == 2 and len(ours) == 1 and "WIKIPEDIA" in ours[0] and "BOOKS" in ours[0] and not shown
+    finish(checkout, "corpus/shards", "corpus/vocab")
+    assert make("corpus", checkout, environment) == (0, "", [])
+    assert stages(make("tfrecords", checkout, environment)[2]) == ["data.tfrecords"] * 2
 
 
-def test_samples_are_made_for_both_phases(environment: dict[str, str]) -> None:
-    shown = run("tfrecords.sh", environment)[2]
-    assert [line.split("--max_seq_length ")[1] for line in shown] == [
-        f"{length} --masked_lm_prob 0.15 --kind instances" for length in (128, 512)
-    ]
-    assert all("--source w/corpus/shards --vocab w/corpus/vocab/vocab.txt" in line for line in shown)
+def test_samples_that_are_there_need_no_corpus(environment: dict[str, str], tmp_path: Path, checkout: Path) -> None:
+    (checkout / "w/corpus/documents/manifest.json").unlink()
+    finish(checkout, "tfrecords/seq128", "tfrecords/seq512")
+    assert stages(make("pretrain", checkout, environment)[2]) == ["bert.pretrain"] * 2
 
 
-def test_names_are_downloaded_and_paths_are_not(environment: dict[str, str], tmp_path: Path) -> None:
-    named = environment | {"WIKIPEDIA": "simple", "BOOKS": "pg19", "TEXT": "notes"}
-    assert run("corpus.sh", named, tmp_path)[2][:5] == [
+def test_shards_follow_the_corpus_and_the_cores(environment: dict[str, str], checkout: Path) -> None:
+    def shards(megabytes: int, cores: int) -> int:
+        nproc = checkout / "bin" / "nproc"
+        nproc.write_text(f"#!/bin/sh\necho {cores}\n")
+        nproc.chmod(0o755)
+        with open(checkout / "w/corpus/documents/part-00000.jsonl", "wb") as stream:
+            stream.truncate(megabytes << 20)  # of zeros, which take no room
+        return int(make("shards", checkout, environment, BOOKS="novels")[2][-1].split("--shards ")[1])
+
+    assert [shards(*place) for place in ((1, 256), (1600, 256), (20000, 256), (20000, 2))] == [8, 100, 512, 39]
+    finish(checkout, "corpus/shards")
+    (checkout / "w/corpus/shards/manifest.json").write_text(json.dumps({"parameters": {"shards": 77}}, indent=1))
+    assert shards(20000, 2) == 77  # on another machine the same documents are not cut anew
+
+
+def test_samples_are_made_for_both_phases(environment: dict[str, str], checkout: Path) -> None:
+    settings = {"BOOKS": "novels", "DUPE_FACTOR": "3", "RECORDS": "documents"}
+    shown = make("tfrecords", checkout, environment, **settings)[2][-2:]
+    for line, length in zip(shown, (128, 512), strict=True):
+        assert line.startswith("-m data.tfrecords --source w/corpus/shards --vocab w/corpus/vocab/vocab.txt")
+        assert line.endswith(f"seq{length} --max_seq_length {length} --kind documents --dupe_factor 3")
+
+
+def test_names_are_downloaded_and_paths_are_not(environment: dict[str, str], checkout: Path) -> None:
+    named = environment | {"WIKIPEDIA": "simple", "BOOKS": "pg19", "TEXT": "notes", "SQUAD_DEV": "squad2"}
+    assert make("corpus", checkout, named)[2][:6] == [
         "-m data.download wikipedia --wiki simple --output w/corpus/dump-simple",
         "-m data.download pg19 --output w/corpus/pg19",
+        "-m data.download squad2 --output w/download/squad2",
         "-m data.wikipedia --source w/corpus/dump-simple --output w/corpus/wikipedia",
         "-m data.books --source w/corpus/pg19 --output w/corpus/books",
         "-m data.text --source notes --output w/corpus/text",
     ]
-    for name in ("simple", "pg19"):
-        (tmp_path / name).mkdir()
-    Path(environment["SHOWN"]).unlink()
-    assert run("corpus.sh", named, tmp_path)[2][0] == "-m data.wikipedia --source simple --output w/corpus/wikipedia"
-    script = str(ROOT / "scripts" / "squad_data.sh")
-    for name, path in (("squad1", "squad1/dev-v1.1.json"), ("squad2", "squad2/dev-v2.0.json")):
-        Path(environment["SHOWN"]).unlink()
-        done = subprocess.run([script, name, "dev"], cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.stdout == f"w/download/{path}\n"
-        assert Path(environment["SHOWN"]).read_text() == f"-m data.download {name} --output w/download/{name}\n"
-    done = subprocess.run([script, "d.json", "dev"], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.stdout == "d.json\n"
+    for name in ("simple", "pg19", "squad2"):
+        (checkout / name).mkdir()
+    assert make("corpus", checkout, named)[2][0] == "-m data.wikipedia --source simple --output w/corpus/wikipedia"
+
+
+def test_verify_and_stats_imply_the_samples(environment: dict[str, str], checkout: Path) -> None:
+    for goal in ("verify", "stats"):
+        shown = make(goal, checkout, environment, BOOKS="novels")[2]
+        assert stages(shown)[-3:] == ["data.tfrecords", "data.tfrecords", f"data.{goal}"]
+        assert shown[-1].endswith(f"data.{goal} w/corpus w/tfrecords")
+
+
+def test_questions_imply_pretraining_unless_a_run_is_given_or_finished(
+    environment: dict[str, str], checkout: Path
+) -> None:
+    questions = environment | {"SQUAD_TRAIN": "squad1", "SQUAD_DEV": "d.json", "FLAGS": "--run.seed 7"}
+    shown = make("squad", checkout, questions, BOOKS="novels", PRETRAIN_FLAGS="--run.seed 8")[2]
+    assert stages(shown)[0] == "data.download" and stages(shown)[-3:] == ["bert.pretrain"] * 2 + ["squad.train"]
+    assert shown[-2].endswith("--run.seed 8")
+    end = "--run.directory w/squad/bert_mini --run.seed 7"
+    tuned = f"{SQUAD} w/download/squad1/train-v1.1.json --init.checkpoint w/pretrain/bert_mini_phase2 {end}"
+    assert shown[-1] == tuned
+    shown = make("squad", checkout, questions, PRETRAINED="imported")[2]
+    assert stages(shown) == ["data.download", "squad.train"] and "--init.checkpoint imported" in shown[-1]
+    run = checkout / "w/pretrain/bert_mini_phase2"
+    (run / "checkpoints/step-00000080").mkdir(parents=True)
+    (run / "config.json").write_text(json.dumps({"config": {"run.steps": 90}}, indent=1))
+    assert "bert.pretrain" in stages(make("squad", checkout, questions, BOOKS="novels")[2])  # it was stopped
+    (run / "checkpoints/step-00000090").mkdir()
+    assert make("squad", checkout, questions)[2][1:] == [tuned]
+
+
+def test_an_evaluation_implies_fine_tuning_unless_the_model_is_there(
+    environment: dict[str, str], checkout: Path
+) -> None:
+    given = environment | {"SQUAD_DEV": "squad2", "PRETRAINED": "imported"}
+    code, error, _ = make("squad-eval", checkout, given)
+    assert code == 2 and error.startswith("error: w/squad/bert_mini: no fine-tuned model")
+    (checkout / "w/squad/bert_mini").mkdir(parents=True)
+    (checkout / "w/squad/bert_mini/config.json").touch()
+    dev, answers = "w/download/squad2/dev-v2.0.json", "w/squad/bert_mini/predictions.json"
+    scored = [
+        f"-m squad.predict --model w/squad/bert_mini --dataset {dev} --output {answers}",
+        f"-m squad.metric {dev} {answers}",
+    ]
+    assert make("squad-eval", checkout, given)[2][1:] == scored
+    shown = make("squad-eval", checkout, given, SQUAD_TRAIN="t.json")[2]
+    assert shown[1].startswith(f"{SQUAD} t.json --init.checkpoint imported") and shown[2:] == scored
 
 
 def test_a_job_of_an_array_does_its_share(environment: dict[str, str]) -> None:
@@ -121,9 +215,9 @@ def test_each_seed_is_trained_answered_and_scored_once(environment: dict[str, st
     assert shown == [*one, *other, both, one[0], other[0], both]  # training says by itself that it is done
 
 
-def test_phase_2_starts_from_phase_1(environment: dict[str, str]) -> None:
-    phases = {"PHASES": "bert_mini_phase1 bert_mini_phase2", "FLAGS": "--run.seed 7"}
-    assert run("pretrain.sh", environment | phases)[2] == [
+def test_phase_2_starts_from_phase_1(environment: dict[str, str], checkout: Path) -> None:
+    flags = {"BOOKS": "novels", "FLAGS": "--run.seed 7"}
+    assert make("pretrain", checkout, environment, **flags)[2][-2:] == [
         "-m bert.pretrain bert_mini_phase1 "
         "--data.train w/tfrecords/seq128 --run.directory w/pretrain/bert_mini_phase1 --run.seed 7",
         "-m bert.pretrain bert_mini_phase2 --init.checkpoint w/pretrain/bert_mini_phase1 "
@@ -131,9 +225,9 @@ def test_phase_2_starts_from_phase_1(environment: dict[str, str]) -> None:
     ]
 
 
-def test_phase_2_waits_for_phase_1(environment: dict[str, str]) -> None:
-    code, _, shown = run("pretrain.sh", environment, PHASES="a_phase1 a_phase2", FAILING="a_phase1")
-    assert code == 3 and len(shown) == 1
+def test_phase_2_waits_for_phase_1(environment: dict[str, str], checkout: Path) -> None:
+    code, _, shown = make("pretrain", checkout, environment, BOOKS="novels", FAILING="bert_mini_phase1")
+    assert code == 2 and stages(shown)[-2:] == ["data.tfrecords", "bert.pretrain"]
 
 
 @pytest.mark.parametrize("target, variable", [("squad", "SQUAD_TRAIN"), ("squad-eval", "SQUAD_DEV")])

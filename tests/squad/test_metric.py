@@ -228,7 +228,7 @@ def test_the_command_reads_the_version_from_the_file(dataset_v2, tmp_path):
         ("DEV2 OTHERS", 3, "no predictions for the questions"),
         ("DEV SAID --na_prob ODDS", 2, "is version 1.1"),
         ("DEV SAID --na_probe ODDS", 2, "did you mean --na_prob"),
-        ("--na_prob ODDS", 2, "give DATASET and PREDICTIONS"),
+        ("--na_prob ODDS", 2, "required: DATASET, PREDICTIONS"),
     ],
 )
 def test_what_cannot_be_scored_is_one_line(dataset, dataset_v2, tmp_path, arguments, code, reason):

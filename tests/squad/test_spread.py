@@ -32,5 +32,5 @@ def test_what_is_no_score_is_named(content: str, tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(content)
     with pytest.raises(InputError, match=r"s\.json: not the output of squad.metric"):
         spread.main([str(tmp_path / "s.json")])
-    with pytest.raises(UsageError, match="no scores given"):
+    with pytest.raises(UsageError, match="required: SCORES"):
         spread.main([])

@@ -12,11 +12,10 @@ import tensorflow as tf
 
 from bert.config import ModelConfig, PrecisionConfig
 from bert.errors import UsageError
-from bert.model import cudnn, fused_ops
-from bert.model import dropout as noise_module
+from bert.model import cudnn, dropout, fused_ops
 from bert.model.attention import attend, scale
 from bert.model.dropout import DropoutRng
-from bert.model.encoder import Encoder, variables
+from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.training import preflight
 
 B, N, T, H = 2, 3, 10, 8
@@ -113,19 +112,19 @@ def test_a_model_with_it_learns_what_one_without_does(
         initializer_range=0.2,
     )
     ids = tf.constant(np.random.default_rng(8).integers(0, 31, (B, T)), tf.int32)
-    mask, noise = tf.sequence_mask([T, T - 3], T, tf.int32), tf.constant([3, 4], tf.int64)
+    mask, seed = tf.sequence_mask([T, T - 3], T, tf.int32), tf.constant([3, 4], tf.int64)
 
-    def learnt(fused: bool, dtype: tf.DType) -> list[np.ndarray]:
-        for place in (fused_ops, noise_module):
+    def computed(fused: bool, dtype: tf.DType) -> list[np.ndarray]:
+        for place in (fused_ops, dropout):
             monkeypatch.setattr(place, "has_gpu", lambda: fused)
         encoder = Encoder(dataclasses.replace(config, fused_attention=fused), seed=5)
         weights = list(variables(encoder).values())
         with tf.GradientTape() as tape:
-            states = encoder(ids, mask, ids % 2, DropoutRng(noise), dtype)
+            states = encoder(TokenBatch(ids, mask, ids % 2), Mode(dtype, DropoutRng(seed)))
             loss = tf.reduce_sum(states * tf.cos(tf.reshape(tf.range(tf.size(states), dtype=tf.float32), states.shape)))
         return [tf.convert_to_tensor(x).numpy() for x in [states, *tape.gradient(loss, weights)]]
 
-    for found, exact in zip(learnt(True, tf.bfloat16), learnt(False, tf.float32), strict=True):
+    for found, exact in zip(computed(True, tf.bfloat16), computed(False, tf.float32), strict=True):
         assert found.dtype == np.float32
         np.testing.assert_allclose(found, exact, atol=0.05 * np.abs(exact).max() + 0.02)
 

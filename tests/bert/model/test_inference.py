@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert.config import ModelConfig
 from bert.model import inference
 from bert.model.dropout import DropoutRng
-from bert.model.encoder import Encoder
+from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.inference import InferenceEncoder
 
 QUIET = DropoutRng(None)
@@ -49,8 +49,8 @@ def test_all_states_are_those_of_the_encoder(
 ) -> None:
     monkeypatch.setattr(inference, "MAX_CONSTANT_BYTES", most)
     made, given = encoder(placement), batch()
-    exact = np.stack(made.states(*given, QUIET, tf.float32))
-    rounded = np.stack(made.states(*given, QUIET, dtype))
+    exact = np.stack(made.states(TokenBatch(*given), Mode(tf.float32, QUIET)))
+    rounded = np.stack(made.states(TokenBatch(*given), Mode(dtype, QUIET)))
     answering = InferenceEncoder(made, dtype)
     del made
     found = np.stack(compiled(answering)(*given))

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +94,11 @@ def test_phase_two_starts_from_all_weights_of_phase_one(straight: Path, dataset:
     )
     assert done.returncode == 0, done.stderr
     before, after = weights(straight, 40), weights(tmp_path / "run", 1)
-    model = {name: value for name, value in before.items() if not name.startswith(("adam_", "guard/", "run/"))}
+    model = {
+        name: value
+        for name, value in before.items()
+        if not name.startswith(("adam_", "guard/", "loss_scale/", "spikes/", "run/"))
+    }
     assert {"masked_lm/transform/kernel", "next_sentence/kernel", "pooler/kernel"} <= model.keys()
     same_bits(model, {name: after[name] for name in model})
 
@@ -133,41 +136,3 @@ def test_a_run_directory_says_what_made_it(straight: Path) -> None:
     manifest.verify(found)
     curve = [loss for (_, split), loss in losses(straight).items() if split == "train"]
     assert np.mean(curve[-5:]) < np.mean(curve[:5]) - 0.2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["nonsense"], 2, "no recipe 'nonsense'"),
-        (["demo_phase1"], 2, "give --data.train"),
-        (["demo_phase1", "--data.train", "/nowhere"], 3, "/nowhere: no such folder"),
-        (["demo_phase1", "--batch.per_devise", "3"], 2, "did you mean --batch.per_device"),
-        (["demo_phase1", "--data.train", "DATASET", "--batch.total", "7"], 2, "not a multiple of 32"),
-        (
-            ["demo_phase1", "--data.train", "DATASET", "--model.max_position_embeddings", "5"],
-            2,
-            "sequences of 13 tokens",
-        ),
-        (["demo_phase1", "--data.train", "DATASET", "--model.vocab_size", "5"], 2, "made with 99 entries"),
-        (["demo_phase2", "--data.train", "DATASET"], 2, "demo_phase2 goes on from trained weights"),
-        (["demo_phase1", "--data.train", "DATASET", "--init.checkpoint", "/nowhere"], 3, "/nowhere: no such folder"),
-    ],
-)
-def test_mistakes_end_in_one_line_and_their_code(
-    arguments: list[str],
-    code: int,
-    message: str,
-    dataset: Path,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from bert import cli, pretrain
-
-    monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
-    monkeypatch.setattr(sys, "argv", ["pretrain", *(str(dataset) if a == "DATASET" else a for a in arguments)])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(pretrain.main)
-    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith(("error:", "Traceback"))]
-    assert stopped.value.code == code and len(lines) == 1 and message in lines[0], lines
-    assert not (tmp_path / "work").exists() or not list((tmp_path / "work").rglob("checkpoints"))

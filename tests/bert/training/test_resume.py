@@ -1,14 +1,99 @@
-"""A run starts from weights that were learnt for its own words."""
+"""Start from another run or an import, and resume: what is taken, what may be missing, and what is refused."""
 
+import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from bert.config import PretrainConfig
-from bert.errors import UsageError
+from bert.config import PretrainConfig, RunConfig
+from bert.errors import InputError, IntegrityError, UsageError
+from bert.model.encoder import variables
+from bert.pretrain import PretrainingModel
 from bert.storage import manifest
-from bert.training import resume
+from bert.training import checkpoint, resume
 from bert.training.distributed import Communicator
+from squad.model import QuestionAnswering
+from tests.bert.training.imports import Bare, Values, export_and_import, write_run
+from tests.training import weights
+
+
+def initial_weights(config: PretrainConfig, dataset: Path, start_from: Path) -> Values:
+    """The first weights of a run that starts from another."""
+    module = variables(PretrainingModel(config.model, config.run.seed))
+    data = manifest.load(dataset)
+    resume.begin(config, Communicator(), module, data, dataset / "vocab.txt", start_from, new_heads=())
+    return {name: variable.numpy() for name, variable in module.items()}
+
+
+@pytest.mark.parametrize(
+    ("module", "missing"),
+    [
+        (Bare, ["masked_lm", "next_sentence"]),
+        (lambda config: QuestionAnswering(config, 1), ["pooler", "masked_lm", "next_sentence"]),
+        (lambda config: PretrainingModel(config, 1, "none"), ["pooler", "next_sentence"]),
+        (lambda config: PretrainingModel(config, 1), []),
+    ],
+    ids=["encoder and pooler", "questions", "masked words", "all"],
+)
+def test_heads_that_an_import_lacks_are_named_and_start_fresh(
+    module: type[Bare],
+    missing: list[str],
+    config: PretrainConfig,
+    dataset: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = write_run(tmp_path / "ours", module(config.model), config.model, dataset)
+    back = export_and_import(tmp_path / "ours")
+    capsys.readouterr()
+    after = initial_weights(config, dataset, back)
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert len(notes) == bool(missing)
+    for line in notes:
+        assert re.findall(r"has no ([a-z_, ]+);", line) == [", ".join(missing)]
+    random = {name: v.numpy() for name, v in variables(PretrainingModel(config.model, config.run.seed)).items()}
+    for name, value in after.items():
+        expected = random if name.split("/")[0] in missing else before
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+def test_a_run_of_ours_that_lacks_a_head_is_refused_by_name(
+    config: PretrainConfig, dataset: Path, tmp_path: Path
+) -> None:
+    write_run(tmp_path / "ours", Bare(config.model), config.model, dataset)
+    with pytest.raises(InputError, match="no variable masked_lm/bias"):
+        initial_weights(config, dataset, tmp_path / "ours")
+    (tmp_path / "ours/config.json").unlink()
+    with pytest.raises(InputError, match="no variable masked_lm/bias"):
+        initial_weights(config, dataset, tmp_path / "ours")
+
+
+@pytest.mark.parametrize("gone", ["layer_1/mlp/inner/bias", "pooler/kernel", "masked_lm/transform/kernel"])
+def test_an_import_of_which_a_part_is_gone_is_refused_by_name(
+    gone: str, config: PretrainConfig, dataset: Path, tmp_path: Path
+) -> None:
+    write_run(tmp_path / "ours", PretrainingModel(config.model, 1), config.model, dataset)
+    back = export_and_import(tmp_path / "ours")
+    settings = json.loads((back / "config.json").read_text())
+    settings["imported"]["missing_heads"] = ["masked_lm", "next_sentence"]  # as if it had come in without them
+    (back / "config.json").write_text(json.dumps(settings))
+    values = weights(back, 0)
+    del values[gone]
+    checkpoint.save(back, 0, values, keep=1)
+    with pytest.raises(InputError, match=f"no variable {gone}"):
+        initial_weights(config, dataset, back)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"imported": 3}', '{"imported": {"missing_heads": 3}}'])
+def test_a_damaged_description_is_named(text: str, config: PretrainConfig, dataset: Path, tmp_path: Path) -> None:
+    write_run(tmp_path / "ours", PretrainingModel(config.model, 1), config.model, dataset)
+    (tmp_path / "ours/config.json").write_text(text)
+    with pytest.raises(IntegrityError, match=r"ours/config\.json: damaged"):
+        initial_weights(config, dataset, tmp_path / "ours")
+    assert not config.run.path.exists()
 
 
 def test_weights_of_another_vocabulary_of_the_same_size_are_refused(
@@ -19,5 +104,28 @@ def test_weights_of_another_vocabulary_of_the_same_size_are_refused(
     (tmp_path / "other" / "vocab.txt").write_text("\n".join([*words[:-3], words[-2], words[-3], ""]))
     data, vocab = manifest.load(dataset), dataset / "vocab.txt"
     with pytest.raises(UsageError, match=r"other/vocab\.txt and .*/vocab\.txt differ; make the data with"):
-        resume.begin(config, Communicator(), {}, data, vocab, tmp_path / "other", fresh=())
-    assert not config.run.directory.exists()
+        resume.begin(config, Communicator(), {}, data, vocab, tmp_path / "other", new_heads=())
+    assert not config.run.path.exists()
+
+
+def test_a_run_directory_of_another_version_is_refused_in_one_line(config: PretrainConfig, dataset: Path) -> None:
+    data, state = manifest.load(dataset), {"a": tf.Variable([2.0, 3.0])}
+    resume.begin(config, Communicator(), {}, data, dataset / "vocab.txt", None, new_heads=())
+    checkpoint.save(config.run.path, 3, state, keep=1)
+    assert resume.restore(config, Communicator(), state, data) == 3
+    path = config.run.path / "config.json"
+    facts = json.loads(path.read_text())
+    for version in (1, resume.VERSION + 1):
+        path.write_text(json.dumps(facts | {"version": version}))
+        with pytest.raises(UsageError, match=f"its layout is of version {version}, .* give another --run.directory"):
+            resume.restore(config, Communicator(), state, data)
+    del facts["version"]  # as before there was a version
+    path.write_text(json.dumps(facts))
+    with pytest.raises(UsageError, match="its layout is of version 1"):
+        resume.restore(config, Communicator(), state, data)
+
+
+def test_the_current_folder_is_a_run_directory() -> None:
+    default = Path("work/recipe")
+    for directory, expected in ((Path("."), Path(".")), (Path("x"), Path("x")), (None, default)):
+        assert resume.place(RunConfig(directory=directory), default, steps=7) == RunConfig(directory=expected, steps=7)

@@ -13,8 +13,9 @@ from bert.inputs import sampler
 from bert.inputs.records import Dataset
 from bert.inputs.sampler import Batch
 from bert.pretrain import Pretraining
-from bert.training import checkpoint, loop
+from bert.training import checkpoint, loop, spikes
 from bert.training.distributed import Communicator
+from bert.training.guard import UpdateGuard
 
 TOTAL, STEPS, SAVED, SPIKE, SEED = 6, 60, 40, 47, 5
 
@@ -70,7 +71,23 @@ def poisoned(samples: Samples, poison: float, *updates: int) -> Samples:
 
 def same(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> None:
     for name, value in one.items():
-        assert name == "run/skipped_updates" or value.tobytes() == two[name].tobytes(), name
+        assert name == "run/sample_offset" or value.tobytes() == two[name].tobytes(), name
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_spike_is_a_loss_far_above_the_median_of_the_last_ones(skip: bool) -> None:
+    random = np.random.default_rng(8)
+    losses = random.uniform(1.0, 2.0, 200)
+    places = [20, 90, 91, 150]  # at the first there is no median yet
+    losses[places] = [50.0, 7.0, 5.0, 1e4]
+    guard, seen = UpdateGuard(scaled=False, spike_factor=3.0, skip_spikes=skip), []
+    for number, loss in enumerate(losses):
+        go, found = guard.check(tf.constant(loss, tf.float32), tf.constant(1.0))
+        last = [one for index, one in enumerate(losses[:number]) if not skip or index not in seen][-spikes.WINDOW :]
+        if found["spike"]:
+            assert loss > 3 * np.median(last) and bool(go) != skip
+            seen.append(number)
+    assert seen == places[1:] and float(guard.skipped) == (3 if skip else 0)
 
 
 @pytest.mark.faults
@@ -81,7 +98,7 @@ def test_a_run_rolled_back_is_that_which_never_had_the_samples(
     said = capfd.readouterr().err
     first = (SPIKE - 1) * TOTAL
     assert f"step {SPIKE}: the loss " in said and f"samples {first} to {first + TOTAL - 1} in the order" in said
-    assert f"back to step {SAVED}" in said and spiked["run/skipped_updates"] == SPIKE - SAVED
+    assert f"back to step {SAVED}" in said and spiked["run/sample_offset"] == SPIKE - SAVED
     never = poisoned(samples, 1.0)
     never.absent = (SAVED, SPIKE)
     same(spiked, trained(never, tmp_path / "never", model_config))
@@ -110,7 +127,9 @@ def test_a_loss_that_stays_high_ends_the_run(
     policy: str, samples: Samples, model_config: ModelConfig, tmp_path: Path
 ) -> None:
     always = poisoned(samples, 30.0, *range(SPIKE, 10 * STEPS))
-    with pytest.raises(IntegrityError, match=r"step \d+: the loss .* the last of 3; saved before: .*step-00000040"):
+    with pytest.raises(
+        IntegrityError, match=r"step \d+: the loss .* run.max_skipped 3 is reached; newest checkpoint: .*step-00000040"
+    ):
         trained(always, tmp_path / "run", model_config, on_spike=policy, max_skipped=3)
     assert [folder.name for folder in checkpoint.steps(tmp_path / "run")] == [f"step-{SAVED:08d}"]
 
@@ -120,5 +139,5 @@ def test_without_a_checkpoint_the_spike_is_left_out(
     samples: Samples, model_config: ModelConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     found = trained(poisoned(samples, 30.0, SAVED - 2), tmp_path / "run", model_config, on_spike="rollback")
-    assert found["guard/skipped"] == 1 and found["run/skipped_updates"] == 0
+    assert found["guard/skipped"] == 1 and found["run/sample_offset"] == 0
     assert f"step {SAVED - 2}: the loss" in (said := capfd.readouterr().err) and "the update was skipped" in said

@@ -69,14 +69,17 @@ def test_micro_batches_in_one_program_are_those_of_one_at_a_time(model_config: M
     for apart in (False, True):
         optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
         step = Step(task, optimizer, Communicator(), PrecisionConfig(xla=True), RunConfig(seed=4))
-        assert step._many is not None
+        assert step._accumulate_stack is not None
         if apart:
             places = tf.range(4, dtype=tf.int64)
-            parts = [step._many(_stack([batch]), weights, number, places[i : i + 1]) for i, batch in enumerate(batches)]
+            parts = [
+                step._accumulate_stack(_stack([batch]), weights, number, places[i : i + 1])
+                for i, batch in enumerate(batches)
+            ]
             sums = {name: tf.add_n([part[name] for part in parts]) for name in parts[0]}
         else:
             sums = step._accumulate(batches, weights, number)
-            assert step._many.experimental_get_tracing_count() == 1
+            assert step._accumulate_stack.experimental_get_tracing_count() == 1
         made.append(
             (
                 {name: x.numpy() for name, x in zip(optimizer.weights, step.gradients, strict=True)},
@@ -136,7 +139,7 @@ weights = {name: tf.constant(7.0) for name in task.objectives}
 for count in (2, 17):
     batch = _stack([{name: values[:count] for name, values in rows.items()}])
     places = tf.zeros([1], tf.int64)
-    program = step._many.experimental_get_compiler_ir(batch, weights, tf.constant(5, tf.int64), places)
+    program = step._accumulate_stack.experimental_get_compiler_ir(batch, weights, tf.constant(5, tf.int64), places)
     sizes.append(len(program(stage="hlo_serialized")))
 assert sizes[1] < 1.02 * sizes[0], sizes
 """

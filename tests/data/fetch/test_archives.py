@@ -1,12 +1,9 @@
-"""Archives by a hostile hand: refused by the member's name, nothing written; good ones come out as they went in."""
+"""Hostile archives are refused with the name of the member and nothing is written; good ones are unpacked unchanged."""
 
-import io
 import random
 import stat
 import struct
-import tarfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,33 +13,16 @@ from data.fetch import archives
 from data.fetch.archives import Limits
 
 GOOD = {"m/vocab.txt": b"[PAD]\n" * 37, "m/deep/weights": random.Random(5).randbytes(70_001), "m/empty": b""}
-MODES = ["w", "w:gz", "w:bz2", "w:xz"]
+METHODS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
 
 
-def zipped(path: Path, members: dict[str, bytes], *more: zipfile.ZipInfo) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as content:
+def zipped(path: Path, members: dict[str, bytes], *more: zipfile.ZipInfo, method: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as content:
         for name, body in members.items():
             content.writestr(name, body)
         for info in more:
             content.writestr(info, b"body")
     return path
-
-
-def tarred(path: Path, members: dict[str, bytes], *more: tarfile.TarInfo, mode: str = "w") -> Path:
-    with tarfile.open(path, mode) as content:  # type: ignore[call-overload]
-        for name, body in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(body)
-            content.addfile(info, io.BytesIO(body))
-        for info in more:
-            content.addfile(info, io.BytesIO(bytes(info.size)))
-    return path
-
-
-def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname = kind, link
-    return info
 
 
 def mode(name: str, bits: int) -> zipfile.ZipInfo:
@@ -70,10 +50,10 @@ def inside(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("make", [zipped, *(lambda path, members, m=m: tarred(path, members, mode=m) for m in MODES)])
-def test_a_good_archive_comes_out_as_it_went_in(inside: Path, make: Callable[..., Path]) -> None:
-    names = archives.unpack(make(inside / "a", GOOD), inside / "target")
-    assert sorted(names) == ["deep/weights", "empty", "vocab.txt"]  # the one folder at the top is left out
+@pytest.mark.parametrize("method", METHODS)
+def test_a_good_archive_comes_out_as_it_went_in(inside: Path, method: int) -> None:
+    names = archives.unpack(zipped(inside / "a", GOOD, method=method), inside / "target")
+    assert sorted(names) == ["deep/weights", "empty", "vocab.txt"]  # the single top folder is left out
     for name, body in GOOD.items():
         path = inside / "target" / name.removeprefix("m/")
         assert path.read_bytes() == body
@@ -84,86 +64,59 @@ def test_two_folders_at_the_top_both_stay(inside: Path) -> None:
     assert archives.unpack(zipped(inside / "a", {"a/x": b"1", "b/x": b"2"}), inside / "target") == ["a/x", "b/x"]
 
 
-def test_a_tar_of_the_current_folder_is_a_good_one(inside: Path) -> None:
-    archive = tarred(inside / "a", {"./x": b"1", "./y/z": b"2"}, entry(".", tarfile.DIRTYPE))
-    assert archives.unpack(archive, inside / "target") == ["x", "y/z"]
-
-
 @pytest.mark.parametrize(
     "name, reason",
     [
-        ("../x", "leads out"),
-        ("a/../../x", "leads out"),
-        ("..", "leads out"),
+        ("../x", "outside the target"),
+        ("a/../../x", "outside the target"),
+        ("..", "outside the target"),
         ("/abs", "absolute"),
         ("//abs", "absolute"),
-        ("C:/x", "another system's"),
-        ("a\\..\\x", "another system's"),
-        ("a//b", "no file should have"),
-        ("a/./b", "no file should have"),
-        ("new\nline", "no file should have"),
-        ("\x1b[2J", "no file should have"),
-        ("\u202etxt.exe", "no file should have"),
-        ("n" * 256, "no file should have"),
+        ("C:/x", "another system"),
+        ("a\\..\\x", "another system"),
+        ("a//b", "an invalid name"),
+        ("a/./b", "an invalid name"),
+        ("new\nline", "an invalid name"),
+        ("\x1b[2J", "an invalid name"),
+        ("\u202etxt.exe", "an invalid name"),
+        ("n" * 256, "an invalid name"),
     ],
 )
-@pytest.mark.parametrize("make", [zipped, tarred])
-def test_names_that_lead_elsewhere_are_refused(inside: Path, make: Callable[..., Path], name: str, reason: str) -> None:
-    said = refused(make(inside / "a", {"vocab.txt": b"good", name: b"evil"}))
+def test_names_that_lead_elsewhere_are_refused(inside: Path, name: str, reason: str) -> None:
+    said = refused(zipped(inside / "a", {"vocab.txt": b"good", name: b"evil"}))
     assert reason in said and repr(name)[:100] in said
 
 
 def test_names_that_are_no_text_are_refused(inside: Path) -> None:
-    archive = tarred(inside / "a", {"bad\udcff": b""})
-    assert "no file should have" in refused(archive)
     content = zipped(inside / "b", {"nul?.txt": b"", "long": b""}).read_bytes()
     (inside / "b").write_bytes(content.replace(b"nul?.txt", b"nul\0.txt"))
-    assert "no file should have" in refused(inside / "b")
+    assert "an invalid name" in refused(inside / "b")
     content = zipped(inside / "c", {"caf\u00e9": b""}).read_bytes()
     (inside / "c").write_bytes(content.replace("caf\u00e9".encode(), b"caf\xc3\xc3"))
     assert "damaged" in refused(inside / "c")
 
 
-@pytest.mark.parametrize(
-    "member, reason",
-    [
-        (entry("x", tarfile.SYMTYPE, "/etc/passwd"), "a link"),
-        (entry("x", tarfile.SYMTYPE, "vocab.txt"), "a link"),
-        (entry("x", tarfile.LNKTYPE, "../../x"), "a link"),
-        (entry("x", tarfile.CHRTYPE), "a device"),
-        (entry("x", tarfile.BLKTYPE), "a device"),
-        (entry("x", tarfile.FIFOTYPE), "a pipe"),
-    ],
-)
-def test_links_and_devices_of_a_tar_are_refused(inside: Path, member: tarfile.TarInfo, reason: str) -> None:
-    assert reason in refused(tarred(inside / "a", {"vocab.txt": b"good"}, member))
-
-
 @pytest.mark.parametrize("bits", [stat.S_IFLNK, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO])
-def test_links_and_devices_of_a_zip_are_refused(inside: Path, bits: int) -> None:
+def test_links_and_devices_are_refused(inside: Path, bits: int) -> None:
     assert "member 'x' is a" in refused(zipped(inside / "a", {"vocab.txt": b"good"}, mode("x", bits)))
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-@pytest.mark.parametrize("make, kind", [(zipped, zipfile.ZipInfo), (tarred, entry)])
-def test_a_place_is_taken_once(inside: Path, make: Callable[..., Path], kind: Callable[[str], object]) -> None:
-    assert "is there twice" in refused(make(inside / "a", {"x": b"good"}, kind("x")))
-    assert "is below 'x', a file" in refused(make(inside / "b", {"x/y": b"evil", "x": b"good"}))
-    assert "no files" in refused(make(inside / "c", {}))
+def test_two_members_with_the_same_path_are_refused(inside: Path) -> None:
+    assert "occurs twice" in refused(zipped(inside / "a", {"x": b"good"}, zipfile.ZipInfo("x")))
+    assert "is below 'x', which is a file" in refused(zipped(inside / "b", {"x/y": b"evil", "x": b"good"}))
+    assert "no files" in refused(zipped(inside / "c", {}))
 
 
-def test_a_bomb_is_refused_before_it_goes_off(inside: Path) -> None:
-    bomb = {"zeros": bytes(5_000_000)}
-    assert "'zeros' claims 5,000,000 bytes from" in refused(zipped(inside / "a", bomb))
-    assert "past 200 times the archive's" in refused(tarred(inside / "b", bomb, mode="w:gz"))
-    assert "past 99,999 bytes" in refused(tarred(inside / "c", {"x": bytes(100_001)}), Limits(bytes=99_999))
-    assert archives.unpack(tarred(inside / "d", bomb), inside / "target") == ["zeros"]  # it was that large already
+def test_a_bomb_is_refused_before_it_is_unpacked(inside: Path) -> None:
+    assert "'zeros' claims to unpack" in refused(zipped(inside / "a", {"zeros": bytes(5_000_000)}))
+    archive = zipped(inside / "b", {"x": bytes(100_001)})
+    assert "above 99,999 bytes" in refused(archive, Limits(bytes=99_999))
 
 
-def test_a_crowd_is_refused(inside: Path) -> None:
-    crowd = {f"{number:03}": b"" for number in range(12)}
-    assert "more than 11 members" in refused(zipped(inside / "a", crowd), Limits(members=11))
-    assert "more than 11 members" in refused(tarred(inside / "b", crowd), Limits(members=11))
+def test_too_many_members_are_refused(inside: Path) -> None:
+    members = {f"{number:03}": b"" for number in range(12)}
+    assert "more than 11 members" in refused(zipped(inside / "a", members), Limits(members=11))
 
 
 def test_a_million_members_are_not_even_read(inside: Path) -> None:
@@ -174,13 +127,6 @@ def test_a_million_members_are_not_even_read(inside: Path) -> None:
     assert "its directory has 47,000,000 bytes" in refused(inside / "a")
 
 
-def test_a_giant_header_of_a_tar_is_not_read_into_memory(inside: Path) -> None:
-    header = entry("long", tarfile.GNUTYPE_LONGNAME)
-    header.size = 3 << 30
-    (inside / "a").write_bytes(header.tobuf(tarfile.GNU_FORMAT) + bytes(20_000))
-    assert "a header of 3,221,225,472 bytes" in refused(inside / "a")
-
-
 def test_an_encrypted_member_is_refused(inside: Path) -> None:
     content = bytearray(zipped(inside / "a", {"x": b"secret"}).read_bytes())
     content[content.index(b"PK\1\2") + 8] |= 1
@@ -188,10 +134,10 @@ def test_an_encrypted_member_is_refused(inside: Path) -> None:
     assert "is encrypted" in refused(inside / "a")
 
 
-@pytest.mark.parametrize("make", [zipped, *(lambda path, members, m=m: tarred(path, members, mode=m) for m in MODES)])
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("keep", [0.0, 0.5, 0.99])
-def test_a_cut_archive_leaves_nothing(inside: Path, make: Callable[..., Path], keep: float) -> None:
-    content = make(inside / "a", {"big": random.Random(3).randbytes(50_000)}).read_bytes()
+def test_a_cut_archive_leaves_nothing(inside: Path, method: int, keep: float) -> None:
+    content = zipped(inside / "a", {"big": random.Random(3).randbytes(50_000)}, method=method).read_bytes()
     (inside / "a").write_bytes(content[: int(len(content[:50_500]) * keep)])
     refused(inside / "a")
 

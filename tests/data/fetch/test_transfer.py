@@ -13,14 +13,14 @@ import pytest
 
 from bert.errors import IntegrityError, ResourceError
 from data.fetch import connection, transfer
-from data.fetch.connection import Patience, Unavailable
-from data.fetch.part_file import Part
+from data.fetch.connection import RetryPolicy, Unavailable
+from data.fetch.part_file import PartFile
 from tests import hostile
 from tests.hostile import Site
 
 BODY = random.Random(7).randbytes(300_007)
 SHA256 = hashlib.sha256(BODY).hexdigest()
-QUICK = Patience(backoff=0.002, longest=30)
+QUICK = RetryPolicy(backoff=0.002, max_retry_after=30)
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def file(site: Site, **changes: object) -> transfer.File:
     return transfer.File(**fields)  # type: ignore[arg-type]
 
 
-def fetch(folder: Path, wanted: transfer.File, patience: Patience = QUICK) -> transfer.Got:
-    return transfer.Client("test/1 (nobody@example.org)", patience=patience).fetch(wanted, folder)
+def fetch(folder: Path, wanted: transfer.File, policy: RetryPolicy = QUICK) -> transfer.FetchedFile:
+    return transfer.Client("test/1 (nobody@example.org)", policy=policy).fetch(wanted, folder)
 
 
 def names(folder: Path) -> list[str]:
@@ -57,7 +57,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_file_arrives_with_its_hash_and_says_who_asked(site: Site, tmp_path: Path) -> None:
-    assert fetch(tmp_path, file(site, size=len(BODY))) == transfer.Got(len(BODY), SHA256)
+    assert fetch(tmp_path, file(site, size=len(BODY))) == transfer.FetchedFile(len(BODY), SHA256)
     assert whole(tmp_path)
     assert site.asked("User-Agent") == ["test/1 (nobody@example.org)"]
 
@@ -146,7 +146,7 @@ def test_a_retry_after_without_sense_is_none(text: str) -> None:
 
 def test_a_server_that_asks_for_an_hour_is_left(site: Site, tmp_path: Path, pauses: list[float]) -> None:
     site.faults["/a.bin"] = [hostile.status(429, Retry_After=3600)]
-    with pytest.raises(Unavailable, match="come back in 3,600 s"):
+    with pytest.raises(Unavailable, match="asks to wait 3,600 s"):
         fetch(tmp_path, file(site))
     assert not pauses
 
@@ -197,7 +197,7 @@ def test_bodies_without_a_length_need_marked_ends(site: Site, tmp_path: Path) ->
     with pytest.raises(IntegrityError, match="more than 1,000 bytes"):
         fetch(tmp_path / "b", file(site, digests={}, limit=1000))
     site.faults["/a.bin"] = [lambda handler, _: handler.head(200, Connection="close")]
-    with pytest.raises(Unavailable, match="how long"):
+    with pytest.raises(Unavailable, match="does not give the file's size"):
         fetch(tmp_path / "c", file(site, digests={}))
     site.faults["/a.bin"] = [lambda handler, _: handler.head(200, Content_Length=9, Content_Encoding="gzip")]
     with pytest.raises(Unavailable, match="compresses"):
@@ -214,7 +214,7 @@ def test_a_slow_server_is_left_in_bounded_time(
     site.faults["/a.bin"] = [fault] * 99
     begin = time.monotonic()
     with pytest.raises(Unavailable, match=reason):
-        fetch(tmp_path, file(site), Patience(read=read, tries=2, backoff=0.01, window=0.3, slowest=10_000))
+        fetch(tmp_path, file(site), RetryPolicy(read=read, tries=2, backoff=0.01, window=0.3, min_speed=10_000))
     assert time.monotonic() - begin < 20
 
 
@@ -254,15 +254,15 @@ def test_the_body_of_a_redirect_is_not_waited_for(site: Site, tmp_path: Path) ->
         handler.close_connection = True
 
     site.faults["/b"] = [endless]
-    fetch(tmp_path, file(site, url=f"{site.url}/b"), Patience(read=0.3, tries=1))
+    fetch(tmp_path, file(site, url=f"{site.url}/b"), RetryPolicy(read=0.3, tries=1))
     assert whole(tmp_path)
 
 
 def test_a_redirect_never_leaves_a_secure_connection() -> None:
-    assert connection._next("https://a/b", "/c") == "https://a/c"
-    assert connection._next("http://a/b", "https://c/d") == "https://c/d"
+    assert connection._redirect_target("https://a/b", "/c") == "https://a/c"
+    assert connection._redirect_target("http://a/b", "https://c/d") == "https://c/d"
     with pytest.raises(Unavailable, match="unsafe"):
-        connection._next("https://a/b", "http://a/b")
+        connection._redirect_target("https://a/b", "http://a/b")
 
 
 @pytest.mark.parametrize("trust, remedy", [("pinned", "fetch it again"), ("first use", "changed since")])
@@ -357,14 +357,14 @@ def test_too_small_a_disk_is_said_before_anything_is_fetched(
 def test_a_full_disk_keeps_the_part_for_later(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int
 ) -> None:
-    append: Callable[[Part, bytes], None] = Part.append
+    append: Callable[[PartFile, bytes], None] = PartFile.append
 
-    def full(part: Part, chunk: bytes) -> None:
+    def full(part: PartFile, chunk: bytes) -> None:
         append(part, chunk[:100_003])
         raise OSError(reason, "full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Part, "append", full)
+        patch.setattr(PartFile, "append", full)
         with pytest.raises(ResourceError, match="more bytes are needed"):
             fetch(tmp_path, file(site))
     assert "a.bin.part" in names(tmp_path)

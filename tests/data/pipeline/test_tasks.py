@@ -15,6 +15,7 @@ import pytest
 from bert.errors import UsageError
 from bert.storage import manifest
 from data.pipeline import tasks
+from data.pipeline.tasks import TaskResult
 
 TASKS = 7
 
@@ -28,35 +29,43 @@ class Square(NamedTuple):
     slow: float = 0.0
 
 
-def square(task: Square) -> tasks.Result:
-    with open(task.log, "a") as log:
-        log.write(f"{task.number}\n")
-    time.sleep(task.slow if task.number > 2 else 0)
-    task.target.write_text(str(task.number**2))
-    task.target.with_name(task.target.name + ".index").write_text("beside")
-    return {"squares": 1, "sum": task.number**2}
+class Squares(tasks.Stage[Square]):
+    """A stage that squares the numbers from 0 to `count` - 1, but `fourth` in place of 4."""
 
+    name = "squares"
 
-def finish(done: Sequence[Square], results: Sequence[tasks.Result]) -> manifest.StageResult:
-    records = {task.target.name: 1 for task in done}
-    return manifest.StageResult(counts={"sum": sum(result["sum"] for result in results)}, records=records)
+    def __init__(self, log: Path, count: int, slow: float, fourth: int) -> None:
+        self.log, self.count, self.slow, self.fourth = log, count, slow, fourth
+
+    def parameters(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def inputs(self) -> list[Path]:
+        return []
+
+    def tasks(self, partial: Path) -> list[Square]:
+        numbers = [self.fourth if number == 4 else number for number in range(self.count)]
+        return [Square(number, partial / f"square-{at}", self.log, self.slow) for at, number in enumerate(numbers)]
+
+    @classmethod
+    def run(cls, task: Square) -> TaskResult:
+        with open(task.log, "a") as log:
+            log.write(f"{task.number}\n")
+        time.sleep(task.slow if task.number > 2 else 0)
+        task.target.write_text(str(task.number**2))
+        task.target.with_name(task.target.name + ".index").write_text("beside")
+        return {"squares": 1, "sum": task.number**2}
+
+    def finish(self, tasks: Sequence[Square], results: Sequence[TaskResult]) -> manifest.StageResult:
+        records = {task.target.name: 1 for task in tasks}
+        return manifest.StageResult(counts={"sum": sum(result["sum"] for result in results)}, records=records)
+
+    def processed(self, task: Square, result: TaskResult) -> tuple[int, int]:
+        return 1, 0
 
 
 def run(folder: Path, log: Path, *, count: int = TASKS, slow: float = 0.0, fourth: int = 4, **options: Any) -> None:
-    def prepare(partial: Path) -> list[Square]:
-        numbers = [fourth if number == 4 else number for number in range(count)]
-        return [Square(number, partial / f"square-{at}", log, slow) for at, number in enumerate(numbers)]
-
-    tasks.build(
-        folder,
-        stage="squares",
-        parameters={"count": count},
-        inputs=[],
-        options=tasks.Options(**options),
-        prepare=prepare,
-        function=square,
-        finish=finish,
-    )
+    tasks.build(Squares(log, count, slow, fourth), folder, tasks.Options(**options))
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -86,7 +95,7 @@ def test_shares_in_any_order_give_the_same_and_the_last_completes(
     for task in (2, 0):
         run(folder, log, workers=1, task=task, of=3)
         assert not folder.exists()
-    assert "2 of 7 tasks are with others" in capsys.readouterr().err
+    assert "2 of 7 tasks are in other shares" in capsys.readouterr().err
     run(folder, log, workers=1, task=1, of=3)
     assert content(folder) == reference
     assert sorted(log.read_text().split()) == [str(n) for n in range(TASKS)]  # each once

@@ -10,6 +10,7 @@ from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
 from bert.errors import InputError
 from data.splitting import sentences
+from data.splitting.punkt import Splitter
 
 CORPUS = " ".join(
     f"Prof. Ash met Mr. Birch of Elm Corp. in no. {n} at {n % 12} p.m. yesterday. They talked. Then Mr. Birch left."
@@ -23,7 +24,7 @@ def trained() -> PunktParameters:
 
 
 def test_training_finds_abbreviations(trained):
-    punkt = sentences.splitter(trained)
+    punkt = Splitter(trained)
     assert {"mr", "prof", "p.m"} <= trained.abbrev_types
     assert sentences.split(punkt, "Mr. Birch is in. Prof. Ash is not.") == ["Mr. Birch is in.", "Prof. Ash is not."]
 
@@ -44,7 +45,7 @@ def test_saved_and_loaded_parameters_split_alike(tmp_path, trained):
     loaded = sentences.load(tmp_path / "a")
     assert loaded.abbrev_types == trained.abbrev_types and loaded.collocations == trained.collocations
     text = CORPUS[:5000]
-    assert sentences.split(sentences.splitter(loaded), text) == sentences.split(sentences.splitter(trained), text)
+    assert sentences.split(Splitter(loaded), text) == sentences.split(Splitter(trained), text)
     sentences.save(loaded, tmp_path / "b")
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
@@ -63,11 +64,11 @@ def test_the_parameters_that_nltk_ships_are_read(shared_data):
     parameters = sentences.load(shared_data / "nltk" / "tokenizers" / "punkt_tab" / "english")
     assert {"dr", "u.s", "inc"} <= parameters.abbrev_types
     text = "Dr. Ash works for Elm Inc. in the U.S. She likes it."
-    assert sentences.split(sentences.splitter(parameters), text)[0].startswith("Dr. Ash works for Elm Inc. in")
+    assert sentences.split(Splitter(parameters), text)[0].startswith("Dr. Ash works for Elm Inc. in")
 
 
 def test_control_characters_and_empty_sentences_are_dropped():
-    punkt = sentences.splitter(PunktParameters())
+    punkt = Splitter(PunktParameters())
     text = "A\u00a0 cat\x00 sat\x07.\t\ufeffIt slept.\n * * * \n\n\u2014\nDone"
     assert sentences.split(punkt, text) == ["A cat sat.", "It slept.", "Done"]
 
@@ -82,7 +83,7 @@ def test_split_is_cleaning_then_nltk_then_cutting(text):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sentences, "MAX_PARAGRAPH", 23)
         patch.setattr(sentences, "MAX_SENTENCE", 9)
-        found = sentences.split(sentences.splitter(PunktParameters()), text)
+        found = sentences.split(Splitter(PunktParameters()), text)
     wanted = [
         piece
         for line in clean.splitlines()
@@ -111,7 +112,7 @@ ENDLESS = {"words": "word " * 200_000, "word": "x" * 1_000_000, "stops": "a.b! "
 @pytest.mark.parametrize("line", ENDLESS.values(), ids=ENDLESS)
 def test_an_endless_line_costs_no_more_than_other_text(line):
     begin = time.process_time()
-    found = sentences.split(sentences.splitter(PunktParameters()), line)
+    found = sentences.split(Splitter(PunktParameters()), line)
     assert max(map(len, found)) <= sentences.MAX_SENTENCE
     assert sum(len(sentence.replace(" ", "")) for sentence in found) == len(line.replace(" ", ""))
     assert time.process_time() - begin < 15

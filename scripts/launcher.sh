@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Run the program behind the launchers (scripts/launcher) by the environment's Python, or else by the machine's.
+#
+#   scripts/launcher.sh bind [--dry-run] COMMAND...   run one rank on the cores beside its GPU, as --bind does
+#   scripts/launcher.sh quiet COMMAND...              without TensorFlow's messages at import on machines without a GPU
+#   scripts/launcher.sh launch|mpirun|slurm|phases|again|rank ...   for launch.sh and the other scripts
+set -euo pipefail
+
+scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+python=${VENV:-${scripts%/*}/.venv}/bin/python
+[ -x "$python" ] && [ -z "${CONTAINER:-}" ] || python=python3
+exec "$python" -S "$scripts/launcher" "$@"

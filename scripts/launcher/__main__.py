@@ -1,0 +1,35 @@
+"""The program behind scripts/launch.sh, mpirun.sh, slurm.sh, slurm_phases.sh and again.sh; scripts/launcher.sh runs it.
+
+It needs the standard library alone and imports nothing of the product, so that it starts at once.
+"""
+
+import sys
+
+import binding
+import command_line
+import processes
+import runners
+import settings
+
+COMMANDS = {
+    "launch": runners.launch,
+    "mpirun": runners.mpirun,
+    "slurm": runners.slurm,
+    "phases": runners.phases,
+    "rank": processes.rank,
+    "bind": binding.main,
+    "quiet": processes.replace_quietly,
+    "again": processes.again,
+}
+
+
+def main() -> None:
+    name, *words = sys.argv[1:] or [""]
+    if name not in COMMANDS:
+        command_line.print_help("launcher.sh")
+    if name != "again":
+        settings.prepare_environment()
+    COMMANDS[name](words)
+
+
+main()

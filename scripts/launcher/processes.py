@@ -1,0 +1,145 @@
+"""Commands as processes: in this one's place, without TensorFlow's messages, as a rank, or restarted when killed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, NoReturn
+
+import settings
+
+# Exit codes after which a restart would not help: done, an error of the command's own, stopped on request.
+DOCUMENTED = (0, 2, 3, 4, 5, 75)
+STOPPED = 75
+
+# What TensorFlow 2.21 prints at import on any machine without a GPU, whatever its log level: absl's own lines.
+NOISE = (
+    r"^([IW][0-9]{4} [0-9:.]+ |E[0-9]{4} .* cuda_platform\.cc|WARNING: All log messages before absl|To enable the fol)"
+)
+
+
+def noise() -> str:
+    """Return the expression for lines to leave out: those of TensorFlow, unless its log level asks for them."""
+    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL") or "2"
+    return NOISE if level.isdecimal() and int(level) >= 2 else "$^"
+
+
+def status_of(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a process; return its exit status as shells count it: 128 and the signal where one ended it."""
+    code = process.wait()
+    return 128 - code if code < 0 else code
+
+
+def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a command. If there is no such command, end with one line and 127, as shells do."""
+    try:
+        return subprocess.Popen(command, **options)
+    except OSError as error:
+        _cannot_run(command, error)
+
+
+def replace(command: Sequence[str]) -> NoReturn:
+    """Run a command in the place of this process."""
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and then by what it starts
+        signal.signal(ignored, signal.SIG_DFL)
+    try:
+        os.execvp(command[0], list(command))
+    except OSError as error:
+        _cannot_run(command, error)
+
+
+def _cannot_run(command: Sequence[str], error: OSError) -> NoReturn:
+    print(f"error: {command[0]}: {error.strerror}", file=sys.stderr)
+    sys.exit(127)
+
+
+def replace_quietly(command: Sequence[str]) -> NoReturn:
+    """Run a command in the place of this process, with TensorFlow's messages taken out of its standard error."""
+    if not os.isatty(2):  # a progress bar needs the terminal itself
+        for kind in (signal.SIGINT, signal.SIGTERM):  # the filter goes on until the command ends
+            signal.signal(kind, signal.SIG_IGN)
+        words = ["grep", "--line-buffered", "-vE", noise()]
+        grep = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=sys.stderr)
+        for kind in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(kind, signal.SIG_DFL)
+        assert grep.stdin
+        os.dup2(grep.stdin.fileno(), 2)
+    replace(command)
+
+
+def host() -> str:
+    """Return this host's name."""
+    return subprocess.check_output(["uname", "-n"], text=True).strip()
+
+
+def rank(command: Sequence[str]) -> NoReturn:
+    """Run one rank of horovodrun or mpirun with its share of the cores; pass SIGTERM on to it.
+
+    Lines on standard error that begin with $BERT_LAUNCH tell the launcher where the rank runs and how it ended.
+    horovodrun and mpirun stop all ranks as soon as one ends with a status other than 0. A rank that stopped on request
+    is no failure, so this process then ends with 0, and the other ranks can finish saving.
+    """
+    mark = os.environ["BERT_LAUNCH"]
+    settings.limit_threads(
+        settings.cores_per_rank(
+            int(settings.first_set("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", default="1"))
+        )
+    )
+    child = _Child((signal.SIGTERM,))
+    print(f"{mark} runs {host()} {os.getpid()}", file=sys.stderr, flush=True)
+    status = child.run(command)
+    if status:
+        print(f"{mark} ended {status}", file=sys.stderr, flush=True)
+    sys.exit(0 if status == STOPPED else status)
+
+
+def again(words: Sequence[str]) -> NoReturn:
+    """Run `N COMMAND...`: the command, and up to N times again when a signal or an unknown failure ended it.
+
+    A command that ended after a signal to stop is not run again.
+    """
+    if len(words) < 2 or not re.fullmatch("[0-9]+", words[0]):
+        print(
+            "error: scripts/again.sh: no number or no command ; usage: scripts/again.sh N COMMAND...", file=sys.stderr
+        )
+        sys.exit(2)
+    restarts, command = int(words[0]), words[1:]
+    child = _Child((signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP))
+    for number in range(1, restarts + 2):
+        began = time.monotonic()
+        status = child.run(command, process_group=0)  # else Ctrl-C reaches the command twice, the second from here
+        if status in DOCUMENTED or child.stopping or number > restarts:
+            sys.exit(status)
+        seconds = time.monotonic() - began
+        print(
+            f"warning: ended with status {status} after {seconds:.0f} s; restart {number} of {restarts}",
+            file=sys.stderr,
+        )
+    raise AssertionError
+
+
+class _Child:
+    """A process that gets the signals that this one gets."""
+
+    def __init__(self, signals: Sequence[signal.Signals]) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.stopping: int | None = None
+        for kind in signals:
+            signal.signal(kind, self._stop)
+
+    def _stop(self, number: int, _: FrameType | None) -> None:
+        self.stopping = number
+        if self.process:
+            self.process.send_signal(number)
+
+    def run(self, command: Sequence[str], **options: Any) -> int:
+        """Run a command to its end; return its status."""
+        self.process = None
+        self.process = start(command, **options)
+        if self.stopping:  # a signal came before the process was there
+            self.process.send_signal(self.stopping)
+        return status_of(self.process)

@@ -1,0 +1,170 @@
+"""Between the user and horovodrun or mpirun: signals to the ranks, their output and the failing rank's status back.
+
+horovodrun ends with 1 whatever a rank's status was, reports every failure of a rank as a traceback of its own, and
+kills ranks that were asked to stop before they have saved.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from types import FrameType
+from typing import IO, NoReturn
+
+import processes
+
+# The rank in front of a line: horovodrun's form, and Open MPI's, which adds a space from version 5 on.
+RANK = re.compile(rb"\[[0-9]+(?:\]<std(?:out|err)>:|,[0-9]+\]<std(?:out|err)>: ?)(.*)", re.DOTALL)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+TERMINATED = 128 + signal.SIGTERM
+
+
+class Supervisor:
+    """One launch of horovodrun or mpirun, whose ranks run under `processes.rank`."""
+
+    def __init__(self, ranks: int) -> None:
+        self.ranks = ranks
+        self.host = processes.host()
+        self.mark = f"@launch-{self.host}-{os.getpid()}"  # begins the lines in which ranks report to the launcher
+        self.runner: subprocess.Popen[bytes] | None = None
+        self.stopping = False
+        self.started: list[tuple[str, int]] = []  # host and process of each rank
+        self.statuses: list[int] = []  # of ranks that failed, in order
+        self.runner_lines: list[bytes] = []
+        self.reported = False  # a rank has printed an error
+
+    def run(self, command: Sequence[str]) -> int:
+        """Run the command to its end; return the status of the rank that failed, or else the command's own."""
+        os.environ["BERT_LAUNCH"] = self.mark
+        for kind in SIGNALS:
+            signal.signal(kind, self._stop)
+        # Its own session keeps Ctrl-C from horovodrun, which would kill the ranks; setpriv ends it if we are killed.
+        words = ["setpriv", "--pdeathsig", "TERM", *command]
+        pipe = subprocess.PIPE
+        self.runner = runner = processes.start(words, stdout=pipe, stderr=pipe, start_new_session=True)
+        if self.stopping:  # a signal came before the process was there
+            runner.terminate()
+        assert runner.stdout and runner.stderr
+        relays = [
+            threading.Thread(target=self._relay, args=(runner.stdout, sys.stdout.buffer)),
+            threading.Thread(target=self._relay, args=(runner.stderr, sys.stderr.buffer)),
+        ]
+        for relay in relays:
+            relay.start()
+        status = processes.status_of(runner)
+        for relay in relays:
+            relay.join()
+        return self._explain(status)
+
+    def _stop(self, *_: int | FrameType | None) -> None:
+        """Ask the ranks of this host to stop, whereupon all save. If that cannot be, or a second time, end all."""
+        here = [process for host, process in self.started if host == self.host]
+        if not self.stopping and here and len(self.started) == self.ranks:
+            for process in here:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGTERM)
+        elif self.runner:
+            self.runner.terminate()
+        self.stopping = True
+
+    def _relay(self, source: IO[bytes], target: IO[bytes]) -> None:
+        """Copy one stream of all ranks without their numbers and reports; an error that several print, only once."""
+        noise = re.compile(processes.noise().encode())
+        report = re.compile(rb"(.*)" + re.escape(self.mark).encode() + rb" (runs|ended) (.*)", re.DOTALL)
+        errors: set[bytes] = set()
+        for line in source:
+            line = line.removesuffix(b"\n")
+            if not (tagged := RANK.fullmatch(line)):
+                self.runner_lines.append(line)
+                continue
+            line = tagged[1]
+            if reported := report.fullmatch(line):
+                line = reported[1]
+                self._note(reported[2].decode(), reported[3].decode())
+                if not line:
+                    continue
+            # horovodrun's shells print the two words.
+            if noise.search(line) or line in (b"Terminated", b"Killed") or line in errors:
+                continue
+            if line.startswith(b"error: "):
+                errors.add(line)
+                self.reported = True
+            try:
+                target.write(line + b"\n")
+                target.flush()
+            except OSError:  # nobody reads any more: the ranks are told by a closed pipe, too
+                source.close()
+                return
+
+    def _note(self, kind: str, text: str) -> None:
+        if kind == "runs":
+            host, process = text.split()
+            self.started.append((host, int(process)))
+        else:
+            self.statuses.append(int(text))
+
+    def _explain(self, status: int) -> int:
+        """Print why the ranks ended, where no rank has; return the status to end with."""
+        if self.statuses:
+            code = failing_status(self.statuses)
+            if code > 128:
+                hint = " ; if nobody sent it, memory ran out: use a smaller batch" if code == 137 else ""
+                _error(f"a rank was ended by {_signal_name(code - 128)}{hint}")
+            elif not self.reported:
+                _error(f"a rank ended with status {code} ; its own messages are above")
+            return code
+        asked = (re.fullmatch(rb"ssh not successful for host (.*):", line) for line in self.runner_lines)
+        if unreachable := sorted({match[1].decode() for match in asked if match}):
+            _error(f"no ssh without a password to {' '.join(unreachable)} ; try it as: ssh {unreachable[0]} true")
+            return 2
+        if self.stopping:
+            _error(
+                f"ended before the ranks saved: that needs a rank on {self.host}, all ranks running, and no second "
+                "signal ; the same command resumes from the last checkpoint"
+            )
+        elif status:
+            sys.stderr.buffer.write(b"".join(line + b"\n" for line in self.runner_lines))
+        return status
+
+
+def failing_status(statuses: Sequence[int]) -> int:
+    """Return the status of the rank that failed, of all that did.
+
+    It is a documented one, or else one of a signal, but for ranks that were told to end, or else the first of the
+    others, which may have noticed only that a rank was gone.
+    """
+    return next(
+        (
+            status
+            for belongs in (
+                lambda status: status in processes.DOCUMENTED,
+                lambda status: status > 128 and status != TERMINATED,
+                lambda status: status != TERMINATED,
+            )
+            for status in statuses
+            if belongs(status)
+        ),
+        TERMINATED,
+    )
+
+
+def _error(message: str) -> None:
+    print(f"error: {message}", file=sys.stderr)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def supervise(ranks: int, command: Sequence[str]) -> NoReturn:
+    """Run the command that starts the ranks; end with the status of the rank that failed."""
+    status = Supervisor(ranks).run(command)
+    sys.stdout.flush()
+    sys.exit(status)
