@@ -182,11 +182,11 @@ def _flags(settings: dict[str, Any]) -> list[str]:
 
 def _run(command: Sequence[str]) -> None:
     if subprocess.run(command, check=False).returncode:
-        raise UserError(f"{' '.join(command[:4])} failed: its message stands above")
+        raise UserError(f"{' '.join(command[:4])} failed; see its message above")
 
 
 def main(argv: list[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     options = cli.parse(Options, argv, prog="python -m benchmarks.squad_scores", description=__doc__)
     begin, late = start(options), slice(options.steps // 2, None)  # late: all widths are compiled by then
     losses: dict[str, np.ndarray] = {}

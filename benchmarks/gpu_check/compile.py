@@ -64,7 +64,7 @@ def memory(compiled: Any) -> dict[str, int]:
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     device, source, folder = DEVICES[arguments[0]], Path(arguments[1]), Path(arguments[2])
     begun = time.perf_counter()
     try:

@@ -33,21 +33,21 @@ TRACED = re.compile(r"_\d+(?=__)")  # how many functions TensorFlow had traced b
 
 
 def choose_gpu_branches() -> None:
-    """Makes the graphs of this process those for a GPU: `has_gpu` says so in every module that asks it."""
+    """Make this process build the graphs for a GPU, by replacing `has_gpu` in every module that uses it."""
     for name, module in list(sys.modules.items()):
         if name.startswith("bert.") and hasattr(module, "has_gpu"):
             vars(module)["has_gpu"] = lambda: True
 
 
 def xla_flags() -> str:
-    """What a run on a GPU sets for XLA by default, as XLA_FLAGS has it."""
+    """Return the XLA flags that a run on a GPU sets by default, in the format of XLA_FLAGS."""
     devices = sys.modules.get("bert.hardware.devices")
     flags = {**getattr(devices, "GPU_FLAGS", {}), **getattr(devices, "DETERMINISTIC_FLAGS", {})}
     return " ".join(f"--{name}={value}" for name, value in flags.items())
 
 
 def leave_weights_zero() -> None:
-    """Spares the drawing of random first weights: the program is the same whatever their values are."""
+    """Initialise weights with zeros, which is faster: the program does not depend on their values."""
     initializers.Initializer.normal = lambda self, name, *shape: tf.Variable(tf.zeros(shape), name=name)  # type: ignore[method-assign]
 
 
@@ -57,7 +57,7 @@ def task_of(program: Program) -> Task:
 
 
 def micro_batches(program: Program) -> Batch:
-    """Zeros of the shapes of the micro-batches' features, [A, ...]."""
+    """Return zeros with the shapes of the micro-batches' features, [A, ...]."""
     rows, masked = program.rows or program.batch, [program.batch, program.predictions]
     shapes = {name: [rows, program.tokens] for name in ("input_ids", "input_mask", "segment_ids")}
     if program.kind == "finetune":
@@ -111,7 +111,7 @@ def lowered(function: Any, arguments: tuple[Any, ...]) -> bytes:
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     program = Program(**json.loads(arguments[0]))
     choose_gpu_branches()
     leave_weights_zero()

@@ -1,4 +1,4 @@
-"""Reads the text of an HLO module, as XLA prints it after its optimisations, into computations and instructions."""
+"""Parse the text of an HLO module, as printed by XLA after optimisation, into computations and instructions."""
 
 import json
 import math
@@ -61,13 +61,13 @@ class Instruction:
     name: str
     opcode: str
     arrays: tuple[Array, ...]
-    """its result: one array, or those of a tuple"""
+    """the result: one array, or the arrays of a tuple"""
     operands: tuple[str, ...]
-    """names, in the same computation"""
+    """names of instructions in the same computation"""
     number: int
-    """of a parameter: which one it is"""
+    """index of a parameter"""
     attributes: str
-    """what stands behind the operands, as printed"""
+    """the text after the operands, as printed"""
     root: bool
 
     @property
@@ -76,7 +76,7 @@ class Instruction:
         return sum(array.bytes for array in self.arrays)
 
     def called(self, *attributes: str) -> list[str]:
-        """The computations that these attributes name."""
+        """Return the computations that these attributes name."""
         names = []
         for name in attributes:
             if match := re.search(rf"\b{name}=(\{{[^}}]*\}}|%?[\w.\-]+)", self.attributes):
@@ -84,13 +84,13 @@ class Instruction:
         return names
 
     def text(self, attribute: str) -> str:
-        """The value of an attribute in quotation marks, "" if it is not there."""
+        """Return the value of a quoted attribute, "" if it is absent."""
         match = re.search(rf'\b{attribute}="([^"]*)"', self.attributes)
         return match[1] if match else ""
 
     @cached_property
     def backend_config(self) -> dict[str, Any]:
-        """What XLA's backend has decided about the instruction; {} if nothing."""
+        """Return the backend configuration of the instruction; {} if there is none."""
         begin = self.attributes.find("backend_config={")
         if begin < 0:
             return {}
@@ -111,7 +111,7 @@ class Computation:
 
     @cached_property
     def users(self) -> dict[str, list[Instruction]]:
-        """Who reads each instruction's result."""
+        """Return the instructions that read each instruction's result."""
         users: dict[str, list[Instruction]] = {name: [] for name in self.instructions}
         for instruction in self.instructions.values():
             for name in set(instruction.operands):
@@ -124,7 +124,7 @@ class Computation:
 
 @dataclass(frozen=True)
 class Module:
-    """A program: its computations by name, and which of them is run."""
+    """A program: its computations by name, and the entry computation."""
 
     computations: dict[str, Computation]
     entry: str
@@ -150,7 +150,7 @@ def parse(text: str) -> Module:
 
 
 def arrays(text: str) -> tuple[Array, ...]:
-    """The arrays of a shape as printed, of a tuple's parts in their order."""
+    """Return the arrays of a printed shape; of a tuple those of its elements in order."""
     arrays = ARRAY.findall(text)
     return tuple(Array(kind, tuple(int(size) for size in sizes.split(",") if size)) for kind, sizes in arrays)
 
@@ -178,7 +178,7 @@ def _instruction(line: str, number: int) -> Instruction:
 
 
 def _closing(text: str, begin: int) -> int:
-    """The place of the bracket that closes the one at `begin`."""
+    """Return the position of the bracket that closes the one at `begin`."""
     opening = text[begin]
     closing, depth = CLOSING[opening], 0
     for match in re.compile(rf"[{re.escape(opening + closing)}]").finditer(text, begin):

@@ -28,7 +28,7 @@ WORKSPACE = {"s8", "u8"}  # types of the room that a library's call gets to work
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """What one launch does."""
+    """One kernel, with the work of one launch."""
 
     kind: str
     result: str
@@ -36,21 +36,21 @@ class Kernel:
     bytes: int
     """read and written"""
     flops: float = 0.0
-    """of matrix products, a product and a sum being two"""
+    """in matrix products; a multiplication and an addition count as two"""
     factors: str = "bfloat16"
-    """type of the products' factors"""
+    """data type of the factors of the products"""
     product: str = ""
-    """types of a product, "" if it is none"""
+    """data types of a product, "" for other kernels"""
     target: str = ""
     """of a custom call"""
     times: int = 1
-    """how often the program launches it"""
+    """number of launches in the program"""
     looped: bool = False
-    """whether it is in a loop: for every micro-batch"""
+    """whether it is in the loop over micro-batches"""
 
 
 def kernels(module: Module) -> list[Kernel]:
-    """All kernels that the program launches; of a condition's branches those of the one with more traffic."""
+    """Yield the kernels that the program launches; of a conditional, those of the branch with more traffic."""
     return list(_of(module, module.entry))
 
 
@@ -74,7 +74,7 @@ def _of(module: Module, name: str) -> Iterator[Kernel]:
 
 
 def trips(loop: Instruction) -> int:
-    """How often XLA knows a loop to run; 1 if it does not know."""
+    """Return the trip count of a loop if XLA knows it, or else 1."""
     return int(loop.backend_config.get("known_trip_count", {}).get("n", 1))
 
 
@@ -106,7 +106,7 @@ def _fusion(module: Module, computation: Computation, instruction: Instruction) 
 
 
 def _kind(module: Module, body: Computation, instruction: Instruction) -> str:
-    """What a fusion does, from the operations in it."""
+    """Describe a fusion by the operations in it."""
     opcodes = {inner.opcode for inner in _flat(module, body)}
     kind = "element-wise"
     if "dot" in opcodes:
@@ -123,7 +123,7 @@ def _kind(module: Module, body: Computation, instruction: Instruction) -> str:
 
 
 def _flat(module: Module, body: Computation) -> Iterator[Instruction]:
-    """The instructions of a fusion, and those of the fusions in it."""
+    """Yield the instructions of a fusion and of the fusions in it."""
     for inner in body.instructions.values():
         yield inner
         if inner.opcode == "fusion":
@@ -131,7 +131,7 @@ def _flat(module: Module, body: Computation) -> Iterator[Instruction]:
 
 
 def _read(body: Computation, computation: Computation, instruction: Instruction) -> int:
-    """Bytes that a fusion reads: of an operand that it takes parts of alone, those parts."""
+    """Return the bytes that a fusion reads; of an operand that is only sliced, the bytes of the slices."""
     parameters = {inner.number: inner for inner in body.instructions.values() if inner.opcode == "parameter"}
     parts: dict[str, int] = {}
     for number, name in enumerate(instruction.operands):
@@ -142,7 +142,7 @@ def _read(body: Computation, computation: Computation, instruction: Instruction)
 
 
 def _part(body: Computation, parameter: Instruction) -> int | None:
-    """Bytes that are read of a fusion's parameter, or None if that is all of it."""
+    """Return the bytes that are read of a fusion's parameter, or None if all are."""
     total, waiting = 0, [parameter]
     while waiting:
         value = waiting.pop()
@@ -158,7 +158,7 @@ def _part(body: Computation, parameter: Instruction) -> int | None:
 
 
 def _written(body: Computation) -> int:
-    """Bytes that a fusion writes: what it changes in place is read and written in those places alone."""
+    """Return the bytes that a fusion writes; of an in-place update only the updated part."""
     outputs = [body.root]
     if body.root.opcode == "tuple":
         outputs = [body.instructions[name] for name in body.root.operands]
@@ -175,7 +175,7 @@ def _written(body: Computation) -> int:
 
 
 def _dots(module: Module, body: Computation) -> tuple[float, str, str]:
-    """FLOPs of the products in a fusion, the type of their factors, and their types in words."""
+    """Return the FLOPs of the products in a fusion, the data type of their factors, and their types as text."""
     flops, factors, product = 0.0, "bfloat16", ""
     for inner in body.instructions.values():
         if inner.opcode == "dot":
@@ -192,7 +192,7 @@ def _dots(module: Module, body: Computation) -> tuple[float, str, str]:
 
 
 def _custom_call(computation: Computation, instruction: Instruction) -> Kernel:
-    """A library's kernel: a product, attention, or another that is counted by its traffic."""
+    """Return a library's kernel: a product, attention, or another one that is counted by its traffic."""
     target = instruction.text("custom_call_target")
     operands = [computation.instructions[name] for name in dict.fromkeys(instruction.operands)]
     results = instruction.arrays

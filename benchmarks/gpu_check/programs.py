@@ -1,4 +1,4 @@
-"""What is compiled: the project's training steps, updates and answers, each with a name."""
+"""The programs to compile: training steps, updates and inference, each with a name."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -24,18 +24,18 @@ class Program:
 
     kind: Kind
     size: str
-    """of bert.recipes.SIZES"""
+    """model size, a key of bert.recipes.SIZES"""
     tokens: int = 0
     """of a sequence"""
     batch: int = 0
-    """sequences that the device holds at once"""
+    """sequences per micro-batch"""
     rows: int = 0
-    """rows that the sequences are packed into; 0: each has a row of its own"""
+    """rows into which the sequences are packed; 0: not packed"""
     compute: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     fused: bool = False
     """attention by cuDNN, which is without dropout on attention weights"""
     recompute: bool = False
-    """layers are computed again in the backward pass"""
+    """activations are recomputed in the backward pass"""
     optimizer: Literal["adamw", "lamb"] = "lamb"
 
     @property

@@ -1,4 +1,4 @@
-"""The results of a check for a person: a Markdown table, and of each program where its time goes."""
+"""The results of a check as text: a Markdown table, and the largest items of each program's time."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ GIB = 2**30
 
 
 def line(row: Row) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     memory, sequences = row["memory"], row["sequences"]
     cells = [
         row["program"],
@@ -36,7 +36,7 @@ def line(row: Row) -> str:
 
 
 def details(row: Row) -> str:
-    """The largest items of a row's roofline, its products and its custom calls."""
+    """Return the largest items of a row's roofline, its products and its custom calls."""
     lines = [f"{row['program']} on {row['device']}: {row['milliseconds']:.2f} ms"]
     if row["milliseconds_once"]:
         lines[0] += f" a micro-batch, {row['milliseconds_once']:.2f} ms once an update beside"

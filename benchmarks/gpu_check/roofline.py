@@ -27,14 +27,14 @@ class Item:
 
 
 def seconds(kernel: Kernel, device: Device) -> float:
-    """Of all launches of the kernel."""
+    """Return the minimum seconds of all launches of the kernel."""
     arithmetic = kernel.flops / (OF_PEAK * device.peak[kernel.factors])
     traffic = kernel.bytes / (OF_BANDWIDTH * device.bandwidth)
     return kernel.times * (max(arithmetic, traffic) + LAUNCH)
 
 
 def total(kernels: Iterable[Kernel], device: Device) -> float:
-    """Seconds of all kernels, one after another."""
+    """Return the seconds of all kernels, one after another."""
     return sum(seconds(kernel, device) for kernel in kernels)
 
 

@@ -1,4 +1,4 @@
-"""Exported and compiled programs on the disk, each under a hash of all that it depends on."""
+"""A cache of exported and compiled programs on disk, each under a hash of all its inputs."""
 
 import hashlib
 import json
@@ -25,18 +25,18 @@ REFUSED = "refused: "  # how the compiling process begins XLA's reason
 
 
 class Refused(IntegrityError):
-    """TensorFlow does not export the program, or XLA does not compile it."""
+    """TensorFlow cannot export the program, or XLA cannot compile it."""
 
 
 class Store:
-    """Makes what is missing in `folder` and gives the rest from there."""
+    """Programs in `folder`, exported and compiled when they are first needed."""
 
     def __init__(self, folder: Path, xla_flags: str) -> None:
         """xla_flags: for the compiler, as XLA_FLAGS has them, behind those that a run on a GPU sets."""
         self.folder, self.xla_flags = folder, xla_flags
 
     def exported(self, program: Program) -> Path:
-        """The HLO of the program as the project's sources have it now."""
+        """Return the folder with the HLO of the program for the current sources."""
         sources = [path for package in ("bert", "squad") for path in (ROOT / package).rglob("*.py")]
         sources.remove(ROOT / "bert" / "plan.py")  # compared with what is compiled here, and no part of it
         sources += [Path(__file__).with_name("export.py")]
@@ -84,7 +84,7 @@ def _run(command: list[str], **environment: str) -> subprocess.CompletedProcess[
 
 
 def _failure(what: str, done: subprocess.CompletedProcess[str]) -> UserError:
-    """Why a process that was to do `what` with a program did not."""
+    """Return the reason why the process that should do `what` with a program failed."""
     if done.returncode == -signal.SIGKILL:
         return ResourceError(f"the program could not be {what}: killed, most likely for memory; free some, then repeat")
     lines = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]

@@ -1,4 +1,4 @@
-"""The process that takes one measurement of `benchmarks.gpu_day`, and writes it as JSON.
+"""The process of one measurement in `benchmarks.gpu_day`, which writes its result as JSON.
 
 python -m benchmarks.gpu_day.measure NAME --output DIR --scale full|smoke
 """
@@ -43,17 +43,17 @@ Facts = dict[str, Any]
 
 
 class Skipped(Exception):
-    """This machine lacks what the measurement is of."""
+    """This machine does not have what the measurement needs."""
 
 
 class Measure:
-    """The kinds of measurements; each returns what it found."""
+    """The kinds of measurements; each returns its result."""
 
     def __init__(self, scale: Scale, output: Path) -> None:
         self.scale, self.output = scale, output
 
     def devices(self) -> Facts:
-        """The machine, a product of matrices, and one update of a small model."""
+        """Measure the machine, a matrix product, and one update of a small model."""
         device = devices.choose()
         size, dtype = self.scale.product, "bfloat16" if device.is_gpu else "float32"
         a = tf.cast(tf.random.stateless_normal([size, size], seed=(1, 2)), dtype)
@@ -80,7 +80,7 @@ class Measure:
         }
 
     def losses(self, compute: str, device: str, xla: bool) -> Facts:
-        """Losses of some updates with dropout, and how far they are from the CPU's."""
+        """Return losses of some updates with dropout, and their difference from the CPU's."""
         step, batch = self._small(device, compute, xla)
         losses = [step.update(number, [batch], 1e-4)["loss"] for number in range(1, measurements.UPDATES + 1)]
         facts: Facts = {"losses": losses, "compute": compute}
@@ -93,7 +93,7 @@ class Measure:
         return facts
 
     def bits(self, deterministic: bool) -> Facts:
-        """A digest of all weights after six updates of two micro-batches."""
+        """Return a hash of all weights after six updates of two micro-batches."""
         step, batch = self._small("auto", "bfloat16", xla=True, deterministic=deterministic)
         for number in range(1, 7):
             step.update(number, [batch, batch], 1e-3)
@@ -115,7 +115,7 @@ class Measure:
         return step, _batch("pretrain", tokens, rows, predictions)
 
     def pretrain(self) -> Facts:
-        """The command itself, in miniature, on this device."""
+        """Run bert.pretrain with a tiny model on this device."""
         data, run = inputs.records_folder(self.output / "data"), self.output / "scratch" / "pretrain"
         shutil.rmtree(run, ignore_errors=True)
         command = [sys.executable, "-m", "bert.pretrain", "bert_large_phase1", "--smoke", "--data.train", str(data)]
@@ -126,7 +126,7 @@ class Measure:
         return {"said": lines, "metrics": (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1]}
 
     def _run(self, command: list[str]) -> tuple[list[str], int]:
-        """What a command prints, which stands in the log of this process as it comes, and its exit code."""
+        """Run a command; return its output, which is also copied to this process's log, and its exit code."""
         said = []
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
             assert process.stdout is not None
@@ -145,7 +145,7 @@ class Measure:
         precision: Facts | None = None,
         deterministic: bool = False,
     ) -> Facts:
-        """Seconds and memory of updates of several micro-batches."""
+        """Measure seconds and memory of updates with several micro-batches."""
         config = dataclasses.replace(self.scale.model, **(model or {}))
         given = PrecisionConfig(**{"compute": "bfloat16", "xla": True, **(precision or {})})
         device = devices.choose(deterministic=deterministic)
@@ -180,7 +180,7 @@ class Measure:
         }
 
     def answers(self, tokens: int, batch: int) -> Facts:
-        """Milliseconds from token ids to the scores of answers, in bfloat16."""
+        """Measure milliseconds from token ids to answer logits, in bfloat16."""
         device = devices.choose()
         from squad.features import INPUTS
 
@@ -205,7 +205,7 @@ class Measure:
         }
 
     def peer(self, tokens: int, batch: int, predictions: int) -> Facts:
-        """The same step by transformers on PyTorch; in another process, whose interpreter PEER_PYTHON may name."""
+        """Measure the same step with transformers on PyTorch, in another process with the interpreter PEER_PYTHON."""
         arrays = self.output / "scratch" / f"peer-{tokens}.npz"
         arrays.parent.mkdir(parents=True, exist_ok=True)
         cases.save(_case("pretrain", tokens, batch, predictions), arrays)
@@ -246,7 +246,7 @@ def _batch(work: str, tokens: int, batch: int, predictions: int) -> Any:
 
 
 def _timed(call: Callable[[int], Any], seconds: float) -> list[float]:
-    """Seconds of each call after one that does not count: three at least, and so many as fit into `seconds`."""
+    """Time calls after one warm-up call: at least three, and as many as fit into `seconds`."""
     call(2)
     times: list[float] = []
     while len(times) < 3 or (sum(times) < seconds and len(times) < MAX_UPDATES):
@@ -270,7 +270,7 @@ def _peak(device: Device) -> int | None:
 
 
 def _planned(model: ModelConfig, precision: PrecisionConfig, tokens: int, batch: int, predictions: int) -> int:
-    """What `bert.plan` expects of the memory."""
+    """Return the memory that `bert.plan` estimates."""
     config = PretrainConfig(
         model=model,
         batch=BatchConfig(total=batch, per_device=batch),
@@ -282,7 +282,7 @@ def _planned(model: ModelConfig, precision: PrecisionConfig, tokens: int, batch:
 
 
 def _end_with_parent() -> None:
-    """Ends this process when the one that started it is gone: it would hold the GPU for nobody."""
+    """End this process when its parent is gone, so that it does not occupy the GPU."""
     parent = os.getppid()
 
     def watch() -> None:
@@ -294,7 +294,7 @@ def _end_with_parent() -> None:
 
 
 def main(name: str, output: Path, scale: Scale) -> None:
-    """Takes the measurement and writes results/NAME.json."""
+    """Run the measurement and write results/NAME.json."""
     _end_with_parent()
     (chosen,) = [one for one in measurements.order(scale) if one.name == name]
     try:

@@ -1,4 +1,4 @@
-"""What is measured, the most worth first."""
+"""The list of measurements, the most important first."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ MINUTE = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One process that measures one thing."""
+    """One measurement, which is one process."""
 
     name: str
     what: str
@@ -28,13 +28,13 @@ class Measurement:
     arguments: dict[str, Any] = field(default_factory=dict)
     """of that function"""
     least: float = 2 * MINUTE
-    """seconds below which it is not begun"""
+    """minimum remaining seconds to start it"""
     limit: float = 6 * MINUTE
-    """seconds after which it is ended"""
+    """time limit in seconds"""
     environment: dict[str, str] = field(default_factory=dict)
     """beside that of the command"""
     prepared: bool = False
-    """needs no GPU: taken while preparing"""
+    """needs no GPU and runs in `prepare`"""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Scale:
     seconds: float
     """of timed updates"""
     product: int
-    """rows and columns of the matrices that are multiplied to see how fast products are"""
+    """rows and columns of the matrices in the measurement of product speed"""
     patience: float = 1.0
-    """what `least` is multiplied by"""
+    """factor for `least`"""
 
 
 LARGE = replace(SIZES["large"], vocab_size=WORDS, vocab_multiple=128)

@@ -20,7 +20,7 @@ Results = dict[str, dict[str, Any]]
 
 
 def write(chosen: Sequence[Measurement], state: State, page: Path, command: str) -> None:
-    """Writes the page and, beside it, PAGE-speed.png and PAGE-losses.png where there is something to draw."""
+    """Write the page and, if there are results for them, PAGE-speed.png and PAGE-losses.png."""
     results = {name: result["found"] for name, result in state.results.items() if result["status"] == "done"}
     page.parent.mkdir(parents=True, exist_ok=True)
     pictures = _pictures(chosen, results, page)
@@ -60,13 +60,13 @@ def _rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _peak(results: Results) -> float | None:
-    """TFLOP/s that the maker states for this GPU."""
+    """Return the specified TFLOP/s of this GPU."""
     name = results.get("devices", {}).get("gpu", "")
     return next((peak for part, peak in PEAKS.items() if part in name), None)
 
 
 def _steps(chosen: Sequence[Measurement], results: Results) -> str:
-    """Speed and memory of every step, ours and theirs."""
+    """Return the table of speed and memory of every step, ours and peers'."""
     peak, rows = _peak(results), []
     for one in chosen:
         facts = results.get(one.name, {})
@@ -116,7 +116,7 @@ def _gib(size: float | None) -> str:
 
 
 def _losses(results: Results) -> str:
-    """How far the losses of the GPU are from the CPU's."""
+    """Return the differences between losses on GPU and CPU."""
     rows = [
         [facts["compute"], f"{facts['apart']:.2g}", f"{facts['tolerance']:g}", "yes" if facts["equal"] else "**no**"]
         for name, facts in results.items()
@@ -129,7 +129,7 @@ def _losses(results: Results) -> str:
 
 
 def _bits(results: Results) -> str:
-    """Whether two runs of the same command end with the same weights."""
+    """Return whether two runs of the same command end with the same weights."""
     rows = []
     for kind, said in (("fixed", "yes"), ("free", "no")):
         both = [results.get(f"bits_{kind}_{turn}", {}).get("sha256") for turn in (1, 2)]

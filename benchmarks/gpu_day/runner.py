@@ -1,4 +1,4 @@
-"""The budget and the state of a day: what is measured is written down at once, what fails is passed over."""
+"""Budget and state of the measurements: each result is stored at once, failed measurements are skipped."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ class State:
     results: dict[str, Result] = field(default_factory=dict)
     """by name: status (done, failed, skipped), seconds, and what was found or why not"""
     running: str = ""
-    """the measurement that was begun last, if its end was never seen"""
+    """the measurement that was started last, if it has not ended"""
     attempts: dict[str, int] = field(default_factory=dict)
     """how often one was begun"""
     scale: str = ""
@@ -46,17 +46,17 @@ class State:
         return cls(**inputs.read(path)) if path.exists() else cls()
 
     def save(self, output: Path) -> None:
-        """Writes it, whole or not at all."""
+        """Write the state atomically."""
         files.write_json(output / STATE, vars(self))
 
 
 class Interrupted(Exception):
-    """Someone asked for the end."""
+    """A signal asked the program to stop."""
 
 
 @dataclass
 class Day:
-    """Takes measurements until all are taken or the time is over."""
+    """Runs measurements until all are done or the time is over."""
 
     chosen: Sequence[Measurement]
     output: Path
@@ -69,7 +69,7 @@ class Day:
     tell: Callable[[str], None] = lambda line: print(line, flush=True)
 
     def run(self, state: State) -> list[str]:
-        """Measures what is missing; returns the names that there was no time for."""
+        """Run the missing measurements; return the names of those for which there was no time."""
         begun, left_out, taken = self.clock(), [], 0
         for one in self.chosen:
             if one.name in state.results:
@@ -122,7 +122,7 @@ class Day:
         return bool(result)
 
     def _outcome(self, one: Measurement, limit: float) -> Result:
-        """Runs its process to its end, or to that of its time."""
+        """Run its process until it ends or its time limit."""
         answer, log = self.output / "results" / f"{one.name}.json", self.output / "logs" / f"{one.name}.log"
         answer.parent.mkdir(parents=True, exist_ok=True)
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -169,7 +169,7 @@ def _last_line(log: Path) -> str:
 
 
 def command(output: Path, scale: str) -> Command:
-    """The process of `benchmarks.gpu_day.measure`."""
+    """Return the command of `benchmarks.gpu_day.measure`."""
     module = [sys.executable, "-m", "benchmarks.gpu_day.measure"]
     return lambda one: [*module, one.name, "--output", str(output.absolute()), "--scale", scale]
 

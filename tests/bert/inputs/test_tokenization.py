@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import BertWordPieceTokenizer
 
-from bert.errors import InputError
 from bert.inputs.tokenization import Tokenizer
-from bert.inputs.vocabulary import SPECIAL, load_vocab
+from bert.inputs.vocabulary import SPECIAL
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS = ["the", "river", "##s", "##ing", "flow", "un", "##believ", "##able", "cafe", "1", "##9", "##2", "2", "don"]
@@ -109,25 +108,3 @@ def test_texts_without_tokens_and_no_texts(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode([])[1].tolist() == [0]
     assert tokenizer.encode(["", " \n", "a"])[1].tolist() == [0, 0, 0, 1]
     assert [part.tolist() for part in tokenizer.encode_with_offsets([""])] == [[], [0, 0], [], []]
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ([*PLAIN[:5], "a", "b", "a"], "line 8: 'a' is also at line 6"),
-        ([*PLAIN[:5], "", "b"], "line 6: '' is not a token"),
-        ([*PLAIN[:5], "two words"], "line 6: 'two words' is not a token"),
-        ([*PLAIN[:4], "a"], r"\[MASK\] missing"),
-    ],
-)
-def test_a_faulty_vocabulary_is_refused_with_its_line(lines: list[str], message: str, tmp_path: Path) -> None:
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join(lines) + "\n")
-    with pytest.raises(InputError, match=message):
-        load_vocab(path)
-
-
-def test_windows_line_ends_are_accepted(tmp_path: Path, vocab_path: Path) -> None:
-    path = tmp_path / "vocab.txt"
-    path.write_bytes(vocab_path.read_bytes().replace(b"\n", b"\r\n"))
-    assert load_vocab(path) == load_vocab(vocab_path)
