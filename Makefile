@@ -132,4 +132,4 @@ need-%:
 
 clean: ## Remove caches; the work folder and the environment stay
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	@find bert data squad tests -name __pycache__ -prune -exec rm -rf {} +
+	@find bert data squad scripts tests -name __pycache__ -prune -exec rm -rf {} +

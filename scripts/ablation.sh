@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What mixed precision and XLA bring, as in "BERT Meets GPUs": one recipe on the same data in float32, in mixed
-# precision, and in mixed precision with XLA; loss curves and speeds on one page. With ALL=1 also in tf32, without
-# dropout on attention weights, then with cuDNN's attention if it answers here, and packed.
+# Measure the effect of mixed precision and XLA, as in "BERT Meets GPUs": train one recipe on the same data in float32,
+# in mixed precision, and in mixed precision with XLA; write loss curves and speeds on one page. With ALL=1 also train
+# in tf32, without dropout on attention weights, with cuDNN's attention where it is supported, and with packing.
 #
 #   [NP=8] [COMPUTE=float16|bfloat16] [ALL=1] scripts/ablation.sh RECIPE --data.train DIR --run.steps 200 [FLAGS...]
 #
-# Everything goes to $BERT_WORKDIR/ablation; a run that is done is not repeated.
+# Results are in $BERT_WORKDIR/ablation; a finished run is not repeated.
 set -euo pipefail
 
 if [ $# = 0 ]; then
@@ -18,7 +18,7 @@ all=${ALL:-}
 here=$(dirname "$0")
 command=("$@")
 runs=()
-run() { # NAME FLAGS...: a training run of that name
+run() { # NAME FLAGS...
     runs+=("$out/$1")
     "$here/launch.sh" -np "${NP:-1}" -- python -m bert.pretrain "${command[@]}" "${@:2}" --run.directory "$out/$1"
 }
@@ -33,7 +33,7 @@ if [ -n "$all" ]; then
     fused=(--model.fused_attention true)
     if run fused "${mixed[@]}" "${fused[@]}"; then
         run fused_packed "${mixed[@]}" "${fused[@]}" --batch.pack true
-    else # with 2 before its first update, if cuDNN does not answer here: the page is about the others then
+    else # exit code 2 before the first update: cuDNN does not support it here, so the page is without it
         code=$?
         [ $code = 2 ] || exit $code
         unset 'runs[-1]'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make demo`: the whole journey on invented text, under $BERT_WORKDIR/demo. Each stage prints its seconds; what it says
-# itself goes to demo.log. A second time the data is used as it is, and the models are trained anew.
+# Run all stages on invented text, under $BERT_WORKDIR/demo, as `make demo` does. Each stage prints its seconds; its own
+# output goes to demo.log. When repeated, the data is used again and the models are trained again.
 set -euo pipefail
 
 demo=${BERT_WORKDIR:-workdir}/demo
@@ -11,7 +11,7 @@ rm -rf "$demo/pretrain" "$demo/squad"
 export BERT_WORKDIR=$demo # of all stages below
 here=$(dirname "$0")
 
-stage() { # TITLE COMMAND...: runs it; if it fails, ends the demo with its error and its exit code
+stage() { # TITLE COMMAND...: run it; if it fails, end the demo with its error and exit code
     local title=$1 begun=${EPOCHREALTIME/./} status=0
     shift
     "$@" >>"$log" 2>&1 || status=$?
@@ -30,14 +30,14 @@ tfrecords() { # LENGTH
     data tfrecords --source "$demo/shards" --vocab "$demo/vocab/vocab.txt" --output "$demo/tfrecords/seq$1" \
         --max_seq_length "$1" --dupe_factor 2
 }
-questions() { # NAME FLAGS...: fine-tunes on one core, answers and scores; && because errexit is off inside a condition
+questions() { # NAME FLAGS...: fine-tune on one core, answer and score; && because `|| status` above disables errexit
     local run=$demo/squad/$1 dev=$demo/synthetic/dev.json
     BERT_WORKDIR=$run OMP_NUM_THREADS=1 "$here/launch.sh" -np 1 -- python -m squad.train squad_tiny "${@:2}" \
         --data.train_file "$demo/synthetic/train.json" --run.directory "$run" &&
         python -m squad.predict --model "$run" --dataset "$dev" --output "$run/predictions.json" &&
         python -m squad.metric "$dev" "$run/predictions.json"
 }
-both() { # the two fine-tunings side by side
+fine_tune_both() { # at the same time
     questions pretrained --init.checkpoint "$demo/pretrain/demo_phase2" & local first=$!
     questions random --init.checkpoint none --data.vocab "$demo/vocab/vocab.txt" & local second=$!
     wait "$first" && wait "$second"
@@ -53,7 +53,7 @@ stage "make training samples of 48 tokens" tfrecords 48
 stage "make training samples of 64 tokens" tfrecords 64
 stage "pretrain on 2 ranks, 48 tokens" pretrain demo_phase1 48
 stage "pretrain on 2 ranks, 64 tokens" pretrain demo_phase2 64 --init.checkpoint "$demo/pretrain/demo_phase1"
-stage "answer questions, from pretrained and from random weights" both
+stage "answer questions, from pretrained and from random weights" fine_tune_both
 echo
 python -m squad.report --pretraining "$demo/pretrain/demo_phase1" "$demo/pretrain/demo_phase2" --output "$demo" \
     --pretrained "$demo/squad/pretrained" --random "$demo/squad/random" --dataset "$demo/synthetic/dev.json" \

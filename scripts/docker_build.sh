@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds an image, and writes it into a file if asked.
+# Build an image; with --save, write it into a file too.
 #
 #   scripts/docker_build.sh [--target cuda|ngc|cpu] [--base IMAGE] [--tag NAME] [--save FILE] [--dry-run]
 #
-#   --base IMAGE   in place of the one that the Dockerfile names
+#   --base IMAGE   base image instead of the Dockerfile's
 #   --save FILE    .tar: an archive for `docker load`; .sif: for Apptainer; .sqsh: for enroot and pyxis
 #
 # ENGINE=podman or buildah builds with that instead of docker. Exit codes: 2 usage, else the failing command's.
@@ -18,7 +18,7 @@ show() { printf '%q ' "$@" && echo; }
 while [ $# -gt 0 ]; do
     case $1 in
     --target | --base | --tag | --save)
-        [ $# -gt 1 ] || usage "$1 wants a value"
+        [ $# -gt 1 ] || usage "$1 needs a value"
         declare "${1#--}=$2"
         shift 2
         ;;
@@ -26,13 +26,13 @@ while [ $# -gt 0 ]; do
     *) usage "unknown argument $1" ;;
     esac
 done
-[[ $target =~ ^(cuda|ngc|cpu)$ ]] || usage "--target $target is none of cuda, ngc, cpu"
-[[ -z $save || $save =~ \.(tar|sif|sqsh)$ ]] || usage "--save $save ends neither in .tar, .sif nor in .sqsh"
-[[ $engine =~ ^(docker|podman|buildah)$ ]] || usage "ENGINE=$engine is none of docker, podman, buildah"
+[[ $target =~ ^(cuda|ngc|cpu)$ ]] || usage "--target $target: it is cuda, ngc or cpu"
+[[ -z $save || $save =~ \.(tar|sif|sqsh)$ ]] || usage "--save $save: it ends in .tar, .sif or .sqsh"
+[[ $engine =~ ^(docker|podman|buildah)$ ]] || usage "ENGINE=$engine: it is docker, podman or buildah"
 tools=("$engine")
 [[ $save != *.sif ]] || tools+=(apptainer)
 [[ $save != *.sqsh ]] || tools+=(enroot)
-[ -z "$save" ] || [ ! -e "$save" ] || usage "--save $save is there already"
+[ -z "$save" ] || [ ! -e "$save" ] || usage "--save $save exists already"
 for tool in "${tools[@]}"; do
     [ ${#run[@]} -gt 0 ] || command -v "$tool" >/dev/null || usage "$tool is not installed, or not in PATH"
 done
@@ -44,7 +44,7 @@ image=$tag:$target
 archive=${save%.*}.tar
 case $engine in
 docker | podman) pack=("$engine" save --output "$archive" "$image") from=$engine ;;
-buildah) pack=(buildah push "$image" "docker-archive:$archive:$image") from=podman ;; # which has the same store
+buildah) pack=(buildah push "$image" "docker-archive:$archive:$image") from=podman ;; # it shares them
 esac
 [ "$from" != docker ] || from=dockerd
 case $save in

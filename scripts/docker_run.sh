@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs a command in the image, as the calling user; the work folder is the host's, and so is what is read from --data.
+# Run a command in the image as the calling user, with the host's work folder, and the folder of --data read-only.
 #
 #   scripts/docker_run.sh [--image NAME] [--gpus all|none] [--cluster] [--workdir DIR] [--data DIR] [--dry-run] -- ...
 #   scripts/docker_run.sh --data ~/corpus -- make pretrain WIKIPEDIA=/data/enwiki.xml.bz2 RECIPE=bert_large NP=8
 #
-#   --cluster   one of several nodes: the host's network, and its InfiniBand devices if there are any
+#   --cluster   for one of several nodes: use the host's network and its InfiniBand devices, if it has any
 #
-# ENGINE=podman runs with that instead of docker.
+# ENGINE=podman uses podman instead of docker.
 set -euo pipefail
 
 image=bert:cuda gpus=all cluster='' workdir=${BERT_WORKDIR:-workdir} mounts=() run=()
@@ -17,7 +17,7 @@ usage() {
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
     --image | --gpus | --workdir | --data)
-        [ $# -gt 1 ] || usage "$1 wants a value"
+        [ $# -gt 1 ] || usage "$1 needs a value"
         case $1 in
         --image) image=$2 ;;
         --gpus) gpus=$2 ;;
@@ -34,7 +34,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     *) usage "unknown argument $1" ;;
     esac
 done
-[ $# -gt 1 ] || usage "there is no command after --"
+[ $# -gt 1 ] || usage "no command after --"
 shift
 
 devices=(--gpus "$gpus")

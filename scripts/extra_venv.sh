@@ -2,8 +2,8 @@
 # Run COMMAND with an additional environment: `extra_venv.sh NAME COMMAND...` makes .venv-NAME of requirements-NAME.txt
 # once; the stamp in it is written last.
 #
-#   parity      transformers and PyTorch, for `make parity` and `make bench`; where the index has PyTorch for GPUs only,
-#               that is some gigabytes
+#   parity      transformers and PyTorch, for `make parity` and `make bench`; some gigabytes where the index has only
+#               PyTorch for GPUs
 #   gpu-check   XLA's compiler for NVIDIA GPUs, about a gigabyte, for `make gpu-check`; no GPU and no driver is needed
 #   tf217       TensorFlow 2.17, for scripts/test_tf217.sh
 set -euo pipefail

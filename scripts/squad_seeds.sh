@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Fine-tunes with several seeds and scores each: one run says little, F1 differs by half a point from seed to seed.
+# Fine-tune with several seeds and print mean and deviation of the scores: F1 varies by half a point between seeds.
 #
 #   [SEEDS="1 2 3"] [NP=2] scripts/squad_seeds.sh RECIPE TRAIN.json DEV.json --init.checkpoint RUN [training flags...]
 #
-# Everything goes to $BERT_WORKDIR/seeds/RECIPE; a run that is done is not repeated. Prints mean and deviation.
+# Results are in $BERT_WORKDIR/seeds/RECIPE; a finished run is not repeated.
 set -euo pipefail
 
 if [ $# -lt 3 ]; then

@@ -24,7 +24,7 @@ NOISE = (
 
 def noise() -> str:
     """Return the expression for lines to leave out: those of TensorFlow, unless its log level asks for them."""
-    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL") or "2"
+    level = os.environ["TF_CPP_MIN_LOG_LEVEL"]  # set by settings.prepare_environment
     return NOISE if level.isdecimal() and int(level) >= 2 else "$^"
 
 

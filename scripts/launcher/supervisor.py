@@ -96,7 +96,8 @@ class Supervisor:
             try:
                 target.write(line + b"\n")
                 target.flush()
-            except OSError:  # nobody reads any more: the ranks are told by a closed pipe, too
+            except OSError:  # nobody reads any more, so the ranks get a closed pipe as well
+                os.dup2(os.open(os.devnull, os.O_WRONLY), target.fileno())  # for what is left in the buffer
                 source.close()
                 return
 
