@@ -1,9 +1,9 @@
-"""The side of a contender in benchmarks/steps.py: one JSON command a line comes in, one JSON answer a line goes out.
+"""The process of a contender in benchmarks/steps.py: it reads one JSON command per line and writes one JSON answer.
 
     {"do": "setup", "work": "pretrain", ...}    ->    {"threads": 2, ..., "peak_mb": 812.0}
 
-`do` names a method of the contender, the rest is its arguments; what it returns is the answer, with the peak memory of
-the process added, or {"error": ...} in one line. Needs the standard library alone: peers run elsewhere.
+`do` names a method of the contender; the other entries are its arguments. The answer is the result with the peak memory
+of the process added, or {"error": ...}. Needs only the standard library: peers run in other environments.
 """
 
 import json
@@ -14,31 +14,33 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-SIZES = (512, 1024, 2048)  # of the square products whose fastest is the peak
+SIZES = (512, 1024, 2048)  # of square matrix products; the fastest gives the peak
 TRIES = 5
 
 Answer = dict[str, Any]
 
 
 class Contender(Protocol):
-    """What the harness asks of a contender, beside which ours has `export`."""
+    """The methods of a contender; ours also has `export`."""
 
     def setup(self, work: str, weights: str, inputs: str, compute: str, dropout: float) -> Answer:
-        """Makes the model from the weights and takes the batches in: `shapes` [[rows, tokens, scored positions]] with
-        the tokens of a row that the last layer is computed for, if not all; `threads` and `versions`."""
+        """Build the model from the weights and load the batches.
+
+        Returns `shapes` [[rows, tokens, scored positions, tokens of the last layer if not all]], `threads`, `versions`.
+        """
 
     def values(self) -> Answer:
-        """`values`: of training the losses of three updates on the first batch, else the logits of its tokens."""
+        """Return `values`: losses of three updates on the first batch, or for inference the logits of its tokens."""
 
     def lap(self, laps: int) -> Answer:
-        """`seconds` [laps] in which all batches were worked on, each time of so many."""
+        """Return `seconds` [laps] of passes over all batches."""
 
     def peak(self) -> Answer:
-        """`flops`: FLOP/s of the fastest square product in the compute type."""
+        """Return `flops`: FLOP/s of the fastest square matrix product in the compute type."""
 
 
 def serve(contender: Contender) -> None:
-    """Answers until the input ends. Whatever libraries print goes to standard error."""
+    """Answer commands until the input ends. Output of libraries goes to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin:
@@ -53,7 +55,7 @@ def serve(contender: Contender) -> None:
 
 
 def timed(step: Callable[[Any], Any], batches: list[Any], laps: int) -> Answer:
-    """The answer of `lap`; a step returns when its work is done."""
+    """Return the answer of `lap`. step: returns when its work is done."""
     spent = []
     for _ in range(laps):
         begun = time.perf_counter()

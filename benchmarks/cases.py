@@ -79,12 +79,12 @@ def _batch(case: Case, lengths: np.ndarray, random: np.random.Generator) -> Arra
     mask = (places < lengths[:, None]).astype(np.int32)
     segments = (places >= lengths[:, None] // 3).astype(np.int32) * mask
     ids = random.integers(SPECIAL, WORDS, (rows, case.tokens)).astype(np.int32) * mask
-    found = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+    batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
     if case.work == "finetune":
         starts = random.integers(1, lengths - 8).astype(np.int32)[:, None]
-        return found | {"start_positions": starts, "end_positions": starts + 3}
+        return batch | {"start_positions": starts, "end_positions": starts + 3}
     if case.work == "infer":
-        return found
+        return batch
     positions, labels = np.zeros((2, rows, case.predictions), np.int32)
     weights = np.zeros((rows, case.predictions), np.float32)
     for row, length in enumerate(lengths):
@@ -93,7 +93,7 @@ def _batch(case: Case, lengths: np.ndarray, random: np.random.Generator) -> Arra
         labels[row, :count] = random.integers(SPECIAL, WORDS, count)
         weights[row, :count] = 1
     follows = random.integers(0, 2, (rows, 1)).astype(np.int32)
-    return found | {
+    return batch | {
         "masked_lm_positions": positions,
         "masked_lm_ids": labels,
         "masked_lm_weights": weights,

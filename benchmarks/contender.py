@@ -1,4 +1,4 @@
-"""A contender as its harness sees it: a process that is asked one thing at a time and otherwise waits."""
+"""A contender as seen by benchmarks/steps.py: a process that answers one command at a time."""
 
 import json
 import os
@@ -11,11 +11,11 @@ from typing import Any
 from bert.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 60.0  # seconds that one may take to end
+EXIT_SECONDS = 60.0  # time limit for a process to end
 
 
 def environment(threads: int, caches: Path) -> dict[str, str]:
-    """The same for all: so many threads, huge pages, no GPU, no network, nothing printed that is not asked for."""
+    """Return the environment of every contender: threads, huge pages, no GPU, no network, few log messages."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
     return {
         **os.environ,
@@ -31,10 +31,10 @@ def environment(threads: int, caches: Path) -> dict[str, str]:
 
 
 class Contender:
-    """A running adapter, see benchmarks/adapter.py; ends with the block."""
+    """Context manager: a running process of benchmarks/adapter.py."""
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        """`log`: where what it prints is added."""
+        """log: file to which its output is appended."""
         self.name, self.command, self.log = name, command, log
         with open(log, "a", encoding="utf-8") as stream:
             stream.write(f"{name}: {' '.join(command)}\n")
@@ -59,20 +59,20 @@ class Contender:
         assert self.process.stdin and self.process.stdout
         if kind is not None:
             self.process.kill()
-        with self.process:  # which closes its pipes, so that its input ends
+        with self.process:  # closes its pipes, so that its input ends
             try:
-                self.process.communicate(timeout=PATIENCE)
+                self.process.communicate(timeout=EXIT_SECONDS)
             except (subprocess.TimeoutExpired, OSError, ValueError):
                 self.process.kill()
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Its answer. Raises UserError if it fails or ends."""
+        """Send a command and return the answer. Raises UserError if the contender fails or ends."""
         assert self.process.stdin and self.process.stdout
         try:
             self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # it has ended; why is read below
+            pass  # it has ended; the reason is read below
         line = self.process.stdout.readline()
         answer: dict[str, Any] = json.loads(line) if line.endswith("\n") else {"error": self._ended()}
         if "error" in answer:

@@ -1,10 +1,11 @@
-"""Data preparation in MB/s of text, one process, beside what others would use on the same text in the same run.
+"""Compare the speed of data preparation, in MB/s of text on one core, with other projects on the same text.
 
     python -m benchmarks.data_prep --text workdir/corpus/wikipedia --vocab vocab.txt --output workdir/benchmarks \\
         --google checkout_of_google-research_bert --lddl checkout_of_NVIDIA_LDDL --lddl_python venv/bin/python
 
-Every contender is a process of its own, pinned to one core, that reports the seconds of its work without imports; they
-take turns, `--repeats` times, since machines drift. Peers are optional: their code stays outside this repository.
+Every contender is a separate process, pinned to one core, that reports the seconds of its work without imports. They
+run in turns, `--repeats` times, since the speed of machines drifts. Peers are optional; their code is not in this
+repository.
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ from data.splitting import sentences
 from data.splitting.punkt import Splitter
 
 HERE = Path(__file__).parent
-CONTENDERS = {  # name -> what it turns into what
+CONTENDERS = {  # name -> description
     "documents": "ours: raw text to tokenised documents (TFRecords)",
     "instances_1": "ours: raw text to masked instances (TFRecords), once",
     "instances_5": "ours: raw text to masked instances (TFRecords), duplicate factor 5",
@@ -42,27 +43,27 @@ class Options:
     """Flags of `python -m benchmarks.data_prep`."""
 
     text: Path
-    """folder of data.wikipedia, data.books or data.text"""
+    """output folder of data.wikipedia, data.books or data.text"""
     vocab: Path
     """vocab.txt, uncased"""
     output: Path
-    """folder to write"""
+    """output folder"""
     google: Path | None = None
     """checkout of google-research/bert"""
     lddl: Path | None = None
     """checkout of NVIDIA/LDDL"""
     lddl_python: Path = Path(sys.executable)
-    """an interpreter with transformers and nltk, for LDDL"""
+    """interpreter with transformers and nltk, for LDDL"""
     megabytes: float = 8.0
-    """text given to each contender; google-research/bert gets a quarter"""
+    """megabytes of text for each contender; google-research/bert gets a quarter"""
     repeats: int = 3
-    """rounds"""
+    """number of rounds"""
     core: int = 0
-    """the core to run on"""
+    """CPU core to run on"""
 
 
 def write_inputs(options: Options, peers: bool = True) -> None:
-    """The same text in each contender's form, and the parameters of the sentence splitter, which are not timed."""
+    """Write the text in each contender's format, and the parameters of the sentence splitter; this is not timed."""
     folder = options.output
     folder.mkdir(parents=True, exist_ok=True)
     sources = parts.paths(options.text, "part")
@@ -87,7 +88,7 @@ def write_inputs(options: Options, peers: bool = True) -> None:
 
 
 def documents(sources: list[Path], limit: float) -> Iterator[dict[str, object]]:
-    """Documents of about `limit` bytes, spread over the sources; of fewer, again from the start."""
+    """Yield documents of about `limit` bytes in all, spread over the sources, repeating them if there are too few."""
     left = limit
     for _ in itertools.count():
         for document in parts.sample(sources, int(limit)):
@@ -98,20 +99,20 @@ def documents(sources: list[Path], limit: float) -> Iterator[dict[str, object]]:
 
 
 def command(name: str, options: Options) -> list[str] | None:
-    """How to run a contender; None if it was not given."""
+    """Return the command of a contender; None if its path was not given."""
     kind, _, times = name.partition("_")
     where = str(options.output), str(options.vocab)
     if kind == "google":
-        peer = str(HERE / "peers/google_bert.py")
-        return options.google and [sys.executable, peer, *where, times, str(options.google)]
+        arguments = [sys.executable, str(HERE / "peers/google_bert.py"), *where, times, str(options.google)]
+        return arguments if options.google else None
     if kind == "lddl":
-        peer = str(HERE / "peers/lddl_core.py")
-        return options.lddl and [str(options.lddl_python), peer, *where, times, str(options.lddl)]
+        arguments = [str(options.lddl_python), str(HERE / "peers/lddl_core.py"), *where, times, str(options.lddl)]
+        return arguments if options.lddl else None
     return [sys.executable, "-m", "benchmarks.ours", *where, times or "0"]
 
 
 def measure(line: list[str], cores: Sequence[int]) -> list[dict[str, float]]:
-    """Runs a command once on each core, all at the same time; what each reports of itself."""
+    """Run a command once on each core, all at the same time; return what each process reports."""
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
@@ -131,13 +132,13 @@ def measure(line: list[str], cores: Sequence[int]) -> list[dict[str, float]]:
         )
         for core in cores
     ]
-    measured = []
+    reports = []
     for process in running:
-        said, failed = process.communicate()
+        stdout, stderr = process.communicate()
         if process.returncode:
-            raise InputError(f"the contender failed: {failed.strip().splitlines()[-1:]}; run {line}")
-        measured.append(json.loads(said.splitlines()[-1]))
-    return measured
+            raise InputError(f"the contender failed: {stderr.strip().splitlines()[-1:]}; run {line}")
+        reports.append(json.loads(stdout.splitlines()[-1]))
+    return reports
 
 
 def main(argv: list[str]) -> None:

@@ -1,9 +1,9 @@
-"""Data preparation at scale: two processes beside one, memory as the text grows, and how fast samples are read.
+"""Measure data preparation at scale: one and two processes, memory for more text, and the speed of reading samples.
 
     python -m benchmarks.data_scale --text workdir/corpus/wikipedia --vocab vocab.txt --output workdir/benchmarks \\
         --records workdir/tfrecords/seq128
 
-Every measurement is a process pinned to a core, as in benchmarks/data_prep.py; single and double runs take turns.
+Every process is pinned to a core, as in benchmarks/data_prep.py. Runs with one and two processes alternate.
 """
 
 import dataclasses
@@ -23,19 +23,19 @@ class Options:
     """Flags of `python -m benchmarks.data_scale`."""
 
     text: Path
-    """folder of data.wikipedia, data.books or data.text; read again from its start if it has too little"""
+    """output folder of data.wikipedia, data.books or data.text; repeated if it has too little text"""
     vocab: Path
     """vocab.txt, uncased"""
     output: Path
-    """folder to write"""
+    """output folder"""
     records: tuple[Path, ...] = ()
-    """folders of data.tfrecords to read samples from"""
+    """output folders of data.tfrecords from which samples are read"""
     small: float = 10.0
-    """MB of text for the runs that are compared"""
+    """megabytes of text for the comparison of speed"""
     large: float = 400.0
-    """MB of text whose memory is compared with that"""
+    """megabytes of text for the comparison of memory"""
     repeats: int = 3
-    """rounds"""
+    """number of rounds"""
 
 
 def _inputs(options: Options, megabytes: float) -> data_prep.Options:
@@ -52,20 +52,22 @@ def _ours(name: str, given: data_prep.Options, cores: tuple[int, ...]) -> list[d
 
 
 def stages(options: Options) -> dict[str, dict[str, float]]:
-    """For each kind of records: MB/s of one process and of two, their ratio, and peak MB by size of the text."""
+    """Return for each kind of records: MB/s of one and of two processes, and peak memory for both sizes of text."""
     small, large = _inputs(options, options.small), _inputs(options, options.large)
-    found: dict[str, dict[str, float]] = {}
+    rates_by_name: dict[str, dict[str, float]] = {}
     for name in KINDS:
-        alone, together, peak = [], [], 0.0
+        alone: list[float] = []
+        together: list[float] = []
+        peak = 0.0
         for _ in range(options.repeats):
             for cores, rates in (((0,), alone), ((0, 1), together)):
                 runs = _ours(name, small, cores)
-                # Two together are as fast as the slower: that is when the work of both is done.
+                # Both are done when the slower one is.
                 rates.append(sum(run["bytes"] for run in runs) / 1e6 / max(run["seconds"] for run in runs))
                 peak = max(peak, *(run["peak_mb"] for run in runs))
         whole = _ours(name, large, (0,))[0]
         one, two = statistics.median(alone), statistics.median(together)
-        found[name] = {
+        rates_by_name[name] = {
             "one_process": one,
             "two_processes": two,
             "peak_mb_small": peak,
@@ -76,12 +78,12 @@ def stages(options: Options) -> dict[str, dict[str, float]]:
             f"{whole['peak_mb']:,.0f} |",
             flush=True,
         )
-    return found
+    return rates_by_name
 
 
 def readers(options: Options) -> dict[str, dict[str, float]]:
-    """For each folder of records: sequences/s of one reader, and of one on each of two cores."""
-    found: dict[str, dict[str, float]] = {}
+    """Return for each folder of records: sequences/s of one reader, and of two on two cores."""
+    rates_by_name: dict[str, dict[str, float]] = {}
     for folder in options.records:
         line = [sys.executable, "-m", "benchmarks.reader", str(folder), "5"]
         rates: dict[int, list[float]] = {1: [], 2: []}
@@ -90,9 +92,9 @@ def readers(options: Options) -> dict[str, dict[str, float]]:
                 runs = data_prep.measure(line, range(count))
                 values.append(sum(run["sequences"] / run["seconds"] for run in runs))
         one, two = (statistics.median(values) for values in rates.values())
-        found[str(folder)] = {"one_core": one, "two_cores": two}
+        rates_by_name[str(folder)] = {"one_core": one, "two_cores": two}
         print(f"| {folder} | {one:,.0f} | {two:,.0f} | {1e6 / one:.0f} |", flush=True)
-    return found
+    return rates_by_name
 
 
 def main(argv: list[str]) -> None:

@@ -1,6 +1,6 @@
-"""Our contender of benchmarks/data_prep.py: FOLDER VOCAB TIMES; TIMES 0 is tokenised documents.
+"""Our contender in benchmarks/data_prep.py: FOLDER VOCAB TIMES. TIMES is the duplicate factor; 0: tokenised documents.
 
-Both task functions of data.documents and data.tfrecords, on one part, as a worker of theirs runs them.
+Runs the task functions of data.documents and data.tfrecords on one part, as one of their worker processes does.
 """
 
 import json
@@ -14,7 +14,7 @@ from data import documents, tfrecords
 
 
 def main(folder: Path, vocab: Path, times: int) -> None:
-    """Runs the two stages' task functions on raw.jsonl and prints bytes, seconds and memory."""
+    """Run the task functions of both stages on raw.jsonl and print bytes, seconds and memory."""
     source = folder / "raw.jsonl"
     size = sum(len(str(line["text"]).encode()) for line in documents.parts.read_records(source))
     count = sum(1 for _ in open(source, "rb"))  # noqa: SIM115

@@ -1,6 +1,6 @@
-"""Our contender of benchmarks/steps.py: the trainer's own step, and the model as squad.predict and squad.export run it.
+"""Our contender in benchmarks/steps.py: the trainer's step, and inference as in squad.predict and squad.export.
 
-python -m benchmarks.ours_step        # benchmarks/adapter.py says what it answers
+python -m benchmarks.ours_step        # for the commands see benchmarks/adapter.py
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from bert.training.step import Step, Task
 from squad.features import INPUTS
 from squad.train import AnswerSpans
 
-RATE = 1e-4
+LEARNING_RATE = 1e-4
 
 
 def _task(work: str, config: ModelConfig) -> Task:
@@ -42,9 +42,9 @@ class Ours:
     """A model and its step."""
 
     def export(self, model: dict[str, Any], work: str, weights: str) -> adapter.Answer:
-        """Makes a run directory, WEIGHTS/run, and what transformers reads of it, WEIGHTS/transformers.
+        """Write a run directory, WEIGHTS/run, and the same for transformers, WEIGHTS/transformers.
 
-        Every weight is moved off its first value, so that no bias is zero and the logits say something.
+        Noise is added to every initial weight, so that no bias is zero and logits differ.
         """
         config, run = ModelConfig(**model), Path(weights, "run")
         run.mkdir(parents=True)
@@ -52,8 +52,8 @@ class Ours:
         words = [f"w{number}" for number in range(config.vocab_size - len(SPECIAL))]
         (run / "vocab.txt").write_text("\n".join([*SPECIAL, *words]) + "\n")
         random, deviation = np.random.default_rng(5), 0.5 * config.hidden_size**-0.5
-        given = variables(_task(work, config).module)
-        values = {name: value + random.normal(0, deviation, value.shape).astype("f") for name, value in given.items()}
+        initial = variables(_task(work, config).module)
+        values = {name: value + random.normal(0, deviation, value.shape).astype("f") for name, value in initial.items()}
         checkpoint.save(run, 0, values, keep=1)
         convert.convert("export", "huggingface", run, Path(weights, "transformers"))
         return {}
@@ -69,8 +69,9 @@ class Ours:
         task = _task(work, config)
         checkpoint.load_weights(run, variables(task.module))
         padded = [{name: tf.constant(value) for name, value in arrays.items()} for arrays in batch_file.load(inputs)]
-        multiple = inference.LENGTH_MULTIPLE if work == "infer" else sampler.WIDTH  # as in prediction and in training
-        self.batches = padded if len(padded) == 1 else [sampler.trim(batch, multiple) for batch in padded]
+        # As in squad.predict and with batch.bucket_by_length.
+        multiple = inference.LENGTH_MULTIPLE if work == "infer" else sampler.LENGTH_MULTIPLE
+        self.batches = padded if len(padded) == 1 else [sampler.trim_padding(batch, multiple) for batch in padded]
         self.run = self._inference(task) if work == "infer" else self._training(task)
         scored = self.batches[0]["masked_lm_ids"].shape[1] if work == "pretrain" else 0
         read = [scored, plan.states_read(scored)] if scored else [0]
@@ -79,14 +80,14 @@ class Ours:
         return {"shapes": shapes, "threads": threads, "versions": manifest.versions()}
 
     def _training(self, task: Task) -> Any:
-        optimizer = Optimizer(variables(task.module), OptimizerConfig(name="adamw", learning_rate=RATE))
+        optimizer = Optimizer(variables(task.module), OptimizerConfig(name="adamw", learning_rate=LEARNING_RATE))
         precision = PrecisionConfig(compute=self.compute, xla=None).resolved(devices.has_gpu())
         step = Step(task, optimizer, Communicator(), precision, RunConfig(seed=1))
         self.updates = 0
 
         def update(batch: Batch) -> float:
             self.updates += 1
-            return step.update(self.updates, [batch], RATE)["loss"]
+            return step.update(self.updates, [batch], LEARNING_RATE)["loss"]
 
         return update
 

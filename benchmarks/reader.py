@@ -1,4 +1,4 @@
-"""How fast a rank's samples come: FOLDER SECONDS; reads batches in the trainer's order, prints number and seconds."""
+"""Measure how fast samples are read: FOLDER SECONDS. Reads in the trainer's order; prints number and seconds."""
 
 import itertools
 import json
@@ -15,13 +15,13 @@ BATCH = 64
 
 
 def main(folder: Path, seconds: float) -> None:
-    """Reads for about so long."""
+    """Read batches for about `seconds`."""
     source = dynamic_masking.source(folder, "train", seed=1)
-    source.read(np.arange(BATCH), np.arange(BATCH))  # what is compiled or opened once
+    source.read(np.arange(BATCH), np.arange(BATCH))  # compiles and opens what is needed
     begun = time.perf_counter()
     for number in itertools.count():
         positions = number * BATCH + np.arange(BATCH)
-        source.read(sampler.order(positions, len(source), seed=1), positions)
+        source.read(sampler.sample_order(positions, len(source), seed=1), positions)
         spent = time.perf_counter() - begun
         if spent > seconds:
             break

@@ -33,13 +33,13 @@ def rows(model: ModelConfig, case: Case, answers: dict[str, dict[str, Any]]) -> 
     the time of the other's, `tail` the 99th percentile of laps over their median, if they are enough; the FLOPs are
     those of the contender's own padding and scored positions, by one formula.
     """
-    ours, found = answers["ours"]["seconds"], []
+    ours, measured = answers["ours"]["seconds"], []
     for name, answer in answers.items():
         seconds = answer["seconds"]
         sequences = sum(shape[0] for shape in answer["shapes"])
         ratios = [theirs / own for own, theirs in zip(ours, seconds, strict=True)]
         flops = cases.flops(model, case, answer["shapes"]) / statistics.median(seconds)
-        found.append(
+        measured.append(
             answer
             | {
                 "contender": name,
@@ -52,7 +52,7 @@ def rows(model: ModelConfig, case: Case, answers: dict[str, dict[str, Any]]) -> 
                 "utilisation": flops / answer["peak_flops"],
             }
         )
-    return found
+    return measured
 
 
 def _tail(laps: Sequence[float]) -> float | None:
@@ -66,24 +66,24 @@ def line(row: dict[str, Any]) -> str:
     return f"{row['model']} {row['case']} {row['compute']}: {who} {rate:.2f} sequences/s, ours {times:.2f} times that"
 
 
-def table(head: dict[str, Any], found: Sequence[dict[str, Any]]) -> str:
+def table(head: dict[str, Any], measured: Sequence[dict[str, Any]]) -> str:
     """The Markdown table, with what it was measured on above it."""
-    versions = {tool: number for row in found for tool, number in row["versions"].items()}
-    threads = sorted({row["threads"] for row in found})
+    versions = {tool: number for row in measured for tool, number in row["versions"].items()}
+    threads = sorted({row["threads"] for row in measured})
     texts = {case.name: case.text for case in cases.CASES}
     told = (
         f"{head['date']}, commit {head['commit']}, {head['cpu']}, {', '.join(map(str, threads))} threads; "
         f"{', '.join(f'{tool} {number}' for tool, number in sorted(versions.items()))}.",
-        f"Before timing, in float32 without dropout, contenders differed by at most {_apart(found)}.",
+        f"Before timing, in float32 without dropout, contenders differed by at most {_apart(measured)}.",
     )
     above = "".join(f"{textwrap.fill(text, WIDTH)}\n\n" for text in told)
-    cells = [_cells(row, f"{row['model']}, {texts[row['case']]}") for row in found]
+    cells = [_cells(row, f"{row['model']}, {texts[row['case']]}") for row in measured]
     return above + HEADER + "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
-def _apart(found: Sequence[dict[str, Any]]) -> str:
+def _apart(measured: Sequence[dict[str, Any]]) -> str:
     kinds = {False: "in relation to the losses", True: "in the logits"}
-    worst = {infer: [row["apart"] for row in found if row["case"].startswith("infer") == infer] for infer in kinds}
+    worst = {infer: [row["apart"] for row in measured if row["case"].startswith("infer") == infer] for infer in kinds}
     return " and ".join(f"{max(worst[infer]):.0e} {text}" for infer, text in kinds.items() if worst[infer])
 
 

@@ -1,12 +1,12 @@
-"""The same fine-tuning through our trainer and through transformers' model in a plain PyTorch loop: scores and speed.
+"""Compare fine-tuning on SQuAD with transformers in a plain PyTorch loop: scores and speed.
 
     python -m benchmarks.squad_scores --checkpoint workdir/minilm --train_file train-v1.1.json \\
         --dev_file dev-v1.1.json --output workdir/benchmarks/squad --peer_python .venv-parity/bin/python --steps 500
 
-Both start from the encoder of `--checkpoint` (made by `python -m bert.convert import`) and the same fresh head, take
-the same windows in the same batches with the same learning rates and hyperparameters, one after the other with the
-same threads, and give a model whose answers `squad.predict` reads. What differs is dropout's random numbers: with
-`--dropout 0` it is one training, and the losses of each update should agree. Prints one JSON line for each side.
+Both start from the encoder of `--checkpoint` (from `python -m bert.convert import`) and the same randomly initialised
+head. They have the same windows, batches, learning rates, hyperparameters and threads, and run one after the other.
+`squad.predict` answers with both models. Only the random numbers of dropout differ: with `--dropout 0` the losses of
+each update should agree. Prints one line of JSON for each.
 """
 
 import dataclasses
@@ -43,31 +43,31 @@ class Options:
     """Flags of `python -m benchmarks.squad_scores`."""
 
     checkpoint: Path
-    """run directory with the weights to start from"""
+    """run directory with the initial weights"""
     train_file: Path
     """SQuAD training set"""
     dev_file: Path
     """SQuAD development set"""
     output: Path
-    """folder to write; what it holds is left as it is"""
+    """output folder; existing results are kept"""
     peer_python: Path
-    """an interpreter with torch and transformers (requirements-parity.txt)"""
+    """interpreter with torch and transformers (requirements-parity.txt)"""
     steps: int = 500
-    """updates"""
+    """number of updates"""
     batch: int = 16
-    """windows an update"""
+    """windows per update"""
     learning_rate: float = 1e-4
-    """peak, after a tenth of the updates"""
+    """peak learning rate, reached after a tenth of the updates"""
     compute: str = "bfloat16"
-    """type of matrix products; the peer's is torch.autocast's"""
+    """data type of matrix products; for the peer by torch.autocast"""
     dropout: float = 0.1
-    """on both sides"""
+    """dropout probability"""
     seed: int = 12345
-    """of the order of windows, the head and dropout"""
+    """seed for the order of windows, the head and dropout"""
 
 
 def start(options: Options) -> Path:
-    """What both sides start from, as a run directory: the encoder of the checkpoint under a fresh head."""
+    """Write the run directory that both start from: the checkpoint's encoder and a randomly initialised head."""
     config = dataclasses.replace(
         ModelConfig.load(options.checkpoint / "bert_config.json"),
         hidden_dropout_prob=options.dropout,
@@ -166,7 +166,7 @@ def scored(run: Path, options: Options) -> dict[str, float]:
             options.compute,
         ]
     )
-    questions = examples.read(options.dev_file).examples
+    questions = examples.read_dataset(options.dev_file).examples
     return dataclasses.asdict(metric.score(questions, json.loads(answers.read_text(encoding="utf-8"))))
 
 

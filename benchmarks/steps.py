@@ -1,11 +1,12 @@
-"""Training steps and inference beside what one would use instead, in one run: same weights, batches, types, threads.
+"""Compare the speed of training steps and inference with other implementations, on a CPU.
 
-    make bench                        # installs the peers first; or, with another environment of theirs:
+    make bench                        # installs the peers first; or, with another environment for them:
     python -m benchmarks.steps --peer_python PYTHON [--models small base] [--work pretrain] [--compute float32] ...
 
-Every contender is a process in an environment of its own (benchmarks/adapter.py). Before anything is timed all must
-compute the same in float32 without dropout: the losses of three updates, the logits of every token. Then they take
-turns, a lap over the batches each, all alive and one at work; laps that compile and warm up do not count. On CPUs.
+All contenders have the same weights, batches, data types and number of threads. Each is a process in its own
+environment (benchmarks/adapter.py). First all must compute the same in float32 without dropout: the losses of three
+updates, or the logits of every token. Then they run in turns, laps over the batches, one contender at a time; laps for
+compilation and warm-up are not counted.
 """
 
 import contextlib
@@ -33,13 +34,13 @@ from bert.errors import IntegrityError, UsageError
 from bert.storage import files
 
 TOLERANCE = {"pretrain": 1e-4, "finetune": 1e-4, "infer": 1e-3}  # relative, of losses; absolute, of logits
-WARM = 2  # laps: a second width makes torch.compile begin again
-MOST = 50  # laps in a turn
+WARMUP_LAPS = 2  # a second batch length makes torch.compile start again
+MAX_LAPS = 50  # per turn
 PEERS = ("eager", "compile", "gathered", "padded", "tf_models", "nvidia")
-NEEDED = {"tf_models": ("tf_models_python",), "nvidia": ("nvidia_python", "nvidia")}  # flags without a default
-LACKED = {  # kinds of work, cases and types that a peer has no part in
+REQUIRED_FLAGS = {"tf_models": ("tf_models_python",), "nvidia": ("nvidia_python", "nvidia")}  # flags without a default
+UNSUPPORTED = {  # kinds of work, cases and data types that a peer does not take part in
     "gathered": {"finetune", "infer"},
-    "padded": {"pretrain", "finetune_384", "infer_1", "infer_8"},  # is eager there
+    "padded": {"pretrain", "finetune_384", "infer_1", "infer_8"},  # the same as eager there
     "tf_models": {"finetune", "infer"},
     "nvidia": {"bfloat16"},
 }
@@ -54,30 +55,30 @@ class Options:
     """Flags of `python -m benchmarks.steps`."""
 
     models: tuple[str, ...] = ("small",)
-    """of tiny (2 layers x 128), small (6 x 384) and base (12 x 768)"""
+    """model sizes: tiny (2 layers x 128), small (6 x 384), base (12 x 768)"""
     work: tuple[str, ...] = ("pretrain_128", "finetune_lengths", "infer_1", "infer_lengths")
-    """cases of benchmarks/cases.py by name, or all of a kind: pretrain, finetune, infer"""
+    """names of cases in benchmarks/cases.py, or all cases of a kind: pretrain, finetune, infer"""
     compute: tuple[str, ...] = ("float32", "bfloat16")
-    """types of the matrix products"""
+    """data types of the matrix products: float32, bfloat16"""
     peers: tuple[str, ...] = ("eager", "compile")
-    """eager, compile, gathered and padded: ways to run transformers on PyTorch; tf_models: tf-models-official; nvidia:
+    """eager, compile, gathered, padded: ways to run transformers on PyTorch; tf_models: tf-models-official; nvidia:
     NVIDIA's TensorFlow 2 BERT"""
     repeats: int = 3
-    """turns of each contender"""
+    """turns per contender"""
     seconds: float = 2.0
-    """least length of a turn, about; one lap where that is longer"""
+    """approximate minimum length of a turn, in seconds; at least one lap"""
     threads: int = len(os.sched_getaffinity(0))
-    """of each contender"""
+    """threads per contender"""
     peer_python: Path = ROOT / ".venv-parity/bin/python"
     """interpreter with transformers and PyTorch"""
     tf_models_python: Path | None = None
     """interpreter with tf-models-official"""
     nvidia_python: Path | None = None
-    """interpreter with what NVIDIA's BERT stands on"""
+    """interpreter with the packages of NVIDIA's BERT"""
     nvidia: Path | None = None
     """checkout of NVIDIA/DeepLearningExamples"""
     output: Path = dataclasses.field(default_factory=lambda: paths.workdir() / "bench")
-    """folder of the table, steps.md, and the figures, steps.jsonl"""
+    """output folder for the table, steps.md, and the figures, steps.jsonl"""
 
     def __post_init__(self) -> None:
         kinds = {case.work for case in cases.CASES} | {case.name for case in cases.CASES}
@@ -86,47 +87,47 @@ class Options:
             if wrong := [name for name in getattr(self, flag) if name not in names]:
                 raise UsageError(f"--{flag} {wrong[0]}: one of {' '.join(sorted(names))}")
         for peer in self.peers:
-            if missing := [flag for flag in NEEDED.get(peer, ()) if getattr(self, flag) is None]:
+            if missing := [flag for flag in REQUIRED_FLAGS.get(peer, ()) if getattr(self, flag) is None]:
                 raise UsageError(f"--peers {peer} needs --{missing[0]}; see benchmarks/README.md")
         if min(self.repeats, self.threads) < 1 or self.seconds < 0:
             raise UsageError("--repeats and --threads must be positive, --seconds not negative")
 
 
 def commands(options: Options) -> Commands:
-    """How each contender is started; ours is the first."""
+    """Return the command of each contender; ours is the first."""
     folder = options.nvidia and options.nvidia.absolute() / NVIDIA
     others: dict[str, tuple[Any, ...]] = {
         "tf_models": (options.tf_models_python, "tf_models"),
         "nvidia": (options.nvidia_python, "nvidia_tf2", str(folder)),
     }
-    found = {"ours": [sys.executable, "-m", "benchmarks.ours_step"]}
+    started = {"ours": [sys.executable, "-m", "benchmarks.ours_step"]}
     for peer in options.peers:
         python, module, *given = others.get(peer, (options.peer_python, "transformers_torch", peer))
         if not python.exists():
             raise UsageError(f"{python}: no such interpreter; `make bench` or benchmarks/README.md makes it")
-        found[peer] = [str(python.absolute()), "-m", f"benchmarks.peers.{module}", *given]
-    if "nvidia" in found and not (folder and folder.is_dir()):
+        started[peer] = [str(python.absolute()), "-m", f"benchmarks.peers.{module}", *given]
+    if "nvidia" in started and not (folder and folder.is_dir()):
         raise UsageError(f"{folder}: no such folder; --nvidia is a checkout of NVIDIA/DeepLearningExamples")
-    return found
+    return started
 
 
 class Bench:
-    """Where the contenders work, and what they say."""
+    """Starts contenders, prepares their inputs, compares and times them."""
 
     def __init__(self, options: Options, commands: Commands, scratch: Path) -> None:
         self.options, self.commands, self.scratch = options, commands, scratch
         self.environment = environment(options.threads, options.output / "inductor")
 
     def start(self, name: str) -> Contender:
-        """A contender; what it says stands in NAME.log of the output folder."""
+        """Start a contender; its messages go to NAME.log in the output folder."""
         return Contender(name, self.commands[name], self.environment, self.options.output / f"{name}.log")
 
     def names(self, *needs: str) -> list[str]:
-        """Who does such work, such a case, in such a type."""
-        return [name for name in self.commands if LACKED.get(name, set()).isdisjoint(needs)]
+        """Return the contenders that support this work, case and data type."""
+        return [name for name in self.commands if UNSUPPORTED.get(name, set()).isdisjoint(needs)]
 
     def prepare(self, model: str, work: str, chosen: Iterable[Case]) -> Path:
-        """Writes the weights, in our form and in theirs, and the batches of each case; returns their folder."""
+        """Write weights in all formats, and the batches of each case; return their folder."""
         folder = self.scratch / f"{model}-{work}"
         folder.mkdir()
         tell(f"{model} {work}: writing the weights")
@@ -137,60 +138,60 @@ class Bench:
         return folder
 
     def setup(self, contender: Contender, folder: Path, case: Case, compute: str, dropout: float) -> dict[str, Any]:
-        """Gives a contender what it is to do."""
+        """Tell a contender its work."""
         inputs = str(folder / f"{case.name}.npz")
         return contender.ask(
             "setup", work=case.work, weights=str(folder), inputs=inputs, compute=compute, dropout=dropout
         )
 
     def check(self, folder: Path, case: Case) -> float:
-        """The largest difference from ours, relative of losses and absolute of logits.
+        """Return the largest difference from ours: relative for losses, absolute for logits.
 
-        Raises IntegrityError if it is too much: contenders that compute different things are not to be compared.
+        Raises IntegrityError if it is above TOLERANCE: the contenders do not compute the same.
         """
-        found: dict[str, np.ndarray] = {}
+        values_by_name: dict[str, np.ndarray] = {}
         for name in self.names(case.work):
             tell(f"{folder.name}: {name} computes {case.name} in float32 without dropout")
             with self.start(name) as contender:
                 self.setup(contender, folder, case, "float32", dropout=0.0)
-                found[name] = np.array(contender.ask("values")["values"])
+                values_by_name[name] = np.array(contender.ask("values")["values"])
         worst = 0.0
-        for name, values in found.items():
-            apart = difference(found["ours"], values, relative=case.work != "infer")
+        for name, values in values_by_name.items():
+            apart = difference(values_by_name["ours"], values, relative=case.work != "infer")
             if not apart <= TOLERANCE[case.work]:
                 what = "losses differ, relatively," if case.work != "infer" else "logits differ"
                 raise IntegrityError(
                     f"{folder.name}, {case.name}: the {what} by {apart:.2g} between ours and {name}, more than "
-                    f"{TOLERANCE[case.work]:g}; nothing of it was timed: they do not compute the same thing"
+                    f"{TOLERANCE[case.work]:g}: they do not compute the same, so nothing was timed"
                 )
             worst = max(worst, apart)
         return worst
 
     def time(self, folder: Path, case: Case, compute: str) -> Answers:
-        """What each contender took, `laps` and of one in each turn's mean `seconds`, and what it says of itself."""
-        options, found = self.options, Answers()
+        """Return for each contender the seconds of all `laps`, the mean `seconds` per turn, and its own report."""
+        options, answers = self.options, Answers()
         with contextlib.ExitStack() as stack:
             names = self.names(case.work, case.name, compute)
             running = {name: stack.enter_context(self.start(name)) for name in names}
             slowest = 0.0
             for name, contender in running.items():
-                found[name] = self.setup(contender, folder, case, compute, dropout=0.1) | {"seconds": [], "laps": []}
-                laps = [contender.ask("lap", laps=1)["seconds"][0] for _ in range(WARM)]
-                found[name]["first_lap"], slowest = laps[0], max(slowest, laps[-1])
+                answers[name] = self.setup(contender, folder, case, compute, dropout=0.1) | {"seconds": [], "laps": []}
+                laps = [contender.ask("lap", laps=1)["seconds"][0] for _ in range(WARMUP_LAPS)]
+                answers[name]["first_lap"], slowest = laps[0], max(slowest, laps[-1])
                 tell(f"{folder.name}: {case.name} {compute} {name}: first lap {laps[0]:.2f} s, then {laps[-1]:.2f} s")
-            together = max(1, min(MOST, round(options.seconds / slowest)))
+            together = max(1, min(MAX_LAPS, round(options.seconds / slowest)))
             for _, (name, contender) in itertools.product(range(options.repeats), running.items()):
                 answer = contender.ask("lap", laps=together)
-                found[name]["laps"] += answer["seconds"]
-                found[name]["seconds"].append(statistics.mean(answer["seconds"]))
-                found[name]["peak_mb"] = answer["peak_mb"]
-            for name, contender in running.items():  # last, for the memory of it is not the step's
-                found[name]["peak_flops"] = contender.ask("peak")["flops"]
-        return found
+                answers[name]["laps"] += answer["seconds"]
+                answers[name]["seconds"].append(statistics.mean(answer["seconds"]))
+                answers[name]["peak_mb"] = answer["peak_mb"]
+            for name, contender in running.items():  # last, since its memory is not that of the step
+                answers[name]["peak_flops"] = contender.ask("peak")["flops"]
+        return answers
 
 
 def difference(ours: np.ndarray, theirs: np.ndarray, relative: bool) -> float:
-    """The largest one; nan or infinity if they are of different size or not finite."""
+    """Return the largest difference; nan or infinity if shapes differ or values are not finite."""
     if ours.shape != theirs.shape or ours.size == 0:
         return float("inf")
     apart = np.abs(ours - theirs)
@@ -198,7 +199,7 @@ def difference(ours: np.ndarray, theirs: np.ndarray, relative: bool) -> float:
 
 
 def rows(options: Options, bench: Bench) -> Iterator[dict[str, Any]]:
-    """A row for each contender in each case, as soon as it is measured."""
+    """Yield a row for each contender in each case, as soon as it is measured."""
     chosen = [case for case in cases.CASES if {case.work, case.name} & set(options.work)]
     for model, work in itertools.product(options.models, dict.fromkeys(case.work for case in chosen)):
         of_work = [case for case in chosen if case.work == work]
@@ -213,7 +214,7 @@ def rows(options: Options, bench: Bench) -> Iterator[dict[str, Any]]:
 
 
 def commit() -> str:
-    """That of the code, marked if files were changed since, other than results, where an output may stand."""
+    """Return the commit of the code, marked as dirty if files other than results have changed."""
     if not (ROOT / ".git").exists():  # a folder around ours may have one
         return "unknown"
     git = ["git", "-C", str(ROOT)]
@@ -225,7 +226,7 @@ def commit() -> str:
 
 
 def about(options: Options) -> dict[str, Any]:
-    """The machine, the code and the flags, less paths: the first line of the figures."""
+    """Return machine, commit and flags without paths: the first line of steps.jsonl."""
     cpus = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
     cpu = next((line.split(": ", 1)[1] for line in cpus.splitlines() if line.startswith("model name")), "unknown")
     flags = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
@@ -234,26 +235,26 @@ def about(options: Options) -> dict[str, Any]:
 
 
 def tell(what: str) -> None:
-    """Progress, on standard error."""
+    """Print progress to standard error."""
     print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
 
 
 def run(options: Options, commands: Commands) -> list[dict[str, Any]]:
     """Measures, and writes steps.jsonl row by row, steps.md at the end; returns the rows."""
     options.output.mkdir(parents=True, exist_ok=True)
-    head, found = about(options), []
+    head, measured = about(options), []
     with (
         tempfile.TemporaryDirectory(dir=options.output, prefix=".scratch-") as scratch,
         open(options.output / "steps.jsonl", "w", encoding="utf-8") as lines,
     ):
         print(json.dumps(head), file=lines, flush=True)
         for row in rows(options, Bench(options, commands, Path(scratch).absolute())):
-            found.append(row)
+            measured.append(row)
             print(json.dumps(row), file=lines, flush=True)
             tell(report.line(row))
     with files.atomic_write(options.output / "steps.md") as stream:
-        stream.write(report.table(head, found))
-    return found
+        stream.write(report.table(head, measured))
+    return measured
 
 
 def main(argv: list[str]) -> None:

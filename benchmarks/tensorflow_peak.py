@@ -1,4 +1,4 @@
-"""The answer of `peak` for contenders that run TensorFlow, of whichever version; imports nothing of ours."""
+"""The answer of `peak` for contenders that use TensorFlow, of any version; imports none of our code."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from benchmarks import adapter
 
 
 def peak(compute: str) -> adapter.Answer:
-    """FLOP/s of the fastest square product in that type."""
+    """Return the FLOP/s of the fastest square matrix product in this data type."""
     multiply = tf.function(tf.matmul)
 
     def product(size: int) -> Callable[[], Any]:

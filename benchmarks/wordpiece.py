@@ -1,8 +1,8 @@
-"""The tokenizer in Python beside tensorflow-text's: the same ids and offsets, and the speed of each on one core.
+"""Compare the tokenizer in Python with tensorflow-text's: ids and offsets must be equal; the speed is for one core.
 
     python -m benchmarks.wordpiece --vocab vocab.txt --texts FILE [FILE...]
 
-Every line of a file is a text, every file a batch. Prints one JSON line; ends with 1 where the two differ.
+Every line of a file is a text, every file a batch. Prints one line of JSON; exits with 1 if the two differ.
 """
 
 import json
@@ -32,18 +32,18 @@ class Options:
 
 
 def measure(options: Options) -> dict[str, float]:
-    """Megabytes, tokens, and megabytes/s of each: of ids alone, and with offsets (processor time)."""
+    """Return megabytes, tokens, and megabytes/s of processor time of each tokenizer, without and with offsets."""
     words = load_vocab(options.vocab)
     theirs = Tokenizer(options.vocab, is_lower_case(words))
-    theirs.in_graph()  # or it would be compared with itself
+    theirs.in_graph()  # fails without tensorflow-text: WordPiece would be compared with itself
     ours = WordPiece(words, is_lower_case(words))
     seconds = dict.fromkeys(("tensorflow_text", "python", "tensorflow_text_offsets", "python_offsets"), 0.0)
 
     def timed(name: str, encode: Callable[[list[str]], Arrays], texts: list[str]) -> Arrays:
         begun = time.process_time()
-        found = encode(texts)
+        arrays = encode(texts)
         seconds[name] += time.process_time() - begun
-        return found
+        return arrays
 
     size = tokens = 0
     for path in options.texts:
@@ -61,7 +61,7 @@ def measure(options: Options) -> dict[str, float]:
 
 
 def main(argv: list[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     print(json.dumps(measure(cli.parse(Options, argv, prog="python -m benchmarks.wordpiece", description=__doc__))))

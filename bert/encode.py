@@ -94,7 +94,8 @@ class Reader:
         features: dict[int, np.ndarray] = {}
         for begin in range(0, len(order), self.batch):
             chosen = order[begin : begin + self.batch]
-            width = sampler.width(max(len(rows[row]) for row in chosen), inference.LENGTH_MULTIPLE, self.length)
+            longest = max(len(rows[row]) for row in chosen)
+            width = sampler.padded_length(longest, inference.LENGTH_MULTIPLE, self.length)
             ids, mask = np.full((self.batch, width), self.tokenizer.pad_id, np.int32), np.zeros((self.batch, width))
             mask[:, 0] = 1  # unused rows of the last batch have one token
             for place, row in enumerate(chosen):

@@ -101,10 +101,10 @@ class Options(tasks.Options):
             and not (name == "dupe_factor" and self.kind == "documents")
         }
 
-    def shape(self) -> instances.Shape:
+    def shape(self) -> instances.InstanceConfig:
         """Return the flags that `bert.inputs.instances` takes."""
-        names = [field.name for field in dataclasses.fields(instances.Shape)]
-        return instances.Shape(**{name: getattr(self, name) for name in names})
+        names = [field.name for field in dataclasses.fields(instances.InstanceConfig)]
+        return instances.InstanceConfig(**{name: getattr(self, name) for name in names})
 
 
 class ShardTask(NamedTuple):
@@ -166,14 +166,14 @@ def write_instances(
     rng: np.random.Generator,
 ) -> Counter[str]:
     """Write masked instances in random order."""
-    options, shape, tokens = task.options, task.options.shape(), instances.Tokens.of(tokenizer.vocab)
+    options, shape, tokens = task.options, task.options.shape(), instances.Tokens.from_vocab(tokenizer.vocab)
     rounds = options.dupe_factor if task.source.name.startswith("train-") else 1
     plans = [instances.plan(documents, shape, rng) for _ in range(rounds)]
     plan = instances.concatenate(plans).rows(rng.permutation(sum(map(len, plans))))
     counts: Counter[str] = Counter(
         instances=len(plan),
         pairs_of_label_1=int(plan.label.sum()),
-        without_partner=plan.alone,
+        without_partner=plan.skipped,
     )
     for begin in range(0, len(plan), ROW_BATCH):
         rows = plan.rows(slice(begin, begin + ROW_BATCH))

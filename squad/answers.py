@@ -1,11 +1,11 @@
-"""Scores of a window's tokens to answers: the best spans, cut from the passage itself.
+"""From start and end logits to answers: the best spans of the passage.
 
-A span may begin only at a token whose window gives it the most context, and its score is the sum of its start and end
-logits (Devlin et al. 2018, section 4.2). All spans up to the longest answer are scored, not only those between the best
-starts and the best ends, so the n-best list is exact. That there is no answer has the score of [CLS] as both, in the
-window where it is lowest (github.com/google-research/bert, run_squad.py).
+The score of a span is the sum of its start and end logits (Devlin et al. 2018, section 4.2). A span may start only at a
+token for which this window has the most context. All spans up to the maximum length are scored, not only those between
+the best starts and the best ends, so the n-best list is exact. The score of no answer is the sum of both logits at
+[CLS], in the window where it is lowest (github.com/google-research/bert, run_squad.py).
 
-B windows, S positions, L longest answer, K answers wanted.
+B windows, S positions, L longest answer, K best answers.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from squad.features import Tokens, Windows
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """One possible answer: passage[start : start + len(text)]."""
+    """A possible answer: passage[start : start + len(text)]."""
 
     text: str
     start: int
@@ -30,36 +30,37 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:
-    """A question's best answers, best first, and by how much the score of there being none is above the best's."""
+    """A question's best answers, best first, and its null odds: score of no answer minus score of the best answer."""
 
     candidates: list[Candidate]
     null_odds: float
 
     def best(self, threshold: float | None) -> Candidate:
-        """The best answer; none, which has no text, if the odds are above the threshold, unless that is None."""
+        """Return the best answer, or NO_ANSWER if the null odds are above `threshold`. With None always answer."""
         if threshold is not None and self.null_odds > threshold:
-            return NOTHING
-        return next((candidate for candidate in self.candidates if candidate.text), NOTHING)
+            return NO_ANSWER
+        return next((candidate for candidate in self.candidates if candidate.text), NO_ANSWER)
 
 
-NOTHING = Candidate(text="", start=0, probability=1.0, start_logit=0.0, end_logit=0.0)
-WINDOWS = 512  # of which all spans are scored at once
+NO_ANSWER = Candidate(text="", start=0, probability=1.0, start_logit=0.0, end_logit=0.0)
+WINDOWS = 512  # windows whose spans are scored at once
 Scored = tuple[float, int, float, float]  # score, first character, start logit, end logit
 
 
 def best_spans(
     batch: Windows, start_logits: np.ndarray, end_logits: np.ndarray, n_best: int, max_answer_length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Positions of first and last token, and scores, of each window's K best spans, best first [B, K].
+    """Return the first and last positions and the scores of each window's K best spans, best first, all [B, K].
 
-    Spans that may not be have the score -inf.
+    Invalid spans have the score -inf.
     """
     at = np.arange(start_logits.shape[1])
     inside = (at >= batch.offset[:, None]) & (at < (batch.offset + batch.length)[:, None])  # [B, S]
     start = np.where(batch.max_context, start_logits, -np.inf)
     end = np.pad(np.where(inside, end_logits, -np.inf), ((0, 0), (0, max_answer_length - 1)), constant_values=-np.inf)
-    some = [slice(first, first + WINDOWS) for first in range(0, len(start), WINDOWS)]
-    first, last, scores = zip(*(_best(start[rows], end[rows], n_best, max_answer_length) for rows in some), strict=True)
+    batches = [slice(first, first + WINDOWS) for first in range(0, len(start), WINDOWS)]
+    best = (_best(start[rows], end[rows], n_best, max_answer_length) for rows in batches)
+    first, last, scores = zip(*best, strict=True)
     return np.concatenate(first), np.concatenate(last), np.concatenate(scores)
 
 
@@ -68,12 +69,12 @@ def _best(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     ends = np.lib.stride_tricks.sliding_window_view(end, max_answer_length, axis=1)  # [B, S, L]
     scores = (start[:, :, None] + ends).reshape(len(start), -1)
-    wanted = min(n_best, scores.shape[1])
-    best = np.sort(np.argpartition(-scores, wanted - 1, axis=1)[:, :wanted], axis=1)  # equal scores: earlier span first
+    count = min(n_best, scores.shape[1])
+    best = np.sort(np.argpartition(-scores, count - 1, axis=1)[:, :count], axis=1)  # equal scores: earlier span first
     order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
     best = np.take_along_axis(best, order, axis=1)
-    first, more = np.divmod(best, max_answer_length)
-    return first, first + more, np.take_along_axis(scores, best, axis=1)
+    first, further = np.divmod(best, max_answer_length)
+    return first, first + further, np.take_along_axis(scores, best, axis=1)
 
 
 def n_best_answers(
@@ -86,42 +87,44 @@ def n_best_answers(
     max_answer_length: int,
     null: bool,
 ) -> list[Answers]:
-    """For each question its best answers with different texts, and if `null` that there is none; always one.
+    """Return for each question its best answers with different texts, at least one, with a softmax over their scores.
 
-    `logits` are the start and end scores of all windows [B, S]; probabilities are a softmax over the list.
+    logits: start and end logits of all windows [B, S]. null: whether "" (no answer) is one of the answers.
     """
     first, last, scores = best_spans(batch, *logits, n_best, max_answer_length)
     shift = batch.first - batch.offset  # position in the window -> token of the passage
-    found: list[dict[str, Scored]] = [{} for _ in questions]
+    by_text: list[dict[str, Scored]] = [{} for _ in questions]
     for flat in np.argsort(-scores, axis=None, kind="stable"):
         row, k = divmod(int(flat), scores.shape[1])
-        score, answers = scores[row, k], found[batch.question[row]]
+        score, answers = scores[row, k], by_text[batch.question[row]]
         if score == -np.inf:
-            break  # sorted: the rest may not be either
+            break  # sorted: all others are invalid too
         if len(answers) < n_best:
             passage = questions[batch.question[row]].passage
-            place = tokens.row(passage)
+            text = tokens.row(passage)
             s, e = first[row, k], last[row, k]
-            start, end = int(tokens.starts[place][s + shift[row]]), int(tokens.ends[place][e + shift[row]])
+            start, end = int(tokens.starts[text][s + shift[row]]), int(tokens.ends[text][e + shift[row]])
             logit_pair = (float(logits[0][row, s]), float(logits[1][row, e]))
             answers.setdefault(passages[passage][start:end], (float(score), start, *logit_pair))
-    return [_probable(answers, none, null) for answers, none in zip(found, _null(batch, logits), strict=True)]
+    return [
+        _with_probabilities(answers, none, null) for answers, none in zip(by_text, _null(batch, logits), strict=True)
+    ]
 
 
 def _null(batch: Windows, logits: tuple[np.ndarray, np.ndarray]) -> list[Scored]:
-    """For each question its lowest scores of [CLS]."""
+    """Return for each question the lowest score of [CLS]."""
     start, end = logits[0][:, 0], logits[1][:, 0]
     order = np.lexsort((start + end, batch.question))
     _, begins = np.unique(batch.question[order], return_index=True)  # every question has a window
     return [(float(start[row] + end[row]), 0, float(start[row]), float(end[row])) for row in order[begins]]
 
 
-def _probable(answers: dict[str, Scored], none: Scored, null: bool) -> Answers:
-    odds = none[0] - max((score for score, *_ in answers.values()), default=0.0)  # NOTHING's
+def _with_probabilities(answers: dict[str, Scored], none: Scored, null: bool) -> Answers:
+    odds = none[0] - max((score for score, *_ in answers.values()), default=0.0)  # NO_ANSWER's
     if null:
         answers = dict(sorted([*answers.items(), ("", none)], key=lambda item: -item[1][0]))
     if not answers:
-        return Answers(candidates=[NOTHING], null_odds=odds)
+        return Answers(candidates=[NO_ANSWER], null_odds=odds)
     scores = np.array([score for score, *_ in answers.values()])
     weights = np.exp(scores - scores.max())
     candidates = [

@@ -1,8 +1,8 @@
-"""Question sets: read with every fault named, and the answer spans that training learns from.
+"""Read question datasets, report malformed questions, and find the answer spans for training.
 
-A set is one JSON object as SQuAD 1.1 and 2.0 have it, data > paragraphs > qas, of which plausible answers are not read;
-or JSONL, {"id", "question", "context"[, "answers"][, "is_impossible"]} a line, which is read in pieces and may have any
-length. Both may be compressed (.gz, .bz2, .xz).
+A dataset is one JSON object in the format of SQuAD 1.1 or 2.0, data > paragraphs > qas (plausible answers are ignored),
+or JSONL with one {"id", "question", "context"[, "answers"][, "is_impossible"]} per line, which is read in pieces and
+may have any length. Both may be compressed (.gz, .bz2, .xz).
 """
 
 import json
@@ -16,14 +16,21 @@ from bert.errors import InputError
 from bert.storage import files
 
 T = TypeVar("T")
-KINDS = {dict: "an object", list: "a list", str: "a string", int: "an integer", float: "a number", bool: "a boolean"}
+TYPE_NAMES = {
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    int: "an integer",
+    float: "a number",
+    bool: "a boolean",
+}
 LEVELS = (("data", "article"), ("paragraphs", "paragraph"), ("qas", "question"))
-QUESTIONS, CHARACTERS = 1024, 2_000_000  # of a piece, the latter in the passages of its questions
+QUESTIONS, CHARACTERS = 1024, 2_000_000  # limits of a piece: questions, and characters in their passages
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """A gold answer and the character offset in the passage where the file claims that it starts."""
+    """A gold answer and its character offset in the passage according to the file."""
 
     text: str
     start: int
@@ -42,7 +49,7 @@ class Example:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """A malformed item: where it is and why, and the id that still is to be answered, if it has one of its own."""
+    """A malformed question: its place and problem, and its id if it has a unique one."""
 
     id: str | None
     reason: str
@@ -50,18 +57,18 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """A question set or a piece of one; equal passages are held once."""
+    """A question dataset or a piece of one; equal passages are stored once."""
 
     passages: list[str]
     examples: list[Example]
     faults: Sequence[Fault] = ()
     version: str = "1.1"
-    """2.0 where the file says so or a question is impossible"""
+    """2.0 if the file says so or a question is impossible"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """Where the answer of `example` is: passage[start:end], in characters; nowhere if it is impossible."""
+    """The answer of `example` in its passage, passage[start:end] in characters; -1 if it is impossible."""
 
     example: Example
     start: int = -1
@@ -70,38 +77,38 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Spans:
-    """What training can learn from, and by id what it cannot: nothing is left out in silence."""
+    """The answer spans for training, and the ids of the questions that are left out."""
 
     spans: list[Span]
     inferred: list[str]
-    """Questions whose answer is not at its offset; the nearest occurrence was taken."""
+    """Questions whose answer is not at its offset; the nearest occurrence is used."""
     dropped: dict[str, str]
     """Questions left out, with the reason."""
 
 
 class Raw(NamedTuple):
-    """A question as it stands in the file."""
+    """A question as parsed from JSON, with its place in the file."""
 
     place: str
     paragraph: Any
     qa: Any
 
 
-def read(path: Path, *, strict: bool = True) -> Dataset:
-    """A whole question set.
+def read_dataset(path: Path, *, strict: bool = True) -> Dataset:
+    """Read a whole question dataset.
 
-    Raises InputError, with the file and the id or place of the item, if it is no question set or, if `strict`, for the
-    first item that is malformed.
+    Raises InputError, naming the file and the place, if it is not a question dataset or, with `strict`, at the first
+    malformed question.
     """
-    (dataset,) = pieces(path, strict=strict, questions=math.inf, characters=math.inf)
+    (dataset,) = read_pieces(path, strict=strict, questions=math.inf, characters=math.inf)
     return dataset
 
 
-def pieces(
+def read_pieces(
     path: Path, *, strict: bool, questions: float = QUESTIONS, characters: float = CHARACTERS
 ) -> Iterator[Dataset]:
-    """A question set in pieces of bounded size, in order; raises as `read` does."""
-    claimed, raws = _raws(path)
+    """Read a question dataset in pieces of bounded size, in order. Raises as `read_dataset` does."""
+    claimed_version, raws = _raw_questions(path)
     seen: set[str] = set()
     passages: dict[str, int] = {}
     examples: list[Example] = []
@@ -109,7 +116,7 @@ def pieces(
     size, first = 0, None
 
     def piece() -> Dataset:
-        is_2 = claimed.startswith(("2", "v2")) or any(example.impossible for example in examples)
+        is_2 = claimed_version.startswith(("2", "v2")) or any(example.impossible for example in examples)
         version = "2.0" if is_2 else "1.1"
         return Dataset(passages=list(passages), examples=examples, faults=faults, version=version)
 
@@ -121,7 +128,7 @@ def pieces(
         except InputError as error:
             if strict:
                 raise InputError(f"{path}: {error}") from error
-            faults.append(Fault(id=None if isinstance(raw, Fault) else _free(raw.qa, seen), reason=str(error)))
+            faults.append(Fault(id=None if isinstance(raw, Fault) else _unused_id(raw.qa, seen), reason=str(error)))
             first = first or str(error)
         else:
             examples.append(replace(example, passage=passages.setdefault(context, len(passages))))
@@ -130,27 +137,27 @@ def pieces(
             yield piece()
             passages, examples, faults, size = {}, [], [], 0
     if not seen:
-        raise InputError(f"{path}: {first or 'no questions in the file'}; is it a SQuAD question set?")
+        raise InputError(f"{path}: {first or 'no questions in the file'}; give a dataset in SQuAD format")
     if examples or faults:
         yield piece()
 
 
 def locate(passage: str, answer: Answer) -> int | None:
-    """Where `answer` starts: at its offset, else at its nearest occurrence; None if it is not in the passage."""
+    """Return where `answer` starts: at its offset or else at the nearest occurrence; None if it is not there."""
     if answer.start >= 0 and passage.startswith(answer.text, answer.start):
         return answer.start
     before = passage.rfind(answer.text, 0, max(answer.start, 0) + len(answer.text))
     after = passage.find(answer.text, max(answer.start, 0))
-    found = [start for start in (before, after) if start >= 0]
-    return min(found, key=lambda start: abs(start - answer.start), default=None)
+    starts = [start for start in (before, after) if start >= 0]
+    return min(starts, key=lambda start: abs(start - answer.start), default=None)
 
 
 def spans(dataset: Dataset, *, impossible: bool) -> Spans:
-    """The first answer of each question as a character span; impossible questions are dropped unless wanted."""
-    found, inferred, dropped = [], [], {}
+    """Return the first answer of each question as a character span. impossible: keep impossible questions."""
+    kept, inferred, dropped = [], [], {}
     for example in dataset.examples:
         if example.impossible and impossible:
-            found.append(Span(example=example))
+            kept.append(Span(example=example))
             continue
         if example.impossible or not example.answers:
             dropped[example.id] = "impossible" if example.impossible else "no answer given"
@@ -162,12 +169,12 @@ def spans(dataset: Dataset, *, impossible: bool) -> Spans:
             continue
         if start != answer.start:
             inferred.append(example.id)
-        found.append(Span(example=example, start=start, end=start + len(answer.text)))
-    return Spans(spans=found, inferred=inferred, dropped=dropped)
+        kept.append(Span(example=example, start=start, end=start + len(answer.text)))
+    return Spans(spans=kept, inferred=inferred, dropped=dropped)
 
 
-def _raws(path: Path) -> tuple[str, Iterator[Raw | Fault]]:
-    """The version that the file claims, and its questions."""
+def _raw_questions(path: Path) -> tuple[str, Iterator[Raw | Fault]]:
+    """Return the version that the file claims, and its questions."""
     if ".jsonl" in path.suffixes[-2:]:
         return "", _lines(path)
     with files.open_text(path) as stream:
@@ -175,9 +182,9 @@ def _raws(path: Path) -> tuple[str, Iterator[Raw | Fault]]:
     try:
         tree = json.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error}); a file of one question a line is to be named .jsonl") from error
-    claimed = tree.get("version") if isinstance(tree, dict) else None
-    return str(claimed), _nested(tree, "", LEVELS)
+        raise InputError(f"{path}: not JSON ({error}); name a file with one question per line .jsonl") from error
+    version = tree.get("version") if isinstance(tree, dict) else None
+    return str(version), _nested(tree, "", LEVELS)
 
 
 def _lines(path: Path) -> Iterator[Raw | Fault]:
@@ -209,11 +216,11 @@ def _nested(record: Any, place: str, levels: Sequence[tuple[str, str]]) -> Itera
 
 
 def _example(raw: Raw, seen: set[str]) -> tuple[Example, str]:
-    """The question, whose passage has no number yet, and its passage; its id is added to those that were `seen`."""
+    """Return the question, without the number of its passage, and its passage. Its id is added to `seen`."""
     identity = _text(raw.qa, "id", raw.place)
     place = f"{raw.place} (id {identity!r})"
     if identity in seen:
-        raise InputError(f"{place}: the id occurs twice; ids must be unique in the file")
+        raise InputError(f"{place}: the id occurs twice; make ids unique in the file")
     answers = []
     for n, answer in enumerate(_get(raw.qa, "answers", list, place, default=[])):
         below = f"{place}, answer {n}"
@@ -230,8 +237,8 @@ def _example(raw: Raw, seen: set[str]) -> tuple[Example, str]:
     return example, context
 
 
-def _free(qa: Any, seen: set[str]) -> str | None:
-    """The id of a malformed question, unless another has it; it is now `seen`."""
+def _unused_id(qa: Any, seen: set[str]) -> str | None:
+    """Return the id of a malformed question, unless it is in `seen`, to which it is added."""
     identity = qa.get("id") if isinstance(qa, dict) else None
     if not isinstance(identity, str) or identity in seen:
         return None
@@ -241,14 +248,14 @@ def _free(qa: Any, seen: set[str]) -> str | None:
 
 def _get(record: Any, key: str, kind: type[T], place: str, default: T | None = None) -> T:
     if type(record) is not dict:
-        raise InputError(f"{place}: {_kind(record)}, not an object")
+        raise InputError(f"{place}: {_type_name(record)}, not an object")
     if key not in record:
         if default is not None:
             return default
         raise InputError(f"{place}: no {key!r}; its keys are {', '.join(map(repr, sorted(record))) or 'none'}")
     value = record[key]
     if type(value) is not kind:  # not isinstance: true is an int in Python but not in JSON
-        raise InputError(f"{place}: {key!r} is {_kind(value)}, not {KINDS[kind]}")
+        raise InputError(f"{place}: {key!r} is {_type_name(value)}, not {TYPE_NAMES[kind]}")
     return value
 
 
@@ -261,5 +268,5 @@ def _text(record: Any, key: str, place: str) -> str:
     return text
 
 
-def _kind(value: Any) -> str:
-    return "null" if value is None else KINDS[type(value)]
+def _type_name(value: Any) -> str:
+    return "null" if value is None else TYPE_NAMES[type(value)]

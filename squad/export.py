@@ -1,13 +1,13 @@
-"""Exports a fine-tuned model as a SavedModel: a question and a passage in, as text, and the answer out.
+"""Export a fine-tuned model as a SavedModel that takes question and passage as text and returns the answer as text.
 
     python -m squad.export --model RUN --output DIR [--compute bfloat16]
     tensorflow_model_server --model_name=squad --model_base_path=$PWD/DIR
 
-DIR/1 appears whole or not at all. Its signature `serving_default` takes `question` and `context`, UTF-8 strings [B],
-and gives what squad.predict would: `answer` [B], cut from the passage; `start` and `end` [B] int32, the characters of
-the passage that it is; `probability` [B]; and, of a model that may answer none, `null_odds` [B], above whose threshold
-the answer is "". Tokenizer, windows and the choice between them are in the graph: it needs TensorFlow with the
-operations of tensorflow_text, which TensorFlow Serving has, and none of this code.
+The SavedModel is DIR/1. Its signature `serving_default` takes `question` and `context`, UTF-8 strings [B], and returns
+the same answers as squad.predict: `answer` [B]; `start` and `end` [B] int32, the characters of the passage that are the
+answer; `probability` [B]; and, for a model with a null threshold, `null_odds` [B]: the answer is "" where they are
+above the threshold. The graph contains tokenizer, windows and answer selection. It needs TensorFlow with the operations
+of tensorflow_text, which TensorFlow Serving includes, and none of this code.
 """
 
 import contextlib
@@ -30,9 +30,9 @@ from squad import predict
 from squad.model import Compute, FineTuned, load
 
 STAGE = "squad.export"
-ROWS = 32  # windows at once
-N_BEST = 20  # answers that share the probability, as in squad.predict
-LONGEST = 30  # tokens of an answer
+ROWS = 32  # windows per batch
+N_BEST = 20  # answers in the softmax of probabilities, as in squad.predict
+MAX_ANSWER_LENGTH = 30  # tokens
 ROW = [None, N_BEST]
 
 
@@ -41,17 +41,17 @@ class Options:
     model: Path
     """run directory of python -m squad.train"""
     output: Path
-    """folder of the model's versions"""
+    """folder for the versions of the model"""
     version: int = 1
-    """name of the SavedModel in there; TensorFlow Serving takes the highest"""
+    """version number, the name of the SavedModel's folder; TensorFlow Serving loads the highest"""
     compute: Compute = "float32"
-    """type of the encoder's matrix products, and of their weights"""
+    """data type of the encoder's matrix products and their weights"""
     null_threshold: float | None = None
-    """null odds above which the answer is none, in place of the model's own"""
-    max_answer_length: int = LONGEST
-    """tokens of the longest answer"""
+    """null odds above which the answer is "", instead of the threshold stored with the model"""
+    max_answer_length: int = MAX_ANSWER_LENGTH
+    """maximum length of an answer, in tokens"""
     device: Kind = "auto"
-    """what to make the graph for; auto is a GPU where there is one"""
+    """device to build the graph for; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
         if min(self.version, self.max_answer_length) < 1:
@@ -61,52 +61,54 @@ class Options:
 
 
 class Passages(NamedTuple):
-    """B passages: their characters, and their tokens, flat [t], behind which stands one of padding, for none."""
+    """B passages: their characters and their tokens, flat [t], followed by one padding token."""
 
     characters: tf.RaggedTensor  # [B, (characters)] the number of each, as a string
-    count: tf.Tensor  # [B] tokens
-    first: tf.Tensor  # [B] place of a passage's first token among all
+    count: tf.Tensor  # [B] number of tokens
+    first: tf.Tensor  # [B] index of a passage's first token
     ids: tf.Tensor  # [t + 1]
-    begin: tf.Tensor  # [t + 1] characters of the token's passage, half open
+    begin: tf.Tensor  # [t + 1] characters of the token in its passage, half open
     end: tf.Tensor
 
 
 class Cuts(NamedTuple):
-    """W windows, each question's in turn, all [W]."""
+    """W windows in the order of their questions; all fields [W]."""
 
     question: tf.Tensor
-    number: tf.Tensor  # among those of its question
+    number: tf.Tensor  # index among the windows of its question
     offset: tf.Tensor  # position of the first passage token
-    first: tf.Tensor  # place of that token among all
-    length: tf.Tensor  # passage tokens
+    first: tf.Tensor  # index of that token
+    length: tf.Tensor  # number of passage tokens
 
 
 class Spans(NamedTuple):
     """The best spans of W windows, best first."""
 
-    score: tf.Tensor  # [W, K], -inf for one that may not be
-    first: tf.Tensor  # [W, K] places of first and last token among all
+    score: tf.Tensor  # [W, K], -inf for an invalid span
+    first: tf.Tensor  # [W, K] indices of first and last token
     last: tf.Tensor
-    null: tf.Tensor  # [W] score of there being none
+    null: tf.Tensor  # [W] score of no answer
 
 
 class Answering(tf.Module):
-    """Questions and passages to answers in one graph; what squad.features, squad.reader and squad.answers do in NumPy.
+    """Questions and passages to answers in one graph: what squad.features, squad.reader and squad.answers do in NumPy.
 
-    B questions, W windows of all of them, R windows at once, S positions, L longest answer, K spans of a window.
+    B questions, W windows of all of them, R windows per batch, S positions, L longest answer, K spans per window.
     """
 
-    def __init__(self, fine_tuned: FineTuned, *, limit: float | None, max_answer_length: int = LONGEST) -> None:
-        """Null odds above `limit` mean that there is no answer; None: there always is one."""
+    def __init__(
+        self, fine_tuned: FineTuned, *, limit: float | None, max_answer_length: int = MAX_ANSWER_LENGTH
+    ) -> None:
+        """limit: null odds above it mean no answer; with None every question gets one."""
         super().__init__()
-        self.encoder, self.head = fine_tuned.encoder, fine_tuned.head  # kept with what they hold
+        self.encoder, self.head = fine_tuned.encoder, fine_tuned.head  # tf.Module tracks their variables
         self.tokenizer, self.windowing = fine_tuned.tokenizer, fine_tuned.windowing
         self.logits, self.limit, self.longest = fine_tuned.logits, limit, max_answer_length
         self.answer = tf.function(self._answer, [tf.TensorSpec([None], tf.string, n) for n in ("question", "context")])
 
     def _answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         checked = tf.debugging.assert_equal(tf.size(question), tf.size(context), "every question needs its context")
-        with tf.control_dependencies([checked]):  # else what fails for it may come first
+        with tf.control_dependencies([checked]):  # so that this error comes first
             question, context = tf.identity(question), tf.identity(context)
         asked = self.tokenizer.in_graph().tokenize(question)[:, : self.windowing.max_query_length]
         passages = self._passages(context)
@@ -118,7 +120,7 @@ class Answering(tf.Module):
         return self._choose(context, passages, cuts, spans)
 
     def _passages(self, context: tf.Tensor) -> Passages:
-        """Tokens with the characters that each is of, as Tokenizer.encode_with_offsets has them."""
+        """Tokenize with character offsets, as Tokenizer.encode_with_offsets does."""
         ids, starts, ends = self.tokenizer.in_graph().tokenize_with_offsets(context)
         # Not unicode_split: it encodes each character again, which TensorFlow 2.17 refuses for one such as U+FFFE.
         codes, at = tf.strings.unicode_decode_with_offsets(context, "UTF-8", errors="strict")
@@ -127,9 +129,9 @@ class Answering(tf.Module):
         at = _int32(at.flat_values) + tf.gather(before, characters.value_rowids())
         row = ids.value_rowids()
 
-        def character(offsets: tf.RaggedTensor) -> tf.Tensor:  # how many begin before these bytes
-            found = tf.searchsorted(at, _int32(offsets.flat_values) + tf.gather(before, row))
-            return found - _int32(tf.gather(characters.row_starts(), row))
+        def character(offsets: tf.RaggedTensor) -> tf.Tensor:  # byte offsets as character offsets
+            index = tf.searchsorted(at, _int32(offsets.flat_values) + tf.gather(before, row))
+            return index - _int32(tf.gather(characters.row_starts(), row))
 
         begin = character(starts)
         flat = (ids.flat_values, begin, tf.maximum(character(ends), begin + 1))
@@ -137,7 +139,7 @@ class Answering(tf.Module):
         return Passages(characters, count, first, *(tf.pad(x, [[0, 1]]) for x in flat))
 
     def _read(self, asked: tf.RaggedTensor, passages: Passages, cuts: Cuts, best: tf.Tensor) -> Spans:
-        """Windows of like length together, each batch as long as its longest in multiples of LENGTH_MULTIPLE."""
+        """Score windows in batches of similar length, padded to a multiple of LENGTH_MULTIPLE."""
         order = tf.argsort(cuts.offset + cuts.length, stable=True)
         batches = _over(tf.size(order), ROWS)
         arrays = [
@@ -147,15 +149,15 @@ class Answering(tf.Module):
 
         def read(number: tf.Tensor, *filled: tf.TensorArray) -> tuple[tf.Tensor | tf.TensorArray, ...]:
             rows = order[number * ROWS : (number + 1) * ROWS]
-            found = self._score(asked, passages, Cuts(*(tf.gather(x, rows) for x in cuts)), best)
-            return number + 1, *(array.write(number, x) for array, x in zip(filled, found, strict=True))
+            spans = self._score(asked, passages, Cuts(*(tf.gather(x, rows) for x in cuts)), best)
+            return number + 1, *(array.write(number, x) for array, x in zip(filled, spans, strict=True))
 
         _, *filled = tf.while_loop(lambda number, *_: number < batches, read, [0, *arrays], parallel_iterations=1)
         back = tf.math.invert_permutation(order)
         return Spans(*(tf.gather(array.concat(), back) for array in filled))
 
     def _score(self, asked: tf.RaggedTensor, passages: Passages, cuts: Cuts, best: tf.Tensor) -> Spans:
-        """The best spans of R windows, from the model."""
+        """Run the model on R windows and return their best spans."""
         inputs = self._inputs(asked, passages, cuts)
         with _inlined():
             logits = self.logits(inputs)
@@ -173,9 +175,9 @@ class Answering(tf.Module):
         return Spans(score, first, first + span % self.longest, null)
 
     def _inputs(self, asked: tf.RaggedTensor, passages: Passages, cuts: Cuts) -> dict[str, tf.Tensor]:
-        told = tf.gather(passages.ids, tf.ragged.range(cuts.first, cuts.first + cuts.length))
+        passage = tf.gather(passages.ids, tf.ragged.range(cuts.first, cuts.first + cuts.length))
         cls, sep = (tf.fill([tf.size(cuts.first), 1], x) for x in (self.tokenizer.cls_id, self.tokenizer.sep_id))
-        line = tf.concat([cls, tf.gather(asked, cuts.question), sep, told, sep], axis=1)
+        line = tf.concat([cls, tf.gather(asked, cuts.question), sep, passage, sep], axis=1)
         length = _int32(line.row_lengths())
         longest = tf.reduce_max(length)
         width = tf.minimum(_over(longest, LENGTH_MULTIPLE) * LENGTH_MULTIPLE, self.windowing.max_seq_length)
@@ -186,25 +188,25 @@ class Answering(tf.Module):
         return {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
 
     def _choose(self, context: tf.Tensor, passages: Passages, cuts: Cuts, spans: Spans) -> dict[str, tf.Tensor]:
-        """Each question's best answer, and its share of the probability of the best with different texts."""
+        """Return each question's best answer, with its probability among the best answers with different texts."""
         questions = tf.size(context)
         score, begin, end = _distinct(passages, cuts, spans, questions)
         best = score[:, 0]
-        found = best > -math.inf
+        has_answer = best > -math.inf
         null = tf.cast(tf.math.unsorted_segment_min(spans.null, cuts.question, questions), tf.float64)
-        odds = null - tf.where(found, best, 0)
+        odds = null - tf.where(has_answer, best, 0)
         if self.limit is not None:
             score = tf.concat([score, null[:, None]], axis=1)
-            found &= odds <= self.limit
-        probability = tf.where(found, tf.nn.softmax(score)[:, 0], 1)
-        start, end = tf.where(found, begin[:, 0], 0), tf.where(found, end[:, 0], 0)
+            has_answer &= odds <= self.limit
+        probability = tf.where(has_answer, tf.nn.softmax(score)[:, 0], 1)
+        start, end = tf.where(has_answer, begin[:, 0], 0), tf.where(has_answer, end[:, 0], 0)
         answer = tf.strings.substr(context, start, end - start, unit="UTF8_CHAR")
         outputs = {"answer": answer, "start": start, "end": end, "probability": tf.cast(probability, tf.float32)}
         return outputs if self.limit is None else outputs | {"null_odds": tf.cast(odds, tf.float32)}
 
 
 def _cut(passages: Passages, asked: tf.RaggedTensor, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> Cuts:
-    """The windows; features.cut."""
+    """Cut the windows, as features.cut does."""
     question, number = tf.repeat(tf.range(tf.size(count)), count), tf.ragged.range(count).flat_values
     skipped = number * tf.gather(step, question)
     length = tf.minimum(tf.gather(room, question), tf.gather(passages.count, question) - skipped)
@@ -213,9 +215,9 @@ def _cut(passages: Passages, asked: tf.RaggedTensor, room: tf.Tensor, step: tf.T
 
 
 def _best_window(passages: Passages, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """The window of its question that gives each token the most context [t + 1]; features.best_window."""
+    """Return for each token the window with the most context [t + 1], as features.best_window does."""
     row = tf.repeat(tf.range(tf.size(count)), passages.count)  # [t]
-    reach = tf.reduce_max(tf.pad(_over(room, step), [[0, 1]]))  # windows that may hold a token; of no questions 0
+    reach = tf.reduce_max(tf.pad(_over(room, step), [[0, 1]]))  # windows that may hold one token; 0 without questions
     room, step, last, tokens = (tf.gather(x, row)[:, None] for x in (room, step, count - 1, passages.count))
     at = (tf.range(tf.size(row)) - tf.gather(passages.first, row))[:, None]
     near = tf.maximum(tf.minimum(at // step, last) - tf.range(reach, -1, -1), 0)
@@ -227,9 +229,9 @@ def _best_window(passages: Passages, room: tf.Tensor, step: tf.Tensor, count: tf
 
 
 def _distinct(passages: Passages, cuts: Cuts, spans: Spans, questions: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Each question's best spans with different texts: scores, float64, -inf behind the last, first characters, ends.
+    """Return each question's best spans with different texts: scores (float64, padded with -inf), begins and ends.
 
-    All [B, from 1 to N_BEST + 1]; of spans with one text it is the best, and of equal ones the earliest.
+    All are [B, 1 to N_BEST + 1], in characters. Of spans with the same text the best is kept, of equal ones the first.
     """
     valid = spans.score > -math.inf
     question = tf.boolean_mask(tf.broadcast_to(cuts.question[:, None], tf.shape(valid)), valid)  # [c] candidates
@@ -242,7 +244,7 @@ def _distinct(passages: Passages, cuts: Cuts, spans: Spans, questions: tf.Tensor
     text = tf.gather(passages.characters.flat_values, tf.ragged.range(base + begin, base + end))
     text = tf.strings.reduce_join(text, axis=-1, separator=" ")
     texts, which = tf.unique(tf.strings.join([tf.strings.as_string(question), text], " "))
-    leads = tf.math.unsorted_segment_min(tf.range(tf.size(which)), which, tf.size(texts))  # the first of each, in order
+    leads = tf.math.unsorted_segment_min(tf.range(tf.size(which)), which, tf.size(texts))  # first span of each text
 
     def rows(values: tf.Tensor, absent: float) -> tf.Tensor:
         listed = tf.RaggedTensor.from_value_rowids(tf.gather(values, leads), tf.gather(question, leads), questions)
@@ -253,7 +255,7 @@ def _distinct(passages: Passages, cuts: Cuts, spans: Spans, questions: tf.Tensor
 
 @contextlib.contextmanager
 def _inlined() -> Iterator[None]:
-    """Makes plain operations of what XLA would compile: it would for each new shape, and on CPUs servers have none."""
+    """Trace tf.functions as plain operations: XLA would compile for each new shape, and servers lack it on CPUs."""
     tf.config.run_functions_eagerly(True)
     try:
         yield
@@ -270,9 +272,9 @@ def _int32(x: tf.Tensor) -> tf.Tensor:
 
 
 def export(options: Options) -> Path:
-    """Writes the SavedModel and returns its folder.
+    """Write the SavedModel and return its folder.
 
-    Raises as `squad.model.load` does, UsageError if something else has the folder's name.
+    Raises as `squad.model.load` does, and UsageError if the folder exists and is something else.
     """
     fine_tuned = load(options.model, options.compute)
     limit = predict.null_threshold(fine_tuned, options.model, options.null_threshold)
@@ -296,7 +298,7 @@ def export(options: Options) -> Path:
 
 
 def main(argv: list[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     options = cli.parse(Options, argv, prog="python -m squad.export", description=__doc__)
     devices.choose(options.device)
     folder = export(options)

@@ -1,9 +1,9 @@
 """Questions and passages as model input: overlapping windows of [CLS] question [SEP] passage [SEP].
 
-A passage longer than the room beside its question is read through windows that start every `doc_stride` tokens (Devlin
-et al. 2018; github.com/google-research/bert, run_squad.py). Training windows are written once as TFRecords.
+A passage that does not fit beside its question is cut into windows that start every `doc_stride` tokens (Devlin et al.
+2018; github.com/google-research/bert, run_squad.py). Training windows are written once, as TFRecords.
 
-B windows, S positions, all offsets in characters of the passage, half open.
+B windows, S positions; all offsets are characters of the passage, half open.
 """
 
 import hashlib
@@ -25,13 +25,13 @@ from squad.config import SquadData, Windowing
 from squad.examples import Example, Span
 
 STAGE = "squad.features"
-NOWHERE = (-1, -1)  # the tokens of no answer: no window has them, so each is labelled [CLS]
-BATCH = 1024  # texts given to the tokenizer at once
+NO_ANSWER = (-1, -1)  # token span outside every window, so each window is labelled [CLS]
+BATCH = 1024  # texts per call of the tokenizer
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens of many texts, flat; text i owns splits[i]:splits[i + 1]."""
+    """Tokens of many texts, flat: text i has splits[i]:splits[i + 1]."""
 
     ids: np.ndarray
     splits: np.ndarray
@@ -39,26 +39,26 @@ class Tokens:
     ends: np.ndarray
 
     def row(self, i: int) -> slice:
-        """Where the tokens of text `i` are."""
+        """Return the slice of the tokens of text `i`."""
         return slice(int(self.splits[i]), int(self.splits[i + 1]))
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of some questions, in order; every window of a question is in the same batch."""
+    """All windows of some questions, in order."""
 
     input_ids: np.ndarray  # [B, S]
     input_mask: np.ndarray  # [B, S]
     segment_ids: np.ndarray  # [B, S]
-    question: np.ndarray  # [B] index into the questions that were given
+    question: np.ndarray  # [B] index of the question
     offset: np.ndarray  # [B] position of the first passage token
-    first: np.ndarray  # [B] index in the passage of the first passage token
-    length: np.ndarray  # [B] passage tokens
-    max_context: np.ndarray  # [B, S] a passage token for which this window gives the most context
+    first: np.ndarray  # [B] index of that token in the passage
+    length: np.ndarray  # [B] number of passage tokens
+    max_context: np.ndarray  # [B, S] bool: of all windows this one gives the passage token the most context
 
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
-    """Tokens of all `texts` with their offsets."""
+    """Return the tokens of all `texts` with their character offsets."""
     parts = [tokenizer.encode_with_offsets(texts[i : i + BATCH]) for i in range(0, len(texts), BATCH)]
     ids, splits, starts, ends = zip(*parts, strict=True)
     lengths = np.concatenate([np.diff(part) for part in splits])
@@ -67,21 +67,21 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
 
 
 def cut(tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """First token and length of each window of `room` tokens over a passage of `tokens`."""
+    """Return first token and length of each window of at most `room` tokens over a passage of `tokens` tokens."""
     step, last = min(stride, room), max(0, tokens - room)
     return [(first, min(room, tokens - first)) for first in range(0, last + step, step)]
 
 
 @lru_cache(maxsize=128)
 def best_window(tokens: int, room: int, stride: int) -> np.ndarray:
-    """The window in which each passage token is best seen [tokens].
+    """Return for each passage token the window with the most context [tokens].
 
-    The best has the greatest min(tokens to the left, tokens to the right) + 0.01 * window length, the first if several.
+    That is the greatest min(tokens to the left, tokens to the right) + 0.01 * window length, the first of several.
     """
     spans = np.array(cut(tokens, room, stride))
     first, length = spans[:, 0], spans[:, 1]
     step, at = min(stride, room), np.arange(tokens)
-    last = np.minimum(at // step, len(spans) - 1)[:, None]  # that begins before the token; few others reach it
+    last = np.minimum(at // step, len(spans) - 1)[:, None]  # the last window that has the token; few others do
     near = np.maximum(last - np.arange(-(-room // step), -1, -1), 0)
     context = np.minimum(at[:, None] - first[near], first[near] + length[near] - 1 - at[:, None])
     best = np.argmax(np.where(context >= 0, context + 0.01 * length[near], -1), axis=1)
@@ -89,49 +89,49 @@ def best_window(tokens: int, room: int, stride: int) -> np.ndarray:
 
 
 def windows(tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens, windowing: Windowing) -> Windows:
-    """The windows of `questions`, whose passages are tokenized in `passages`."""
+    """Return the windows of `questions`. passages: the tokens of their passages."""
     size, stride = windowing.max_seq_length, windowing.doc_stride
     flat, splits = tokenizer.encode([question.question for question in questions])
-    places = []
+    cuts = []
     for q, question in enumerate(questions):
         room = size - 3 - min(int(splits[q + 1] - splits[q]), windowing.max_query_length)
-        place = passages.row(question.passage)
-        tokens = place.stop - place.start
-        places += [(q, room, tokens, w, *span) for w, span in enumerate(cut(tokens, room, stride))]
-    count = len(places)
+        passage = passages.row(question.passage)
+        tokens = passage.stop - passage.start
+        cuts += [(q, room, tokens, w, *span) for w, span in enumerate(cut(tokens, room, stride))]
+    count = len(cuts)
     input_ids = np.full((count, size), tokenizer.pad_id, np.int32)
     input_mask, segment_ids = np.zeros_like(input_ids), np.zeros_like(input_ids)
     best = np.zeros((count, size), bool)
     offsets = np.zeros(count, np.int32)
-    for row, (q, room, tokens, w, first, length) in enumerate(places):
-        asked = flat[splits[q] : splits[q + 1]][: windowing.max_query_length]
-        told = passages.ids[passages.row(questions[q].passage)][first : first + length]
-        line = np.concatenate([[tokenizer.cls_id], asked, [tokenizer.sep_id], told, [tokenizer.sep_id]])
-        offset = offsets[row] = len(asked) + 2
+    for row, (q, room, tokens, w, first, length) in enumerate(cuts):
+        question_ids = flat[splits[q] : splits[q + 1]][: windowing.max_query_length]
+        passage_ids = passages.ids[passages.row(questions[q].passage)][first : first + length]
+        line = np.concatenate([[tokenizer.cls_id], question_ids, [tokenizer.sep_id], passage_ids, [tokenizer.sep_id]])
+        offset = offsets[row] = len(question_ids) + 2
         input_ids[row, : len(line)] = line
         input_mask[row, : len(line)] = 1
         segment_ids[row, offset : len(line)] = 1
         best[row, offset : offset + length] = best_window(tokens, room, stride)[first : first + length] == w
-    table = np.array(places, np.int32).reshape(count, 6)
+    table = np.array(cuts, np.int32).reshape(count, 6)
     return Windows(input_ids, input_mask, segment_ids, table[:, 0], offsets, table[:, 4], table[:, 5], best)
 
 
 def token_span(starts: np.ndarray, ends: np.ndarray, start: int, end: int) -> tuple[int, int] | None:
-    """First and last of the fewest tokens that cover the characters start:end; None if they hold no token."""
+    """Return the first and last token that cover the characters start:end; None if there is no token."""
     first = int(np.searchsorted(ends, start, side="right"))
     last = int(np.searchsorted(starts, end, side="left")) - 1
     return (first, last) if first <= last else None
 
 
 def label(batch: Windows, row: int, answer: tuple[int, int]) -> tuple[int, int]:
-    """Positions of the answer's first and last token in a window; (0, 0), the [CLS], if it is not whole in there."""
+    """Return the positions of the answer's first and last token in a window; (0, 0), the [CLS], if it does not fit."""
     first, shift = batch.first[row], batch.offset[row] - batch.first[row]
     inside = first <= answer[0] and answer[1] < first + batch.length[row]
     return (int(answer[0] + shift), int(answer[1] + shift)) if inside else (0, 0)
 
 
 def training_set(data: SquadData, tokenizer: Tokenizer, vocab: Path, windowing: Windowing, workdir: Path) -> Path:
-    """Folder of TFRecords with the training windows of `data.train_file`; made once for each setting."""
+    """Return the folder of TFRecords with the training windows of `data.train_file`; it is written once per setting."""
     settings = {"impossible": data.impossible, "strict": data.strict, "lower_case": tokenizer.lower_case}
     parameters = asdict(windowing) | settings
     assert data.train_file is not None, "the command checks that it is given"
@@ -153,7 +153,7 @@ def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Wind
     dropped: dict[str, str] = {}
     name = "train-00000-of-00001.tfrecord"
     with records.RecordWriter(partial / name) as writer:
-        for piece in examples.pieces(data.train_file, strict=data.strict):
+        for piece in examples.read_pieces(data.train_file, strict=data.strict):
             learnable = examples.spans(piece, impossible=data.impossible)
             dropped |= learnable.dropped
             inferred += learnable.inferred
@@ -163,7 +163,7 @@ def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Wind
             for serialized in _encoded(tokenizer, learnable.spans, piece.passages, windowing, dropped):
                 writer.write(serialized)
     if not writer.count:
-        raise InputError(f"{data.train_file}: none of its {questions} questions has an answer to learn from")
+        raise InputError(f"{data.train_file}: none of its {questions} questions has a usable answer; check the file")
     _report(data.train_file, malformed, dropped, inferred)
     return manifest.StageResult(
         counts={
@@ -201,10 +201,10 @@ def _encoded(
     passages, answers = tokenize(tokenizer, texts), []
     for span in spans:
         place = passages.row(span.example.passage)
-        found = token_span(passages.starts[place], passages.ends[place], span.start, span.end)
-        answers.append(NOWHERE if span.example.impossible else found)
+        tokens = token_span(passages.starts[place], passages.ends[place], span.start, span.end)
+        answers.append(NO_ANSWER if span.example.impossible else tokens)
         if answers[-1] is None:
-            dropped[span.example.id] = "the answer holds no token"
+            dropped[span.example.id] = "the answer has no token"
     batch = windows(tokenizer, [span.example for span in spans], passages, windowing)
     rows = [row for row, question in enumerate(batch.question) if answers[question] is not None]
     labels = np.array([label(batch, row, answers[batch.question[row]]) for row in rows], np.int64).reshape(-1, 2)
@@ -215,13 +215,13 @@ def _encoded(
 def _report(train_file: Path, malformed: list[str], dropped: dict[str, str], inferred: list[str]) -> None:
     if malformed:
         some = "; ".join(malformed[:3])
-        print(f"note: {train_file}: {len(malformed)} malformed items left out of training: {some} ...", file=sys.stderr)
+        print(f"note: {train_file}: {len(malformed)} malformed items are not used: {some} ...", file=sys.stderr)
     if inferred:
         print(
-            f"note: {train_file}: {len(inferred)} answers are not at their offset; took the nearest: "
+            f"note: {train_file}: {len(inferred)} answers are not at their offset; the nearest occurrence is used: "
             f"{', '.join(inferred[:3])} ...",
             file=sys.stderr,
         )
     if dropped:
         some = ", ".join(f"{identity} ({reason})" for identity, reason in list(dropped.items())[:3])
-        print(f"note: {train_file}: {len(dropped)} questions left out of training: {some} ...", file=sys.stderr)
+        print(f"note: {train_file}: {len(dropped)} questions are not used: {some} ...", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The question-answering model, and what a run directory says about it."""
+"""The question-answering model, and how it is loaded from a run directory."""
 
 import json
 from dataclasses import dataclass, fields
@@ -23,7 +23,7 @@ Compute = Literal["float32", "bfloat16", "float16"]
 
 
 class QuestionAnswering(tf.Module):
-    """Encoder with the answer-span head."""
+    """Encoder and answer-span head."""
 
     def __init__(self, config: ModelConfig, seed: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class QuestionAnswering(tf.Module):
         self.answer_span = heads.AnswerSpan(config, seed)
 
     def __call__(self, batch: Batch, rng: DropoutRng, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
-        """Logits of each position as the answer's first and as its last [B, S], float32."""
+        """Return start and end logits of each position [B, S], float32."""
         tokens = TokenBatch(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
         hidden = self.encoder(tokens, Mode(dtype, rng))
         return self.answer_span(hidden)
@@ -39,37 +39,37 @@ class QuestionAnswering(tf.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuned:
-    """A model with all that it needs to read a question."""
+    """A fine-tuned model for inference, with tokenizer and window sizes."""
 
     encoder: InferenceEncoder
     head: heads.AnswerSpan
     tokenizer: Tokenizer
     windowing: Windowing
     impossible: bool
-    """whether it has learnt from impossible questions"""
+    """whether it was trained on impossible questions"""
     checkpoint: Path
-    """folder that its weights were read from: the newest, or an older one if that is damaged"""
+    """the checkpoint's folder: the newest, or an older one if that is damaged"""
 
     def logits(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
-        """Of each position as the answer's first and as its last [B, S], float32."""
+        """Return start and end logits of each position [B, S], float32."""
         return self.head(self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"]))
 
     @property
     def parameters(self) -> int:
-        """How many numbers the model has learnt."""
+        """Number of parameters."""
         return self.encoder.parameters + sum(int(tf.size(weight)) for weight in self.head.trainable_variables)
 
     @property
     def weights(self) -> str:
-        """Hash of its checkpoint."""
+        """Content hash of the checkpoint."""
         return manifest.content_hash(self.checkpoint)
 
 
 def load(run: Path, compute: Compute = "float32") -> FineTuned:
-    """The newest checkpoint of a `squad.train` run with its vocabulary and windows; an import has the usual windows.
+    """Load the newest checkpoint of a `squad.train` run, or an imported model, which gets default windows.
 
-    `compute`: the type of the encoder's matrix products.
-    Raises InputError if `run` is not such a directory or its vocabulary is of another size, IntegrityError if damaged.
+    compute: data type of the encoder's matrix products. Raises InputError if `run` is not such a directory or its
+    vocabulary has another size, IntegrityError if the checkpoint is damaged.
     """
     if not run.is_dir():
         raise InputError(f"{run}: no such folder; give the run directory of python -m squad.train")
@@ -93,16 +93,20 @@ def _windowing(path: Path, model: ModelConfig) -> Windowing:
         run = json.loads(path.read_text(encoding="utf-8"))
         settings = run["config"]
         if "imported" in run:
-            length = min(Windowing.max_seq_length, model.max_position_embeddings)  # 384, 128, 64 where it can be
+            length = min(
+                Windowing.max_seq_length, model.max_position_embeddings
+            )  # 384 tokens with strides of 128 if possible
             return Windowing(max_seq_length=length, doc_stride=length // 3, max_query_length=length // 6)
         return Windowing(**{field.name: settings[f"windows.{field.name}"] for field in fields(Windowing)})
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; give the run directory of python -m squad.train") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: not the configuration of a squad.train run (no windows); check the path") from error
+        raise InputError(
+            f"{path}: not the configuration of a squad.train run (no windows); give its run directory"
+        ) from error
 
 
 def _impossible(path: Path) -> bool:
-    """Whether a run, whose windows are known by now, had impossible questions; those before version 2.0 do not say."""
+    """Return whether a run had impossible questions; runs of the first version do not store it."""
     settings = json.loads(path.read_text(encoding="utf-8"))["config"]
     return bool(settings.get("data.impossible", False))

@@ -1,13 +1,13 @@
-"""Answers questions with a fine-tuned model.
+"""Answer questions with a fine-tuned model.
 
     python -m squad.predict --model RUN --dataset DEV.json --output predictions.json [--nbest nbest.json]
     python -m squad.predict --model RUN --question "Who ...?" --context "Once upon a time ..."
 
-Every question of the file is answered, {id: text}, and every answer is cut from its passage as it stands there; one
-that is malformed is named and, if it has an id, answered with nothing. RUN is the directory of a `squad.train` run. If
-that learnt from impossible questions, the answer is "" where the null odds are above the threshold that squad.threshold
-stored, or else above 0; other models answer none only if a threshold is tuned or given. Files are written as the
-answers come and appear whole or not at all; of JSONL only some thousand questions and all ids are held in memory.
+RUN is the directory of a squad.train run. The output is {question id: answer}; every answer is a part of its passage.
+A malformed question is reported and, if it has an id, gets the answer "". The answer is also "" (no answer) if the null
+odds, which are the score of no answer minus the score of the best answer, are above a threshold: --null_threshold, or
+the one stored by squad.threshold, or 0 if the model was trained on impossible questions. Otherwise every question gets
+an answer. Output files appear only when complete. A JSONL dataset is read in pieces, so it may have any length.
 """
 
 import contextlib
@@ -27,12 +27,12 @@ from bert.hardware import devices
 from bert.hardware.devices import Kind
 from bert.storage import files
 from squad import examples, threshold
-from squad.answers import NOTHING, Answers, Candidate
+from squad.answers import NO_ANSWER, Answers, Candidate
 from squad.examples import Dataset, Example, Fault
 from squad.model import Compute, FineTuned, load
 from squad.reader import Reader
 
-NAMED = 5  # malformed questions that are named, one a line
+MAX_REPORTED = 5  # malformed questions that are reported, one per line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,31 +40,31 @@ class Options:
     model: Path
     """run directory of python -m squad.train"""
     dataset: Path | None = None
-    """questions in SQuAD format, .json, or one a line, .jsonl; or compressed as .gz, .bz2, .xz"""
+    """questions in SQuAD format (.json) or one per line (.jsonl); plain or compressed (.gz, .bz2, .xz)"""
     output: Path | None = None
-    """where the answers go, {id: text}"""
+    """output file for the answers, {id: text}"""
     nbest: Path | None = None
-    """where the best answers of each question go, with probabilities"""
+    """output file for the n best answers of each question, with probabilities"""
     null_odds: Path | None = None
-    """where the score of no answer minus that of the best answer goes, {id: number}, for squad.metric --na_prob"""
+    """output file for the null odds, {id: number}, for squad.metric --na_prob"""
     null_threshold: float | None = None
-    """null odds above which the answer is none, in place of the model's own"""
+    """null odds above which the answer is "", instead of the threshold stored with the model"""
     strict: bool = False
-    """fail at the first malformed question"""
+    """stop with an error at the first malformed question"""
     question: str | None = None
-    """one question, asked of --context"""
+    """a single question about --context"""
     context: str | None = None
-    """the passage of --question"""
+    """the passage for --question"""
     batch: int = 32
-    """windows at once, at most"""
+    """maximum windows per batch"""
     compute: Compute = "float32"
-    """type of the encoder's matrix products"""
+    """data type of the encoder's matrix products"""
     n_best: int = 20
-    """answers in the list of a question"""
+    """answers per question in --nbest"""
     max_answer_length: int = 30
-    """tokens of the longest answer"""
+    """maximum length of an answer, in tokens"""
     device: Kind = "auto"
-    """what to compute on; auto takes a GPU where there is one"""
+    """device to compute on; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
         if (self.dataset is None) != (self.output is None) or (self.question is None) != (self.context is None):
@@ -75,97 +75,98 @@ class Options:
             raise UsageError("--batch, --n_best and --max_answer_length must be positive")
         if self.null_threshold is not None and math.isnan(self.null_threshold):
             raise UsageError("--null_threshold must be a number")
-        given = [path for path in (self.output, self.nbest, self.null_odds) if path]
-        if len(set(given)) < len(given):
+        outputs = [path for path in (self.output, self.nbest, self.null_odds) if path]
+        if len(set(outputs)) < len(outputs):
             raise UsageError("--output, --nbest and --null_odds must be different files")
 
 
-def null_threshold(fine_tuned: FineTuned, run: Path, given: float | None) -> float | None:
-    """Null odds above which the answer is none: given, tuned, or the published default; None for never."""
-    if given is not None:
-        return given
-    tuned = threshold.stored(run, fine_tuned.weights)
-    if tuned is None and fine_tuned.impossible:
-        print(f"note: {run}: no threshold is tuned; took 0 (see python -m squad.threshold)", file=sys.stderr)
+def null_threshold(fine_tuned: FineTuned, run: Path, requested: float | None) -> float | None:
+    """Return the null odds above which there is no answer: requested, stored, or the published default 0.
+
+    None means that every question gets an answer.
+    """
+    if requested is not None:
+        return requested
+    stored = threshold.load_threshold(run, fine_tuned.weights)
+    if stored is None and fine_tuned.impossible:
+        print(f"note: {run}: no stored threshold; using 0 (see python -m squad.threshold)", file=sys.stderr)
         return 0.0
-    return tuned
+    return stored
 
 
-def mark(passage: str, found: Candidate) -> str:
-    """The passage with the answer between >>> and <<<."""
-    end = found.start + len(found.text)
-    return f"{passage[: found.start]}>>>{found.text}<<<{passage[end:]}"
+def highlight(passage: str, answer: Candidate) -> str:
+    """Return the passage with the answer between >>> and <<<."""
+    end = answer.start + len(answer.text)
+    return f"{passage[: answer.start]}>>>{answer.text}<<<{passage[end:]}"
 
 
 def write(reader: Reader, pieces: Iterable[Dataset], options: Options, limit: float | None) -> tuple[int, int]:
-    """Writes what the options ask for, a piece at a time; returns the numbers of answers and of malformed items.
+    """Write the requested files, a piece at a time; return the numbers of answers and of malformed items.
 
-    Null odds above `limit` mean none. Of a malformed item they are 0, and its list holds nothing.
+    limit: null odds above it mean no answer. A malformed item has null odds 0 and an empty best answer.
     """
     count = faults = 0
-    with contextlib.ExitStack() as stack:  # all opened first: a bad path fails at once
+    with contextlib.ExitStack() as stack:  # all files are opened first: a bad path fails at once
         outputs = (options.output, options.nbest, options.null_odds)
-        text, nbest, odds = (stack.enter_context(_json_object(path)) for path in outputs)
+        add_text, add_nbest, add_odds = (stack.enter_context(_json_object(path)) for path in outputs)
         for piece in pieces:
-            for identity, found in itertools.chain(_broken(piece.faults, faults), _whole(reader.answer(piece))):
-                text(identity, found.best(limit).text)
-                nbest(identity, [asdict(candidate) for candidate in found.candidates])
-                odds(identity, found.null_odds)
+            answered = ((example.id, answers) for example, answers in reader.answer(piece))
+            for identity, answers in itertools.chain(_empty_answers(piece.faults, faults), answered):
+                add_text(identity, answers.best(limit).text)
+                add_nbest(identity, [asdict(candidate) for candidate in answers.candidates])
+                add_odds(identity, answers.null_odds)
                 count += 1
             faults += len(piece.faults)
     return count, faults
 
 
-def _whole(answered: Iterable[tuple[Example, Answers]]) -> Iterator[tuple[str, Answers]]:
-    return ((example.id, found) for example, found in answered)
-
-
-def _broken(faults: Iterable[Fault], before: int) -> Iterator[tuple[str, Answers]]:
+def _empty_answers(faults: Iterable[Fault], before: int) -> Iterator[tuple[str, Answers]]:
+    """Report malformed questions and yield an empty answer for those with an id. before: number reported earlier."""
     for number, fault in enumerate(faults, before):
-        if number < NAMED:
-            fate = "answered with nothing" if fault.id is not None else "cannot be answered"
-            print(f"warning: {fate}: {fault.reason}", file=sys.stderr)
+        if number < MAX_REPORTED:
+            outcome = 'answered with ""' if fault.id is not None else "not answered"
+            print(f"warning: malformed question {outcome}: {fault.reason}", file=sys.stderr)
         if fault.id is not None:
-            yield fault.id, Answers(candidates=[NOTHING], null_odds=0.0)
+            yield fault.id, Answers(candidates=[NO_ANSWER], null_odds=0.0)
 
 
 @contextlib.contextmanager
 def _json_object(path: Path | None) -> Iterator[Callable[[str, Any], None]]:
-    """What adds one entry to the JSON object in `path`, which appears when the block ends; if None, does nothing."""
+    """Yield a function that adds an entry to a JSON object in `path`, which appears at the end; None: no file."""
     if path is None:
         yield lambda key, value: None
         return
     with files.atomic_write(path) as stream:
-        lead = "{"
+        separator = "{"
 
         def add(key: str, value: Any) -> None:
-            nonlocal lead
-            stream.write(f"{lead}\n {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
-            lead = ","
+            nonlocal separator
+            stream.write(f"{separator}\n {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
+            separator = ","
 
         yield add
         stream.write("\n}\n")
 
 
-def one(reader: Reader, options: Options, limit: float | None) -> str:
-    """The answer to the question on the command line, for a person."""
+def answer_one(reader: Reader, options: Options, limit: float | None) -> str:
+    """Return the answer to the question on the command line, as text for the terminal."""
     question = Example(id="question", question=options.question or "", passage=0, answers=())
     dataset = Dataset(passages=[options.context or ""], examples=[question])
-    ((_, found),) = reader.answer(dataset)
-    best = found.best(limit)
-    odds = "" if limit is None else f", null odds {found.null_odds:.2f}, threshold {limit:.2f}"
+    ((_, answers),) = reader.answer(dataset)
+    best = answers.best(limit)
+    odds = "" if limit is None else f", null odds {answers.null_odds:.2f}, threshold {limit:.2f}"
     if not best.text and odds:
         return f"no answer  ({odds[2:]})"
-    return f"{best.text}  (probability {best.probability:.2f}{odds})\n{mark(dataset.passages[0], best)}"
+    return f"{best.text}  (probability {best.probability:.2f}{odds})\n{highlight(dataset.passages[0], best)}"
 
 
 def main(argv: list[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     options = cli.parse(Options, argv, prog="python -m squad.predict", description=__doc__)
     pieces: Iterable[Dataset] = ()
     if options.dataset is not None:
-        rest = examples.pieces(options.dataset, strict=options.strict)
-        pieces = itertools.chain([next(rest)], rest)  # read before the model: a bad path fails at once
+        rest = examples.read_pieces(options.dataset, strict=options.strict)
+        pieces = itertools.chain([next(rest)], rest)  # the first is read before the model: a bad path fails at once
     devices.choose(options.device)
     fine_tuned = load(options.model, options.compute)
     limit = null_threshold(fine_tuned, options.model, options.null_threshold)
@@ -177,13 +178,16 @@ def main(argv: list[str]) -> None:
         null=limit is not None,
     )
     if options.dataset is None:
-        print(one(reader, options, limit))
+        print(answer_one(reader, options, limit))
         return
     begun = time.perf_counter()
     count, faults = write(reader, pieces, options, limit)
     seconds = time.perf_counter() - begun
     if faults:
-        print(f"warning: {options.dataset}: {faults} malformed items, the first {NAMED} named above", file=sys.stderr)
+        print(
+            f"warning: {options.dataset}: {faults} malformed items, the first {MAX_REPORTED} reported above",
+            file=sys.stderr,
+        )
     print(f"{options.output}: {count} answers in {seconds:.1f} s ({count / seconds:.1f} questions/s)", file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""A fine-tuned model reads question sets: windows, scores, answers, a piece at a time."""
+"""Apply a fine-tuned model to question datasets: windows, logits, answers."""
 
 import math
 from collections.abc import Iterator
@@ -17,47 +17,46 @@ from squad.model import FineTuned
 
 
 class Reader:
-    """Scores windows in batches of like length; the model is traced once, and parts are compiled for each shape."""
+    """Answer questions in batches of windows of similar length; parts of the model are compiled for each shape."""
 
     def __init__(self, fine_tuned: FineTuned, *, batch: int, n_best: int, max_answer_length: int, null: bool) -> None:
-        """At most `batch` windows at once; of each question the `n_best` answers, and if `null` also that there is
-        none."""
+        """batch: maximum windows per batch. null: whether no answer is one of the `n_best` answers."""
         self.fine_tuned, self.batch, self.limits, self.null = fine_tuned, batch, (n_best, max_answer_length), null
         self._rows = 0
         signature = dict.fromkeys(features.INPUTS, tf.TensorSpec([None, None], tf.int32))
         self._score = tf.function(fine_tuned.logits, input_signature=[signature])
 
     def answer(self, piece: Dataset) -> Iterator[tuple[Example, Answers]]:
-        """Each question, in order, with its best answers; in memory are those of the whole piece."""
+        """Yield each question, in order, with its best answers. All answers of the piece are held in memory."""
         if not piece.examples:
             return
         tokenizer, windowing = self.fine_tuned.tokenizer, self.fine_tuned.windowing
         tokens = features.tokenize(tokenizer, piece.passages)
         windows = features.windows(tokenizer, piece.examples, tokens, windowing)
         logits = self.score(windows)
-        found = n_best_answers(piece.examples, piece.passages, tokens, windows, logits, *self.limits, self.null)
-        yield from zip(piece.examples, found, strict=True)
+        answers = n_best_answers(piece.examples, piece.passages, tokens, windows, logits, *self.limits, self.null)
+        yield from zip(piece.examples, answers, strict=True)
 
     def score(self, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
-        """Start and end logits [B, S] of any number of windows; 0 beyond a batch's longest, where all is padding."""
+        """Return start and end logits [B, S] of any number of windows; 0 beyond the longest window of a batch."""
         starts, ends = np.zeros((2, *windows.input_ids.shape), np.float32)
         lengths = windows.input_mask.sum(axis=1)
         order = np.argsort(lengths, kind="stable")
-        for rows in self._alike(order):
-            width = sampler.width(int(lengths[rows].max()), inference.LENGTH_MULTIPLE, starts.shape[1])
+        for rows in self._batches(order):
+            width = sampler.padded_length(int(lengths[rows].max()), inference.LENGTH_MULTIPLE, starts.shape[1])
             inputs = {name: tf.constant(getattr(windows, name)[rows, :width]) for name in features.INPUTS}
             starts[rows, :width], ends[rows, :width] = self._score(inputs)
         if not (np.isfinite(starts).all() and np.isfinite(ends).all()):
-            why = "its training failed; take another checkpoint"
+            reason = "its training failed; use another checkpoint"
             if self.fine_tuned.encoder.dtype == tf.float16:
-                why = "float16 may be too narrow for it; take --compute float32"
-            raise IntegrityError(f"the model's scores are not finite: {why}")
+                reason = "they may overflow float16; use --compute float32"
+            raise IntegrityError(f"the model's logits are not finite: {reason}")
         return starts, ends
 
-    def _alike(self, order: np.ndarray) -> np.ndarray:
-        """Batches of windows, all with the same number of rows, in later pieces too: the shapes differ in width alone.
+    def _batches(self, order: np.ndarray) -> np.ndarray:
+        """Return batches of windows with the same number of rows, also in later pieces, so that only lengths differ.
 
-        What is short of that is made up by the first window, the shortest, once more.
+        The first batch is filled up with copies of the first window, the shortest.
         """
         count = len(order)
         self._rows = max(self._rows, math.ceil(count / math.ceil(count / self.batch)))

@@ -1,9 +1,9 @@
-"""What several seeds came to: mean and deviation of each figure, as one JSON line.
+"""Compute mean and standard deviation of the scores of several runs, as one line of JSON.
 
     python -m squad.spread SCORES.json...        # {"runs": 5, "f1": {"mean": 90.94, "deviation": 0.11}, ...}
 
-Each file holds the line that squad.metric printed for one run. The deviation is that of a sample (over n - 1), and 0
-of one run.
+Each file has the line that squad.metric printed for one run. The deviation is that of a sample (divided by n - 1); it
+is 0 for one run.
 """
 
 import json
@@ -25,31 +25,31 @@ class Options:
 
 
 def spread(scores: list[dict[str, float]]) -> dict[str, Any]:
-    """The figures that all runs have, but for the number of questions."""
-    found: dict[str, Any] = {"runs": len(scores)}
+    """Return mean and deviation of the scores that all runs have, without the numbers of questions."""
+    summary: dict[str, Any] = {"runs": len(scores)}
     for key in scores[0]:
         if key != "total" and not key.endswith("_total") and all(key in score for score in scores):
             values = [score[key] for score in scores]
             deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-            found[key] = {"mean": statistics.fmean(values), "deviation": deviation}
-    return found
+            summary[key] = {"mean": statistics.fmean(values), "deviation": deviation}
+    return summary
 
 
-def read(path: Path) -> dict[str, float]:
-    """One run's figures. Raises InputError if the file does not hold them."""
+def read_scores(path: Path) -> dict[str, float]:
+    """Read the scores of one run. Raises InputError if the file has none."""
     try:
         score = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(score, dict) or not all(type(value) in (int, float) for value in score.values()):
             raise ValueError("not an object of numbers")
     except ValueError as error:
-        raise InputError(f"{path}: not what squad.metric prints ({error}); score the run again") from error
+        raise InputError(f"{path}: not the output of squad.metric ({error}); score the run again") from error
     return score
 
 
 def main(argv: list[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     options = cli.parse(Options, argv, prog="python -m squad.spread", description=__doc__)
-    print(json.dumps(spread([read(path) for path in options.scores])))
+    print(json.dumps(spread([read_scores(path) for path in options.scores])))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Finds how sure a model must be that a question has no answer before it says so, on questions with known answers.
+"""Tune the threshold above which a model gives no answer, on a SQuAD 2.0 dataset with known answers.
 
     python -m squad.threshold --model RUN --dataset DEV.json
 
-Null odds are the score of no answer minus that of the best answer; above the threshold the answer is none. The one with
-the highest F1 on DEV, a version 2.0 set, is stored in RUN/null_threshold.json with what it reaches there, for
-squad.predict to use; one JSON line says the same. Where several are best, the lowest is taken.
+The null odds of a question are the score of no answer minus the score of the best answer. If they are above the
+threshold, squad.predict answers "". The threshold with the highest F1 on DEV.json (the lowest one, if several are best)
+is stored in RUN/null_threshold.json together with its scores, and printed as one line of JSON.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from squad.model import Compute, load
 from squad.reader import Reader
 
 NAME = "null_threshold.json"
-MARGIN = 1.0  # beyond the lowest and the highest odds
+MARGIN = 1.0  # below the lowest and above the highest odds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +32,15 @@ class Options:
     model: Path
     """run directory of python -m squad.train"""
     dataset: Path
-    """questions of which some are impossible, in any form that squad.predict reads"""
+    """dataset with impossible questions, in any format that squad.predict reads"""
     batch: int = 32
-    """windows at once, at most"""
+    """maximum windows per batch"""
     compute: Compute = "float32"
-    """type of the encoder's matrix products: that which the questions will be answered in"""
+    """data type of the encoder's matrix products; use the same one for squad.predict"""
     max_answer_length: int = 30
-    """tokens of the longest answer"""
+    """maximum length of an answer, in tokens"""
     device: Kind = "auto"
-    """what to compute on; auto takes a GPU where there is one"""
+    """device to compute on; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
         if min(self.batch, self.max_answer_length) < 1:
@@ -48,16 +48,16 @@ class Options:
 
 
 class Outcome(NamedTuple):
-    """What one question scores if it is answered, and if the answer is none."""
+    """The scores of one question, with its best answer and with no answer."""
 
     odds: float
     answered: tuple[float, float]  # exact match, F1
-    none: bool
+    none: bool  # score of no answer: whether the question is impossible
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """A threshold, and what the questions it was tuned on score with it, in percent."""
+    """A threshold, and the scores on the questions that it was tuned on, in percent."""
 
     threshold: float
     exact: float
@@ -66,15 +66,15 @@ class Tuned:
 
 
 def tune(outcomes: Sequence[Outcome]) -> Tuned:
-    """The threshold with the highest F1, and of those the lowest; what has higher odds is not answered.
+    """Return the threshold with the highest F1, the lowest of several. Questions with higher odds are not answered.
 
-    It lies half-way between the odds of two questions: scores that are off in their last bits move none across.
+    It is half-way between the odds of two questions, so that rounding errors in scores do not matter.
     """
     ranked = sorted(outcomes, key=lambda outcome: outcome.odds)
     limits = [ranked[0].odds - MARGIN, *sorted({outcome.odds for outcome in outcomes}), ranked[-1].odds + MARGIN]
     between = [below if (mid := (below + above) / 2) == above else mid for below, above in itertools.pairwise(limits)]
     f1 = exact = sum(float(outcome.none) for outcome in outcomes)
-    best = (f1, exact, between[0])  # below all: none is answered
+    best = (f1, exact, between[0])  # below all odds: nothing is answered
     for (_, equal), limit in zip(itertools.groupby(ranked, key=lambda outcome: outcome.odds), between[1:], strict=True):
         for outcome in equal:
             exact += outcome.answered[0] - outcome.none
@@ -85,10 +85,11 @@ def tune(outcomes: Sequence[Outcome]) -> Tuned:
     return Tuned(threshold=best[2], exact=100 * best[1] / total, f1=100 * best[0] / total, total=total)
 
 
-def stored(run: Path, weights: str) -> float | None:
-    """The threshold tuned for the model in `run`, if one was.
+def load_threshold(run: Path, weights: str) -> float | None:
+    """Return the threshold stored for the model in `run`, or None.
 
-    Raises IntegrityError if its file is damaged, UsageError if it was tuned for other weights.
+    weights: content hash of the model's checkpoint. Raises IntegrityError if the file is damaged, UsageError if it was
+    tuned for other weights.
     """
     path = run / NAME
     try:
@@ -106,9 +107,9 @@ def stored(run: Path, weights: str) -> float | None:
 
 
 def main(argv: list[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     options = cli.parse(Options, argv, prog="python -m squad.threshold", description=__doc__)
-    pieces = examples.pieces(options.dataset, strict=True)
+    pieces = examples.read_pieces(options.dataset, strict=True)
     first = next(pieces)
     devices.choose(options.device)
     fine_tuned = load(options.model, options.compute)
@@ -120,12 +121,12 @@ def main(argv: list[str]) -> None:
         null=False,
     )
     outcomes = [
-        Outcome(found.null_odds, metric.judge(found.best(None).text, question), not question.answers)
+        Outcome(answers.null_odds, metric.judge(answers.best(None).text, question), not question.answers)
         for piece in itertools.chain([first], pieces)
-        for question, found in reader.answer(piece)
+        for question, answers in reader.answer(piece)
     ]
     if not any(outcome.none for outcome in outcomes):
-        raise InputError(f"{options.dataset}: every question has an answer; a threshold needs a version 2.0 set")
+        raise InputError(f"{options.dataset}: every question has an answer; give a version 2.0 dataset")
     facts: dict[str, Any] = asdict(tune(outcomes))
     about = {"dataset": options.dataset.name, "dataset_sha256": files.sha256(options.dataset)}
     files.write_json(options.model / NAME, facts | about | {"weights": fine_tuned.weights})

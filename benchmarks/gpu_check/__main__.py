@@ -1,11 +1,11 @@
-"""Compiles programs of the project for NVIDIA GPUs ahead of time, without one, and says what they will need there.
+"""Compile the project's programs for NVIDIA GPUs without a GPU, and report their memory, traffic and time.
 
     make gpu-check
     make gpu-check FLAGS="--programs large_128 large_512_fused --devices h100 b200"
 
-Writes a table to standard output, and gpu_check.json and gpu_check.md into the output folder. Ends with exit code 4
-where a program needs more memory than the device has, is refused by the compiler, or moves over 5 % more bytes than in
-benchmarks/gpu_check/reference.json. What has been compiled once is taken from the work folder.
+Writes a table to standard output, and gpu_check.json and gpu_check.md to the output folder. Exit code 4: a program
+needs more memory than the device has, cannot be compiled, or moves over 5 % more bytes than in
+benchmarks/gpu_check/reference.json. Compiled programs are cached in the work directory.
 """
 
 import json
@@ -29,29 +29,29 @@ REFERENCE = Path(__file__).with_name("reference.json")
 @dataclass(frozen=True, kw_only=True)
 class Options:
     programs: tuple[str, ...] = tuple(PROGRAMS)
-    """what is compiled, by name"""
+    """names of the programs to compile"""
     devices: tuple[str, ...] = ("h100",)
-    """GPUs that it is compiled for; there are a100, h100, h200 and b200"""
+    """GPUs to compile for: a100, h100, h200, b200"""
     batch: int = 0
-    """another number of sequences at once for these programs; 0: their own"""
+    """sequences per batch; 0: as each program defines"""
     xla_flags: str = ""
-    """flags for XLA's compiler, as XLA_FLAGS has them"""
+    """flags for the compiler, in the format of XLA_FLAGS"""
     details: bool = True
-    """print where the time of each program goes"""
+    """print the largest items of each program's time"""
     output: Path | None = None
-    """folder of the results; default: gpu_check in the work folder"""
+    """output folder; by default gpu_check in the work directory"""
     reference: Path = REFERENCE
-    """figures that bytes are compared with"""
+    """file of the figures that bytes are compared with"""
     update: bool = False
-    """write the figures into the reference instead of comparing them"""
+    """write the figures to the reference instead of comparing them"""
 
     def __post_init__(self) -> None:
-        _known("program", self.programs, PROGRAMS | TINY)
-        _known("device", self.devices, DEVICES)
+        _check_known("program", self.programs, PROGRAMS | TINY)
+        _check_known("device", self.devices, DEVICES)
         if self.batch < 0:
             raise UsageError(f"--batch must not be negative, but is {self.batch}")
         if self.update and not self.comparable:
-            raise UsageError("--update writes the programs as they are; leave out --batch and --xla_flags")
+            raise UsageError("--update needs the programs as defined; leave out --batch and --xla_flags")
 
     @property
     def comparable(self) -> bool:
@@ -59,24 +59,24 @@ class Options:
         return not (self.batch or self.xla_flags)
 
 
-def _known(kind: str, given: tuple[str, ...], there: dict[str, Any]) -> None:
-    for name in given:
-        if name not in there:
-            raise UsageError(f"no {kind} is called {name}; there are {', '.join(there)}")
+def _check_known(kind: str, names: tuple[str, ...], known: dict[str, Any]) -> None:
+    for name in names:
+        if name not in known:
+            raise UsageError(f"unknown {kind} {name}; known are {', '.join(known)}")
 
 
 def load_reference(path: Path) -> dict[str, Any]:
-    """Figures by program and device. Raises InputError if the file is no such thing."""
+    """Return the figures by program and device. Raises InputError if the file is not valid."""
     if not path.exists():
         return {}
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
-        raise InputError(f"{path}: not a reference ({error}); write it anew with --update true") from error
+        raise InputError(f"{path}: not a reference ({error}); write it again with --update true") from error
 
 
 def check_all(options: Options, folder: Path) -> tuple[list[check.Row], list[str]]:
-    """The rows of all programs on all devices, printed as they come, and what is wrong with them."""
+    """Return the rows of all programs on all devices, each printed when it is ready, and the problems."""
     store, reference = Store(folder, options.xla_flags), load_reference(options.reference)
     rows, wrong = [], []
     print(report.HEADER, end="")
@@ -99,7 +99,7 @@ def check_all(options: Options, folder: Path) -> tuple[list[check.Row], list[str
 
 
 def chosen(name: str, batch: int) -> Program:
-    """The program of that name, with another number of sequences unless `batch` is 0."""
+    """Return a program by name, with `batch` sequences unless it is 0."""
     program = (PROGRAMS | TINY)[name]
     if not batch or not program.batch:
         return program
@@ -107,7 +107,7 @@ def chosen(name: str, batch: int) -> Program:
 
 
 def main(argv: list[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     options = cli.parse(Options, argv, prog="python -m benchmarks.gpu_check", description=__doc__)
     begun = time.perf_counter()
     folder = paths.workdir() / "gpu_check"

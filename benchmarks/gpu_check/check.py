@@ -1,4 +1,4 @@
-"""What is found out about one program on one device, and what is wrong with it."""
+"""The figures of one program on one device, and its problems."""
 
 import gzip
 import json
@@ -19,12 +19,12 @@ Row = dict[str, Any]
 
 
 def row(name: str, program: Program, device: str, folder: Path) -> Row:
-    """All figures of a compiled program."""
+    """Return all figures of a compiled program."""
     gpu = DEVICES[device]
     stored = json.loads((folder / "memory.json").read_text())
-    found = kernels(hlo.parse(gzip.decompress((folder / "optimised.hlo.gz").read_bytes()).decode()))
-    loop = [kernel for kernel in found if kernel.looped]
-    once = [kernel for kernel in found if not kernel.looped]
+    launched = kernels(hlo.parse(gzip.decompress((folder / "optimised.hlo.gz").read_bytes()).decode()))
+    loop = [kernel for kernel in launched if kernel.looped]
+    once = [kernel for kernel in launched if not kernel.looped]
     repeated, passes = (loop, MICRO_BATCHES) if loop else (once, 1)
     seconds = roofline.total(repeated, gpu) / passes
     flops = _sum(repeated, lambda kernel: kernel.flops) / passes
@@ -61,43 +61,43 @@ def memory(program: Program, compiled: dict[str, int]) -> dict[str, int]:
     return compiled | {"resident": int(resident), "peak": int(own + resident)}
 
 
-def faults(found: Row, reference: dict[str, Any] | None) -> list[str]:
-    """What is wrong, a line each. reference: the figures that this program on this device had; None: it has none."""
-    where, wrong = f"{found['program']} on {found['device']}", []
-    used = found["memory"]
+def faults(figures: Row, reference: dict[str, Any] | None) -> list[str]:
+    """Return the problems, one per line. reference: earlier figures of this program on this device, if any."""
+    where, wrong = f"{figures['program']} on {figures['device']}", []
+    used = figures["memory"]
     room = used["device"] - used["reserved"]
     if used["peak"] > room:
         wrong.append(
             f"{where}: needs {used['peak'] / 2**30:.1f} GiB, and {room / 2**30:.1f} GiB are there; take fewer "
             "sequences, or recompute activations"
         )
-    if reference and found["bytes"] > MORE * reference["bytes"]:
+    if reference and figures["bytes"] > MORE * reference["bytes"]:
         wrong.append(
-            f"{where}: moves {found['bytes'] / 1e9:.2f} GB, {found['bytes'] / reference['bytes'] - 1:.1%} more than "
-            f"the reference's {reference['bytes'] / 1e9:.2f} GB; find out why, or accept it with --update true"
+            f"{where}: moves {figures['bytes'] / 1e9:.2f} GB, {figures['bytes'] / reference['bytes'] - 1:.1%} more "
+            f"than the reference's {reference['bytes'] / 1e9:.2f} GB; find out why, or accept it with --update true"
         )
     return wrong
 
 
-def summary(found: Row) -> dict[str, Any]:
-    """What the reference keeps of a row."""
+def summary(figures: Row) -> dict[str, Any]:
+    """Return the figures of a row that the reference stores."""
     return {
-        "temporaries": found["memory"]["temporaries"],
-        "peak": found["memory"]["peak"],
-        "kernels": found["kernels"],
-        "bytes": found["bytes"],
-        "milliseconds": round(found["milliseconds"], 3),
-        "custom_calls": found["custom_calls"],
+        "temporaries": figures["memory"]["temporaries"],
+        "peak": figures["memory"]["peak"],
+        "kernels": figures["kernels"],
+        "bytes": figures["bytes"],
+        "milliseconds": round(figures["milliseconds"], 3),
+        "custom_calls": figures["custom_calls"],
     }
 
 
-def _sum(found: list[Kernel], value: Callable[[Kernel], float]) -> float:
-    return sum(value(kernel) * kernel.times for kernel in found)
+def _sum(launched: list[Kernel], value: Callable[[Kernel], float]) -> float:
+    return sum(value(kernel) * kernel.times for kernel in launched)
 
 
-def _counted(found: list[Kernel], what: Callable[[Kernel], str], passes: int) -> Counter[str]:
+def _counted(launched: list[Kernel], what: Callable[[Kernel], str], passes: int) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for kernel in found:
+    for kernel in launched:
         if what(kernel):
             counts[what(kernel)] += kernel.times // passes
     return counts

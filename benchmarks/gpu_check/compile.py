@@ -78,9 +78,9 @@ def main(arguments: list[str]) -> None:
     seconds = time.perf_counter() - begun
     with files.atomic_write(folder / "optimised.hlo.gz", "wb") as stream:
         stream.write(gzip.compress(optimised_text(compiled).encode(), mtime=0))
-    found = {"memory": memory(compiled), "seconds": round(seconds, 1), "versions": versions()}
-    files.write_json(folder / "memory.json", found)
-    sys.stdout.write(f"{json.dumps(found)}\n")
+    report = {"memory": memory(compiled), "seconds": round(seconds, 1), "versions": versions()}
+    files.write_json(folder / "memory.json", report)
+    sys.stdout.write(f"{json.dumps(report)}\n")
     sys.stdout.flush()
     os._exit(0)  # jaxlib's clients of devices that are not there end with a crash when Python does
 

@@ -48,7 +48,7 @@ def xla_flags() -> str:
 
 def leave_weights_zero() -> None:
     """Spares the drawing of random first weights: the program is the same whatever their values are."""
-    initializers.Initializer.normal = lambda self, name, *shape: tf.Variable(tf.zeros(shape), name=name)
+    initializers.Initializer.normal = lambda self, name, *shape: tf.Variable(tf.zeros(shape), name=name)  # type: ignore[method-assign]
 
 
 def task_of(program: Program) -> Task:

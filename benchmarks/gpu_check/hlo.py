@@ -77,11 +77,11 @@ class Instruction:
 
     def called(self, *attributes: str) -> list[str]:
         """The computations that these attributes name."""
-        found = []
+        names = []
         for name in attributes:
             if match := re.search(rf"\b{name}=(\{{[^}}]*\}}|%?[\w.\-]+)", self.attributes):
-                found += [part.strip(" %") for part in match[1].strip("{}").split(",")]
-        return found
+                names += [part.strip(" %") for part in match[1].strip("{}").split(",")]
+        return names
 
     def text(self, attribute: str) -> str:
         """The value of an attribute in quotation marks, "" if it is not there."""
@@ -112,11 +112,11 @@ class Computation:
     @cached_property
     def users(self) -> dict[str, list[Instruction]]:
         """Who reads each instruction's result."""
-        found: dict[str, list[Instruction]] = {name: [] for name in self.instructions}
+        users: dict[str, list[Instruction]] = {name: [] for name in self.instructions}
         for instruction in self.instructions.values():
             for name in set(instruction.operands):
-                found[name].append(instruction)
-        return found
+                users[name].append(instruction)
+        return users
 
     def operand(self, instruction: Instruction, number: int) -> Instruction:
         return self.instructions[instruction.operands[number]]
@@ -151,8 +151,8 @@ def parse(text: str) -> Module:
 
 def arrays(text: str) -> tuple[Array, ...]:
     """The arrays of a shape as printed, of a tuple's parts in their order."""
-    found = ARRAY.findall(text)
-    return tuple(Array(kind, tuple(int(size) for size in sizes.split(",") if size)) for kind, sizes in found)
+    arrays = ARRAY.findall(text)
+    return tuple(Array(kind, tuple(int(size) for size in sizes.split(",") if size)) for kind, sizes in arrays)
 
 
 def _instruction(line: str, number: int) -> Instruction:

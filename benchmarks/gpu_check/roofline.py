@@ -33,15 +33,15 @@ def seconds(kernel: Kernel, device: Device) -> float:
     return kernel.times * (max(arithmetic, traffic) + LAUNCH)
 
 
-def total(found: Iterable[Kernel], device: Device) -> float:
+def total(kernels: Iterable[Kernel], device: Device) -> float:
     """Seconds of all kernels, one after another."""
-    return sum(seconds(kernel, device) for kernel in found)
+    return sum(seconds(kernel, device) for kernel in kernels)
 
 
-def items(found: Iterable[Kernel], device: Device, loops: int = 1, by_kind: bool = False) -> list[Item]:
+def items(kernels: Iterable[Kernel], device: Device, loops: int = 1, by_kind: bool = False) -> list[Item]:
     """Kernels of one kind (and, unless `by_kind`, one result) together, the longest first; of one of `loops` passes."""
     groups: dict[str, list[Kernel]] = defaultdict(list)
-    for kernel in found:
+    for kernel in kernels:
         groups[kernel.kind if by_kind else f"{kernel.kind} {kernel.result}"].append(kernel)
     listed = [
         Item(
@@ -56,6 +56,6 @@ def items(found: Iterable[Kernel], device: Device, loops: int = 1, by_kind: bool
     return sorted(listed, key=lambda item: -item.milliseconds)
 
 
-def plain(found: Iterable[Item]) -> list[dict[str, str | int | float]]:
+def plain(listed: Iterable[Item]) -> list[dict[str, str | int | float]]:
     """For JSON."""
-    return [{k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(item).items()} for item in found]
+    return [{k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(item).items()} for item in listed]

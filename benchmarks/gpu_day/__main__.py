@@ -1,14 +1,14 @@
-"""Measures everything worth measuring on one GPU, the most worth first, and writes the results page.
+"""Run all measurements on one GPU, the most important first, and write the results page.
 
-    python -m benchmarks.gpu_day prepare --output DIR          # data, the CPU's losses; needs no GPU
-    python -m benchmarks.gpu_day run --output DIR [--budget_minutes 40] [--sitting_minutes 9]
-    python -m benchmarks.gpu_day page --output DIR             # the page again, of what is there
+    python -m benchmarks.gpu_day prepare --output DIR          # data and the losses on a CPU; needs no GPU
+    python -m benchmarks.gpu_day run --output DIR [--budget_minutes 40] [--session_minutes 9]
+    python -m benchmarks.gpu_day page --output DIR             # write the page again from stored results
     python -m benchmarks.gpu_day list
 
-Each measurement is a process with a time limit; what it found is written down at once. The same command goes on after
-an interruption: exit code 75 if there is more to measure and time left in the budget, 0 if there is not. One that
-failed is named with its last line and is not repeated, unless DIR/state.json is edited. --smoke tries all of it on a
-CPU with tiny models.
+Each measurement is a process with a time limit, and its result is stored at once. The same command continues after an
+interruption. Exit code 75: there is more to measure and time left in the budget; 0: there is not. A failed measurement
+is reported with its last line and not repeated, unless DIR/state.json is edited. --smoke runs everything on a CPU with
+tiny models.
 """
 
 import dataclasses
@@ -37,32 +37,32 @@ class Options:
     smoke: cli.Switch = False
     """try all of it on a CPU, with tiny models"""
     output: Path = Path("workdir/gpu_day")
-    """folder of the state, the results, the logs and the data"""
+    """folder for state, results, logs and data"""
     budget_minutes: float = 40.0
-    """of measuring, over all sittings"""
-    sitting_minutes: float = 0.0
-    """of this sitting; 0 is as long as the budget"""
+    """total time for measurements, over all sessions"""
+    session_minutes: float = 0.0
+    """time for this session; 0: the whole budget"""
     only: tuple[str, ...] = ()
-    """names of measurements; all by default"""
+    """names of the measurements to run; all by default"""
     page: Path | None = None
-    """the results page; by default docs/results/YEAR-MONTH-gpu-NAME.md, of a try DIR/page.md"""
+    """the results page; by default docs/results/YEAR-MONTH-gpu-NAME.md, with --smoke DIR/page.md"""
 
     def __post_init__(self) -> None:
-        if self.budget_minutes <= 0 or self.sitting_minutes < 0:
-            raise UsageError("--budget_minutes must be positive, --sitting_minutes not negative")
+        if self.budget_minutes <= 0 or self.session_minutes < 0:
+            raise UsageError("--budget_minutes must be positive, --session_minutes not negative")
 
 
 def choose(options: Options, scale: str) -> list[Measurement]:
-    """The measurements asked for, in their order."""
-    found = measurements.order({"full": measurements.FULL, "smoke": measurements.SMOKE}[scale])
-    names = [one.name for one in found]
+    """Return the requested measurements in their order."""
+    known = measurements.order({"full": measurements.FULL, "smoke": measurements.SMOKE}[scale])
+    names = [one.name for one in known]
     if wrong := [name for name in options.only if name not in names]:
         raise UsageError(f"--only {wrong[0]}: one of {' '.join(names)}")
-    return [one for one in found if not options.only or one.name in options.only]
+    return [one for one in known if not options.only or one.name in options.only]
 
 
 def place(options: Options, state: State) -> Path:
-    """Where the page goes."""
+    """Return the path of the page."""
     if options.page:
         return options.page
     gpu = state.results.get("devices", {}).get("found", {}).get("gpu", "")
@@ -73,16 +73,16 @@ def place(options: Options, state: State) -> Path:
 
 
 def load(options: Options, scale: str) -> State:
-    """The state of the folder. Raises UsageError if it is of the other scale."""
+    """Load the state of the folder. Raises UsageError if it was measured with the other scale."""
     state = State.load(options.output)
     if state.scale not in ("", scale):
-        raise UsageError(f"{options.output} holds a day of scale {state.scale}; give another --output")
+        raise UsageError(f"{options.output} has results of scale {state.scale}; give another --output")
     state.scale = scale
     return state
 
 
 def show(options: Options, state: State, chosen: list[Measurement]) -> Path:
-    """Writes the page; returns its place."""
+    """Write the page; return its path."""
     where, small = place(options, state), " --smoke" if state.scale == "smoke" else ""
     budget = f"--budget_minutes {options.budget_minutes:g}"
     page.write(chosen, state, where, f"python -m benchmarks.gpu_day run {budget}{small}")
@@ -90,18 +90,18 @@ def show(options: Options, state: State, chosen: list[Measurement]) -> Path:
 
 
 def sit(options: Options, scale: str, prepared: bool) -> None:
-    """Takes what is missing, and writes the page. prepared: only what needs no GPU."""
+    """Run the missing measurements and write the page. prepared: only those that need no GPU."""
     state = load(options, scale)
     chosen = [one for one in choose(options, scale) if one.prepared or not prepared]
-    sitting = options.sitting_minutes * 60 or float("inf")
+    session = options.session_minutes * 60 or float("inf")
     budget = float("inf") if prepared else options.budget_minutes * 60
-    day = Day(chosen, options.output, runner.command(options.output, scale), budget, sitting)
+    day = Day(chosen, options.output, runner.command(options.output, scale), budget, session)
     spent = state.spent
     try:
         with runner.stoppable():
             left_out = day.run(state)
     except Interrupted as error:
-        raise Stopped(f"stopped by {error}; the same command goes on") from error
+        raise Stopped(f"stopped by {error}; run the same command to continue") from error
     finally:
         if prepared:
             state.spent = spent  # the budget is the GPU's
@@ -115,13 +115,15 @@ def sit(options: Options, scale: str, prepared: bool) -> None:
     done = sum(one.name in state.results for one in chosen)
     print(f"{done} of {len(chosen)} measured in {state.spent / 60:.1f} minutes; {where}")
     if left_out and state.spent + min(one.least for one in chosen if one.name in left_out) <= budget:
-        raise Stopped(f"this sitting is over, {len(left_out)} are left; the same command goes on")
+        raise Stopped(f"this session is over, {len(left_out)} measurements are left; run the same command to continue")
     if left_out:
-        print(f"the budget is spent; --budget_minutes {options.budget_minutes * 2:g} would go on with {left_out[0]}")
+        print(
+            f"the budget is spent; give --budget_minutes {options.budget_minutes * 2:g} to continue with {left_out[0]}"
+        )
 
 
 def main(argv: list[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     options = cli.parse(Options, argv, prog="python -m benchmarks.gpu_day", description=__doc__)
     name, scale = options.command, "smoke" if options.smoke else "full"
     options = dataclasses.replace(options, output=options.output.absolute())

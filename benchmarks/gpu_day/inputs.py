@@ -16,8 +16,8 @@ SHARDS = {"train-00000": 480, "heldout-00000": 32}  # samples
 
 def read(path: Path) -> dict[str, Any]:
     """A JSON file."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
 
 
 def _sample(random: np.random.Generator) -> dict[str, np.ndarray]:

@@ -38,7 +38,7 @@ from bert.training.distributed import Communicator
 from bert.training.optimizer import Optimizer
 from bert.training.step import Step
 
-MOST = 200  # updates that are timed
+MAX_UPDATES = 200  # that are timed
 Facts = dict[str, Any]
 
 
@@ -82,12 +82,12 @@ class Measure:
     def losses(self, compute: str, device: str, xla: bool) -> Facts:
         """Losses of some updates with dropout, and how far they are from the CPU's."""
         step, batch = self._small(device, compute, xla)
-        found = [step.update(number, [batch], 1e-4)["loss"] for number in range(1, measurements.UPDATES + 1)]
-        facts: Facts = {"losses": found, "compute": compute}
+        losses = [step.update(number, [batch], 1e-4)["loss"] for number in range(1, measurements.UPDATES + 1)]
+        facts: Facts = {"losses": losses, "compute": compute}
         reference = self.output / "results" / "losses_cpu.json"
         if device != "cpu" and reference.exists():
             theirs = np.array(inputs.read(reference)["losses"])
-            apart = float(np.max(np.abs(np.array(found) - theirs) / np.abs(theirs)))
+            apart = float(np.max(np.abs(np.array(losses) - theirs) / np.abs(theirs)))
             tolerance = measurements.TOLERANCE[compute]
             facts |= {"apart": apart, "tolerance": tolerance, "equal": apart <= tolerance}
         return facts
@@ -222,11 +222,11 @@ class Measure:
             raise Skipped(said[-1])
         if code:
             raise RuntimeError(f"it ended with code {code}: {said[-1]}")
-        found = inputs.read(answer)
-        sequences, median = batch * self.scale.micro_batches, statistics.median(found["seconds"])
+        result = inputs.read(answer)
+        sequences, median = batch * self.scale.micro_batches, statistics.median(result["seconds"])
         flops = plan.flops(self.scale.model, tokens, predictions)
         rates = {"sequences_per_second": sequences / median, "teraflops": sequences * flops / median / 1e12}
-        return found | rates | {"tokens": tokens, "batch": batch, "compute": "bfloat16"}
+        return result | rates | {"tokens": tokens, "batch": batch, "compute": "bfloat16"}
 
 
 def _spans(config: ModelConfig) -> Any:
@@ -248,12 +248,12 @@ def _batch(work: str, tokens: int, batch: int, predictions: int) -> Any:
 def _timed(call: Callable[[int], Any], seconds: float) -> list[float]:
     """Seconds of each call after one that does not count: three at least, and so many as fit into `seconds`."""
     call(2)
-    found: list[float] = []
-    while len(found) < 3 or (sum(found) < seconds and len(found) < MOST):
+    times: list[float] = []
+    while len(times) < 3 or (sum(times) < seconds and len(times) < MAX_UPDATES):
         begun = time.perf_counter()
-        call(len(found) + 3)
-        found.append(time.perf_counter() - begun)
-    return found
+        call(len(times) + 3)
+        times.append(time.perf_counter() - begun)
+    return times
 
 
 def _peak(device: Device) -> int | None:
@@ -261,12 +261,12 @@ def _peak(device: Device) -> int | None:
     if not device.is_gpu:
         return None
     try:
-        found = int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+        peak = int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
         tf.config.experimental.reset_memory_stats("GPU:0")
     except (ValueError, tf.errors.OpError) as error:  # not every allocator counts
         print(f"warning: memory is not known: {error}", file=sys.stderr)
         return None
-    return found
+    return peak
 
 
 def _planned(model: ModelConfig, precision: PrecisionConfig, tokens: int, batch: int, predictions: int) -> int:
@@ -298,13 +298,13 @@ def main(name: str, output: Path, scale: Scale) -> None:
     _end_with_parent()
     (chosen,) = [one for one in measurements.order(scale) if one.name == name]
     try:
-        found = getattr(Measure(scale, output), chosen.kind)(**chosen.arguments)
+        result = getattr(Measure(scale, output), chosen.kind)(**chosen.arguments)
     except Skipped as error:
-        found = {"skipped": str(error)}
+        result = {"skipped": str(error)}
     except UsageError as error:  # what the machine does not do, said in one line
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from error
-    files.write_json(output / "results" / f"{name}.json", found)
+    files.write_json(output / "results" / f"{name}.json", result)
 
 
 if __name__ == "__main__":

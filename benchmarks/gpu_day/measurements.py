@@ -91,10 +91,10 @@ SMOKE = Scale(
 def order(scale: Scale) -> list[Measurement]:
     """All of them. `least` and `limit` are guesses until a day has been run: compiling with autotuning is 1-3 min."""
     parts = [_first(), _phases(scale), _variants(scale), _peers(scale), _bits(), _questions(scale), _others(scale)]
-    found = [replace(one, least=one.least * scale.patience) for part in parts for one in part]
-    names = [one.name for one in found]
+    ordered = [replace(one, least=one.least * scale.patience) for part in parts for one in part]
+    names = [one.name for one in ordered]
     assert len(set(names)) == len(names), "two measurements of one name"
-    return found
+    return ordered
 
 
 def _first() -> Iterator[Measurement]:

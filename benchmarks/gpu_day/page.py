@@ -16,30 +16,30 @@ GIB = 2**30
 PEAKS = {"A100": 312.0, "H100": 989.0, "H200": 989.0, "B200": 2250.0}
 MINIATURE = "**A try of the command with tiny models. Nothing here is a figure of this project.**"
 
-Found = dict[str, dict[str, Any]]
+Results = dict[str, dict[str, Any]]
 
 
 def write(chosen: Sequence[Measurement], state: State, page: Path, command: str) -> None:
     """Writes the page and, beside it, PAGE-speed.png and PAGE-losses.png where there is something to draw."""
-    found = {name: result["found"] for name, result in state.results.items() if result["status"] == "done"}
+    results = {name: result["found"] for name, result in state.results.items() if result["status"] == "done"}
     page.parent.mkdir(parents=True, exist_ok=True)
-    pictures = _pictures(chosen, found, page)
+    pictures = _pictures(chosen, results, page)
     parts = [
-        _head(found, state, command),
-        _steps(chosen, found),
+        _head(results, state, command),
+        _steps(chosen, results),
         *pictures,
-        _losses(found),
-        _bits(found),
-        _answers(chosen, found),
-        _door(found),
+        _losses(results),
+        _bits(results),
+        _answers(chosen, results),
+        _door(results),
         _missing(chosen, state),
     ]
     with files.atomic_write(page) as stream:
         stream.write("\n\n".join(part for part in parts if part) + "\n")
 
 
-def _head(found: Found, state: State, command: str) -> str:
-    about = found.get("devices", {})
+def _head(results: Results, state: State, command: str) -> str:
+    about = results.get("devices", {})
     title = f"# One GPU: {about.get('device', 'no device was seen')}"
     lines = [title, MINIATURE if state.scale == "smoke" else "", f"```\n{command}\n```"]
     if about:
@@ -59,17 +59,17 @@ def _rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
 
 
-def _peak(found: Found) -> float | None:
+def _peak(results: Results) -> float | None:
     """TFLOP/s that the maker states for this GPU."""
-    name = found.get("devices", {}).get("gpu", "")
+    name = results.get("devices", {}).get("gpu", "")
     return next((peak for part, peak in PEAKS.items() if part in name), None)
 
 
-def _steps(chosen: Sequence[Measurement], found: Found) -> str:
+def _steps(chosen: Sequence[Measurement], results: Results) -> str:
     """Speed and memory of every step, ours and theirs."""
-    peak, rows = _peak(found), []
+    peak, rows = _peak(results), []
     for one in chosen:
-        facts = found.get(one.name, {})
+        facts = results.get(one.name, {})
         if one.kind not in ("step", "peer") or not facts:
             continue
         share = f"{facts['teraflops'] / peak:.0%}" if peak else ""
@@ -115,11 +115,11 @@ def _gib(size: float | None) -> str:
     return f"{size / GIB:.1f}" if size else ""
 
 
-def _losses(found: Found) -> str:
+def _losses(results: Results) -> str:
     """How far the losses of the GPU are from the CPU's."""
     rows = [
         [facts["compute"], f"{facts['apart']:.2g}", f"{facts['tolerance']:g}", "yes" if facts["equal"] else "**no**"]
-        for name, facts in found.items()
+        for name, facts in results.items()
         if name.startswith("losses_") and "apart" in facts
     ]
     if not rows:
@@ -128,11 +128,11 @@ def _losses(found: Found) -> str:
     return f"## Losses\n\n{told}\n\n{_rows(['type', 'difference', 'tolerance', 'equal'], rows)}"
 
 
-def _bits(found: Found) -> str:
+def _bits(results: Results) -> str:
     """Whether two runs of the same command end with the same weights."""
     rows = []
     for kind, said in (("fixed", "yes"), ("free", "no")):
-        both = [found.get(f"bits_{kind}_{turn}", {}).get("sha256") for turn in (1, 2)]
+        both = [results.get(f"bits_{kind}_{turn}", {}).get("sha256") for turn in (1, 2)]
         if all(both):
             rows.append([said, "the same bits" if both[0] == both[1] else "other bits"])
     if not rows:
@@ -141,7 +141,7 @@ def _bits(found: Found) -> str:
     return f"## Determinism\n\nAll weights after six updates, in two processes.\n\n{table}"
 
 
-def _answers(chosen: Sequence[Measurement], found: Found) -> str:
+def _answers(chosen: Sequence[Measurement], results: Results) -> str:
     rows = [
         [
             str(facts["batch"]),
@@ -152,14 +152,14 @@ def _answers(chosen: Sequence[Measurement], found: Found) -> str:
             _gib(facts["peak_bytes"]),
         ]
         for one in chosen
-        if one.kind == "answers" and (facts := found.get(one.name))
+        if one.kind == "answers" and (facts := results.get(one.name))
     ]
     header = ["at once", "tokens", "ms", "sequences/s", "first, s", "GiB"]
     return f"## Answers\n\nFrom token ids to scores, the median call.\n\n{_rows(header, rows)}" if rows else ""
 
 
-def _door(found: Found) -> str:
-    facts = found.get("pretrain")
+def _door(results: Results) -> str:
+    facts = results.get("pretrain")
     if not facts:
         return ""
     said = "\n".join(facts["said"])
@@ -177,7 +177,7 @@ def _missing(chosen: Sequence[Measurement], state: State) -> str:
     return f"## Not measured\n\n{_rows(['name', 'what', 'why'], rows)}" if rows else ""
 
 
-def _pictures(chosen: Sequence[Measurement], found: Found, page: Path) -> list[str]:
+def _pictures(chosen: Sequence[Measurement], results: Results, page: Path) -> list[str]:
     """Draws what there is; returns the lines that show it. A bare environment has no matplotlib, and gets none."""
     try:
         import matplotlib
@@ -193,7 +193,7 @@ def _pictures(chosen: Sequence[Measurement], found: Found, page: Path) -> list[s
             ("losses", "Loss over the updates, CPU and GPU", _draw_losses),
         ):
             figure, axes = pyplot.subplots(figsize=(10, 4.5), layout="constrained")
-            if draw(axes, chosen, found):
+            if draw(axes, chosen, results):
                 axes.set_title(title)
                 axes.spines[["top", "right"]].set_visible(False)
                 path = page.with_name(f"{page.stem}-{name}.png")
@@ -204,11 +204,11 @@ def _pictures(chosen: Sequence[Measurement], found: Found, page: Path) -> list[s
     return lines
 
 
-def _draw_speed(axes: Any, chosen: Sequence[Measurement], found: Found) -> bool:
+def _draw_speed(axes: Any, chosen: Sequence[Measurement], results: Results) -> bool:
     rows = [
-        (one.what, found[one.name]["sequences_per_second"], COLOURS[one.kind == "peer"])
+        (one.what, results[one.name]["sequences_per_second"], COLOURS[one.kind == "peer"])
         for one in reversed(chosen)
-        if one.kind in ("step", "peer") and one.name in found
+        if one.kind in ("step", "peer") and one.name in results
     ]
     if rows:
         names, rates, colours = zip(*rows, strict=True)
@@ -219,10 +219,10 @@ def _draw_speed(axes: Any, chosen: Sequence[Measurement], found: Found) -> bool:
     return bool(rows)
 
 
-def _draw_losses(axes: Any, chosen: Sequence[Measurement], found: Found) -> bool:
-    drawn = [name for name in found if name.startswith("losses_")]
+def _draw_losses(axes: Any, chosen: Sequence[Measurement], results: Results) -> bool:
+    drawn = [name for name in results if name.startswith("losses_")]
     for number, name in enumerate(drawn):
-        losses = found[name]["losses"]
+        losses = results[name]["losses"]
         axes.plot(
             range(1, len(losses) + 1),
             losses,

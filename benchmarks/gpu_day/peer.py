@@ -66,8 +66,8 @@ def main(model: str, batch: str, answer: str, micro_batches: int, seconds: float
         begun = time.perf_counter()
         update()
         spent.append(time.perf_counter() - begun)
-    found = {"first_seconds": first, "seconds": spent, "peak_bytes": peak(), "versions": versions}
-    Path(answer).write_text(json.dumps(found), encoding="utf-8")
+    result = {"first_seconds": first, "seconds": spent, "peak_bytes": peak(), "versions": versions}
+    Path(answer).write_text(json.dumps(result), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ Result = dict[str, Any]
 
 @dataclass
 class State:
-    """What is known after some sittings."""
+    """Results so far, over all sessions."""
 
     spent: float = 0.0
     """seconds of measuring so far"""
@@ -62,8 +62,8 @@ class Day:
     output: Path
     command: Command
     budget: float
-    """seconds of measuring, over all sittings"""
-    sitting: float = float("inf")
+    """seconds of measuring, over all sessions"""
+    session: float = float("inf")
     """seconds of this one"""
     clock: Callable[[], float] = time.monotonic
     tell: Callable[[str], None] = lambda line: print(line, flush=True)
@@ -76,12 +76,12 @@ class Day:
                 continue
             if self._gave_up(one, state):
                 continue
-            left = min(self.budget - state.spent, self.sitting - (self.clock() - begun))
+            left = min(self.budget - state.spent, self.session - (self.clock() - begun))
             if left < one.least:
                 left_out.append(one.name)
                 continue
-            # One that the end of the sitting cuts short is left for the next, unless it had the sitting to itself.
-            whole = self.sitting - (self.clock() - begun) <= self.budget - state.spent and taken == 0
+            # One that the end of the session cuts short is left for the next, unless it had the session to itself.
+            whole = self.session - (self.clock() - begun) <= self.budget - state.spent and taken == 0
             if not self._take(one, state, left, final=whole or left >= one.limit):
                 left_out.append(one.name)
             taken += 1
@@ -130,10 +130,10 @@ class Day:
         with open(log, "wb") as stream:
             code = _execute(self.command(one), {**os.environ, **one.environment}, stream, limit)
         if code == 0 and answer.exists():
-            found = inputs.read(answer)
-            if "skipped" in found:
-                return {"status": "skipped", "why": f"skipped: {found['skipped']}"}
-            return {"status": "done", "found": found}
+            result = inputs.read(answer)
+            if "skipped" in result:
+                return {"status": "skipped", "why": f"skipped: {result['skipped']}"}
+            return {"status": "done", "found": result}
         last = _last_line(log)
         what = f"longer than {limit:.0f} s" if code is None else f"ended with code {code}"
         return {"status": "failed", "why": f"failed: {what}: {last}", **({"late": True} if code is None else {})}

@@ -57,8 +57,8 @@ def main(folder: str, vocab: str, times: int, checkout: str) -> None:
     begun = time.perf_counter()
     documents = []
     for name, text in texts:
-        found = (sentence.strip() for sentence in punkt.tokenize(text))
-        tokens = (tokenizer.tokenize(sentence, max_length=512, truncation=True) for sentence in found if sentence)
+        stripped = (sentence.strip() for sentence in punkt.tokenize(text))
+        tokens = (tokenizer.tokenize(sentence, max_length=512, truncation=True) for sentence in stripped if sentence)
         documents.append(theirs.Document(name, tuple(theirs.Sentence(tuple(part)) for part in tokens if part)))
     words = tuple(tokenizer.vocab.keys())
     pairs = [

@@ -58,10 +58,10 @@ class TensorFlowModels(keras_bert.KerasBert):
         """As keras_bert.KerasBert has it."""
         entropy = tf_keras.losses.sparse_categorical_crossentropy
         with tf.GradientTape() as tape:
-            found = self.model({name: batch[name] for name in GIVEN}, training=True)
-            words = entropy(batch["masked_lm_ids"], tf.cast(found["mlm_logits"], tf.float32), from_logits=True)
+            outputs = self.model({name: batch[name] for name in GIVEN}, training=True)
+            words = entropy(batch["masked_lm_ids"], tf.cast(outputs["mlm_logits"], tf.float32), from_logits=True)
             weights = batch["masked_lm_weights"]
-            pair = tf.cast(found["next_sentence"], tf.float32)
+            pair = tf.cast(outputs["next_sentence"], tf.float32)
             pairs = entropy(batch["next_sentence_labels"], pair, from_logits=True)
             loss = tf.reduce_sum(words * weights) / tf.reduce_sum(weights) + tf.reduce_mean(pairs)
         keras_bert.as_ours(self.optimizer).apply_gradients(zip(tape.gradient(loss, self.used), self.used, strict=True))

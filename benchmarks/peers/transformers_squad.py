@@ -49,4 +49,4 @@ def main(start: Path, batches: Path, learning: Path, output: Path, compute: str,
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:5]), sys.argv[5], int(sys.argv[6]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]), sys.argv[5], int(sys.argv[6]))

@@ -34,8 +34,8 @@ class Gathered(torch.nn.Module):
 
     def forward(self, positions: Any, labels: Any, next_sentence_label: Any, **given: Any) -> Any:
         """The loss under the name that transformers has for it."""
-        found = self.model.bert(**given)
-        hidden, pooled = found.last_hidden_state, found.pooler_output
+        outputs = self.model.bert(**given)
+        hidden, pooled = outputs.last_hidden_state, outputs.pooler_output
         rows = torch.arange(len(positions))[:, None]
         words, pair = self.model.cls(hidden[rows, positions], pooled)
         loss = torch.nn.functional.cross_entropy
@@ -46,23 +46,23 @@ class Gathered(torch.nn.Module):
 def tensors(batch: Mapping[str, np.ndarray], work: str, gathered: bool = False) -> dict[str, Any]:
     """A batch in the names of transformers."""
     given = {name: torch.from_numpy(value.astype(np.int64)) for name, value in batch.items()}
-    found = {
+    renamed = {
         "input_ids": given["input_ids"],
         "attention_mask": given["input_mask"],
         "token_type_ids": given["segment_ids"],
     }
     if work == "finetune":
-        return found | {name: given[name][:, 0] for name in ("start_positions", "end_positions")}
+        return renamed | {name: given[name][:, 0] for name in ("start_positions", "end_positions")}
     if work == "infer":
-        return found
+        return renamed
     labels = torch.where(given["masked_lm_weights"] > 0, given["masked_lm_ids"], -100)
-    found["next_sentence_label"] = given["next_sentence_labels"][:, 0]
+    renamed["next_sentence_label"] = given["next_sentence_labels"][:, 0]
     if gathered:
-        return found | {"positions": given["masked_lm_positions"], "labels": labels}
+        return renamed | {"positions": given["masked_lm_positions"], "labels": labels}
     whole = torch.full_like(given["input_ids"], -100)
     for row, real in enumerate(given["masked_lm_weights"] > 0):
         whole[row, given["masked_lm_positions"][row, real]] = labels[row, real]
-    return found | {"labels": whole}
+    return renamed | {"labels": whole}
 
 
 def grouped(model: Any, decay: float) -> list[dict[str, Any]]:
@@ -73,10 +73,10 @@ def grouped(model: Any, decay: float) -> list[dict[str, Any]]:
     return [{"params": others, "weight_decay": decay}, {"params": plain, "weight_decay": 0.0}]
 
 
-def _trim(found: dict[str, Any]) -> dict[str, Any]:
+def _trim(batch: dict[str, Any]) -> dict[str, Any]:
     """Cut to its longest row."""
-    longest, most = int(found["attention_mask"].sum(1).max()), found["input_ids"].shape[1]
-    return {name: value[:, :longest] if value.shape[1:] == (most,) else value for name, value in found.items()}
+    longest, most = int(batch["attention_mask"].sum(1).max()), batch["input_ids"].shape[1]
+    return {name: value[:, :longest] if value.shape[1:] == (most,) else value for name, value in batch.items()}
 
 
 class Transformers:
@@ -131,8 +131,8 @@ class Transformers:
 
         @torch.inference_mode()
         def score(batch: dict[str, Any]) -> list[np.ndarray]:
-            found = compute(**batch)
-            return [found.start_logits.float().numpy(), found.end_logits.float().numpy()]
+            outputs = compute(**batch)
+            return [outputs.start_logits.float().numpy(), outputs.end_logits.float().numpy()]
 
         return score
 

@@ -1,20 +1,21 @@
-"""Tokenised documents to BERT's training instances: pairs of segments with masked tokens (MLM). Pure NumPy.
+"""From tokenised documents to BERT's training instances: pairs of segments with masked tokens (MLM). Pure NumPy.
 
-What a pair is for: `nsp`, next sentence prediction: does the second segment follow the first in the text, or is it a
-random one? (Devlin et al. 2019). `sop`, sentence order prediction: do both stand in their order, or are they swapped?
-(Lan et al. 2020, and Megatron-LM). `none`: both segments always follow each other, and nothing is asked.
+Objectives of a pair: `nsp`, next sentence prediction (Devlin et al. 2019): does the second segment follow the first in
+the text, or is it a random one? `sop`, sentence order prediction (Lan et al. 2020, Megatron-LM): are the two
+consecutive segments in order or swapped? `none`: the segments are consecutive, and there is no label.
 
-Pairs are planned in advance, by one walk through all documents (`plan`), or drawn while reading, from chunks of
-sentences that were stored (`chunks`, `draw`). Either way a plan is nothing but offsets, and building and masking
-work on whole batches of it.
+Pairs are planned in advance, in one pass over all documents (`plan`), or drawn while reading, from stored chunks of
+sentences (`chunks`, `draw`). In both cases a plan holds only offsets; `build` and `mask` work on batches of it.
 
     N instances, S tokens of a sequence, P predictions, V vocabulary, W words, n tokens of all documents
 
-It follows `create_pretraining_data.py` of google-research/bert, but for four things. The shorter target length is
-drawn for each instance, not for each document: there, one book in ten became nothing but fragments. A chunk has two
-sentences if the document has: there, a lone one always got a random partner, and more than half of the pairs were
-random. How much of an overlong segment is cut at its front is uniform, not the sum of coin flips. And a masked token
-replaced at random never becomes a special one.
+This follows `create_pretraining_data.py` of google-research/bert with four changes:
+- The shorter target length is drawn for each instance, not for each document: there, one book in ten is cut entirely
+  into short fragments.
+- A chunk has at least two sentences if the document has: there, a chunk of one sentence always gets a random partner,
+  and more than half of the pairs are random.
+- The part of an overlong segment that is cut at its front is uniform, not a sum of coin flips.
+- A masked token that is replaced at random never becomes a special token.
 """
 
 import dataclasses
@@ -28,16 +29,16 @@ import numpy as np
 
 from bert.inputs.vocabulary import SPECIAL
 
-# Draws that many numbers in [0, 1) for each instance: count -> [N, count]. A generator's, or `hashing.Uniform`.
+# Draws numbers in [0, 1) for each instance: count -> [N, count]. A generator's method, or `hashing.Uniform`.
 Uniform = Callable[[int], np.ndarray]
 
 SPECIAL_PER_PAIR = 3  # [CLS] a [SEP] b [SEP]
-COLUMNS = ("a_begin", "a_end", "b_begin", "b_end", "label")  # of a Plan
+COLUMNS = ("a_begin", "a_end", "b_begin", "b_end", "label")  # the arrays of a PairPlan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Shape:
-    """How instances are paired, cut and masked."""
+class InstanceConfig:
+    """How instances are paired, truncated and masked."""
 
     max_seq_length: int
     max_predictions_per_seq: int
@@ -48,14 +49,14 @@ class Shape:
     pairs: Literal["nsp", "sop", "none"] = "nsp"
 
     @property
-    def room(self) -> int:
-        """Tokens of both segments together."""
+    def max_text(self) -> int:
+        """Maximum tokens of both segments together."""
         return self.max_seq_length - SPECIAL_PER_PAIR
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """What the vocabulary says: special ids, the ids a random replacement may take, and which ids continue a word."""
+    """Facts from the vocabulary: special ids, ids for random replacement, and which ids continue a word."""
 
     pad: int
     cls: int
@@ -65,13 +66,13 @@ class Tokens:
     is_continuation: np.ndarray  # [V] bool
 
     @classmethod
-    def of(cls, vocab: Sequence[str]) -> "Tokens":
-        """Those of a vocabulary with BERT's special tokens."""
-        pad, _, first, sep, mask = (vocab.index(token) for token in SPECIAL)
+    def from_vocab(cls, vocab: Sequence[str]) -> "Tokens":
+        """Read the facts from a vocabulary with BERT's special tokens."""
+        pad, _, cls_id, sep, mask = (vocab.index(token) for token in SPECIAL)
         reserved = [token in SPECIAL or token.startswith("[unused") for token in vocab]
         return cls(
             pad=pad,
-            cls=first,
+            cls=cls_id,
             sep=sep,
             mask=mask,
             ordinary=np.flatnonzero(~np.array(reserved)),
@@ -81,7 +82,7 @@ class Tokens:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Documents:
-    """Documents of token ids, flat. None is empty.
+    """Documents of token ids, flat; none is empty.
 
     Sentence s is `ids[sentences[s]:sentences[s + 1]]`; document d holds sentences `documents[d]:documents[d + 1]`.
     """
@@ -92,64 +93,64 @@ class Documents:
 
     @classmethod
     def from_sentences(cls, ids: np.ndarray, sentences: np.ndarray, documents: np.ndarray) -> "Documents":
-        """As the constructor, but empty sentences and documents are allowed, and dropped."""
-        keep = np.diff(sentences) > 0
-        kept_before = np.concatenate([[0], np.cumsum(keep)])
+        """Make documents without the empty sentences and documents among these arrays."""
+        is_kept = np.diff(sentences) > 0
+        kept_before = np.concatenate([[0], np.cumsum(is_kept)])
         return cls(
             ids=ids,
-            sentences=np.concatenate([sentences[:1], sentences[1:][keep]]),
+            sentences=np.concatenate([sentences[:1], sentences[1:][is_kept]]),
             documents=np.unique(kept_before[documents]),
         )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
-    """Of each instance the token ranges of its segments and a label: 1 if the second is random, or both are swapped."""
+class PairPlan:
+    """The token ranges of each instance's segments, and a label: 1 if the second is random or both are swapped."""
 
     a_begin: np.ndarray  # [N]
     a_end: np.ndarray
     b_begin: np.ndarray
     b_end: np.ndarray
     label: np.ndarray
-    alone: int  # chunks left out: too short for two segments, with no other document to take the second from
+    skipped: int  # chunks left out: too short for two segments, and no other document to take the second from
 
     def __len__(self) -> int:
         return len(self.a_begin)
 
-    def rows(self, index: np.ndarray | slice) -> "Plan":
-        """The instances at `index`."""
-        return Plan(**{name: getattr(self, name)[index] for name in COLUMNS}, alone=self.alone)
+    def rows(self, index: np.ndarray | slice) -> "PairPlan":
+        """Return the instances at `index`."""
+        return PairPlan(**{name: getattr(self, name)[index] for name in COLUMNS}, skipped=self.skipped)
 
 
-def concatenate(plans: Sequence[Plan]) -> Plan:
-    """All instances of several plans."""
+def concatenate(plans: Sequence[PairPlan]) -> PairPlan:
+    """Return all instances of several plans."""
     joined = {name: np.concatenate([getattr(plan, name) for plan in plans]) for name in COLUMNS}
-    return Plan(**joined, alone=sum(plan.alone for plan in plans))
+    return PairPlan(**joined, skipped=sum(plan.skipped for plan in plans))
 
 
-def plan(documents: Documents, shape: Shape, rng: np.random.Generator) -> Plan:
-    """Goes through all documents once, pairing chunks of sentences with the next or, for NSP, half the time a random
-    one.
+def plan(documents: Documents, config: InstanceConfig, rng: np.random.Generator) -> PairPlan:
+    """Plan pairs in one pass over all documents: the second segment follows the first or, for NSP, is random half the
+    time.
 
-    A segment is a range of whole sentences (half of one, if a lone one cannot have a random partner); both together
-    have at most `shape.room` tokens after the ends of the longer one are cut off at random.
+    A segment is a range of whole sentences (half a sentence, if it is the only one and no random partner is possible).
+    The ends of the longer segment are cut off at random until both have at most `config.max_text` tokens.
     """
-    room = shape.room
+    max_text = config.max_text
     starts, firsts = documents.sentences.tolist(), documents.documents.tolist()
     uniform = _numbers(rng)
-    others = len(firsts) - 2 if shape.pairs == "nsp" else 0  # documents to take a random segment from
-    pairs, alone = array("q"), 0
+    others = len(firsts) - 2 if config.pairs == "nsp" else 0  # documents for random segments
+    pairs, skipped = array("q"), 0
     for document in range(len(firsts) - 1):
         sentence, stop = firsts[document], firsts[document + 1]
         while sentence < stop:
-            target = room if next(uniform) >= shape.short_seq_prob else 2 + int(next(uniform) * (room - 1))
+            target = max_text if next(uniform) >= config.short_seq_prob else 2 + int(next(uniform) * (max_text - 1))
             end = bisect_left(starts, starts[sentence] + target, min(sentence + 2, stop), stop)
             count = end - sentence
             middle = sentence + 1 + int(next(uniform) * (count - 1))  # segment a: at least one, not all if possible
             if count == 1 and not others:
                 half = (starts[sentence] + starts[end]) // 2
-                if half == starts[sentence] or shape.pairs == "nsp":
-                    alone += 1
+                if half == starts[sentence] or config.pairs == "nsp":
+                    skipped += 1
                 else:
                     pairs.extend((starts[sentence], half, half, starts[end], 0))
                 sentence = end
@@ -160,85 +161,87 @@ def plan(documents: Documents, shape: Shape, rng: np.random.Generator) -> Plan:
                 other = int(next(uniform) * others)
                 other += other >= document
                 first = firsts[other] + int(next(uniform) * (firsts[other + 1] - firsts[other]))
-                wanted = starts[first] + target - (starts[middle] - starts[sentence])
-                last = bisect_left(starts, wanted, first + 1, firsts[other + 1])
+                target_end = starts[first] + target - (starts[middle] - starts[sentence])
+                last = bisect_left(starts, target_end, first + 1, firsts[other + 1])
                 pairs.extend((starts[sentence], starts[middle], starts[first], starts[last], 1))
-                sentence = middle  # the sentences that the random segment took the place of are used again
+                sentence = middle  # the sentences that the random segment replaced are used in the next pair
     a_begin, a_end, b_begin, b_end, label = np.array(pairs, np.int64).reshape(-1, 5).T
-    a_begin, a_end, b_begin, b_end = _truncate(a_begin, a_end, b_begin, b_end, room, rng.random((len(label), 2)))
-    found = Plan(a_begin=a_begin, a_end=a_end, b_begin=b_begin, b_end=b_end, label=label, alone=alone)
-    return _swap(found, rng.random(len(label)) < 0.5) if shape.pairs == "sop" else found
+    a_begin, a_end, b_begin, b_end = _truncate(a_begin, a_end, b_begin, b_end, max_text, rng.random((len(label), 2)))
+    pair_plan = PairPlan(a_begin=a_begin, a_end=a_end, b_begin=b_begin, b_end=b_end, label=label, skipped=skipped)
+    return _swap(pair_plan, rng.random(len(label)) < 0.5) if config.pairs == "sop" else pair_plan
 
 
-def chunks(documents: Documents, shape: Shape) -> np.ndarray:
-    """Cuts every document into chunks of whole sentences, each as many as fill a sequence (the last one fewer).
+def chunks(documents: Documents, config: InstanceConfig) -> np.ndarray:
+    """Cut every document into chunks of whole sentences that fill a sequence (the last one may be shorter).
 
-    Returns [M + 1] sentence numbers: chunk m has sentences `cuts[m]:cuts[m + 1]`.
+    Returns sentence numbers [M + 1]: chunk m has sentences `cuts[m]:cuts[m + 1]`.
     """
     starts, firsts = documents.sentences.tolist(), documents.documents.tolist()
     cuts = array("q", [0])
     for document in range(len(firsts) - 1):
         sentence, stop = firsts[document], firsts[document + 1]
         while sentence < stop:
-            sentence = bisect_left(starts, starts[sentence] + shape.room, min(sentence + 2, stop), stop)
+            sentence = bisect_left(starts, starts[sentence] + config.max_text, min(sentence + 2, stop), stop)
             cuts.append(sentence)
     return np.array(cuts)
 
 
-def draw(chunk: Documents, partner: Documents, foreign: np.ndarray, shape: Shape, uniform: Uniform) -> Plan:
-    """One pair for each chunk, for NSP with its second segment half the time from the partner of the same number.
+def draw(
+    chunk: Documents, partner: Documents, foreign: np.ndarray, config: InstanceConfig, uniform: Uniform
+) -> PairPlan:
+    """Draw one pair for each chunk; for NSP the second segment is half the time from the chunk's partner.
 
-    chunk, partner: N documents each, a chunk a document, the partners' tokens counted on from the chunks' (as
-    if both were concatenated). foreign: [N] whether the partner is of another document. A chunk of one sentence
-    always takes its partner's text; if partners are not for it, it is cut in half.
+    chunk, partner: N chunks each, stored as documents; the plan's offsets are into the ids of both, concatenated.
+    foreign: [N] whether the partner is from another document. A chunk of one sentence always takes its partner's text;
+    without NSP it is cut in half.
     """
     u = uniform(6)  # [N, 6]
     first, last = chunk.documents[:-1], chunk.documents[1:]
     begin = chunk.sentences[first]
-    shorter = u[:, 0] < shape.short_seq_prob
-    target = np.where(shorter, 2 + (u[:, 1] * (shape.room - 1)).astype(np.int64), shape.room)
+    shorter = u[:, 0] < config.short_seq_prob
+    target = np.where(shorter, 2 + (u[:, 1] * (config.max_text - 1)).astype(np.int64), config.max_text)
     end = np.clip(np.searchsorted(chunk.sentences, begin + target), np.minimum(first + 2, last), last)
     count = end - first
     middle = first + 1 + (u[:, 2] * (count - 1)).astype(np.int64)  # segment a: at least one, not all if possible
-    is_random = ((count == 1) | (foreign & (u[:, 3] < 0.5))) & (shape.pairs == "nsp")
+    is_random = ((count == 1) | (foreign & (u[:, 3] < 0.5))) & (config.pairs == "nsp")
     other, stop = partner.documents[:-1], partner.documents[1:]
     other = other + (u[:, 4] * (stop - other)).astype(np.int64)
     halved = (count == 1) & ~is_random
     a_end = np.where(halved, (begin + chunk.sentences[end]) // 2, chunk.sentences[middle])
     offset = len(chunk.ids)
-    wanted = partner.sentences[other] + target - (a_end - begin)
-    until = np.clip(np.searchsorted(partner.sentences, wanted), other + 1, stop)
+    target_end = partner.sentences[other] + target - (a_end - begin)
+    until = np.clip(np.searchsorted(partner.sentences, target_end), other + 1, stop)
     b_begin = np.where(is_random, partner.sentences[other] + offset, a_end)
     b_end = np.where(is_random, partner.sentences[until] + offset, chunk.sentences[end])
-    a_begin, a_end, b_begin, b_end = _truncate(begin, a_end, b_begin, b_end, shape.room, uniform(2))
+    a_begin, a_end, b_begin, b_end = _truncate(begin, a_end, b_begin, b_end, config.max_text, uniform(2))
     label = is_random.astype(np.int64)
-    found = Plan(a_begin=a_begin, a_end=a_end, b_begin=b_begin, b_end=b_end, label=label, alone=0)
-    return _swap(found, uniform(1)[:, 0] < 0.5) if shape.pairs == "sop" else found
+    pair_plan = PairPlan(a_begin=a_begin, a_end=a_end, b_begin=b_begin, b_end=b_end, label=label, skipped=0)
+    return _swap(pair_plan, uniform(1)[:, 0] < 0.5) if config.pairs == "sop" else pair_plan
 
 
-def _swap(plan: Plan, swapped: np.ndarray) -> Plan:
-    """The plan with the segments of some instances [N] in the other order, and labelled so."""
-    return Plan(
+def _swap(plan: PairPlan, swapped: np.ndarray) -> PairPlan:
+    """Return the plan with the segments of the instances `swapped` [N] exchanged and labelled 1."""
+    return PairPlan(
         a_begin=np.where(swapped, plan.b_begin, plan.a_begin),
         a_end=np.where(swapped, plan.b_end, plan.a_end),
         b_begin=np.where(swapped, plan.a_begin, plan.b_begin),
         b_end=np.where(swapped, plan.a_end, plan.b_end),
         label=swapped.astype(np.int64),
-        alone=plan.alone,
+        skipped=plan.skipped,
     )
 
 
 def _numbers(rng: np.random.Generator) -> Iterator[float]:
-    """Numbers in [0, 1), drawn in blocks: one at a time costs NumPy twenty times as much."""
+    """Yield numbers in [0, 1), drawn in blocks, which is twenty times as fast as one at a time."""
     return itertools.chain.from_iterable(rng.random(4096).tolist() for _ in itertools.repeat(None))
 
 
 def _truncate(
-    a_begin: np.ndarray, a_end: np.ndarray, b_begin: np.ndarray, b_end: np.ndarray, room: int, u: np.ndarray
+    a_begin: np.ndarray, a_end: np.ndarray, b_begin: np.ndarray, b_end: np.ndarray, max_text: int, u: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Takes tokens from the longer segment, one by one, until both fit; u [N, 2] is the share taken from its front."""
+    """Cut the longer segments, token by token, until both fit. u: [N, 2] the share that is cut at the front."""
     a, b = a_end - a_begin, b_end - b_begin
-    excess = np.maximum(a + b - room, 0)
+    excess = np.maximum(a + b - max_text, 0)
     from_a = np.minimum(excess, np.maximum(a - b, 0))  # until they are equally long ...
     from_b = np.minimum(excess, np.maximum(b - a, 0))
     rest = excess - from_a - from_b  # ... then in turns
@@ -247,12 +250,12 @@ def _truncate(
     return a_begin + front_a, a_end - from_a + front_a, b_begin + front_b, b_end - from_b + front_b
 
 
-def build(text: np.ndarray, plan: Plan, shape: Shape, tokens: Tokens) -> dict[str, np.ndarray]:
-    """The unmasked sequences [CLS] a [SEP] b [SEP] [PAD]... of a plan of token ids `text` [n].
+def build(text: np.ndarray, plan: PairPlan, config: InstanceConfig, tokens: Tokens) -> dict[str, np.ndarray]:
+    """Build the unmasked sequences [CLS] a [SEP] b [SEP] [PAD]... of a plan. text: token ids [n].
 
     Returns input_ids, input_mask, segment_ids [N, S] and next_sentence_labels [N, 1], all int64.
     """
-    at = np.arange(shape.max_seq_length)  # [S]
+    at = np.arange(config.max_seq_length)  # [S]
     first_sep = (plan.a_end - plan.a_begin + 1)[:, None]  # [N, 1]
     last_sep = first_sep + (plan.b_end - plan.b_begin + 1)[:, None]
     in_b = at > first_sep
@@ -270,24 +273,26 @@ def build(text: np.ndarray, plan: Plan, shape: Shape, tokens: Tokens) -> dict[st
     }
 
 
-def mask(features: dict[str, np.ndarray], shape: Shape, tokens: Tokens, uniform: Uniform) -> dict[str, np.ndarray]:
-    """Masks `masked_lm_prob` of each sequence's tokens: 80 % of them become [MASK], 10 % a random token, 10 % stay.
+def mask(
+    features: dict[str, np.ndarray], config: InstanceConfig, tokens: Tokens, uniform: Uniform
+) -> dict[str, np.ndarray]:
+    """Mask `masked_lm_prob` of each sequence's tokens: 80 % become [MASK], 10 % a random token, 10 % are unchanged.
 
-    Returns all features, `input_ids` masked, with masked_lm_positions, masked_lm_ids [N, P] int64, masked_lm_weights
-    [N, P] float32; weight 0 is no prediction. With `whole_word_mask` all pieces of a word are masked, or none. With
-    `max_ngram` above 1, runs of up to so many words are masked together, a run of n with probability ~ 1/n.
+    Returns the features with masked `input_ids`, masked_lm_positions, masked_lm_ids [N, P] int64 and masked_lm_weights
+    [N, P] float32, 0 for an unused prediction. With `whole_word_mask` all pieces of a word are masked, or none. With
+    `max_ngram` above 1, runs of up to that many words are masked together, a run of n with probability ~ 1/n.
     """
     ids, inside = features["input_ids"], features["input_mask"] == 1
     candidates = inside & (ids != tokens.cls) & (ids != tokens.sep)  # [N, S]
-    wanted = np.rint(inside.sum(1) * shape.masked_lm_prob).astype(np.int64)  # [N]; [CLS] and [SEP] count too
-    wanted = np.clip(wanted, 1, shape.max_predictions_per_seq)
+    budget = np.rint(inside.sum(1) * config.masked_lm_prob).astype(np.int64)  # [N]; [CLS] and [SEP] count too
+    budget = np.clip(budget, 1, config.max_predictions_per_seq)
     begins = candidates.copy()
-    if shape.whole_word_mask:
+    if config.whole_word_mask:
         begins[:, 1:] &= ~(tokens.is_continuation[ids[:, 1:]] & candidates[:, :-1])
-    words = _Words.of(candidates, begins, features["segment_ids"] if shape.max_ngram > 1 else None)
-    chosen = _choose(words, wanted, shape.max_ngram, uniform)
-    row, column, slot = _places(chosen & candidates)  # slot: which prediction of its row
-    count, size = ids.shape[0], shape.max_predictions_per_seq
+    words = _Words.from_tokens(candidates, begins, features["segment_ids"] if config.max_ngram > 1 else None)
+    chosen = _choose(words, budget, config.max_ngram, uniform)
+    row, column, slot = _positions(chosen & candidates)  # slot: index among the predictions of the row
+    count, size = ids.shape[0], config.max_predictions_per_seq
     positions, labels = np.zeros((count, size), np.int64), np.zeros((count, size), np.int64)
     weights = np.zeros((count, size), np.float32)
     positions[row, slot], labels[row, slot], weights[row, slot] = column, ids[row, column], 1.0
@@ -303,48 +308,50 @@ def mask(features: dict[str, np.ndarray], shape: Shape, tokens: Tokens, uniform:
     }
 
 
-def _places(found: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Row and column of all that is true in `found` [N, S], and its number in its row."""
-    row, column = np.divmod(np.flatnonzero(found), found.shape[1])  # many times as fast as np.nonzero
+def _positions(selected: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return row, column and index within the row of all true elements of `selected` [N, S]."""
+    row, column = np.divmod(np.flatnonzero(selected), selected.shape[1])  # much faster than np.nonzero
     return row, column, np.arange(len(row)) - np.searchsorted(row, row)
 
 
 class _Words(NamedTuple):
-    """The words of N sequences, W in the longest."""
+    """The words of N sequences, at most W in each."""
 
-    of_token: np.ndarray  # [N, S] the word of each token, as its place in the flattened `lengths`
-    lengths: np.ndarray  # [N, W] their tokens, 0 past the last one
-    segments: np.ndarray  # [N, W] the segment they stand in, if that matters
+    of_token: np.ndarray  # [N, S] the word of each token, as an index into the flattened `lengths`
+    lengths: np.ndarray  # [N, W] tokens of each word, 0 after the last word
+    segments: np.ndarray  # [N, W] segment of each word, or zeros
 
     @classmethod
-    def of(cls, candidates: np.ndarray, begins: np.ndarray, segments: np.ndarray | None) -> "_Words":
-        """From [N, S]: which tokens may be masked, which of these begin a word, and the segments of all."""
+    def from_tokens(cls, candidates: np.ndarray, begins: np.ndarray, segments: np.ndarray | None) -> "_Words":
+        """candidates, begins, segments: [N, S] tokens that may be masked, tokens that begin a word, segment ids."""
         number = np.cumsum(begins, axis=1)
         counts = number[:, -1:]
         size = int(counts.max(initial=1))
         of_token = np.maximum(number - 1, 0) + size * np.arange(len(begins))[:, None]
         further = np.bincount(of_token[candidates & ~begins], minlength=len(begins) * size)
         lengths = (np.arange(size) < counts) + further.reshape(-1, size)
-        places = np.zeros(lengths.shape, np.int64)
+        word_segments = np.zeros(lengths.shape, np.int64)
         if segments is not None:
             first = np.flatnonzero(begins)
-            places.ravel()[of_token.ravel()[first]] = segments.ravel()[first]
-        return cls(of_token, lengths, places)
+            word_segments.ravel()[of_token.ravel()[first]] = segments.ravel()[first]
+        return cls(of_token, lengths, word_segments)
 
 
-def _choose(words: _Words, wanted: np.ndarray, max_ngram: int, uniform: Uniform) -> np.ndarray:
-    """Marks [N, S] the tokens of words in random order while they fit into `wanted` [N]; what does not is skipped."""
-    lengths, rows = words.lengths, np.arange(len(wanted))
+def _choose(words: _Words, budget: np.ndarray, max_ngram: int, uniform: Uniform) -> np.ndarray:
+    """Choose words in random order while their tokens fit into `budget` [N]; return their tokens as a mask [N, S]."""
+    lengths, rows = words.lengths, np.arange(len(budget))
     count, tokens = lengths.shape[1], words.of_token.shape[1]
-    # Numbers for as many words as there could be: what a row draws must not depend on the rows beside it.
-    order = np.argsort(uniform(tokens)[:, :count] + (lengths == 0), axis=1)  # [N, W], absent ones last
+    # As many numbers as there could be words: what a row draws must not depend on the other rows.
+    order = np.argsort(uniform(tokens)[:, :count] + (lengths == 0), axis=1)  # [N, W], padding last
     odds = 1 / np.arange(1, max_ngram + 1)
-    # [N, W] how many words a run from here has; one word needs no draw.
+    # [N, W] words in a run that starts here; without n-grams nothing is drawn.
     run = 1 + np.searchsorted(np.cumsum(odds / odds.sum())[:-1], uniform(tokens if max_ngram > 1 else 0))
     taken = np.zeros(lengths.shape, bool)
-    left = wanted.copy()
+    left = budget.copy()
     for turn in order.T:
-        members = [(turn, (lengths[rows, turn] > 0) & ~taken[rows, turn])]  # the words of the run, where they are in it
+        members = [
+            (turn, (lengths[rows, turn] > 0) & ~taken[rows, turn])
+        ]  # words of the run, and whether they are in it
         for step in range(1, max_ngram):
             at = np.minimum(turn + step, count - 1)
             goes_on = (run[rows, turn] > step) & (turn + step < count) & (lengths[rows, at] > 0)
@@ -361,6 +368,6 @@ def _choose(words: _Words, wanted: np.ndarray, max_ngram: int, uniform: Uniform)
 
 
 def _replace(ids: np.ndarray, tokens: Tokens, u: np.ndarray) -> np.ndarray:
-    """What stands at masked tokens [M] instead, drawn with u [M, 2]."""
-    anything = tokens.ordinary[(u[:, 1] * len(tokens.ordinary)).astype(np.int64)]
-    return np.select([u[:, 0] < 0.8, u[:, 0] < 0.9], [np.full_like(ids, tokens.mask), ids], anything)
+    """Return the replacements of masked tokens [M], drawn with u [M, 2]."""
+    random_ids = tokens.ordinary[(u[:, 1] * len(tokens.ordinary)).astype(np.int64)]
+    return np.select([u[:, 0] < 0.8, u[:, 0] < 0.9], [np.full_like(ids, tokens.mask), ids], random_ids)

@@ -1,24 +1,24 @@
-"""Several instances in one row, so that less of a batch is padding: the same samples, labels and losses in fewer rows.
+"""Sequence packing: several instances in one row, so that a batch has fewer rows and less padding.
 
-Nothing of an instance moves but its place: the labels stay as they were, [n, ...] in the order of the samples, and what
-pointed into an instance's own row points into the flattened rows [R*T] instead. Tokens carry the number of their
-instance, by which attention keeps to it, and their position in it.
+Samples, labels and losses are unchanged. Labels keep their shape [n, ...] and their order; positions within an
+instance's own row become positions in the flattened rows [R*T]. Each token has the number of its instance, to which its
+attention is limited, and its position within the instance.
 """
 
 from collections.abc import Mapping
 
 import numpy as np
 
-SHAPES = 32  # different numbers of rows at most, for each is traced and compiled anew; few of them occur
+MAX_ROW_COUNTS = 32  # limit on different numbers of rows, since each is compiled separately; only few occur
 
 
 def first_fit(lengths: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """The row of each instance of `lengths` [n] and its first column there, in rows of `size` tokens.
+    """Return the row and the first column of each instance of `lengths` [n] in rows of `size` tokens.
 
-    The longest come first, each in the first row that has room: at most 11/9 of the fewest rows possible, and 2/3 of
-    one (Dosa 2007, "The tight bound of first fit decreasing bin-packing algorithm").
+    First fit decreasing: the longest first, each in the first row with enough space. It needs at most 11/9 of the
+    minimum + 2/3 rows (Dosa 2007, "The tight bound of first fit decreasing bin-packing algorithm").
     """
-    assert lengths.max(initial=0) <= size, "an instance is no longer than the data's rows"
+    assert lengths.max(initial=0) <= size, "an instance is longer than a row"
     used = np.zeros(len(lengths), np.int64)
     rows, columns = np.zeros((2, len(lengths)), np.int64)
     for instance in np.argsort(-lengths, kind="stable"):
@@ -28,17 +28,17 @@ def first_fit(lengths: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     return rows, columns
 
 
-def rounded(rows: int, most: int) -> int:
-    """`rows` and as many empty ones as leave no more than `SHAPES` different numbers up to `most`."""
-    step = -(-most // SHAPES)
-    return min(-(-rows // step) * step, most)
+def rounded(rows: int, limit: int) -> int:
+    """Return `rows` rounded up so that there are at most `MAX_ROW_COUNTS` different numbers up to `limit`."""
+    step = -(-limit // MAX_ROW_COUNTS)
+    return min(-(-rows // step) * step, limit)
 
 
 def pack(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A batch of n padded instances [n, T], as it is stored, in R <= n rows [R, T].
+    """Pack a batch of n padded instances [n, T], as stored, into R <= n rows [R, T].
 
-    `input_mask` becomes the number of a token's instance, 1 to n, 0 where there is padding; `position_ids` [R, T] and
-    `first_tokens` [n], each instance's place of [CLS] in the flattened rows, are new.
+    `input_mask` becomes the number of a token's instance, 1 to n, or 0 for padding. New are `position_ids` [R, T] and
+    `first_tokens` [n], the position of each instance's [CLS] in the flattened rows.
     """
     mask = batch["input_mask"]
     count, size = mask.shape
@@ -47,17 +47,17 @@ def pack(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     shape = (rounded(int(rows.max(initial=0)) + 1, count), size)
     instance, token = np.nonzero(mask)
 
-    def placed(values: np.ndarray) -> np.ndarray:
-        """What each token has [tokens], at its place."""
+    def scatter(values: np.ndarray) -> np.ndarray:
+        """Move one value per token [tokens] into the rows."""
         flat = np.zeros(shape[0] * size, np.int32)
         flat[first[instance] + token] = values
         return flat.reshape(shape)
 
     return dict(batch) | {
-        "input_ids": placed(batch["input_ids"][instance, token]),
-        "segment_ids": placed(batch["segment_ids"][instance, token]),
-        "input_mask": placed(instance + 1),
-        "position_ids": placed(token),
+        "input_ids": scatter(batch["input_ids"][instance, token]),
+        "segment_ids": scatter(batch["segment_ids"][instance, token]),
+        "input_mask": scatter(instance + 1),
+        "position_ids": scatter(token),
         "masked_lm_positions": (first[:, None] + batch["masked_lm_positions"]).astype(np.int32),
         "first_tokens": first.astype(np.int32),
     }

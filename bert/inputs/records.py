@@ -1,9 +1,9 @@
-"""The TFRecord contract, both directions: what the data stages write and the trainer reads.
+"""TFRecord files with an index: written by the data stages, read by the trainer.
 
-A dataset is a folder with a manifest and, for each split, files `<split>-*.tfrecord`. Beside each stands
-`<name>.index`, the byte offsets of its records, so that any record is two small reads away and a sample order can be a
-pure function of the position. Every record's CRC is checked when it is read: a flipped byte is named, never trained on.
-(TensorFlow's own `ignore_errors()` drops the rest of the file in silence.)
+A dataset is a folder with a manifest and, for each split, files `<split>-*.tfrecord`. Beside each is `<name>.index`
+with the byte offsets of its records. So any record can be read with two small reads, and the sample order can be a pure
+function of the position. The CRC of every record is checked when it is read: a damaged record is an error that names
+it. (TensorFlow's own `ignore_errors()` silently drops the rest of the file.)
 """
 
 import functools
@@ -24,23 +24,23 @@ from bert.storage import manifest
 
 FeatureSpec = dict[str, dict[str, Any]]  # name -> {"shape": [...], "dtype": "int64" | "float32"}
 
-HEADER, FOOTER = 12, 4  # TFRecord framing: length uint64, its masked crc uint32, payload, its masked crc uint32
-MAX_OPEN = 256  # a corpus has more shards than a process may hold open
+HEADER, FOOTER = 12, 4  # TFRecord frame: length uint64, its masked CRC uint32, payload, its masked CRC uint32
+MAX_OPEN = 256  # open files; a corpus may have more shards than a process may open
 
 
 class RecordWriter:
-    """Writes one TFRecord file and its index; a context manager."""
+    """Context manager that writes one TFRecord file and its index."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.offsets = array("Q", [0])  # a tenth of what a list of as many numbers would hold
+        self.offsets = array("Q", [0])  # a tenth of the memory of a list
 
     def __enter__(self) -> Self:
         self._stream = open(self.path, "wb", buffering=1 << 20)
         return self
 
     def write(self, serialized: bytes) -> None:
-        """Appends one record."""
+        """Append one record."""
         self._stream.write(_frame_head(len(serialized)) + serialized + _packed_crc(serialized))
         self.offsets.append(self.offsets[-1] + HEADER + len(serialized) + FOOTER)
 
@@ -55,16 +55,16 @@ class RecordWriter:
 
 
 def index_path(path: Path) -> Path:
-    """Where the offsets of a TFRecord file stand."""
+    """Return the path of a TFRecord file's index."""
     return path.with_name(path.name + ".index")
 
 
 class Dataset:
     """Random access to the records of one split.
 
-    skip_bad: damaged records that are passed over, each with a warning: the next good one stands in for it.
+    skip_bad: number of damaged records that are tolerated. Each is reported and replaced by the next good record.
 
-    Raises InputError if the folder holds no such split, IntegrityError if a file is missing or a record damaged.
+    Raises InputError if the folder has no such split, IntegrityError if a file is missing or a record damaged.
     """
 
     def __init__(self, folder: Path, split: str, skip_bad: int = 0) -> None:
@@ -84,29 +84,29 @@ class Dataset:
         return int(self._starts[-1])
 
     def read(self, indices: np.ndarray, positions: np.ndarray | None = None) -> dict[str, tf.Tensor]:
-        """The records at `indices` [n], as tensors [n, ...] of the dataset's features (integers as int32).
+        """Return the records at `indices` [n] as tensors [n, ...] of the dataset's features (integers as int32).
 
-        They are the same wherever in a run they stand: `positions` is for sources of another kind.
+        `positions`, their positions in the run, do not matter here: the parameter is for other kinds of sources.
         """
         return self._parse(tf.constant([self.payload(int(index)) for index in indices], tf.string))
 
     def shard_of(self, indices: np.ndarray) -> np.ndarray:
-        """The number of the file that each record [n] stands in."""
+        """Return the number of each record's file [n]."""
         return np.searchsorted(self._starts, indices, side="right") - 1
 
     def sizes(self, indices: np.ndarray) -> np.ndarray:
-        """Bytes of the records [n]: of padded ones it is those with more words that have more."""
-        found, shards = np.zeros(len(indices), np.int64), self.shard_of(indices)
+        """Return the size in bytes of each record [n]. Of padded records, those with more tokens are larger."""
+        sizes, shards = np.zeros(len(indices), np.int64), self.shard_of(indices)
         for shard in np.unique(shards):
             offsets = np.memmap(index_path(self.paths[shard]), "<u8", mode="r")
             rows = indices[shards == shard] - self._starts[shard]
-            found[shards == shard] = offsets[rows + 1] - offsets[rows]
-        return found
+            sizes[shards == shard] = offsets[rows + 1] - offsets[rows]
+        return sizes
 
     def payload(self, index: int) -> bytes:
-        """The content of record `index`, its checksum verified; of the next good one, if it may be skipped."""
-        for place in range(index, index + len(self)):
-            record = place % len(self)
+        """Return the payload of record `index` after checking it; of the next good record, if damage is tolerated."""
+        for candidate in range(index, index + len(self)):
+            record = candidate % len(self)
             try:
                 return self._payload(record)
             except IntegrityError as error:
@@ -115,7 +115,7 @@ class Dataset:
                 if len(self.skipped) == self.skip_bad:
                     raise
                 self.skipped.add(record)
-                print(f"warning: {error}; skipped, {len(self.skipped)} of at most {self.skip_bad}", file=sys.stderr)
+                print(f"warning: {error}; skipped ({len(self.skipped)} of at most {self.skip_bad})", file=sys.stderr)
         raise IntegrityError(f"{self.manifest.path}: every record is damaged; build it again")
 
     def _payload(self, index: int) -> bytes:
@@ -123,7 +123,9 @@ class Dataset:
         path, row = self.paths[shard], index - int(self._starts[shard])
         begin, end = struct.unpack("<2Q", self._pread(index_path(path), 16, 8 * row))
         if not begin + HEADER + FOOTER <= end <= self.manifest.files[path.name]["bytes"]:
-            raise IntegrityError(f"{index_path(path)}: entry {row} is damaged (no record stands there); build it again")
+            raise IntegrityError(
+                f"{index_path(path)}: entry {row} is damaged (no record at this offset); build it again"
+            )
         frame = self._pread(path, end - begin, begin)
         payload = frame[HEADER:-FOOTER]
         if _packed_crc(payload) != frame[-FOOTER:] or len(payload) != frame_length(frame):
@@ -138,7 +140,7 @@ class Dataset:
         self._open.move_to_end(path)
         content = os.pread(self._open[path], size, offset)
         if len(content) != size:
-            raise IntegrityError(f"{path}: cut at byte {offset + len(content)}; build it again")
+            raise IntegrityError(f"{path}: truncated at byte {offset + len(content)}; build it again")
         return content
 
     def _parse_batch(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -148,7 +150,7 @@ class Dataset:
 
 
 def frame_length(frame: bytes) -> int:
-    """The payload length that a TFRecord frame claims."""
+    """Return the payload length stored in a TFRecord frame."""
     return int(struct.unpack("<Q", frame[:8])[0])
 
 

@@ -1,7 +1,7 @@
-"""Which samples make which update: a pure function of (seed, position), whatever the number of ranks.
+"""Which samples make which update: a pure function of (seed, position), independent of the number of ranks.
 
-The samples of an epoch are visited in a pseudo-random order that is computed, not stored: a permutation of 0..n-1 by a
-Feistel network, in constant memory for any n. Resuming is therefore a matter of knowing one number.
+The order of an epoch is computed, not stored: a Feistel network gives a pseudo-random permutation of 0..n-1 in constant
+memory. To resume, only the number of the update is needed.
 """
 
 import functools
@@ -19,28 +19,28 @@ from bert.inputs import packing
 from bert.inputs.hashing import mix
 from bert.inputs.records import Dataset
 
-ROUNDS = 4
-WIDTH = 32  # tokens: batches cut to their longest row have multiples of it, since every width is compiled for
-GPU_WIDTH = 128  # the same on a GPU, where XLA compiles the whole step for each width, a minute or more
-PREFETCH = 2  # updates whose samples are read while the current one computes
+ROUNDS = 4  # of the Feistel network
+LENGTH_MULTIPLE = 32  # tokens to which trimmed batches are padded, since each length is compiled separately
+GPU_LENGTH_MULTIPLE = 128  # the same on a GPU, where XLA compiles the whole step for each length, for a minute or more
+PREFETCH = 2  # updates that are read in advance
 
 Batch = dict[str, tf.Tensor]
 
 
 class Source(Protocol):
-    """Samples by number: stored ones (`records.Dataset`), or made while reading (`chunks.DynamicMasking`)."""
+    """Samples by number: stored (`records.Dataset`), or made while reading (`dynamic_masking.DynamicMasking`)."""
 
     def __len__(self) -> int: ...
 
     def read(self, indices: np.ndarray, positions: np.ndarray) -> Batch:
-        """Samples `indices` [n], which stand at `positions` [n] of the run: what is random about them follows these."""
+        """Return samples `indices` [n], which have `positions` [n] in the run, on which their randomness depends."""
 
 
 def permute(indices: np.ndarray, size: int, key: int) -> np.ndarray:
-    """The images of `indices` [n] under the permutation of range(size) that `key` selects.
+    """Return the images of `indices` [n] under the permutation of range(size) that `key` selects.
 
-    A Feistel network permutes the next power of four; images outside range(size) are sent through it again ("cycle
-    walking"), which keeps it a permutation (Black and Rogaway 2002).
+    A Feistel network permutes the next power of four; images outside range(size) are permuted again ("cycle walking"),
+    so that the result is a permutation (Black and Rogaway 2002).
     """
     half = np.uint64(max(1, ((size - 1).bit_length() + 1) // 2))
     low = (np.uint64(1) << half) - np.uint64(1)
@@ -55,8 +55,8 @@ def permute(indices: np.ndarray, size: int, key: int) -> np.ndarray:
     return images.astype(np.int64)
 
 
-def order(positions: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """The samples at `positions` [n] of endless epochs over `size` samples, each epoch in its own order."""
+def sample_order(positions: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """Return the samples at `positions` [n] of consecutive epochs over `size` samples, each in its own order."""
     samples = np.empty_like(positions)
     for epoch in np.unique(positions // size):
         here = positions // size == epoch
@@ -65,20 +65,20 @@ def order(positions: np.ndarray, size: int, seed: int) -> np.ndarray:
 
 
 class BatchSampler:
-    """This rank's micro-batches of every update."""
+    """The micro-batches of one rank."""
 
     def __init__(self, source: Source, batch: BatchConfig, seed: int, rank: int = 0, num_ranks: int = 1) -> None:
         if batch.bucket_by_length and not isinstance(source, Dataset):
-            raise UsageError("batch.bucket_by_length needs records whose lengths are known in advance; leave it 0")
+            raise UsageError("batch.bucket_by_length needs stored instances, whose lengths are known; set it to 0")
         self.source, self.batch, self.seed = source, batch, seed
         self.rank, self.num_ranks = rank, num_ranks
         self.accumulation = batch.accumulation(num_ranks)
-        self._dealt = functools.lru_cache(maxsize=2)(self._deal)  # the updates of a pool follow each other
+        self._pool_positions = functools.lru_cache(maxsize=2)(self._bucket_pool)  # neighbouring updates share a pool
 
     def read(self, update: int) -> list[Batch]:
-        """The micro-batches of update `update` (from 0): micro-batch k of rank r is its (k * ranks + r)-th.
+        """Return the micro-batches of update `update` (from 0). Micro-batch k of rank r is number k * ranks + r.
 
-        They are made on the CPU: on a GPU, this thread's work would wait behind the running step.
+        They are made on the CPU: on a GPU this thread would wait for the running step.
         """
         with tf.device("CPU:0"):
             return self._read(update)
@@ -88,64 +88,64 @@ class BatchSampler:
         positions = self._positions(update)
         firsts = (np.arange(self.accumulation) * self.num_ranks + self.rank) * size
         micro_batches = [positions[first : first + size] for first in firsts]
-        found = [self.source.read(order(at, len(self.source), self.seed), at) for at in micro_batches]
+        batches = [self.source.read(sample_order(at, len(self.source), self.seed), at) for at in micro_batches]
         if self.batch.pack:
-            return [packed(batch) for batch in found]
-        multiple = GPU_WIDTH if has_gpu() else WIDTH
-        return [trim(batch, multiple) for batch in found] if self.batch.bucket_by_length else found
+            return [pack(batch) for batch in batches]
+        multiple = GPU_LENGTH_MULTIPLE if has_gpu() else LENGTH_MULTIPLE
+        return [trim_padding(batch, multiple) for batch in batches] if self.batch.bucket_by_length else batches
 
     def _positions(self, update: int) -> np.ndarray:
-        """The places in the run's order whose samples make the update [total]."""
+        """Return the positions in the run whose samples make the update [total]."""
         total, group = self.batch.total, self.batch.bucket_by_length
-        return self._dealt(update // group)[update % group] if group else update * total + np.arange(total)
+        return self._pool_positions(update // group)[update % group] if group else update * total + np.arange(total)
 
-    def _deal(self, pool: int) -> np.ndarray:
-        """The places that make each of the next `group` updates [group, total].
+    def _bucket_pool(self, pool: int) -> np.ndarray:
+        """Return the positions of each update in a pool of `bucket_by_length` updates [group, total].
 
-        Their samples are sorted by size and dealt out to them in a random order: a batch has like lengths, and every
-        sample has its turn in the same updates as before.
+        The samples of the pool are sorted by size and distributed to its updates, whose order is then random. So a
+        batch has samples of similar length, and the pool has the same samples as without bucketing.
         """
         assert isinstance(self.source, Dataset)
         total, group = self.batch.total, self.batch.bucket_by_length
         positions = pool * group * total + np.arange(group * total)
-        by_size = np.argsort(self.source.sizes(order(positions, len(self.source), self.seed)), kind="stable")
+        by_size = np.argsort(self.source.sizes(sample_order(positions, len(self.source), self.seed)), kind="stable")
         turns = permute(np.arange(group), group, self.seed * 2**32 + 2**31 + pool)
         return positions[by_size].reshape(group, total)[turns]
 
     def iterate(self, first: int, last: int) -> Generator[list[Batch], None, None]:
-        """`read` for updates first..last-1, read ahead in a thread."""
+        """Yield `read` for updates first..last-1, read in advance by a thread."""
         with ThreadPoolExecutor(1, thread_name_prefix="batches") as reader:
-            waiting = [reader.submit(self.read, update) for update in range(first, min(first + PREFETCH, last))]
+            pending = [reader.submit(self.read, update) for update in range(first, min(first + PREFETCH, last))]
             for update in range(first, last):
                 if update + PREFETCH < last:
-                    waiting.append(reader.submit(self.read, update + PREFETCH))
-                yield waiting.pop(0).result()
+                    pending.append(reader.submit(self.read, update + PREFETCH))
+                yield pending.pop(0).result()
 
 
-def width(tokens: int, multiple: int, most: int) -> int:
-    """Columns of a batch whose longest row has so many tokens: the next multiple, or `most`."""
-    return min(-(-tokens // multiple) * multiple, most)
+def padded_length(tokens: int, multiple: int, limit: int) -> int:
+    """Return `tokens` rounded up to a multiple, but at most `limit`."""
+    return min(-(-tokens // multiple) * multiple, limit)
 
 
-def trim(batch: Batch, multiple: int) -> Batch:
-    """Without the columns that are padding in every row, up to a multiple of so many."""
+def trim_padding(batch: Batch, multiple: int) -> Batch:
+    """Remove columns that are padding in every row; the remaining number is a multiple of `multiple`."""
     mask = batch["input_mask"]
     tokens = int(tf.reduce_max(tf.reduce_sum(mask, axis=1)))
-    columns = width(tokens, multiple, mask.shape[1])
+    columns = padded_length(tokens, multiple, mask.shape[1])
     return {name: value[:, :columns] if value.shape[1:] == mask.shape[1:] else value for name, value in batch.items()}
 
 
-def packed(batch: Batch) -> Batch:
-    """Its instances in as few rows as hold them (`packing.pack`)."""
+def pack(batch: Batch) -> Batch:
+    """Pack the instances of a batch into fewer rows (`packing.pack`)."""
     rows = packing.pack({name: value.numpy() for name, value in batch.items()})
     return {name: tf.constant(value) for name, value in rows.items()}
 
 
 def evaluation(source: Source, batch: BatchConfig, limit: int, rank: int = 0, num_ranks: int = 1) -> Iterator[Batch]:
-    """This rank's share of the first `limit` samples, in order, in batches of which the last may be smaller."""
+    """Yield this rank's share of the first `limit` samples, in order, in batches; the last one may be smaller."""
     samples = np.arange(min(limit, len(source)))
     for start in range(rank * batch.per_device, len(samples), num_ranks * batch.per_device):
-        some = samples[start : start + batch.per_device]
+        indices = samples[start : start + batch.per_device]
         with tf.device("CPU:0"):
-            read = source.read(some, some)
-        yield read
+            samples_read = source.read(indices, indices)
+        yield samples_read

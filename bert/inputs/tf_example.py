@@ -1,10 +1,10 @@
-"""Rows of arrays to serialised `tf.train.Example` messages, a batch at once.
+"""Serialise rows of arrays as `tf.train.Example` messages, a batch at a time.
 
-By hand, for it is many times as fast as building messages: an Example is nested fields, each with its number, its
-length and its content (protobuf.dev/programming-guides/encoding). What rows consist of is put side by side in one array
-of bytes, with gaps where a row has less than others; then the gaps are left out.
+This is much faster than building messages with protobuf. An Example consists of nested fields, each with number, length
+and content (protobuf.dev/programming-guides/encoding). The bytes of all rows are laid out in one array, with gaps where
+a row has fewer bytes than others; then the gaps are removed.
 
-    N rows, W bytes of a row at most
+    N rows, W bytes in the longest row
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-CELLS = 1 << 20  # numbers of a feature serialised at once, as many as its longest row has for every row
+MAX_ELEMENTS = 1 << 20  # elements of a padded feature that are serialised at once
 
 
 def encode(features: dict[str, np.ndarray]) -> bytes:
-    """Serialises integer and floating arrays as one `tf.train.Example`."""
+    """Serialise integer and floating-point arrays as one `tf.train.Example`."""
     return next(encode_batch({name: value[None] for name, value in features.items()}))
 
 
@@ -28,7 +28,7 @@ class Ragged(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A piece of each row's bytes: those of `content` [N, W] where `present` [N, W], of which it has `lengths` [N]."""
+    """A part of each row: the bytes of `content` [N, W] where `present` [N, W], `lengths` [N] of them."""
 
     content: np.ndarray
     present: np.ndarray
@@ -36,11 +36,11 @@ class _Piece(NamedTuple):
 
 
 def encode_batch(features: Mapping[str, np.ndarray | Ragged]) -> Iterator[bytes]:
-    """Serialises row n of every array [N, size] as the n-th `tf.train.Example`; equal features give equal bytes."""
+    """Yield row n of every array [N, size] as the n-th `tf.train.Example`; equal features give equal bytes."""
     count, longest = max(map(_size, features.values()))
     if count == 0:
         return
-    if count > 1 and count * longest > CELLS:
+    if count > 1 and count * longest > MAX_ELEMENTS:
         for part in (slice(count // 2), slice(count // 2, count)):
             yield from encode_batch({name: _rows(rows, part) for name, rows in features.items()})
         return
@@ -49,21 +49,21 @@ def encode_batch(features: Mapping[str, np.ndarray | Ragged]) -> Iterator[bytes]
     pieces = [_by_length(lengths, lambda length: _head(1, length)), *entries]  # Example.features
     content = np.concatenate([piece.content for piece in pieces], axis=1)
     present = np.concatenate([piece.present for piece in pieces], axis=1)
-    encoded = np.compress(present.ravel(), content.ravel()).tobytes()  # many times as fast as content[present]
+    encoded = np.compress(present.ravel(), content.ravel()).tobytes()  # much faster than content[present]
     ends = np.cumsum(pieces[0].lengths + lengths).tolist()
     for begin, end in zip([0, *ends], ends, strict=False):
         yield encoded[begin:end]
 
 
 def _entry(name: str, rows: np.ndarray | Ragged) -> list[_Piece]:
-    """The entries of the map `Features.feature`: {key 1: name, value 2: Feature}."""
+    """Return the entries of the map `Features.feature`: {key 1: name, value 2: Feature}."""
     values, inside = (rows, np.ones(rows.shape, bool)) if isinstance(rows, np.ndarray) else _padded(rows)
-    kind, numbers = (2, _floats) if np.issubdtype(values.dtype, np.floating) else (3, _varints)
-    piece = numbers(values, inside)
+    field, serialize = (2, _floats) if np.issubdtype(values.dtype, np.floating) else (3, _varints)
+    piece = serialize(values, inside)
 
-    def head(length: int) -> bytes:  # all that precedes the numbers depends on their length only
+    def head(length: int) -> bytes:  # all bytes before the numbers depend only on their length
         packed = _head(1, length) if length else b""  # FloatList.value or Int64List.value
-        feature = _head(kind, len(packed) + length) + packed
+        feature = _head(field, len(packed) + length) + packed
         entry = _field(1, name.encode()) + _head(2, len(feature) + length) + feature
         return _head(1, len(entry) + length) + entry
 
@@ -71,7 +71,7 @@ def _entry(name: str, rows: np.ndarray | Ragged) -> list[_Piece]:
 
 
 def _size(rows: np.ndarray | Ragged) -> tuple[int, int]:
-    """How many rows, and the numbers in the longest."""
+    """Return the number of rows, and of elements in the longest."""
     if isinstance(rows, np.ndarray):
         return rows.shape[0], rows.shape[1]
     return len(rows.splits) - 1, int(np.diff(rows.splits).max(initial=0))
@@ -84,7 +84,7 @@ def _rows(rows: np.ndarray | Ragged, part: slice) -> np.ndarray | Ragged:
 
 
 def _padded(rows: Ragged) -> tuple[np.ndarray, np.ndarray]:
-    """The rows as one array [N, longest], and where they are in it."""
+    """Return the rows as one padded array [N, longest], and which of its elements are used."""
     lengths = np.diff(rows.splits)
     inside = np.arange(lengths.max(initial=0)) < lengths[:, None]
     values = np.zeros(inside.shape, rows.values.dtype)
@@ -98,7 +98,7 @@ def _floats(values: np.ndarray, inside: np.ndarray) -> _Piece:
 
 
 def _varints(values: np.ndarray, inside: np.ndarray) -> _Piece:
-    """Values in base 128, low digit first, a set high bit saying that more follow."""
+    """Encode values in base 128, low digit first; the high bit is set if more digits follow."""
     rest = values.astype(np.int64).view(np.uint64)  # a negative number is written as its two's complement
     digits = max(1, -(-int(rest.max(initial=0)).bit_length() // 7))
     if digits < 5:
@@ -113,15 +113,15 @@ def _varints(values: np.ndarray, inside: np.ndarray) -> _Piece:
 
 
 def _by_length(lengths: np.ndarray, make: Callable[[int], bytes]) -> _Piece:
-    """What is made of each row's length [N]."""
+    """Return `make(length)` for each of `lengths` [N]; it is called once per different length."""
     least = lengths.min()
-    found = np.bincount(lengths - least) > 0
-    made = [make(length) for length in (least + np.flatnonzero(found)).tolist()]
-    sizes = np.array([len(value) for value in made])
-    content = np.frombuffer(b"".join(value.ljust(sizes.max(), b"\0") for value in made), np.uint8)
+    occurs = np.bincount(lengths - least) > 0
+    values = [make(length) for length in (least + np.flatnonzero(occurs)).tolist()]
+    sizes = np.array([len(value) for value in values])
+    content = np.frombuffer(b"".join(value.ljust(sizes.max(), b"\0") for value in values), np.uint8)
     present = np.arange(sizes.max()) < sizes[:, None]
-    which = (np.cumsum(found) - 1)[lengths - least]
-    return _Piece(content.reshape(present.shape)[which], present[which], sizes[which])
+    index = (np.cumsum(occurs) - 1)[lengths - least]
+    return _Piece(content.reshape(present.shape)[index], present[index], sizes[index])
 
 
 def _field(number: int, content: bytes) -> bytes:
@@ -129,7 +129,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def _head(number: int, length: int) -> bytes:
-    """The tag of a length-delimited field and its length."""
+    """Return the tag and the length of a length-delimited field."""
     head = bytearray([number << 3 | 2])
     while length > 127:
         head.append(length & 127 | 128)

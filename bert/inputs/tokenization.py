@@ -1,11 +1,12 @@
-"""One tokenizer for pretraining, fine-tuning and inference: WordPiece through tensorflow-text's FastBertTokenizer.
+"""The tokenizer for pretraining, fine-tuning and inference: WordPiece by tensorflow-text's FastBertTokenizer.
 
-It follows BERT's rules (clean, split CJK and punctuation, lower-case and strip accents if asked, longest match first).
-It differs from Google's `tokenization.py` where Unicode compatibility characters are folded: a superscript two gives
-"2", an ellipsis three full stops. Text such as "[SEP]" is only text: it never becomes the special id.
+It follows BERT's rules: clean the text, split CJK characters and punctuation, lower-case and strip accents (for an
+uncased vocabulary), then match the longest token first. Unlike Google's `tokenization.py` it folds Unicode
+compatibility characters: a superscript two becomes "2", an ellipsis three full stops. "[SEP]" in a text is ordinary
+text and never becomes the special token.
 
-Where tensorflow-text is not installed (it has no wheel for TensorFlow 2.17 on Python 3.12), `bert.inputs.wordpiece`
-gives the same ids and offsets. Only `Tokenizer.in_graph` needs it then.
+Without tensorflow-text (which has no wheel for TensorFlow 2.17 on Python 3.12), `bert.inputs.wordpiece` gives the same
+ids and offsets. Only `Tokenizer.in_graph` needs tensorflow-text.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ except ModuleNotFoundError:
 
 
 class Tokenizer:
-    """Texts to token ids and, on request, the characters each came from."""
+    """Texts to token ids and, optionally, character offsets."""
 
     def __init__(self, vocab_path: Path, lower_case: bool = True) -> None:
         self.vocab = load_vocab(vocab_path)
@@ -47,23 +48,23 @@ class Tokenizer:
             )
 
     def in_graph(self) -> Any:
-        """The FastBertTokenizer, whose operations can be part of a graph. Raises UsageError without tensorflow-text."""
+        """Return the FastBertTokenizer, for use in a graph. Raises UsageError without tensorflow-text."""
         if self._fast is None:
             raise UsageError(
-                "a tokenizer inside a graph needs tensorflow-text, which is not installed; "
-                f"install the one for TensorFlow {tf.__version__}, or export where it is installed"
+                "a tokenizer in a graph needs tensorflow-text, which is not installed; "
+                f"install the version for TensorFlow {tf.__version__}, or export on a machine that has it"
             )
         return self._fast
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids of all texts, flat [n] int32, and the row splits [len(texts) + 1] that separate them."""
+        """Return the token ids of all texts, flat [n] int32, and their row splits [len(texts) + 1]."""
         if self._fast is None:
             return self._wordpiece.encode(texts)
         ids = self._fast.tokenize(tf.constant(_as_bytes(texts), tf.string))
         return ids.flat_values.numpy(), ids.row_splits.numpy()
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """As `encode`, with each token's first character and the one after its last [n], as indices into its text."""
+        """As `encode`, and each token's begin and end [n], half open, as character indices of its text."""
         if self._fast is None:
             ids, splits, begin, end = self._wordpiece.encode_with_offsets(texts)
             return ids, splits, begin, np.maximum(end, begin + 1)
@@ -71,31 +72,31 @@ class Tokenizer:
         ids, starts, ends = self._fast.tokenize_with_offsets(tf.constant(encoded, tf.string))
         rows = np.repeat(np.arange(len(texts)), np.diff(ids.row_splits.numpy()))
         begin, end = _characters(encoded, rows, starts.flat_values.numpy(), ends.flat_values.numpy())
-        # A folded character ("..." for an ellipsis) gives several tokens, all but the last empty: each means the
+        # A folded character ("..." for an ellipsis) gives several tokens, all empty but the last: each gets the whole
         # character.
         return ids.flat_values.numpy(), ids.row_splits.numpy(), begin, np.maximum(end, begin + 1)
 
 
 def tokenizer_for(vocab: Path, config: ModelConfig) -> Tokenizer:
-    """The tokenizer of a model's vocabulary. Raises InputError if that is not of the model's size."""
-    words = load_vocab(vocab)
-    if config.vocab_size not in (0, len(words)):
+    """Return the tokenizer of a vocabulary. Raises InputError if the model has another vocabulary size."""
+    tokens = load_vocab(vocab)
+    if config.vocab_size not in (0, len(tokens)):
         raise InputError(
-            f"{vocab}: {len(words)} entries, but the model was trained with {config.vocab_size}; give the model's own"
+            f"{vocab}: {len(tokens)} entries, but the model was trained with {config.vocab_size}; give its vocabulary"
         )
-    return Tokenizer(vocab, lower_case=is_lower_case(words))
+    return Tokenizer(vocab, lower_case=is_lower_case(tokens))
 
 
 def _as_bytes(texts: Sequence[str]) -> list[bytes]:
-    return [item.encode("utf-8", "replace") for item in texts]  # a lone surrogate becomes "?", still one character
+    return [item.encode("utf-8", "replace") for item in texts]  # a lone surrogate becomes "?", also one character
 
 
 def _characters(
     encoded: list[bytes], rows: np.ndarray, starts: np.ndarray, ends: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Byte offsets into each text as character offsets, for all texts at once."""
+    """Convert byte offsets of each text to character offsets, for all texts at once."""
     joined = np.frombuffer(b"".join(encoded), np.uint8)
-    before = np.append(0, np.cumsum((joined & 0xC0) != 0x80))  # characters begun before each byte
-    base = np.cumsum([0, *(len(item) for item in encoded)])[rows]  # where the token's text begins
+    before = np.append(0, np.cumsum((joined & 0xC0) != 0x80))  # characters that begin before each byte
+    base = np.cumsum([0, *(len(item) for item in encoded)])[rows]  # first byte of the token's text
     first = before[base]
     return before[base + starts] - first, before[base + ends] - first

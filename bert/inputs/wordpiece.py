@@ -1,17 +1,17 @@
-"""WordPiece in Python, for an interpreter that has no tensorflow-text: the ids and offsets of its FastBertTokenizer.
+"""WordPiece in Python, for use without tensorflow-text: the same ids and offsets as its FastBertTokenizer.
 
-Three steps, as there (Song et al. 2021, "Fast WordPiece Tokenization", and tensorflow-text's BERT normalizer):
+Three steps, as in tensorflow-text (Song et al. 2021, "Fast WordPiece Tokenization", and its BERT normalizer):
 
-1. Each character is replaced on its own. For lower-cased text: NFKC with case folding and without ignorable characters,
-   then NFD without marks (category Mn). For any text: a control character (Cc, Cf) becomes a space.
-2. White space separates words. A punctuation mark and a CJK ideograph are a word each.
-3. A word becomes the longest token it begins with, then the longest "##" token, and so on. A word that cannot be taken
-   apart so, or of more than 100 bytes, is [UNK].
+1. Normalise each character. For lower-cased text: NFKC with case folding, without ignorable characters, then NFD
+   without marks (category Mn). For all text: a control character (Cc, Cf) becomes a space.
+2. Split into words at white space. A punctuation mark or a CJK ideograph is a word by itself.
+3. Split each word into the longest token that it begins with, then the longest "##" token, and so on. A word that
+   cannot be split in this way, or that has more than 100 bytes, is [UNK].
 
-Texts repeat their words, so each word is taken apart once and its ids are kept.
+Words repeat, so the ids of each word are cached.
 
-Unicode is the interpreter's (14 in Python 3.11, 15 in 3.12). tensorflow-text 2.21 has Unicode 16: characters that the
-interpreter does not know yet are left as they are, and there alone the two differ.
+The Unicode version is the interpreter's (14 in Python 3.11, 15 in 3.12); tensorflow-text 2.21 has Unicode 16. Results
+differ only for characters that the interpreter does not know: they are left unchanged.
 """
 
 import unicodedata
@@ -20,11 +20,11 @@ from itertools import chain
 
 import numpy as np
 
-LONGEST = 100  # bytes of a word
-KEPT = 500_000  # words whose ids are kept: some 100 MB
-BESIDE = "\x1f"  # beside a character that is a word by itself; as a control character it is in no text after step 1
-SYMBOLS = frozenset("$+<=>^`|~")  # punctuation marks to BERT, but not to Unicode
-IDEOGRAPHS = (  # first and last, as in Google's BERT
+MAX_WORD_BYTES = 100  # a longer word is [UNK]
+MAX_CACHED_WORDS = 500_000  # about 100 MB
+SEPARATOR = "\x1f"  # around a character that is a word by itself; normalised text has no control characters
+SYMBOLS = frozenset("$+<=>^`|~")  # punctuation in BERT, but not in Unicode
+IDEOGRAPHS = (  # first and last of each range, as in Google's BERT
     (0x3400, 0x4DBF),
     (0x4E00, 0x9FFF),
     (0xF900, 0xFAFF),
@@ -56,48 +56,48 @@ IGNORABLE = (  # Unicode's property Default_Ignorable_Code_Point
 
 
 class WordPiece:
-    """Texts to token ids and the characters that each token came from."""
+    """Texts to token ids and character offsets."""
 
     def __init__(self, vocab: Sequence[str], lower_case: bool) -> None:
-        """`vocab`: all tokens in the order of their ids, [UNK] among them."""
+        """vocab: all tokens in the order of their ids, including [UNK]."""
         self.replacements, self.words = _Replacements(lower_case), _Words(vocab)
         self.sizes = np.array([len(token.removeprefix("##")) for token in vocab])  # characters [V]
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids of all texts, flat [n] int32, and the row splits [len(texts) + 1] that separate them."""
+        """Return the token ids of all texts, flat [n] int32, and their row splits [len(texts) + 1]."""
         replaced = (text.translate(self.replacements) for text in texts)
         rows = [list(chain.from_iterable(map(self.words.__getitem__, text.split()))) for text in replaced]
         splits = np.cumsum([0, *map(len, rows)])
         return np.fromiter(chain.from_iterable(rows), np.int32, splits[-1]), splits
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """As `encode`, with each token's first character [n] and the first one of what follows it [n].
+        """As `encode`, and each token's begin and end [n], half open, as character indices of its text.
 
-        Of several tokens from one character, all but the last end where they begin.
+        Of several tokens from one character, all but the last are empty.
         """
-        given = "\n".join(["", *texts, ""])  # a space ends each text: no token ends beyond its own
-        codes = _codes(given)
+        joined = "\n".join(["", *texts, ""])  # white space between texts: no token crosses them
+        codes = _codes(joined)
         present = np.flatnonzero(np.bincount(codes))
         sizes = np.zeros(present[-1] + 1, np.int64)
         sizes[present] = [len(self.replacements[code]) for code in present.tolist()]
-        replaced = given.translate(self.replacements)
-        marks = _codes(replaced)
-        real = marks != ord(BESIDE)
-        origin = np.append(np.repeat(np.arange(len(codes)), sizes[codes])[real], len(codes))
-        number = np.cumsum(real) - real  # of the character itself or, for a mark, of the next one
-        apart = np.diff(np.concatenate([[True], ~real | (marks == ord(" ")), [True]]).astype(np.int8))
-        ids, begin, end = self._tokens(replaced.split(), np.flatnonzero(apart < 0), np.flatnonzero(apart > 0))
+        replaced = joined.translate(self.replacements)
+        new_codes = _codes(replaced)
+        is_text = new_codes != ord(SEPARATOR)
+        origin = np.append(np.repeat(np.arange(len(codes)), sizes[codes])[is_text], len(codes))
+        number = np.cumsum(is_text) - is_text  # index without separators; of a separator, that of the next character
+        edges = np.diff(np.concatenate([[True], ~is_text | (new_codes == ord(" ")), [True]]).astype(np.int8))
+        ids, begin, end = self._tokens(replaced.split(), np.flatnonzero(edges < 0), np.flatnonzero(edges > 0))
         number = np.append(number, len(origin) - 1)
         begin, end = origin[number[begin]], origin[number[end]]
-        heads = np.cumsum([1, *(len(text) + 1 for text in texts)])  # where each text begins in `given`
-        splits = np.searchsorted(begin, heads)
-        base = np.repeat(heads[:-1], np.diff(splits))
+        starts = np.cumsum([1, *(len(text) + 1 for text in texts)])  # of each text in `joined`
+        splits = np.searchsorted(begin, starts)
+        base = np.repeat(starts[:-1], np.diff(splits))
         return ids, splits, begin - base, end - base
 
     def _tokens(
         self, words: Sequence[str], first: np.ndarray, last: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Ids, begins and ends [n] of the tokens of words [w], each from character `first` [w] up to `last` [w]."""
+        """Return ids, begins and ends [n] of the tokens of words [w] that span the characters first:last [w]."""
         parts = [self.words[word] for word in words]
         counts = np.array([len(part) for part in parts], np.int64)
         ids = np.fromiter(chain.from_iterable(parts), np.int32, counts.sum())
@@ -108,7 +108,7 @@ class WordPiece:
 
 
 class _Replacements(dict[int, str]):
-    """What a character, by its number, is in the text that is split at white space; found out when first asked for."""
+    """Cache: code point -> its text after normalisation, with separators around characters that are words."""
 
     def __init__(self, lower_case: bool) -> None:
         super().__init__()
@@ -116,12 +116,12 @@ class _Replacements(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         text = normalize(code, self.lower_case)
-        self[code] = "".join(_apart(character) for character in text)
+        self[code] = "".join(_separated(character) for character in text)
         return self[code]
 
 
 class _Words(dict[str, tuple[int, ...]]):
-    """The ids of a word's tokens, found out when first asked for."""
+    """Cache: word -> ids of its tokens."""
 
     def __init__(self, vocab: Sequence[str]) -> None:
         super().__init__()
@@ -129,16 +129,16 @@ class _Words(dict[str, tuple[int, ...]]):
         self.longest = max(map(len, vocab))
 
     def __missing__(self, word: str) -> tuple[int, ...]:
-        if len(self) > KEPT:
+        if len(self) > MAX_CACHED_WORDS:
             self.clear()
-        self[word] = self._taken_apart(word) or (self.ids["[UNK]"],)
+        self[word] = self._split(word) or (self.ids["[UNK]"],)
         return self[word]
 
-    def _taken_apart(self, word: str) -> tuple[int, ...]:
-        """The longest tokens from the left; none where they do not make up the word."""
-        if len(word.encode()) > LONGEST:
+    def _split(self, word: str) -> tuple[int, ...]:
+        """Return the longest tokens from the left; none if they do not cover the word."""
+        if len(word.encode()) > MAX_WORD_BYTES:
             return ()
-        found, begin = [], 0
+        ids, begin = [], 0
         while begin < len(word):
             prefix = "##" if begin else ""
             for end in range(min(len(word), begin + self.longest), begin, -1):
@@ -147,30 +147,30 @@ class _Words(dict[str, tuple[int, ...]]):
                     break
             else:
                 return ()
-            found.append(number)
+            ids.append(number)
             begin = end
-        return tuple(found)
+        return tuple(ids)
 
 
 def normalize(code: int, lower_case: bool) -> str:
-    """The text that stands for a character, by its number: "" for one that is ignored. A lone surrogate gives "?"."""
+    """Return the normalised text of a code point: "" for an ignorable character, "?" for a lone surrogate."""
     if 0xD800 <= code < 0xE000:
-        return "?"  # as str.encode(errors="replace") has it
+        return "?"  # as str.encode(errors="replace") gives
     text = chr(code)
-    if lower_case and not (code & 0xFFFE == 0xFFFE or 0xFDD0 <= code < 0xFDF0):  # noncharacters stay
-        before = ""
-        while text != before:
-            before, folded = text, unicodedata.normalize("NFKC", text.casefold())
+    if lower_case and not (code & 0xFFFE == 0xFFFE or 0xFDD0 <= code < 0xFDF0):  # noncharacters are kept
+        previous = ""
+        while text != previous:
+            previous, folded = text, unicodedata.normalize("NFKC", text.casefold())
             text = "".join(character for character in folded if not _within(character, IGNORABLE))
         marked = unicodedata.normalize("NFD", text)
         text = "".join(character for character in marked if unicodedata.category(character) != "Mn")
     return "".join(" " if unicodedata.category(character) in ("Cc", "Cf") else character for character in text)
 
 
-def _apart(character: str) -> str:
-    """A space for white space; a character that is a word by itself between the marks that say so."""
+def _separated(character: str) -> str:
+    """Return a space for white space; put separators around a character that is a word by itself."""
     if character in SYMBOLS or unicodedata.category(character)[0] == "P" or _within(character, IDEOGRAPHS):
-        return f"{BESIDE}{character}{BESIDE}"
+        return f"{SEPARATOR}{character}{SEPARATOR}"
     return " " if character.isspace() else character
 
 

@@ -93,18 +93,18 @@ def test_what_is_short_is_taken_in_the_time_that_is_left(tmp_path: Path) -> None
     assert "fourth" in state.results
 
 
-def test_a_sitting_ends_before_the_budget_does(tmp_path: Path) -> None:
+def test_a_session_ends_before_the_budget_does(tmp_path: Path) -> None:
     state = State()
-    assert day(tmp_path, listed(), sitting=170).run(state) == ["third", "fourth"]
-    assert day(tmp_path, listed(), sitting=170).run(state) == []
+    assert day(tmp_path, listed(), session=170).run(state) == ["third", "fourth"]
+    assert day(tmp_path, listed(), session=170).run(state) == []
 
 
-def test_one_that_the_end_of_a_sitting_cuts_short_is_taken_in_the_next(tmp_path: Path) -> None:
+def test_one_that_the_end_of_a_session_cuts_short_is_taken_in_the_next(tmp_path: Path) -> None:
     chosen, codes, state = listed(least=0.0), {"second": "import time; time.sleep(60)"}, State()
-    assert day(tmp_path, chosen, codes, sitting=101).run(state) == ["second", "third", "fourth"]
+    assert day(tmp_path, chosen, codes, session=101).run(state) == ["second", "third", "fourth"]
     assert list(state.results) == ["first"] and state.attempts["second"] == 0
     assert day(tmp_path, chosen, codes, budget=201).run(state) == ["second", "third", "fourth"]  # nor by the budget's
-    day(tmp_path, chosen, codes, sitting=1).run(state)  # a sitting of its own, and still too long
+    day(tmp_path, chosen, codes, session=1).run(state)  # a session of its own, and still too long
     assert state.results["second"]["why"].startswith("failed: longer than 1 s")
     assert day(tmp_path, chosen).run(state) == [] and state.results["fourth"]["status"] == "done"
 
@@ -313,7 +313,7 @@ def test_what_is_asked_for_wrongly_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=said):
             main([*argv, "--output", str(tmp_path)] if argv else [])
     State(scale="full").save(tmp_path)
-    with pytest.raises(UsageError, match="holds a day of scale full"):
+    with pytest.raises(UsageError, match="has results of scale full"):
         main(["run", "--smoke", "--output", str(tmp_path)])
 
 
@@ -334,8 +334,8 @@ def test_a_day_in_miniature_on_this_cpu(tmp_path: Path, run_module: Callable[...
         "bits_fixed_2",
         "answers_1",
     ]
-    first = run_module(module, "run", *to, "--only", *names, "--sitting_minutes", 0.02, timeout=500)
-    assert first.returncode == 75 and "the same command goes on" in first.stderr, first.stderr[-2000:]
+    first = run_module(module, "run", *to, "--only", *names, "--session_minutes", 0.02, timeout=500)
+    assert first.returncode == 75 and "run the same command to continue" in first.stderr, first.stderr[-2000:]
     done = run_module(module, "run", *to, "--only", *names, timeout=900)
     assert done.returncode == 0, done.stderr[-2000:]
     state = json.loads((tmp_path / "state.json").read_text())["results"]

@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import io
 import json
 import lzma
 import sys
@@ -10,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from data.pipeline import sources
 
@@ -139,13 +136,6 @@ def test_a_long_text_becomes_several_documents_and_loses_nothing(tmp_path, stage
         pieces = [document["text"] for document in found if document["id"].split("#")[0] == name]
         assert len(pieces) > 4 and " ".join(pieces).split() == text.split()
     assert counts(tmp_path / "out")["documents"] == 2 and counts(tmp_path / "out")["pieces"] == len(found)
-
-
-@given(st.text("ab \n", max_size=99), st.integers(1, 20))
-def test_pieces_are_the_text(text, limit):
-    found = list(sources.pieces(text, limit))
-    assert "".join(found) == text and all(len(piece) <= limit for piece in found)
-    assert list(sources.stream_pieces(io.StringIO(text), limit)) == found
 
 
 def test_parquet_without_pyarrow_is_one_clear_line(tmp_path, stage, monkeypatch):

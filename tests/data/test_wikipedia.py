@@ -2,55 +2,14 @@
 
 import bz2
 import gzip
-import html
 import json
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from bert.errors import InputError
 from data import wikipedia
-from data.wiki import dump, extractor
-
-PROSE = "The river Ouse rises in the hills & runs for 40 miles <ref>Map</ref> to the sea. It floods in spring."
-SITEINFO = """  <siteinfo>
-    <namespaces>
-      <namespace key="0" case="first-letter" />
-      <namespace key="10" case="first-letter">Template</namespace>
-    </namespaces>
-  </siteinfo>
-"""
-
-
-def page(number: int, title: str, text: str, namespace: int = 0, redirect: str = "") -> str:
-    target = f'    <redirect title="{redirect}" />\n' if redirect else ""
-    return (
-        f"  <page>\n    <title>{title}</title>\n    <ns>{namespace}</ns>\n    <id>{number}</id>\n{target}"
-        f"    <revision>\n      <id>{number + 100}</id>\n"
-        f'      <text xml:space="preserve">{html.escape(text)}</text>\n    </revision>\n  </page>\n'
-    )
-
-
-def pages() -> list[str]:
-    articles = [page(n, f"River {n}", f"{PROSE}\n\n== Course ==\nIt passes {n} mills and a weir.") for n in range(1, 8)]
-    return [
-        *articles,
-        page(20, "Template engine", PROSE),  # wikiextractor alone loses this one
-        page(21, "Ouse", "#REDIRECT [[River 1]]", redirect="River 1"),
-        page(22, "Template:Map", "map of {{{1}}}", namespace=10),
-        page(23, "Blank", "{{stub}}"),
-    ]
-
-
-def xml(siteinfo: str = SITEINFO, content: list[str] | None = None) -> str:
-    body = "".join(pages() if content is None else content)
-    return f'<mediawiki version="0.10" xml:lang="en">\n{siteinfo}{body}</mediawiki>\n'
+from tests.wiki_dump import PROSE, SITEINFO, pages, xml
 
 
 def facts(folder: Path) -> dict[str, Any]:
@@ -84,149 +43,9 @@ def test_compression_and_workers_do_not_change_a_byte(tmp_path, stage, contents)
     assert found[0] == found[1] == found[2]
 
 
-def damaged() -> dict[str, tuple[bytes, str]]:
-    whole = xml().encode()
-    middle = whole.index(b"mills", 2000)
-    return {
-        "cut.xml": (whole[:middle], "the file ends inside a page"),
-        "between.xml": (whole[: whole.index(b"</mediawiki>")], "the file ends between pages"),
-        "cut.xml.bz2": (bz2.compress(whole)[:-30], "the compressed file is cut"),
-        "other.xml.bz2": (whole, "damaged"),
-        "bad.xml": (whole[:middle] + b"\xff\xfe" + whole[middle:], f"not UTF-8 at byte {middle:,}"),
-        "text.xml": (b"Once upon a time\n" * 99, "not an XML dump of MediaWiki"),
-        "empty.xml": (b"", "not an XML dump of MediaWiki"),
-        "history.xml": (whole.replace(b"    </revision>", b"    </revision><revision>", 1), "page histories"),
-        "none.xml": (b"<mediawiki>\n</mediawiki>\n", "no article"),
-        "within.xml": (whole.replace(b"  </page>\n", b"", 1), "page 1 has no end, title or id"),
-        "nameless.xml": (whole.replace(b"<title>River 2</title>", b"<title>"), "page 2 has no end, title or id"),
-        "laughs.xml": (b'<!DOCTYPE x [<!ENTITY a "&b;&b;">]>\n' + whole, "declares entities"),
-        "late.xml": (whole.replace(b"</siteinfo>\n", b"</siteinfo>\n<!ENTITY a 'b'>"), "declares entities"),
-    }
-
-
-@pytest.mark.parametrize("name", list(damaged()))
-def test_a_damaged_dump_is_one_line_and_leaves_nothing(tmp_path, stage, name):
-    content, reason = damaged()[name]
-    (tmp_path / name).write_bytes(content)
-    code, lines = stage("wikipedia", "--source", tmp_path / name, "--output", tmp_path / "work" / "out")
-    assert (code, len(lines)) == (3, 1)
-    assert lines[0].startswith(f"error: {tmp_path / name}: ") and reason in lines[0]
-    assert not (tmp_path / "work" / "out").exists()
-
-
 def test_a_name_to_download_and_a_missing_path_differ(tmp_path, stage):
     assert stage("wikipedia", "--source", "simple", "--output", tmp_path / "out")[0] == 2
     assert stage("wikipedia", "--source", tmp_path / "dump.xml", "--output", tmp_path / "out")[0] == 3
-
-
-def test_a_lost_article_is_noticed(tmp_path, stage, monkeypatch):
-    (tmp_path / "dump.xml").write_text(xml())
-    answer = json.dumps({"id": "1", "title": "River 1", "text": PROSE})
-    program = f"import sys; sys.stdin.read(); print({answer!r})"
-    monkeypatch.setattr(extractor, "COMMAND", [sys.executable, "-c", program])
-    code, lines = stage("wikipedia", "--source", tmp_path / "dump.xml", "--output", tmp_path / "out")
-    assert code == 4 and "gave no article for page 2 'River 2'" in lines[0]
-
-
-def test_a_stalled_extractor_is_killed_with_its_workers(tmp_path, monkeypatch):
-    (tmp_path / "dump.xml").write_text(xml())
-    child = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)"
-    program = f"import os, time; os.fork(); {child}"
-    monkeypatch.setattr(extractor, "COMMAND", [sys.executable, "-c", program])
-    begin = time.monotonic()
-    with pytest.raises(InputError, match="gave no answer for 1 s, 3 times in a row, at page 3"):
-        list(extractor.extract(dump.Reader(tmp_path / "dump.xml"), 1, 1.0))
-    assert time.monotonic() - begin < 30
-    pid = int((tmp_path / "pid").read_text())
-    assert ended(pid)
-
-
-HOLDS = """
-import json, re, sys, time
-held = []
-for line in sys.stdin:
-    if found := re.match(" {4}<id>([0-9]+)", line):
-        if found[1] in ("2", "5"):
-            time.sleep(60)
-        print(*held, sep="", end="", flush=True)
-        held = [json.dumps({"id": found[1], "title": "", "text": ""}) + "\\n"]
-print(*held, sep="", end="")
-"""
-
-
-def test_the_page_that_stalls_alone_is_rejected_and_not_one_whose_answer_waits_behind_it(tmp_path, monkeypatch):
-    # In wikiextractor itself a thread sends the answers; a page that keeps the interpreter busy lets it wait.
-    (tmp_path / "dump.xml").write_text(xml())
-    monkeypatch.setattr(extractor, "COMMAND", [sys.executable, "-c", HOLDS])
-    reader = dump.Reader(tmp_path / "dump.xml")
-    assert [found.id for found in extractor.extract(reader, 1, 1.0)] == ["1", "3", "4", "6", "7", "20", "23"]
-    assert reader.rejected == dict.fromkeys(["2 River 2", "5 River 5"], "wikiextractor had no answer in 1 s")
-
-
-def ended(pid: int) -> bool:
-    """Whether a process ends within 5 seconds; its zombie may stay until the machine's first process collects it."""
-    for _ in range(50):
-        status = Path(f"/proc/{pid}/stat")
-        if not status.exists() or status.read_text().split(")")[1].split()[0] == "Z":
-            return True
-        time.sleep(0.1)
-    return False
-
-
-def test_the_extractor_does_not_outlive_a_killed_stage(tmp_path):
-    (tmp_path / "dump.xml").write_text(xml())
-    child = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)"
-    program = (
-        f"import sys; from pathlib import Path; from data.wiki import dump, extractor;"
-        f"extractor.COMMAND = [sys.executable, '-c', {child!r}];"
-        f"list(extractor.extract(dump.Reader(Path({str(tmp_path / 'dump.xml')!r})), 1, 60.0))"
-    )
-    stage = subprocess.Popen([sys.executable, "-c", program])
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-        assert stage.poll() is None
-        time.sleep(0.05)
-    stage.kill()
-    stage.wait()
-    assert ended(int((tmp_path / "pid").read_text()))
-
-
-def test_a_failing_extractor_is_quoted(tmp_path, stage, monkeypatch):
-    (tmp_path / "dump.xml").write_text(xml())
-    monkeypatch.setattr(extractor, "COMMAND", [sys.executable, "-c", "raise SystemExit('no space for templates')"])
-    code, lines = stage("wikipedia", "--source", tmp_path / "dump.xml", "--output", tmp_path / "out")
-    assert code == 3 and "exit code 1: no space for templates" in lines[0]
-
-
-@given(cuts=st.lists(st.integers(0, len(xml())), max_size=9).map(sorted))
-def test_where_the_chunks_are_cut_does_not_matter(cuts):
-    content = xml().encode()
-    reader = dump.Reader(Path("dump.xml"))
-    found = [
-        article
-        for begin, end in zip([0, *cuts], [*cuts, len(content)], strict=True)
-        for article in reader.add(content[begin:end])
-    ]
-    reader.finish()
-    assert reader.counts == {"pages": 11, "articles": 9, "redirects": 1, "other_namespace": 1, "rejected": 0}
-    assert [(article.id, article.title) for article in found[6:]] == [
-        ("7", "River 7"),
-        ("20", "Template engine"),
-        ("23", "Blank"),
-    ]
-    assert [article.content.decode() for article in found[:7]] == [page.strip() for page in pages()[:7]]
-
-
-def test_a_page_too_large_is_rejected_by_name_wherever_its_chunks_are_cut():
-    large = page(8, "Delta &amp; sea", "water " * 500)
-    content = xml(content=[*pages()[:3], large, page(9, "Delta", "water " * 500, namespace=4), *pages()[3:]]).encode()
-    for size in (7, 333, 10_000):
-        reader = dump.Reader(Path("dump.xml"), max_page=2_000)
-        found = [a.id for begin in range(0, len(content), size) for a in reader.add(content[begin : begin + size])]
-        reader.finish()
-        assert found == ["1", "2", "3", "4", "5", "6", "7", "20", "23"]
-        assert reader.rejected == {"8 Delta & sea": "more than 2,000 bytes of XML"}
-        counts = reader.counts
-        assert (counts["pages"], counts["articles"], counts["rejected"], counts["other_namespace"]) == (13, 9, 1, 2)
 
 
 def test_parts_of_a_dump_give_the_same_bytes_for_any_workers(tmp_path, stage, read, contents):
@@ -249,23 +68,6 @@ def test_parts_of_a_dump_give_the_same_bytes_for_any_workers(tmp_path, stage, re
     assert found["extra"]["missing_pages"] == ["13-99"]
     expected = {"articles": 8, "redirects": 1, "other_namespace": 1, "empty": 1, "rejected": 0, "pages": 11}
     assert found["counts"] == expected and len(found["files"]) == 3
-
-
-def test_parts_are_ordered_by_their_pages_and_never_hold_a_page_twice(tmp_path):
-    names = [f"dewiki-1-pages-articles{n}.xml-p{p}p{q}.bz2" for n, p, q in ((1, 1, 9), (2, 10, 99), (10, 100, 2000))]
-    for name in names:
-        (tmp_path / name).touch()
-    assert [path.name for path in dump.parts_of(tmp_path)] == names
-    (tmp_path / "dewiki-1-pages-articles-multistream1.xml-p1p9.bz2").touch()
-    with pytest.raises(InputError, match="hold the same pages"):
-        dump.parts_of(tmp_path)
-    (tmp_path / "dewiki-1-pages-articles-multistream1.xml-p1p9.bz2").unlink()
-    (tmp_path / "dewiki-1-pages-articles.xml.bz2").touch()  # the whole beside its parts
-    with pytest.raises(InputError, match="hold the same pages"):
-        dump.parts_of(tmp_path)
-    (tmp_path / "dewiki-1-pages-articles.xml.bz2").rename(tmp_path / "enwiki-1-pages-articles.xml.bz2")
-    with pytest.raises(InputError, match="parts of two dumps"):
-        dump.parts_of(tmp_path)
 
 
 def test_a_damaged_part_fails_the_whole(tmp_path, stage):

@@ -79,10 +79,10 @@ def cut(inside: int) -> Callable[[Path, np.ndarray], object]:
 # What is done to the second training shard; what verify says of it; and where the trainer's reader stops: at the start,
 # when it reads the record, or never, since it does not look at a file that the manifest does not list.
 FAULTS: dict[str, tuple[Callable[[Path, np.ndarray], object], str, str]] = {
-    "payload flip": (flip(50), r"record 7 at byte BEGIN: the checksum of its content differs$", "read"),
-    "length flip": (flip(1), r"record 7 at byte BEGIN: the checksum of its length differs$", "read"),
+    "payload flip": (flip(50), r"record 7 at byte BEGIN: wrong checksum of the content$", "read"),
+    "length flip": (flip(1), r"record 7 at byte BEGIN: wrong checksum of the length$", "read"),
     "cut inside a record": (cut(33), r"record 7 at byte BEGIN: cut: 33 of its \d+ bytes are left$", "start"),
-    "cut inside a length": (cut(5), r"record 7 at byte BEGIN: cut: 5 bytes of it are left$", "start"),
+    "cut inside a length": (cut(5), r"record 7 at byte BEGIN: cut: only 5 of its bytes are left$", "start"),
     "cut at a boundary": (cut(0), r"7 records, not COUNT$", "start"),
     "empty file": (lambda path, _: path.write_bytes(b""), r"0 records, not COUNT$", "start"),
     "missing shard": (lambda path, _: path.unlink(), r"missing$", "start"),

@@ -70,10 +70,10 @@ def test_an_answer_never_ends_before_it_starts():
 
 def test_a_passage_without_a_word_is_answered_with_nothing():
     start, end = np.ones((2, 1, 13))
-    assert predict([(0, 0)], [[]], start, end) == [answers.NOTHING]
+    assert predict([(0, 0)], [[]], start, end) == [answers.NO_ANSWER]
     found = predict([(0, 0)], [[]], start, end, null=True)
     assert [candidate.text for candidate in found.candidates] == [""]
-    assert found.best(np.inf) == answers.NOTHING
+    assert found.best(np.inf) == answers.NO_ANSWER
     assert np.isfinite(found.null_odds)
 
 

@@ -32,8 +32,8 @@ def test_a_compressed_file_reads_like_a_plain_one(tmp_path):
     plain = written(tmp_path, tree())
     packed = tmp_path / "train.json.xz"
     packed.write_bytes(lzma.compress(plain.read_bytes()))
-    dataset = examples.read(packed)
-    assert dataset == examples.read(plain)
+    dataset = examples.read_dataset(packed)
+    assert dataset == examples.read_dataset(plain)
     assert dataset.passages == [CONTEXT]
     assert dataset.examples[0].answers == (Answer(text="Bob", start=18),)
 
@@ -41,7 +41,7 @@ def test_a_compressed_file_reads_like_a_plain_one(tmp_path):
 def test_equal_passages_are_held_once(tmp_path):
     content = tree()
     content["data"].append(tree(id="q2")["data"][0])
-    dataset = examples.read(written(tmp_path, content))
+    dataset = examples.read_dataset(written(tmp_path, content))
     assert dataset.passages == [CONTEXT]
     assert [example.passage for example in dataset.examples] == [0, 0]
 
@@ -75,14 +75,14 @@ def test_equal_passages_are_held_once(tmp_path):
 )
 def test_malformed_files_are_refused_with_place_and_reason(tmp_path, content, reason):
     with pytest.raises(InputError, match=f"train.json: .*{reason}"):
-        examples.read(written(tmp_path, content))
+        examples.read_dataset(written(tmp_path, content))
 
 
 def test_an_id_may_occur_once_only(tmp_path):
     content = tree()
     content["data"] *= 2
     with pytest.raises(InputError, match=r"article 1.*'q1'.*occurs twice"):
-        examples.read(written(tmp_path, content))
+        examples.read_dataset(written(tmp_path, content))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_cannot_be_learnt_from_is_named_with_its_reason(tmp_path):
     ]
     content = tree()
     content["data"] = [tree(**change)["data"][0] for change in changes]
-    found = examples.spans(examples.read(written(tmp_path, content)), impossible=False)
+    found = examples.spans(examples.read_dataset(written(tmp_path, content)), impossible=False)
     assert [(span.example.id, span.start, span.end) for span in found.spans] == [("right", 18, 21), ("near", 18, 21)]
     assert found.inferred == ["near"]
     assert found.dropped.keys() == {"absent", "blank", "unlabelled", "impossible"}
@@ -113,7 +113,7 @@ def test_what_cannot_be_learnt_from_is_named_with_its_reason(tmp_path):
 def test_of_plausible_answers_nothing_is_learnt(tmp_path):
     plausible = [{"text": "Bob", "answer_start": 18}]
     content = tree(answers=[], is_impossible=True, plausible_answers=plausible)
-    dataset = examples.read(written(tmp_path, content))
+    dataset = examples.read_dataset(written(tmp_path, content))
     assert dataset.examples[0].answers == ()
     (span,) = examples.spans(dataset, impossible=True).spans
     assert (span.example.impossible, span.start, span.end) == (True, -1, -1)
@@ -125,7 +125,7 @@ def test_of_plausible_answers_nothing_is_learnt(tmp_path):
 )
 def test_the_version_is_that_of_the_file(tmp_path, claimed, impossible, version):
     content = tree(is_impossible=impossible) | {"version": claimed}
-    assert examples.read(written(tmp_path, content)).version == version
+    assert examples.read_dataset(written(tmp_path, content)).version == version
 
 
 def lines(tmp_path, *records):
@@ -141,21 +141,21 @@ def line(identity, **changes):
 def test_a_question_a_line_reads_like_a_tree(tmp_path):
     answers = [{"text": "Bob", "answer_start": 18}]
     path = lines(tmp_path, line("q1", question="Whom did Ada meet?", answers=answers), "", line("q2"))
-    dataset = examples.read(path)
-    assert dataset.examples[:1] == examples.read(written(tmp_path, tree())).examples
+    dataset = examples.read_dataset(path)
+    assert dataset.examples[:1] == examples.read_dataset(written(tmp_path, tree())).examples
     assert dataset.passages == [CONTEXT]
     assert dataset.examples[1].answers == ()
     packed = tmp_path / "questions.jsonl.xz"
     packed.write_bytes(lzma.compress(path.read_bytes()))
-    assert examples.read(packed) == dataset
+    assert examples.read_dataset(packed) == dataset
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # as Windows begins a file
-    assert examples.read(path) == dataset
+    assert examples.read_dataset(path) == dataset
 
 
 def test_malformed_items_are_named_and_keep_their_id_if_it_is_theirs(tmp_path):
     bad = ["{", "7", {"question": "?"}, line(7), line("q2", context=None), line("q1"), line("half \ud83d"), line("q2")]
     path = lines(tmp_path, line("q1"), *bad, line("q3"))
-    dataset = examples.read(path, strict=False)
+    dataset = examples.read_dataset(path, strict=False)
     assert [example.id for example in dataset.examples] == ["q1", "q3"]
     assert [fault.id for fault in dataset.faults] == [None, None, None, None, "q2", None, "half \ud83d", None]
     reasons = ["not JSON", "an integer", "no 'id'", "'id' is an integer", "'context' is null", "twice", "half", "twice"]
@@ -164,7 +164,7 @@ def test_malformed_items_are_named_and_keep_their_id_if_it_is_theirs(tmp_path):
         assert reason in fault.reason
         assert fault.reason.isascii()
     with pytest.raises(InputError, match=r"questions\.jsonl: line 2: not JSON"):
-        examples.read(path)
+        examples.read_dataset(path)
 
 
 def test_one_malformed_part_of_a_tree_leaves_the_others(tmp_path):
@@ -172,7 +172,7 @@ def test_one_malformed_part_of_a_tree_leaves_the_others(tmp_path):
     qas = content["data"][0]["paragraphs"][0]["qas"]
     content["data"] += [7, {"paragraphs": [{"qas": [{"id": "q2", "question": "?"}]}, {"context": "x"}]}]
     qas.append({"id": "q3"})
-    dataset = examples.read(written(tmp_path, content), strict=False)
+    dataset = examples.read_dataset(written(tmp_path, content), strict=False)
     assert [example.id for example in dataset.examples] == ["q1"]
     assert [fault.id for fault in dataset.faults] == ["q3", None, "q2", None]
     assert dataset.faults[3] == Fault(id=None, reason="article 2, paragraph 1: no 'qas'; its keys are 'context'")
@@ -182,14 +182,14 @@ def test_one_malformed_part_of_a_tree_leaves_the_others(tmp_path):
 def test_a_file_in_which_no_question_has_an_id_is_refused_in_any_case(tmp_path, content, reason):
     for strict in (False, True):
         with pytest.raises(InputError, match=rf"questions\.jsonl: {reason}"):
-            examples.read(lines(tmp_path, content), strict=strict)
+            examples.read_dataset(lines(tmp_path, content), strict=strict)
 
 
 def test_pieces_are_bounded_by_questions_and_by_the_length_of_passages(tmp_path):
     path = lines(tmp_path, *(line(f"q{n}", context=str(n % 2) * (50 if n < 10 else 700)) for n in range(17)))
     sizes = [
         (len(piece.examples), len(piece.passages))
-        for piece in examples.pieces(path, strict=True, questions=4, characters=1000)
+        for piece in examples.read_pieces(path, strict=True, questions=4, characters=1000)
     ]
     assert sizes == [(4, 2), (4, 2), (4, 4), (2, 2), (2, 2), (1, 1)]
 
@@ -198,7 +198,7 @@ def test_a_long_file_of_lines_takes_the_memory_of_a_piece(tmp_path):
     path = lines(tmp_path, *(line(f"q{n}", context=f"{n} " * 2000) for n in range(3000)))
     size = path.stat().st_size
     tracemalloc.start()
-    count = sum(len(piece.examples) for piece in examples.pieces(path, strict=True, characters=100_000))
+    count = sum(len(piece.examples) for piece in examples.read_pieces(path, strict=True, characters=100_000))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert count == 3000

@@ -130,7 +130,7 @@ def test_characters_without_a_token_have_no_span(tokenizer):
 @pytest.mark.skipif(not REAL.exists(), reason="no ../shared/data: the real question sets are not here")
 def test_real_answers_survive_their_way_through_the_tokens():
     tokenizer = Tokenizer(REAL / "vocab" / "bert-base-uncased-vocab.txt")
-    dataset = examples.read(REAL / "squad" / "dev-v1.1.json.xz")
+    dataset = examples.read_dataset(REAL / "squad" / "dev-v1.1.json.xz")
     tokens = features.tokenize(tokenizer, dataset.passages)
     kept = 0
     for span in examples.spans(dataset, impossible=False).spans:
@@ -206,7 +206,7 @@ def test_malformed_questions_are_left_out_of_training_or_refused(tmp_path, vocab
     assert (made.counts["questions"], made.counts["malformed"]) == (2, 1)
     assert str(tmp_path) not in json.dumps(made.extra["malformed"])
     said = capsys.readouterr().err
-    assert "1 malformed items left out of training: article 0, paragraph 0, question 1 (id 'q1')" in said
+    assert "1 malformed items are not used: article 0, paragraph 0, question 1 (id 'q1')" in said
     with pytest.raises(InputError, match=r"train\.json: .*\(id 'q1'\).*'answer_start' is a boolean"):
         features.training_set(SquadData(train_file=path, strict=True), tokenizer, vocab, SMALL, tmp_path / "work")
 

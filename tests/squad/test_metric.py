@@ -166,7 +166,7 @@ def test_version_2_as_counted_by_hand():
 
 
 def test_always_none_scores_the_share_of_impossible_questions(shared_data):
-    dataset = metric.examples.read(shared_data / "squad" / "dev-v2.0.json.xz")
+    dataset = metric.examples.read_dataset(shared_data / "squad" / "dev-v2.0.json.xz")
     assert dataset.version == "2.0"
     found = metric.score_v2(dataset.examples, {example.id: "" for example in dataset.examples})
     assert found["exact"] == found["f1"] == 100 * 5945 / 11873
@@ -221,12 +221,12 @@ def test_the_command_reads_the_version_from_the_file(dataset_v2, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [
-        ("DEV2 SAID --na_prob LACKS", 3, "no number for 1 answered questions: q2"),
+        ("DEV2 SAID --na_prob LACKS", 3, "no number for 1 questions with a prediction: q2"),
         ("DEV2 SAID --na_prob NAN", 3, "'q2' has NaN, not a finite number"),
         ("DEV2 SAID --na_prob HUGE", 3, "'q2' has Infinity, not a finite number"),
         ("DEV2 SAID --na_prob SAID", 3, "'q1' has \"x\", not a finite number"),
-        ("DEV2 OTHERS", 3, "no prediction for any question"),
-        ("DEV SAID --na_prob ODDS", 2, "is of version 1.1"),
+        ("DEV2 OTHERS", 3, "no predictions for the questions"),
+        ("DEV SAID --na_prob ODDS", 2, "is version 1.1"),
         ("DEV SAID --na_probe ODDS", 2, "did you mean --na_prob"),
         ("--na_prob ODDS", 2, "required: DATASET, PREDICTIONS"),
     ],

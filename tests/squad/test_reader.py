@@ -137,7 +137,7 @@ def test_float16_that_overflows_is_told_from_a_failed_training(
 ) -> None:
     inner = model.encoder.layers[0].mlp.inner
     inner.kernel.assign(inner.kernel * 1e5)
-    with pytest.raises(IntegrityError, match="take --compute float32"):
+    with pytest.raises(IntegrityError, match="use --compute float32"):
         read(8, "float16").score(windows(5, 3))
     inner.kernel.assign(inner.kernel * np.nan)
     with pytest.raises(IntegrityError, match="its training failed"):

@@ -51,15 +51,15 @@ def test_equal_odds_are_not_cut_apart():
 
 
 def test_a_threshold_is_for_the_weights_it_was_tuned_for(tmp_path):
-    assert threshold.stored(tmp_path, "w1") is None
+    assert threshold.load_threshold(tmp_path, "w1") is None
     (tmp_path / threshold.NAME).write_text(json.dumps({"threshold": -1.25, "weights": "w1"}))
-    assert threshold.stored(tmp_path, "w1") == -1.25
+    assert threshold.load_threshold(tmp_path, "w1") == -1.25
     with pytest.raises(UsageError, match=r"null_threshold\.json: tuned for another checkpoint; tune again"):
-        threshold.stored(tmp_path, "w2")
+        threshold.load_threshold(tmp_path, "w2")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "7", '{"threshold": 1}', '{"threshold": "high", "weights": "w1"}', "\0"])
 def test_a_damaged_threshold_is_named(tmp_path, content):
     (tmp_path / threshold.NAME).write_text(content)
     with pytest.raises(IntegrityError, match=r"null_threshold\.json: damaged .*tune again"):
-        threshold.stored(tmp_path, "w1")
+        threshold.load_threshold(tmp_path, "w1")

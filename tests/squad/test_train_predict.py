@@ -81,7 +81,7 @@ def answered(run, dataset, output, *more):
 def test_a_small_model_learns_to_answer_and_every_answer_stands_in_its_passage(folder, run):
     nbest = folder / "nbest.json"
     found = answered(run, folder / "dev.json.xz", folder / "predictions.json", "--nbest", nbest, "--batch", 16)
-    dataset = predict.examples.read(folder / "dev.json.xz")
+    dataset = predict.examples.read_dataset(folder / "dev.json.xz")
     assert found.keys() == {example.id for example in dataset.examples}
     assert metric.score(dataset.examples, found).exact_match > 80  # one name of eight at random: 12.5
     lists = json.loads(nbest.read_text())
@@ -101,7 +101,7 @@ def test_answers_do_not_depend_on_the_batch(folder, run):
 
 def test_answers_in_half_precision_are_as_good(folder, run):
     found = answered(run, folder / "dev.json.xz", folder / "half.json", "--compute", "bfloat16")
-    assert metric.score(predict.examples.read(folder / "dev.json.xz").examples, found).exact_match > 80
+    assert metric.score(predict.examples.read_dataset(folder / "dev.json.xz").examples, found).exact_match > 80
 
 
 def test_the_run_goes_on_in_place_and_takes_the_epochs_of_its_data(folder, run, from_random, capfd):

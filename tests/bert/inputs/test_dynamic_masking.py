@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert.config import BatchConfig
 from bert.inputs import dynamic_masking, records, tf_example
-from bert.inputs.instances import Shape
+from bert.inputs.instances import InstanceConfig
 from bert.inputs.sampler import BatchSampler
 from bert.inputs.vocabulary import SPECIAL
 from bert.pretrain import main
@@ -19,7 +19,7 @@ from bert.training.distributed import Communicator
 from bert.training.loop import Data
 
 VOCAB, FIRST = 4099, 5
-SHAPE = Shape(max_seq_length=31, max_predictions_per_seq=5)
+SHAPE = InstanceConfig(max_seq_length=31, max_predictions_per_seq=5)
 
 
 def write(folder: Path, shards: dict[str, int], documents: int = 4) -> Path:
@@ -117,7 +117,7 @@ def test_random_seconds_are_of_another_document(train: Data) -> None:
 def test_without_next_sentences_a_pair_is_the_stretch_itself(folder: Path, pairs: Any, share: float) -> None:
     data = dynamic_masking.source(folder, "train", seed=11)
     assert isinstance(data, dynamic_masking.DynamicMasking)
-    data.shape = dataclasses.replace(data.shape, pairs=pairs)
+    data.config = dataclasses.replace(data.config, pairs=pairs)
     indices = np.tile(np.arange(94), 20)
     batch = read(data, indices, np.arange(len(indices)))
     ids, stored = unmasked(batch), read_ids(data)

@@ -20,8 +20,8 @@ TOKENS = instances.Tokens(
 )
 
 
-def shape(**changes: Any) -> instances.Shape:
-    return instances.Shape(**({"max_seq_length": 64, "max_predictions_per_seq": 10} | changes))
+def shape(**changes: Any) -> instances.InstanceConfig:
+    return instances.InstanceConfig(**({"max_seq_length": 64, "max_predictions_per_seq": 10} | changes))
 
 
 def numbers(rng: np.random.Generator, features: dict[str, np.ndarray]) -> instances.Uniform:
@@ -49,7 +49,7 @@ def distinct(documents: instances.Documents) -> instances.Documents:
 
 
 @pytest.fixture(scope="module")
-def many() -> tuple[instances.Documents, instances.Plan]:
+def many() -> tuple[instances.Documents, instances.PairPlan]:
     rng = np.random.default_rng(1)
     documents = corpus(rng, 150, 300, 7)
     return documents, instances.plan(documents, shape(max_seq_length=100), rng)
@@ -136,7 +136,7 @@ def test_a_lone_document_is_paired_with_itself():
     plan = instances.plan(documents, shape(), rng)
     assert len(plan) and not plan.label.any()
     one = instances.Documents(ids=ids, sentences=np.array([0, 600]), documents=np.array([0, 1]))
-    assert (len(instances.plan(one, shape(), rng)), instances.plan(one, shape(), rng).alone) == (0, 1)
+    assert (len(instances.plan(one, shape(), rng)), instances.plan(one, shape(), rng).skipped) == (0, 1)
 
 
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(2, 61))

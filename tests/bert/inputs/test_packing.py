@@ -15,7 +15,7 @@ from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConf
 from bert.errors import UsageError
 from bert.inputs import dynamic_masking, packing
 from bert.inputs.records import Dataset
-from bert.inputs.sampler import Batch, BatchSampler, packed
+from bert.inputs.sampler import Batch, BatchSampler, pack
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import variables
 from bert.pretrain import Pretraining
@@ -85,7 +85,7 @@ def test_many_instances_leave_little_padding() -> None:
 @given(st.integers(1, 300))
 def test_there_are_few_numbers_of_rows(most: int) -> None:
     found = [packing.rounded(rows, most) for rows in range(1, most + 1)]
-    assert len(set(found)) <= packing.SHAPES and found[-1] == most
+    assert len(set(found)) <= packing.MAX_ROW_COUNTS and found[-1] == most
     assert all(rows <= more <= most for rows, more in enumerate(found, start=1))
 
 
@@ -148,7 +148,7 @@ def test_packed_logits_equal_the_equations_for_each_instance_alone(case: str, mo
     task = Pretraining(model_config, seed=3)
     scatter(task.module)
     batch = batch_of(CASES[case])
-    rows = packed(tensors(batch))
+    rows = pack(tensors(batch))
     words, following = task.module(rows, QUIET, tf.float32)
     words += task.module.masked_lm.bias
     exact = {name: variable.numpy().astype(np.float64) for name, variable in variables(task.module).items()}
@@ -178,7 +178,7 @@ def test_losses_and_gradients_are_those_of_the_padded_batch(case: str, pairs: st
     task = Pretraining(config, seed=3, pairs=pairs)
     scatter(task.module)
     batch = tensors(batch_of(CASES[case]))
-    (plain, plain_gradients), (values, gradients) = learnt(task, batch), learnt(task, packed(batch))
+    (plain, plain_gradients), (values, gradients) = learnt(task, batch), learnt(task, pack(batch))
     assert values == pytest.approx(plain, rel=1e-5) and len(values) == (4 if pairs == "none" else 7)
     largest = max(np.abs(gradient).max() for gradient in plain_gradients.values())
     for name, gradient in plain_gradients.items():
@@ -193,7 +193,7 @@ def test_no_token_attends_to_another_instance(model_config: ModelConfig) -> None
     batch = batch_of(lengths)
 
     def logits(batch: dict[str, np.ndarray]) -> list[np.ndarray]:
-        words, following = task.module(packed(tensors(batch)), QUIET, tf.float32)
+        words, following = task.module(pack(tensors(batch)), QUIET, tf.float32)
         assert following is not None
         return [words.numpy().reshape(len(lengths), -1), following.numpy()]
 
@@ -238,7 +238,7 @@ def test_instances_made_while_reading_are_packed_too(tmp_path: Path) -> None:
 
     data = dynamic_masking.source(write(tmp_path / "made", {"train-0": 53}), "train", seed=11)
     assert isinstance(data, dynamic_masking.DynamicMasking)
-    data.shape = dataclasses.replace(data.shape, short_seq_prob=0.7)
+    data.config = dataclasses.replace(data.config, short_seq_prob=0.7)
     sizes = BatchConfig(total=46, per_device=23)
     plain = BatchSampler(data, sizes, seed=1).read(3)
     rows = BatchSampler(data, dataclasses.replace(sizes, pack=True), seed=1).read(3)

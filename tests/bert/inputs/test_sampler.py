@@ -12,7 +12,7 @@ from bert.config import BatchConfig
 from bert.errors import UsageError
 from bert.inputs import sampler
 from bert.inputs.records import Dataset
-from bert.inputs.sampler import BatchSampler, evaluation, order, permute
+from bert.inputs.sampler import BatchSampler, evaluation, permute, sample_order
 from bert.training.distributed import Communicator
 
 
@@ -38,10 +38,10 @@ def test_permute_reaches_a_corpus_without_storing_it() -> None:
 
 
 def test_epochs_have_different_orders_and_all_samples() -> None:
-    first, second = np.split(order(np.arange(2 * 997), 997, seed=5), 2)
+    first, second = np.split(sample_order(np.arange(2 * 997), 997, seed=5), 2)
     assert sorted(first) == sorted(second) == list(range(997))
     assert (first == second).mean() < 0.02
-    assert not np.array_equal(first, order(np.arange(997), 997, seed=6))
+    assert not np.array_equal(first, sample_order(np.arange(997), 997, seed=6))
 
 
 @pytest.mark.parametrize(("size", "per_device"), [(1, 12), (1, 3), (2, 3), (4, 1)])
@@ -51,7 +51,7 @@ def test_an_update_has_the_same_samples_for_any_number_of_ranks(dataset: Path, s
     for update in (0, 3, 5):  # the last one spans two epochs of 41 samples
         parts = [BatchSampler(data, batch, seed=9, rank=rank, num_ranks=size).read(update) for rank in range(size)]
         seen = [row for part in parts for micro in part for row in micro["input_ids"].numpy().tolist()]
-        wanted = data.read(order(12 * update + np.arange(12), len(data), 9))["input_ids"].numpy().tolist()
+        wanted = data.read(sample_order(12 * update + np.arange(12), len(data), 9))["input_ids"].numpy().tolist()
         assert sorted(seen) == sorted(wanted)
 
 
@@ -73,20 +73,20 @@ def test_grouped_updates_have_like_lengths_and_the_same_samples(dataset: Path, r
         seen = [np.sort(readers[0]._positions(update)) for update in updates]
         positions = pool * group * total + np.arange(group * total)
         assert sorted(np.concatenate(seen).tolist()) == positions.tolist()
-        sizes = [data.sizes(order(at, len(data), 9)) for at in seen]
+        sizes = [data.sizes(sample_order(at, len(data), 9)) for at in seen]
         by_size = sorted(range(group), key=lambda turn: sizes[turn].mean())
         for less, more in itertools.pairwise(by_size):
             assert sizes[less].max() <= sizes[more].min()
         pools.append(by_size)
         parts = [micro for reader in readers for micro in reader.read(updates[1])]
         rows = [row for micro in parts for row in micro["masked_lm_ids"].numpy().tolist()]
-        wanted = data.read(order(seen[1], len(data), 9))["masked_lm_ids"].numpy().tolist()
+        wanted = data.read(sample_order(seen[1], len(data), 9))["masked_lm_ids"].numpy().tolist()
         assert sorted(rows) == sorted(wanted)
     assert pools[0] != pools[1]  # nor is it the same turn in every group
 
 
 def test_grouped_batches_are_cut_to_their_longest_row(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "WIDTH", 2)
+    monkeypatch.setattr(sampler, "LENGTH_MULTIPLE", 2)
     data = Dataset(dataset, "train")
     config = BatchConfig(total=6, per_device=3, bucket_by_length=4)
     narrow = 0
@@ -108,7 +108,7 @@ def test_samples_of_unknown_length_cannot_be_grouped() -> None:
         def read(self, indices: np.ndarray, positions: np.ndarray) -> sampler.Batch:
             raise AssertionError("nothing is to be read")
 
-    with pytest.raises(UsageError, match=r"batch\.bucket_by_length needs records"):
+    with pytest.raises(UsageError, match=r"batch\.bucket_by_length needs stored instances"):
         BatchSampler(StageResult(), BatchConfig(total=6, per_device=3, bucket_by_length=2), seed=1)
 
 

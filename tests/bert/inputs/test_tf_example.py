@@ -42,13 +42,13 @@ def test_rows_are_the_messages_of_protobuf(rows, data, names):
         assert serialized == tf_example.encode({name: values[row] for name, values in features.items()})
 
 
-@pytest.mark.parametrize("cells", [1, 30, tf_example.CELLS])  # as many rows at once as are within that
+@pytest.mark.parametrize("cells", [1, 30, tf_example.MAX_ELEMENTS])  # as many rows at once as are within that
 @given(rows=st.lists(st.lists(INTEGERS, max_size=40), min_size=1, max_size=9))
 def test_rows_of_different_lengths_are_as_if_each_were_alone(cells: int, rows: list[list[int]]) -> None:
     splits = np.cumsum([0, *map(len, rows)])
     ragged = tf_example.Ragged(np.array(list(itertools.chain(*rows)), np.int64), splits)
     numbers = np.arange(len(rows))[:, None]
-    with mock.patch.object(tf_example, "CELLS", cells):
+    with mock.patch.object(tf_example, "MAX_ELEMENTS", cells):
         found = list(tf_example.encode_batch({"ids": ragged, "number": numbers}))
     for number, (row, serialized) in enumerate(zip(rows, found, strict=True)):
         message = tf.train.Example.FromString(serialized)

@@ -15,7 +15,7 @@ from bert.errors import UsageError
 from bert.inputs import tokenization
 from bert.inputs.tokenization import Tokenizer
 from bert.inputs.vocabulary import SPECIAL
-from bert.inputs.wordpiece import KEPT, WordPiece, normalize
+from bert.inputs.wordpiece import MAX_CACHED_WORDS, WordPiece, normalize
 
 text = pytest.importorskip("tensorflow_text", reason="the oracle is tensorflow-text")
 tf = tokenization.tf
@@ -126,10 +126,10 @@ def test_real_questions_and_passages(cased: bool, shared_data: Path) -> None:
 
 
 def test_words_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert.inputs.wordpiece.KEPT", 7)
+    monkeypatch.setattr("bert.inputs.wordpiece.MAX_CACHED_WORDS", 7)
     ours, texts = WordPiece(VOCAB, True), [f"{a}{b} the rivers" for a in "abcde" for b in "hinor"]
     same(ours, oracle(VOCAB, True), texts)
-    assert len(ours.words) <= 8 < KEPT
+    assert len(ours.words) <= 8 < MAX_CACHED_WORDS
 
 
 def test_without_tensorflow_text_all_but_a_graph_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,5 +141,5 @@ def test_without_tensorflow_text_all_but_a_graph_is_the_same(tmp_path: Path, mon
     for kind in ("encode", "encode_with_offsets"):
         for found, expected in zip(getattr(bare, kind)(given), getattr(whole, kind)(given), strict=True):
             np.testing.assert_array_equal(found, expected)
-    with pytest.raises(UsageError, match="needs tensorflow-text, which is not installed; install the one for"):
+    with pytest.raises(UsageError, match="needs tensorflow-text, which is not installed; install the version for"):
         bare.in_graph()

@@ -181,3 +181,21 @@ def test_a_dask_cluster_gives_the_same(tmp_path: Path, reference: dict[str, byte
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         run(tmp_path / "cluster", tmp_path / "log", scheduler=cluster.scheduler_address)
     assert content(tmp_path / "cluster") == reference
+
+
+@pytest.mark.slow
+def test_a_stage_given_as_a_command_runs_on_a_dask_cluster(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    (tmp_path / "books").mkdir()
+    for number in range(3):
+        (tmp_path / "books" / f"{number}.txt").write_text(
+            f"The river Ouse rises in hill {number}. It floods in May.\n" * 9
+        )
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        for name, source, *more in (("books", "books"), ("documents", "out-books", "--minimum_characters", "9")):
+            outputs = {scheduler: tmp_path / f"{scheduler}-{name}" for scheduler in ("out", "cluster")}
+            command = [sys.executable, "-m", f"data.{name}", "--source", str(tmp_path / source), *more]
+            subprocess.run([*command, "--output", outputs["out"], "--workers", "1"], check=True)
+            on_cluster = ["--output", outputs["cluster"], "--scheduler", cluster.scheduler_address]
+            subprocess.run([*command, *on_cluster], check=True)
+            assert content(outputs["out"]) == content(outputs["cluster"])

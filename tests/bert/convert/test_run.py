@@ -1,0 +1,45 @@
+"""Run directories are exported, and imports are run directories."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert.convert import __main__ as convert
+from bert.errors import InputError
+from bert.model.encoder import variables
+from bert.model.inference import InferenceEncoder
+from bert.pretrain import PretrainingModel
+from squad import model as questions
+from squad.config import Windowing
+from squad.model import QuestionAnswering
+from tests.bert.convert.folders import (
+    SMALL,
+    a_run,
+)
+
+
+def test_an_imported_head_for_questions_answers_them(tmp_path: Path) -> None:
+    values = a_run(tmp_path / "run", SMALL, QuestionAnswering(SMALL, 0))
+    convert.main(["export", "google", str(tmp_path / "run"), str(tmp_path / "theirs")])
+    convert.main(["import", "google", str(tmp_path / "theirs"), str(tmp_path / "back")])
+    loaded = questions.load(tmp_path / "back")
+    model = QuestionAnswering(SMALL, 1)
+    for name, variable in variables(model).items():
+        variable.assign(values[name])
+    ids = tf.constant(np.random.default_rng(4).integers(0, SMALL.vocab_size, (3, 7)), tf.int32)
+    batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
+    expected = model.answer_span(InferenceEncoder(model.encoder, tf.float32)(*batch.values()))
+    for found, one in zip(loaded.logits(batch), expected, strict=True):
+        np.testing.assert_array_equal(found, one)
+    assert loaded.windowing == Windowing(max_seq_length=17, doc_stride=5, max_query_length=2)
+
+
+def test_layer_norm_before_the_sub_layers_has_no_name_elsewhere(tmp_path: Path) -> None:
+    config = dataclasses.replace(SMALL, norm_placement="pre")
+    a_run(tmp_path / "run", config, PretrainingModel(config, 0))
+    with pytest.raises(InputError, match="norm_placement is 'pre'"):
+        convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "theirs")])
+    assert not (tmp_path / "theirs").exists()

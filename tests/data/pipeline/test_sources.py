@@ -1,0 +1,26 @@
+"""Long texts are cut without loss, and files are grouped in order."""
+
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.pipeline import sources
+
+
+@given(st.text("ab \n", max_size=99), st.integers(1, 20))
+def test_pieces_are_the_text(text, limit):
+    found = list(sources.pieces(text, limit))
+    assert "".join(found) == text and all(len(piece) <= limit for piece in found)
+    assert list(sources.stream_pieces(io.StringIO(text), limit)) == found
+
+
+def test_groups_keep_the_order_and_a_large_file_is_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "GROUP_BYTES", 11)
+    paths = [tmp_path / f"{number}.txt" for number in range(6)]
+    for path, size in zip(paths, (5, 6, 1, 99, 3, 7), strict=True):
+        path.write_bytes(bytes(size))
+    expected = [tuple(paths[begin:end]) for begin, end in ((0, 2), (2, 3), (3, 4), (4, 6))]
+    assert sources.group_files(paths) == expected
