@@ -251,7 +251,7 @@ def test_instances_made_while_reading_are_packed_too(tmp_path: Path) -> None:
 
 
 def test_packing_and_grouping_at_once_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"batch\.pack and batch\.bucket_by_length both save padding; give one"):
+    with pytest.raises(UsageError, match=r"batch\.pack and batch\.bucket_by_length both avoid padding; give one"):
         BatchConfig(total=6, per_device=3, bucket_by_length=2, pack=True)
 
 

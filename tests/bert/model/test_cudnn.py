@@ -184,7 +184,7 @@ def test_a_library_that_computes_something_else_is_found_out(monkeypatch: pytest
         return carried_out(target, changed, *others)
 
     monkeypatch.setattr(cudnn, "_call", without_bias)
-    with pytest.raises(UsageError, match="gives other numbers here than ours"):
+    with pytest.raises(UsageError, match="gives other results than the plain one"):
         preflight.fused_attention(config, HALVES, 30)
 
 

@@ -18,7 +18,7 @@ def damaged() -> dict[str, tuple[bytes, str]]:
     return {
         "cut.xml": (whole[:middle], "the file ends inside a page"),
         "between.xml": (whole[: whole.index(b"</mediawiki>")], "the file ends between pages"),
-        "cut.xml.bz2": (bz2.compress(whole)[:-30], "the compressed file is cut"),
+        "cut.xml.bz2": (bz2.compress(whole)[:-30], "the compressed file is truncated"),
         "other.xml.bz2": (whole, "damaged"),
         "bad.xml": (whole[:middle] + b"\xff\xfe" + whole[middle:], f"not UTF-8 at byte {middle:,}"),
         "text.xml": (b"Once upon a time\n" * 99, "not an XML dump of MediaWiki"),
