@@ -48,8 +48,8 @@ export PYTHON VENV DEVICE
 # Commands run with the environment in front; set-up itself does not, it must see the machine's own Python.
 IN := @PATH="$(VENV)/bin:$$PATH"
 
-.PHONY: help setup doctor demo test test-all parity bench gpu-check gpu-day-prepare gpu-day lint download wikipedia \
-	books text documents shards vocab corpus tfrecords verify stats pretrain squad squad-eval clean
+.PHONY: help setup doctor demo test test-all parity bench gpu-check gpu-day-prepare gpu-day lock lint \
+	download wikipedia books text documents shards vocab corpus tfrecords verify stats pretrain squad squad-eval clean
 
 help: ## List the targets and variables
 	@echo "Targets:"
@@ -87,6 +87,9 @@ gpu-day-prepare: setup ## Make what a day on a lent GPU needs: data, and the CPU
 
 gpu-day: setup ## Measure on one GPU in 40 minutes, the most worth first, and write the results page
 	$(IN) python -m benchmarks.gpu_day run --output "$(BERT_WORKDIR)/gpu_day" $(FLAGS)
+
+lock: ## Lock all packages with their hashes, after a change of requirements*.txt
+	$(IN) scripts/lock.sh
 
 lint: setup ## Check style, types, import directions and shell scripts
 	$(IN) ruff check .

@@ -17,9 +17,8 @@ venv=${VENV:-.venv}
 stamp="$venv/.stamp" found='' device=''
 builds="scripts/install_horovod.sh scripts/build_horovod.sh"
 declare -A files=(
-    [cpu]="requirements.txt requirements-extra.txt requirements-dev.txt $builds"
-    [gpu]="requirements.txt requirements-extra.txt requirements-dev.txt requirements-gpu.txt requirements-nvcc.txt \
-        $builds scripts/cuda_toolkit.sh"
+    [cpu]="requirements-cpu.lock $builds"
+    [gpu]="requirements-gpu.lock requirements-nvcc.txt $builds scripts/cuda_toolkit.sh"
     [own]="requirements.txt requirements-extra.txt requirements-dev.txt"
 )
 declare -A takes=([cpu]="a minute or two" [gpu]="minutes, 7 GB" [own]="a minute or two") \
@@ -96,9 +95,7 @@ if [ "$own_horovod" = 1 ]; then
         --requirement <(grep -E '^(nltk|wikiextractor|tokenizers|safetensors|google-crc32c|urllib3|pytest)==' \
             requirements.txt)
 else
-    lists=(--requirement requirements.txt --requirement requirements-dev.txt)
-    [ "$device" = cpu ] || lists+=(--requirement requirements-gpu.txt)
-    install "${lists[@]}"
+    install --require-hashes --requirement "requirements-$device.lock"
     scripts/install_horovod.sh "$venv/bin/python" "$device"
 fi
 built=$(PATH="$venv/bin:$PATH" horovodrun --check-build 2>/dev/null) || true

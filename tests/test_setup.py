@@ -5,6 +5,7 @@ CPUs. What it made for GPUs is looked at where the tests run in such an environm
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -69,6 +70,7 @@ NVCC = """
     esac
 """
 LISTS = ("requirements.txt", "requirements-dev.txt", "requirements-extra.txt", "requirements-gpu.txt")
+LOCKS = ("requirements-cpu.lock", "requirements-gpu.lock")
 SCRIPTS = ("setup", "install_horovod", "build_horovod", "cuda_toolkit")
 
 
@@ -80,7 +82,7 @@ class Machine:
         self.checkout, self.venv = folder / "checkout", folder / "checkout" / ".venv"
         (self.checkout / "scripts").mkdir(parents=True)
         self.bin.mkdir()
-        for name in (*LISTS, "requirements-nvcc.txt", *(f"scripts/{name}.sh" for name in SCRIPTS)):
+        for name in (*LISTS, *LOCKS, "requirements-nvcc.txt", *(f"scripts/{name}.sh" for name in SCRIPTS)):
             shutil.copy(ROOT / name, self.checkout / name)
         for name, text in (("python3", PYTHON), ("horovodrun", CHECK_BUILD), ("g++", ""), ("make", ""), ("cmake", "")):
             self.command(self.bin / name, text)
@@ -188,8 +190,8 @@ def test_a_failed_installation_is_not_taken_for_a_finished_one(machine: Machine)
 def test_a_changed_requirement_is_installed_into_the_environment_that_is_there(machine: Machine) -> None:
     machine.run("setup.sh")
     machine.calls()
-    with open(machine.checkout / "requirements.txt", "a") as stream:
-        stream.write("six==1.17.0\n")
+    with open(machine.checkout / "requirements-cpu.lock", "a") as stream:
+        stream.write("six==1.17.0 --hash=sha256:0\n")
     assert machine.run("setup.sh") == (0, "")
     calls = machine.calls()
     assert "pip install" in calls and "-m venv" not in calls and "pip wheel" not in calls
@@ -247,12 +249,16 @@ def test_the_device_is_the_one_that_is_named_or_else_the_one_that_is_there(machi
     if Path("/dev/nvidia0").exists():
         pytest.skip("this machine has a GPU, so that none can be missing")
     assert machine.run("setup.sh", DEVICE="") == (0, "")
-    assert "requirements-gpu.txt" not in machine.calls()
+    assert "requirements-gpu.lock" not in machine.calls()
     machine.gpu()
     assert machine.run("setup.sh", DEVICE="cpu") == (0, "") and not machine.calls().count("pip install")
     assert machine.run("setup.sh", DEVICE="") == (0, "")
     calls = machine.calls()
-    assert "-m venv" in calls and "--requirement requirements-gpu.txt" in calls and "OPERATIONS=NCCL" in calls
+    assert (
+        "-m venv" in calls
+        and "--require-hashes --requirement requirements-gpu.lock" in calls
+        and "OPERATIONS=NCCL" in calls
+    )
 
 
 def test_an_environment_for_gpus_is_kept_on_a_machine_without_one(machine: Machine) -> None:
@@ -261,7 +267,7 @@ def test_an_environment_for_gpus_is_kept_on_a_machine_without_one(machine: Machi
     assert machine.run("setup.sh", DEVICE="") == (0, "") and "pip" not in machine.calls()
     assert machine.run("setup.sh", DEVICE="cpu") == (0, "")
     calls = machine.calls()
-    assert "-m venv" in calls and "requirements-gpu.txt" not in calls  # nothing of the other is left in it
+    assert "-m venv" in calls and "requirements-gpu.lock" not in calls  # nothing of the other is left in it
 
 
 def test_a_device_that_is_none_is_refused(machine: Machine) -> None:
@@ -275,7 +281,7 @@ def test_only_what_went_into_an_environment_makes_it_anew(device: str, machine: 
     (machine.checkout / "requirements-parity.txt").write_text("torch\n")
     (machine.checkout / "requirements-later.txt").write_text("more\n")
     if device == "cpu":
-        (machine.checkout / "requirements-gpu.txt").unlink()  # as in an image for CPUs
+        (machine.checkout / "requirements-gpu.lock").unlink()  # as in an image for CPUs
     machine.calls()
     assert machine.run("setup.sh", DEVICE=device) == (0, "") and "pip" not in machine.calls()
 
@@ -384,3 +390,15 @@ def test_a_horovod_for_gpus_needs_no_driver_and_nothing_but_the_environment() ->
     # CUDA's runtime is inside: TensorFlow exports functions of the same names that open its own version of it.
     symbols = run("nm", "--dynamic", "--undefined-only", library).split()
     assert not [name for name in symbols if name.startswith(("cuda", "__cuda", "cu"))] and "ncclAllReduce" in symbols
+
+
+@pytest.mark.parametrize(("lock", "lists"), [(LOCKS[0], LISTS[:3]), (LOCKS[1], LISTS)])
+def test_locks_have_every_pinned_package_and_a_hash_for_each(lock: str, lists: tuple[str, ...]) -> None:
+    def pins(name: str) -> set[str]:
+        return set(re.findall(r"^[\w.-]+(?:\[[\w,-]+\])?==[\w.]+", (ROOT / name).read_text(), re.MULTILINE))
+
+    locked = {pin.lower().replace("_", "-") for pin in pins(lock)}
+    wanted = {re.sub(r"\[.*\]", "", pin).lower().replace("_", "-") for name in lists for pin in pins(name)}
+    assert wanted <= {re.sub(r"\[.*\]", "", pin) for pin in locked}, "run make lock"
+    entries = re.split(r"\n(?=\w)", (ROOT / lock).read_text())[1:]
+    assert entries and all("--hash=sha256:" in entry for entry in entries)
