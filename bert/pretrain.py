@@ -39,11 +39,11 @@ class PretrainingModel(tf.Module):
         self.next_sentence = heads.NextSentence(config, seed) if pairs != "none" else None
 
     def __call__(self, batch: Batch, rng: DropoutRng, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Logits of the masked positions, without their bias, [B, P, U] in dtype; of the pair [B, 2].
+        """Return the logits of the masked positions [B, P, U] in dtype, without bias, and of the pairs [B, 2].
 
-        Of a packed batch (`packing.pack`) they are the same ones in the same order.
+        For a packed batch (`packing.pack`) they are the same, in the same order.
         """
-        masked, first = _read(batch)
+        masked, first = _read_indices(batch)
         tokens = TokenBatch(batch["input_ids"], batch["input_mask"], batch["segment_ids"], batch.get("position_ids"))
         read = masked if self.pooler is None else tf.concat([masked, first], axis=0)
         hidden = self.encoder(tokens, Mode(dtype, rng), read)
@@ -54,7 +54,7 @@ class PretrainingModel(tf.Module):
         return words, self.next_sentence(self.pooler(hidden[tf.size(masked) :, None]))
 
 
-def _read(batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+def _read_indices(batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the indices, in the flattened batch, of the masked tokens [B*P] and of each instance's first token [B]."""
     positions, tokens = batch["masked_lm_positions"], tf.shape(batch["input_ids"])[1]
     if "first_tokens" in batch:  # packed: they are such indices already
@@ -77,9 +77,9 @@ class Pretraining:
         weights = {"mlm": tf.reduce_sum(batch["masked_lm_weights"]), self.pairs: sequences}
         return {name: weights[name] for name in self.objectives}
 
-    def measure(self, batch: Batch, noise: DropoutRng, dtype: tf.DType) -> dict[str, losses.Measure]:
+    def measure(self, batch: Batch, rng: DropoutRng, dtype: tf.DType) -> dict[str, losses.Measure]:
         """Return the summed losses and the numbers of correct predictions."""
-        words, pair = self.module(batch, noise, dtype)
+        words, pair = self.module(batch, rng, dtype)
         bias, labels = self.module.masked_lm.biases(), batch["next_sentence_labels"][:, 0]
         measures = {"mlm": losses.classification(words, bias, batch["masked_lm_ids"], batch["masked_lm_weights"])}
         if pair is not None:

@@ -84,7 +84,7 @@ def score(questions: Sequence[Example], predictions: Mapping[str, str]) -> Score
     return Score(exact_match=100 * matches / total, f1=100 * f1s / total, total=total)
 
 
-def judge(prediction: str, question: Example) -> tuple[float, float]:
+def score_question_v2(prediction: str, question: Example) -> tuple[float, float]:
     """Return exact match and F1 of one prediction in version 2.0, where "" is correct for an impossible question."""
     golds = [gold.text for gold in question.answers if normalize(gold.text)] or [""]
     matches = [int(exact_match(prediction, gold)) for gold in golds]
@@ -103,7 +103,7 @@ def score_v2(
     The official script fails if a question has no prediction; here such questions are left out.
     """
     predicted = [question for question in questions if question.id in predictions]
-    raw = {question.id: judge(predictions[question.id], question) for question in predicted}
+    raw = {question.id: score_question_v2(predictions[question.id], question) for question in predicted}
     none = {question.id: not question.answers for question in predicted}
     odds = na_prob or dict.fromkeys(raw, 0.0)
     final = {

@@ -121,7 +121,7 @@ def main(argv: list[str]) -> None:
         null=False,
     )
     outcomes = [
-        Outcome(answers.null_odds, metric.judge(answers.best(None).text, question), not question.answers)
+        Outcome(answers.null_odds, metric.score_question_v2(answers.best(None).text, question), not question.answers)
         for piece in itertools.chain([first], pieces)
         for question, answers in reader.answer(piece)
     ]

@@ -42,9 +42,9 @@ class AnswerSpans:
         """Return the number of windows."""
         return {"span": tf.cast(tf.shape(batch["input_ids"])[0], tf.float32)}
 
-    def measure(self, batch: Batch, noise: DropoutRng, dtype: tf.DType) -> dict[str, losses.Measure]:
+    def measure(self, batch: Batch, rng: DropoutRng, dtype: tf.DType) -> dict[str, losses.Measure]:
         """Return the summed loss and the number of correct answers."""
-        start, end = self.module(batch, noise, dtype)
+        start, end = self.module(batch, rng, dtype)
         return {"span": losses.span(start, end, batch["start_positions"][:, 0], batch["end_positions"][:, 0])}
 
 

@@ -32,7 +32,7 @@ class Task(Protocol):
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the weight of each objective in the batch: the scalar that its summed loss is divided by."""
 
-    def measure(self, batch: Batch, noise: DropoutRng, dtype: tf.DType) -> dict[str, Measure]:
+    def measure(self, batch: Batch, rng: DropoutRng, dtype: tf.DType) -> dict[str, Measure]:
         """Return the summed loss and the number of correct predictions of each objective."""
 
 
@@ -158,8 +158,8 @@ class Step:
     ) -> dict[str, tf.Tensor]:
         """Add the micro-batch's gradients to `gradients`, or assign them if it is the only one; return its measures."""
         with tf.GradientTape() as tape:
-            noise = DropoutRng(micro_batch_seed(self.seed, step, place))
-            measures = self.task.measure(batch, noise, self.dtype)
+            rng = DropoutRng(micro_batch_seed(self.seed, step, place))
+            measures = self.task.measure(batch, rng, self.dtype)
             loss = tf.add_n([measure.loss / weights[name] for name, measure in measures.items()])
             scaled = loss * self.guard.loss_scale.scale
         gradients = tape.gradient(scaled, list(self.optimizer.weights.values()))

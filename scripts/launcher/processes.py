@@ -17,15 +17,15 @@ DOCUMENTED = (0, 2, 3, 4, 5, 75)
 STOPPED = 75
 
 # What TensorFlow 2.21 prints at import on any machine without a GPU, whatever its log level: absl's own lines.
-NOISE = (
+TENSORFLOW_LINES = (
     r"^([IW][0-9]{4} [0-9:.]+ |E[0-9]{4} .* cuda_platform\.cc|WARNING: All log messages before absl|To enable the fol)"
 )
 
 
-def noise() -> str:
+def unwanted_lines() -> str:
     """Return the expression for lines to leave out: those of TensorFlow, unless its log level asks for them."""
     level = os.environ["TF_CPP_MIN_LOG_LEVEL"]  # set by settings.prepare_environment
-    return NOISE if level.isdecimal() and int(level) >= 2 else "$^"
+    return TENSORFLOW_LINES if level.isdecimal() and int(level) >= 2 else "$^"
 
 
 def status_of(process: subprocess.Popen[bytes]) -> int:
@@ -62,7 +62,7 @@ def replace_quietly(command: Sequence[str]) -> NoReturn:
     if not os.isatty(2):  # a progress bar needs the terminal itself
         for kind in (signal.SIGINT, signal.SIGTERM):  # the filter goes on until the command ends
             signal.signal(kind, signal.SIG_IGN)
-        words = ["grep", "--line-buffered", "-vE", noise()]
+        words = ["grep", "--line-buffered", "-vE", unwanted_lines()]
         grep = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=sys.stderr)
         for kind in (signal.SIGINT, signal.SIGTERM):
             signal.signal(kind, signal.SIG_DFL)

@@ -73,7 +73,7 @@ class Supervisor:
 
     def _relay(self, source: IO[bytes], target: IO[bytes]) -> None:
         """Copy one stream of all ranks without their numbers and reports; an error that several print, only once."""
-        noise = re.compile(processes.noise().encode())
+        unwanted = re.compile(processes.unwanted_lines().encode())
         report = re.compile(rb"(.*)" + re.escape(self.mark).encode() + rb" (runs|ended) (.*)", re.DOTALL)
         errors: set[bytes] = set()
         for line in source:
@@ -88,7 +88,7 @@ class Supervisor:
                 if not line:
                     continue
             # horovodrun's shells print the two words.
-            if noise.search(line) or line in (b"Terminated", b"Killed") or line in errors:
+            if unwanted.search(line) or line in (b"Terminated", b"Killed") or line in errors:
                 continue
             if line.startswith(b"error: "):
                 errors.add(line)

@@ -1,4 +1,4 @@
-"""The download stage through its door, against a server on this machine that stands in for the publishers'."""
+"""The download command against a local server that stands in for the publishers."""
 
 import dataclasses
 import hashlib

@@ -18,7 +18,7 @@ from squad.recipes import RECIPES as SQUAD_RECIPES
 from tests.fake_gpus import CAPABILITY, NAME
 from tests.training import ROOT, TINY, errors
 
-Door = Callable[..., "subprocess.CompletedProcess[str]"]
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
 H100 = Device(kind="GPU", compute_capability=(9, 0))
 V100 = Device(kind="GPU", compute_capability=(7, 0))
 
@@ -195,12 +195,12 @@ for pack, group in ((False, 0), (True, 0), (False, 2)):
 
 
 @pytest.fixture(scope="module")
-def door() -> Door:
-    """`door(8, "bert.encode", "--model", run)` runs a command on a machine with eight fake GPUs to its end."""
+def command() -> Command:
+    """`command(8, "bert.encode", "--model", run)` runs a command on a machine with eight fake GPUs to its end."""
 
     def run(gpus: int, module: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "tests.fake_gpus", str(gpus), module, *map(str, arguments)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+        parts = [sys.executable, "-m", "tests.fake_gpus", str(gpus), module, *map(str, arguments)]
+        done = subprocess.run(parts, cwd=ROOT, capture_output=True, text=True, timeout=500)
         assert done.returncode == 0, errors(done.stderr) or done.stderr[-2000:]
         return done
 
@@ -209,11 +209,11 @@ def door() -> Door:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gpus", [1, 8])
-def test_every_door_opens_on_a_machine_with_gpus(gpus: int, door: Door, dataset: Path, tmp_path: Path) -> None:
+def test_every_command_runs_on_a_machine_with_gpus(gpus: int, command: Command, dataset: Path, tmp_path: Path) -> None:
     pretrained, answering, questions = tmp_path / "pretrained", tmp_path / "squad", tmp_path / "questions.jsonl"
     answer = '"answers": [{"text": "w4", "answer_start": 3}]'
     questions.write_text(f'{{"id": "q", "question": "w1 w2 ?", "context": "w3 w4 w5", {answer}}}\n')
-    begun = door(
+    begun = command(
         gpus,
         "bert.pretrain",
         "demo_phase1",
@@ -230,7 +230,7 @@ def test_every_door_opens_on_a_machine_with_gpus(gpus: int, door: Door, dataset:
         2,
     ).stderr
     assert f"device: GPU 0 of {gpus}, {NAME}, compute capability {CAPABILITY}; bfloat16; XLA; deterministic" in begun
-    tuned = door(
+    tuned = command(
         gpus,
         "squad.train",
         "squad_tiny",
@@ -255,12 +255,12 @@ def test_every_door_opens_on_a_machine_with_gpus(gpus: int, door: Door, dataset:
     if gpus == 1:
         return
     model = ("--model", answering)
-    assert door(gpus, "squad.predict", *model, "--question", "w1 ?", "--context", "w3 w4").stdout
-    door(gpus, "squad.latency", *model, "--batch", 1, "--length", 17, "--calls", 1, "--warmup", 0)
-    door(gpus, "squad.export", *model, "--output", tmp_path / "served")
+    assert command(gpus, "squad.predict", *model, "--question", "w1 ?", "--context", "w3 w4").stdout
+    command(gpus, "squad.latency", *model, "--batch", 1, "--length", 17, "--calls", 1, "--warmup", 0)
+    command(gpus, "squad.export", *model, "--output", tmp_path / "served")
     (tmp_path / "texts.txt").write_text("w1 w2\n")
-    door(gpus, "bert.encode", *model, "--input", tmp_path / "texts.txt", "--output", tmp_path / "out.jsonl")
-    door(gpus, "bert.convert", "export", "huggingface", answering, tmp_path / "exported")
+    command(gpus, "bert.encode", *model, "--input", tmp_path / "texts.txt", "--output", tmp_path / "out.jsonl")
+    command(gpus, "bert.convert", "export", "huggingface", answering, tmp_path / "exported")
 
 
 @pytest.mark.multiprocess

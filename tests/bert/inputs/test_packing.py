@@ -275,7 +275,7 @@ PACKED = ["--batch.pack", "true", "--batch.total", "14", "--run.save_every", "4"
 
 @pytest.mark.slow
 def test_a_packed_run_goes_on_with_the_same_bits(short: Path, tmp_path: Path) -> None:
-    # Dropout is on. The first sitting is asked to stop in its fifth update.
+    # Dropout is on. The first run is asked to stop in its fifth update.
     stop = """
         import os, signal
         from bert.training.step import Step
