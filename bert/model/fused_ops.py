@@ -75,6 +75,11 @@ def norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
     return centred * (tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * gamma) + beta
 
 
+def _residual_sum(x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, bits: tuple[tf.Tensor, ...], rate: float) -> tf.Tensor:
+    """Return x + dropout(y + bias), [M, D] float32; call it within a compiled function."""
+    return x + apply_dropout(tf.cast(y, tf.float32) + bias, bits, rate)
+
+
 @fused
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
     """Return dropout(gamma * normalised x + beta), x [M, D], gamma and beta [D]; float32."""
@@ -84,7 +89,7 @@ def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor
 @fused
 def add_dropout(x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, *bits: tf.Tensor, rate: float) -> tf.Tensor:
     """Return x + dropout(y + bias): x [M, D] float32, product y [M, D] of any type, bias [D]; float32."""
-    return x + apply_dropout(tf.cast(y, tf.float32) + bias, bits, rate)
+    return _residual_sum(x, y, bias, bits, rate)
 
 
 def add_dropout_norm(
@@ -99,7 +104,7 @@ def add_dropout_norm(
 def _add_dropout_norm(
     x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, rate: float
 ) -> tf.Tensor:
-    return norm(x + apply_dropout(tf.cast(y, tf.float32) + bias, bits, rate), gamma, beta)
+    return norm(_residual_sum(x, y, bias, bits, rate), gamma, beta)
 
 
 def _add_dropout_norm_on_gpu(
@@ -134,7 +139,7 @@ def _norm_of_sum(
     The barrier makes XLA write the centred sum to memory. Without it XLA would recompute it wherever it is read.
     """
     per_component = 1.0 / x.shape[-1]
-    total = x + apply_dropout(tf.cast(y, tf.float32) + bias, bits, rate)
+    total = _residual_sum(x, y, bias, bits, rate)
     exact = total - _row_sums(total, per_component)[:, None]
     parts = [tf.cast(exact, y.dtype)]
     if y.dtype.size < exact.dtype.size:
