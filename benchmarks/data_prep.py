@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bert import cli
 from bert.errors import InputError
-from bert.storage import files, manifest
+from bert.storage import files, outputs
 from data.documents import PUNKT_SAMPLE
 from data.pipeline import parts
 from data.splitting import sentences
@@ -161,7 +161,7 @@ def main(argv: list[str]) -> None:
             ratio = f"{middle / reference:.2f}" if reference else ""
             spread = f"{middle:.2f} ({min(values):.2f} - {max(values):.2f})"
             print(f"| {CONTENDERS[name]} | {spread} | {ratio} | {memory[name]:,.0f} MB |")
-    record = {"rates": rates, "peak_mb": memory, "megabytes": options.megabytes, "versions": manifest.versions()}
+    record = {"rates": rates, "peak_mb": memory, "megabytes": options.megabytes, "versions": outputs.versions()}
     files.write_json(options.output / "data_prep.json", record)
 
 

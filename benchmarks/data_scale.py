@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks import data_prep
 from bert import cli
-from bert.storage import files, manifest
+from bert.storage import files, outputs
 
 KINDS = ("documents", "instances_1", "instances_5")
 
@@ -106,7 +106,7 @@ def main(argv: list[str]) -> None:
     measured = {"stages": stages(options)}
     print("\n| samples of | sequences/s, 1 core | 2 cores | microseconds each |\n|---|---|---|---|")
     measured["readers"] = readers(options)
-    files.write_json(options.output / "data_scale.json", {**measured, "versions": manifest.versions()})
+    files.write_json(options.output / "data_scale.json", {**measured, "versions": outputs.versions()})
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from bert.model import inference
 from bert.model.encoder import variables
 from bert.model.inference import InferenceEncoder
 from bert.pretrain import Pretraining
-from bert.storage import manifest
+from bert.storage import outputs
 from bert.training import checkpoint
 from bert.training.distributed import Communicator
 from bert.training.optimizer import Optimizer
@@ -77,7 +77,7 @@ class Ours:
         read = [scored, plan.states_read(scored)] if scored else [0]
         shapes = [[*batch["input_ids"].shape, *read] for batch in self.batches]
         threads = int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0"))
-        return {"shapes": shapes, "threads": threads, "versions": manifest.versions()}
+        return {"shapes": shapes, "threads": threads, "versions": outputs.versions()}
 
     def _training(self, task: Task) -> Any:
         optimizer = Optimizer(variables(task.module), OptimizerConfig(name="adamw", learning_rate=LEARNING_RATE))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bert import cli
 from bert.errors import InputError
-from bert.storage import manifest
+from bert.storage import outputs
 from data.pipeline import parts, sources, tasks
 
 MAX_BYTES = 64 * 1024 * 1024  # a book is held in memory
@@ -131,7 +131,7 @@ class BooksStage(sources.SourceStage):
                 counts.update({"books": 1, f"in {encoding}": 1})
         return sources.ReadResult(counts, writer.records, refused, counts["books"], size)
 
-    def check(self, result: manifest.StageResult) -> manifest.StageResult:
+    def check(self, result: outputs.StageResult) -> outputs.StageResult:
         if not result.counts["books"]:
             name, reason = next(iter(result.extra["refused"].items()))
             source = self.options.source

@@ -26,7 +26,7 @@ import numpy as np
 
 from bert import cli
 from bert.errors import InputError, IntegrityError
-from bert.storage import files, manifest
+from bert.storage import files, outputs
 from data.pipeline import parts, tasks, workers
 from data.pipeline.tasks import TaskResult
 from data.splitting import sentences
@@ -179,7 +179,7 @@ class DocumentsStage(tasks.Stage[SplitTask]):
     def run(cls, task: SplitTask) -> TaskResult:
         return split_part(task)
 
-    def finish(self, tasks: Sequence[SplitTask], results: Sequence[TaskResult]) -> manifest.StageResult:
+    def finish(self, tasks: Sequence[SplitTask], results: Sequence[TaskResult]) -> outputs.StageResult:
         counts = dict.fromkeys(("read", "documents", *DROPPED), 0) | parts.total(results)
         if not counts["documents"]:
             where, least = self.sources[0].parent, self.options.minimum_characters
@@ -190,7 +190,7 @@ class DocumentsStage(tasks.Stage[SplitTask]):
             file=sys.stderr,
         )
         records = {task.target.name: result.get("documents", 0) for task, result in zip(tasks, results, strict=True)}
-        return manifest.StageResult(counts=counts, records=records)
+        return outputs.StageResult(counts=counts, records=records)
 
     def processed(self, task: SplitTask, result: TaskResult) -> tuple[int, int]:
         return result.get("documents", 0), task.source.stat().st_size

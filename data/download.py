@@ -23,7 +23,7 @@ import requests
 
 from bert import cli, paths
 from bert.errors import IntegrityError, UsageError
-from bert.storage import files, manifest
+from bert.storage import files, manifest, outputs
 from data.fetch import archives, catalog, wikimedia
 from data.fetch.connection import RetryPolicy, Unavailable
 from data.fetch.download_dir import DownloadDir, link
@@ -175,7 +175,7 @@ def fixed(name: str, options: Fixed) -> Source:
     )
 
 
-def make(source: Source, download_dir: DownloadDir, partial: Path) -> manifest.StageResult:
+def make(source: Source, download_dir: DownloadDir, partial: Path) -> outputs.StageResult:
     """Fetch all files, then link or unpack them into the partial folder."""
     planned = source.plan()
     download_dir.fetch(planned)
@@ -186,7 +186,7 @@ def make(source: Source, download_dir: DownloadDir, partial: Path) -> manifest.S
             link(download_dir.folder / file.name, partial / file.name)
     size = sum(facts["bytes"] for facts in download_dir.sources.values())
     download_dir.client.progress.done(f"{len(planned):,} files of {size / 1e6:,.1f} MB are complete and checked")
-    return manifest.StageResult(
+    return outputs.StageResult(
         counts={"files": len(planned), "bytes": size},
         extra={"licence": source.licence, "sources": download_dir.sources},
     )
@@ -233,7 +233,7 @@ def main(argv: list[str]) -> None:
     else:
         assert isinstance(options, Fixed)
         source = fixed(name, options)
-    finished = manifest.build(
+    finished = outputs.build(
         options.output,
         stage="download",
         parameters=source.parameters,

@@ -17,7 +17,7 @@ import numpy as np
 
 from bert import cli
 from bert.errors import InputError, UsageError
-from bert.storage import manifest
+from bert.storage import outputs
 from data.pipeline import parts
 from data.pipeline.progress import Progress
 
@@ -71,7 +71,7 @@ def assign(keys: np.ndarray, shards: int, held_out_fraction: float) -> tuple[np.
     return files, held_out_files
 
 
-def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.StageResult:
+def make(options: Options, sources: Sequence[Path], partial: Path) -> outputs.StageResult:
     """Read the documents once for their keys, and again to copy their lines."""
     keys = array("Q")
     progress = Progress("shards")
@@ -87,7 +87,7 @@ def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.S
     held_out = sum(records[name] for name in names[:held_out_files])
     counts = {"documents": len(keys), "held_out_documents": held_out, "train_documents": len(keys) - held_out}
     progress.done(f"{counts['train_documents']:,} in {options.shards} training shards, {held_out:,} held out")
-    return manifest.StageResult(counts=counts, records=records)
+    return outputs.StageResult(counts=counts, records=records)
 
 
 def _names(split: str, count: int) -> list[str]:
@@ -121,7 +121,7 @@ def _flush(buffers: Sequence[bytearray], targets: Sequence[Path]) -> None:
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.shards", description=__doc__)
     sources = parts.paths(options.source, "part", "documents")
-    manifest.build(
+    outputs.build(
         options.output,
         stage="shards",
         parameters={key: getattr(options, key) for key in ("shards", "held_out_fraction", "seed")},

@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple
 
 from bert import cli
 from bert.errors import InputError, UsageError, UserError
-from bert.storage import files, manifest
+from bert.storage import files, outputs
 from data import books
 from data.pipeline import parts, sources, tasks
 
@@ -154,7 +154,7 @@ class TextStage(sources.SourceStage):
                     counts["refused"] += 1
         return sources.ReadResult(counts, writer.records, refused, counts["documents"], size)
 
-    def check(self, result: manifest.StageResult) -> manifest.StageResult:
+    def check(self, result: outputs.StageResult) -> outputs.StageResult:
         if not result.counts["documents"]:
             counts = json.dumps(result.counts)
             raise InputError(f"{self.options.source}: no text in its files ({counts}); give text files")

@@ -31,7 +31,7 @@ from bert.hardware import devices
 from bert.inputs import dynamic_masking, instances, records, tf_example
 from bert.inputs.tokenization import Tokenizer
 from bert.inputs.vocabulary import load_vocab
-from bert.storage import files, manifest
+from bert.storage import files, outputs
 from data.pipeline import parts, tasks
 from data.pipeline.tasks import TaskResult
 from data.vocab import check_case
@@ -263,7 +263,7 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
     def run(cls, task: ShardTask) -> TaskResult:
         return write_shard(task)
 
-    def finish(self, tasks: Sequence[ShardTask], results: Sequence[TaskResult]) -> manifest.StageResult:
+    def finish(self, tasks: Sequence[ShardTask], results: Sequence[TaskResult]) -> outputs.StageResult:
         by_split: dict[str, list[TaskResult]] = {"train": [], "heldout": []}
         for task, result in zip(tasks, results, strict=True):
             if not result[self.unit]:
@@ -276,7 +276,7 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
             f"tfrecords: {sum(written.values()):,} {self.unit}, {tokens:,} tokens, {unknown / tokens:.2%} unknown",
             file=sys.stderr,
         )
-        return manifest.StageResult(counts=counts, records=written, extra=_extra(self.options))
+        return outputs.StageResult(counts=counts, records=written, extra=_extra(self.options))
 
     def processed(self, task: ShardTask, result: TaskResult) -> tuple[int, int]:
         return result[self.unit], task.source.stat().st_size

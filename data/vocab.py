@@ -20,7 +20,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from bert import cli
 from bert.errors import InputError, UsageError
 from bert.inputs.vocabulary import SPECIAL, load_vocab
-from bert.storage import files, manifest
+from bert.storage import files, outputs
 from data.pipeline import parts
 from data.pipeline.progress import Progress
 
@@ -111,7 +111,7 @@ def check_case(tokens: Sequence[str], lower_case: bool, where: Path) -> None:
         raise InputError(f"{where}: an uncased vocabulary, but --lower_case is false; give --lower_case true")
 
 
-def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.StageResult:
+def make(options: Options, sources: Sequence[Path], partial: Path) -> outputs.StageResult:
     """Train or check the vocabulary and write `vocab.txt`."""
     if options.vocab:
         tokens = load_vocab(options.vocab)
@@ -126,7 +126,7 @@ def make(options: Options, sources: Sequence[Path], partial: Path) -> manifest.S
         progress.done(f"{len(tokens):,} tokens{fewer}")
     with files.atomic_write(partial / "vocab.txt") as stream:
         stream.writelines(token + "\n" for token in tokens)
-    return manifest.StageResult(counts={"tokens": len(tokens)}, records={"vocab.txt": len(tokens)})
+    return outputs.StageResult(counts={"tokens": len(tokens)}, records={"vocab.txt": len(tokens)})
 
 
 def _texts(sources: Sequence[Path], max_bytes: int, progress: Progress) -> Iterator[str]:
@@ -141,7 +141,7 @@ def main(argv: list[str]) -> None:
     train_on = options.source if options.vocab is None else None
     sources = parts.paths(train_on, "train", "shards") if train_on else []
     parameters = {"lower_case": options.lower_case, "max_megabytes": options.max_megabytes, "size": options.size}
-    manifest.build(
+    outputs.build(
         options.output,
         stage="vocab",
         parameters=parameters,

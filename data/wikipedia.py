@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from bert import cli
 from bert.errors import InputError, UsageError
-from bert.storage import files, manifest
+from bert.storage import files, outputs
 from data.pipeline import parts, sources, tasks
 from data.wiki import dump, extractor
 
@@ -175,7 +175,7 @@ class WikipediaStage(sources.SourceStage):
         counts = Counter({**reader.counts, **result.counts})  # "articles" are those with text
         return result._replace(counts=counts, refused=reader.rejected)
 
-    def check(self, result: manifest.StageResult) -> manifest.StageResult:
+    def check(self, result: outputs.StageResult) -> outputs.StageResult:
         source = self.options.source
         if not result.counts["articles"]:
             counts = json.dumps(result.counts)

@@ -25,7 +25,7 @@ from bert.errors import UsageError
 from bert.hardware import devices
 from bert.hardware.devices import Kind
 from bert.model.inference import LENGTH_MULTIPLE
-from bert.storage import manifest
+from bert.storage import outputs
 from squad import predict
 from squad.model import Compute, FineTuned, load
 
@@ -279,11 +279,11 @@ def export(options: Options) -> Path:
     fine_tuned = load(options.model, options.compute)
     limit = predict.null_threshold(fine_tuned, options.model, options.null_threshold)
 
-    def make(partial: Path) -> manifest.StageResult:
+    def make(partial: Path) -> outputs.StageResult:
         module = Answering(fine_tuned, limit=limit, max_answer_length=options.max_answer_length)
         serving = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         tf.saved_model.save(module, str(partial), signatures={"serving_default": module.answer}, options=serving)
-        return manifest.StageResult(counts={"parameters": fine_tuned.parameters})
+        return outputs.StageResult(counts={"parameters": fine_tuned.parameters})
 
     folder = options.output / str(options.version)
     parameters = {
@@ -293,7 +293,7 @@ def export(options: Options) -> Path:
         **asdict(fine_tuned.windowing),
     }
     inputs = [options.model / "vocab.txt", options.model / "bert_config.json", fine_tuned.checkpoint]
-    manifest.build(folder, stage=STAGE, parameters=parameters, inputs=inputs, make=make)
+    outputs.build(folder, stage=STAGE, parameters=parameters, inputs=inputs, make=make)
     return folder
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from bert.errors import InputError
 from bert.inputs import records, tf_example
 from bert.inputs.tokenization import Tokenizer
-from bert.storage import files, manifest
+from bert.storage import files, outputs
 from squad import examples
 from squad.config import SquadData, Windowing
 from squad.examples import Example, Span
@@ -138,14 +138,14 @@ def training_set(data: SquadData, tokenizer: Tokenizer, vocab: Path, windowing: 
     key = [files.sha256(data.train_file), tokenizer.vocab_sha256, parameters]
     folder = workdir / "squad" / "features" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 
-    def make(partial: Path) -> manifest.StageResult:
+    def make(partial: Path) -> outputs.StageResult:
         return _write(partial, data, tokenizer, windowing)
 
-    manifest.build(folder, stage=STAGE, parameters=parameters, inputs=[data.train_file, vocab], make=make)
+    outputs.build(folder, stage=STAGE, parameters=parameters, inputs=[data.train_file, vocab], make=make)
     return folder
 
 
-def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Windowing) -> manifest.StageResult:
+def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Windowing) -> outputs.StageResult:
     assert data.train_file is not None, "the command checks that it is given"
     questions, impossible = 0, 0
     malformed: list[str] = []
@@ -165,7 +165,7 @@ def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Wind
     if not writer.count:
         raise InputError(f"{data.train_file}: none of its {questions} questions has a usable answer; check the file")
     _report(data.train_file, malformed, dropped, inferred)
-    return manifest.StageResult(
+    return outputs.StageResult(
         counts={
             "questions": questions,
             "windows": writer.count,

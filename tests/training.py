@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert.inputs import records, tf_example
 from bert.inputs.vocabulary import SPECIAL
-from bert.storage import manifest
+from bert.storage import outputs
 from bert.training import metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,7 +74,7 @@ def write_dataset(
 ) -> Path:
     """Write a dataset folder with training shards of the given sizes and one held-out shard."""
 
-    def make(partial: Path) -> manifest.StageResult:
+    def make(partial: Path) -> outputs.StageResult:
         random = np.random.default_rng(seed)
         counts = {}
         for name, size in [*((f"train-{i:05d}", n) for i, n in enumerate(shards)), ("heldout-00000", heldout)]:
@@ -87,9 +87,9 @@ def write_dataset(
             name: {"shape": list(value.shape), "dtype": "float32" if value.dtype == np.float32 else "int64"}
             for name, value in instance(random).items()
         }
-        return manifest.StageResult(counts={}, records=counts, extra={"features": spec, "vocab_size": VOCAB})
+        return outputs.StageResult(counts={}, records=counts, extra={"features": spec, "vocab_size": VOCAB})
 
-    manifest.build(folder, stage="tfrecords", parameters={"shards": shards, "seed": seed}, inputs=[], make=make)
+    outputs.build(folder, stage="tfrecords", parameters={"shards": shards, "seed": seed}, inputs=[], make=make)
     return folder
 
 

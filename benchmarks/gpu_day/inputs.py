@@ -8,7 +8,7 @@ import numpy as np
 
 from bert.inputs import tf_example
 from bert.inputs.vocabulary import SPECIAL
-from bert.storage import manifest
+from bert.storage import outputs
 
 WORDS, TOKENS, PREDICTIONS = 997, 32, 5
 SHARDS = {"train-00000": 480, "heldout-00000": 32}  # samples
@@ -41,7 +41,7 @@ def records_folder(folder: Path) -> Path:
     """A dataset as data.tfrecords would make it; what is there already is left."""
     from bert.inputs import records
 
-    def make(partial: Path) -> manifest.StageResult:
+    def make(partial: Path) -> outputs.StageResult:
         random, counts = np.random.default_rng(3), {}
         for name, size in SHARDS.items():
             with records.RecordWriter(partial / f"{name}.tfrecord") as writer:
@@ -54,7 +54,7 @@ def records_folder(folder: Path) -> Path:
             name: {"shape": list(value.shape), "dtype": "float32" if value.dtype == np.float32 else "int64"}
             for name, value in _sample(random).items()
         }
-        return manifest.StageResult(counts={}, records=counts, extra={"features": spec, "vocab_size": WORDS})
+        return outputs.StageResult(counts={}, records=counts, extra={"features": spec, "vocab_size": WORDS})
 
-    manifest.build(folder, stage="tfrecords", parameters={"gpu_day": 1}, inputs=[], make=make)
+    outputs.build(folder, stage="tfrecords", parameters={"gpu_day": 1}, inputs=[], make=make)
     return folder

@@ -32,7 +32,7 @@ from bert.hardware.devices import Device
 from bert.model.encoder import variables
 from bert.model.inference import InferenceEncoder
 from bert.pretrain import Pretraining
-from bert.storage import files, manifest
+from bert.storage import files, outputs
 from bert.training import preflight
 from bert.training.distributed import Communicator
 from bert.training.optimizer import Optimizer
@@ -76,7 +76,7 @@ class Measure:
             "loss": loss,
             "commit": commit(),
             "build": {key: str(value) for key, value in tf.sysconfig.get_build_info().items()},
-            "versions": {"python": platform.python_version(), **manifest.versions()},
+            "versions": {"python": platform.python_version(), **outputs.versions()},
         }
 
     def losses(self, compute: str, device: str, xla: bool) -> Facts:

@@ -20,7 +20,7 @@ from bert import cli
 from bert.convert import google, huggingface, names, run
 from bert.convert.run import Model
 from bert.hardware import devices
-from bert.storage import manifest
+from bert.storage import outputs
 
 FORMATS = {"google": google, "huggingface": huggingface}
 
@@ -43,16 +43,16 @@ def convert(direction: str, form: str, source: Path, target: Path) -> None:
     """Create the folder `target` from `source`, complete or not at all. direction: "import" or "export"."""
     reader, writer = (run, FORMATS[form]) if direction == "export" else (FORMATS[form], run)
 
-    def make(partial: Path) -> manifest.StageResult:
+    def make(partial: Path) -> outputs.StageResult:
         model: Model = reader.read_model(source)
         writer.write_model(model, partial)
         _print_summary(model, f"{direction} {form}: {target}")
-        return manifest.StageResult(counts={"weights": len(model.values)})
+        return outputs.StageResult(counts={"weights": len(model.values)})
 
     # The names of the heads are part of the key: a later version may know more of them.
     parameters = {"source": source.name, "heads": names.HEAD_NAMES}
     inputs = reader.input_files(source)
-    manifest.build(target, stage=f"{direction} {form}", parameters=parameters, inputs=inputs, make=make)
+    outputs.build(target, stage=f"{direction} {form}", parameters=parameters, inputs=inputs, make=make)
 
 
 def _print_summary(model: Model, title: str) -> None:

@@ -15,7 +15,7 @@ from bert.convert import architecture, names
 from bert.convert.names import Form, Match
 from bert.errors import InputError
 from bert.inputs.vocabulary import load_vocab
-from bert.storage import files, manifest
+from bert.storage import files, outputs
 from bert.training import checkpoint
 
 DESCRIPTION = ("bert_config.json", "vocab.txt", "config.json", "metrics.jsonl")  # files beside the checkpoints
@@ -105,7 +105,7 @@ def import_settings(origin: str, match: Match) -> dict[str, Any]:
 
 def write_model(model: Model, folder: Path) -> None:
     """Write a run directory whose only checkpoint, of step 0, has all weights."""
-    about = {"config": flatten(model.config, "model."), "versions": manifest.versions()} | class_names(model)
+    about = {"config": flatten(model.config, "model."), "versions": outputs.versions()} | class_names(model)
     files.write_json(folder / "config.json", model.settings | about)
     model.config.save(folder / "bert_config.json")
     write_vocab(model, folder)

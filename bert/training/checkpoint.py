@@ -14,7 +14,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from bert.errors import InputError, IntegrityError, ResourceError, UsageError
-from bert.storage import files, manifest
+from bert.storage import files, manifest, outputs
 
 STAGE, BUNDLE = "checkpoint", "variables"
 GLOB_CHARACTERS = set("*?[\\")  # TensorFlow writes to the path itself, but reads it as a pattern
@@ -51,12 +51,12 @@ def save(run: Path, step: int, values: Mapping[str, tf.Tensor], keep: int, keep_
     """
     folder = _folder(run, step)
 
-    def make(partial: Path) -> manifest.StageResult:
+    def make(partial: Path) -> outputs.StageResult:
         write_bundle(partial / BUNDLE, values)
-        return manifest.StageResult(counts={"variables": len(values)}, extra={"step": step})
+        return outputs.StageResult(counts={"variables": len(values)}, extra={"step": step})
 
     shutil.rmtree(folder, ignore_errors=True)  # written before the run returned to an earlier checkpoint
-    manifest.build(folder, stage=STAGE, parameters={"step": step}, inputs=[], make=make)
+    outputs.build(folder, stage=STAGE, parameters={"step": step}, inputs=[], make=make)
     older = [old for old in steps(run) if _step_of(old) <= step]  # newer ones are damaged
     for old in older[:-keep]:
         if not keep_every or _step_of(old) % keep_every:

@@ -9,7 +9,7 @@ from bert.config import ModelConfig, PrecisionConfig
 from bert.errors import ResourceError, UsageError, UserError
 from bert.model.attention import attend, scale
 from bert.model.encoder import padding
-from bert.storage import files, manifest
+from bert.storage import files, manifest, outputs
 from bert.storage.manifest import Manifest
 from bert.training.distributed import Communicator
 
@@ -71,7 +71,7 @@ def check(
     Raise ResourceError if the disk is too small for the checkpoints. All ranks raise together. settings: the flattened
     configuration, without what may differ between ranks.
     """
-    mine = {**settings, **manifest.versions(), "data": manifest.content_hash(data.path)}
+    mine = {**settings, **outputs.versions(), "data": manifest.content_hash(data.path)}
     theirs = comm.broadcast_object(mine)
     differing = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
     num_differing = int(comm.all_reduce([tf.constant(float(bool(differing)))])[0])

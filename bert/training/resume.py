@@ -9,7 +9,7 @@ from pathlib import Path
 from bert.config import RunConfig, TrainConfig, defaults, flatten
 from bert.errors import IntegrityError, UsageError
 from bert.inputs.vocabulary import load_vocab
-from bert.storage import files, manifest
+from bert.storage import files, manifest, outputs
 from bert.storage.manifest import Manifest
 from bert.training import checkpoint
 from bert.training.distributed import Communicator
@@ -85,7 +85,7 @@ def begin(
             _check_vocabulary(start_from / "vocab.txt", vocab)
             checkpoint.load_weights(start_from, weights, (*new_heads, *_missing_heads(start_from)))
         directory = config.run.path
-        facts = {"version": VERSION, "recipe": recipe, "config": flatten(config), "versions": manifest.versions()}
+        facts = {"version": VERSION, "recipe": recipe, "config": flatten(config), "versions": outputs.versions()}
         files.write_json(directory / "config.json", facts | {"data": manifest.content_hash(data.path)})
         config.model.save(directory / "bert_config.json")
         shutil.copyfile(vocab, directory / "vocab.txt")

@@ -1,6 +1,6 @@
 """The folder beside a download's output that holds the files until all are fetched, and the record of their hashes.
 
-It is kept after a failure, unlike the partial folder of `manifest.build`, so that gigabytes are not fetched twice. A
+It is kept after a failure, unlike the partial folder of `outputs.build`, so that gigabytes are not fetched twice. A
 file with its final name is complete and is only hashed again. `fetched.jsonl` records the SHA-256 of each file; if no
 hash is published, a later download must have the recorded one.
 """

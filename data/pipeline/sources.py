@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
-from bert.storage import manifest
+from bert.storage import outputs
 from data.pipeline import parts
 from data.pipeline.tasks import Options as TaskOptions
 from data.pipeline.tasks import Stage, TaskResult
@@ -74,7 +74,7 @@ class SourceStage(Stage[SourceTask]):
         """Write the documents of the task's files as parts into the folder `task.target`."""
 
     @abc.abstractmethod
-    def check(self, result: manifest.StageResult) -> manifest.StageResult:
+    def check(self, result: outputs.StageResult) -> outputs.StageResult:
         """Raise InputError if no document was read. Print a summary, and return what the manifest says.
 
         The refused documents are in `result.extra["refused"]`, with the reasons.
@@ -106,7 +106,7 @@ class SourceStage(Stage[SourceTask]):
         own.rmdir()
         return result._replace(records=records)._asdict()
 
-    def finish(self, tasks: Sequence[SourceTask], results: Sequence[TaskResult]) -> manifest.StageResult:
+    def finish(self, tasks: Sequence[SourceTask], results: Sequence[TaskResult]) -> outputs.StageResult:
         return self.check(_total(results))
 
     def processed(self, task: SourceTask, result: TaskResult) -> tuple[int, int]:
@@ -138,7 +138,7 @@ def group_files(files: Sequence[Path]) -> list[tuple[Path, ...]]:
     return [tuple(group) for group in groups]
 
 
-def _total(results: Iterable[TaskResult]) -> manifest.StageResult:
+def _total(results: Iterable[TaskResult]) -> outputs.StageResult:
     records: dict[str, int] = {}
     refused: dict[str, str] = {}
     counts = []
@@ -146,10 +146,10 @@ def _total(results: Iterable[TaskResult]) -> manifest.StageResult:
         counts.append(result["counts"])
         records |= result["records"]
         refused |= result["refused"]
-    return manifest.StageResult(counts=parts.total(counts), records=records, extra={"refused": refused})
+    return outputs.StageResult(counts=parts.total(counts), records=records, extra={"refused": refused})
 
 
-def summary(stage: str, result: manifest.StageResult) -> str:
+def summary(stage: str, result: outputs.StageResult) -> str:
     """Return one line with the counts and the first few refused documents."""
     refused = [f"{name}: {reason}" for name, reason in result.extra["refused"].items()]
     counts = ", ".join(f"{number:,} {key}" for key, number in result.counts.items())

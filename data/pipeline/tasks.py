@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from bert.errors import UsageError
-from bert.storage import files, manifest
+from bert.storage import files, outputs
 from data.pipeline import workers
 from data.pipeline.progress import Progress
 
@@ -90,7 +90,7 @@ class Stage(abc.ABC, Generic[AnyTask]):
         """Write the files of one task and return its result."""
 
     @abc.abstractmethod
-    def finish(self, tasks: Sequence[AnyTask], results: Sequence[TaskResult]) -> manifest.StageResult:
+    def finish(self, tasks: Sequence[AnyTask], results: Sequence[TaskResult]) -> outputs.StageResult:
         """Return what the manifest says of the whole output."""
 
     @abc.abstractmethod
@@ -103,19 +103,19 @@ def build(stage: Stage[AnyTask], folder: Path, options: Options) -> None:
 
     Return at once if `folder` is up to date. Raise what the stage raises, and ResourceError if the disk is full.
     """
-    with files.room(folder), manifest.lock(folder):
-        key = manifest.build_key(folder, stage=stage.name, parameters=stage.parameters(), inputs=stage.inputs())
-        if manifest.current(folder, key):
+    with files.room(folder), outputs.lock(folder):
+        key = outputs.build_key(folder, stage=stage.name, parameters=stage.parameters(), inputs=stage.inputs())
+        if outputs.current(folder, key):
             return
         partial = _partial_folder(folder, key)
         tasks = stage.tasks(partial)
     share = tasks[options.task :: options.of] if options.task is not None else tasks
     # Two processes with the same share would write the same files. The second one waits and finds the tasks done.
-    with manifest.lock(folder.with_name(f"{folder.name}.{options.task or 0}-of-{options.of}")):
-        with manifest.lock(folder):  # the process that completes the folder removes the markers under this lock
+    with outputs.lock(folder.with_name(f"{folder.name}.{options.task or 0}-of-{options.of}")):
+        with outputs.lock(folder):  # the process that completes the folder removes the markers under this lock
             pending = [task for task in share if not _marker(task).exists()] if partial.exists() else []
         _run_tasks(stage, share, pending, options)
-    with files.room(folder), manifest.lock(folder):
+    with files.room(folder), outputs.lock(folder):
         if partial.exists():  # otherwise another share was the last one and has completed the folder
             _complete(stage, folder, partial, key, tasks)
 
@@ -130,7 +130,7 @@ def _run_tasks(stage: Stage[AnyTask], share: Sequence[AnyTask], pending: Sequenc
 
 
 def _complete(
-    stage: Stage[AnyTask], folder: Path, partial: Path, key: manifest.BuildKey, tasks: Sequence[AnyTask]
+    stage: Stage[AnyTask], folder: Path, partial: Path, key: outputs.BuildKey, tasks: Sequence[AnyTask]
 ) -> None:
     """Give the hidden folder its final name, with a manifest, unless tasks are missing."""
     missing = sum(not _marker(task).exists() for task in tasks)
@@ -141,10 +141,10 @@ def _complete(
     result = stage.finish(tasks, [marker["result"] for marker in markers])
     shutil.rmtree(partial / MARKERS)
     hashes = {name: sha256 for marker in markers for name, sha256 in marker["files"].items()}
-    manifest.complete(partial, folder, key, result, hashes)
+    outputs.complete(partial, folder, key, result, hashes)
 
 
-def _partial_folder(folder: Path, key: manifest.BuildKey) -> Path:
+def _partial_folder(folder: Path, key: outputs.BuildKey) -> Path:
     """Return the hidden folder for this output. Remove those of other parameters or inputs."""
     partial = folder.with_name(f".{folder.name}.{key.digest()}.partial")
     for other in folder.parent.glob(f".{folder.name}.*.partial"):

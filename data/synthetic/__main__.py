@@ -20,7 +20,7 @@ from xml.sax.saxutils import escape
 
 from bert import cli
 from bert.errors import UsageError
-from bert.storage import files, manifest
+from bert.storage import files, outputs
 from data.synthetic import grammar
 from data.synthetic.grammar import Fact, Split
 
@@ -98,7 +98,7 @@ class Writable(Protocol):
     def write(self, text: str, /) -> Any: ...
 
 
-def write(folder: Path, options: Options) -> manifest.StageResult:
+def write(folder: Path, options: Options) -> outputs.StageResult:
     """Write all files into `folder`. `options.output` is not used."""
     with bz2.open(folder / "wiki.xml.bz2", "wt", encoding="utf-8", newline="\n") as stream:
         pages = write_wiki(stream, Random(f"{options.seed} wiki"), options.articles)
@@ -110,7 +110,7 @@ def write(folder: Path, options: Options) -> manifest.StageResult:
     for split, questions in splits:
         dataset = question_set(Random(f"{options.seed} {split}"), split, questions)
         files.write_json(folder / f"{split}.json", {"version": "1.1", "data": dataset})
-    return manifest.StageResult(counts={**pages, **{name: getattr(options, name) for name in COUNTED}})
+    return outputs.StageResult(counts={**pages, **{name: getattr(options, name) for name in COUNTED}})
 
 
 COUNTED = ("articles", "books", "train_questions", "dev_questions")
@@ -230,7 +230,7 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.synthetic", description=__doc__)
     parameters = {name: value for name, value in dataclasses.asdict(options).items() if name != "output"}
     make = functools.partial(write, options=options)
-    manifest.build(options.output, stage="synthetic", parameters=parameters, inputs=[], make=make)
+    outputs.build(options.output, stage="synthetic", parameters=parameters, inputs=[], make=make)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import pytest
 
 from bert import cli
 from bert.inputs.vocabulary import SPECIAL
-from bert.storage import manifest
+from bert.storage import outputs
 from data import shards, tfrecords, verify
 from tests.finished import PREDICTIONS, SEQUENCE
 
@@ -39,13 +39,13 @@ def folder(tmp_path: Path) -> Callable[..., Path]:
     """Writes a finished folder of `stage` with the given files of records, as that stage would have left it."""
 
     def write(name: str, stage: str, files: dict[str, list[dict[str, Any]]]) -> Path:
-        def make(partial: Path) -> manifest.StageResult:
+        def make(partial: Path) -> outputs.StageResult:
             for file, records in files.items():
                 lines = [json.dumps(record) + "\n" for record in records]
                 (partial / file).write_text("".join(lines), encoding="utf-8")
-            return manifest.StageResult(counts={})
+            return outputs.StageResult(counts={})
 
-        return manifest.build(tmp_path / name, stage=stage, parameters={"test": name}, inputs=[], make=make).path
+        return outputs.build(tmp_path / name, stage=stage, parameters={"test": name}, inputs=[], make=make).path
 
     return write
 
@@ -78,7 +78,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root, draw = tmp_path_factory.mktemp("work"), random.Random(3)
     words = ["".join(draw.choices(string.ascii_lowercase, k=5)) for _ in range(90)]
 
-    def documents(partial: Path) -> manifest.StageResult:
+    def documents(partial: Path) -> outputs.StageResult:
         sentences = characters = 0
         for part, size in enumerate((41, 62)):
             with open(partial / f"part-0000{part}.jsonl", "w") as stream:
@@ -87,10 +87,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     stream.write(json.dumps({"id": f"test:{part}-{number}", "sentences": text}) + "\n")
                     sentences, characters = sentences + len(text), characters + sum(map(len, text))
         counts = {"documents": 103, "sentences": sentences, "characters": characters}
-        return manifest.StageResult(counts=counts, records={"part-00000.jsonl": 41, "part-00001.jsonl": 62})
+        return outputs.StageResult(counts=counts, records={"part-00000.jsonl": 41, "part-00001.jsonl": 62})
 
     corpus = root / "corpus"
-    manifest.build(corpus / "documents", stage="documents", parameters={}, inputs=[], make=documents)
+    outputs.build(corpus / "documents", stage="documents", parameters={}, inputs=[], make=documents)
     size = ["--shards", "3", "--held_out_fraction", "0.1"]
     shards.main(["--source", str(corpus / "documents"), "--output", str(corpus / "shards"), *size])
     (root / "vocab.txt").write_text("".join(f"{token}\n" for token in (*SPECIAL, *words)))

@@ -10,7 +10,7 @@ import pytest
 from bert import cli
 from bert.inputs import records, tf_example
 from bert.inputs.vocabulary import SPECIAL
-from bert.storage import manifest
+from bert.storage import outputs
 from data import stats, verify
 
 DOCUMENTS: dict[str, list[dict[str, Any]]] = {
@@ -33,13 +33,13 @@ def shards(tmp_path: Path) -> Path:
 def text_folder(path: Path, files: dict[str, list[dict[str, Any]]]) -> Path:
     """A finished folder of documents."""
 
-    def make(partial: Path) -> manifest.StageResult:
+    def make(partial: Path) -> outputs.StageResult:
         for name, documents in files.items():
             lines = [json.dumps(document, ensure_ascii=False) + "\n" for document in documents]
             (partial / name).write_text("".join(lines), encoding="utf-8")
-        return manifest.StageResult(counts={}, records={name: len(documents) for name, documents in files.items()})
+        return outputs.StageResult(counts={}, records={name: len(documents) for name, documents in files.items()})
 
-    return manifest.build(path, stage="shards", parameters={}, inputs=[], make=make).path
+    return outputs.build(path, stage="shards", parameters={}, inputs=[], make=make).path
 
 
 def instance(a: list[int], b: list[int], masked: dict[int, int], label: int) -> dict[str, np.ndarray]:
@@ -71,7 +71,7 @@ def instances(tmp_path: Path) -> Path:
         "heldout-00000-of-00001": [instance([ONE], [TWO], {1: MASK}, 0)],
     }
 
-    def make(partial: Path) -> manifest.StageResult:
+    def make(partial: Path) -> outputs.StageResult:
         for name, rows in files.items():
             with records.RecordWriter(partial / f"{name}.tfrecord") as writer:
                 for row in rows:
@@ -82,9 +82,9 @@ def instances(tmp_path: Path) -> Path:
             for name, value in files["heldout-00000-of-00001"][0].items()
         }
         counts = {f"{name}.tfrecord": len(rows) for name, rows in files.items()}
-        return manifest.StageResult(counts={}, records=counts, extra={"features": spec})
+        return outputs.StageResult(counts={}, records=counts, extra={"features": spec})
 
-    return manifest.build(tmp_path / "seq9", stage="tfrecords", parameters={}, inputs=[], make=make).path
+    return outputs.build(tmp_path / "seq9", stage="tfrecords", parameters={}, inputs=[], make=make).path
 
 
 def run(*arguments: object, workers: int = 1) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def test_instances_are_counted(instances: Path, tmp_path: Path, capsys: pytest.C
 def test_stretches_are_counted(tmp_path: Path) -> None:
     rows = [([ONE, TWO, ONE], [2, 1], 0), ([UNK], [1], 0), ([THREE, ONE, ONE, ONE], [1, 1, 2], 1)]
 
-    def make(partial: Path) -> manifest.StageResult:
+    def make(partial: Path) -> outputs.StageResult:
         with records.RecordWriter(partial / "train-00000-of-00001.tfrecord") as writer:
             for ids, sentences, document in rows:
                 row = {"ids": np.array(ids), "sentences": np.array(sentences), "document": np.array([document])}
@@ -157,9 +157,9 @@ def test_stretches_are_counted(tmp_path: Path) -> None:
         (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
         spec = {name: {"shape": shape, "dtype": "int64"} for name, shape in (("ids", [None]), ("document", [1]))}
         counts = {"train-00000-of-00001.tfrecord": 3}
-        return manifest.StageResult(counts={}, records=counts, extra={"features": spec, "kind": "documents"})
+        return outputs.StageResult(counts={}, records=counts, extra={"features": spec, "kind": "documents"})
 
-    folder = manifest.build(tmp_path / "stored", stage="tfrecords", parameters={}, inputs=[], make=make).path
+    folder = outputs.build(tmp_path / "stored", stage="tfrecords", parameters={}, inputs=[], make=make).path
     figures = run(folder, "--output", tmp_path / "out")["train"]
     histograms = {name: counts[:4] for name, counts in figures.pop("histograms").items()}
     assert histograms == {"tokens of a chunk": [0, 1, 1, 1], "sentences of a chunk": [0, 1, 2, 0]}
@@ -217,11 +217,11 @@ def test_what_cannot_be_counted_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def vocabulary(partial: Path) -> manifest.StageResult:
+    def vocabulary(partial: Path) -> outputs.StageResult:
         (partial / "vocab.txt").write_text("a\n")
-        return manifest.StageResult(counts={})
+        return outputs.StageResult(counts={})
 
-    manifest.build(tmp_path / "vocab", stage="vocab", parameters={}, inputs=[], make=vocabulary)
+    outputs.build(tmp_path / "vocab", stage="vocab", parameters={}, inputs=[], make=vocabulary)
     text_folder(tmp_path / "broken", {"part-00000.jsonl": [{"text": "abc"}]})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["stats", *arguments, "--workers", "1"])

@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert import cli
 from bert.errors import IntegrityError
 from bert.inputs.records import Dataset
-from bert.storage import manifest
+from bert.storage import outputs
 from data import shards, tfrecords, verify, vocab
 from data.synthetic import __main__ as synthetic
 from data.synthetic import grammar
@@ -30,7 +30,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Invented text in three training shards, with a vocabulary."""
     root = tmp_path_factory.mktemp("corpus")
 
-    def make(partial: Path) -> manifest.StageResult:
+    def make(partial: Path) -> outputs.StageResult:
         with open(partial / "part-00000.jsonl", "w") as stream:
             for number in range(DOCUMENTS):
                 draw = Random(f"document {number}")
@@ -39,9 +39,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     facts = grammar.scene(draw, "train", *draw.choice(synthetic.SCENES), synthetic.TWIN)
                     sentences += grammar.paragraph(draw, facts, asking=0.4)
                 stream.write(json.dumps({"id": f"invented:{number}", "sentences": sentences}) + "\n")
-        return manifest.StageResult(counts={"documents": DOCUMENTS}, records={"part-00000.jsonl": DOCUMENTS})
+        return outputs.StageResult(counts={"documents": DOCUMENTS}, records={"part-00000.jsonl": DOCUMENTS})
 
-    manifest.build(root / "documents", stage="documents", parameters={}, inputs=[], make=make)
+    outputs.build(root / "documents", stage="documents", parameters={}, inputs=[], make=make)
     shards.main(["--source", str(root / "documents"), "--output", str(root / "shards"), "--shards", "3"])
     vocab.main(["--source", str(root / "shards"), "--output", str(root / "vocab"), "--size", "2003"])
     return root

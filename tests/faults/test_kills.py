@@ -85,10 +85,10 @@ def kill_rank(launcher: int, rank: str) -> None:
 DYING = """
     import os, signal
     from pathlib import Path
-    from bert.storage import manifest
+    from bert.storage import outputs
     from bert.training import checkpoint, step
     saves, save, steps, write = [], checkpoint.save, checkpoint.steps, checkpoint.tf.raw_ops.SaveV2
-    swap, remove = manifest._swap, checkpoint.shutil.rmtree
+    swap, remove = outputs._swap, checkpoint.shutil.rmtree
     def count(*arguments):
         saves.append(arguments)
         return save(*arguments)
@@ -118,7 +118,7 @@ BOUNDARIES = {  # place of the kill: patch, and step of the newest complete chec
     ),
     "before the rename": (
         """
-    manifest._swap = lambda *arguments: (die(), swap(*arguments))
+    outputs._swap = lambda *arguments: (die(), swap(*arguments))
     """,
         21,
     ),

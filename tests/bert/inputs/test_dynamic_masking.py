@@ -14,7 +14,7 @@ from bert.inputs.instances import InstanceConfig
 from bert.inputs.sampler import BatchSampler
 from bert.inputs.vocabulary import SPECIAL
 from bert.pretrain import main
-from bert.storage import manifest
+from bert.storage import outputs
 from bert.training.distributed import Communicator
 from bert.training.loop import Data
 
@@ -26,7 +26,7 @@ def write(folder: Path, shards: dict[str, int], documents: int = 4) -> Path:
     """Chunks of known text: token t of document d of any shard is d * 1000 + t + FIRST, in sentences of 2 to 9."""
     random = np.random.default_rng(3)
 
-    def make(partial: Path) -> manifest.StageResult:
+    def make(partial: Path) -> outputs.StageResult:
         for name, count in shards.items():
             with records.RecordWriter(partial / f"{name}.tfrecord") as writer:
                 for number in range(count):
@@ -38,9 +38,9 @@ def write(folder: Path, shards: dict[str, int], documents: int = 4) -> Path:
         (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{i}" for i in range(VOCAB - 5))]) + "\n")
         extra = {"kind": "documents", "features": {"ids": {}}, "instances": dataclasses.asdict(SHAPE)}
         written = {f"{name}.tfrecord": count for name, count in shards.items()}
-        return manifest.StageResult(counts={}, records=written, extra={**extra, "vocab_size": VOCAB})
+        return outputs.StageResult(counts={}, records=written, extra={**extra, "vocab_size": VOCAB})
 
-    manifest.build(folder, stage="tfrecords", parameters={}, inputs=[], make=make)
+    outputs.build(folder, stage="tfrecords", parameters={}, inputs=[], make=make)
     return folder
 
 

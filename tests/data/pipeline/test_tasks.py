@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from bert.errors import UsageError
-from bert.storage import manifest
+from bert.storage import manifest, outputs
 from data.pipeline import tasks
 from data.pipeline.tasks import TaskResult
 
@@ -56,9 +56,9 @@ class Squares(tasks.Stage[Square]):
         task.target.with_name(task.target.name + ".index").write_text("beside")
         return {"squares": 1, "sum": task.number**2}
 
-    def finish(self, tasks: Sequence[Square], results: Sequence[TaskResult]) -> manifest.StageResult:
+    def finish(self, tasks: Sequence[Square], results: Sequence[TaskResult]) -> outputs.StageResult:
         records = {task.target.name: 1 for task in tasks}
-        return manifest.StageResult(counts={"sum": sum(result["sum"] for result in results)}, records=records)
+        return outputs.StageResult(counts={"sum": sum(result["sum"] for result in results)}, records=records)
 
     def processed(self, task: Square, result: TaskResult) -> tuple[int, int]:
         return 1, 0
