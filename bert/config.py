@@ -7,6 +7,7 @@ resolved configuration is written to `config.json`. A field that is None was not
 import dataclasses
 import enum
 import json
+import math
 import typing
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,6 +197,28 @@ class PrecisionConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ParallelConfig:
+    """How several ranks divide the work of an update; the weights after it do not depend on this beyond rounding."""
+
+    overlap: bool = False
+    """send gradients in buckets while the backward pass of the last micro-batch still computes the others"""
+    bucket_megabytes: float = 0.0
+    """size of a bucket, as float32; 0: all gradients in one bucket, or buckets of 25 with overlap or shard_optimizer"""
+    shard_optimizer: bool = False
+    """divide the optimizer's moments and its update over the ranks (ZeRO stage 1): less memory, the same result"""
+
+    def __post_init__(self) -> None:
+        size = self.bucket_megabytes
+        _require(0 <= size < math.inf, f"parallel.bucket_megabytes must be a number from 0, not {size}")
+
+    @property
+    def bucket_bytes(self) -> float:
+        """Return the largest size of a bucket; infinity for a single bucket."""
+        megabytes = self.bucket_megabytes or (25.0 if self.overlap or self.shard_optimizer else math.inf)
+        return megabytes * 1e6
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Length, logging, checkpoints and directory of a run."""
 
@@ -308,6 +331,8 @@ class TrainConfig:
     """learning"""
     precision: PrecisionConfig = PrecisionConfig()
     """arithmetic"""
+    parallel: ParallelConfig = ParallelConfig()
+    """division over ranks"""
     run: RunConfig = RunConfig()
     """bookkeeping"""
     budget: BudgetConfig = BudgetConfig()

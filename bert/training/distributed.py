@@ -41,6 +41,33 @@ class Communicator:
         """Sum each tensor over the ranks in one fused collective; send the first `num_fp16` of them as float16."""
         return list(tensors)
 
+    def reduce_in_graph(
+        self, tensors: Sequence[tf.Tensor], name: str, *, fp16: bool = False, scatter: bool = False
+    ) -> list[tf.Tensor]:
+        """Sum each tensor over the ranks in one fused collective, which starts when the last of them is computed.
+
+        Call it in a graph that XLA does not compile, and run that graph within `collective`. name: unique among the
+        collectives that may be under way at one time. scatter: return the rows of this rank only (`division.rows`).
+        """
+        return list(tensors)
+
+    def reduce_scatter(self, tensors: Sequence[tf.Tensor], *, fp16: bool = False) -> list[tf.Tensor]:
+        """Sum each tensor over the ranks; return the rows of this rank (`division.rows`)."""
+        return list(tensors)
+
+    def all_gather(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return the rows of all ranks, one after the other, for each tensor."""
+        return [tf.identity(tensor) for tensor in tensors]
+
+    def broadcast(self, value: tf.Tensor) -> tf.Tensor:
+        """Return rank 0's value, which has the same shape on every rank."""
+        return value
+
+    @contextlib.contextmanager
+    def collective(self) -> Iterator[None]:
+        """Note the time, and raise UserError if a collective in the block fails because another rank has ended."""
+        yield
+
     def broadcast_variables(self, variables: Sequence[tf.Variable]) -> None:
         """Assign rank 0's values on every rank."""
 
@@ -65,6 +92,8 @@ class HorovodCommunicator(Communicator):
     def __init__(self, run: RunConfig) -> None:
         """Initialise Horovod. Raise UsageError if it is missing or cannot see the other ranks."""
         os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", f"{run.stall_seconds:.0f}")
+        # Else buckets that are ready at the same time travel as one, and a sum's order of additions depends on chance.
+        os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
         if run.profile:
             os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")  # started later
         self._waiting_since: float | None = None
@@ -84,6 +113,11 @@ class HorovodCommunicator(Communicator):
         self._all_reduce_fp16 = tf.function(
             lambda tensors: hvd.grouped_allreduce(tensors, op=hvd.Sum, compression=hvd.Compression.fp16)
         )
+        self._reduce_scatter = tf.function(lambda tensors: hvd.grouped_reducescatter(tensors, op=hvd.Sum))
+        self._reduce_scatter_fp16 = tf.function(
+            lambda tensors: hvd.grouped_reducescatter(tensors, op=hvd.Sum, compression=hvd.Compression.fp16)
+        )
+        self._all_gather = tf.function(hvd.grouped_allgather)
         self.rank, self.size = hvd.rank(), hvd.size()
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
 
@@ -94,16 +128,37 @@ class HorovodCommunicator(Communicator):
 
     def all_reduce(self, tensors: Sequence[tf.Tensor], num_fp16: int = 0) -> list[tf.Tensor]:
         tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
-        with self._collective():
+        with self.collective():
             in_fp16 = self._all_reduce_fp16(tensors[:num_fp16]) if num_fp16 else []
             return [*in_fp16, *self._all_reduce(tensors[num_fp16:])]
 
+    def reduce_in_graph(
+        self, tensors: Sequence[tf.Tensor], name: str, *, fp16: bool = False, scatter: bool = False
+    ) -> list[tf.Tensor]:
+        compression = self._hvd.Compression.fp16 if fp16 else self._hvd.Compression.none
+        reduce = self._hvd.grouped_reducescatter if scatter else self._hvd.grouped_allreduce
+        with tf.name_scope(name):
+            return list(reduce(list(tensors), op=self._hvd.Sum, compression=compression))
+
+    def reduce_scatter(self, tensors: Sequence[tf.Tensor], *, fp16: bool = False) -> list[tf.Tensor]:
+        with self.collective():
+            reduce = self._reduce_scatter_fp16 if fp16 else self._reduce_scatter
+            return list(reduce([tf.convert_to_tensor(tensor) for tensor in tensors]))
+
+    def all_gather(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        with self.collective():
+            return list(self._all_gather([tf.convert_to_tensor(tensor) for tensor in tensors]))
+
+    def broadcast(self, value: tf.Tensor) -> tf.Tensor:
+        with self.collective():
+            return self._hvd.broadcast(value, root_rank=0)
+
     def broadcast_variables(self, variables: Sequence[tf.Variable]) -> None:
-        with self._collective():
+        with self.collective():
             self._hvd.broadcast_variables(list(variables), root_rank=0)
 
     def broadcast_object(self, value: Any) -> Any:
-        with self._collective():
+        with self.collective():
             return self._hvd.broadcast_object(value, root_rank=0)
 
     def start_timeline(self, path: Path) -> None:
@@ -113,8 +168,7 @@ class HorovodCommunicator(Communicator):
         self._hvd.stop_timeline()
 
     @contextlib.contextmanager
-    def _collective(self) -> Iterator[None]:
-        """Note the time, and raise UserError if the collective in the block fails."""
+    def collective(self) -> Iterator[None]:
         self._waiting_since = time.monotonic()
         try:
             yield

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from bert.config import OptimizerConfig
 from bert.model.fused_ops import sum_of_squares
+from bert.training.division import State
 
 DECAYS = [  # the first pattern that a variable's name matches decides whether it decays
     (re.compile(r"layer_norm/(gamma|beta)$"), False),
@@ -51,7 +52,12 @@ def adam_direction(
 
 def trust_ratio(w: tf.Tensor, direction: tf.Tensor) -> tf.Tensor:
     """Return LAMB's trust ratio |w| / |direction|, or 1 if either is zero; a scalar."""
-    w_norm, d_norm = (tf.sqrt(sum_of_squares(x)) for x in (w, direction))
+    return trust_ratio_of_squares(sum_of_squares(w), sum_of_squares(direction))
+
+
+def trust_ratio_of_squares(w: tf.Tensor, direction: tf.Tensor) -> tf.Tensor:
+    """Return the trust ratio from the sums of squares of a variable and its direction, all of one shape."""
+    w_norm, d_norm = tf.sqrt(w), tf.sqrt(direction)
     return tf.where((w_norm > 0) & (d_norm > 0), w_norm / tf.where(d_norm > 0, d_norm, 1.0), 1.0)
 
 
@@ -84,16 +90,26 @@ class Optimizer(tf.Module):
         self.weights, self.config = weights, config
         self.decay = {name: config.weight_decay if decays(name) else 0.0 for name in weights}
         self.share = shares(weights, config.layer_decay)
-        self.m = {name: _slot("adam_m", name, w) for name, w in weights.items()}
-        self.v = {name: _slot("adam_v", name, w) for name, w in weights.items()}
+        self.adapted = {
+            name for name in weights if config.name == "lamb" or (config.name == "nvlamb" and self.decay[name])
+        }
+        self.m = {name: self._make_slot("adam_m", name, w) for name, w in weights.items()}
+        self.v = {name: self._make_slot("adam_v", name, w) for name, w in weights.items()}
         self.applied = tf.Variable(0.0, name="applied", trainable=False) if config.name != "adam" else None
         self.clip_norm = min(1.0, config.clip_norm) if config.name == "nvlamb" else config.clip_norm
 
+    def _make_slot(self, kind: str, name: str, weight: tf.Variable) -> tf.Variable:
+        return tf.Variable(tf.zeros_like(weight), name=f"{kind}/{name}", trainable=False)
+
     @property
-    def slots(self) -> dict[str, tf.Variable]:
+    def slots(self) -> State:
         """Return everything that the next update depends on apart from the weights, by name, for checkpoints."""
-        slots = [*self.m.values(), *self.v.values(), *([self.applied] if self.applied is not None else [])]
-        return {slot.name.removesuffix(":0"): slot for slot in slots}
+        return _by_name([*self.m.values(), *self.v.values()]) | self.counts
+
+    @property
+    def counts(self) -> dict[str, tf.Variable]:
+        """Return the number of updates, by name, if the optimizer counts them."""
+        return {} if self.applied is None else {"applied": self.applied}
 
     def apply(
         self, gradients: Sequence[tf.Tensor], norm: tf.Tensor, rate: tf.Tensor, go: tf.Tensor
@@ -107,6 +123,10 @@ class Optimizer(tf.Module):
         # Two conditions: with one, XLA on a CPU copies the old moments and computes the new ones twice.
         tf.cond(go, lambda: self._update_moments(gradients, scale), lambda: None)
         ratios = tf.cond(go, lambda: self._update_weights(rate), lambda: tf.zeros(len(self.weights)))
+        return self._summary(ratios)
+
+    def _summary(self, ratios: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the measures of the trust ratios, for LAMB."""
         if self.config.name not in ("lamb", "nvlamb"):
             return {}
         return {
@@ -127,24 +147,27 @@ class Optimizer(tf.Module):
 
     def _update_weights(self, rate: tf.Tensor) -> tf.Tensor:
         """Update every weight from the moments; return the trust ratios, one for each weight."""
-        config, ratios = self.config, []
+        ratios = []
         for name, weight in self.weights.items():
-            decay = self.decay[name]
-            direction = adam_direction(
-                self.m[name],
-                self.v[name],
-                weight,
-                b1=config.beta_1,
-                b2=config.beta_2,
-                eps=config.epsilon,
-                decay=decay,
-                t=self.applied,
-            )
-            adapted = config.name == "lamb" or (config.name == "nvlamb" and decay > 0)
-            ratios.append(trust_ratio(weight, direction) if adapted else tf.constant(1.0))
+            direction = self._direction(name, weight)
+            ratios.append(trust_ratio(weight, direction) if name in self.adapted else tf.constant(1.0))
             weight.assign_sub(rate * self.share[name] * ratios[-1] * direction)
         return tf.stack(ratios)
 
+    def _direction(self, name: str, weight: tf.Tensor) -> tf.Tensor:
+        """Return the direction of a weight, or of the rows of it that the moments are of."""
+        config = self.config
+        return adam_direction(
+            self.m[name],
+            self.v[name],
+            weight,
+            b1=config.beta_1,
+            b2=config.beta_2,
+            eps=config.epsilon,
+            decay=self.decay[name],
+            t=self.applied,
+        )
 
-def _slot(kind: str, name: str, weight: tf.Variable) -> tf.Variable:
-    return tf.Variable(tf.zeros_like(weight), name=f"{kind}/{name}", trainable=False)
+
+def _by_name(slots: Iterable[tf.Variable]) -> dict[str, tf.Variable]:
+    return {slot.name.removesuffix(":0"): slot for slot in slots}

@@ -1,26 +1,33 @@
 """One update: accumulate the gradients of the micro-batches, reduce once over the ranks, clip, apply.
 
 The two compute-bound parts are `tf.function`s that XLA can compile as a whole, the loop over micro-batches included.
-The single collective runs between them.
+The collectives run between them. With `parallel.overlap` the last micro-batch is a program of its own, in which the
+gradients of the last layers travel while those of the first ones are still computed.
 
 Losses are sums, divided by the weights of the *whole* batch, which are known before the first micro-batch. So N
 micro-batches on M ranks give the gradient of one big batch, however unevenly the predictions are spread.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import tensorflow as tf
 
-from bert.config import PrecisionConfig, RunConfig
+from bert.config import ParallelConfig, PrecisionConfig, RunConfig
 from bert.inputs.sampler import Batch
 from bert.model import fused_ops
 from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.losses import Measure
+from bert.training.buckets import buckets
 from bert.training.distributed import Communicator
+from bert.training.division import State
 from bert.training.guard import UpdateGuard
 from bert.training.optimizer import Optimizer
+from bert.training.sharded_optimizer import ShardedOptimizer
+
+UNDIVIDED = ParallelConfig()
 
 
 class Task(Protocol):
@@ -43,7 +50,13 @@ class Step:
     """
 
     def __init__(
-        self, task: Task, optimizer: Optimizer, comm: Communicator, precision: PrecisionConfig, run: RunConfig
+        self,
+        task: Task,
+        optimizer: Optimizer,
+        comm: Communicator,
+        precision: PrecisionConfig,
+        run: RunConfig,
+        parallel: ParallelConfig = UNDIVIDED,
     ) -> None:
         self.task, self.optimizer, self.comm, self.seed = task, optimizer, comm, run.seed
         self.dtype = tf.float32 if precision.compute == "tf32" else tf.as_dtype(precision.compute)
@@ -54,17 +67,22 @@ class Step:
         # Updates whose samples were left out by rollbacks: the sample order is ahead of the step by so many updates.
         self.sample_offset = tf.Variable(0, name="run/sample_offset", trainable=False, dtype=tf.int64)
         progress = {"run/seconds": self.seconds, "run/sample_offset": self.sample_offset}
-        self.state = optimizer.weights | optimizer.slots | self.guard.slots | progress
+        self.state: State = optimizer.weights | optimizer.slots | self.guard.slots | progress
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
-        self._num_fp16 = len(self.gradients) if precision.compress else 0
+        self.buckets = gradient_buckets(optimizer.weights, parallel)
+        self._fp16, self._overlap, self._sharded = precision.compress, parallel.overlap, parallel.shard_optimizer
         self._clear = tf.function(self._clear_gradients, jit_compile=True)
         # Without XLA, one micro-batch at a time: traced at most twice, however many widths the batches have.
         self._accumulate_one = tf.function(self._micro_batch, reduce_retracing=True)
+        self._accumulate_and_reduce = tf.function(self._last_micro_batch, reduce_retracing=True)
         # With XLA, all micro-batches of one shape in a loop, even a single one: outside a loop TensorFlow folds the
         # counters of all dropout masks into constants of some hundred megabytes. Traced once per shape, because XLA
         # compiles per shape anyway and supports open shapes neither in loops nor in calls to other libraries.
         self._accumulate_stack = tf.function(self._micro_batches, jit_compile=True) if precision.xla else None
-        self._apply = tf.function(self._update, jit_compile=True)  # memory traffic only, which fusion saves
+        if isinstance(optimizer, ShardedOptimizer):
+            self._apply = functools.partial(optimizer.update, self.guard)
+        else:
+            self._apply = tf.function(self._update, jit_compile=True)  # memory traffic only, which fusion saves
         self._measure = tf.function(
             lambda batch: task.measure(batch, DropoutRng(None), self.dtype),
             jit_compile=precision.xla,
@@ -87,22 +105,57 @@ class Step:
         """
         weights = self._all_reduce_sums([self.task.weights(batch) for batch in batches], self.task.objectives)
         lap("communication")
-        sums = self._accumulate(batches, weights, tf.constant(step, tf.int64))
-        names = sorted(sums)
-        totals = [sums[name] for name in names]
         flags = [float(stop), seconds if self.comm.rank == 0 else 0.0]
-        totals[0].numpy()  # wait for what a GPU still computes
-        lap("compute")
-        reduced = self.comm.all_reduce([*self.gradients, *totals, *map(tf.constant, flags)], self._num_fp16)
-        lap("communication")
-        gradients, scalars = reduced[: len(self.gradients)], reduced[len(self.gradients) :]
-        totals_of_all = dict(zip([*names, "stop", "seconds"], scalars, strict=True))
-        loss = tf.add_n([totals_of_all[f"{name}_loss"] / weights[name] for name in self.task.objectives])
+        gradients, totals = self._sum_gradients(batches, weights, tf.constant(step, tf.int64), flags, lap)
+        loss = tf.add_n([totals[f"{name}_loss"] / weights[name] for name in self.task.objectives])
         applied = self._apply(gradients, loss, tf.constant(rate, tf.float32))
-        self.seconds.assign_add(tf.cast(totals_of_all["seconds"], tf.float64))
-        measures = {name: float(value) for name, value in applied.items()} | {"stop": float(totals_of_all["stop"])}
+        self.seconds.assign_add(tf.cast(totals["seconds"], tf.float64))
+        measures = {name: float(value) for name, value in applied.items()} | {"stop": float(totals["stop"])}
         lap("compute")
-        return _means(totals_of_all, weights) | measures
+        return _means(totals, weights) | measures
+
+    def _sum_gradients(
+        self,
+        batches: Sequence[Batch],
+        weights: dict[str, tf.Tensor],
+        step: tf.Tensor,
+        flags: Sequence[float],
+        lap: Callable[[str], None],
+    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
+        """Return the gradients summed over all micro-batches and ranks, and the sums of their measures and of `flags`.
+
+        The gradients are this rank's rows if the optimizer is sharded, and times the loss scale.
+        """
+        if self._overlap:
+            gradients, sums = self._accumulate_overlapped(batches, weights, step)
+        else:
+            gradients, sums = self.gradients, self._accumulate(batches, weights, step)
+        names = sorted(sums)
+        scalars = [*(sums[name] for name in names), *map(tf.constant, flags)]
+        scalars[0].numpy()  # wait for what a GPU still computes
+        lap("compute")
+        if self._overlap:
+            scalars = self.comm.all_reduce(scalars)
+        elif self._sharded or len(self.buckets) > 1:
+            gradients, scalars = self._reduce_buckets(gradients), self.comm.all_reduce(scalars)
+        else:
+            reduced = self.comm.all_reduce([*gradients, *scalars], len(gradients) if self._fp16 else 0)
+            gradients, scalars = reduced[: len(gradients)], reduced[len(gradients) :]
+        lap("communication")
+        return gradients, dict(zip([*names, "stop", "seconds"], scalars, strict=True))
+
+    def _reduce_buckets(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Sum the gradients over the ranks, one bucket after the other."""
+        reduced = list(gradients)
+        for bucket in self.buckets:
+            tensors = [gradients[place] for place in bucket]
+            if self._sharded:
+                sums = self.comm.reduce_scatter(tensors, fp16=self._fp16)
+            else:
+                sums = self.comm.all_reduce(tensors, len(tensors) if self._fp16 else 0)
+            for place, total in zip(bucket, sums, strict=True):
+                reduced[place] = total
+        return reduced
 
     def evaluate(self, batches: Sequence[Batch]) -> dict[str, float]:
         """Return the measures over the batches of all ranks, without dropout; a rank may have no batch."""
@@ -139,6 +192,37 @@ class Step:
                 for batch, place in zip(batches, places, strict=True)
             ]
         return {name: tf.add_n([part[name] for part in parts]) for name in parts[0]}
+
+    def _accumulate_overlapped(
+        self, batches: Sequence[Batch], weights: dict[str, tf.Tensor], step: tf.Tensor
+    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
+        """Return the gradients summed over the micro-batches and the ranks, and the sums of this rank's measures."""
+        *before, last = batches
+        sums = self._accumulate(before, weights, step) if before else {}
+        place = tf.constant(len(before) * self.comm.size + self.comm.rank, tf.int64)
+        with self.comm.collective():
+            gradients, measures = self._accumulate_and_reduce(last, weights, step, place, not before)
+        return gradients, {name: sums.get(name, 0.0) + value for name, value in measures.items()}
+
+    def _last_micro_batch(
+        self, batch: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, place: tf.Tensor, single: bool
+    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
+        """Return the sums over all micro-batches and ranks of the gradients, and this micro-batch's measures.
+
+        A bucket's collective starts when the last of its gradients is computed.
+        """
+        measures = self._micro_batch(batch, weights, step, place, single)
+        # Read from the variables: TensorFlow would merge the additions into those of the backward pass, in another
+        # order, and the bits would not be those without overlap.
+        totals = [total.read_value() for total in self.gradients]
+        reduced = list(totals)
+        for number, bucket in enumerate(self.buckets):
+            tensors = [totals[place] for place in bucket]
+            name = f"bucket_{number}"
+            sums = self.comm.reduce_in_graph(tensors, name, fp16=self._fp16, scatter=self._sharded)
+            for place, total in zip(bucket, sums, strict=True):
+                reduced[place] = total
+        return reduced, measures
 
     def _micro_batches(
         self, stacked: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, places: tf.Tensor
@@ -182,6 +266,11 @@ class Step:
         apply, guard_measures = self.guard.check(loss, norm)
         optimizer_measures = self.optimizer.apply(gradients, norm, rate, apply)
         return {"gradient_norm": norm} | optimizer_measures | guard_measures
+
+
+def gradient_buckets(weights: dict[str, tf.Variable], parallel: ParallelConfig) -> list[list[int]]:
+    """Return the places, in `weights`, of the gradients of each bucket."""
+    return buckets({name: 4 * weight.shape.num_elements() for name, weight in weights.items()}, parallel.bucket_bytes)
 
 
 def _shapes(batch: Batch) -> list[tuple[int, ...]]:

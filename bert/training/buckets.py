@@ -1,0 +1,35 @@
+"""Buckets of gradients: what the ranks sum in one collective, in the order in which the backward pass is done with it.
+
+The backward pass ends with the embeddings. With buckets, the gradients of the last layers travel while those of the
+first ones are still computed (Li et al. 2020, "PyTorch Distributed").
+"""
+
+import re
+from collections.abc import Mapping
+
+
+def buckets(sizes: Mapping[str, int], limit: float) -> list[list[int]]:
+    """Divide gradients into buckets of at most `limit` bytes; a larger gradient has one of its own.
+
+    sizes: bytes of each gradient, by the variable's name. Return the places in `sizes` of each bucket's gradients.
+    """
+    names = list(sizes)
+    order = sorted(range(len(names)), key=lambda place: -_depth(names[place]))
+    filled: list[list[int]] = []
+    room = 0.0
+    for place in order:
+        size = sizes[names[place]]
+        if not filled or size > room:
+            filled.append([])
+            room = limit
+        filled[-1].append(place)
+        room -= size
+    return filled
+
+
+def _depth(name: str) -> float:
+    """Return how deep in the model a variable is: 0 for the embeddings, the layer's number, infinity for the heads."""
+    if name.startswith("embeddings/"):
+        return 0
+    layer = re.match(r"layer_(\d+)/", name)
+    return int(layer[1]) + 1 if layer else float("inf")
