@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
 from bert.storage import outputs
+from bert.storage.workspace import Work
 from data.pipeline import parts
 from data.pipeline.tasks import Options as TaskOptions
 from data.pipeline.tasks import Stage, TaskResult
@@ -86,10 +87,9 @@ class SourceStage(Stage[SourceTask]):
     def inputs(self) -> list[Path]:
         return [self.options.source]
 
-    def tasks(self, partial: Path) -> list[SourceTask]:
-        return [
-            SourceTask(partial / f"part-{number:05d}", group, self.settings) for number, group in enumerate(self.groups)
-        ]
+    def tasks(self, work: Work) -> list[SourceTask]:
+        targets = [work.output / f"part-{number:05d}" for number in range(len(self.groups))]
+        return [SourceTask(target, group, self.settings) for target, group in zip(targets, self.groups, strict=True)]
 
     @classmethod
     def run(cls, task: SourceTask) -> TaskResult:
