@@ -18,6 +18,8 @@ from typing import IO, Any
 
 from bert.errors import InputError, ResourceError, UsageError
 
+CHUNK = 1 << 20
+MAX_LINE = 128 << 20  # characters; a line is held in memory, and a compressed file of some kilobytes can hold gigabytes
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_FOLDER_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR)
 PATIENCE = 10.0  # seconds to wait for a lock: the ranks of a killed launcher may live on for some seconds
@@ -211,3 +213,28 @@ def open_text(path: Path, errors: str = "strict") -> Iterator[IO[str]]:
         if path.suffix in OPENERS and error.errno is None:
             raise InputError(f"{path}: the compressed file is damaged ({error}); fetch it again") from error
         raise
+
+
+def read_text(path: Path, limit: int, remedy: str) -> str:
+    """Return the whole text of a file, decompressed. Raise InputError as `open_text` does, or above `limit` characters.
+
+    A few kilobytes can decompress to gigabytes, so no file is read whole without a limit.
+    """
+    pieces, size = [], 0
+    with open_text(path) as stream:
+        while piece := stream.read(CHUNK):
+            pieces.append(piece)
+            size += len(piece)
+            if size > limit:
+                raise InputError(f"{path}: more than {limit:,} characters of text; {remedy}")
+    return "".join(pieces)
+
+
+def read_lines(stream: IO[str], path: Path | str) -> Iterator[str]:
+    """Yield the lines of a stream, each with its end. Raise InputError for one of more than `MAX_LINE` characters."""
+    number = 0
+    while line := stream.readline(MAX_LINE + 1):
+        number += 1
+        if len(line) > MAX_LINE:
+            raise InputError(f"{path}: line {number} has more than {MAX_LINE:,} characters; divide it into lines")
+        yield line
