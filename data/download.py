@@ -24,6 +24,7 @@ import requests
 from bert import cli, paths
 from bert.errors import IntegrityError, UsageError
 from bert.storage import files, manifest, outputs
+from bert.storage.workspace import Workspace
 from data.fetch import archives, catalog, wikimedia
 from data.fetch.connection import RetryPolicy, Unavailable
 from data.fetch.download_dir import DownloadDir, link
@@ -240,7 +241,8 @@ def main(argv: list[str]) -> None:
         inputs=[],
         make=lambda partial: make(source, download_dir, partial),
     )
-    download_dir.remove([*finished.extra["sources"], wikimedia.STATUS])
+    with Workspace(options.output).locked():  # while another command fetches to the same folder, it must not vanish
+        download_dir.remove([*finished.extra["sources"], wikimedia.STATUS])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 `tf.train.load_checkpoint(folder / "variables")`) and a manifest with the step.
 """
 
-import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -17,6 +17,7 @@ from bert.errors import InputError, IntegrityError, ResourceError, UsageError
 from bert.storage import files, manifest, outputs
 
 STAGE, BUNDLE = "checkpoint", "variables"
+HIDDEN = re.compile(r"\.step-\d+\.(partial|old|lock)")  # the last two: of versions up to 0.1.0
 GLOB_CHARACTERS = set("*?[\\")  # TensorFlow writes to the path itself, but reads it as a pattern
 
 Variables = dict[str, tf.Variable]
@@ -55,21 +56,21 @@ def save(run: Path, step: int, values: Mapping[str, tf.Tensor], keep: int, keep_
         write_bundle(partial / BUNDLE, values)
         return outputs.StageResult(counts={"variables": len(values)}, extra={"step": step})
 
-    shutil.rmtree(folder, ignore_errors=True)  # written before the run returned to an earlier checkpoint
+    if folder.exists():  # written before the run returned to an earlier checkpoint
+        outputs.remove(folder)
     outputs.build(folder, stage=STAGE, parameters={"step": step}, inputs=[], make=make)
     older = [old for old in steps(run) if _step_of(old) <= step]  # newer ones are damaged
     for old in older[:-keep]:
         if not keep_every or _step_of(old) % keep_every:
-            hidden = old.with_name(f".{old.name}.old")  # a folder of that name must be complete
-            os.replace(old, hidden)
-            shutil.rmtree(hidden)
+            outputs.remove(old)
     return folder
 
 
 def sweep(run: Path) -> None:
     """Remove the partial checkpoints that a killed process left. No other process may use the run directory."""
-    for partial in (run / "checkpoints").glob(".step-*"):
-        shutil.rmtree(partial) if partial.is_dir() else partial.unlink()
+    for path in (run / "checkpoints").glob(".step-*"):
+        if HIDDEN.fullmatch(path.name):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def write_bundle(prefix: Path, values: Mapping[str, tf.Tensor]) -> None:
