@@ -19,7 +19,8 @@ from bert.errors import InputError, IntegrityError, ResourceError, UsageError
 from bert.model import heads
 from bert.storage import files, manifest, outputs
 from bert.storage.manifest import Manifest
-from bert.training import description
+from bert.training import description, division
+from bert.training.division import State
 
 STAGE, BUNDLE = "checkpoint", "variables"
 HIDDEN = re.compile(r"\.step-\d+\.(partial|old|lock)")  # the last two: of versions up to 0.1.0
@@ -30,24 +31,27 @@ PARTS = {"encoder", *heads.NAMES}  # of models
 MAX_LISTED = 4  # names in a message
 GLOB_CHARACTERS = set("*?[\\")  # TensorFlow writes to the path itself, but reads it as a pattern
 
-Variables = dict[str, tf.Variable]
-
 
 class Saver:
     """Write a run's checkpoints in a background thread, one at a time, from a copy of the values."""
 
-    def __init__(self, run: Path, keep: int, keep_every: int) -> None:
-        """Keep the newest `keep` checkpoints, and those of multiples of `keep_every` if that is not 0."""
-        self.run, self.keep, self.keep_every = run, keep, keep_every
+    def __init__(self, run: Path, keep: int, keep_every: int, active: bool = True) -> None:
+        """Keep the newest `keep` checkpoints, and those of multiples of `keep_every` if that is not 0.
+
+        active: whether this rank writes; the others only help to gather divided variables.
+        """
+        self.run, self.keep, self.keep_every, self.active = run, keep, keep_every, active
         self.description: description.Hashes | None = None
         """hashes of the files that describe the run; None: of what they are at each save"""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[Path] | None = None
 
-    def save(self, step: int, variables: Variables) -> None:
+    def save(self, step: int, state: State) -> None:
         """Start to write the checkpoint of `step`. Raise the error of the checkpoint before it, if it failed."""
         self.wait()
-        values = {name: tf.identity(variable) for name, variable in variables.items()}
+        values = division.copies(state, keep=self.active)
+        if not self.active:
+            return
         self._writing = self._thread.submit(save, self.run, step, values, self.keep, self.keep_every, self.description)
 
     def wait(self) -> None:
@@ -159,7 +163,7 @@ def _warn_of_age(folder: Path) -> None:
     print(f"warning: {folder}: an earlier version wrote it; {unchecked} of the run are not checked", file=sys.stderr)
 
 
-def restore(run: Path, variables: Variables) -> int | None:
+def restore(run: Path, variables: State) -> int | None:
     """Assign the newest undamaged checkpoint of the run; return its step, or None if the run has no checkpoint.
 
     Report damaged checkpoints on stderr. Raise IntegrityError if all are damaged, or if a file that describes the run
@@ -169,7 +173,7 @@ def restore(run: Path, variables: Variables) -> int | None:
     return _newest_undamaged(run, lambda folder: _assign(folder, variables, exactly=True))
 
 
-def load_weights(run: Path, variables: Variables, new_heads: tuple[str, ...] = ()) -> Path:
+def load_weights(run: Path, variables: State, new_heads: tuple[str, ...] = ()) -> Path:
     """Assign the newest checkpoint of another run to `variables`; return the checkpoint's folder.
 
     A head in `new_heads` keeps its values if the checkpoint has no variable of it; it is then reported on stderr. The
@@ -232,7 +236,7 @@ def _facts(folder: Path) -> Manifest:
     return facts
 
 
-def _assign_with_new_heads(folder: Path, variables: Variables, new_heads: tuple[str, ...]) -> None:
+def _assign_with_new_heads(folder: Path, variables: State, new_heads: tuple[str, ...]) -> None:
     shapes = tf.train.load_checkpoint(str(folder / BUNDLE)).get_variable_to_shape_map()
     needed, present = ({name.split("/")[0] for name in names} for names in (variables, shapes))
     absent = [head for head in dict.fromkeys(new_heads) if head in needed - present]
@@ -241,7 +245,7 @@ def _assign_with_new_heads(folder: Path, variables: Variables, new_heads: tuple[
         print(f"note: {folder}: has no {', '.join(absent)}; initialised randomly", file=sys.stderr)
 
 
-def _assign(folder: Path, variables: Variables, exactly: bool = False) -> None:
+def _assign(folder: Path, variables: State, exactly: bool = False) -> None:
     """Assign the variables. exactly: the checkpoint must have no others; otherwise those of `left_over` may remain."""
     reader = tf.train.load_checkpoint(str(folder / BUNDLE))
     shapes = reader.get_variable_to_shape_map()

@@ -4,8 +4,6 @@ The optimizer's moments are divided so if `parallel.shard_optimizer` is given. C
 are gathered variable by variable when they are saved, and divided anew when they are read, by any number of ranks.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 import tensorflow as tf
 
@@ -27,7 +25,7 @@ class DividedVariable:
 
     def __init__(self, name: str, shape: tf.TensorShape, comm: Communicator) -> None:
         """Make zeros for the rows of this rank. shape: of the whole, of rank 1 or more."""
-        self.name, self.shape, self._comm = name, shape, comm
+        self.name, self.shape, self.dtype, self._comm = name, shape, tf.float32, comm
         self.first, self.last = rows(shape[0], comm.rank, comm.size)
         self.local = tf.Variable(tf.zeros([self.last - self.first, *shape[1:]]), name=name, trainable=False)
         self._whole: np.ndarray | None = None
@@ -48,8 +46,7 @@ class DividedVariable:
         self._whole = None
 
 
-StateVariable = tf.Variable | DividedVariable
-State = Mapping[str, StateVariable]
+State = dict[str, tf.Variable]  # by name; a value may also be a DividedVariable
 
 
 def synchronise(state: State, comm: Communicator) -> None:
@@ -60,9 +57,17 @@ def synchronise(state: State, comm: Communicator) -> None:
             variable.distribute()
 
 
-def copies(state: State) -> dict[str, tf.Tensor | np.ndarray]:
-    """Return copies of all variables, whole. All ranks must call it if one of them is divided."""
-    return {
-        name: variable.gather() if isinstance(variable, DividedVariable) else tf.identity(variable)
-        for name, variable in state.items()
-    }
+def copies(state: State, keep: bool = True) -> dict[str, tf.Tensor | np.ndarray]:
+    """Return copies of all variables, whole; an empty dictionary unless `keep`.
+
+    All ranks must call it, because divided variables are gathered, one at a time.
+    """
+    values = {}
+    for name, variable in state.items():
+        if isinstance(variable, DividedVariable):
+            value = variable.gather()
+        elif keep:
+            value = tf.identity(variable)
+        if keep:
+            values[name] = value
+    return values

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+import tensorflow as tf
+
 from bert import plan
 from bert.config import TrainConfig, flatten
 from bert.errors import IntegrityError, Stopped
@@ -23,8 +25,9 @@ from bert.training import checkpoint, description, metrics, preflight, resume, s
 from bert.training.distributed import Communicator
 from bert.training.optimizer import Optimizer
 from bert.training.profiler import Profiler
+from bert.training.sharded_optimizer import ShardedOptimizer
 from bert.training.signals import stops, watchdog
-from bert.training.step import Step, Task
+from bert.training.step import Step, Task, gradient_buckets
 
 Measures = dict[str, float]
 
@@ -66,7 +69,8 @@ def train(
     preflight.fused_attention(config.model, config.precision, data.spec["input_ids"]["shape"][0])
     lock = files.exclusive(run.path) if comm.rank == 0 else contextlib.nullcontext()
     with lock, files.room(run.path), watchdog(run.stall_seconds, comm) as alive, stops() as requested:
-        step = Step(task, Optimizer(weights, config.optimizer), comm, config.precision, run)
+        optimizer = _optimizer(weights, config, comm)
+        step = Step(task, optimizer, comm, config.precision, run, config.parallel)
         trainer = Trainer(config, comm, step, data=data, heldout=heldout, alive=alive, requested=requested)
         settings = {key: value for key, value in flatten(config).items() if key != "run.directory"}
         preflight.check(settings, data.manifest, step.state, run.path, comm)
@@ -103,7 +107,7 @@ class Trainer:
         self.data, self.heldout, self.alive, self.requested = data, heldout, alive, requested
         run = config.run
         self.samples = sampler.BatchSampler(data, config.batch, run.seed, comm.rank, comm.size)
-        self.saver = checkpoint.Saver(run.path, run.keep, run.keep_every)
+        self.saver = checkpoint.Saver(run.path, run.keep, run.keep_every, active=comm.rank == 0)
         self.saved = 0  # update of the newest checkpoint
         self.rollbacks = 0  # to that checkpoint
         self.evaluation: Measures = {}
@@ -250,11 +254,17 @@ class Trainer:
 
     def _save(self, number: int, wait: bool) -> None:
         self.saved, self.rollbacks = number, 0
-        if self.comm.rank == 0:
-            self.saver.save(number, self.step.state)
+        self.saver.save(number, self.step.state)
         if wait:
             self.saver.wait()
             self.comm.broadcast_object(None)  # the other ranks wait: launchers end all ranks soon after the first ends
+
+
+def _optimizer(weights: dict[str, tf.Variable], config: TrainConfig, comm: Communicator) -> Optimizer:
+    """Return the optimizer, divided over the ranks if there are several and the configuration asks for it."""
+    if comm.size == 1 or not config.parallel.shard_optimizer:
+        return Optimizer(weights, config.optimizer)
+    return ShardedOptimizer(weights, config.optimizer, comm, gradient_buckets(weights, config.parallel))
 
 
 def _start_line(config: TrainConfig, comm: Communicator) -> str:
@@ -267,6 +277,8 @@ def _start_line(config: TrainConfig, comm: Communicator) -> str:
     if reducer := comm.reducer():
         kind = "float16" if precision.compress else "float32"
         facts.append(f"gradients of {comm.size} ranks summed in {kind} by Horovod with {reducer}")
+        facts += ["during the backward pass"] if config.parallel.overlap else []
+        facts += ["sharded optimizer"] if config.parallel.shard_optimizer else []
     return f"device: {'; '.join(facts)}"
 
 

@@ -12,6 +12,7 @@ from bert.model.encoder import padding
 from bert.storage import files, manifest, outputs
 from bert.storage.manifest import Manifest
 from bert.training.distributed import Communicator
+from bert.training.division import State
 
 CHECKPOINTS = 2  # that must fit on the disk: one is written before an older one is removed
 TOLERANCE = 0.05  # difference between two computations of attention in 16 bits, relative to the largest number
@@ -63,9 +64,7 @@ def fused_attention(model: ModelConfig, precision: PrecisionConfig, tokens: int)
         )
 
 
-def check(
-    settings: dict[str, Any], data: Manifest, state: dict[str, tf.Variable], run: Path, comm: Communicator
-) -> None:
+def check(settings: dict[str, Any], data: Manifest, state: State, run: Path, comm: Communicator) -> None:
     """Raise UsageError if a rank's settings, data or versions differ from rank 0's.
 
     Raise ResourceError if the disk is too small for the checkpoints. All ranks raise together. settings: the flattened

@@ -10,8 +10,9 @@ from bert.errors import IntegrityError, UsageError
 from bert.inputs.vocabulary import load_vocab
 from bert.storage import files, manifest, outputs
 from bert.storage.manifest import Manifest
-from bert.training import checkpoint
+from bert.training import checkpoint, division
 from bert.training.distributed import Communicator
+from bert.training.division import State
 
 VERSION = 2  # of the run directory's layout, in config.json; run directories without a version are of version 1
 
@@ -37,6 +38,9 @@ FREE = {
     "batch.max_per_device",
     "data.skip_bad",
     "model.recompute_activations",
+    "parallel.overlap",
+    "parallel.bucket_megabytes",
+    "parallel.shard_optimizer",
 }
 
 
@@ -46,7 +50,7 @@ def place(run: RunConfig, default: Path, steps: int) -> RunConfig:
     return dataclasses.replace(run, directory=directory, steps=run.steps or steps)
 
 
-def restore(config: TrainConfig, comm: Communicator, state: checkpoint.Variables, data: Manifest) -> int:
+def restore(config: TrainConfig, comm: Communicator, state: State, data: Manifest) -> int:
     """Restore the run's newest checkpoint on every rank; return its step, or 0 if there is none.
 
     Raise UsageError if the run has another configuration, other data, or a layout of another version; IntegrityError if
@@ -62,14 +66,14 @@ def restore(config: TrainConfig, comm: Communicator, state: checkpoint.Variables
         print(f"resuming {config.run.path} after step {step}", file=sys.stderr)
     restored: int = comm.broadcast_object(step) or 0
     if restored:
-        comm.broadcast_variables(list(state.values()))
+        division.synchronise(state, comm)
     return restored
 
 
 def begin(
     config: TrainConfig,
     comm: Communicator,
-    weights: checkpoint.Variables,
+    weights: State,
     data: Manifest,
     vocab: Path,
     start_from: Path | None,

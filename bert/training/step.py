@@ -70,7 +70,8 @@ class Step:
         self.state: State = optimizer.weights | optimizer.slots | self.guard.slots | progress
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
         self.buckets = gradient_buckets(optimizer.weights, parallel)
-        self._fp16, self._overlap, self._sharded = precision.compress, parallel.overlap, parallel.shard_optimizer
+        self._fp16, self._overlap = precision.compress, parallel.overlap and comm.size > 1
+        self._sharded = isinstance(optimizer, ShardedOptimizer)
         self._clear = tf.function(self._clear_gradients, jit_compile=True)
         # Without XLA, one micro-batch at a time: traced at most twice, however many widths the batches have.
         self._accumulate_one = tf.function(self._micro_batch, reduce_retracing=True)
