@@ -6,7 +6,7 @@ resolved configuration is written to `config.json`. A field that is None was not
 
 import dataclasses
 import enum
-import json
+import math
 import typing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,15 @@ from bert.storage import files
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise UsageError(message)
+
+
+def _is_of(value: Any, hint: Any) -> bool:
+    """Return whether a value from JSON is of a field's type; a whole number is also a float."""
+    if typing.get_origin(hint) is Literal:
+        return value in typing.get_args(hint)
+    if hint is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is hint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +88,15 @@ class ModelConfig:
     def load(cls, path: Path) -> "ModelConfig":
         """Read `bert_config.json`; ignore unknown keys, which other programs add. Raise InputError if it is not one."""
         try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            known = {field.name for field in dataclasses.fields(cls)}
-            return cls(**{key: value for key, value in fields.items() if key in known})
+            fields = files.read_json(path)
+            known = {key: hint for key, hint in typing.get_type_hints(cls).items() if key in fields}
+            for key, hint in known.items():
+                if not _is_of(fields[key], hint):
+                    raise ValueError(f"{key} is {fields[key]!r:.40}")
+            return cls(**{key: fields[key] for key in known})
         except FileNotFoundError as error:
             raise InputError(f"{path}: no such file; give the folder of a trained model") from error
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, ZeroDivisionError) as error:
             raise InputError(f"{path}: not a BERT configuration ({error})") from error
 
 

@@ -9,6 +9,7 @@ is stored in RUN/null_threshold.json together with its scores, and printed as on
 
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -93,11 +94,13 @@ def load_threshold(run: Path, weights: str) -> float | None:
     """
     path = run / NAME
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = files.read_json(path)
         threshold, tuned_for = float(facts["threshold"]), facts["weights"]
+        if not math.isfinite(threshold):
+            raise ValueError(threshold)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise IntegrityError(f"{path}: damaged ({error!r}); tune again: python -m squad.threshold") from error
     if tuned_for != weights:
         raise UsageError(

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,10 +90,11 @@ def read_model(run: Path) -> Model:
 
 def _last_lines(path: Path) -> list[dict[str, Any]]:
     last: dict[str, dict[str, Any]] = {}
-    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    for text in path.read_bytes().split(b"\n") if path.exists() else []:
         with contextlib.suppress(ValueError, TypeError, KeyError):  # a line truncated when the run was killed
-            line = json.loads(text)
-            last[line["split"]] = line
+            line = files.parse_json(text)
+            if type(line["split"]) is str and type(line["step"]) is int:
+                last[line["split"]] = line
     return list(last.values())
 
 

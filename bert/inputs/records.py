@@ -12,8 +12,9 @@ import struct
 import sys
 from array import array
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import google_crc32c
 import numpy as np
@@ -22,9 +23,11 @@ import tensorflow as tf
 from bert.errors import InputError, IntegrityError
 from bert.storage import manifest
 
+T = TypeVar("T")
 FeatureSpec = dict[str, dict[str, Any]]  # name -> {"shape": [...], "dtype": "int64" | "float32"}
 
 HEADER, FOOTER = 12, 4  # TFRecord frame: length uint64, its masked CRC uint32, payload, its masked CRC uint32
+UNPARSED = (tf.errors.InvalidArgumentError, UnicodeDecodeError)  # the latter if its message has the record's bytes
 MAX_OPEN = 256  # open files; a corpus may have more shards than a process may open
 
 
@@ -88,7 +91,30 @@ class Dataset:
 
         `positions`, their positions in the run, do not matter here: the parameter is for other kinds of sources.
         """
-        return self._parse(tf.constant([self.payload(int(index)) for index in indices], tf.string))
+        return self.parse(indices, self._parse)
+
+    def parse(self, indices: np.ndarray, parser: Callable[[tf.Tensor], T]) -> T:
+        """Return the result of `parser` for the payloads of the records at `indices` [n].
+
+        Raise IntegrityError, naming the record, if it cannot parse one: such records were written by other programs.
+        """
+        payloads = [self.payload(int(index)) for index in indices]
+        try:
+            return parser(tf.constant(payloads, tf.string))
+        except UNPARSED:
+            for index, payload in zip(indices, payloads, strict=True):
+                try:
+                    parser(tf.constant([payload], tf.string))
+                except UNPARSED as error:
+                    raise IntegrityError(
+                        f"{self.place(int(index))} does not have the features in the manifest; build it again"
+                    ) from error
+            raise
+
+    def place(self, index: int) -> str:
+        """Return the file of record `index` and its number there, for messages."""
+        shard = int(self.shard_of(np.asarray(index)))
+        return f"{self.paths[shard]}: record {index - int(self._starts[shard])}"
 
     def shard_of(self, indices: np.ndarray) -> np.ndarray:
         """Return the number of each record's file [n]."""

@@ -90,6 +90,19 @@ def write_json(path: Path, value: Any) -> None:
         stream.write(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text in UTF-8. Raise ValueError if it is none, or nested deeper than Python parses."""
+    try:
+        return json.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file. Raises as `parse_json` does, and OSError."""
+    return parse_json(path.read_bytes())
+
+
 def sha256(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file, in constant memory."""
     with open(path, "rb") as stream:

@@ -1,7 +1,6 @@
 """Start and resume a run: its directory, its `config.json`, and the initial weights of every rank."""
 
 import dataclasses
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -96,7 +95,7 @@ def _missing_heads(run: Path) -> tuple[str, ...]:
     """Return the heads that an import lacks, from its `config.json`; a run that was trained here lacks none."""
     path = run / "config.json"
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = files.read_json(path)
         return tuple(map(str, facts.get("imported", {}).get("missing_heads", ())))
     except FileNotFoundError:
         return ()
@@ -114,7 +113,7 @@ def _check_same(config: TrainConfig, data: Manifest) -> None:
     """Raise UsageError if the run's configuration or data differ in anything that its weights depend on."""
     path = config.run.path / "config.json"
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = files.read_json(path)
         version, before = facts.get("version", 1), defaults(type(config)) | facts["config"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise IntegrityError(f"{path}: damaged ({error}); restore it, or start a new run") from error

@@ -141,12 +141,14 @@ def parse(payloads: Sequence[bytes], expected: RecordFormat) -> tuple[np.ndarray
         for name, feature in expected.features.items()
     }
 
+    unparsed = (tf.errors.InvalidArgumentError, UnicodeDecodeError)  # the latter if its message has a record's bytes
+
     def wrong_rows(first: int, last: int) -> Iterator[tuple[int, str]]:
         try:
             tf.io.parse_example(payloads[first:last], spec)
-        except tf.errors.InvalidArgumentError as error:
+        except unparsed as error:
             if last - first == 1:
-                yield first, "does not parse: " + " ".join(error.message.split())[:200]
+                yield first, "does not parse: " + " ".join(ascii(str(error)).split())[:200]
             else:
                 yield from wrong_rows(first, (first + last) // 2)
                 yield from wrong_rows((first + last) // 2, last)
@@ -154,7 +156,7 @@ def parse(payloads: Sequence[bytes], expected: RecordFormat) -> tuple[np.ndarray
     rows = np.arange(len(payloads))
     try:
         return rows, tf.io.parse_example(payloads, spec), []
-    except tf.errors.InvalidArgumentError:
+    except unparsed:
         wrong = list(wrong_rows(0, len(payloads)))
     rows = np.delete(rows, [row for row, _ in wrong])
     return rows, tf.io.parse_example([payloads[row] for row in rows.tolist()], spec) if len(rows) else {}, wrong

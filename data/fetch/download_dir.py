@@ -120,10 +120,11 @@ def _recorded(output: Path, folder: Path) -> dict[str, str]:
         sources = manifest.load(output).extra.get("sources", {})
         known = {name: facts["sha256"] for name, facts in sources.items()}
     if (folder / RECORD).exists():
-        for line in (folder / RECORD).read_text(encoding="utf-8").splitlines():
-            with contextlib.suppress(ValueError):  # a line cut by a crash; the file is hashed again
-                entry = json.loads(line)
-                known[entry["name"]] = entry["sha256"]
+        for line in (folder / RECORD).read_bytes().split(b"\n"):
+            with contextlib.suppress(ValueError, TypeError, KeyError):  # cut by a crash; the file is hashed again
+                entry = files.parse_json(line)
+                if type(entry["name"]) is type(entry["sha256"]) is str:
+                    known[entry["name"]] = entry["sha256"]
     return known
 
 

@@ -4,7 +4,6 @@ Wikimedia takes days to write a dump. A dump is used only when its job has the s
 the size and SHA-1 of each file. The files may come from a mirror; this list always comes from Wikimedia.
 """
 
-import json
 import re
 from datetime import datetime
 from pathlib import Path
@@ -93,7 +92,7 @@ def article_files(wiki: str, date: str, listed: dict[str, Any], mirrors: tuple[s
     for match in sorted(matches, key=lambda match: (int(match[2] or 0), int(match[1] or 0))):
         facts = listed[match[0]]
         size, sha1 = facts.get("size"), facts.get("sha1", "")
-        if not isinstance(size, int) or size <= 0 or not re.fullmatch(r"[0-9a-f]{40}", sha1):
+        if type(size) is not int or size <= 0 or not re.fullmatch("[0-9a-f]{40}", str(sha1)):
             raise IntegrityError(f"{wiki} {date}: {STATUS} has no size or SHA-1 of {match[0]}; try another --date")
         path = f"{wiki}/{date}/{match[0]}"
         chosen.append(
@@ -119,7 +118,7 @@ def _dates(client: Client, url: str) -> list[str]:
 
 def _job(content: bytes, where: str) -> dict[str, Any]:
     try:
-        job = json.loads(content)["jobs"].get(JOB, {})
+        job = files.parse_json(content)["jobs"].get(JOB, {})
         assert isinstance(job, dict)
         return job
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
@@ -138,5 +137,7 @@ def _is_dict(value: object) -> bool:
 
 
 def _date(job: dict[str, Any], wiki: str) -> str | None:
-    dates = {match[1] for name in job.get("files", {}) if (match := re.match(rf"{wiki}-({DATE})-", name))}
+    listed = job.get("files")
+    names = listed if isinstance(listed, dict) else {}
+    dates = {match[1] for name in names if (match := re.match(rf"{wiki}-({DATE})-", name))}
     return dates.pop() if len(dates) == 1 else None

@@ -74,7 +74,8 @@ class Supervisor:
     def _relay(self, source: IO[bytes], target: IO[bytes]) -> None:
         """Copy one stream of all ranks without their numbers and reports; an error that several print, only once."""
         unwanted = re.compile(processes.unwanted_lines().encode())
-        report = re.compile(rb"(.*)" + re.escape(self.mark).encode() + rb" (runs|ended) (.*)", re.DOTALL)
+        kinds = rb" (?:runs ([\w.-]+) ([1-9][0-9]{0,8})|ended ([0-9]{1,9}))"
+        report = re.compile(rb"(.*)" + re.escape(self.mark).encode() + kinds, re.DOTALL)
         errors: set[bytes] = set()
         for line in source:
             line = line.removesuffix(b"\n")
@@ -84,7 +85,10 @@ class Supervisor:
             line = tagged[1]
             if reported := report.fullmatch(line):
                 line = reported[1]
-                self._note(reported[2].decode(), reported[3].decode())
+                if status := reported[4]:
+                    self.statuses.append(int(status))
+                else:
+                    self.started.append((reported[2].decode(), int(reported[3])))
                 if not line:
                     continue
             # horovodrun's shells print the two words.
@@ -101,13 +105,6 @@ class Supervisor:
                 source.close()
                 return
 
-    def _note(self, kind: str, text: str) -> None:
-        if kind == "runs":
-            host, process = text.split()
-            self.started.append((host, int(process)))
-        else:
-            self.statuses.append(int(text))
-
     def _explain(self, status: int) -> int:
         """Print why the ranks ended, where no rank has; return the status to end with."""
         if self.statuses:
@@ -119,7 +116,7 @@ class Supervisor:
                 _error(f"a rank ended with status {code} ; its own messages are above")
             return code
         asked = (re.fullmatch(rb"ssh not successful for host (.*):", line) for line in self.runner_lines)
-        if unreachable := sorted({match[1].decode() for match in asked if match}):
+        if unreachable := sorted({match[1].decode(errors="replace") for match in asked if match}):
             _error(f"no ssh without a password to {' '.join(unreachable)} ; try it as: ssh {unreachable[0]} true")
             return 2
         if self.stopping:
