@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert.errors import UsageError
-from bert.storage import files
+from bert.storage import files, manifest
 from bert.storage.manifest import NAME, Manifest, content_hash, load
 
 TOOLS = ("tensorflow", "tensorflow-text", "nltk", "wikiextractor", "tokenizers", "numpy")
@@ -113,11 +113,8 @@ def _check_ours(folder: Path, stage: str) -> None:
         return
     if not folder.is_dir():
         raise UsageError(f"{folder}: the output must be a folder, and this is a file; choose another path")
-    if (folder / NAME).exists():
-        try:
-            made_by = json.loads((folder / NAME).read_text(encoding="utf-8")).get("stage")
-        except (ValueError, AttributeError):
-            made_by = stage  # a damaged manifest: build again
+    if manifest.is_finished(folder):
+        made_by = manifest.read(folder).stage
         if made_by != stage:
             raise UsageError(f"{folder}: holds the output of stage {made_by!r}; choose another output folder")
     elif any(folder.iterdir()):
@@ -147,7 +144,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 def _write(partial: Path, key: BuildKey, result: StageResult, hashes: Mapping[str, str]) -> None:
     names = sorted(str(path.relative_to(partial)) for path in partial.rglob("*") if path.is_file())
-    facts = {}
+    facts: dict[str, dict[str, Any]] = {}
     for name in names:
         if name not in hashes:
             files.flush(partial / name)
@@ -162,7 +159,7 @@ def _write(partial: Path, key: BuildKey, result: StageResult, hashes: Mapping[st
         "counts": result.counts,
         "extra": result.extra,
     }
-    files.write_json(partial / NAME, content)
+    manifest.write(partial, content)
 
 
 def _swap(partial: Path, folder: Path) -> None:

@@ -11,7 +11,6 @@ number of workers, and gives the same bytes.
 
 import abc
 import dataclasses
-import json
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from bert.errors import UsageError
-from bert.storage import files, outputs
+from bert.storage import checked_json, files, outputs
 from data.pipeline import workers
 from data.pipeline.progress import Progress
 
@@ -137,10 +136,10 @@ def _complete(
     if missing:
         print(f"{stage.name}: this share is done; {missing} of {len(tasks)} tasks are in other shares", file=sys.stderr)
         return
-    markers = [json.loads(_marker(task).read_text(encoding="utf-8")) for task in tasks]
-    result = stage.finish(tasks, [marker["result"] for marker in markers])
+    markers = [_read_marker(task) for task in tasks]
+    result = stage.finish(tasks, [marker.result for marker in markers])
     shutil.rmtree(partial / MARKERS)
-    hashes = {name: sha256 for marker in markers for name, sha256 in marker["files"].items()}
+    hashes = {name: sha256 for marker in markers for name, sha256 in marker.files.items()}
     outputs.complete(partial, folder, key, result, hashes)
 
 
@@ -158,6 +157,20 @@ def _marker(task: Task) -> Path:
     return task.target.parent / MARKERS / f"{task.target.name}.json"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Marker:
+    """What a finished task wrote: the SHA-256 of its files by name, and its result."""
+
+    files: dict[str, str]
+    result: dict[str, Any]
+
+
+def _read_marker(task: Task) -> _Marker:
+    return checked_json.read(
+        _marker(task), _Marker, what="the marker of a task", remedy="remove this file, then repeat the command"
+    )
+
+
 class _Job(NamedTuple):
     run: Callable[[Any], TaskResult]
     task: Any
@@ -172,5 +185,5 @@ def _run_job(job: _Job) -> TaskResult:
         for path in written:
             files.flush(path)
         hashes = {path.name: files.sha256(path) for path in written}
-        files.write_json(_marker(task), {"files": hashes, "result": result})
+        checked_json.write(_marker(task), {"files": hashes, "result": result})
     return result

@@ -205,7 +205,7 @@ def test_some_books_then_more_are_fetched_once_each(site: Site, stage: Stage, tm
     assert len(asked) == len(set(asked)) == 6
     found = manifest.load(tmp_path / "out")
     assert found.counts["files"] == 6 and found.parameters == {"name": "pg19", "books": None, "splits": ["train"]}
-    assert found.files["train/34.txt"]["sha256"] == sha256(site.files["/books/train/34.txt"])
+    assert found.files["train/34.txt"].sha256 == sha256(site.files["/books/train/34.txt"])
     assert stage("books", "--source", tmp_path / "out", "--output", tmp_path / "books")[0] == 0
     assert len(read(tmp_path / "books")) == 5  # the list is no book
 
