@@ -38,10 +38,11 @@ def write(path: Path, fields: dict[str, Any]) -> None:
     assert fields and all(name > KEY for name in fields), "the checksum is the first field"
     body = json.dumps(fields, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False).removeprefix("{\n") + "\n"
     with files.atomic_write(path) as stream:
-        stream.write(_head(body.encode()).decode() + body)
+        stream.write(head(body.encode()).decode() + body)
 
 
-def _head(body: bytes) -> bytes:
+def head(body: bytes) -> bytes:
+    """Return the first two lines of a file: the brace and the checksum of `body`, the bytes after them."""
     return f'{{\n "{KEY}": "{hashlib.sha256(body).hexdigest()}",\n'.encode()
 
 
@@ -67,8 +68,8 @@ def read(path: Path, kind: type[T], *, what: str, remedy: str) -> T:
 
 
 def _verify(content: bytes) -> None:
-    head = content[: len(_head(b""))]
-    if head != _head(content[len(head) :]):
+    first = content[: len(head(b""))]
+    if first != head(content[len(first) :]):
         raise ValueError("its content differs from its checksum")
 
 
