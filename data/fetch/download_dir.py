@@ -160,6 +160,6 @@ def link(old: Path, new: Path) -> None:
     """Give a file a second name: a hard link if the file system has them, else a copy."""
     new.parent.mkdir(parents=True, exist_ok=True)
     try:
-        os.link(old, new)
+        os.link(os.path.realpath(old), new)  # of the file itself, if `old` is a symbolic link
     except OSError:  # a file system without hard links
         shutil.copyfile(old, new)
