@@ -66,8 +66,8 @@ def write_inputs(options: Options, peers: bool = True) -> None:
     """Write the text in each contender's format, and the parameters of the sentence splitter; this is not timed."""
     folder = options.output
     folder.mkdir(parents=True, exist_ok=True)
-    sources = parts.paths(options.text, "part")
-    learnt = sentences.train([str(document["text"]) for document in parts.sample(sources, PUNKT_SAMPLE)])
+    sources = parts.find(options.text, "part")
+    learnt = sentences.train([str(document["text"]) for document in parts.sample(sources, PUNKT_SAMPLE, "text")])
     sentences.save(learnt, folder / "punkt")
     splitter = Splitter(learnt)
     with (
@@ -87,11 +87,11 @@ def write_inputs(options: Options, peers: bool = True) -> None:
                 split.write("\n".join(sentences.split(splitter, text)) + "\n\n")
 
 
-def documents(sources: list[Path], limit: float) -> Iterator[dict[str, object]]:
+def documents(sources: list[parts.Part], limit: float) -> Iterator[dict[str, object]]:
     """Yield documents of about `limit` bytes in all, spread over the sources, repeating them if there are too few."""
     left = limit
     for _ in itertools.count():
-        for document in parts.sample(sources, int(limit)):
+        for document in parts.sample(sources, int(limit), "text"):
             yield document
             left -= len(str(document["text"]))
             if left <= 0:

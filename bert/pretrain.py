@@ -106,7 +106,7 @@ def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, 
 
     name: of the default run directory. Raise UsageError if the configuration does not fit the data or the ranks.
     """
-    vocab_size, length = data.manifest.extra["vocab_size"], data.spec["input_ids"]["shape"][0]
+    vocab_size, length = data.description.vocab_size, data.spec["input_ids"]["shape"][0]
     if config.model.vocab_size not in (0, vocab_size):
         raise UsageError(
             f"model.vocab_size is {config.model.vocab_size}, but {data.manifest.path} was made with {vocab_size} "
@@ -164,7 +164,8 @@ def main(argv: list[str]) -> None:
     comm = connect(config.run)  # before the data and the model, whose tensors would allocate on all GPUs
     data, heldout = datasets(folder, config)
     config = resolve(config, name, data, comm.device, comm.size)
-    pairs = data.manifest.extra.get("instances", {}).get("pairs", "nsp")
+    made = data.description.instances
+    pairs = made.pairs if made else "nsp"
     task = Pretraining(config.model, config.run.seed, pairs)
     loop.train(
         task,

@@ -27,7 +27,7 @@ from bert.storage import files, manifest, outputs
 from bert.storage.workspace import Workspace
 from data.fetch import archives, catalog, wikimedia
 from data.fetch.connection import RetryPolicy, Unavailable
-from data.fetch.download_dir import DownloadDir, link
+from data.fetch.download_dir import STAGE, DownloadDir, Downloaded, link
 from data.fetch.transfer import Client, File
 
 RETRY_POLICY = RetryPolicy()
@@ -135,10 +135,14 @@ def wikipedia(options: Wikipedia, download_dir: DownloadDir) -> Source:
 
 
 def _downloaded_date(output: Path, wiki: str) -> str | None:
-    if not (output / manifest.NAME).exists():
+    if not manifest.is_finished(output):
         return None
     parameters = manifest.load(output).parameters
-    return str(parameters["date"]) if parameters.get("wiki") == wiki else None
+    date = parameters.get("date")
+    if parameters.get("wiki") != wiki or not isinstance(date, str):
+        return None
+    wikimedia.check_date(date)
+    return date
 
 
 def pg19(options: Pg19, download_dir: DownloadDir) -> Source:
@@ -248,13 +252,13 @@ def main(argv: list[str]) -> None:
         source = fixed(name, options)
     finished = outputs.build(
         options.output,
-        stage="download",
+        stage=STAGE,
         parameters=source.parameters,
         inputs=[],
         make=lambda partial: make(source, download_dir, partial),
     )
     with Workspace(options.output).locked():  # while another command fetches to the same folder, it must not vanish
-        download_dir.remove([*finished.extra["sources"], wikimedia.STATUS])
+        download_dir.remove([*finished.extra_as(Downloaded).sources, wikimedia.STATUS])
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from bert import cli
 from bert.errors import InputError, UsageError
 from bert.storage import outputs
 from data.pipeline import parts
+from data.pipeline.parts import Part
 from data.pipeline.progress import Progress
 
 BUFFER_BYTES = 64 * 1024 * 1024  # of all shards together; there may be more shards than a process may have open files
@@ -71,14 +72,14 @@ def assign(keys: np.ndarray, shards: int, held_out_fraction: float) -> tuple[np.
     return files, held_out_files
 
 
-def make(options: Options, sources: Sequence[Path], partial: Path) -> outputs.StageResult:
+def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.StageResult:
     """Read the documents once for their keys, and again to copy their lines."""
     keys = array("Q")
     progress = Progress("shards")
-    for path in sources:
-        for document in parts.read_records(path):
+    for source in sources:
+        for document in parts.read_records(source, "sentences"):
             keys.append(content_key(document["sentences"], options.seed))
-        progress.add(0, path.stat().st_size)
+        progress.add(0, source.path.stat().st_size)
     files, held_out_files = assign(np.frombuffer(keys, np.uint64), options.shards, options.held_out_fraction)
     names = _names("heldout", held_out_files) + _names("train", options.shards)
     for shard, size in _copy(sources, files, [partial / name for name in names]):
@@ -94,12 +95,12 @@ def _names(split: str, count: int) -> list[str]:
     return [f"{split}-{number:05d}-of-{count:05d}.jsonl" for number in range(count)]
 
 
-def _copy(sources: Sequence[Path], files: np.ndarray, targets: Sequence[Path]) -> Iterator[tuple[int, int]]:
+def _copy(sources: Sequence[Part], files: np.ndarray, targets: Sequence[Path]) -> Iterator[tuple[int, int]]:
     """Copy line n of the sources to target `files[n]`. Yield the target's number and the size of each line."""
     buffers = [bytearray() for _ in targets]
     buffered, number = 0, 0
-    for path in sources:
-        with open(path, "rb") as stream:
+    for source in sources:
+        with open(source.path, "rb") as stream:
             for line in stream:
                 file = int(files[number])
                 buffers[file] += line
@@ -120,7 +121,7 @@ def _flush(buffers: Sequence[bytearray], targets: Sequence[Path]) -> None:
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.shards", description=__doc__)
-    sources = parts.paths(options.source, "part", "documents")
+    sources = parts.find(options.source, "part", "documents")
     outputs.build(
         options.output,
         stage="shards",

@@ -295,7 +295,7 @@ def tasks_of(described: Manifest, sample: int | None) -> list[CountTask]:
     seen: dict[str, int] = {}
     for name, listed in sorted(described.files.items()):
         if name.endswith((".jsonl", ".tfrecord")):
-            records = int(listed.get("records", 0))
+            records = listed.records or 0
             stride = max(1, records // sample) if sample else 1
             task = CountTask(described.path, name, 0, records, stride)
             tasks.append(task._replace(begin=seen.get(task.split, 0)))
@@ -310,7 +310,7 @@ def measure(described: Manifest, kind: Kind, options: Options, output: Path) -> 
     progress = Progress("stats", "files")
     for task, result in zip(tasks, workers.run(kind.tally, tasks, options.workers), strict=True):
         counts[task.split] = add(counts.get(task.split, {}), result)
-        progress.add(1, described.files[task.name]["bytes"])
+        progress.add(1, described.files[task.name].bytes)
     vocabulary = load_vocab(described.path / "vocab.txt") if kind is not LINES else []
     splits = {split: kind.figures(sums, vocabulary) for split, sums in counts.items()}
     total: Arrays = {}

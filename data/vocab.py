@@ -22,6 +22,7 @@ from bert.errors import InputError, UsageError
 from bert.inputs.vocabulary import SPECIAL, load_vocab
 from bert.storage import files, outputs
 from data.pipeline import parts
+from data.pipeline.parts import Part
 from data.pipeline.progress import Progress
 
 CODE_POINTS = 0x110000
@@ -111,7 +112,7 @@ def check_case(tokens: Sequence[str], lower_case: bool, where: Path) -> None:
         raise InputError(f"{where}: an uncased vocabulary, but --lower_case is false; give --lower_case true")
 
 
-def make(options: Options, sources: Sequence[Path], partial: Path) -> outputs.StageResult:
+def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.StageResult:
     """Train or check the vocabulary and write `vocab.txt`."""
     if options.vocab:
         tokens = load_vocab(options.vocab)
@@ -129,8 +130,8 @@ def make(options: Options, sources: Sequence[Path], partial: Path) -> outputs.St
     return outputs.StageResult(counts={"tokens": len(tokens)}, records={"vocab.txt": len(tokens)})
 
 
-def _texts(sources: Sequence[Path], max_bytes: int, progress: Progress) -> Iterator[str]:
-    for document in parts.sample(sources, max_bytes):
+def _texts(sources: Sequence[Part], max_bytes: int, progress: Progress) -> Iterator[str]:
+    for document in parts.sample(sources, max_bytes, "sentences"):
         text = " ".join(document["sentences"])
         progress.add(1, len(text))
         yield text
@@ -139,7 +140,7 @@ def _texts(sources: Sequence[Path], max_bytes: int, progress: Progress) -> Itera
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.vocab", description=__doc__)
     train_on = options.source if options.vocab is None else None
-    sources = parts.paths(train_on, "train", "shards") if train_on else []
+    sources = parts.find(train_on, "train", "shards") if train_on else []
     parameters = {"lower_case": options.lower_case, "max_megabytes": options.max_megabytes, "size": options.size}
     outputs.build(
         options.output,

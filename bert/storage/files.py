@@ -133,14 +133,9 @@ def _lock(descriptor: int, folder: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `json_text(value)` atomically."""
+    """Write `value` atomically, with sorted keys, so that equal values give equal bytes."""
     with atomic_write(path) as stream:
-        stream.write(json_text(value))
-
-
-def json_text(value: Any) -> str:
-    """Return `value` as JSON with sorted keys, so that equal values give equal bytes."""
-    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        stream.write(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 def sha256(path: Path) -> str:
