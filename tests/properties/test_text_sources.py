@@ -139,13 +139,16 @@ def test_a_damaged_question_set_is_read_or_refused(content: bytes) -> None:
             written(content, name, questions_of(strict), InputError)
 
 
+def values_of(read: Callable[[Path], object]) -> Callable[[Path], Iterator[str]]:
+    def values(path: Path) -> Iterator[str]:
+        read(path)
+        yield from ()
+
+    return values
+
+
 @fuzz
 @given(mutations.damaged([b'{"q1": "Mr. Ash", "q2": "7"}', b'{"q1": 0.5, "q2": -3}'], HARD))
 def test_damaged_predictions_are_read_or_refused(content: bytes) -> None:
-    for read in (metric.read_predictions, metric.read_odds):
-
-        def values(path: Path, read: Callable[[Path], dict[str, object]] = read) -> Iterator[str]:
-            read(path)
-            yield from ()
-
-        written(content, "a.json", values, InputError)
+    written(content, "a.json", values_of(metric.read_predictions), InputError)
+    written(content, "a.json", values_of(metric.read_odds), InputError)
