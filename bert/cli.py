@@ -25,6 +25,15 @@ from bert.errors import UsageError, UserError
 T = TypeVar("T")
 E = TypeVar("E")
 Factory = Callable[[], T]
+EXHAUSTED: dict[int | None, str] = {  # error numbers of the system, with the remedy
+    errno.ENOSPC: "make room on the disk, then repeat",
+    errno.EDQUOT: "make room on the disk, then repeat",
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f), then repeat",
+    errno.EMFILE: "raise the limit on open files (ulimit -n), or use fewer workers",
+    errno.ENFILE: "the whole system has too many open files; end other programs, or use fewer workers",
+    errno.EAGAIN: "raise the limit on processes (ulimit -u), or use fewer workers",
+    errno.ENOMEM: "free memory, or use fewer workers",
+}
 
 
 Positional = Annotated[T, "positional"]  # `runs: Positional[tuple[Path, ...]]` is a positional argument
@@ -123,7 +132,7 @@ def exit_code(error: BaseException) -> int | None:
         return error.exit_code
     if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":
         return 5  # the latter is TensorFlow's, which this module must not import
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if isinstance(error, OSError) and error.errno in EXHAUSTED:
         return 5
     if isinstance(error, OSError) and error.filename is not None:
         return 3
@@ -131,6 +140,8 @@ def exit_code(error: BaseException) -> int | None:
 
 
 def _describe(error: BaseException) -> str:
+    if isinstance(error, OSError) and (remedy := EXHAUSTED.get(error.errno)):
+        return ": ".join(filter(None, (error.filename, f"{error.strerror}; {remedy}")))
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error) or type(error).__name__
