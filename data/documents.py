@@ -20,16 +20,18 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from bert import cli
 from bert.errors import InputError
+from bert.ranges import Range
 from bert.storage import files, outputs
 from bert.storage.workspace import Work
 from data.pipeline import parts, tasks, workers
 from data.pipeline.parts import Part
+from data.pipeline.sources import MAX_DOCUMENT
 from data.pipeline.tasks import TaskResult
 from data.splitting import sentences
 from data.splitting.punkt import Splitter
@@ -55,7 +57,7 @@ class Options(tasks.Options):
     """folder to write"""
     punkt: Path | None = None
     """folder of Punkt parameters, such as NLTK's punkt_tab/english; without it they are trained on the corpus"""
-    minimum_characters: int = 64
+    minimum_characters: Annotated[int, Range(0, MAX_DOCUMENT)] = 64
     """drop documents with fewer characters than this"""
 
 

@@ -12,11 +12,13 @@ import hashlib
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
-from bert import cli
-from bert.errors import InputError, UsageError
+from bert import cli, ranges
+from bert.errors import InputError
+from bert.ranges import Range, Seed
 from bert.storage import outputs
 from data.pipeline import parts
 from data.pipeline.parts import Part
@@ -33,18 +35,15 @@ class Options:
     """folder written by data.documents"""
     output: Path
     """folder to write"""
-    shards: int = 8
+    shards: Annotated[int, Range(1, 1_000_000)] = 8
     """number of training shards; each becomes one TFRecord file, written by one task"""
-    held_out_fraction: float = 0.02
+    held_out_fraction: Annotated[float, Range(0, 1, above=True, below=True)] = 0.02
     """fraction of the documents to hold out from training; at least one document is held out"""
-    seed: int = 12345
+    seed: Seed = 12345
     """seed of the order of documents"""
 
     def __post_init__(self) -> None:
-        if self.shards < 1:
-            raise UsageError(f"--shards {self.shards}: at least 1 is needed")
-        if not 0 < self.held_out_fraction < 1:
-            raise UsageError(f"--held_out_fraction {self.held_out_fraction}: must be between 0 and 1, such as 0.02")
+        ranges.check(self)
 
 
 def content_key(sentences: Sequence[str], seed: int) -> int:

@@ -12,13 +12,14 @@ import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from bert import cli
+from bert import cli, ranges
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.inputs.vocabulary import SPECIAL, load_vocab
+from bert.ranges import Range, Workers
 from bert.storage import files, manifest
 from bert.storage.manifest import Manifest
 from data import verify
@@ -40,15 +41,13 @@ class Options:
     """finished folders, or folders that contain them"""
     output: Path | None = None
     """output folder, if a single folder is given; the default is <folder>-stats beside it"""
-    sample: int | None = None
+    sample: Annotated[int, Range(1, 10**12)] | None = None
     """approximate number of records to read of each file; the default is all"""
-    workers: int = workers.available()
+    workers: Workers = workers.available()
     """number of worker processes"""
 
     def __post_init__(self) -> None:
-        workers.check(self.workers)
-        if self.sample is not None and self.sample < 1:
-            raise UsageError(f"--sample {self.sample}: at least 1 is needed")
+        ranges.check(self)
 
 
 class CountTask(NamedTuple):

@@ -21,7 +21,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from bert.hardware import devices
 from bert.inputs import dynamic_masking, instances, records, tf_example
 from bert.inputs.tokenization import Tokenizer
 from bert.inputs.vocabulary import load_vocab
+from bert.ranges import Range, Seed, Share
 from bert.storage import files, outputs
 from bert.storage.workspace import Work
 from data.pipeline import parts, tasks
@@ -56,42 +57,36 @@ class Options(tasks.Options):
     """folder to write"""
     kind: Literal["instances", "documents"] = "instances"
     """instances: masked in advance (static masking); documents: masked by the trainer (dynamic masking)"""
-    max_seq_length: int = 128
+    max_seq_length: Annotated[int, Range(8, 16_384)] = 128
     """maximum number of tokens in an instance, including [CLS] and [SEP]"""
-    max_predictions_per_seq: int = 0
+    max_predictions_per_seq: Annotated[int, Range(0, 16_384)] = 0
     """maximum number of masked tokens in an instance; 0 means max_seq_length * masked_lm_prob, rounded up"""
-    dupe_factor: int = 5
+    dupe_factor: Annotated[int, Range(1, 10_000)] = 5
     """for instances: how many times the training text is read, each time with other masks"""
-    masked_lm_prob: float = 0.15
+    masked_lm_prob: Annotated[float, Range(1e-6, 1, below=True)] = 0.15
     """fraction of tokens to predict"""
-    short_seq_prob: float = 0.1
+    short_seq_prob: Share = 0.1
     """fraction of instances with a random, shorter length"""
     whole_word_mask: bool = False
     """mask all WordPiece tokens of a word or none"""
-    max_ngram: int = 1
+    max_ngram: Annotated[int, Range(1, 100)] = 1
     """mask spans of up to this many words; longer spans are rarer"""
     pairs: Literal["nsp", "sop", "none"] = "nsp"
     """task on two segments: nsp (is the second one random), sop (are they swapped) or none"""
     lower_case: bool = True
     """lower-case the text and strip accents"""
-    seed: int = 12345
+    seed: Seed = 12345
     """seed of the pairs and masks"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_seq_length < 8 or self.dupe_factor < 1 or self.max_ngram < 1:
-            raise UsageError("data.tfrecords: --max_seq_length must be at least 8, --dupe_factor and --max_ngram 1")
-        if not (0 < self.masked_lm_prob < 1 and 0 <= self.short_seq_prob <= 1 and self.seed >= 0):
-            raise UsageError(
-                "data.tfrecords: --masked_lm_prob must be above 0 and below 1, --short_seq_prob from 0 to 1, "
-                "--seed at least 0"
-            )
         if self.max_predictions_per_seq == 0:
             longest = math.ceil(round(self.max_seq_length * self.masked_lm_prob, 6))
             object.__setattr__(self, "max_predictions_per_seq", longest)
         if not 1 <= self.max_predictions_per_seq <= self.max_seq_length - instances.SPECIAL_PER_PAIR:
             raise UsageError(
-                f"--max_predictions_per_seq {self.max_predictions_per_seq}: must be from 1 to --max_seq_length minus 3"
+                f"--max_predictions_per_seq {self.max_predictions_per_seq}: must be from 1 to --max_seq_length minus 3 "
+                "(if it is not given, it follows from --masked_lm_prob)"
             )
 
     def parameters(self) -> dict[str, Any]:

@@ -26,8 +26,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bert import cli
+from bert import cli, ranges
 from bert.errors import InputError, IntegrityError
+from bert.ranges import Workers
 from bert.storage import files, manifest
 from bert.storage.manifest import File, Manifest
 from data.audit import checks, tfrecord_audit
@@ -50,11 +51,11 @@ class Options:
     """finished folders, or folders that contain them"""
     level: Literal["files", "records"] = "records"
     """files: hash the files; records: also check each line and record"""
-    workers: int = workers.available()
+    workers: Workers = workers.available()
     """number of worker processes"""
 
     def __post_init__(self) -> None:
-        workers.check(self.workers)
+        ranges.check(self)
 
 
 class FileTask(NamedTuple):

@@ -13,13 +13,15 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from bert import cli
+from bert import cli, ranges
 from bert.errors import InputError, UsageError
 from bert.inputs.vocabulary import SPECIAL, load_vocab
+from bert.ranges import Range
 from bert.storage import files, outputs
 from data.pipeline import parts
 from data.pipeline.parts import Part
@@ -37,20 +39,21 @@ class Options:
     """folder written by data.shards; required with --size"""
     output: Path
     """folder to write"""
-    size: int | None = None
+    size: Annotated[int, Range(100, 10_000_000)] | None = None
     """number of tokens of the vocabulary to train"""
     vocab: Path | None = None
     """use this vocab.txt instead of training one"""
     lower_case: bool = True
     """lower-case the text and strip accents"""
-    max_megabytes: int = 200
+    max_megabytes: Annotated[int, Range(1, 1_000_000)] = 200
     """train on at most this much text, an even sample of the documents"""
 
     def __post_init__(self) -> None:
+        ranges.check(self)
         if (self.size is None) == (self.vocab is None):
             raise UsageError("data.vocab: give either --size N to train a vocabulary or --vocab FILE to use one")
-        if self.size is not None and (self.source is None or self.size < 100 or self.max_megabytes < 1):
-            raise UsageError("data.vocab: --size must be at least 100, --max_megabytes at least 1, and --source given")
+        if self.size is not None and self.source is None:
+            raise UsageError("data.vocab: --size needs --source, a folder written by data.shards")
 
 
 def train(texts: Callable[[], Iterable[str]], size: int, lower_case: bool) -> list[str]:

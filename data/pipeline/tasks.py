@@ -15,9 +15,11 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
+from bert import ranges
 from bert.errors import UsageError
+from bert.ranges import Range, Workers
 from bert.storage import checked_json, files, outputs
 from bert.storage.workspace import Work, Workspace
 from data.pipeline import workers
@@ -40,17 +42,17 @@ TaskResult = dict[str, Any]  # counts and names, as JSON can hold them
 class Options:
     """Flags of every stage that consists of tasks."""
 
-    workers: int = workers.available()
+    workers: Workers = workers.available()
     """number of worker processes"""
-    task: int | None = None
+    task: Annotated[int, Range(0, 999_999)] | None = None
     """run only this share of the tasks, counted from 0; used with --of in a job array"""
-    of: int = 1
+    of: Annotated[int, Range(1, 1_000_000)] = 1
     """number of shares into which --task divides the tasks"""
     scheduler: str | None = None
     """address of a Dask scheduler whose workers run the tasks, such as tcp://host:8786"""
 
     def __post_init__(self) -> None:
-        workers.check(self.workers)
+        ranges.check(self)
         if (self.task is None) != (self.of == 1) and self.task != 0:
             raise UsageError("--task and --of belong together: --task 0 --of 4, ..., --task 3 --of 4")
         if self.task is not None and not 0 <= self.task < self.of:

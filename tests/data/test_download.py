@@ -349,7 +349,7 @@ def test_a_checkpoint_is_unpacked_when_its_vocabulary_is_the_known_one(
         ([], "one of wikipedia pg19 squad1"),
         (["wikipedai"], "did you mean wikipedia"),
         (["pg19", "--books", "0"], "--books 0"),
-        (["squad1", "--connections", "3"], "1 or 2"),
+        (["squad1", "--connections", "3"], "from 1 to 2"),
         (["squad1", "--contact", "a\r\nX: y"], "--contact"),
         (["wikipedia", "--wiki", "../x"], "--wiki"),
         (["wikipedia", "--date", "20261301"], "--date"),
