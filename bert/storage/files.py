@@ -31,8 +31,11 @@ def atomic_write(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Yield a file object; its content appears under `path` only if the block ends without an error.
 
     The content is first in the hidden file `.NAME.partial`. If the process is killed, that file stays until `path` is
-    written again. A symbolic link at `path` is replaced; the file that it points to is not changed.
+    written again. A symbolic link at `path` is replaced; the file that it points to is not changed. Raise UsageError if
+    `path` is a folder.
     """
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; give the name of a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     with open(_claim(partial, required=False), mode, encoding=None if "b" in mode else "utf-8") as stream:

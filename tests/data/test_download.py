@@ -3,8 +3,6 @@
 import dataclasses
 import hashlib
 import io
-import json
-import random
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,12 +16,12 @@ from data.fetch import catalog
 from data.fetch.connection import RetryPolicy
 from data.fetch.transfer import File
 from tests import hostile
+from tests.downloads import PART, dump
 from tests.finished import sign
 from tests.hostile import Site
 
 Stage = Callable[..., tuple[int, list[str]]]
 DAY, EARLIER = "20261101", "20261020"
-PART = "enwiki-{}-pages-articles-multistream{}.xml-{}.bz2"
 
 
 @pytest.fixture(autouse=True)
@@ -44,25 +42,6 @@ def sha256(body: bytes) -> str:
 
 def names(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-
-
-def dump(site: Site, day: str, state: str = "done", wiki: str = "enwiki") -> dict[str, bytes]:
-    """Publishes a dump of three parts with their index files, and another job's file; returns the parts."""
-    parts = {
-        PART.format(day, number, pages).replace("enwiki", wiki): random.Random(day + pages).randbytes(20_000 + number)
-        for number, pages in [(2, "p1001p9000"), (10, "p9001p12345"), (1, "p1p1000")]
-    }
-    index = {name.replace("multistream", "multistream-index").replace(".xml", ".txt"): b"index" for name in parts}
-    facts = {
-        name: {"size": len(body), "sha1": hashlib.sha1(body).hexdigest(), "md5": "", "url": f"/{wiki}/{day}/{name}"}
-        for name, body in (parts | index).items()
-    }
-    jobs = {"articlesmultistreamdump": {"status": state, "files": facts}, "metahistory": {"status": "waiting"}}
-    site.files[f"/{wiki}/{day}/dumpstatus.json"] = json.dumps({"version": "0.8", "jobs": jobs}).encode()
-    site.files |= {f"/mirror/{wiki}/{day}/{name}": body for name, body in (parts | index).items()}
-    site.files[f"/{wiki}/"] = site.files.get(f"/{wiki}/", b'<a href="../">../</a><a href="latest/">latest/</a>')
-    site.files[f"/{wiki}/"] += f'<a href="{day}/">{day}/</a>\n'.encode()
-    return parts
 
 
 def wikipedia(site: Site, output: Path, *more: object) -> list[object]:
