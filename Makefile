@@ -50,11 +50,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 IN := @. scripts/variables.sh &&
 FLAGGED := scripts/launcher.sh with-flags FLAGS
 
-<<<<<<< HEAD
-.PHONY: help setup doctor demo test test-all soak parity bench gpu-check gpu-day-prepare gpu-day lock lint \
-=======
-.PHONY: help setup doctor demo test test-all parity bench gpu-check gpu-day-prepare gpu-day lock audit lint \
->>>>>>> doors
+.PHONY: help setup doctor demo test test-all soak parity bench gpu-check gpu-day-prepare gpu-day lock audit lint \
 	download wikipedia books text documents shards vocab corpus tfrecords verify stats pretrain squad squad-eval clean
 
 help: ## List the targets and variables
