@@ -78,7 +78,9 @@ class Reader:
     """Encode texts in batches of similar length; the model is traced once."""
 
     def __init__(self, options: Options) -> None:
-        run, config = options.model, ModelConfig.load(options.model / "bert_config.json")
+        run = options.model
+        checkpoint.check_description(run)
+        config = ModelConfig.load(run / "bert_config.json")
         self.tokenizer = tokenizer_for(run / "vocab.txt", config)
         self.length = options.length or config.max_position_embeddings
         _check(options, config)

@@ -19,7 +19,7 @@ from bert.inputs.records import FeatureSpec
 from bert.model.encoder import variables
 from bert.storage import files
 from bert.storage.manifest import Manifest
-from bert.training import checkpoint, metrics, preflight, resume, schedule
+from bert.training import checkpoint, description, metrics, preflight, resume, schedule
 from bert.training.distributed import Communicator
 from bert.training.optimizer import Optimizer
 from bert.training.profiler import Profiler
@@ -110,6 +110,8 @@ class Trainer:
 
     def run(self, first: int) -> Measures:
         """Make the updates that follow update `first`; return the measures of the last evaluation."""
+        if self.comm.rank == 0:
+            self.saver.description = description.hashes(self.config.run.path)  # what a disk does to them later, shows
         self.saved, self.clock = first, _clock(self.config, self.data, self.comm)  # the clock starts here
         while True:
             try:

@@ -49,12 +49,14 @@ def place(run: RunConfig, default: Path, steps: int) -> RunConfig:
 def restore(config: TrainConfig, comm: Communicator, state: checkpoint.Variables, data: Manifest) -> int:
     """Restore the run's newest checkpoint on every rank; return its step, or 0 if there is none.
 
-    Raise UsageError if the run has another configuration, other data, or a layout of another version.
+    Raise UsageError if the run has another configuration, other data, or a layout of another version; IntegrityError if
+    a file that describes it has changed.
     """
     step = None
     if comm.rank == 0:
         checkpoint.sweep(config.run.path)
     if comm.rank == 0 and checkpoint.steps(config.run.path):
+        checkpoint.check_description(config.run.path)
         _check_same(config, data)
         step = checkpoint.restore(config.run.path, state)
         print(f"resuming {config.run.path} after step {step}", file=sys.stderr)
@@ -77,10 +79,11 @@ def begin(
     """Set the initial weights on every rank, and describe the run in its directory.
 
     Heads in `new_heads`, and those that an import lacks, are initialised randomly if `start_from` has none. Raise
-    UsageError if `start_from` has another vocabulary.
+    UsageError if `start_from` has another vocabulary, IntegrityError if a file that describes it has changed.
     """
     if comm.rank == 0:
         if start_from is not None:
+            checkpoint.check_description(start_from)
             _check_vocabulary(start_from / "vocab.txt", vocab)
             checkpoint.load_weights(start_from, weights, (*new_heads, *_missing_heads(start_from)))
         directory = config.run.path
