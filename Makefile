@@ -50,7 +50,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 IN := @. scripts/variables.sh &&
 FLAGGED := scripts/launcher.sh with-flags FLAGS
 
-.PHONY: help setup doctor demo test test-all soak parity bench gpu-check gpu-day-prepare gpu-day lock lint \
+.PHONY: help setup doctor demo test test-all soak parity bench gpu-check gpu-day-prepare gpu-day lock audit lint \
 	download wikipedia books text documents shards vocab corpus tfrecords verify stats pretrain squad squad-eval clean
 
 help: ## List the targets and variables
@@ -76,7 +76,7 @@ test-all: test ## Run the tests, and those that take long, start several ranks o
 	$(IN) pytest -m multiprocess
 
 soak: setup ## Train and prepare data for 20 minutes under random faults; compare with undisturbed results
-	$(IN) python -m tests.soak $(FLAGS)
+	$(IN) $(FLAGGED) python -m tests.soak
 
 parity: setup ## Compare models that go out and come in with transformers, in an environment of its own
 	$(IN) scripts/extra_venv.sh parity pytest -m parity
@@ -95,6 +95,9 @@ gpu-day: setup ## Measure on one GPU in 40 minutes, the most worth first, and wr
 
 lock: ## Lock all packages with their hashes, after a change of requirements*.txt
 	$(IN) scripts/lock.sh
+
+audit: ## Compare all locked packages with the published advisories; needs a network
+	$(IN) scripts/audit.sh
 
 lint: setup ## Check style, types, import directions and shell scripts
 	$(IN) ruff check .

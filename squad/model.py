@@ -14,7 +14,7 @@ from bert.model import heads
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.model.inference import InferenceEncoder
-from bert.storage import files, manifest
+from bert.storage import checked_json, files, manifest
 from bert.training import checkpoint
 from squad.config import Windowing
 
@@ -103,9 +103,10 @@ def _trained_for(path: Path, model: ModelConfig) -> tuple[Windowing, bool]:
             sizes = {"max_seq_length": length, "doc_stride": length // 3, "max_query_length": length // 6}
         else:
             sizes = {field.name: settings[f"windows.{field.name}"] for field in fields(Windowing)}
-        if {*map(type, sizes.values())} != {int} or sizes["max_seq_length"] > model.max_position_embeddings:
-            raise ValueError("windows that the model cannot read")
-        return Windowing(**sizes), bool(impossible)
+        windows: Windowing = checked_json.take(Windowing, sizes)
+        if windows.max_seq_length > model.max_position_embeddings:
+            raise ValueError("windows longer than the model's longest sequence")
+        return windows, bool(impossible)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; give the run directory of python -m squad.train") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

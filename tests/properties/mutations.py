@@ -8,7 +8,7 @@ import json
 import resource
 import signal
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,58 +36,44 @@ HOSTILE = (
 
 
 @st.composite
-def damaged(draw: st.DrawFn, good: bytes, most: int = 4) -> bytes:
-    """Draw a copy of `good` with up to `most` changes; sometimes with none."""
-    content = good
-    for _ in range(draw(st.integers(0, most))):
-        content = _changed(draw, content)
+def damaged(draw: st.DrawFn, good: bytes | Sequence[bytes], pieces: Sequence[bytes] = ()) -> bytes:
+    """Draw a copy of `good`, or of one of several, with up to four changes; sometimes with none.
+
+    pieces: bytes that mean something to the reader.
+    """
+    whole = [good] if isinstance(good, bytes) else good
+    content = draw(st.sampled_from(whole))
+    for _ in range(draw(st.integers(0, 4))):
+        content = _changed(draw, content, whole, pieces)
     return content
 
 
-def _changed(draw: st.DrawFn, content: bytes) -> bytes:
+def _changed(draw: st.DrawFn, content: bytes, whole: Sequence[bytes], pieces: Sequence[bytes]) -> bytes:
     size = len(content)
     at, other = sorted((draw(st.integers(0, size)), draw(st.integers(0, size))))
     near = min(size, at + draw(st.integers(0, 9)))
-    match draw(st.sampled_from(CHANGES)):
-        case "flip" if at < size:
-            return content[:at] + bytes([content[at] ^ 1 << draw(st.integers(0, 7))]) + content[at + 1 :]
-        case "byte":
-            return content[:at] + bytes([draw(st.integers(0, 255))]) + content[at + 1 :]
-        case "number":
-            packed = struct.pack("<Q", draw(st.sampled_from(NUMBERS)))[: draw(st.sampled_from((1, 2, 4, 8)))]
-            return content[:at] + packed + content[at + len(packed) :]
-        case "insert":
-            return content[:at] + draw(st.binary(min_size=1, max_size=20)) + content[at:]
-        case "delete a little":
-            return content[:at] + content[near:]
-        case "delete":
-            return content[:at] + content[other:]
-        case "repeat":
-            return content[:at] + content[at:near] * draw(st.integers(2, 9)) + content[near:]
-        case "duplicate":
-            return content[:other] + content[at:other] + content[other:]
-        case "truncate":
-            return content[:at]
-        case "extend":
-            return content + draw(st.binary(min_size=1, max_size=20))
-        case "swap":
-            return content[:at] + content[other:] + content[at:other]
-    return content
-
-
-CHANGES = (
-    "flip",
-    "byte",
-    "number",
-    "insert",
-    "delete a little",
-    "delete",
-    "repeat",
-    "duplicate",
-    "truncate",
-    "extend",
-    "swap",
-)
+    bit = bytes([content[at] ^ 1 << draw(st.integers(0, 7))]) if at < size else b""
+    source = draw(st.sampled_from(whole))
+    begin = draw(st.integers(0, len(source)))
+    few = draw(st.binary(min_size=1, max_size=20))
+    number = struct.pack("<Q", draw(st.sampled_from(NUMBERS)))[: draw(st.sampled_from((1, 2, 4, 8)))]
+    piece = draw(st.sampled_from([*pieces, b"\n", b'"', b"\x80"])) * draw(st.sampled_from([1, 2, 500]))
+    changes = {
+        "flip": content[:at] + bit + content[at + 1 :],
+        "byte": content[:at] + few[:1] + content[at + 1 :],
+        "number": content[:at] + number + content[at + len(number) :],
+        "insert": content[:at] + few + content[at:],
+        "piece": content[:at] + piece + content[at:],
+        "splice": content[:at] + source[begin : begin + 200] + content[at:],
+        "delete a little": content[:at] + content[near:],
+        "delete": content[:at] + content[other:],
+        "repeat": content[:at] + content[at:near] * 7 + content[near:],
+        "duplicate": content[:other] + content[at:other] + content[other:],
+        "truncate": content[:at],
+        "extend": content + few,
+        "swap": content[:at] + content[other:] + content[at:other],
+    }
+    return changes[draw(st.sampled_from([*changes]))]
 
 
 @st.composite

@@ -20,6 +20,8 @@ from squad.recipes import RECIPES
 from tests.properties.fuzz import fuzz
 from tests.properties.mutations import damaged_json, survives
 
+pytestmark = pytest.mark.slow
+
 MODEL = dataclasses.asdict(ModelConfig(vocab_size=99))
 PUBLISHED = {key: MODEL[key] for key in (*architecture.SIZES, *architecture.RATES, "hidden_act")} | {
     "model_type": "bert",

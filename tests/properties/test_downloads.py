@@ -17,6 +17,8 @@ from tests.hostile import Handler, Site
 from tests.properties.fuzz import fuzz
 from tests.properties.mutations import damaged, damaged_json, survives
 
+pytestmark = pytest.mark.slow
+
 DAY, WIKI = "20261101", "enwiki"
 PART = f"{WIKI}-{DAY}-pages-articles-multistream1.xml-p1p1000.bz2"
 STATUS = {

@@ -17,6 +17,8 @@ from tests.bert.convert import folders
 from tests.properties.fuzz import fuzz
 from tests.properties.mutations import damaged, damaged_json, survives
 
+pytestmark = pytest.mark.slow
+
 WEIGHTS = "model.safetensors"
 
 

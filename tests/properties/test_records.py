@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from bert.inputs import dynamic_masking, records, tf_example
 from bert.inputs.instances import InstanceConfig
 from bert.inputs.vocabulary import SPECIAL
-from bert.storage import outputs
-from data import verify
+from bert.storage import manifest, outputs
 from data.audit import checks, tfrecord_audit
 from tests.properties.fuzz import fuzz
 from tests.properties.mutations import damaged, survives
 from tests.training import TOKENS, VOCAB, instance
+
+pytestmark = pytest.mark.slow
 
 NAME, OTHER = "train-00000.tfrecord", "train-00001.tfrecord"
 COUNT, OTHERS = 7, 5
@@ -112,7 +113,7 @@ def test_a_record_that_is_no_example_is_refused_although_its_checksum_is_right(
     changed = [*payloads]
     changed[row] = data.draw(damaged(payloads[row]))
     folder = write(good.parent / "rewritten", changed, kind)
-    described = verify.read_manifest(folder)
+    described = manifest.read(folder)
     expected = checks.RecordFormat(checks.KINDS[kind].features(described.extra), VOCAB, SPECIALS)
     survives(lambda: checks.KINDS[kind].check(changed, expected))
     found = survives(lambda: read(folder, [row]))
