@@ -50,7 +50,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 IN := @. scripts/variables.sh &&
 FLAGGED := scripts/launcher.sh with-flags FLAGS
 
-.PHONY: help setup doctor demo test test-all parity bench gpu-check gpu-day-prepare gpu-day lock audit lint \
+.PHONY: help setup doctor demo test test-all soak parity bench gpu-check gpu-day-prepare gpu-day lock audit lint \
 	download wikipedia books text documents shards vocab corpus tfrecords verify stats pretrain squad squad-eval clean
 
 help: ## List the targets and variables
@@ -74,6 +74,9 @@ test: setup ## Run the tests
 test-all: test ## Run the tests, and those that take long, start several ranks or break things on purpose
 	$(IN) pytest -n 2 -m "(slow or faults) and not multiprocess"
 	$(IN) pytest -m multiprocess
+
+soak: setup ## Train and prepare data for 20 minutes under random faults; compare with undisturbed results
+	$(IN) $(FLAGGED) python -m tests.soak
 
 parity: setup ## Compare models that go out and come in with transformers, in an environment of its own
 	$(IN) scripts/extra_venv.sh parity pytest -m parity

@@ -21,8 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bert import cli
+from bert import cli, ranges
 from bert.errors import InputError, UsageError
+from bert.ranges import AnyNumber
 from bert.storage import files
 from squad import examples
 from squad.examples import Example
@@ -39,8 +40,11 @@ class Options:
     """JSON object: the id of each question and its predicted answer"""
     na_prob: Path | None = None
     """file of scores or probabilities that there is no answer, {id: number}; version 2.0 only"""
-    na_prob_thresh: float = 1.0
+    na_prob_thresh: AnyNumber = 1.0
     """score above which a prediction counts as no answer"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +145,7 @@ def _best(none: int, gains: Sequence[float], odds: Sequence[float]) -> tuple[flo
 
 
 def _read_object(path: Path, kind: str, is_valid: Callable[[Any], bool]) -> dict[str, Any]:
-    with files.open_text(path) as stream:
-        text = stream.read()
+    text = files.read_text(path, examples.MAX_JSON, "give the predictions of fewer questions")
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -151,7 +154,7 @@ def _read_object(path: Path, kind: str, is_valid: Callable[[Any], bool]) -> dict
         raise InputError(f"{path}: not a JSON object; it must be {{question id: {kind}}}")
     for identity, value in values.items():
         if not is_valid(value):
-            raise InputError(f"{path}: {identity!r} has {json.dumps(value)[:40]}, not a {kind}")
+            raise InputError(f"{path}: {identity[:100]!r} has {json.dumps(value)[:40]}, not a {kind}")
     return values
 
 
@@ -208,7 +211,7 @@ def _score_v2(
 
 
 def _some(ids: set[str]) -> str:
-    return ", ".join(sorted(ids)[:3]) + (" ..." if len(ids) > 3 else "")
+    return ", ".join(identity[:100] for identity in sorted(ids)[:3]) + (" ..." if len(ids) > 3 else "")
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def test_an_input_that_is_not_the_one_used_is_named(damaged_copy: Path, verify_f
     )
     (damaged_copy / "corpus" / "documents" / "manifest.json").write_text("{}")
     code, lines = verify_folders(damaged_copy / "corpus")  # beside, though of no manifest of ours any more
-    assert code == 4 and "documents/manifest.json: not a manifest of this program" in lines[0]
+    assert code == 4 and "documents/manifest.json: not a manifest of ours" in lines[0]
     assert "shards: made from another documents than" in lines[1]
 
 
@@ -174,3 +174,21 @@ def test_a_hopeless_file_ends_the_list(
     sign(folder)
     code, lines = verify_folders(folder)
     assert code == 4 and len(lines) == 12 and "11 problems or more: the rest was not read" in lines[-1]
+
+
+@pytest.mark.parametrize("name", ["books", "text"])
+def test_a_folder_of_sources_may_have_the_name_of_a_stage(
+    name: str, tmp_path: Path, stage: Callable, verify_folders: Callable
+) -> None:
+    source, corpus = tmp_path / "mine" / name, tmp_path / "corpus"
+    source.mkdir(parents=True)
+    (source / "a.txt").write_text("A river rises in the hills and runs to the sea.")
+    for made in ("books", "text"):
+        assert stage(made, "--source", source, "--output", corpus / made)[0] == 0
+    code, lines = verify_folders(corpus)
+    assert (code, len(lines)) == (0, 2), lines
+    beside = shutil.copytree(source, corpus / "copy" / name)
+    assert stage("books", "--source", beside, "--output", corpus / "copy" / "made")[0] == 0
+    (beside / "a.txt").write_text("It floods in spring.")
+    code, lines = verify_folders(corpus)
+    assert code == 4 and any(f"made from another {name} than the present {beside}" in line for line in lines)
