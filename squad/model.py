@@ -69,10 +69,11 @@ def load(run: Path, compute: Compute = "float32") -> FineTuned:
     """Load the newest checkpoint of a `squad.train` run, or an imported model, which gets default windows.
 
     compute: data type of the encoder's matrix products. Raises InputError if `run` is not such a directory or its
-    vocabulary has another size, IntegrityError if the checkpoint is damaged.
+    vocabulary has another size, IntegrityError if the checkpoint or a file beside it is damaged.
     """
     if not run.is_dir():
         raise InputError(f"{run}: no such folder; give the run directory of python -m squad.train")
+    checkpoint.check_description(run)
     config = ModelConfig.load(run / "bert_config.json")
     windowing = _windowing(run / "config.json", config)
     tokenizer = tokenizer_for(run / "vocab.txt", config)

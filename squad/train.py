@@ -22,7 +22,7 @@ from bert.inputs.sampler import Batch
 from bert.inputs.tokenization import tokenizer_for
 from bert.model import losses
 from bert.model.dropout import DropoutRng
-from bert.training import loop, resume
+from bert.training import checkpoint, loop, resume
 from bert.training.distributed import Communicator, connect
 from squad import features
 from squad.config import SquadConfig
@@ -52,15 +52,16 @@ def sources(config: SquadConfig, recipe: SquadConfig) -> tuple[Path, ModelConfig
     """Return the vocabulary and the architecture: those of the checkpoint, or with random weights of the command."""
     if config.init.checkpoint is None:
         raise UsageError("no weights: give --init.checkpoint, a run directory, or none for random weights")
-    checkpoint = config.init.source
-    if checkpoint is None:
+    start_from = config.init.source
+    if start_from is None:
         if config.data.vocab is None:
             raise UsageError("random weights come without a vocabulary; give --data.vocab")
         return config.data.vocab, config.model
     if config.model != recipe.model:
-        raise UsageError(f"model.* has no effect: the architecture is that of {checkpoint}; leave it out")
-    model = replace(ModelConfig.load(checkpoint / "bert_config.json"), fused_attention=False)  # a choice of that run
-    return config.data.vocab or checkpoint / "vocab.txt", model
+        raise UsageError(f"model.* has no effect: the architecture is that of {start_from}; leave it out")
+    checkpoint.check_description(start_from)
+    model = replace(ModelConfig.load(start_from / "bert_config.json"), fused_attention=False)  # a choice of that run
+    return config.data.vocab or start_from / "vocab.txt", model
 
 
 def resolve(
@@ -110,8 +111,8 @@ def main(argv: list[str]) -> None:
         )
     comm = connect(config.run)
     data = records.Dataset(training_set(config, vocab, model, comm), "train")
-    model = replace(model, vocab_size=data.manifest.extra["vocab_size"])
-    config = resolve(config, name, model, windows=len(data), impossible=data.manifest.counts["impossible"], comm=comm)
+    model = replace(model, vocab_size=data.description.vocab_size)
+    config = resolve(config, name, model, windows=len(data), impossible=data.manifest.count("impossible"), comm=comm)
     task = AnswerSpans(model, config.run.seed)
     loop.train(
         task,

@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert.inputs import records, tf_example
 from bert.inputs.vocabulary import SPECIAL
 from bert.storage import outputs
-from bert.training import metrics
+from bert.training import description, metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 VOCAB, TOKENS, PREDICTIONS = 99, 13, 3
@@ -148,6 +148,14 @@ def losses(run: Path) -> dict[tuple[int, str], float]:
 def checkpoints(run: Path) -> list[str]:
     """Return the names in the run's folder of checkpoints, hidden ones included."""
     return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
+def sign(run: Path) -> None:
+    """Make the manifests of the run's checkpoints record what its configuration and vocabulary are now."""
+    for path in (run / "checkpoints").glob("step-*/manifest.json"):
+        facts = json.loads(path.read_text())
+        facts["extra"]["description"] = description.hashes(run)
+        path.write_text(json.dumps(facts))
 
 
 def same_bits(one: State, two: State) -> None:

@@ -19,6 +19,7 @@ from bert.storage import files, outputs
 from bert.training import checkpoint
 
 DESCRIPTION = ("bert_config.json", "vocab.txt", "config.json", "metrics.jsonl")  # files beside the checkpoints
+IGNORED = [*checkpoint.STATE, *(f"{part}/*" for part in checkpoint.STATE)]  # of training, as patterns of names
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,8 @@ def read_model(run: Path) -> Model:
         raise InputError(f"{path}: norm_placement is 'pre'; the other formats have only 'post'")
     reader = tf.train.load_checkpoint(str(folder / checkpoint.BUNDLE))
     shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
-    match = names.match(config, "ours", shapes, folder, ignored=["*"])
+    checkpoint.check_depth(folder, config.num_hidden_layers, shapes)
+    match = names.match(config, "ours", shapes, folder, IGNORED)
     tokens = load_vocab(vocab)
     check_vocab_size(config, tokens, vocab)
     values = gather(match, "ours", reader.get_tensor, folder)

@@ -10,6 +10,7 @@ from bert.model.encoder import Dense, LayerNorm
 from bert.model.fused_ops import gelu
 from bert.model.initializers import Initializer
 
+NAMES = ("pooler", "masked_lm", "next_sentence", "answer_span", "classifier")  # first parts of their variables' names
 MASKED_LOGIT = -1e9  # logit whose probability is 0
 
 

@@ -1,22 +1,33 @@
 """Checkpoints: one folder per step, written completely or not at all, and verified by hash before it is read.
 
 `checkpoints/step-00001000/` holds a TensorFlow tensor bundle with every variable under its plain name (read it with
-`tf.train.load_checkpoint(folder / "variables")`) and a manifest with the step.
+`tf.train.load_checkpoint(folder / "variables")`) and a manifest with the step and the hashes of the files that describe
+the run.
 """
 
-import os
+import functools
+import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import tensorflow as tf
 
 from bert.errors import InputError, IntegrityError, ResourceError, UsageError
+from bert.model import heads
 from bert.storage import files, manifest, outputs
+from bert.storage.manifest import Manifest
+from bert.training import description
 
 STAGE, BUNDLE = "checkpoint", "variables"
+HIDDEN = re.compile(r"\.step-\d+\.(partial|old|lock)")  # the last two: of versions up to 0.1.0
+DESCRIPTION = "description"  # in a manifest: the hashes of the files that describe the run
+STATE = ("adam_m", "adam_v", "applied", "guard", "loss_scale", "spikes", "run")  # of training: first parts of names
+ENCODER = re.compile(r"embeddings|layer_([0-9]+)|final")  # first parts of names
+PARTS = {"encoder", *heads.NAMES}  # of models
+MAX_LISTED = 4  # names in a message
 GLOB_CHARACTERS = set("*?[\\")  # TensorFlow writes to the path itself, but reads it as a pattern
 
 Variables = dict[str, tf.Variable]
@@ -28,6 +39,8 @@ class Saver:
     def __init__(self, run: Path, keep: int, keep_every: int) -> None:
         """Keep the newest `keep` checkpoints, and those of multiples of `keep_every` if that is not 0."""
         self.run, self.keep, self.keep_every = run, keep, keep_every
+        self.description: description.Hashes | None = None
+        """hashes of the files that describe the run; None: of what they are at each save"""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[Path] | None = None
 
@@ -35,7 +48,7 @@ class Saver:
         """Start to write the checkpoint of `step`. Raise the error of the checkpoint before it, if it failed."""
         self.wait()
         values = {name: tf.identity(variable) for name, variable in variables.items()}
-        self._writing = self._thread.submit(save, self.run, step, values, self.keep, self.keep_every)
+        self._writing = self._thread.submit(save, self.run, step, values, self.keep, self.keep_every, self.description)
 
     def wait(self) -> None:
         """Wait until the checkpoint is on the disk. Raise ResourceError if there is no space for it."""
@@ -44,32 +57,46 @@ class Saver:
             writing.result()
 
 
-def save(run: Path, step: int, values: Mapping[str, tf.Tensor], keep: int, keep_every: int = 0) -> Path:
+def save(
+    run: Path,
+    step: int,
+    values: Mapping[str, tf.Tensor],
+    keep: int,
+    keep_every: int = 0,
+    described: description.Hashes | None = None,
+) -> Path:
     """Write the checkpoint of `step`, then remove old ones (see `Saver`); return its folder.
 
-    Raise ResourceError if there is no space for it.
+    described: hashes of the files that describe the run; None: of what they are now. Raise ResourceError if there is no
+    space for the checkpoint.
     """
     folder = _folder(run, step)
+    extra = {"step": step, DESCRIPTION: description.hashes(run) if described is None else described}
 
     def make(partial: Path) -> outputs.StageResult:
         write_bundle(partial / BUNDLE, values)
-        return outputs.StageResult(counts={"variables": len(values)}, extra={"step": step})
+        return outputs.StageResult(counts={"variables": len(values)}, extra=extra)
 
-    shutil.rmtree(folder, ignore_errors=True)  # written before the run returned to an earlier checkpoint
+    if folder.exists():  # written before the run returned to an earlier checkpoint
+        outputs.remove(folder)
     outputs.build(folder, stage=STAGE, parameters={"step": step}, inputs=[], make=make)
+    remove_old(run, step, keep, keep_every)
+    return folder
+
+
+def remove_old(run: Path, step: int, keep: int, keep_every: int = 0) -> None:
+    """Remove the checkpoints that are not to be kept beside the one of `step` (see `Saver`)."""
     older = [old for old in steps(run) if _step_of(old) <= step]  # newer ones are damaged
     for old in older[:-keep]:
         if not keep_every or _step_of(old) % keep_every:
-            hidden = old.with_name(f".{old.name}.old")  # a folder of that name must be complete
-            os.replace(old, hidden)
-            shutil.rmtree(hidden)
-    return folder
+            outputs.remove(old)
 
 
 def sweep(run: Path) -> None:
     """Remove the partial checkpoints that a killed process left. No other process may use the run directory."""
-    for partial in (run / "checkpoints").glob(".step-*"):
-        shutil.rmtree(partial) if partial.is_dir() else partial.unlink()
+    for path in (run / "checkpoints").glob(".step-*"):
+        if HIDDEN.fullmatch(path.name):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def write_bundle(prefix: Path, values: Mapping[str, tf.Tensor]) -> None:
@@ -109,26 +136,60 @@ def _step_of(folder: Path) -> int:
     return int(folder.name.removeprefix("step-"))
 
 
+def check_description(run: Path) -> None:
+    """Raise IntegrityError, naming the file, if a file that describes the run is not as its checkpoints recorded it.
+
+    Raise InputError if it is gone. Call this before such a file is read: a changed configuration may ask for more
+    memory than there is. Report on stderr, once, if the newest checkpoint is of a version that did not record them.
+    """
+    differing: list[IntegrityError] = []
+    for folder in reversed(steps(run)):
+        try:
+            recorded = _facts(folder).extra.get(DESCRIPTION)
+        except (InputError, IntegrityError):
+            continue  # is reported when the weights are read
+        if recorded is None:
+            return _warn_of_age(folder)
+        try:
+            return description.check(run, recorded, folder / manifest.NAME)
+        except IntegrityError as error:  # unless that manifest itself is damaged
+            differing.append(error)
+    if differing:
+        raise differing[0]
+
+
+@functools.cache
+def _warn_of_age(folder: Path) -> None:
+    unchecked = ", ".join(description.FILES)
+    print(f"warning: {folder}: an earlier version wrote it; {unchecked} of the run are not checked", file=sys.stderr)
+
+
 def restore(run: Path, variables: Variables) -> int | None:
     """Assign the newest undamaged checkpoint of the run; return its step, or None if the run has no checkpoint.
 
-    Report damaged checkpoints on stderr. Raise IntegrityError if all are damaged.
+    Report damaged checkpoints on stderr. Raise IntegrityError if all are damaged, or if a file that describes the run
+    is; InputError if the variables are not exactly those of the checkpoint.
     """
-    return _newest_undamaged(run, lambda folder: _assign(folder, variables))
+    check_description(run)
+    return _newest_undamaged(run, lambda folder: _assign(folder, variables, exactly=True))
 
 
 def load_weights(run: Path, variables: Variables, new_heads: tuple[str, ...] = ()) -> Path:
     """Assign the newest checkpoint of another run to `variables`; return the checkpoint's folder.
 
-    A head in `new_heads` keeps its values if the checkpoint has no variable of it; it is then reported on stderr. Raise
-    InputError if the run has no checkpoint, lacks another variable, or has one of another shape; UsageError if
-    TensorFlow cannot read its path.
+    A head in `new_heads` keeps its values if the checkpoint has no variable of it; it is then reported on stderr. The
+    state of training, and heads of which `variables` has nothing, may remain in the checkpoint. Raise InputError if the
+    run has no checkpoint, lacks another variable, or has one of another shape or one more; IntegrityError if a file
+    that describes the run has changed; UsageError if TensorFlow cannot read its path.
     """
     return _read_newest(run, lambda folder: _assign_with_new_heads(folder, variables, new_heads))
 
 
 def newest(run: Path) -> Path:
-    """Return the folder of another run's newest undamaged checkpoint. Raise InputError if it has none."""
+    """Return the folder of another run's newest undamaged checkpoint. Raise InputError if it has none.
+
+    Raise IntegrityError if a file that describes the run has changed.
+    """
     return _read_newest(run, lambda folder: None)
 
 
@@ -136,6 +197,7 @@ def _read_newest(run: Path, read: Callable[[Path], None]) -> Path:
     check_name(run)
     if not run.is_dir():
         raise InputError(f"{run}: no such folder; give the run directory of a finished phase")
+    check_description(run)
     if (step := _newest_undamaged(run, read)) is None:
         raise InputError(f"{run}: has no checkpoint; give the run directory of a finished phase")
     return _folder(run, step)
@@ -146,10 +208,7 @@ def _newest_undamaged(run: Path, read: Callable[[Path], None]) -> int | None:
     folders = steps(run)
     for folder in reversed(folders):
         try:
-            facts = manifest.load(folder)
-            manifest.verify(facts)
-            if (step := facts.extra.get("step")) != _step_of(folder):
-                raise IntegrityError(f"{folder}: holds the checkpoint of step {step}; restore its name")
+            manifest.verify(_facts(folder))
             read(folder)
             return _step_of(folder)
         except (IntegrityError, tf.errors.DataLossError) as error:
@@ -164,6 +223,20 @@ def _newest_undamaged(run: Path, read: Callable[[Path], None]) -> int | None:
     return None
 
 
+def _facts(folder: Path) -> Manifest:
+    """Return the manifest of a checkpoint. Raise IntegrityError if it is damaged or of another folder."""
+    facts, step = manifest.load(folder), _step_of(folder)
+    if (said := facts.extra.get("step")) != step:
+        raise IntegrityError(f"{folder}: holds the checkpoint of step {said}; restore its name")
+    recorded = facts.extra.get(DESCRIPTION, {})
+    is_ours = (
+        facts.stage == STAGE and facts.parameters == {"step": step} and facts.extra.keys() <= {"step", DESCRIPTION}
+    )
+    if not is_ours or not isinstance(recorded, dict) or not recorded.keys() <= set(description.FILES):
+        raise IntegrityError(f"{folder / manifest.NAME}: damaged: not the manifest of a checkpoint")
+    return facts
+
+
 def _assign_with_new_heads(folder: Path, variables: Variables, new_heads: tuple[str, ...]) -> None:
     shapes = tf.train.load_checkpoint(str(folder / BUNDLE)).get_variable_to_shape_map()
     needed, present = ({name.split("/")[0] for name in names} for names in (variables, shapes))
@@ -173,16 +246,55 @@ def _assign_with_new_heads(folder: Path, variables: Variables, new_heads: tuple[
         print(f"note: {folder}: has no {', '.join(absent)}; initialised randomly", file=sys.stderr)
 
 
-def _assign(folder: Path, variables: Variables) -> None:
+def _assign(folder: Path, variables: Variables, exactly: bool = False) -> None:
+    """Assign the variables. exactly: the checkpoint must have no others; otherwise those of `left_over` may remain."""
     reader = tf.train.load_checkpoint(str(folder / BUNDLE))
     shapes = reader.get_variable_to_shape_map()
+    if ours := depth(variables):
+        check_depth(folder, ours, shapes)
     for name, variable in variables.items():
         if problem := _mismatch(name, variable, shapes):
             raise InputError(f"{folder}: {problem}; the architecture differs from this run's")
+    if extra := sorted(shapes.keys() - variables) if exactly else left_over(variables, shapes):
+        listed = ", ".join(extra[:MAX_LISTED]) + (", ..." if len(extra) > MAX_LISTED else "")
+        raise InputError(
+            f"{folder}: {len(extra)} variables are not this model's ({listed}); give one of the same architecture"
+        )
+    for name, variable in variables.items():
         variable.assign(reader.get_tensor(name))
 
 
-def _mismatch(name: str, variable: tf.Variable, shapes: dict[str, list[int]]) -> str | None:
+def left_over(variables: Iterable[str], stored: Iterable[str]) -> list[str]:
+    """Return the stored variables that a model with `variables` must not ignore, by name.
+
+    It may ignore the state of training, and the encoder or a head of which it has no variable.
+    """
+    taken = set(variables)
+    parts = {_part(name) for name in taken}
+    return sorted(
+        name for name in set(stored) - taken if not ((part := _part(name)) in STATE or (part in PARTS - parts))
+    )
+
+
+def _part(name: str) -> str:
+    """Return the part of the model, or of the state of training, that a variable belongs to."""
+    first = name.split("/")[0]
+    return "encoder" if ENCODER.fullmatch(first) else first
+
+
+def depth(names: Iterable[str]) -> int:
+    """Return the number of layers of an encoder with these variables."""
+    found = (ENCODER.fullmatch(name.split("/")[0]) for name in names)
+    return max((int(match[1]) + 1 for match in found if match and match[1]), default=0)
+
+
+def check_depth(folder: Path, ours: int, names: Iterable[str]) -> None:
+    """Raise InputError unless the checkpoint, whose variables have these names, has `ours` layers."""
+    if ours != (theirs := depth(names)):
+        raise InputError(f"{folder}: has {theirs} layers, but this model has {ours}; give one of the same architecture")
+
+
+def _mismatch(name: str, variable: tf.Variable, shapes: Mapping[str, list[int]]) -> str | None:
     if name not in shapes:
         return f"no variable {name}"
     if list(variable.shape) != shapes[name]:

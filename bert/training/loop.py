@@ -15,11 +15,11 @@ from bert import plan
 from bert.config import TrainConfig, flatten
 from bert.errors import IntegrityError, Stopped
 from bert.inputs import sampler
-from bert.inputs.records import FeatureSpec
+from bert.inputs.records import Description, FeatureSpec
 from bert.model.encoder import variables
 from bert.storage import files
 from bert.storage.manifest import Manifest
-from bert.training import checkpoint, metrics, preflight, resume, schedule
+from bert.training import checkpoint, description, metrics, preflight, resume, schedule
 from bert.training.distributed import Communicator
 from bert.training.optimizer import Optimizer
 from bert.training.profiler import Profiler
@@ -33,6 +33,7 @@ class Data(sampler.Source, Protocol):
     """Samples, with their manifest and the shapes of their features."""
 
     manifest: Manifest
+    description: Description
     spec: FeatureSpec
 
 
@@ -110,6 +111,8 @@ class Trainer:
 
     def run(self, first: int) -> Measures:
         """Make the updates that follow update `first`; return the measures of the last evaluation."""
+        if self.comm.rank == 0:
+            self.saver.description = description.hashes(self.config.run.path)  # what a disk does to them later, shows
         self.saved, self.clock = first, _clock(self.config, self.data, self.comm)  # the clock starts here
         while True:
             try:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -50,14 +49,18 @@ def place(run: RunConfig, default: Path, steps: int) -> RunConfig:
 def restore(config: TrainConfig, comm: Communicator, state: checkpoint.Variables, data: Manifest) -> int:
     """Restore the run's newest checkpoint on every rank; return its step, or 0 if there is none.
 
-    Raise UsageError if the run has another configuration, other data, or a layout of another version.
+    Raise UsageError if the run has another configuration, other data, or a layout of another version; IntegrityError if
+    a file that describes it has changed.
     """
     step = None
     if comm.rank == 0:
         checkpoint.sweep(config.run.path)
     if comm.rank == 0 and checkpoint.steps(config.run.path):
+        checkpoint.check_description(config.run.path)
         _check_same(config, data)
         step = checkpoint.restore(config.run.path, state)
+        if step is not None:  # the process may have been killed before it removed old ones
+            checkpoint.remove_old(config.run.path, step, config.run.keep, config.run.keep_every)
         print(f"resuming {config.run.path} after step {step}", file=sys.stderr)
     restored: int = comm.broadcast_object(step) or 0
     if restored:
@@ -78,17 +81,19 @@ def begin(
     """Set the initial weights on every rank, and describe the run in its directory.
 
     Heads in `new_heads`, and those that an import lacks, are initialised randomly if `start_from` has none. Raise
-    UsageError if `start_from` has another vocabulary.
+    UsageError if `start_from` has another vocabulary, IntegrityError if a file that describes it has changed.
     """
     if comm.rank == 0:
         if start_from is not None:
+            checkpoint.check_description(start_from)
             _check_vocabulary(start_from / "vocab.txt", vocab)
             checkpoint.load_weights(start_from, weights, (*new_heads, *_missing_heads(start_from)))
         directory = config.run.path
         facts = {"version": VERSION, "recipe": recipe, "config": flatten(config), "versions": outputs.versions()}
         files.write_json(directory / "config.json", facts | {"data": manifest.content_hash(data.path)})
         config.model.save(directory / "bert_config.json")
-        shutil.copyfile(vocab, directory / "vocab.txt")
+        with files.atomic_write(directory / "vocab.txt", "wb") as stream:
+            stream.write(vocab.read_bytes())
     comm.broadcast_variables(list(weights.values()))
 
 

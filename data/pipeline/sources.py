@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
-from bert.storage import outputs
+from bert.storage import manifest, outputs
+from bert.storage.workspace import Work
 from data.pipeline import parts
 from data.pipeline.tasks import Options as TaskOptions
 from data.pipeline.tasks import Stage, TaskResult
@@ -53,6 +54,7 @@ class SourceTask(NamedTuple):
     target: Path
     files: tuple[Path, ...]
     settings: Any  # what the stage's `read` needs of its options
+    hashes: tuple[str | None, ...] = ()  # SHA-256 of each file, if an earlier stage wrote it; otherwise None
 
 
 class ReadResult(NamedTuple):
@@ -95,14 +97,19 @@ class SourceStage(Stage[SourceTask]):
     def inputs(self) -> list[Path]:
         return [self.options.source]
 
-    def tasks(self, partial: Path) -> list[SourceTask]:
+    def tasks(self, work: Work) -> list[SourceTask]:
+        recorded = manifest.recorded_hashes(self.options.source)
         return [
-            SourceTask(partial / f"part-{number:05d}", group, self.settings) for number, group in enumerate(self.groups)
+            SourceTask(work.output / f"part-{number:05d}", group, self.settings, tuple(map(recorded.get, group)))
+            for number, group in enumerate(self.groups)
         ]
 
     @classmethod
     def run(cls, task: SourceTask) -> TaskResult:
-        """Read into a folder of the task's own, then move the parts beside those of other tasks."""
+        """Verify the files, read into a folder of the task's own, then move the parts beside those of other tasks."""
+        for path, sha256 in zip(task.files, task.hashes, strict=True):
+            if sha256:
+                manifest.verify_file(path, sha256)
         own = task.target.with_name(f".{task.target.name}")
         shutil.rmtree(own, ignore_errors=True)  # left by a task that was killed
         own.mkdir()

@@ -9,6 +9,7 @@ from tests.bert.convert.folders import (
     SMALL,
     a_run,
 )
+from tests.training import sign
 
 
 def test_the_card_says_what_the_run_was(tmp_path: Path) -> None:
@@ -16,6 +17,7 @@ def test_the_card_says_what_the_run_was(tmp_path: Path) -> None:
     settings = {"data.train": "some folder/seq128", "batch.total": 24, "precision.xla": False, "run.directory": "/x"}
     about = {"config": settings, "versions": {"tensorflow": "2.21.0"}}
     (tmp_path / "run/config.json").write_text(json.dumps(about))
+    sign(tmp_path / "run")
     lines = [{"step": step, "split": "heldout", "loss": 3.0 - step, "mlm_accuracy": 0.51 + step} for step in (0, 7)]
     (tmp_path / "run/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 8, "spl')
     convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "theirs")])

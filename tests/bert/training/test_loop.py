@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert.storage import manifest
-from tests.training import losses, pretrain, same_bits, weights
+from tests.training import losses, pretrain, same_bits, sign, weights
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +116,7 @@ def test_a_run_that_lacks_a_newer_field_resumes(straight: Path, dataset: Path, t
     config = json.loads((run / "config.json").read_text())
     del config["config"]["optimizer.continuous"]
     (run / "config.json").write_text(json.dumps(config))
+    sign(run)
     length = ["--run.steps", "40", "--run.save_every", "7"]
     changed = pretrain(dataset, run, *length, "--optimizer.continuous", "true")
     assert changed.returncode == 2 and "optimizer.continuous was False, now True" in changed.stderr

@@ -17,7 +17,7 @@ from bert.training import checkpoint, resume
 from bert.training.distributed import Communicator
 from squad.model import QuestionAnswering
 from tests.bert.training.imports import Bare, Values, export_and_import, write_run
-from tests.training import weights
+from tests.training import sign, weights
 
 
 def initial_weights(config: PretrainConfig, dataset: Path, start_from: Path) -> Values:
@@ -67,6 +67,7 @@ def test_a_run_that_was_trained_here_must_have_every_head(
     with pytest.raises(InputError, match="no variable masked_lm/bias"):
         initial_weights(config, dataset, tmp_path / "ours")
     (tmp_path / "ours/config.json").unlink()
+    sign(tmp_path / "ours")
     with pytest.raises(InputError, match="no variable masked_lm/bias"):
         initial_weights(config, dataset, tmp_path / "ours")
 
@@ -80,6 +81,7 @@ def test_an_import_that_lost_a_variable_is_refused(
     settings = json.loads((back / "config.json").read_text())
     settings["imported"]["missing_heads"] = ["masked_lm", "next_sentence"]  # as if it had come in without them
     (back / "config.json").write_text(json.dumps(settings))
+    sign(back)
     values = weights(back, 0)
     del values[gone]
     checkpoint.save(back, 0, values, keep=1)
@@ -91,6 +93,7 @@ def test_an_import_that_lost_a_variable_is_refused(
 def test_a_damaged_config_is_reported(text: str, config: PretrainConfig, dataset: Path, tmp_path: Path) -> None:
     write_run(tmp_path / "ours", PretrainingModel(config.model, 1), config.model, dataset)
     (tmp_path / "ours/config.json").write_text(text)
+    sign(tmp_path / "ours")
     with pytest.raises(IntegrityError, match=r"ours/config\.json: damaged"):
         initial_weights(config, dataset, tmp_path / "ours")
     assert not config.run.path.exists()
@@ -117,10 +120,12 @@ def test_a_run_directory_of_another_version_is_refused_in_one_line(config: Pretr
     facts = json.loads(path.read_text())
     for version in (1, resume.VERSION + 1):
         path.write_text(json.dumps(facts | {"version": version}))
+        sign(config.run.path)
         with pytest.raises(UsageError, match=f"its layout is of version {version}, .* give another --run.directory"):
             resume.restore(config, Communicator(), state, data)
     del facts["version"]  # as before there was a version
     path.write_text(json.dumps(facts))
+    sign(config.run.path)
     with pytest.raises(UsageError, match="its layout is of version 1"):
         resume.restore(config, Communicator(), state, data)
 
