@@ -150,6 +150,7 @@ def test_help_shows_each_field_with_its_default(capsys: pytest.CaptureFixture[st
         ("FileNotFoundError(2, 'No such file', '/x')", 3, "error: /x: No such file"),
         ("OSError(28, 'No space left on device', '/x')", 5, "error: /x: No space left on device"),
         ("MemoryError()", 5, "error: MemoryError"),
+        ("KeyboardInterrupt", 75, "error: interrupted (Ctrl-C); repeat the same command"),
     ],
 )
 def test_failures_end_in_one_line_and_their_code(raised: str, code: int, line: str) -> None:
