@@ -50,7 +50,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 IN := @. scripts/variables.sh &&
 FLAGGED := scripts/launcher.sh with-flags FLAGS
 
-.PHONY: help setup doctor demo test test-all soak parity bench gpu-check gpu-day-prepare gpu-day lock lint \
+.PHONY: help setup doctor demo test test-all soak parity bench gpu-check gpu-day-prepare gpu-day lock audit lint \
 	download wikipedia books text documents shards vocab corpus tfrecords verify stats pretrain squad squad-eval clean
 
 help: ## List the targets and variables
@@ -95,6 +95,9 @@ gpu-day: setup ## Measure on one GPU in 40 minutes, the most worth first, and wr
 
 lock: ## Lock all packages with their hashes, after a change of requirements*.txt
 	$(IN) scripts/lock.sh
+
+audit: ## Compare all locked packages with the published advisories; needs a network
+	$(IN) scripts/audit.sh
 
 lint: setup ## Check style, types, import directions and shell scripts
 	$(IN) ruff check .

@@ -24,7 +24,7 @@ TYPE_NAMES = {
     float: "a number",
     bool: "a boolean",
 }
-MAX_JSON = 512 << 20  # characters of a file that is parsed as a whole; SQuAD 2.0's has 42 million
+MAX_JSON = 256 << 20  # characters of a file that is parsed as a whole and held in memory; SQuAD 2.0's has 42 million
 LEVELS = (("data", "article"), ("paragraphs", "paragraph"), ("qas", "question"))
 SHOWN, SHOWN_KEYS = 100, 20  # in an error message: characters of an id or a key, and keys
 QUESTIONS, CHARACTERS = 1024, 2_000_000  # limits of a piece: questions, and characters in their passages

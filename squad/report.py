@@ -10,10 +10,11 @@ import itertools
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from bert import cli
+from bert import cli, ranges
 from bert.errors import IntegrityError
+from bert.ranges import Range
 from bert.report import Curve, Lines, draw, figures, read_metrics
 from bert.storage import files
 from squad import examples, metric
@@ -34,10 +35,13 @@ class Options:
     """the dataset that predictions.json answers"""
     output: Path
     """output folder for report.json and curves.png"""
-    require_exact_match: float = 0.0
+    require_exact_match: Annotated[float, Range(0, 100)] = 0.0
     """minimum exact match of the pretrained model, in percent; less is an error"""
-    require_gain: float = 0.0
+    require_gain: Annotated[float, Range(-100, 100)] = 0.0
     """minimum gain in F1 by pretraining, in percentage points; less is an error"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self)
 
 
 def summarize(options: Options, dataset: Dataset, phases: list[Lines]) -> dict[str, Any]:

@@ -12,12 +12,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from bert import cli
+from bert import cli, ranges
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.hardware import devices
 from bert.hardware.devices import Kind
+from bert.ranges import BatchSize, Range
 from bert.storage import files
 from squad import examples, metric
 from squad.model import Compute, load
@@ -33,18 +34,17 @@ class Options:
     """run directory of python -m squad.train"""
     dataset: Path
     """dataset with impossible questions, in any format that squad.predict reads"""
-    batch: int = 32
+    batch: BatchSize = 32
     """maximum windows per batch"""
     compute: Compute = "float32"
     """data type of the encoder's matrix products; use the same one for squad.predict"""
-    max_answer_length: int = 30
+    max_answer_length: Annotated[int, Range(1, 65_536)] = 30
     """maximum length of an answer, in tokens"""
     device: Kind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
-        if min(self.batch, self.max_answer_length) < 1:
-            raise UsageError("--batch and --max_answer_length must be positive")
+        ranges.check(self)
 
 
 class Outcome(NamedTuple):

@@ -111,8 +111,8 @@ def main(argv: list[str]) -> None:
         )
     comm = connect(config.run)
     data = records.Dataset(training_set(config, vocab, model, comm), "train")
-    model = replace(model, vocab_size=data.manifest.extra["vocab_size"])
-    config = resolve(config, name, model, windows=len(data), impossible=data.manifest.counts["impossible"], comm=comm)
+    model = replace(model, vocab_size=data.description.vocab_size)
+    config = resolve(config, name, model, windows=len(data), impossible=data.manifest.count("impossible"), comm=comm)
     task = AnswerSpans(model, config.run.seed)
     loop.train(
         task,

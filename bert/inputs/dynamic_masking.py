@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from bert.errors import IntegrityError
 from bert.inputs import instances, records
 from bert.inputs.hashing import Uniform, mix
 from bert.inputs.vocabulary import load_vocab
+from bert.storage import manifest
 
 KIND = "documents"  # in the manifest; stored instances have "instances"
 MAX_TRIES = 8  # to draw a partner from another document; a dataset of one document has none
@@ -45,7 +47,11 @@ class DynamicMasking:
     def __init__(self, stored: records.Dataset, seed: int) -> None:
         self.stored, self.seed = stored, seed
         self.manifest = stored.manifest
-        self.config = instances.InstanceConfig(**stored.manifest.extra["instances"])
+        self.description = stored.description
+        if self.description.instances is None:
+            where = stored.manifest.path / manifest.NAME
+            raise IntegrityError(f"{where}: does not say how instances are made; build the folder again")
+        self.config = self.description.instances
         self.spec = feature_spec(self.config)
         self._tokens = instances.Tokens.from_vocab(load_vocab(stored.manifest.path / "vocab.txt"))
 
@@ -93,4 +99,4 @@ class DynamicMasking:
 def source(folder: Path, split: str, seed: int, skip_bad: int = 0) -> records.Dataset | DynamicMasking:
     """Return the samples in a folder of `python -m data.tfrecords`, whether it has instances or documents."""
     stored = records.Dataset(folder, split, skip_bad)
-    return DynamicMasking(stored, seed) if stored.manifest.extra.get("kind") == KIND else stored
+    return DynamicMasking(stored, seed) if stored.description.kind == KIND else stored

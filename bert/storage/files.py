@@ -31,8 +31,11 @@ def atomic_write(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Yield a file object; its content appears under `path` only if the block ends without an error.
 
     The content is first in the hidden file `.NAME.partial`. If the process is killed, that file stays until `path` is
-    written again. A symbolic link at `path` is replaced; the file that it points to is not changed.
+    written again. A symbolic link at `path` is replaced; the file that it points to is not changed. Raise UsageError if
+    `path` is a folder.
     """
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; give the name of a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     with open(_claim(partial, required=False), mode, encoding=None if "b" in mode else "utf-8") as stream:
@@ -133,14 +136,9 @@ def _lock(descriptor: int, folder: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `json_text(value)` atomically."""
+    """Write `value` atomically, with sorted keys, so that equal values give equal bytes."""
     with atomic_write(path) as stream:
-        stream.write(json_text(value))
-
-
-def json_text(value: Any) -> str:
-    """Return `value` as JSON with sorted keys, so that equal values give equal bytes."""
-    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        stream.write(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 def sha256(path: Path) -> str:

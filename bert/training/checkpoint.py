@@ -80,11 +80,16 @@ def save(
     if folder.exists():  # written before the run returned to an earlier checkpoint
         outputs.remove(folder)
     outputs.build(folder, stage=STAGE, parameters={"step": step}, inputs=[], make=make)
+    remove_old(run, step, keep, keep_every)
+    return folder
+
+
+def remove_old(run: Path, step: int, keep: int, keep_every: int = 0) -> None:
+    """Remove the checkpoints that are not to be kept beside the one of `step` (see `Saver`)."""
     older = [old for old in steps(run) if _step_of(old) <= step]  # newer ones are damaged
     for old in older[:-keep]:
         if not keep_every or _step_of(old) % keep_every:
             outputs.remove(old)
-    return folder
 
 
 def sweep(run: Path) -> None:

@@ -15,7 +15,7 @@ from bert import plan
 from bert.config import TrainConfig, flatten
 from bert.errors import IntegrityError, Stopped
 from bert.inputs import sampler
-from bert.inputs.records import FeatureSpec
+from bert.inputs.records import Description, FeatureSpec
 from bert.model.encoder import variables
 from bert.storage import files
 from bert.storage.manifest import Manifest
@@ -33,6 +33,7 @@ class Data(sampler.Source, Protocol):
     """Samples, with their manifest and the shapes of their features."""
 
     manifest: Manifest
+    description: Description
     spec: FeatureSpec
 
 

@@ -59,6 +59,8 @@ def restore(config: TrainConfig, comm: Communicator, state: checkpoint.Variables
         checkpoint.check_description(config.run.path)
         _check_same(config, data)
         step = checkpoint.restore(config.run.path, state)
+        if step is not None:  # the process may have been killed before it removed old ones
+            checkpoint.remove_old(config.run.path, step, config.run.keep, config.run.keep_every)
         print(f"resuming {config.run.path} after step {step}", file=sys.stderr)
     restored: int = comm.broadcast_object(step) or 0
     if restored:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
-from bert.storage import outputs
+from bert.storage import manifest, outputs
 from bert.storage.workspace import Work
 from data.pipeline import parts
 from data.pipeline.tasks import Options as TaskOptions
@@ -54,6 +54,7 @@ class SourceTask(NamedTuple):
     target: Path
     files: tuple[Path, ...]
     settings: Any  # what the stage's `read` needs of its options
+    hashes: tuple[str | None, ...] = ()  # SHA-256 of each file, if an earlier stage wrote it; otherwise None
 
 
 class ReadResult(NamedTuple):
@@ -97,12 +98,18 @@ class SourceStage(Stage[SourceTask]):
         return [self.options.source]
 
     def tasks(self, work: Work) -> list[SourceTask]:
-        targets = [work.output / f"part-{number:05d}" for number in range(len(self.groups))]
-        return [SourceTask(target, group, self.settings) for target, group in zip(targets, self.groups, strict=True)]
+        recorded = manifest.recorded_hashes(self.options.source)
+        return [
+            SourceTask(work.output / f"part-{number:05d}", group, self.settings, tuple(map(recorded.get, group)))
+            for number, group in enumerate(self.groups)
+        ]
 
     @classmethod
     def run(cls, task: SourceTask) -> TaskResult:
-        """Read into a folder of the task's own, then move the parts beside those of other tasks."""
+        """Verify the files, read into a folder of the task's own, then move the parts beside those of other tasks."""
+        for path, sha256 in zip(task.files, task.hashes, strict=True):
+            if sha256:
+                manifest.verify_file(path, sha256)
         own = task.target.with_name(f".{task.target.name}")
         shutil.rmtree(own, ignore_errors=True)  # left by a task that was killed
         own.mkdir()

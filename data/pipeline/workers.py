@@ -22,12 +22,6 @@ def available() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def check(workers: int) -> None:
-    """Raise UsageError unless there is at least one worker."""
-    if workers < 1:
-        raise UsageError(f"--workers {workers}: at least 1 is needed")
-
-
 def run(
     function: Callable[[Task], Result], tasks: Sequence[Task], workers: int, scheduler: str | None = None
 ) -> Iterator[Result]:
