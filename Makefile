@@ -77,7 +77,7 @@ test-all: test ## Run the tests, and those that take long, start several ranks o
 	$(IN) pytest -m multiprocess
 
 soak: setup ## Train and prepare data for 20 minutes under random faults; compare with undisturbed results
-	$(IN) $(FLAGGED) python -m tests.soak
+	$(IN) $(FLAGGED) scripts/launcher.sh quiet python -m tests.soak
 
 parity: setup ## Compare models that go out and come in with transformers, in an environment of its own
 	$(IN) scripts/extra_venv.sh parity pytest -m parity
