@@ -119,7 +119,13 @@ def test_a_damaged_manifest_does_not_accuse_the_files(run: Path, capsys: pytest.
     facts["extra"]["description"]["vocab.txt"] = "0" * 64
     path.write_text(json.dumps(facts))
     checkpoint.check_description(run)
-    for change in ({"description": 3}, {"description": {"vocab.txt ": "0"}}, {"descriptioo": {}}, {"step": 3}):
+    changes: tuple[dict[str, object], ...] = (
+        {"description": 3},
+        {"description": {"vocab.txt ": "0"}},
+        {"descriptioo": {}},
+        {"step": 3},
+    )
+    for change in changes:
         path.write_text(json.dumps(facts | {"extra": facts["extra"] | change}))
         assert checkpoint.load_weights(run, values).name == "step-00000003"
         assert "trying the checkpoint before it" in capsys.readouterr().err
