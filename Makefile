@@ -23,32 +23,34 @@ SHELL := bash
 ##   PRETRAIN_FLAGS more flags for pretraining where another target implies it
 ##   BERT_WORKDIR   where everything generated goes (./workdir)
 ##   PYTHON, VENV   the interpreter to set up with (python3), environment to make (.venv);  DEVICE gpu or cpu (detected)
-VOCAB        ?= train
-VOCAB_SIZE   ?= 30522
-PHASE1_SEQ   ?= 128
-PHASE2_SEQ   ?= 512
-RECIPE       ?= bert_mini
-PHASES       := $(or $(shell sed -nE 's/^def ($(RECIPE)(_phase[12])?)[^a-z0-9_].*/\1/p' bert/recipes.py),$(RECIPE))
-SIZE         := $(word 2,$(subst _, ,$(RECIPE)))
-SQUAD_RECIPE ?= $(if $(filter base large,$(SIZE)),squad_$(SIZE),squad_mini)
-NP           ?= 2
-BERT_WORKDIR ?= workdir
-SQUAD_START  := $(or $(PRETRAINED),$(BERT_WORKDIR)/pretrain/$(lastword $(PHASES)))
-SQUAD_RUN    ?= $(BERT_WORKDIR)/squad/$(RECIPE)
+##
+## Each value is taken as it stands: make expands no $ in it, and no shell reads it. Only the shell in which you type
+## needs quotes: make corpus BOOKS='my $ books'. FLAGS is a list of words, separated by spaces. Quotes and backslashes
+## in it group as in a shell, and nothing is expanded: FLAGS='--run.seed 7 --data.vocab "my words.txt"'.
+VARIABLES := WIKIPEDIA BOOKS TEXT BERT_CONTACT VOCAB VOCAB_SIZE LOWER_CASE SHARDS DUPE_FACTOR MASKED_LM_PROB RECORDS \
+	PHASE1_SEQ PHASE2_SEQ RECIPE SQUAD_TRAIN SQUAD_DEV SQUAD_RECIPE SQUAD_RUN PRETRAINED NP FLAGS PRETRAIN_FLAGS \
+	SQUAD_FLAGS BERT_WORKDIR PYTHON VENV DEVICE
+
+# make would expand $(...) in values from its command line when it exports them, and in values from the environment when
+# a rule here uses them. So each value is replaced by its own text, and recipes use "$$NAME", never $(NAME).
+define as_text
+override export $(1) := $$(value $(1))
+endef
+given = $(filter command environment,$(firstword $(origin $(1))))
+$(foreach name,$(.VARIABLES),$(if $(filter command,$(call given,$(name))),$(eval $(call as_text,$(name)))))
+$(foreach name,$(VARIABLES),$(if $(call given,$(name)),$(eval $(call as_text,$(name)))))
+
 PRETRAIN_FLAGS ?= $(if $(filter pretrain,$(MAKECMDGOALS)),$(FLAGS))
 SQUAD_FLAGS  ?= $(if $(filter squad squad-eval,$(MAKECMDGOALS)),$(FLAGS))
-PYTHON       ?= python3
-VENV         ?= .venv
-override VENV := $(abspath $(VENV))
+export $(VARIABLES)
 export TF_CPP_MIN_LOG_LEVEL ?= 2
-export WIKIPEDIA BOOKS TEXT VOCAB VOCAB_SIZE LOWER_CASE SHARDS DUPE_FACTOR MASKED_LM_PROB RECORDS PHASE1_SEQ PHASE2_SEQ
-export PHASES PRETRAIN_FLAGS SQUAD_TRAIN SQUAD_DEV SQUAD_RECIPE SQUAD_START SQUAD_RUN SQUAD_FLAGS NP BERT_WORKDIR
-export PYTHON VENV DEVICE
 
-# Commands run with the environment in front; set-up itself does not, it must see the machine's own Python.
-IN := @PATH="$(VENV)/bin:$$PATH"
+# Commands run with the variables' defaults and the environment in front; set-up itself does not, it must see the
+# machine's own Python.
+IN := @. scripts/variables.sh &&
+FLAGGED := scripts/launcher.sh with-flags FLAGS
 
-.PHONY: help setup doctor demo test test-all parity bench gpu-check gpu-day-prepare gpu-day lock lint \
+.PHONY: help setup doctor demo test test-all soak parity bench gpu-check gpu-day-prepare gpu-day lock lint \
 	download wikipedia books text documents shards vocab corpus tfrecords verify stats pretrain squad squad-eval clean
 
 help: ## List the targets and variables
@@ -61,7 +63,7 @@ setup: ## Make the virtual environment, with Horovod built for it and for DEVICE
 	@scripts/setup.sh
 
 doctor: ## Check driver, GPUs, CUDA, TensorFlow, Horovod, network, limits and disk, before and after set-up
-	$(IN) $$(command -v "$(VENV)/bin/python" || echo "$(PYTHON)") -m bert.doctor
+	$(IN) "$$(command -v "$$VENV/bin/python" || echo "$$PYTHON")" -m bert.doctor
 
 demo: setup ## The whole journey on invented text, in a few minutes on two cores
 	$(IN) scripts/demo.sh
@@ -73,20 +75,23 @@ test-all: test ## Run the tests, and those that take long, start several ranks o
 	$(IN) pytest -n 2 -m "(slow or faults) and not multiprocess"
 	$(IN) pytest -m multiprocess
 
+soak: setup ## Train and prepare data for 20 minutes under random faults; compare with undisturbed results
+	$(IN) python -m tests.soak $(FLAGS)
+
 parity: setup ## Compare models that go out and come in with transformers, in an environment of its own
 	$(IN) scripts/extra_venv.sh parity pytest -m parity
 
 bench: setup ## Time training steps and inference beside transformers on PyTorch, in one run
-	$(IN) scripts/extra_venv.sh parity python -m benchmarks.steps $(FLAGS)
+	$(IN) $(FLAGGED) scripts/extra_venv.sh parity python -m benchmarks.steps
 
 gpu-check: setup ## Compile the programs for NVIDIA GPUs without one: memory, kernels, traffic, a roofline
-	$(IN) scripts/extra_venv.sh gpu-check scripts/launcher.sh quiet python -m benchmarks.gpu_check $(FLAGS)
+	$(IN) $(FLAGGED) scripts/extra_venv.sh gpu-check scripts/launcher.sh quiet python -m benchmarks.gpu_check
 
 gpu-day-prepare: setup ## Make what a day on a lent GPU needs: data, and the CPU's losses
-	$(IN) python -m benchmarks.gpu_day prepare --output "$(BERT_WORKDIR)/gpu_day" $(FLAGS)
+	$(IN) $(FLAGGED) python -m benchmarks.gpu_day prepare --output "$$BERT_WORKDIR/gpu_day"
 
 gpu-day: setup ## Measure on one GPU in 40 minutes, the most worth first, and write the results page
-	$(IN) python -m benchmarks.gpu_day run --output "$(BERT_WORKDIR)/gpu_day" $(FLAGS)
+	$(IN) $(FLAGGED) python -m benchmarks.gpu_day run --output "$$BERT_WORKDIR/gpu_day"
 
 lock: ## Lock all packages with their hashes, after a change of requirements*.txt
 	$(IN) scripts/lock.sh
@@ -112,26 +117,25 @@ download wikipedia books text documents shards vocab tfrecords:
 	$(IN) scripts/launcher.sh quiet scripts/data.sh $@
 
 verify: tfrecords ## Check every file, line and record of the corpus and the samples
-	$(IN) scripts/launcher.sh quiet python -m data.verify "$(BERT_WORKDIR)/corpus" "$(BERT_WORKDIR)/tfrecords"
+	$(IN) scripts/launcher.sh quiet python -m data.verify "$$BERT_WORKDIR/corpus" "$$BERT_WORKDIR/tfrecords"
 
 stats: tfrecords ## Tables and pictures of the corpus and the samples, beside each folder
-	$(IN) scripts/launcher.sh quiet python -m data.stats "$(BERT_WORKDIR)/corpus" "$(BERT_WORKDIR)/tfrecords"
+	$(IN) scripts/launcher.sh quiet python -m data.stats "$$BERT_WORKDIR/corpus" "$$BERT_WORKDIR/tfrecords"
 
-pretrain: tfrecords ## Pretrain RECIPE, phase 2 from all weights of phase 1
-squad: need-SQUAD_TRAIN download ## Fine-tune PRETRAINED, or else RECIPE after pretraining, on SQUAD_TRAIN
-squad-eval: need-SQUAD_DEV download ## Answer SQUAD_DEV with the fine-tuned model and print its scores
-pretrain squad squad-eval:
-	$(IN) scripts/train.sh $@
-
+pretrain: check-pretrain tfrecords ## Pretrain RECIPE, phase 2 from all weights of phase 1
+squad: check-squad download ## Fine-tune PRETRAINED, or else RECIPE after pretraining, on SQUAD_TRAIN
+squad-eval: check-squad-eval download ## Answer SQUAD_DEV with the fine-tuned model and print its scores
+squad: $(filter pretrain,$(MAKECMDGOALS))
+squad-eval: $(if $(SQUAD_TRAIN),squad)
 # A finished pretraining run is used as it is, whatever its flags and data were. So is a fine-tuned model where
 # SQUAD_TRAIN is not set.
-ifneq ($(filter squad squad-eval,$(MAKECMDGOALS)),)
-squad: $(if $(or $(PRETRAINED),$(shell scripts/train.sh finished "$(SQUAD_START)")),,pretrain)
-squad-eval: $(if $(SQUAD_TRAIN),squad)
-endif
-
-need-%:
-	@[ -n "$($*)" ] || { echo "error: $* is not set ; repeat as: make $(MAKECMDGOALS) $*=FILE" >&2; exit 2; }
+squad:
+	$(IN) if ! scripts/train.sh is-pretrained; then $(MAKE) --no-print-directory -o setup -o download pretrain; fi
+	$(IN) scripts/train.sh $@
+pretrain squad-eval:
+	$(IN) scripts/train.sh $@
+check-pretrain check-squad check-squad-eval: # before hours are spent
+	$(IN) scripts/train.sh $@
 
 clean: ## Remove caches; the work folder and the environment stay
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -147,11 +147,11 @@ def read_texts(path: Path) -> Iterator[str]:
     """Yield the lines of a file or of standard input. Raises InputError if they are not UTF-8."""
     if str(path) != "-":
         with files.open_text(path) as stream:
-            yield from (line.removesuffix("\n") for line in stream)
+            yield from (line.removesuffix("\n") for line in files.read_lines(stream, path))
         return
     with io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8") as stream:
         try:
-            yield from (line.removesuffix("\n") for line in stream)
+            yield from (line.removesuffix("\n") for line in files.read_lines(stream, "standard input"))
         except UnicodeDecodeError as error:
             raise InputError(f"standard input: not UTF-8 (byte {error.start} of the block read)") from error
 

@@ -36,9 +36,10 @@ SMALL_PRINT = re.compile(r"^[ \t]*\*{3}[ \t]*START\*+[ \t]*THE SMALL PRINT!", re
 SMALL_PRINT_END = re.compile(
     r"^[ \t]*\*{1,3}[ \t]*END[ \t*]*THE SMALL PRINT![^*]{0,200}(?:\*[^*\n]{0,80}\*END\*)?", re.M | re.I
 )
-CREDIT = re.compile(  # a first paragraph that names who produced the electronic text
+# A first paragraph that names who produced the electronic text. "*+" does not go back, so a long line costs little.
+CREDIT = re.compile(
     r"\A\s*(?:\[?(?:E-?text|This e-?(?:text|book)|Transcribed|Transcription|Produced|Prepared)\b[^\n]{0,40}?\b"
-    r"(?:by|from)\b[^\n]*\n(?:[^\n]*\S[^\n]*\n)*)",
+    r"(?:by|from)\b[^\n]*\n(?:[^\S\n]*+\S[^\n]*+\n)*+)",
     re.I,
 )
 
@@ -51,7 +52,7 @@ class Options(sources.Options):
     """Flags of `python -m data.books`."""
 
     source: Path
-    """folder of .txt files in UTF-8, UTF-16 with a byte order mark, Windows-1252 or Latin-1"""
+    """folder of .txt files in UTF-8, in UTF-16 or UTF-32 with a byte order mark, in Windows-1252 or Latin-1"""
 
 
 def trim(text: str) -> str:
@@ -120,7 +121,7 @@ class BooksStage(sources.SourceStage):
                 name = sources.relative_name(path, options.source)
                 counts["files"] += 1
                 try:
-                    text, encoding = read_book(path)
+                    text, encoding, removed = read_book(path)
                 except ValueError as error:
                     refused[name] = str(error)
                     counts["only legal text" if isinstance(error, OnlyLegalText) else "refused"] += 1
@@ -129,6 +130,8 @@ class BooksStage(sources.SourceStage):
                     size += writer.write({"id": f"books:{sources.piece_id(name, number)}", "text": piece})
                     counts["pieces"] += 1
                 counts.update({"books": 1, f"in {encoding}": 1})
+                if removed:
+                    counts["control characters removed"] += removed
         return sources.ReadResult(counts, writer.records, refused, counts["books"], size)
 
     def check(self, result: outputs.StageResult) -> outputs.StageResult:
@@ -144,16 +147,19 @@ class OnlyLegalText(ValueError):
     """The file holds the legal text of Project Gutenberg and no book."""
 
 
-def read_book(path: Path) -> tuple[str, str]:
-    """Return the paragraphs of a book, one a line, and the encoding of its file. Raise ValueError with the reason."""
+def read_book(path: Path) -> tuple[str, str, int]:
+    """Return the paragraphs of a book, one a line, the encoding of its file, and how many control characters it had.
+
+    Raise ValueError with the reason if it is not a book.
+    """
     size = path.stat().st_size
     if size > MAX_BYTES:
         raise ValueError(f"{size:,} bytes, more than {MAX_BYTES:,}; make a file of each book, or use data.text")
     encoding = sources.detect_encoding(path)
     with sources.open_text(path, encoding) as stream:
-        text = stream.read()
+        text, removed = sources.without_controls(stream.read())
     if joined := "\n".join(paragraphs(trim(text))):
-        return joined, encoding
+        return joined, encoding, removed
     if text.strip():
         raise OnlyLegalText("nothing but the legal text of Project Gutenberg")
     raise ValueError("empty")

@@ -27,6 +27,7 @@ import numpy as np
 from bert import cli
 from bert.errors import InputError, IntegrityError
 from bert.storage import files, outputs
+from bert.storage.workspace import Work
 from data.pipeline import parts, tasks, workers
 from data.pipeline.tasks import TaskResult
 from data.splitting import sentences
@@ -156,9 +157,9 @@ class DocumentsStage(tasks.Stage[SplitTask]):
     def inputs(self) -> list[Path]:
         return [*self.options.source, *([self.options.punkt] if self.options.punkt else [])]
 
-    def tasks(self, partial: Path) -> list[SplitTask]:
+    def tasks(self, work: Work) -> list[SplitTask]:
         """Train or copy Punkt's parameters and find the duplicates. Return one task for each part."""
-        punkt, saved = partial / PUNKT, partial / tasks.MARKERS / "verdicts.npz"
+        punkt, saved = work.output / PUNKT, work.private / "verdicts.npz"
         if not saved.exists():  # it is written last
             shutil.rmtree(punkt, ignore_errors=True)
             if self.options.punkt:
@@ -166,12 +167,14 @@ class DocumentsStage(tasks.Stage[SplitTask]):
                 shutil.copytree(self.options.punkt, punkt)
             else:
                 sentences.save(sentences.train(list(_sample(self.sources))), punkt)
+            for path in punkt.iterdir():
+                files.flush(path)
             with files.atomic_write(saved, "wb") as stream:
                 np.savez(stream, *_verdicts(self.options, self.sources))
         with np.load(saved) as arrays:
             verdicts = [arrays[name].tobytes() for name in arrays.files]
         return [
-            SplitTask(source, partial / f"part-{number:05d}.jsonl", punkt, self.options.minimum_characters, verdict)
+            SplitTask(source, work.output / f"part-{number:05d}.jsonl", punkt, self.options.minimum_characters, verdict)
             for number, (source, verdict) in enumerate(zip(self.sources, verdicts, strict=True))
         ]
 

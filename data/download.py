@@ -24,6 +24,7 @@ import requests
 from bert import cli, paths
 from bert.errors import IntegrityError, UsageError
 from bert.storage import files, manifest, outputs
+from bert.storage.workspace import Workspace
 from data.fetch import archives, catalog, wikimedia
 from data.fetch.connection import RetryPolicy, Unavailable
 from data.fetch.download_dir import DownloadDir, link
@@ -222,9 +223,21 @@ def _choices() -> dict[str, Callable[[], Options]]:
     }
 
 
+def _without_logins(options: Options, client: Client) -> Options:
+    """Leave user names and passwords in addresses to the client."""
+    bare: dict[str, Any] = {}
+    for name in ("dumps_url", "lists_url", "books_url"):
+        if hasattr(options, name):
+            bare[name] = client.without_login(getattr(options, name))
+    if hasattr(options, "mirror"):
+        bare["mirror"] = tuple(map(client.without_login, options.mirror))
+    return dataclasses.replace(options, **bare)
+
+
 def main(argv: list[str]) -> None:
     name, options = cli.choose(argv, _choices(), prog="python -m data.download", description=__doc__)
     client = Client(_agent(options.contact), options.connections, RETRY_POLICY)
+    options = _without_logins(options, client)
     download_dir = DownloadDir(options.output, client)
     if isinstance(options, Wikipedia):
         source = wikipedia(options, download_dir)
@@ -240,7 +253,8 @@ def main(argv: list[str]) -> None:
         inputs=[],
         make=lambda partial: make(source, download_dir, partial),
     )
-    download_dir.remove([*finished.extra["sources"], wikimedia.STATUS])
+    with Workspace(options.output).locked():  # while another command fetches to the same folder, it must not vanish
+        download_dir.remove([*finished.extra["sources"], wikimedia.STATUS])
 
 
 if __name__ == "__main__":

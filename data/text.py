@@ -28,7 +28,6 @@ from data.pipeline import parts, sources, tasks
 
 JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.bz2", ".jsonl.xz")
 SUFFIXES = (".txt", *JSON_LINES, ".parquet")
-MAX_LINE = 128 * 1024 * 1024  # bytes of JSON; a line is held in memory
 ROWS = 64  # rows of Parquet read at once
 
 
@@ -49,38 +48,49 @@ class Document(NamedTuple):
 
 
 def read_documents(path: Path, identifier: str, counts: Counter[str]) -> Iterator[Document]:
-    """Yield the documents of a file. Count its encoding in `counts`.
+    """Yield the documents of a file. Count its encoding, and the control characters removed, in `counts`.
 
     Raise InputError, naming the line, if one is malformed; ValueError if the file is not text.
     """
     if path.name.lower().endswith(".txt"):
         return _plain(path, identifier, counts)
     records = _rows(path) if path.name.lower().endswith(".parquet") else _lines(path)
-    return _documents(records, identifier)
+    return _documents(records, identifier, counts)
 
 
 def _plain(path: Path, identifier: str, counts: Counter[str]) -> Iterator[Document]:
     encoding = sources.detect_encoding(path)
     with sources.open_text(path, encoding) as stream:
         for number, piece in enumerate(sources.stream_pieces(stream)):
-            yield Document(identifier, number, "\n".join(books.paragraphs(piece)))
+            yield Document(identifier, number, "\n".join(books.paragraphs(_counted(piece, counts))))
     counts[f"in {encoding}"] += 1
 
 
-def _documents(records: Iterator[tuple[int, str | None, str]], identifier: str) -> Iterator[Document]:
+def _documents(
+    records: Iterator[tuple[int, str | None, str]], identifier: str, counts: Counter[str]
+) -> Iterator[Document]:
     for line, record_id, text in records:
         for number, piece in enumerate(sources.pieces(text)):
-            yield Document(f"{identifier}:{line}" if record_id is None else record_id, number, piece)
+            document_id = f"{identifier}:{line}" if record_id is None else record_id
+            yield Document(document_id, number, _counted(piece, counts))
+
+
+def _counted(text: str, counts: Counter[str]) -> str:
+    """Return a text without control characters, which are counted."""
+    text, removed = sources.without_controls(text)
+    if removed:
+        counts["control characters removed"] += removed
+    return text
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str | None, str]]:
     with files.open_text(path) as text:
         stream = typing.cast(IO[bytes], typing.cast(io.TextIOWrapper, text).buffer)  # only \n ends a line
         number = 0
-        while line := stream.readline(MAX_LINE + 1):
+        while line := stream.readline(files.MAX_LINE + 1):
             number += 1
-            if len(line) > MAX_LINE:
-                raise InputError(f"{path}: line {number} has more than {MAX_LINE:,} bytes; split the document")
+            if len(line) > files.MAX_LINE:
+                raise InputError(f"{path}: line {number} has more than {files.MAX_LINE:,} bytes; split the document")
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             if not line.isspace():

@@ -32,6 +32,7 @@ from bert.inputs import dynamic_masking, instances, records, tf_example
 from bert.inputs.tokenization import Tokenizer
 from bert.inputs.vocabulary import load_vocab
 from bert.storage import files, outputs
+from bert.storage.workspace import Work
 from data.pipeline import parts, tasks
 from data.pipeline.tasks import TaskResult
 from data.vocab import check_case
@@ -252,12 +253,14 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
     def inputs(self) -> list[Path]:
         return [self.options.source, self.options.vocab]
 
-    def tasks(self, partial: Path) -> list[ShardTask]:
+    def tasks(self, work: Work) -> list[ShardTask]:
         """Check the vocabulary and copy it. Return one task for each shard."""
         vocab = self.options.vocab
         check_case(load_vocab(vocab), self.options.lower_case, vocab)
-        shutil.copy(vocab, partial / "vocab.txt")
-        return [ShardTask(shard, partial / shard.with_suffix(".tfrecord").name, self.options) for shard in self.shards]
+        shutil.copyfile(vocab, work.output / "vocab.txt")
+        return [
+            ShardTask(shard, work.output / shard.with_suffix(".tfrecord").name, self.options) for shard in self.shards
+        ]
 
     @classmethod
     def run(cls, task: ShardTask) -> TaskResult:

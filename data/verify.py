@@ -38,6 +38,7 @@ from data.pipeline.progress import Progress
 BATCH = 1024  # records parsed and checked at once
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
 NONE = np.zeros(0, np.uint64)
+FROM_TEXTS, FETCHED = ("wikipedia", "books", "text"), ("download", "synthetic")  # stages
 SPLITS = ("train", "heldout")
 
 
@@ -262,10 +263,26 @@ def check_inputs(described: Manifest, others: Sequence[Manifest]) -> Iterator[Pr
     near = [other.path for other in others if other.stage != described.stage]
     for name, digests in sorted(recorded.items()):
         here = [folder for folder in near if folder.name == name] + [folder / name for folder in near]
-        candidates = [path for path in (described.path.parent / name, *here) if path.exists()]
+        candidates = [path for path in (described.path.parent / name, *here) if _may_be_input(path, described)]
         if candidates and not digests & {manifest.content_hash(path) for path in candidates}:
             what = f"made from another {name} than the present {candidates[0]}; run data.{described.stage} again"
             yield Problem(described.path, "", what)
+
+
+def _may_be_input(path: Path, described: Manifest) -> bool:
+    """Return whether a folder may have been made from `path`, an existing file or folder with the name of its input.
+
+    A user's folder of texts may have the name of a stage, such as "books". It is not the folder itself, nor what
+    another stage made of texts.
+    """
+    if not path.exists() or path.resolve() == described.path.resolve():
+        return False
+    if described.stage not in FROM_TEXTS or not (path / manifest.NAME).exists():
+        return True
+    try:
+        return read_manifest(path).stage in FETCHED
+    except IntegrityError:
+        return False
 
 
 def run(options: Options) -> dict[Path, list[Problem]]:

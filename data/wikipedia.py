@@ -13,7 +13,6 @@ which are listed with the reason.
 """
 
 import dataclasses
-import html
 import json
 import re
 import sys
@@ -26,7 +25,7 @@ from bert import cli
 from bert.errors import InputError, UsageError
 from bert.storage import files, outputs
 from data.pipeline import parts, sources, tasks
-from data.wiki import dump, extractor
+from data.wiki import dump, extractor, references
 
 # wikiextractor writes a heading as a line with a full stop. Most headings are shorter than this; few paragraphs are.
 HEADING_WORDS, HEADING_CHARACTERS = 5, 50
@@ -38,11 +37,12 @@ REMNANTS = [
     (re.compile(r"__[A-Z]{3,}__"), ""),  # __NOTOC__
     (re.compile(r"formula_\d+"), "formula"),  # numbered in place of a formula or piece of code that was cut out
     (re.compile(r"codice_\d+"), "code"),
-    (re.compile(r"\((?:[\s,;:.\]]|\bor\b|\band\b)*\)"), ""),  # parentheses that held only a template
+    (re.compile(r"\((?:[\s,;:.\]]++|\bor\b|\band\b)*+\)"), ""),  # parentheses that held only a template
     (re.compile(r"\([\s,;:\]]+"), "("),
     (re.compile(r"([,;])(?:[ \xa0]*[,;])+"), r"\1"),
     (re.compile(r"^[ \xa0]*[*:;\u2022]+", re.M), ""),  # list markers
 ]
+OPENING, TITLE = '<doc id="', ' title="'  # of an article in wikiextractor's format without --json
 DEBRIS = ("{{", "}}", "{|", "|}", "[[", "]]")  # a line with one of these is a table, template, file or category
 DEBRIS_STARTS = ("|", "!", "#if", "#switch", "#expr")
 
@@ -68,9 +68,9 @@ class Options(sources.Options):
 def clean(title: str, text: str) -> str:
     """Return the paragraphs of an article, one a line, from wikiextractor's text.
 
-    The title, headings, HTML entities and remnants of markup are removed.
+    The title, headings, HTML entities, remnants of markup and control characters are removed.
     """
-    text = html.unescape(text)
+    text, _ = sources.without_controls(references.unescape(text))
     for pattern, replacement in REMNANTS:
         text = pattern.sub(replacement, text)
     lines = [line for line in map(str.strip, text.splitlines()) if line and not _is_debris(line)]
@@ -91,11 +91,12 @@ def extracted_articles(paths: Iterable[Path]) -> Iterator[extractor.Article]:
     """Yield the articles in wikiextractor's files. Raise InputError if a file is cut or not of this format."""
     for path in paths:
         with files.open_text(path) as stream:
-            first = stream.readline()
+            lines = files.read_lines(stream, path)
+            first = next(lines, "")
             if first.startswith("{"):
-                yield from _from_json(path, first, stream)
+                yield from _from_json(path, first, lines)
             elif first:
-                yield from _from_tags(path, first, stream)
+                yield from _from_tags(path, first, lines)
 
 
 def _from_json(path: Path, first: str, rest: Iterator[str]) -> Iterator[extractor.Article]:
@@ -103,7 +104,7 @@ def _from_json(path: Path, first: str, rest: Iterator[str]) -> Iterator[extracto
     while line:
         try:
             yield extractor.article(line)
-        except (ValueError, KeyError, TypeError) as error:
+        except ValueError as error:
             raise InputError(f"{path}: line {number} is not from wikiextractor --json; extract again") from error
         number, line = number + 1, next(rest, "")
 
@@ -111,17 +112,28 @@ def _from_json(path: Path, first: str, rest: Iterator[str]) -> Iterator[extracto
 def _from_tags(path: Path, first: str, rest: Iterator[str]) -> Iterator[extractor.Article]:
     line = first
     while line:
-        opening = re.match(r'<doc id="([^"]*)".* title="(.*?)">', line)
-        if not opening:
-            raise InputError(f"{path}: {line.strip()[:40]!r} instead of <doc id=...>; give wikiextractor's output")
-        body = []
+        identifier, title = _opening(line, path)
+        body, size = [], 0
         while (line := next(rest, "")) and line.rstrip() != "</doc>":
             body.append(line)
+            size += len(line)
+            if size > files.MAX_LINE:
+                raise InputError(f"{path}: article {identifier[:40]} has no </doc>, or is too long; extract again")
         if not line:
-            raise InputError(f"{path}: the file ends inside article {opening[1]} (no </doc>); extract again")
-        yield extractor.Article(opening[1], html.unescape(opening[2]), "".join(body))
+            raise InputError(f"{path}: the file ends inside article {identifier[:40]} (no </doc>); extract again")
+        yield extractor.Article(identifier, references.unescape(title), "".join(body))
         while (line := next(rest, "")).isspace():
             pass
+
+
+def _opening(line: str, path: Path) -> tuple[str, str]:
+    """Return the id and the title, still escaped, of the line `<doc id="..." url="..." title="...">`."""
+    id_end = line.find('"', len(OPENING)) if line.startswith(OPENING) else -1
+    tag_end = line.rfind('">')
+    title = line.rfind(TITLE, id_end + 1, max(0, tag_end)) + len(TITLE)  # the last one; a url may have one too
+    if id_end < 0 or title < len(TITLE):
+        raise InputError(f"{path}: {line.strip()[:40]!r} instead of <doc id=...>; give wikiextractor's output")
+    return line[len(OPENING) : id_end], line[title : line.index('">', title)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

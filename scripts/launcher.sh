@@ -3,6 +3,7 @@
 #
 #   scripts/launcher.sh bind [--dry-run] COMMAND...   run one rank on the cores beside its GPU, as --bind does
 #   scripts/launcher.sh quiet COMMAND...              without TensorFlow's messages at import on machines without a GPU
+#   scripts/launcher.sh with-flags NAME COMMAND...    with the words of the variable NAME behind the command
 #   scripts/launcher.sh launch|mpirun|slurm|phases|again|rank ...   for launch.sh and the other scripts
 set -euo pipefail
 

@@ -7,6 +7,7 @@
 #   -H HOST:RANKS,...             hosts; each has this folder, and the virtual environment, under the same path
 #   --ssh-port PORT               port of the other hosts' sshd, which must let this host in without a password
 #   --network-interfaces NAMES    that MPI and NCCL use, as eth0
+#   -x NAME,...                   variables that the ranks need besides those that are passed on: docs/launch.md
 #   --bind                        each rank on its share of the cores beside its GPU
 #   --dry-run                     print the settings and the command
 #

@@ -14,6 +14,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 venv=${VENV:-.venv}
+[[ $venv != -* ]] || venv=./$venv # which would be taken for a flag
 stamp="$venv/.stamp" found='' device=''
 builds="scripts/install_horovod.sh scripts/build_horovod.sh"
 declare -A files=(

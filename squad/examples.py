@@ -24,7 +24,9 @@ TYPE_NAMES = {
     float: "a number",
     bool: "a boolean",
 }
+MAX_JSON = 512 << 20  # characters of a file that is parsed as a whole; SQuAD 2.0's has 42 million
 LEVELS = (("data", "article"), ("paragraphs", "paragraph"), ("qas", "question"))
+SHOWN, SHOWN_KEYS = 100, 20  # in an error message: characters of an id or a key, and keys
 QUESTIONS, CHARACTERS = 1024, 2_000_000  # limits of a piece: questions, and characters in their passages
 
 
@@ -146,10 +148,16 @@ def locate(passage: str, answer: Answer) -> int | None:
     """Return where `answer` starts: at its offset or else at the nearest occurrence; None if it is not there."""
     if answer.start >= 0 and passage.startswith(answer.text, answer.start):
         return answer.start
-    before = passage.rfind(answer.text, 0, max(answer.start, 0) + len(answer.text))
+    before = _rfind(passage[: max(answer.start, 0) + len(answer.text)], answer.text)
     after = passage.find(answer.text, max(answer.start, 0))
     starts = [start for start in (before, after) if start >= 0]
     return min(starts, key=lambda start: abs(start - answer.start), default=None)
+
+
+def _rfind(text: str, part: str) -> int:
+    """Return `text.rfind(part)`. That takes the product of both lengths at worst, `find` their sum."""
+    at = text[::-1].find(part[::-1])
+    return at if at < 0 else len(text) - at - len(part)
 
 
 def spans(dataset: Dataset, *, impossible: bool) -> Spans:
@@ -177,8 +185,7 @@ def _raw_questions(path: Path) -> tuple[str, Iterator[Raw | Fault]]:
     """Return the version that the file claims, and its questions."""
     if ".jsonl" in path.suffixes[-2:]:
         return "", _lines(path)
-    with files.open_text(path) as stream:
-        text = stream.read()
+    text = files.read_text(path, MAX_JSON, "give it as .jsonl, one question per line, which may have any length")
     try:
         tree = json.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
@@ -189,7 +196,7 @@ def _raw_questions(path: Path) -> tuple[str, Iterator[Raw | Fault]]:
 
 def _lines(path: Path) -> Iterator[Raw | Fault]:
     with files.open_text(path) as stream:
-        for number, line in enumerate(stream, 1):
+        for number, line in enumerate(files.read_lines(stream, path), 1):
             if not line.strip():
                 continue
             try:
@@ -218,7 +225,7 @@ def _nested(record: Any, place: str, levels: Sequence[tuple[str, str]]) -> Itera
 def _example(raw: Raw, seen: set[str]) -> tuple[Example, str]:
     """Return the question, without the number of its passage, and its passage. Its id is added to `seen`."""
     identity = _text(raw.qa, "id", raw.place)
-    place = f"{raw.place} (id {identity!r})"
+    place = f"{raw.place} (id {_shown(identity)})"
     if identity in seen:
         raise InputError(f"{place}: the id occurs twice; make ids unique in the file")
     answers = []
@@ -252,7 +259,8 @@ def _get(record: Any, key: str, kind: type[T], place: str, default: T | None = N
     if key not in record:
         if default is not None:
             return default
-        raise InputError(f"{place}: no {key!r}; its keys are {', '.join(map(repr, sorted(record))) or 'none'}")
+        keys = [_shown(name) for name in sorted(record)[:SHOWN_KEYS]] + ["..."] * (len(record) > SHOWN_KEYS)
+        raise InputError(f"{place}: no {key!r}; its keys are {', '.join(keys) or 'none'}")
     value = record[key]
     if type(value) is not kind:  # not isinstance: true is an int in Python but not in JSON
         raise InputError(f"{place}: {key!r} is {_type_name(value)}, not {TYPE_NAMES[kind]}")
@@ -266,6 +274,11 @@ def _text(record: Any, key: str, place: str) -> str:
     except UnicodeEncodeError as error:
         raise InputError(f"{place}: {key!r} has half a surrogate pair at character {error.start}") from error
     return text
+
+
+def _shown(text: str) -> str:
+    """Return a text from the file as an error message shows it."""
+    return repr(text if len(text) <= SHOWN else text[:SHOWN] + "...")
 
 
 def _type_name(value: Any) -> str:

@@ -141,8 +141,7 @@ def _best(none: int, gains: Sequence[float], odds: Sequence[float]) -> tuple[flo
 
 
 def _read_object(path: Path, kind: str, is_valid: Callable[[Any], bool]) -> dict[str, Any]:
-    with files.open_text(path) as stream:
-        text = stream.read()
+    text = files.read_text(path, examples.MAX_JSON, "give the predictions of fewer questions")
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -151,7 +150,7 @@ def _read_object(path: Path, kind: str, is_valid: Callable[[Any], bool]) -> dict
         raise InputError(f"{path}: not a JSON object; it must be {{question id: {kind}}}")
     for identity, value in values.items():
         if not is_valid(value):
-            raise InputError(f"{path}: {identity!r} has {json.dumps(value)[:40]}, not a {kind}")
+            raise InputError(f"{path}: {identity[:100]!r} has {json.dumps(value)[:40]}, not a {kind}")
     return values
 
 
@@ -208,7 +207,7 @@ def _score_v2(
 
 
 def _some(ids: set[str]) -> str:
-    return ", ".join(sorted(ids)[:3]) + (" ..." if len(ids) > 3 else "")
+    return ", ".join(identity[:100] for identity in sorted(ids)[:3]) + (" ..." if len(ids) > 3 else "")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from pathlib import Path
 from bert.errors import InputError
 from bert.storage import files
 
+MAX_CHARACTERS = 64 << 20  # of a whole vocab.txt; that of 104 languages has one million
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -14,8 +15,8 @@ def load_vocab(path: Path) -> list[str]:
 
     Raises InputError as `check_vocab` does.
     """
-    with files.open_text(path) as stream:
-        tokens = stream.read().removesuffix("\n").split("\n")  # not splitlines: a token may be U+2028
+    text = files.read_text(path, MAX_CHARACTERS, "give a vocab.txt")
+    tokens = text.removesuffix("\n").split("\n")  # not splitlines: a token may be U+2028
     check_vocab(tokens, path)
     return tokens
 

@@ -10,7 +10,6 @@ import json
 import lzma
 import os
 import shutil
-import tempfile
 import time
 import zlib
 from collections.abc import Iterator
@@ -19,33 +18,81 @@ from typing import IO, Any
 
 from bert.errors import InputError, ResourceError, UsageError
 
+CHUNK = 1 << 20
+MAX_LINE = 128 << 20  # characters; a line is held in memory, and a compressed file of some kilobytes can hold gigabytes
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_FOLDER_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR)
 PATIENCE = 10.0  # seconds to wait for a lock: the ranks of a killed launcher may live on for some seconds
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 @contextlib.contextmanager
 def atomic_write(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """Yield a file object; its content appears under `path` only if the block ends without an error."""
+    """Yield a file object; its content appears under `path` only if the block ends without an error.
+
+    The content is first in the hidden file `.NAME.partial`. If the process is killed, that file stays until `path` is
+    written again. A symbolic link at `path` is replaced; the file that it points to is not changed.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(descriptor, mode, encoding=None if "b" in mode else "utf-8") as stream:
+    partial = path.with_name(f".{path.name}.partial")
+    with open(_claim(partial, required=False), mode, encoding=None if "b" in mode else "utf-8") as stream:
+        try:
+            os.ftruncate(stream.fileno(), 0)  # left by a process that was killed
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(name, 0o666 & ~_umask())  # mkstemp makes private files
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
+            os.replace(partial, path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+    flush_folder(path.parent)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+@contextlib.contextmanager
+def hold(path: Path) -> Iterator[None]:
+    """Hold the lock file `path` while the block runs; wait until no other process holds it. Remove it at the end.
+
+    Raise FileNotFoundError if the folder of the file does not exist, also if it is removed while waiting.
+    """
+    descriptor = _claim(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # before the lock ends: the next process must see that its file is another one
+        os.close(descriptor)
+
+
+def _claim(path: Path, required: bool = True) -> int:
+    """Open a file, made if needed, and wait for the exclusive lock on it. Return its descriptor.
+
+    The content is not changed, and a symbolic link is an error. If the file system has no locks, raise UsageError or,
+    if the lock is not `required`, return without it.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            _wait_for_lock(descriptor, path, required)
+            if _is_at(path, descriptor):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # the process that held the lock has removed or renamed this file
+
+
+def _wait_for_lock(descriptor: int, path: Path, required: bool) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        if required:
+            raise UsageError(f"{path}: cannot be locked ({error.strerror}); choose another disk") from error
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 @contextlib.contextmanager
@@ -62,20 +109,21 @@ def exclusive(folder: Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            stream = stack.enter_context(open(folder / ".lock", "a"))
+            descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            stack.callback(os.close, descriptor)
         except OSError as error:
             if is_full(error):
                 raise
             raise UsageError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from error
-        _lock(stream, folder)
+        _lock(descriptor, folder)
         yield
 
 
-def _lock(stream: IO[str], folder: Path) -> None:
+def _lock(descriptor: int, folder: Path) -> None:
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            return fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if time.monotonic() > deadline:
                 raise UsageError(f"{folder}: another process uses it; wait, or choose another folder") from error
@@ -85,9 +133,14 @@ def _lock(stream: IO[str], folder: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` atomically, with sorted keys, so that equal values give equal bytes."""
+    """Write `json_text(value)` atomically."""
     with atomic_write(path) as stream:
-        stream.write(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+        stream.write(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Return `value` as JSON with sorted keys, so that equal values give equal bytes."""
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def sha256(path: Path) -> str:
@@ -123,8 +176,22 @@ def room(folder: Path) -> Iterator[None]:
 def flush(path: Path) -> None:
     """Write a file's content to the disk, so that a later rename cannot reach the disk before it."""
     descriptor = os.open(path, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def flush_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk, so that a crash of the machine cannot undo a rename in it.
+
+    Do nothing where the file system or the permissions do not allow it.
+    """
+    try:
+        flush(folder)
+    except OSError as error:
+        if error.errno not in NO_FOLDER_FLUSH:
+            raise
 
 
 @contextlib.contextmanager
@@ -146,3 +213,28 @@ def open_text(path: Path, errors: str = "strict") -> Iterator[IO[str]]:
         if path.suffix in OPENERS and error.errno is None:
             raise InputError(f"{path}: the compressed file is damaged ({error}); fetch it again") from error
         raise
+
+
+def read_text(path: Path, limit: int, remedy: str) -> str:
+    """Return the whole text of a file, decompressed. Raise InputError as `open_text` does, or above `limit` characters.
+
+    A few kilobytes can decompress to gigabytes, so no file is read whole without a limit.
+    """
+    pieces, size = [], 0
+    with open_text(path) as stream:
+        while piece := stream.read(CHUNK):
+            pieces.append(piece)
+            size += len(piece)
+            if size > limit:
+                raise InputError(f"{path}: more than {limit:,} characters of text; {remedy}")
+    return "".join(pieces)
+
+
+def read_lines(stream: IO[str], path: Path | str) -> Iterator[str]:
+    """Yield the lines of a stream, each with its end. Raise InputError for one of more than `MAX_LINE` characters."""
+    number = 0
+    while line := stream.readline(MAX_LINE + 1):
+        number += 1
+        if len(line) > MAX_LINE:
+            raise InputError(f"{path}: line {number} has more than {MAX_LINE:,} characters; divide it into lines")
+        yield line

@@ -1,21 +1,18 @@
 """The atomic build of a stage's output folder.
 
-A stage is a function of (inputs, parameters). `build` runs it into a hidden folder beside the target, hashes what it
-wrote, writes `manifest.json` last, and renames the folder to its final name. `data.pipeline.tasks` does the same in
-several processes, with the parts of `build`.
+A stage is a function of (inputs, parameters). `build` runs it into a hidden folder beside the target
+(`bert.storage.workspace`), hashes what it wrote, writes `manifest.json` last, and renames the folder to its final name.
+`data.pipeline.tasks` does the same in several processes, with the parts of `build`.
 """
 
 import contextlib
 import dataclasses
-import fcntl
 import functools
 import hashlib
 import json
-import os
 import platform
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +20,7 @@ from typing import Any, NamedTuple
 from bert.errors import UsageError
 from bert.storage import files
 from bert.storage.manifest import NAME, Manifest, content_hash, load
+from bert.storage.workspace import Work, Workspace
 
 TOOLS = ("tensorflow", "tensorflow-text", "nltk", "wikiextractor", "tokenizers", "numpy")
 
@@ -44,22 +42,34 @@ def build(
     inputs: Sequence[Path],
     make: Callable[[Path], StageResult],
 ) -> Manifest:
-    """Make `folder` by calling `make(partial_folder)`, unless it already is the output of the same inputs.
+    """Make `folder` by calling `make(hidden_folder)`, unless it already is the output of the same inputs.
 
     Raise UsageError if `folder` holds something that this stage did not make, ResourceError if the disk is full.
     """
-    with lock(folder):
-        key = build_key(folder, stage=stage, parameters=parameters, inputs=inputs)
-        if existing := current(folder, key):
-            return existing
-        partial = folder.with_name(f".{folder.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
+    space = Workspace(folder)
+    with files.room(space.output), space.locked():
         try:
-            with files.room(folder):
-                partial.mkdir()
-                return complete(partial, folder, key, make(partial))
+            key = build_key(space.output, stage=stage, parameters=parameters, inputs=inputs)
+            if existing := current(space.output, key):
+                return existing
+            space.clear()  # nothing of an interrupted build is used
+            with space.work(key.digest()) as work:
+                return complete(space, work, key, make(work.output))
         finally:
-            shutil.rmtree(partial, ignore_errors=True)
+            clear(space)
+
+
+def clear(space: Workspace) -> None:
+    """Remove what nobody needs after a build: everything hidden but what other processes use."""
+    with contextlib.suppress(UsageError):
+        space.clear()
+
+
+def remove(folder: Path) -> None:
+    """Remove a finished folder. It loses its name first, because a folder with its name must be complete."""
+    space = Workspace(folder)
+    with space.locked():
+        space.discard()
 
 
 class BuildKey(NamedTuple):
@@ -92,15 +102,15 @@ def current(folder: Path, key: BuildKey) -> Manifest | None:
 
 
 def complete(
-    partial: Path, folder: Path, key: BuildKey, result: StageResult, hashes: Mapping[str, str] | None = None
+    space: Workspace, work: Work, key: BuildKey, result: StageResult, hashes: Mapping[str, str] | None = None
 ) -> Manifest:
-    """Write the manifest of the files in `partial`, and rename `partial` to `folder`.
+    """Write the manifest of the files in the work folder, and give them their final name. Hold the lock.
 
     hashes: by name, of files that are already on the disk and need no hashing.
     """
-    _write(partial, key, result, hashes or {})
-    _swap(partial, folder)
-    return load(folder)
+    _write(work.output, key, result, hashes or {})
+    space.publish(work.output)
+    return load(space.output)
 
 
 def _input_name(path: Path, inputs: Sequence[Path]) -> str:
@@ -124,35 +134,16 @@ def _check_ours(folder: Path, stage: str) -> None:
         raise UsageError(f"{folder}: not empty and not made by this program; choose another output folder")
 
 
-@contextlib.contextmanager
-def lock(folder: Path) -> Iterator[None]:
-    """Hold the lock for building `folder` while the block runs; wait until no other process holds it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    path = folder.with_name(f".{folder.name}.lock")
-    while True:
-        with open(path, "w") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-            if not _is_at(path, stream.fileno()):
-                continue  # the process that held the lock has removed the file
-            try:
-                yield
-            finally:
-                path.unlink()
-            return
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    return path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino
-
-
-def _write(partial: Path, key: BuildKey, result: StageResult, hashes: Mapping[str, str]) -> None:
-    names = sorted(str(path.relative_to(partial)) for path in partial.rglob("*") if path.is_file())
+def _write(made: Path, key: BuildKey, result: StageResult, hashes: Mapping[str, str]) -> None:
+    """Write the manifest of the files in `made`, and bring everything in it to the disk."""
+    paths = [path for path in made.rglob("*") if path.is_file() and path != made / NAME]
+    names = sorted(str(path.relative_to(made)) for path in paths)
     facts = {}
     for name in names:
         if name not in hashes:
-            files.flush(partial / name)
-        sha256 = hashes.get(name) or files.sha256(partial / name)
-        facts[name] = {"bytes": (partial / name).stat().st_size, "sha256": sha256}
+            files.flush(made / name)
+        sha256 = hashes.get(name) or files.sha256(made / name)
+        facts[name] = {"bytes": (made / name).stat().st_size, "sha256": sha256}
         if name in result.records:
             facts[name]["records"] = result.records[name]
     content = {
@@ -162,16 +153,11 @@ def _write(partial: Path, key: BuildKey, result: StageResult, hashes: Mapping[st
         "counts": result.counts,
         "extra": result.extra,
     }
-    files.write_json(partial / NAME, content)
-
-
-def _swap(partial: Path, folder: Path) -> None:
-    old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        os.replace(folder, old)
-    os.replace(partial, folder)
-    shutil.rmtree(old, ignore_errors=True)
+    # Not atomic: the folder gets its final name after this, and an interrupted build writes the manifest again.
+    (made / NAME).write_text(files.json_text(content), encoding="utf-8")
+    files.flush(made / NAME)
+    for folder in [made, *(path for path in made.rglob("*") if path.is_dir())]:
+        files.flush_folder(folder)
 
 
 @functools.cache

@@ -6,7 +6,6 @@ the run.
 """
 
 import functools
-import os
 import re
 import shutil
 import sys
@@ -23,6 +22,7 @@ from bert.storage.manifest import Manifest
 from bert.training import description
 
 STAGE, BUNDLE = "checkpoint", "variables"
+HIDDEN = re.compile(r"\.step-\d+\.(partial|old|lock)")  # the last two: of versions up to 0.1.0
 DESCRIPTION = "description"  # in a manifest: the hashes of the files that describe the run
 STATE = ("adam_m", "adam_v", "applied", "guard", "loss_scale", "spikes", "run")  # of training: first parts of names
 ENCODER = re.compile(r"embeddings|layer_([0-9]+)|final")  # first parts of names
@@ -77,21 +77,21 @@ def save(
         write_bundle(partial / BUNDLE, values)
         return outputs.StageResult(counts={"variables": len(values)}, extra=extra)
 
-    shutil.rmtree(folder, ignore_errors=True)  # written before the run returned to an earlier checkpoint
+    if folder.exists():  # written before the run returned to an earlier checkpoint
+        outputs.remove(folder)
     outputs.build(folder, stage=STAGE, parameters={"step": step}, inputs=[], make=make)
     older = [old for old in steps(run) if _step_of(old) <= step]  # newer ones are damaged
     for old in older[:-keep]:
         if not keep_every or _step_of(old) % keep_every:
-            hidden = old.with_name(f".{old.name}.old")  # a folder of that name must be complete
-            os.replace(old, hidden)
-            shutil.rmtree(hidden)
+            outputs.remove(old)
     return folder
 
 
 def sweep(run: Path) -> None:
     """Remove the partial checkpoints that a killed process left. No other process may use the run directory."""
-    for partial in (run / "checkpoints").glob(".step-*"):
-        shutil.rmtree(partial) if partial.is_dir() else partial.unlink()
+    for path in (run / "checkpoints").glob(".step-*"):
+        if HIDDEN.fullmatch(path.name):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def write_bundle(prefix: Path, values: Mapping[str, tf.Tensor]) -> None:

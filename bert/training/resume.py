@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -91,7 +90,8 @@ def begin(
         facts = {"version": VERSION, "recipe": recipe, "config": flatten(config), "versions": outputs.versions()}
         files.write_json(directory / "config.json", facts | {"data": manifest.content_hash(data.path)})
         config.model.save(directory / "bert_config.json")
-        shutil.copyfile(vocab, directory / "vocab.txt")
+        with files.atomic_write(directory / "vocab.txt", "wb") as stream:
+            stream.write(vocab.read_bytes())
     comm.broadcast_variables(list(weights.values()))
 
 

@@ -2,39 +2,34 @@
 
 An archive is refused if a member has a path outside the target, is a link, a device or encrypted, has an invalid or a
 repeated name, or is a file where a folder should be. It is refused if it has too many members, too many bytes, or a
-compression ratio that only a zip bomb has.
+compression ratio that only a zip bomb has. Members are stored or deflated: Python unpacks the other methods, bzip2 and
+LZMA, without a bound on memory.
 """
 
+import contextlib
 import dataclasses
 import functools
-import lzma
 import os
 import shutil
 import stat
 import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from bert.errors import IntegrityError
+from bert.errors import IntegrityError, UserError
 from data.fetch.transfer import check_space
 
 CHUNK = 1 << 20
 END = b"PK\5\6"  # the signature of the end record; the directory's size is stored 12 bytes after it
 END_BYTES = 22
+ZIP64 = b"PK\6\7"  # the signature of 20 bytes before the end record, with which the sizes stand elsewhere
+ZIP64_BYTES = 20
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 LONGEST_NAME = 255  # bytes of one path component
+LONGEST_PATH, DEEPEST = 1024, 32  # bytes and components of a path
 ENTRY_BYTES = 1024  # of the directory, per member; an entry has 46 bytes and the name
-DAMAGED = (
-    zipfile.BadZipFile,
-    EOFError,
-    zlib.error,
-    lzma.LZMAError,
-    UnicodeDecodeError,
-    NotImplementedError,
-    struct.error,
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,18 +62,29 @@ def unpack(archive: Path, target: Path, limits: Limits | None = None) -> list[st
     assert not target.exists() or not any(target.iterdir()), f"{target} is not empty"
     try:
         with open(archive, "rb") as raw:
-            files = _checked_files(archive, _members(archive, raw, limits), limits)
+            with _reading(archive):
+                files = _checked_files(archive, _members(archive, raw, limits), limits)
             check_space(target, sum(member.size for member in files))
             names = _write(archive, files, target)
-    except DAMAGED as error:
+    except BaseException:
         shutil.rmtree(target, ignore_errors=True)
-        raise IntegrityError(f"{archive}: the archive is damaged ({error}); download it again") from error
-    except BaseException as error:
-        shutil.rmtree(target, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno is None:  # this is how bz2 reports damage
-            raise IntegrityError(f"{archive}: the archive is damaged ({error}); download it again") from error
         raise
     return names
+
+
+@contextlib.contextmanager
+def _reading(archive: Path) -> Iterator[None]:
+    """Raise IntegrityError for whatever `zipfile` raises in the block.
+
+    A damaged archive makes it raise not only BadZipFile: also zlib.error, EOFError, struct.error, UnicodeDecodeError,
+    NotImplementedError, IndexError, and OSError for a place before the file's beginning.
+    """
+    try:
+        yield
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:
+        raise IntegrityError(f"{archive}: the archive is damaged ({error}); download it again") from error
 
 
 def _checked_files(archive: Path, members: Iterator[Member], limits: Limits) -> list[Member]:
@@ -118,6 +124,8 @@ def _problem(member: Member, kinds: dict[str, str], limits: Limits) -> str:
         return "has a path outside the target folder"
     if not name.isprintable() or {"", "."} & set(parts) or max(map(len, map(os.fsencode, parts))) > LONGEST_NAME:
         return "has an invalid name"
+    if len(parts) > DEEPEST or len(os.fsencode(name)) > LONGEST_PATH:
+        return "has a path that is too long"
     if member.kind not in ("file", "folder"):
         return f"is {member.kind}"
     if name in kinds:
@@ -134,8 +142,8 @@ def _write(archive: Path, files: list[Member], target: Path) -> list[str]:
         path = target / member.name[strip:]
         path.parent.mkdir(parents=True, exist_ok=True)
         written = 0
-        with member.open() as stream, open(path, "xb") as output:
-            while chunk := stream.read(CHUNK):
+        with open(path, "xb") as output:
+            for chunk in _chunks(archive, member):
                 written += len(chunk)
                 output.write(chunk)
         if written != member.size:
@@ -143,12 +151,23 @@ def _write(archive: Path, files: list[Member], target: Path) -> list[str]:
     return [member.name[strip:] for member in files]
 
 
+def _chunks(archive: Path, member: Member) -> Iterator[bytes]:
+    with contextlib.ExitStack() as stack:
+        with _reading(archive):
+            stream = stack.enter_context(member.open())
+        while True:
+            with _reading(archive):
+                chunk = stream.read(CHUNK)
+            if not chunk:
+                return
+            yield chunk
+
+
 def _members(archive: Path, raw: IO[bytes], limits: Limits) -> Iterator[Member]:
     _check_directory(archive, raw, limits)
     content = zipfile.ZipFile(raw)
     for info in content.infolist():
-        mode = info.external_attr >> 16
-        kind = "folder" if info.is_dir() else "encrypted" if info.flag_bits & 1 else _kind(mode)
+        kind = "folder" if info.filename.endswith("/") else _kind(info)
         read = functools.partial(content.open, info)
         # zipfile cuts info.filename at a NUL; the original name is checked
         yield Member(info.orig_filename, kind, info.file_size, info.compress_size, read)
@@ -162,13 +181,20 @@ def _check_directory(archive: Path, raw: IO[bytes], limits: Limits) -> None:
     at = tail.rfind(END)
     if at < 0 or len(tail) < at + END_BYTES:
         raise IntegrityError(f"{archive}: not a zip archive, or cut; download it again")
+    if tail[max(0, at - ZIP64_BYTES) :].startswith(ZIP64):
+        raise IntegrityError(f"{archive}: has the zip64 form of archives above 4 GB, which is not expected; refused")
     (directory,) = struct.unpack_from("<I", tail, at + 12)
-    if directory > limits.members * ENTRY_BYTES:  # zip64 archives have 0xFFFFFFFF here
+    if directory > limits.members * ENTRY_BYTES:
         raise IntegrityError(
             f"{archive}: its directory has {directory:,} bytes, which is not expected; check the source"
         )
 
 
-def _kind(mode: int) -> str:
+def _kind(info: zipfile.ZipInfo) -> str:
+    if info.flag_bits & 1:
+        return "encrypted"
+    if info.compress_type not in METHODS:
+        return "neither stored nor deflated"
+    mode = info.external_attr >> 16
     kinds = {stat.S_IFLNK: "a link", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFIFO: "a pipe"}
     return kinds.get(stat.S_IFMT(mode), "file")

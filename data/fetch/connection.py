@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import email.utils
 import random
+import re
 import threading
 import time
 import urllib.parse
@@ -19,7 +20,7 @@ from typing import Any, TypeVar
 import requests
 import urllib3.exceptions
 
-from bert.errors import InputError
+from bert.errors import InputError, UsageError
 
 T = TypeVar("T")
 
@@ -87,6 +88,31 @@ class Connections:
         self.agent, self.policy, self.stop = agent, policy, threading.Event()
         self._threads = threading.local()
         self._reached: set[str] = set()  # hosts that have answered
+        self._logins: dict[str, tuple[str, str]] = {}  # user name and password by server
+
+    def without_login(self, url: str) -> str:
+        """Return the address of a folder without user name and password, and use these for requests to its server.
+
+        So nothing that prints or stores an address can contain a password. Raise UsageError, without the address, if
+        it has a query or is malformed.
+        """
+        try:
+            parts = urllib.parse.urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname or (parts.port or 1) < 1:
+                raise ValueError
+        except ValueError:
+            raise UsageError("an address is not of the form https://SERVER/FOLDER; correct it") from None
+        if parts.query or parts.fragment:
+            raise UsageError(
+                f"{parts.scheme}://{parts.hostname}{parts.path}?...: the address of a folder has no query; remove it"
+            )
+        if parts.username is None:
+            return url
+        login = urllib.parse.unquote(parts.username), urllib.parse.unquote(parts.password or "")
+        if any(ord(character) < ord(" ") for character in "".join(login)):
+            raise UsageError(f"{parts.hostname}: user name or password has control characters; correct it")
+        self._logins[_server(url)] = login
+        return urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
     def retry(self, url: str, action: Callable[[], T], gained: Callable[[], int]) -> T:
         """Call `action` until it succeeds. Raise Unavailable when the policy allows no further attempt.
@@ -135,17 +161,24 @@ class Connections:
         timeout = (self.policy.connect, self.policy.read)
         try:
             response: requests.Response = self._threads.session.get(
-                url, headers=headers, stream=True, timeout=timeout, allow_redirects=False
+                url,
+                headers=headers,
+                auth=self._logins.get(_server(url)),
+                stream=True,
+                timeout=timeout,
+                allow_redirects=False,
             )
         except requests.exceptions.SSLError as error:
-            raise Unavailable(f"{url}: no secure connection ({_short(error)}); check this machine's clock") from error
+            raise Unavailable(
+                f"{shown(url)}: no secure connection ({_short(error)}); check this machine's clock"
+            ) from error
         except requests.ConnectionError as error:
             reason = getattr(error.args[0], "reason", None) if error.args else None
             raise RetryableError(f"no connection ({_short(error)})", unreached=isinstance(reason, UNREACHED)) from error
         except requests.Timeout as error:
             raise RetryableError(f"no answer within {self.policy.read:g} s") from error
         except requests.RequestException as error:
-            raise Unavailable(f"{url}: {_short(error)}; check the address") from error
+            raise Unavailable(f"{shown(url)}: {_short(error)}; check the address") from error
         self._reached.add(host(url))
         return response
 
@@ -171,7 +204,17 @@ class Connections:
 
 def host(url: str) -> str:
     """Return the server's name, with the port if the address has one."""
-    return url.split("://", 1)[-1].split("/", 1)[0]
+    return url.split("://", 1)[-1].split("/", 1)[0].rpartition("@")[2]
+
+
+def shown(url: str) -> str:
+    """Return an address, such as that of a redirect, without what may be secret: a password, the query."""
+    bare = re.sub(r"[?#].*", "?...", url, flags=re.DOTALL)
+    return re.sub(r"(?<=//)[^/\s]*@", "", bare)
+
+
+def _server(url: str) -> str:
+    return f"{urllib.parse.urlsplit(url).scheme}://{host(url)}".lower()
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -199,7 +242,7 @@ def _redirect_target(url: str, location: str) -> str:
             return target
     except ValueError:
         pass
-    raise Unavailable(f"{url}: redirects to an unsafe address, {location[:200]!r}; report it to the publisher")
+    raise Unavailable(f"{url}: redirects to an unsafe address, {shown(location)[:200]!r}; report it to the publisher")
 
 
 def _check_status(url: str, response: requests.Response) -> None:
@@ -222,4 +265,4 @@ def _short(error: BaseException) -> str:
     inner: Any = error
     while isinstance(deeper := getattr(inner, "reason", None) or next(iter(inner.args), None), Exception):
         inner = deeper
-    return str(inner).split(": ", 1)[-1][:120] or type(inner).__name__
+    return shown(str(inner).split(": ", 1)[-1])[:120] or type(inner).__name__

@@ -15,7 +15,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert.errors import UsageError
 from bert.storage import files, manifest
+from bert.storage.workspace import target
 from data.fetch import transfer
 from data.fetch.connection import Unavailable
 from data.fetch.transfer import Client, FetchedFile, File
@@ -29,10 +31,13 @@ class DownloadDir:
     """The files of a download before they are moved to `output`. `sources` describes those that passed their checks."""
 
     def __init__(self, output: Path, client: Client) -> None:
-        self.output, self.client = output, client
-        self.folder = output.with_name(output.name + ".incoming")
+        """Raise UsageError if `output` cannot be an output, or the folder beside it is one."""
+        self.output, self.client = target(output), client
+        self.folder = self.output.with_name(self.output.name + ".incoming")
+        if (self.folder / manifest.NAME).exists():
+            raise UsageError(f"{self.folder}: is a finished output, and its name is needed; choose another --output")
         self.sources: dict[str, dict[str, Any]] = {}
-        self._known = _recorded(output, self.folder)
+        self._known = _recorded(self.output, self.folder)
 
     def fetch(self, requested: Sequence[File]) -> None:
         """Fetch the files that are missing and check all. Record the address, size and hash of each."""

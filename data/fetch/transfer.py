@@ -57,6 +57,10 @@ class Client:
         self._http = Connections(agent, policy or RetryPolicy())
         self._lock = threading.Lock()
 
+    def without_login(self, url: str) -> str:
+        """Return an address without user name and password, and use these for requests to its server."""
+        return self._http.without_login(url)
+
     def fetch_all(self, files: Sequence[File], folder: Path, done: Callable[[File, FetchedFile], None]) -> None:
         """Fetch `files` into `folder`. Call `done` for each file, one call at a time. Stop at the first failure.
 

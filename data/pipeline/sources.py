@@ -8,6 +8,7 @@ import abc
 import codecs
 import dataclasses
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
 from bert.storage import outputs
+from bert.storage.workspace import Work
 from data.pipeline import parts
 from data.pipeline.tasks import Options as TaskOptions
 from data.pipeline.tasks import Stage, TaskResult
@@ -23,9 +25,17 @@ GROUP_BYTES = parts.PART_BYTES  # size of the source files that make one task
 MAX_DOCUMENT = 8_000_000  # characters; a document is held in memory, and the longest novels have five million
 CHUNK = 1 << 20
 
-MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}  # byte order marks
+MARKS = {  # byte order marks; that of UTF-32 begins with that of UTF-16
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 BINARY = bytes([*range(7), *range(14, 26), 28, 29, 30, 31])  # control characters that do not occur in text
 NOT_IN_CP1252 = b"\x81\x8d\x8f\x90\x9d"
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]+")  # control characters that are not white space
+MAX_BINARY = 0.02  # share of control characters from which a file is not text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,10 +96,9 @@ class SourceStage(Stage[SourceTask]):
     def inputs(self) -> list[Path]:
         return [self.options.source]
 
-    def tasks(self, partial: Path) -> list[SourceTask]:
-        return [
-            SourceTask(partial / f"part-{number:05d}", group, self.settings) for number, group in enumerate(self.groups)
-        ]
+    def tasks(self, work: Work) -> list[SourceTask]:
+        targets = [work.output / f"part-{number:05d}" for number in range(len(self.groups))]
+        return [SourceTask(target, group, self.settings) for target, group in zip(targets, self.groups, strict=True)]
 
     @classmethod
     def run(cls, task: SourceTask) -> TaskResult:
@@ -160,30 +169,52 @@ def summary(stage: str, result: outputs.StageResult) -> str:
 def detect_encoding(path: Path) -> str:
     """Return the encoding of a text file. Raise ValueError, with the reason, if the file is not text.
 
-    A byte order mark decides: utf-8 or utf-16. Without one, the result is "utf-8" if the file is valid UTF-8; "utf-8
-    with errors" if most of its non-ASCII characters are; else "cp1252", or "latin-1" if the file has bytes that
+    A byte order mark decides: utf-8, utf-16 or utf-32. Without one, the result is "utf-8" if the file is valid UTF-8;
+    "utf-8 with errors" if most of its non-ASCII characters are; else "cp1252", or "latin-1" if the file has bytes that
     Windows-1252 does not define. Up to three passes in constant memory.
     """
     with open(path, "rb") as stream:
-        head = stream.read(3)
+        head = stream.read(4)
     marked = next((encoding for mark, encoding in MARKS.items() if head.startswith(mark)), None)
-    if marked == "utf-16":
-        if not _is_valid(marked, path):
-            raise ValueError("not the UTF-16 that its first bytes announce")
+    if marked in ("utf-16", "utf-32"):
+        _check_wide(marked, path)
         return marked
     size = binary = undefined = 0
     for chunk in _chunks(path):
         size += len(chunk)
         binary += len(chunk) - len(chunk.translate(None, BINARY))
         undefined += len(chunk) - len(chunk.translate(None, NOT_IN_CP1252))
-    if binary * 50 > size:
-        raise ValueError(f"binary ({binary:,} of {size:,} bytes are control characters)")
+    if binary > size * MAX_BINARY:
+        reason = f"binary ({binary:,} of {size:,} bytes are control characters)"
+        raise ValueError(f"{reason}; UTF-16 and UTF-32 need a byte order mark")
     if _is_valid("utf-8", path):
         return "utf-8"
     valid, invalid = _non_ascii_characters(path)
     if marked or valid > invalid:
         return "utf-8 with errors"
     return "latin-1" if undefined else "cp1252"
+
+
+def _check_wide(encoding: str, path: Path) -> None:
+    """Raise ValueError if a file with a byte order mark of UTF-16 or UTF-32 is not text in this encoding."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    characters = controls = 0
+    try:
+        for chunk in _chunks(path):
+            text = decoder.decode(chunk)
+            characters += len(text)
+            controls += without_controls(text)[1]
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not the {encoding.upper()} that its first bytes announce") from error
+    if controls > characters * MAX_BINARY:
+        raise ValueError(f"binary ({controls:,} of {characters:,} characters are control characters)")
+
+
+def without_controls(text: str) -> tuple[str, int]:
+    """Return a text without control characters other than white space, and the number of those removed."""
+    clean = CONTROL.sub("", text)
+    return clean, len(text) - len(clean)
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

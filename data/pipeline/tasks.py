@@ -6,13 +6,13 @@
 
 A task writes its files into the stage's hidden folder. When they are on the disk, it writes a marker with their hashes
 and its result. A task with a marker is not run again, so a stage that was killed resumes where it stopped, with any
-number of workers, and gives the same bytes.
+number of workers, and gives the same bytes. The markers stay until the finished folder has its final name.
 """
 
 import abc
+import contextlib
 import dataclasses
 import json
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,10 +20,9 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from bert.errors import UsageError
 from bert.storage import files, outputs
+from bert.storage.workspace import Work, Workspace
 from data.pipeline import workers
 from data.pipeline.progress import Progress
-
-MARKERS = ".tasks"
 
 
 class Task(Protocol):
@@ -81,8 +80,11 @@ class Stage(abc.ABC, Generic[AnyTask]):
         """Return the files and folders that the output is made from."""
 
     @abc.abstractmethod
-    def tasks(self, partial: Path) -> Sequence[AnyTask]:
-        """Write what all tasks need into the hidden folder `partial`, unless an earlier run did, and return them."""
+    def tasks(self, work: Work) -> Sequence[AnyTask]:
+        """Write what all tasks need into the work folder, unless an earlier run did, and return them.
+
+        A task's `target` is in `work.output`. Files in `work.private` are not part of the output.
+        """
 
     @classmethod
     @abc.abstractmethod
@@ -103,74 +105,88 @@ def build(stage: Stage[AnyTask], folder: Path, options: Options) -> None:
 
     Return at once if `folder` is up to date. Raise what the stage raises, and ResourceError if the disk is full.
     """
-    with files.room(folder), outputs.lock(folder):
-        key = outputs.build_key(folder, stage=stage.name, parameters=stage.parameters(), inputs=stage.inputs())
-        if outputs.current(folder, key):
-            return
-        partial = _partial_folder(folder, key)
-        tasks = stage.tasks(partial)
-    share = tasks[options.task :: options.of] if options.task is not None else tasks
-    # Two processes with the same share would write the same files. The second one waits and finds the tasks done.
-    with outputs.lock(folder.with_name(f"{folder.name}.{options.task or 0}-of-{options.of}")):
-        with outputs.lock(folder):  # the process that completes the folder removes the markers under this lock
-            pending = [task for task in share if not _marker(task).exists()] if partial.exists() else []
-        _run_tasks(stage, share, pending, options)
-    with files.room(folder), outputs.lock(folder):
-        if partial.exists():  # otherwise another share was the last one and has completed the folder
-            _complete(stage, folder, partial, key, tasks)
-
-
-def _run_tasks(stage: Stage[AnyTask], share: Sequence[AnyTask], pending: Sequence[AnyTask], options: Options) -> None:
-    if len(pending) < len(share):
-        print(f"{stage.name}: {len(share) - len(pending)} of {len(share)} tasks are done already", file=sys.stderr)
-    progress = Progress(stage.name, stage.unit)
-    jobs = [_Job(stage.run, task) for task in pending]
-    for task, result in zip(pending, workers.run(_run_job, jobs, options.workers, options.scheduler), strict=True):
-        progress.add(*stage.processed(task, result))
-
-
-def _complete(
-    stage: Stage[AnyTask], folder: Path, partial: Path, key: outputs.BuildKey, tasks: Sequence[AnyTask]
-) -> None:
-    """Give the hidden folder its final name, with a manifest, unless tasks are missing."""
-    missing = sum(not _marker(task).exists() for task in tasks)
-    if missing:
-        print(f"{stage.name}: this share is done; {missing} of {len(tasks)} tasks are in other shares", file=sys.stderr)
-        return
-    markers = [json.loads(_marker(task).read_text(encoding="utf-8")) for task in tasks]
-    result = stage.finish(tasks, [marker["result"] for marker in markers])
-    shutil.rmtree(partial / MARKERS)
-    hashes = {name: sha256 for marker in markers for name, sha256 in marker["files"].items()}
-    outputs.complete(partial, folder, key, result, hashes)
-
-
-def _partial_folder(folder: Path, key: outputs.BuildKey) -> Path:
-    """Return the hidden folder for this output. Remove those of other parameters or inputs."""
-    partial = folder.with_name(f".{folder.name}.{key.digest()}.partial")
-    for other in folder.parent.glob(f".{folder.name}.*.partial"):
-        if other != partial:
-            shutil.rmtree(other)
-    (partial / MARKERS).mkdir(parents=True, exist_ok=True)
-    return partial
-
-
-def _marker(task: Task) -> Path:
-    return task.target.parent / MARKERS / f"{task.target.name}.json"
+    space = Workspace(folder)
+    with contextlib.ExitStack() as using:
+        with files.room(space.output), space.locked():
+            key = outputs.build_key(
+                space.output, stage=stage.name, parameters=stage.parameters(), inputs=stage.inputs()
+            )
+            if outputs.current(space.output, key):
+                outputs.clear(space)
+                return
+            work = using.enter_context(space.work(key.digest()))
+            jobs = [_Job(stage.run, task, _marker(work, task)) for task in stage.tasks(work)]
+        _run_tasks(stage, jobs[options.task :: options.of] if options.task is not None else jobs, options)
+        with files.room(space.output), space.locked():
+            if work.output.exists():  # otherwise another share was the last one and has completed the folder
+                _complete(stage, space, work, key, jobs)
+            if not work.output.exists():
+                using.close()  # a file that is open cannot be removed on NFS
+                outputs.clear(space)
 
 
 class _Job(NamedTuple):
     run: Callable[[Any], TaskResult]
     task: Any
+    marker: Path
 
 
-def _run_job(job: _Job) -> TaskResult:
-    """Run a task, bring its files to the disk, and write its marker."""
-    task: Task = job.task
-    with files.room(task.target):
-        result = dict(job.run(task))
-        written = sorted(task.target.parent.glob(f"{task.target.name}*"))
+def _marker(work: Work, task: Task) -> Path:
+    return work.private / f"{task.target.name}.json"
+
+
+def _run_tasks(stage: Stage[AnyTask], share: Sequence[_Job], options: Options) -> None:
+    pending = [job for job in share if not job.marker.exists()]
+    if len(pending) < len(share):
+        print(f"{stage.name}: {len(share) - len(pending)} of {len(share)} tasks are done already", file=sys.stderr)
+    progress = Progress(stage.name, stage.unit)
+    results = workers.run(_run_job, pending, options.workers, options.scheduler)
+    for job, result in zip(pending, results, strict=True):
+        if result is not None:
+            progress.add(*stage.processed(job.task, result))
+
+
+def _complete(stage: Stage[AnyTask], space: Workspace, work: Work, key: outputs.BuildKey, jobs: Sequence[_Job]) -> None:
+    """Give the work folder its final name, with a manifest, unless tasks are missing."""
+    missing = sum(not job.marker.exists() for job in jobs)
+    if missing:
+        print(f"{stage.name}: this share is done; {missing} of {len(jobs)} tasks are in other shares", file=sys.stderr)
+        return
+    markers = [_read(job.marker) for job in jobs]
+    result = stage.finish([job.task for job in jobs], [marker["result"] for marker in markers])
+    hashes = {name: sha256 for marker in markers for name, sha256 in marker["files"].items()}
+    outputs.complete(space, work, key, result, hashes)
+
+
+def _read(marker: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(marker.read_text(encoding="utf-8"))
+    return content
+
+
+def _run_job(job: _Job) -> TaskResult | None:
+    """Run a task, bring its files to the disk, and write its marker, unless another process has done it meanwhile.
+
+    Return None if another process has completed the whole folder.
+    """
+    target = job.task.target
+    with files.room(target), contextlib.ExitStack() as held:
+        try:
+            # Two processes with the same task would write the same files. A worker may outlive its main process.
+            held.enter_context(files.hold(job.marker.with_suffix(".lock")))
+        except FileNotFoundError:
+            return None
+        if job.marker.exists():
+            return dict(_read(job.marker)["result"])
+        result = dict(job.run(job.task))
+        written = sorted(path for path in target.parent.iterdir() if _is_of(path.name, target.name))
         for path in written:
             files.flush(path)
+        files.flush_folder(target.parent)
         hashes = {path.name: files.sha256(path) for path in written}
-        files.write_json(_marker(task), {"files": hashes, "result": result})
+        files.write_json(job.marker, {"files": hashes, "result": result})
     return result
+
+
+def _is_of(name: str, target: str) -> bool:
+    """Return whether a task with this target wrote the file: for part-10000, not part-100000.jsonl of another task."""
+    return name == target or name.startswith((f"{target}.", f"{target}-"))

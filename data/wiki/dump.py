@@ -5,7 +5,6 @@ page that is accepted.
 """
 
 import codecs
-import html
 import io
 import itertools
 import re
@@ -17,6 +16,7 @@ from typing import IO, NamedTuple
 
 from bert.errors import InputError
 from bert.storage import files
+from data.wiki import references
 
 CHUNK = 1 << 20
 MAX_PAGE = 10_000_000  # bytes of XML; MediaWiki limits a page to 2 MiB of wikitext
@@ -146,7 +146,7 @@ class Reader:
         elif b"<redirect" in before_text:
             self.counts["redirects"] += 1
         else:
-            page = Page(identifier[1].decode(), html.unescape(title[1].decode("utf-8", "replace")), content)
+            page = Page(identifier[1].decode(), references.unescape(title[1].decode("utf-8", "replace")), content)
             if not self._page_head and len(content) <= self.max_page:
                 self.counts["articles"] += 1
                 return page

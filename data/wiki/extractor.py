@@ -48,9 +48,15 @@ class Article(NamedTuple):
 
 
 def article(line: str | bytes) -> Article:
-    """Parse one line of wikiextractor's JSON."""
-    fields = json.loads(line)
-    return Article(str(fields["id"]), fields["title"], fields["text"])
+    """Parse one line of wikiextractor's JSON. Raise ValueError if it is anything else."""
+    try:
+        fields = json.loads(line)
+        identifier, title, text = str(fields["id"]), fields["title"], fields["text"]
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"not an article ({type(error).__name__}: {error})") from error
+    if not isinstance(title, str) or not isinstance(text, str):
+        raise ValueError("not an article: its title or text is not a string")
+    return Article(identifier, title, text)
 
 
 def extract(reader: dump.Reader, processes: int, page_seconds: float) -> Iterator[Article]:

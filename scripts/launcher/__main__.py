@@ -20,6 +20,7 @@ COMMANDS = {
     "bind": binding.main,
     "quiet": processes.replace_quietly,
     "again": processes.again,
+    "with-flags": processes.with_flags,
 }
 
 
@@ -27,7 +28,7 @@ def main() -> None:
     name, *words = sys.argv[1:] or [""]
     if name not in COMMANDS:
         command_line.print_help("launcher.sh")
-    if name != "again":
+    if name not in ("again", "with-flags"):
         settings.prepare_environment()
     COMMANDS[name](words)
 

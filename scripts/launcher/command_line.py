@@ -83,3 +83,11 @@ def number_of_ranks(script: str, options: Options) -> int:
     if not re.fullmatch("[1-9][0-9]*", ranks):
         fail(script, f"-np needs the number of ranks, not '{ranks}'")
     return int(ranks)
+
+
+def passed_names(script: str, options: Options) -> list[str]:
+    """Return the names of the variables that -x gives to the ranks."""
+    names = options.values.get("-x", "").split(",") if "-x" in options.values else []
+    if unset := [name for name in names if name not in os.environ]:
+        fail(script, f"-x {','.join(names)}: {unset[0] or 'a name'} is not set")
+    return names

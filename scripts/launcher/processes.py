@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -57,6 +58,20 @@ def replace(command: Sequence[str]) -> NoReturn:
         os.execvp(command[0], list(command))
     except OSError as error:
         _cannot_run(command, error)
+
+
+def with_flags(words: Sequence[str]) -> NoReturn:
+    """Run `NAME COMMAND...`: the command, with the words of a variable behind it.
+
+    Quotes and backslashes group characters into words, as in a shell. Nothing is expanded or run.
+    """
+    name, *command = words
+    try:
+        flags = shlex.split(os.environ.get(name, ""))
+    except ValueError as error:
+        print(f"error: {name}: {str(error).lower()} ; a quote or a backslash has no end", file=sys.stderr)
+        sys.exit(2)
+    replace([*command, *flags])
 
 
 def _cannot_run(command: Sequence[str], error: OSError) -> NoReturn:

@@ -15,7 +15,7 @@ import processes
 import settings
 import supervisor
 
-OWN = ("-np", "-H", "--ssh-port", "--network-interfaces")
+OWN = ("-np", "-H", "--ssh-port", "--network-interfaces", "-x")
 LAUNCHER = str(settings.SCRIPTS / "launcher.sh")
 BIND, RANK = [LAUNCHER, "bind"], [LAUNCHER, "rank"]
 PHASES = "slurm_phases.sh"
@@ -25,7 +25,7 @@ def launch(words: Sequence[str]) -> NoReturn:
     """Run ranks by horovodrun."""
     options = command_line.parse("launch.sh", OWN, words)
     runner = ["horovodrun", "-np", options.values.get("-np", ""), "--disable-cache"]
-    for flag in OWN[1:]:
+    for flag in ("-H", "--ssh-port", "--network-interfaces"):
         if value := options.values.get(flag):
             runner += [flag, value]
     # Gloo by name: a Horovod with MPI would start the ranks by mpirun, which these options are not for.
@@ -48,7 +48,7 @@ def mpirun(words: Sequence[str]) -> NoReturn:
     if interfaces := options.values.get("--network-interfaces"):
         runner += ["--mca", "btl_tcp_if_include", interfaces]
         settings.set_defaults(NCCL_SOCKET_IFNAME=interfaces)
-    for name in sorted({*filter(settings.PASSED_ON.match, os.environ)} - {"BERT_LAUNCH"}):
+    for name in sorted({*settings.passed_on(), *command_line.passed_names("mpirun.sh", options)} - {"BERT_LAUNCH"}):
         runner += ["-x", name]
     if not options.dry_run:
         _require_mpi("mpirun.sh")
@@ -58,6 +58,7 @@ def mpirun(words: Sequence[str]) -> NoReturn:
 def _start(script: str, options: command_line.Options, runner: Sequence[str]) -> NoReturn:
     """Run the ranks by the command that takes theirs behind it; a single one on this host without it."""
     ranks = command_line.number_of_ranks(script, options)
+    extra = command_line.passed_names(script, options)
     alone = ranks == 1 and not options.values.get("-H")
     command = [*([] if alone else runner), *(BIND if options.bind else []), *([] if alone else RANK), *options.command]
     if alone and not options.bind:
@@ -69,7 +70,7 @@ def _start(script: str, options: command_line.Options, runner: Sequence[str]) ->
         command_line.fail(script, f"no {command[0]} here: make setup installs horovodrun, and an MPI brings mpirun")
     if alone:
         processes.replace_quietly(command)
-    supervisor.supervise(ranks, command)
+    supervisor.supervise(ranks, command, extra)
 
 
 def _require_mpi(script: str) -> None:

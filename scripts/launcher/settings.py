@@ -3,13 +3,21 @@
 import os
 import re
 from collections import namedtuple
+from collections.abc import Iterable
 from pathlib import Path
 
 SCRIPTS = Path(__file__).absolute().parents[1]  # not resolved: the other hosts have the folder under the name used here
 
-# Variables that --dry-run shows, and those that mpirun passes to other hosts by name.
-SHOWN = re.compile("(OMP_NUM|TF_CPP|TF_NUM|HOROVOD|NCCL)_")
+SHOWN = re.compile("(OMP_NUM|TF_CPP|TF_NUM|HOROVOD|NCCL)_")  # by --dry-run
+# Variables that mpirun passes to other hosts by name; the others are those of that host.
 PASSED_ON = re.compile("(BERT|HOROVOD|NCCL|OMP|TF|XLA)_|(LD_LIBRARY_PATH|PATH|PYTHONPATH|VENV)$")
+# Variables that horovodrun, mpirun and the ranks on this host get besides. horovodrun writes its whole environment on
+# the command line of each rank, where every user of the machine can read it.
+KEPT = re.compile(
+    "(CUDA|NVIDIA|GLIBC|MALLOC|KMP|MKL|UCX|FI|LC|XDG|OMPI|OPAL|PMI|PMIX|PRTE|SLURM|PBS|SGE|LSB)_"
+    "|(HOME|USER|LOGNAME|SHELL|TERM|LANG|TZ|TMPDIR|LD_PRELOAD|PYTHON[A-Z]+|SSH_AUTH_SOCK|JOB_ID|PE_HOSTFILE)$"
+)
+NEVER = re.compile("BERT_CONTACT$|.*(TOKEN|SECRET|PASSW|CREDENTIAL|KEY|JWT)", re.IGNORECASE)
 
 # Flag, variable, kind of value, help. Kinds: 1 is a switch; TEXT is set as it is; N is a whole number; MS a number; MIB
 # a whole number of MiB, which is set in bytes. docs/launch.md says when to use which.
@@ -71,6 +79,17 @@ def set_defaults(**variables: str) -> None:
     """Set those of the variables that are not set or empty."""
     for name, value in variables.items():
         os.environ[name] = os.environ.get(name) or value
+
+
+def passed_on() -> set[str]:
+    """Return the names of the variables that ranks on other hosts get too."""
+    return {name for name in os.environ if PASSED_ON.match(name) and not NEVER.match(name)}
+
+
+def without_secrets(extra: Iterable[str]) -> dict[str, str]:
+    """Return the environment of the command that starts the ranks: what is known to be needed, and `extra`."""
+    kept = {name for name in os.environ if KEPT.match(name) and not NEVER.match(name)}
+    return {name: os.environ[name] for name in sorted({*passed_on(), *kept, *extra})}
 
 
 def limit_threads(cores: int) -> None:

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import IO, NoReturn
 
 import processes
+import settings
 
 # The rank in front of a line: horovodrun's form, and Open MPI's, which adds a space from version 5 on.
 RANK = re.compile(rb"\[[0-9]+(?:\]<std(?:out|err)>:|,[0-9]+\]<std(?:out|err)>: ?)(.*)", re.DOTALL)
@@ -26,8 +27,8 @@ TERMINATED = 128 + signal.SIGTERM
 class Supervisor:
     """One launch of horovodrun or mpirun, whose ranks run under `processes.rank`."""
 
-    def __init__(self, ranks: int) -> None:
-        self.ranks = ranks
+    def __init__(self, ranks: int, extra: Sequence[str] = ()) -> None:
+        self.ranks, self.extra = ranks, extra
         self.host = processes.host()
         self.mark = f"@launch-{self.host}-{os.getpid()}"  # begins the lines in which ranks report to the launcher
         self.runner: subprocess.Popen[bytes] | None = None
@@ -44,7 +45,8 @@ class Supervisor:
         # Its own session keeps Ctrl-C from horovodrun, which would kill the ranks; setpriv ends it if we are killed.
         words = ["setpriv", "--pdeathsig", "TERM", *command]
         pipe = subprocess.PIPE
-        self.runner = runner = processes.start(words, stdout=pipe, stderr=pipe, start_new_session=True)
+        environment = settings.without_secrets(self.extra)
+        self.runner = runner = processes.start(words, stdout=pipe, stderr=pipe, start_new_session=True, env=environment)
         if self.stopping:  # a signal came before the process was there
             runner.terminate()
         assert runner.stdout and runner.stderr
@@ -192,9 +194,9 @@ def witness() -> Iterator[None]:
         os.waitpid(child, 0)
 
 
-def supervise(ranks: int, command: Sequence[str]) -> NoReturn:
-    """Run the command that starts the ranks; end with the status of the rank that failed."""
+def supervise(ranks: int, command: Sequence[str], extra: Sequence[str]) -> NoReturn:
+    """Run the command that starts the ranks; end with the status of the rank that failed. extra: names of variables."""
     with witness():
-        status = Supervisor(ranks).run(command)
+        status = Supervisor(ranks, extra).run(command)
     sys.stdout.flush()
     sys.exit(status)

@@ -327,3 +327,54 @@ def test_a_folder_that_is_not_ours_is_left_alone(stage: Stage, tmp_path: Path) -
     (tmp_path / "out" / "thesis.txt").touch()
     code, lines = stage("download", "squad1", "--output", tmp_path / "out")
     assert code == 2 and "not made by this program" in lines[-1] and names(tmp_path) == ["out/thesis.txt"]
+
+
+SECRET = "s3cr3t"
+
+
+def with_login(url: str) -> str:
+    return url.replace("://", f"://ada:{SECRET}%40%2F@")
+
+
+@pytest.mark.parametrize("ending", ["done", "broken", "refused", "wrong", "moved", "unsafe", "offline"])
+def test_a_password_is_used_and_neither_printed_nor_kept(
+    ending: str, site: Site, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = dump(site, DAY)
+    path = f"/mirror/enwiki/{DAY}/{min(parts)}"
+    signed = f"{with_login(site.url)}/elsewhere?token={SECRET}"
+    faults = {
+        "broken": [hostile.cut(0.5)] * 9,
+        "refused": [hostile.status(403)],
+        "wrong": [lambda handler, body: hostile.plain(handler, body[::-1])],
+        "moved": [hostile.status(302, Location=signed)],
+        "unsafe": [hostile.status(302, Location=f"ftp://ada:{SECRET}@x/?{SECRET}")],
+    }
+    site.faults[path] = list(faults.get(ending, []))
+    mirror = with_login("http://127.0.0.1:9" if ending == "offline" else site.url) + "/mirror"
+    command = ["wikipedia", "--dumps_url", with_login(site.url), "--mirror", mirror, "--output", tmp_path / "out"]
+    code, said = stage("download", *command)
+    assert (code == 0) == (ending == "done"), said
+    assert set(site.asked("Authorization")) == {"Basic YWRhOnMzY3IzdEAv"}  # ada:s3cr3t@/
+    kept = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert kept and SECRET not in "".join(said) and not [content for content in kept if SECRET.encode() in content]
+
+
+def test_a_password_stays_with_its_server(site: Site, stage: Stage, tmp_path: Path) -> None:
+    dump(site, DAY)
+    with Site().running() as other:
+        other.files = {path: body for path, body in site.files.items() if path.startswith("/mirror")}
+        for path in other.files:
+            site.faults[path] = [hostile.status(302, Location=other.url + path)]
+        command = wikipedia(site, tmp_path / "out")
+        command[2] = with_login(site.url)
+        assert stage("download", *command)[0] == 0
+        assert None not in site.asked("Authorization") and {*other.asked("Authorization")} == {None}
+
+
+@pytest.mark.parametrize("path", ["/a?key=s3cr3t", "/a#s3cr3t", ":1:s3cr3t/", ""])
+def test_an_address_that_cannot_be_used_is_refused_without_its_secret(path: str, stage: Stage, tmp_path: Path) -> None:
+    for start in ("https://ada:s3cr3t@h", "https://[", "ada:s3cr3t@h", "ftp://ada:s3cr3t@h"):
+        if path or not start.startswith("https://ada"):
+            code, said = stage("download", "squad1", "--mirror", start + path, "--output", tmp_path / "out")
+            assert (code, len(said)) == (2, 1) and SECRET not in said[0] and not list(tmp_path.iterdir()), said

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bert.storage import files
 from data.pipeline import sources
 
 TEXTS = [
@@ -96,9 +97,7 @@ def test_a_malformed_line_is_named_and_leaves_nothing(tmp_path, stage, content, 
 
 
 def test_a_line_too_long_to_hold_is_named(tmp_path, stage, monkeypatch):
-    from data import text
-
-    monkeypatch.setattr(text, "MAX_LINE", 100)
+    monkeypatch.setattr(files, "MAX_LINE", 100)
     (tmp_path / "a.jsonl").write_text('{"text": "A."}\n' + json.dumps({"text": "A river. " * 20}))
     code, said = stage("text", "--source", tmp_path / "a.jsonl", "--output", tmp_path / "out")
     assert code == 3 and "line 2 has more than 100 bytes" in said[-1]

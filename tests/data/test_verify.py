@@ -174,3 +174,21 @@ def test_a_hopeless_file_ends_the_list(
     sign(folder)
     code, lines = verify_folders(folder)
     assert code == 4 and len(lines) == 12 and "11 problems or more: the rest was not read" in lines[-1]
+
+
+@pytest.mark.parametrize("name", ["books", "text"])
+def test_a_folder_of_sources_may_have_the_name_of_a_stage(
+    name: str, tmp_path: Path, stage: Callable, verify_folders: Callable
+) -> None:
+    source, corpus = tmp_path / "mine" / name, tmp_path / "corpus"
+    source.mkdir(parents=True)
+    (source / "a.txt").write_text("A river rises in the hills and runs to the sea.")
+    for made in ("books", "text"):
+        assert stage(made, "--source", source, "--output", corpus / made)[0] == 0
+    code, lines = verify_folders(corpus)
+    assert (code, len(lines)) == (0, 2), lines
+    beside = shutil.copytree(source, corpus / "copy" / name)
+    assert stage("books", "--source", beside, "--output", corpus / "copy" / "made")[0] == 0
+    (beside / "a.txt").write_text("It floods in spring.")
+    code, lines = verify_folders(corpus)
+    assert code == 4 and any(f"made from another {name} than the present {beside}" in line for line in lines)

@@ -119,7 +119,11 @@ def test_both_forms_of_extracted_folders_give_the_same(tmp_path, stage, contents
     [
         ('<doc id="7" url="u" title="Ouse">\nOuse\n\nA river', "ends inside article 7"),
         ("Once upon a time", "instead of <doc id=...>"),
+        ('<doc id="7" url="u" title="Ouse', "instead of <doc id=...>"),
+        ('<doc id="7" url="u">\n', "instead of <doc id=...>"),
         ('{"id": "7"}\n', "line 1 is not from wikiextractor"),
+        ('{"id": "7", "title": "", "text": 5}\n', "line 1 is not from wikiextractor"),
+        ('{"id": "7", "title": "", "text": ' + "[" * 100_000, "line 1 is not from wikiextractor"),
         ('{"id": "7", "title": "", "text": "A"}\n{"id"', "line 2 is not from wikiextractor"),
     ],
 )

@@ -85,10 +85,10 @@ def kill_rank(launcher: int, rank: str) -> None:
 DYING = """
     import os, signal
     from pathlib import Path
-    from bert.storage import outputs
+    from bert.storage import workspace
     from bert.training import checkpoint, step
     saves, save, steps, write = [], checkpoint.save, checkpoint.steps, checkpoint.tf.raw_ops.SaveV2
-    swap, remove = outputs._swap, checkpoint.shutil.rmtree
+    publish, remove = workspace.Workspace.publish, workspace.shutil.rmtree
     def count(*arguments):
         saves.append(arguments)
         return save(*arguments)
@@ -118,7 +118,7 @@ BOUNDARIES = {  # place of the kill: patch, and step of the newest complete chec
     ),
     "before the rename": (
         """
-    outputs._swap = lambda *arguments: (die(), swap(*arguments))
+    workspace.Workspace.publish = lambda *arguments: (die(), publish(*arguments))
     """,
         21,
     ),
@@ -131,11 +131,11 @@ BOUNDARIES = {  # place of the kill: patch, and step of the newest complete chec
     "while an older one is removed": (
         """
     def half(folder, **options):
-        if len(saves) == 2 and Path(folder).exists():
+        if len(saves) == 2 and (Path(folder) / "manifest.json").exists():
             (Path(folder) / "manifest.json").unlink()
             die()
         remove(folder, **options)
-    checkpoint.shutil.rmtree = half
+    workspace.shutil.rmtree = half
     """,
         49,
     ),

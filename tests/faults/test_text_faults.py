@@ -191,7 +191,7 @@ def test_a_run_killed_and_repeated_with_other_workers_gives_the_same(tmp_path: P
     assert run("data.wikipedia", "--source", source, "--output", clean, "--workers", 1).code == 0
     command = [sys.executable, "-m", "data.wikipedia", "--source", str(source), "--output", str(killed)]
     process = subprocess.Popen([*command, "--workers", "2"], cwd=ROOT, start_new_session=True)
-    kill_when(process, tmp_path, ".killed.*.partial/part-*.jsonl")
+    kill_when(process, tmp_path, ".killed.partial/*/output/part-*.jsonl")
     assert not killed.exists()
     ended = run("data.wikipedia", "--source", source, "--output", killed, "--workers", 3)
     assert ended.code == 0, ended.said

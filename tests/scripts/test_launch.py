@@ -137,7 +137,8 @@ def test_a_signal_before_all_ranks_run_ends_them_unsaved(environment: dict[str, 
     slow = "#!/bin/bash\nsleep 60 & trap 'kill %1; exit 1' TERM; touch $STARTED; wait\n"
     (tmp_path / "bin" / "horovodrun").write_text(slow)
     started = tmp_path / "started"
-    command, env = [str(LAUNCH), "-np", "2", "--", "true"], environment | {"STARTED": str(started)}
+    command = [str(LAUNCH), "-np", "2", "-x", "STARTED", "--", "true"]
+    env = environment | {"STARTED": str(started)}
     launcher = subprocess.Popen(command, env=env, stderr=-1, text=True)
     while not started.exists():
         time.sleep(0.01)
@@ -190,6 +191,40 @@ def test_a_wrong_command_line_is_one_line(words: str, environment: dict[str, str
     shown = launch(*words.split(), env=environment)
     assert shown.returncode == 2
     assert shown.stderr.startswith("error: ") and "launch.sh" in shown.stderr and shown.stderr.count("\n") == 1
+
+
+SECRETS = ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "http_proxy", "BERT_API_KEY", "BERT_CONTACT", "TF_PASSWORD", "MY_OWN")
+LOOK = """
+import contextlib, os, pathlib, time
+seen = []
+for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+    with contextlib.suppress(OSError):  # the process has ended
+        seen.append(path.read_bytes())
+shown = any(b"s3cr" + b"3t" in words for words in seen)
+mine = sorted(name for name, value in os.environ.items() if "s3cr" + "3t" in value)
+print(f"visible: {shown}, inherited: {mine}, asked for: {os.environ.get('WANTED')}", flush=True)
+time.sleep(1)
+"""
+SECRET_FREE = "visible: False, inherited: [], asked for: yes\n" * 2
+
+
+def with_secrets(env: dict[str, str]) -> dict[str, str]:
+    return env | dict.fromkeys(SECRETS, "s3cr3t") | {"WANTED": "yes"}
+
+
+def test_ranks_get_what_is_needed_and_no_secret(environment: dict[str, str]) -> None:
+    words = ["-np", "2", "-x", "WANTED", "--", sys.executable, "-c", LOOK]
+    shown = launch(*words, env=with_secrets(environment))
+    assert shown.stdout == SECRET_FREE, shown.stderr
+    shown = launch("-np", "2", "-x", "UNSET", "--", "true", env=environment)
+    assert (shown.returncode, shown.stderr.count("\n")) == (2, 1) and "-x UNSET: UNSET is not set" in shown.stderr
+
+
+@pytest.mark.multiprocess
+def test_no_secret_is_on_a_command_line_of_real_ranks(clean: dict[str, str]) -> None:
+    words = ["-np", "2", "-x", "WANTED", "--", sys.executable, "-c", LOOK]
+    shown = launch(*words, env=with_secrets(clean))
+    assert shown.stdout == SECRET_FREE, shown.stderr
 
 
 STOPPABLE = """

@@ -29,7 +29,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A folder to run make in, with a work folder of its own that holds documents of one byte."""
-    for name in ("Makefile", "scripts", "bert"):
+    for name in ("Makefile", "scripts", "bert", "squad"):
         (tmp_path / name).symlink_to(ROOT / name)
     finish(tmp_path, "corpus/documents")
     return tmp_path

@@ -14,6 +14,7 @@ import pytest
 
 from bert.errors import UsageError
 from bert.storage import manifest, outputs
+from bert.storage.workspace import Work
 from data.pipeline import tasks
 from data.pipeline.tasks import TaskResult
 
@@ -43,9 +44,9 @@ class Squares(tasks.Stage[Square]):
     def inputs(self) -> list[Path]:
         return []
 
-    def tasks(self, partial: Path) -> list[Square]:
+    def tasks(self, work: Work) -> list[Square]:
         numbers = [self.fourth if number == 4 else number for number in range(self.count)]
-        return [Square(number, partial / f"square-{at}", self.log, self.slow) for at, number in enumerate(numbers)]
+        return [Square(number, work.output / f"square-{at}", self.log, self.slow) for at, number in enumerate(numbers)]
 
     @classmethod
     def run(cls, task: Square) -> TaskResult:

@@ -1,0 +1,178 @@
+"""The stages from books to records under faults: they end with the bytes of undisturbed ones."""
+
+import contextlib
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+from tests.soak.attempts import Attempt, Hang, kill, kill_all, working_in
+from tests.soak.faults import Disk, Disturbance, flipped
+from tests.soak.journal import NONE, Journal
+
+SOURCE = "data.synthetic --articles 2 --books 60 --train_questions 9 --dev_questions 9 --output source"
+STAGES = {  # output -> the command that makes it, and the folders of earlier stages that it reads
+    "books": ("data.books --source source/books --workers 2", []),
+    "documents": ("data.documents --source books --workers 2", ["books"]),
+    "shards": ("data.shards --source documents --shards 3", ["documents"]),
+    "vocab": ("data.vocab --source shards --size 700", ["shards"]),
+    "instances": (
+        "data.tfrecords --source shards --vocab vocab/vocab.txt --max_seq_length 64 --dupe_factor 4 --workers 2",
+        ["shards", "vocab"],
+    ),
+}
+FULL, DAMAGED = 5, 4
+FAULTS = {
+    "kill": (-signal.SIGKILL,),
+    "kill a worker": (FULL,),
+    "kill all": (-signal.SIGKILL,),
+    "stop": (-signal.SIGTERM,),
+    "limit on file sizes": (FULL,),
+    "full disk": (FULL,),
+    "flip in an input": (DAMAGED,),
+}
+
+
+class Rounds:
+    """The chain of stages, each time from its beginning through several faults."""
+
+    def __init__(self, folder: Path, disk: Disk, disturbance: Disturbance, journal: Journal) -> None:
+        self.folder, self.disk, self.disturbance, self.journal = folder, disk, disturbance, journal
+        self.at = folder
+        self._bag: list[str] = []
+        self.seconds: dict[str, float] = {}
+        self._command(SOURCE)
+        for name, (command, _) in STAGES.items():
+            began = time.monotonic()
+            self._command(f"{command} --output {name}")
+            self.seconds[name] = time.monotonic() - began
+        self._wanted = {name: contents(folder / name) for name in STAGES}
+        times = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.seconds.items())
+        journal.say(f"chain: undisturbed, seconds: {times}")
+
+    def _start(self, words: str) -> Attempt:
+        return Attempt([sys.executable, "-m", *words.split()], self.at, self.disturbance.environment)
+
+    def _command(self, words: str) -> None:
+        attempt = self._start(words)
+        if attempt.end():
+            raise RuntimeError("\n".join([f"{words} failed undisturbed:", *attempt.lines[-20:]]))
+
+    def round(self, draw: Random, faults: int) -> None:
+        """Make all outputs anew through about `faults` faults; compare them."""
+        self.at = self.folder / "round"
+        shutil.rmtree(self.at, ignore_errors=True)
+        self.at.mkdir()
+        (self.at / "source").symlink_to(self.folder / "source")
+        places = draw.choices(list(STAGES), weights=list(self.seconds.values()), k=faults)
+        for name in STAGES:
+            if not self._stage(name, places.count(name), draw):
+                return
+            if (made := contents(self.at / name)) != self._wanted[name]:
+                wanted = self._wanted[name]
+                wrong = sorted(file for file in made.keys() | wanted.keys() if made.get(file) != wanted.get(file))
+                return self.journal.fail(f"chain: {name} differs from the undisturbed one in {' '.join(wrong)}")
+        if left := sorted(path.name for path in self.at.iterdir() if path.name not in {*STAGES, "source"}):
+            return self.journal.fail(f"chain: left behind: {' '.join(left)}")
+        self.journal.rounds["chain"] += 1
+        self.journal.say("chain: round ended with the bytes of the undisturbed stages")
+
+    def _stage(self, name: str, faults: int, draw: Random) -> bool:
+        """Run a stage through so many faults to its end; return whether it ended as documented each time."""
+        code: int | None = -1
+        while faults and code and self.journal.left() > 2 * sum(self.seconds.values()):
+            faults -= 1
+            code = self._fault(name, draw)
+            if code is None:
+                return False
+        if code:
+            attempt = self._start(f"{STAGES[name][0]} --output {name}")
+            return self._ended(name, NONE, "to the end", (), attempt) is not None
+        return True
+
+    def _next_fault(self, name: str, draw: Random) -> str:
+        """Return a fault that this stage can have; each comes once before one comes again."""
+        impossible = {
+            *(["flip in an input"] if not STAGES[name][1] else []),
+            *(["kill a worker"] if "--workers" not in STAGES[name][0] else []),
+            *(["full disk"] if not self.disk.own else []),
+        }
+        if not set(self._bag) - impossible:
+            more = list(FAULTS)
+            draw.shuffle(more)
+            self._bag += more
+        fault = next(fault for fault in self._bag if fault not in impossible)
+        self._bag.remove(fault)
+        return fault
+
+    def _fault(self, name: str, draw: Random) -> int | None:
+        fault = self._next_fault(name, draw)
+        with contextlib.ExitStack() as stack:
+            if fault == "flip in an input":
+                folder = self.at / draw.choice(STAGES[name][1])
+                path = draw.choice(sorted(path for path in folder.iterdir() if path.name != "manifest.json"))
+                bit = stack.enter_context(flipped(path, draw))
+                attempt = self._start(f"{STAGES[name][0]} --output {name}")
+                return self._ended(name, fault, f"bit {bit} of {folder.name}/{path.name}", FAULTS[fault], attempt)
+            attempt = self._start(f"{STAGES[name][0]} --output {name}")
+            place = self._strike(name, fault, attempt, draw, stack)
+            return self._ended(name, fault, place, FAULTS[fault], attempt)
+
+    def _strike(self, name: str, fault: str, attempt: Attempt, draw: Random, stack: contextlib.ExitStack) -> str:
+        seconds = draw.uniform(0, self.seconds[name])
+        disturbed = self._disturb(draw)
+        if not attempt.after_seconds(seconds):
+            return f"after {seconds:.1f} s, when it had ended"
+        after = f"after {seconds:.1f} s{disturbed}"
+        if fault == "kill":
+            attempt.process.kill()
+        elif fault == "kill all":
+            kill(working_in(self.at))
+        elif fault == "stop":
+            attempt.process.terminate()
+        elif fault == "kill a worker":
+            while not (workers := attempt.workers()) and attempt.process.poll() is None:
+                time.sleep(0.05)
+            kill(workers[:1])
+        elif fault == "full disk":
+            stack.enter_context(self.disk.full(free := draw.choice([0, 4096, 50_000])))
+            return f"{free} bytes left {after}"
+        elif fault == "limit on file sizes":
+            self.disk.limit(working_in(self.at), limit := draw.randint(1, 4000))
+            return f"files of at most {limit} bytes {after}"
+        return after
+
+    def _disturb(self, draw: Random) -> str:
+        kind = draw.choice(["nothing", *(["clock", "slow"] if self.disturbance.works else [])])
+        if kind == "clock":
+            hours = draw.choice([-30, -3, -1, 1, 5, 24 * 400])
+            self.disturbance.move_clock(3600 * hours)
+            return f", clock off by {hours} hours"
+        if kind == "slow":
+            self.disturbance.slow_reads(draw.randint(50, 500))
+            return ", slow reads"
+        return ""
+
+    def _ended(self, name: str, fault: str, place: str, codes: tuple[int, ...], attempt: Attempt) -> int | None:
+        """Wait for the end; return the exit code, or None if it was not one documented for the fault."""
+        where = f"chain: {name}"
+        try:
+            code = attempt.end()
+        except Hang as hang:
+            self.journal.fail(f"{where}: {fault}, {place}: {hang}", attempt.lines)
+            kill_all(self.at)
+            return None
+        finally:
+            self.disturbance.end()
+        right = self.journal.fault(where, fault, place, code, {*codes, 0})
+        if not right or "Traceback (most recent call last):" in attempt.lines:
+            self.journal.fail(f"{where}: {fault}, {place}: exit {code}", attempt.lines)
+            return None
+        return code
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of all files of a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
