@@ -90,6 +90,8 @@ class ModelConfig:
             return config
         except FileNotFoundError as error:
             raise InputError(f"{path}: no such file; give the folder of a trained model") from error
+        except InputError:
+            raise
         except ValueError as error:
             raise InputError(f"{path}: not a BERT configuration ({error})") from error
 

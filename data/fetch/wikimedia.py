@@ -19,6 +19,7 @@ MIRRORS = ("https://mirror.accum.se/mirror/wikimedia.org/dumps", "https://dumps.
 LICENCE = "text CC BY-SA 4.0 (until 2023, 3.0) and GFDL; its authors are named in the articles' histories"
 JOB = "articlesmultistreamdump"
 STATUS = "dumpstatus.json"
+LONGEST_NAME = 255  # bytes of a file name
 PAGE_BYTES = 16 << 20
 DATE = r"20\d{6}"
 
@@ -73,7 +74,7 @@ def find_dump(client: Client, dumps: str, wiki: str, date: str | None, folder: P
             with files.atomic_write(path, "wb") as stream:
                 stream.write(content)
             return day, listed
-        states.append(f"{day} {job.get('status', 'not begun')}")
+        states.append(f"{day} {str(job.get('status', 'not begun'))[:40]}")
     which = f"the dump of {date} is not done" if date else "no dump is done"
     raise InputError(f"{dumps}/{wiki}/: {which} ({', '.join(states)}); wait some days, or give an earlier --date")
 
@@ -84,7 +85,7 @@ def article_files(wiki: str, date: str, listed: dict[str, Any], mirrors: tuple[s
     Raise IntegrityError if there are none, or if one has no size or SHA-1.
     """
     name = re.compile(rf"{wiki}-{date}-pages-articles-multistream(\d*)\.xml(?:-p(\d+)p(\d+))?\.bz2")
-    matches = [match for match in map(name.fullmatch, listed) if match]
+    matches = [match for match in map(name.fullmatch, listed) if match and len(match[0]) <= LONGEST_NAME]
     matches = [match for match in matches if match[2]] or matches  # parts are preferred to one file with everything
     if not matches:
         raise IntegrityError(f"{wiki} {date}: {STATUS} lists no file of articles; try another --date")
@@ -119,15 +120,15 @@ def _dates(client: Client, url: str) -> list[str]:
 def _job(content: bytes, where: str) -> dict[str, Any]:
     try:
         job = files.parse_json(content)["jobs"].get(JOB, {})
-        assert isinstance(job, dict)
+        assert isinstance(job, dict) and isinstance(job.get("files", {}), dict)
         return job
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
         raise IntegrityError(f"{where}: not a dumpstatus.json of Wikimedia; download it again") from error
 
 
 def _files(job: dict[str, Any], where: str) -> dict[str, Any]:
-    listed = job.get("files")
-    if job.get("status") != "done" or not isinstance(listed, dict) or not all(map(_is_dict, listed.values())):
+    listed: dict[str, Any] = job.get("files", {})
+    if job.get("status") != "done" or not listed or not all(map(_is_dict, listed.values())):
         raise IntegrityError(f"{where}: job {JOB} is not done or lists no files; download it again")
     return listed
 
@@ -137,7 +138,5 @@ def _is_dict(value: object) -> bool:
 
 
 def _date(job: dict[str, Any], wiki: str) -> str | None:
-    listed = job.get("files")
-    names = listed if isinstance(listed, dict) else {}
-    dates = {match[1] for name in names if (match := re.match(rf"{wiki}-({DATE})-", name))}
+    dates = {match[1] for name in job.get("files", {}) if (match := re.match(rf"{wiki}-({DATE})-", name))}
     return dates.pop() if len(dates) == 1 else None
