@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
 from bert import ranges
-from bert.errors import UsageError, UserError
+from bert.errors import Stopped, UsageError, UserError
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -129,6 +129,9 @@ def main(function: Callable[[list[str]], None]) -> NoReturn:
             raise  # a defect of this program: show the traceback
         print("error: " + " ".join(_describe(error).split()), file=sys.stderr, flush=True)
         _leave(code)
+    except KeyboardInterrupt:
+        print("error: interrupted (Ctrl-C); repeat the same command", file=sys.stderr, flush=True)
+        _leave(Stopped.exit_code)
     _leave(0)
 
 

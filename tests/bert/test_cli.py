@@ -159,6 +159,7 @@ def test_help_shows_each_field_with_its_default(capsys: pytest.CaptureFixture[st
             "error: Too many open files; raise the limit on open files (ulimit -n), or use fewer workers",
         ),
         ("MemoryError()", 5, "error: MemoryError"),
+        ("KeyboardInterrupt", 75, "error: interrupted (Ctrl-C); repeat the same command"),
     ],
 )
 def test_failures_end_in_one_line_and_their_code(raised: str, code: int, line: str) -> None:
