@@ -35,6 +35,8 @@ MARKS = {  # byte order marks; that of UTF-32 begins with that of UTF-16
 BINARY = bytes([*range(7), *range(14, 26), 28, 29, 30, 31])  # control characters that do not occur in text
 NOT_IN_CP1252 = b"\x81\x8d\x8f\x90\x9d"
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]+")  # control characters that are not white space
+CONTROL_ASCII = bytes([*range(9), *range(14, 28), 127])  # the same in UTF-8, in which they are found faster
+CONTROL_OTHER = re.compile(rb"\xc2[\x80-\x84\x86-\x9f]")
 MAX_BINARY = 0.02  # share of control characters from which a file is not text
 
 
@@ -220,6 +222,9 @@ def _check_wide(encoding: str, path: Path) -> None:
 
 def without_controls(text: str) -> tuple[str, int]:
     """Return a text without control characters other than white space, and the number of those removed."""
+    encoded = text.encode("utf-8", "surrogatepass")
+    if len(encoded.translate(None, CONTROL_ASCII)) == len(encoded) and not CONTROL_OTHER.search(encoded):
+        return text, 0
     clean = CONTROL.sub("", text)
     return clean, len(text) - len(clean)
 
