@@ -26,7 +26,8 @@ SHELL := bash
 ##
 ## Each value is taken as it stands: make expands no $ in it, and no shell reads it. Only the shell in which you type
 ## needs quotes: make corpus BOOKS='my $ books'. FLAGS is a list of words, separated by spaces. Quotes and backslashes
-## in it group as in a shell, and nothing is expanded: FLAGS='--run.seed 7 --data.vocab "my words.txt"'.
+## in it group as in a shell, and nothing is expanded: FLAGS='--run.seed 7 --data.vocab "my words.txt"'. Give values as
+## NAME=value, or in the environment: NAME:=value and NAME!=value ask make itself to expand or run them.
 VARIABLES := WIKIPEDIA BOOKS TEXT BERT_CONTACT VOCAB VOCAB_SIZE LOWER_CASE SHARDS DUPE_FACTOR MASKED_LM_PROB RECORDS \
 	PHASE1_SEQ PHASE2_SEQ RECIPE SQUAD_TRAIN SQUAD_DEV SQUAD_RECIPE SQUAD_RUN PRETRAINED NP FLAGS PRETRAIN_FLAGS \
 	SQUAD_FLAGS BERT_WORKDIR PYTHON VENV DEVICE

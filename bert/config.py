@@ -87,11 +87,14 @@ class ModelConfig:
     def load(cls, path: Path) -> "ModelConfig":
         """Read `bert_config.json`; ignore unknown keys, which other programs add. Raise InputError if it is not one."""
         try:
+            files.check_regular(path)
             fields = json.loads(path.read_text(encoding="utf-8"))
             known = {field.name for field in dataclasses.fields(cls)}
             return cls(**{key: value for key, value in fields.items() if key in known})
         except FileNotFoundError as error:
             raise InputError(f"{path}: no such file; give the folder of a trained model") from error
+        except InputError:
+            raise
         except (ValueError, TypeError, AttributeError) as error:
             raise InputError(f"{path}: not a BERT configuration ({error})") from error
 

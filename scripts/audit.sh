@@ -13,7 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 horovod=$(sed -nE 's/.* version=([0-9.]+)$/horovod==\1/p' scripts/install_horovod.sh)
 {
-    sed -nE 's/^([a-z0-9][a-z0-9._-]*)(\[[a-z,-]+\])?(==[^ ;\\]+).*/\1\3/p' requirements-*.lock requirements-nvcc.txt
+    sed -nE 's/^([a-z0-9][a-z0-9._-]*)(\[[a-z,-]+\])?(==[^ ;\\]+).*/\1\3/p' requirements-*.lock
     echo "$horovod"
 } | sort -u >"$work/all"
 # One list cannot have two versions of a package, which the locks have for different Pythons.

@@ -14,6 +14,7 @@ from typing import Any
 
 from bert import cli
 from bert.errors import InputError
+from bert.storage import files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,7 @@ def spread(scores: list[dict[str, float]]) -> dict[str, Any]:
 
 def read_scores(path: Path) -> dict[str, float]:
     """Read the scores of one run. Raises InputError if the file has none."""
+    files.check_regular(path)
     try:
         score = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(score, dict) or not all(type(value) in (int, float) for value in score.values()):

@@ -83,7 +83,7 @@ class Machine:
         self.checkout, self.venv = folder / "checkout", folder / "checkout" / ".venv"
         (self.checkout / "scripts").mkdir(parents=True)
         self.bin.mkdir()
-        for name in (*LISTS, *LOCKS, "requirements-nvcc.txt", *(f"scripts/{name}.sh" for name in SCRIPTS)):
+        for name in (*LISTS, *LOCKS, "requirements-nvcc.lock", *(f"scripts/{name}.sh" for name in SCRIPTS)):
             shutil.copy(ROOT / name, self.checkout / name)
         for name, text in (("python3", PYTHON), ("horovodrun", CHECK_BUILD), ("g++", ""), ("make", ""), ("cmake", "")):
             self.command(self.bin / name, text)
@@ -367,7 +367,8 @@ def test_nvcc_is_the_one_asked_for_or_of_cuda_12_or_13_or_pips(machine: Machine)
     assert code == 0 and "HOME=" + machine.cuda("13.1.80") in machine.calls()
     assert machine.horovod(CUDA_PLACES=machine.cuda("11.8.89")) == (0, "")
     calls = machine.calls()
-    assert "requirements-nvcc.txt" in calls and "/nvcc/nvidia/cu13\n" in calls and "LIST=75,80,90,100,120\n" in calls
+    assert "--require-hashes --target" in calls
+    assert "requirements-nvcc.lock" in calls and "/nvcc/nvidia/cu13\n" in calls and "LIST=75,80,90,100,120\n" in calls
 
 
 def test_nvcc_of_cuda_13_needs_a_driver_that_knows_it(machine: Machine) -> None:
@@ -414,7 +415,10 @@ def test_a_horovod_for_gpus_needs_no_driver_and_nothing_but_the_environment() ->
     assert not [name for name in symbols if name.startswith(("cuda", "__cuda", "cu"))] and "ncclAllReduce" in symbols
 
 
-@pytest.mark.parametrize(("lock", "lists"), [(LOCKS[0], LISTS[:3]), (LOCKS[1], LISTS)])
+@pytest.mark.parametrize(
+    ("lock", "lists"),
+    [(LOCKS[0], LISTS[:3]), (LOCKS[1], LISTS), ("requirements-nvcc.lock", ("requirements-nvcc.txt",))],
+)
 def test_locks_have_every_pinned_package_and_a_hash_for_each(lock: str, lists: tuple[str, ...]) -> None:
     def pins(name: str) -> set[str]:
         return set(re.findall(r"^[\w.-]+(?:\[[\w,-]+\])?==[\w.]+", (ROOT / name).read_text(), re.MULTILINE))

@@ -49,6 +49,7 @@ def input_files(folder: Path) -> list[Path]:
 
 def read_model(folder: Path) -> Model:
     """Read a checkpoint's folder. Raises InputError if it is damaged, unsupported or has unknown tensors."""
+    checkpoint.check_name(folder)
     index, *data = input_files(folder)[:-2]
     config, vocab = architecture.read_architecture(folder / CONFIG), load_vocab(folder / VOCAB)
     run.check_vocab_size(config, vocab, folder / VOCAB)

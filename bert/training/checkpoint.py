@@ -116,6 +116,8 @@ def write_bundle(prefix: Path, values: Mapping[str, tf.Tensor]) -> None:
 
 def check_name(run: Path) -> None:
     """Raise UsageError if TensorFlow cannot read checkpoints under this path."""
+    if files.SURROGATE.search(str(run.absolute())):
+        raise UsageError(f"{run}: TensorFlow takes only UTF-8; give the folder another name")
     if special := GLOB_CHARACTERS & set(str(run.absolute())):
         raise UsageError(
             f"{run}: TensorFlow takes {' '.join(sorted(special))} for a pattern; give the folder another name"

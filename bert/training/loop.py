@@ -56,8 +56,8 @@ def train(
     in `start_from`; they are then initialised randomly. `vocab` is copied to the run directory; the name of the
     `recipe` is recorded.
 
-    Raise Stopped after SIGTERM, SIGINT or SIGUSR1, with the state saved. Raise UsageError if the directory holds a run
-    with another configuration, or if another process is training in it.
+    Raise Stopped after SIGTERM, SIGINT, SIGUSR1 or SIGHUP, with the state saved. Raise UsageError if the directory
+    holds a run with another configuration, or if another process is training in it.
     """
     run, weights = config.run, variables(task.module)
     if comm.rank == 0:

@@ -40,7 +40,7 @@ class Log:
 
     def _remove_after(self, step: int) -> None:
         if self._path.exists():
-            lines = self._path.read_text(encoding="utf-8").splitlines()
+            lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
             with files.atomic_write(self._path) as stream:
                 stream.writelines(line + "\n" for line in lines if _step_of(line) <= step)
 

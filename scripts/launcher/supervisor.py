@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import IO, NoReturn
 
@@ -41,8 +41,7 @@ class Supervisor:
     def run(self, command: Sequence[str]) -> int:
         """Run the command to its end; return the status of the rank that failed, or else the command's own."""
         os.environ["BERT_LAUNCH"] = self.mark
-        for kind in SIGNALS:
-            signal.signal(kind, self._stop)
+        processes.handle(SIGNALS, self._stop)
         # Its own session keeps Ctrl-C from horovodrun, which would kill the ranks; setpriv ends it if we are killed.
         words = ["setpriv", "--pdeathsig", "TERM", *command]
         pipe = subprocess.PIPE
@@ -166,8 +165,38 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+@contextlib.contextmanager
+def witness() -> Iterator[None]:
+    """Have another process print why the output ends if this one is killed while the block runs.
+
+    It waits at a pipe that the kernel closes when this process ends, for the byte that says that the block has ended.
+    """
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        os.close(write)
+        os.setsid()
+        for kind in (*SIGNALS, signal.SIGPIPE):
+            signal.signal(kind, signal.SIG_IGN)
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 1)  # who reads this process's output waits only for the ranks
+        if not os.read(read, 1):
+            message = b"error: the launcher was killed, and its ranks end ; the same command resumes from the last "
+            with contextlib.suppress(OSError):
+                os.write(2, message + b"checkpoint\n")
+        os._exit(0)
+    os.close(read)
+    try:
+        yield
+    finally:
+        os.write(write, b".")
+        os.close(write)
+        os.waitpid(child, 0)
+
+
 def supervise(ranks: int, command: Sequence[str], extra: Sequence[str]) -> NoReturn:
     """Run the command that starts the ranks; end with the status of the rank that failed. extra: names of variables."""
-    status = Supervisor(ranks, extra).run(command)
+    with witness():
+        status = Supervisor(ranks, extra).run(command)
     sys.stdout.flush()
     sys.exit(status)

@@ -170,6 +170,7 @@ def test_other_data_under_the_same_path_are_refused(
     facts = json.loads((run / "config.json").read_text())
     facts["config"]["data.train"] = str(data)
     files.write_json(run / "config.json", facts)
+    training.sign(run)
     before = manifest.content_hash(data)
     change(data)
     after = manifest.content_hash(data)
@@ -181,6 +182,8 @@ def test_a_run_with_a_damaged_config_is_not_resumed(
 ) -> None:
     run = copied(straight, tmp_path / "run")
     os.truncate(run / "config.json", 99)
+    assert f"{run / 'config.json'}: not the file that " in refused(4, dataset, run, *LENGTH)
+    training.sign(run)
     assert f"{run / 'config.json'}: damaged" in refused(4, dataset, run, *LENGTH)
 
 

@@ -74,8 +74,8 @@ SPLITTER = punkt.Splitter(PunktParameters())
 
 def questions(content: str) -> str:
     """Return a question set whose answer differs in one letter from much of its passage."""
-    wrong = f"{content[0]}\u00a7{content[: len(content) // 4]}"
-    answer = {"text": wrong, "answer_start": len(content) // 2}
+    wrong = f"{content[0]}~{content[: len(content) // 2]}"
+    answer = {"text": wrong, "answer_start": len(content)}
     qa = {"id": "1", "question": "Who?", "answers": [answer]}
     return json.dumps({"data": [{"paragraphs": [{"context": content, "qas": [qa]}]}]})
 

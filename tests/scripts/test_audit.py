@@ -32,7 +32,7 @@ STAND_IN = """
     print(json.dumps({"dependencies": found, "fixes": []}))
     sys.exit(any(package.get("vulns") for package in found))
 """
-LISTS = ("requirements-audit.txt", "requirements-nvcc.txt", "requirements-cpu.lock", "requirements-gpu.lock")
+LISTS = ("requirements-audit.txt", "requirements-nvcc.lock", "requirements-cpu.lock", "requirements-gpu.lock")
 
 
 @pytest.fixture
