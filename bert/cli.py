@@ -28,17 +28,18 @@ from bert.errors import Stopped, UsageError, UserError
 T = TypeVar("T")
 E = TypeVar("E")
 Factory = Callable[[], T]
-EXHAUSTED: dict[int | None, str] = {  # error numbers of the system, with the remedy
+LONGEST_NUMBER = 60  # characters
+
+# What an exhausted resource is called by the system, and the remedy.
+EXHAUSTED = {
     errno.ENOSPC: "make room on the disk, then repeat",
     errno.EDQUOT: "make room on the disk, then repeat",
-    errno.EFBIG: "raise the limit on file sizes (ulimit -f), then repeat",
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f)",
+    errno.ENOMEM: "raise the limit on memory (ulimit -v), or use fewer workers, smaller batches or a smaller model",
     errno.EMFILE: "raise the limit on open files (ulimit -n), or use fewer workers",
-    errno.ENFILE: "the whole system has too many open files; end other programs, or use fewer workers",
-    errno.EAGAIN: "raise the limit on processes (ulimit -u), or use fewer workers",
-    errno.ENOMEM: "free memory, or use fewer workers",
+    errno.ENFILE: "raise the machine's limit on open files (fs.file-max)",
+    errno.EAGAIN: "raise the limit on processes and threads (ulimit -u), or use fewer workers",
 }
-
-LONGEST_NUMBER = 60  # characters
 
 Positional = Annotated[T, "positional"]  # `runs: Positional[tuple[Path, ...]]` is a positional argument
 Switch = Annotated[bool, "switch"]  # `json: Switch = False` is true if --json, which takes no value, is given
@@ -127,12 +128,21 @@ def main(function: Callable[[list[str]], None]) -> NoReturn:
         code = exit_code(error)
         if code is None:
             raise  # a defect of this program: show the traceback
-        print("error: " + " ".join(_describe(error).split()), file=sys.stderr, flush=True)
-        _leave(code)
+        _fail(error, code)
     except KeyboardInterrupt:
         print("error: interrupted (Ctrl-C); repeat the same command", file=sys.stderr, flush=True)
         _leave(Stopped.exit_code)
     _leave(0)
+
+
+def fail(error: UserError) -> NoReturn:
+    """Print the line of an error and exit with its code, where no caller can: before `main` runs."""
+    _fail(error, error.exit_code)
+
+
+def _fail(error: BaseException, code: int) -> NoReturn:
+    print("error: " + " ".join(_describe(error).split()), file=sys.stderr, flush=True)
+    _leave(code)
 
 
 def _checked(argv: list[str]) -> list[str]:
@@ -147,21 +157,35 @@ def exit_code(error: BaseException) -> int | None:
     """Return the documented exit code of an exception, or None for a programming error."""
     if isinstance(error, UserError):
         return error.exit_code
-    if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":
-        return 5  # the latter is TensorFlow's, which this module must not import
-    if isinstance(error, OSError) and error.errno in EXHAUSTED:
+    if _exhausted(error):
         return 5
     if isinstance(error, OSError) and error.filename is not None:
         return 3
     return None
 
 
+def _exhausted(error: BaseException) -> int | None:
+    """Return the errno of what an exception says is used up: memory, files, processes, disk; None if nothing is."""
+    if isinstance(error, OSError) and error.errno in EXHAUSTED:
+        return error.errno
+    if type(error).__module__.startswith("tensorflow"):  # which this module must not import
+        named = (number for number in EXHAUSTED if os.strerror(number) in str(error))
+        return next(named, errno.ENOMEM if type(error).__name__ == "ResourceExhaustedError" else None)
+    if isinstance(error, MemoryError):
+        return errno.ENOMEM
+    if isinstance(error, ImportError) and "failed to map segment" in str(error):
+        return errno.ENOMEM
+    return errno.EAGAIN if isinstance(error, RuntimeError) and "start new thread" in str(error) else None
+
+
 def _describe(error: BaseException) -> str:
-    if isinstance(error, OSError) and (remedy := EXHAUSTED.get(error.errno)):
-        return ": ".join(filter(None, (error.filename, f"{error.strerror}; {remedy}")))
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return str(error) or type(error).__name__
+    if isinstance(error, UserError):
+        return str(error)
+    what = str(error) or type(error).__name__
+    if isinstance(error, OSError):
+        what = f"{error.filename}: {error.strerror}" if error.filename is not None else str(error.strerror or error)
+    exhausted = _exhausted(error)
+    return f"{what}; {EXHAUSTED[exhausted]}" if exhausted else what
 
 
 def _leave(code: int) -> NoReturn:
