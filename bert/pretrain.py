@@ -24,7 +24,7 @@ from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.ranges import Range
 from bert.recipes import RECIPES, SMOKE
-from bert.training import loop, resume
+from bert.training import loop, preflight, resume
 from bert.training.distributed import connect
 
 SPLITS = ("train", "heldout")
@@ -165,6 +165,7 @@ def main(argv: list[str]) -> None:
     comm = connect(config.run)  # before the data and the model, whose tensors would allocate on all GPUs
     data, heldout = datasets(folder, config)
     config = resolve(config, name, data, comm.device, comm.size)
+    preflight.memory(config.model, comm)
     made = data.description.instances
     pairs = made.pairs if made else "nsp"
     task = Pretraining(config.model, config.run.seed, pairs)

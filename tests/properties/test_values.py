@@ -5,6 +5,7 @@ The commands, their flags and the sections of the configurations are found by re
 
 import dataclasses
 import importlib
+import json
 import math
 import typing
 from collections.abc import Callable
@@ -13,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from bert import cli, ranges
+from bert import cli, pretrain, ranges
 from bert.errors import UsageError
+from tests import training
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGES = ("bert", "squad", "data", "benchmarks")
@@ -148,3 +150,37 @@ def _outside(kind: type, limits: ranges.Range) -> list[str]:
     low = limits.low if limits.above else math.nextafter(limits.low, -math.inf)
     high = limits.high if limits.below else math.nextafter(limits.high, math.inf)
     return [repr(end) for end, finite in ((low, limits.low), (high, limits.high)) if math.isfinite(finite)]
+
+
+SMALL = """
+    --model.hidden_size 20 --model.num_attention_heads 5 --model.intermediate_size 28 --model.num_hidden_layers 1
+    --model.max_position_embeddings 17 --batch.total 6 --batch.per_device 3 --run.steps 2 --run.log_every 1
+    --run.save_every 1 --run.evaluate_every 1
+"""
+LOWEST = """
+    --model.hidden_size 1 --model.num_attention_heads 1 --model.intermediate_size 1 --model.initializer_range 0
+    --model.hidden_dropout_prob 0 --model.attention_probs_dropout_prob 0 --optimizer.learning_rate 0
+    --optimizer.beta_1 0 --optimizer.epsilon 1e-30 --optimizer.clip_norm 1e-12 --optimizer.beta_2 0
+    --optimizer.weight_decay 0 --optimizer.warmup_steps 0 --optimizer.layer_decay 1e-300 --optimizer.decay_power
+    1e-300 --run.seed 0 --run.keep 1 --run.stall_seconds 0.1 --run.evaluate_sequences 1 --run.max_skipped 1
+    --run.spike_factor 0
+"""
+HIGHEST = """
+    --model.hidden_dropout_prob 0.99 --model.attention_probs_dropout_prob 0.99 --model.initializer_range 10
+    --model.type_vocab_size 65536 --model.vocab_multiple 65536 --optimizer.name adamw --optimizer.learning_rate 100
+    --optimizer.epsilon 1 --optimizer.clip_norm 1e12 --optimizer.beta_1 0.999999 --optimizer.beta_2 0.999999
+    --optimizer.warmup_steps 1000000000 --optimizer.weight_decay 10 --optimizer.layer_decay 1
+    --optimizer.decay_power 100 --run.seed 2147483647 --run.keep 1000000000 --run.keep_every 1000000000
+    --run.stall_seconds 1e6 --run.evaluate_sequences 1000000000 --run.max_skipped 1000000000 --run.spike_factor 1e6
+    --run.profile 1000000000 --run.peak_teraflops 1e6 --run.target_accuracy 1 --budget.hours 1e5 --data.skip_bad
+    1000000000 --batch.max_per_device 65536
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [LOWEST, HIGHEST], ids=["lowest", "highest"])
+def test_a_run_with_the_values_at_the_ends_of_all_ranges_trains(flags: str, tmp_path: Path) -> None:
+    folders = ["--data.train", str(training.write_dataset(tmp_path / "data")), "--run.directory", str(tmp_path / "run")]
+    pretrain.main(["demo_phase1", *folders, *SMALL.split(), *flags.split()])
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert len(lines) == 4 and all(math.isfinite(line["loss"]) for line in lines)
