@@ -6,7 +6,6 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert import report
 from bert.convert import run
 from bert.training import metrics
 from tests.properties.fuzz import fuzz
@@ -42,10 +41,3 @@ def test_an_export_takes_the_scores_that_it_can_read(content: bytes, tmp_path: P
     scores = survives(lambda: run._last_lines(path))
     assert scores is not None
     assert all(isinstance(line["step"], int) and isinstance(line["split"], str) for line in scores)
-
-
-@given(content=ANY)
-@fuzz
-def test_a_report_is_refused_or_has_figures(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / metrics.NAME).write_bytes(content)
-    survives(lambda: report.table({"run": report.figures(report.read_metrics(tmp_path))}))
