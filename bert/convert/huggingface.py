@@ -178,8 +178,9 @@ def _read_vocab(folder: Path, config: ModelConfig) -> list[str]:
 
 def _wordpiece_vocab(path: Path) -> list[str]:
     model = architecture.read_object(path).get("model")
-    ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
-    numbers = [number for number in ids.values() if type(number) is int] if isinstance(ids, dict) else []
+    stored = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
+    ids = stored if isinstance(stored, dict) else {}
+    numbers = [number for number in ids.values() if type(number) is int]
     if not ids or sorted(numbers) != list(range(len(ids))):
         raise InputError(f"{path}: no WordPiece vocabulary; give a BERT model's folder or add its {VOCAB}")
     tokens = sorted(ids, key=ids.__getitem__)
