@@ -7,8 +7,12 @@
 ARG CUDA_BASE=nvcr.io/nvidia/cuda:12.9.1-cudnn-devel-ubuntu24.04
 ARG NGC_BASE=nvcr.io/nvidia/tensorflow:25.02-tf2-py3
 ARG CPU_BASE=python:3.11-slim-bookworm
+# A tag can be given to another image later, @sha256:... cannot: docs/containers.md says how to find it.
+ARG CUDA_DIGEST=
+ARG NGC_DIGEST=
+ARG CPU_DIGEST=
 
-FROM ${CPU_BASE} AS cpu
+FROM ${CPU_BASE}${CPU_DIGEST} AS cpu
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends g++ make cmake git openssh-client \
@@ -27,7 +31,7 @@ USER 1000
 VOLUME /workdir
 CMD ["make", "help"]
 
-FROM ${NGC_BASE} AS ngc
+FROM ${NGC_BASE}${NGC_DIGEST} AS ngc
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends python3-venv make git openssh-client \
@@ -46,7 +50,7 @@ USER 1000
 VOLUME /workdir
 CMD ["make", "help"]
 
-FROM ${CUDA_BASE} AS cuda
+FROM ${CUDA_BASE}${CUDA_DIGEST} AS cuda
 # hadolint ignore=DL3008
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \

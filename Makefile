@@ -26,7 +26,8 @@ SHELL := bash
 ##
 ## Each value is taken as it stands: make expands no $ in it, and no shell reads it. Only the shell in which you type
 ## needs quotes: make corpus BOOKS='my $ books'. FLAGS is a list of words, separated by spaces. Quotes and backslashes
-## in it group as in a shell, and nothing is expanded: FLAGS='--run.seed 7 --data.vocab "my words.txt"'.
+## in it group as in a shell, and nothing is expanded: FLAGS='--run.seed 7 --data.vocab "my words.txt"'. Give values as
+## NAME=value, or in the environment: NAME:=value and NAME!=value ask make itself to expand or run them.
 VARIABLES := WIKIPEDIA BOOKS TEXT BERT_CONTACT VOCAB VOCAB_SIZE LOWER_CASE SHARDS DUPE_FACTOR MASKED_LM_PROB RECORDS \
 	PHASE1_SEQ PHASE2_SEQ RECIPE SQUAD_TRAIN SQUAD_DEV SQUAD_RECIPE SQUAD_RUN PRETRAINED NP FLAGS PRETRAIN_FLAGS \
 	SQUAD_FLAGS BERT_WORKDIR PYTHON VENV DEVICE
@@ -50,7 +51,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 IN := @. scripts/variables.sh &&
 FLAGGED := scripts/launcher.sh with-flags FLAGS
 
-.PHONY: help setup doctor demo test test-all soak parity bench gpu-check gpu-day-prepare gpu-day lock lint \
+.PHONY: help setup doctor demo test test-all soak parity bench gpu-check gpu-day-prepare gpu-day lock audit lint \
 	download wikipedia books text documents shards vocab corpus tfrecords verify stats pretrain squad squad-eval clean
 
 help: ## List the targets and variables
@@ -76,7 +77,7 @@ test-all: test ## Run the tests, and those that take long, start several ranks o
 	$(IN) pytest -m multiprocess
 
 soak: setup ## Train and prepare data for 20 minutes under random faults; compare with undisturbed results
-	$(IN) python -m tests.soak $(FLAGS)
+	$(IN) $(FLAGGED) scripts/launcher.sh quiet python -m tests.soak
 
 parity: setup ## Compare models that go out and come in with transformers, in an environment of its own
 	$(IN) scripts/extra_venv.sh parity pytest -m parity
@@ -95,6 +96,9 @@ gpu-day: setup ## Measure on one GPU in 40 minutes, the most worth first, and wr
 
 lock: ## Lock all packages with their hashes, after a change of requirements*.txt
 	$(IN) scripts/lock.sh
+
+audit: ## Compare all locked packages with the published advisories; needs a network
+	$(IN) scripts/audit.sh
 
 lint: setup ## Check style, types, import directions and shell scripts
 	$(IN) ruff check .

@@ -17,9 +17,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
-from bert import cli
+from bert import cli, ranges
 from bert.errors import InputError
+from bert.ranges import Range
 from bert.storage import files, outputs
 from data.documents import PUNKT_SAMPLE
 from data.pipeline import parts
@@ -54,20 +56,23 @@ class Options:
     """checkout of NVIDIA/LDDL"""
     lddl_python: Path = Path(sys.executable)
     """interpreter with transformers and nltk, for LDDL"""
-    megabytes: float = 8.0
+    megabytes: Annotated[float, Range(0, 1e6, above=True)] = 8.0
     """megabytes of text for each contender; google-research/bert gets a quarter"""
-    repeats: int = 3
+    repeats: Annotated[int, Range(1, 10**9)] = 3
     """number of rounds"""
-    core: int = 0
+    core: Annotated[int, Range(0, 65_535)] = 0
     """CPU core to run on"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self)
 
 
 def write_inputs(options: Options, peers: bool = True) -> None:
     """Write the text in each contender's format, and the parameters of the sentence splitter; this is not timed."""
     folder = options.output
     folder.mkdir(parents=True, exist_ok=True)
-    sources = parts.paths(options.text, "part")
-    learnt = sentences.train([str(document["text"]) for document in parts.sample(sources, PUNKT_SAMPLE)])
+    sources = parts.find(options.text, "part")
+    learnt = sentences.train([str(document["text"]) for document in parts.sample(sources, PUNKT_SAMPLE, "text")])
     sentences.save(learnt, folder / "punkt")
     splitter = Splitter(learnt)
     with (
@@ -87,11 +92,11 @@ def write_inputs(options: Options, peers: bool = True) -> None:
                 split.write("\n".join(sentences.split(splitter, text)) + "\n\n")
 
 
-def documents(sources: list[Path], limit: float) -> Iterator[dict[str, object]]:
+def documents(sources: list[parts.Part], limit: float) -> Iterator[dict[str, object]]:
     """Yield documents of about `limit` bytes in all, spread over the sources, repeating them if there are too few."""
     left = limit
     for _ in itertools.count():
-        for document in parts.sample(sources, int(limit)):
+        for document in parts.sample(sources, int(limit), "text"):
             yield document
             left -= len(str(document["text"]))
             if left <= 0:

@@ -10,9 +10,11 @@ import dataclasses
 import statistics
 import sys
 from pathlib import Path
+from typing import Annotated
 
 from benchmarks import data_prep
-from bert import cli
+from bert import cli, ranges
+from bert.ranges import Range
 from bert.storage import files, outputs
 
 KINDS = ("documents", "instances_1", "instances_5")
@@ -30,12 +32,15 @@ class Options:
     """output folder"""
     records: tuple[Path, ...] = ()
     """output folders of data.tfrecords from which samples are read"""
-    small: float = 10.0
+    small: Annotated[float, Range(0, 1e6, above=True)] = 10.0
     """megabytes of text for the comparison of speed"""
-    large: float = 400.0
+    large: Annotated[float, Range(0, 1e6, above=True)] = 400.0
     """megabytes of text for the comparison of memory"""
-    repeats: int = 3
+    repeats: Annotated[int, Range(1, 10**9)] = 3
     """number of rounds"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self)
 
 
 def _inputs(options: Options, megabytes: float) -> data_prep.Options:

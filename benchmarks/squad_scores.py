@@ -16,17 +16,18 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from bert import cli
+from bert import cli, ranges
 from bert.config import BatchConfig, ModelConfig
 from bert.errors import UserError
 from bert.inputs import sampler
 from bert.inputs.records import Dataset
 from bert.inputs.tokenization import tokenizer_for
 from bert.model.encoder import variables
+from bert.ranges import BatchSize, Range, Seed
 from bert.storage import files
 from bert.training import checkpoint, schedule
 from squad import examples, features, metric
@@ -52,18 +53,21 @@ class Options:
     """output folder; existing results are kept"""
     peer_python: Path
     """interpreter with torch and transformers (requirements-parity.txt)"""
-    steps: int = 500
+    steps: Annotated[int, Range(1, 10**9)] = 500
     """number of updates"""
-    batch: int = 16
+    batch: BatchSize = 16
     """windows per update"""
-    learning_rate: float = 1e-4
+    learning_rate: Annotated[float, Range(0, 100)] = 1e-4
     """peak learning rate, reached after a tenth of the updates"""
     compute: str = "bfloat16"
     """data type of matrix products; for the peer by torch.autocast"""
-    dropout: float = 0.1
+    dropout: Annotated[float, Range(0, 0.99)] = 0.1
     """dropout probability"""
-    seed: int = 12345
+    seed: Seed = 12345
     """seed for the order of windows, the head and dropout"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self)
 
 
 def start(options: Options) -> Path:

@@ -22,15 +22,16 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from benchmarks import cases, report
 from benchmarks.cases import Case
 from benchmarks.contender import ROOT, Contender, environment
-from bert import cli, paths
+from bert import cli, paths, ranges
 from bert.errors import IntegrityError, UsageError
+from bert.ranges import Range
 from bert.storage import files
 
 TOLERANCE = {"pretrain": 1e-4, "finetune": 1e-4, "infer": 1e-3}  # relative, of losses; absolute, of logits
@@ -63,11 +64,11 @@ class Options:
     peers: tuple[str, ...] = ("eager", "compile")
     """eager, compile, gathered, padded: ways to run transformers on PyTorch; tf_models: tf-models-official; nvidia:
     NVIDIA's TensorFlow 2 BERT"""
-    repeats: int = 3
+    repeats: Annotated[int, Range(1, 10**9)] = 3
     """turns per contender"""
-    seconds: float = 2.0
+    seconds: Annotated[float, Range(0, 1e6)] = 2.0
     """approximate minimum length of a turn, in seconds; at least one lap"""
-    threads: int = len(os.sched_getaffinity(0))
+    threads: Annotated[int, Range(1, 1024)] = len(os.sched_getaffinity(0))
     """threads per contender"""
     peer_python: Path = ROOT / ".venv-parity/bin/python"
     """interpreter with transformers and PyTorch"""
@@ -81,6 +82,7 @@ class Options:
     """output folder for the table, steps.md, and the figures, steps.jsonl"""
 
     def __post_init__(self) -> None:
+        ranges.check(self)
         kinds = {case.work for case in cases.CASES} | {case.name for case in cases.CASES}
         known = {"models": set(cases.MODELS), "work": kinds, "compute": {"float32", "bfloat16"}, "peers": set(PEERS)}
         for flag, names in known.items():
@@ -89,8 +91,6 @@ class Options:
         for peer in self.peers:
             if missing := [flag for flag in REQUIRED_FLAGS.get(peer, ()) if getattr(self, flag) is None]:
                 raise UsageError(f"--peers {peer} needs --{missing[0]}; see benchmarks/README.md")
-        if min(self.repeats, self.threads) < 1 or self.seconds < 0:
-            raise UsageError("--repeats and --threads must be positive, --seconds not negative")
 
 
 def commands(options: Options) -> Commands:

@@ -62,9 +62,10 @@ def measure(options: Options) -> dict[str, float]:
 
 def main(argv: list[str]) -> None:
     """Run the command."""
+    options = cli.parse(Options, argv, prog="python -m benchmarks.wordpiece", description=__doc__)
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    print(json.dumps(measure(cli.parse(Options, argv, prog="python -m benchmarks.wordpiece", description=__doc__))))
+    print(json.dumps(measure(options)))
 
 
 if __name__ == "__main__":

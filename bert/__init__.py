@@ -1,3 +1,7 @@
 """The model and its training: everything else stands on this package, and it stands on none of ours."""
 
+from bert import limits
+
 __version__ = "0.1.0"
+
+limits.guard()  # the only effect of an import: no later place is before the import of TensorFlow

@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import enum
 import errno
+import functools
 import inspect
 import os
 import sys
@@ -18,14 +19,27 @@ import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
-from bert.errors import UsageError, UserError
+from bert import ranges
+from bert.errors import Stopped, UsageError, UserError
 
 T = TypeVar("T")
 E = TypeVar("E")
 Factory = Callable[[], T]
+LONGEST_NUMBER = 60  # characters
 
+# What an exhausted resource is called by the system, and the remedy.
+EXHAUSTED = {
+    errno.ENOSPC: "make room on the disk, then repeat",
+    errno.EDQUOT: "make room on the disk, then repeat",
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f)",
+    errno.ENOMEM: "raise the limit on memory (ulimit -v), or use fewer workers, smaller batches or a smaller model",
+    errno.EMFILE: "raise the limit on open files (ulimit -n), or use fewer workers",
+    errno.ENFILE: "raise the machine's limit on open files (fs.file-max)",
+    errno.EAGAIN: "raise the limit on processes and threads (ulimit -u), or use fewer workers",
+}
 
 Positional = Annotated[T, "positional"]  # `runs: Positional[tuple[Path, ...]]` is a positional argument
 Switch = Annotated[bool, "switch"]  # `json: Switch = False` is true if --json, which takes no value, is given
@@ -41,6 +55,8 @@ class Flag:
     default: Any
     kind: str = ""
     """"positional", "switch", or empty: a flag with a value"""
+    limits: ranges.Range | None = None
+    """of a number"""
 
     @property
     def name(self) -> str:
@@ -107,33 +123,69 @@ def extract(options: type[E], argv: Sequence[str], *, prog: str) -> tuple[E, lis
 def main(function: Callable[[list[str]], None]) -> NoReturn:
     """Run `function(sys.argv[1:])` and exit; an error that a user can cause prints one line and gives its exit code."""
     try:
-        function(sys.argv[1:])
+        function(_checked(sys.argv[1:]))
     except Exception as error:
         code = exit_code(error)
         if code is None:
             raise  # a defect of this program: show the traceback
-        print("error: " + " ".join(_describe(error).split()), file=sys.stderr, flush=True)
-        _leave(code)
+        _fail(error, code)
+    except KeyboardInterrupt:
+        print("error: interrupted (Ctrl-C); repeat the same command", file=sys.stderr, flush=True)
+        _leave(Stopped.exit_code)
     _leave(0)
+
+
+def fail(error: UserError) -> NoReturn:
+    """Print the line of an error and exit with its code, where no caller can: before `main` runs."""
+    _fail(error, error.exit_code)
+
+
+def _fail(error: BaseException, code: int) -> NoReturn:
+    print("error: " + " ".join(_describe(error).split()), file=sys.stderr, flush=True)
+    _leave(code)
+
+
+def _checked(argv: list[str]) -> list[str]:
+    """Return `argv`. Raise UsageError if an argument is not UTF-8, because it could not be written to a manifest."""
+    for argument in argv:
+        if not argument.isprintable() and any("\ud800" <= character <= "\udfff" for character in argument):
+            raise UsageError(f"argument {argument!a}: is not UTF-8; rename the file or folder")
+    return argv
 
 
 def exit_code(error: BaseException) -> int | None:
     """Return the documented exit code of an exception, or None for a programming error."""
     if isinstance(error, UserError):
         return error.exit_code
-    if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":
-        return 5  # the latter is TensorFlow's, which this module must not import
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if _exhausted(error):
         return 5
     if isinstance(error, OSError) and error.filename is not None:
         return 3
     return None
 
 
+def _exhausted(error: BaseException) -> int | None:
+    """Return the errno of what an exception says is used up: memory, files, processes, disk; None if nothing is."""
+    if isinstance(error, OSError) and error.errno in EXHAUSTED:
+        return error.errno
+    if type(error).__module__.startswith("tensorflow"):  # which this module must not import
+        named = (number for number in EXHAUSTED if os.strerror(number) in str(error))
+        return next(named, errno.ENOMEM if type(error).__name__ == "ResourceExhaustedError" else None)
+    if isinstance(error, MemoryError):
+        return errno.ENOMEM
+    if isinstance(error, ImportError) and "failed to map segment" in str(error):
+        return errno.ENOMEM
+    return errno.EAGAIN if isinstance(error, RuntimeError) and "start new thread" in str(error) else None
+
+
 def _describe(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return str(error) or type(error).__name__
+    if isinstance(error, UserError):
+        return str(error)
+    what = str(error) or type(error).__name__
+    if isinstance(error, OSError):
+        what = f"{error.filename}: {error.strerror}" if error.filename is not None else str(error.strerror or error)
+    exhausted = _exhausted(error)
+    return f"{what}; {EXHAUSTED[exhausted]}" if exhausted else what
 
 
 def _leave(code: int) -> NoReturn:
@@ -173,16 +225,17 @@ def _values(flags: list[Flag], argv: Sequence[str], prog: str, description: str 
 
 
 def _flags(cls: type, instance: Any, prefix: tuple[str, ...] = ()) -> Iterator[Flag]:
-    hints, helps = typing.get_type_hints(cls, include_extras=True), _field_docs(cls)
+    hints, kinds = typing.get_type_hints(cls), typing.get_type_hints(cls, include_extras=True)
+    helps, limits = _field_docs(cls), ranges.declared(cls)
     for field in dataclasses.fields(cls):
-        path, hint, kind = (*prefix, field.name), hints[field.name], ""
-        if typing.get_origin(hint) is Annotated:
-            hint, kind = typing.get_args(hint)
+        path, hint = (*prefix, field.name), hints[field.name]
+        kind = next((mark for mark in getattr(kinds[field.name], "__metadata__", ()) if isinstance(mark, str)), "")
         default = getattr(instance, field.name) if instance is not None else _default(field)
         if dataclasses.is_dataclass(hint):
             yield from _flags(typing.cast(type, hint), None if default is dataclasses.MISSING else default, path)
         else:
-            yield Flag(path, hint, helps.get(field.name, ""), default, kind)
+            _, numbers = limits.get(field.name, (None, None))
+            yield Flag(path, hint, helps.get(field.name, ""), default, kind, numbers)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -191,6 +244,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default
 
 
+@functools.cache
 def _field_docs(cls: type) -> dict[str, str]:
     """Return the string literal below each field, which Python does not keep."""
     docs = _field_docs(base) if dataclasses.is_dataclass(base := cls.__base__) else {}
@@ -222,7 +276,7 @@ def _arguments(flag: Flag) -> dict[str, Any]:
     if typing.get_origin(hint) is typing.Literal:
         arguments["choices"] = typing.get_args(hint)
         hint = str
-    kind = _boolean if hint is bool else hint
+    kind = CONVERTERS.get(hint, hint)
     arguments["type"] = _or_word(kind, words) if words else kind
     choices = arguments.get("choices")
     word = flag.name if flag.kind == "positional" else hint.__name__
@@ -235,7 +289,7 @@ def _value_type(hint: Any) -> tuple[Any, dict[str, Any]]:
 
     `none` is None for `X | None`. Each value of an enumeration E is a member of E for `X | E`, and takes precedence.
     """
-    if not isinstance(hint, types.UnionType):
+    if typing.get_origin(hint) not in (types.UnionType, typing.Union):
         return hint, {}
     words: dict[str, Any] = {}
     plain = []
@@ -259,6 +313,27 @@ def _boolean(text: str) -> bool:
 _boolean.__name__ = "bool"  # argparse names the type in its message
 
 
+def _path(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("is empty; give a path, or . for the current folder")
+    return Path(text)
+
+
+def _number(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a converter to int or float of plain digits; Python also reads 1_000 and the digits of other scripts."""
+
+    def convert(text: str) -> Any:
+        if not text.isascii() or "_" in text or len(text) > LONGEST_NUMBER:
+            raise argparse.ArgumentTypeError(f"invalid {kind.__name__} value: {text[:LONGEST_NUMBER]!r}")
+        return kind(text)
+
+    convert.__name__ = kind.__name__  # argparse names the type in its message
+    return convert
+
+
+CONVERTERS: dict[Any, Callable[[str], Any]] = {bool: _boolean, Path: _path, int: _number(int), float: _number(float)}
+
+
 def _or_word(kind: Callable[[str], Any], words: dict[str, Any]) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
         return words[text] if text in words else kind(text)
@@ -276,6 +351,8 @@ def _help(flag: Flag) -> str:
         default = "no default"
     else:
         default = f"default {_show(flag.default)}"
+    if flag.limits:
+        default += f"; {flag.limits}"
     return f"{flag.help} ({default})".replace("%", "%%").strip()
 
 
@@ -298,6 +375,8 @@ def _build(cls: type[T], base: T | None, values: dict[str, Any], prefix: str = "
             changes[field.name] = _build(typing.cast(type, hints[field.name]), below, values, name + ".")
         elif name in values:
             value = values[name]
+            if value == []:  # argparse removes the value of `--flag=--`
+                raise UsageError(f"--{name}: needs a value; see --help")
             changes[field.name] = tuple(value) if isinstance(value, list) else value
     try:
         if base is None:

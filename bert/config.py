@@ -6,15 +6,24 @@ resolved configuration is written to `config.json`. A field that is None was not
 
 import dataclasses
 import enum
-import json
 import math
 import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from bert import ranges
 from bert.errors import InputError, UsageError
-from bert.storage import files
+from bert.ranges import BatchSize, Range, Seed, Share
+from bert.storage import checked_json, files
+
+Size = Annotated[int, Range(1, 65_536)]
+Count = Annotated[int, Range(1, 10**9)]
+CountOrNone = Annotated[int, Range(0, 10**9)]
+Dropout = Annotated[float, Range(0, 0.99)]
+MAX_POOL = 2**26  # sequences that are sorted by length at once
+
+Decay = Annotated[float, Range(0, 0.999999)]  # in float32, numbers closer to 1 are 1
 
 
 def _require(condition: bool, message: str) -> None:
@@ -26,34 +35,34 @@ def _require(condition: bool, message: str) -> None:
 class ModelConfig:
     """The architecture; the fields are those of `bert_config.json` (github.com/google-research/bert)."""
 
-    vocab_size: int = 0
+    vocab_size: Annotated[int, Range(0, 10_000_000)] = 0
     """entries of the vocabulary; 0 takes the number from the data"""
-    hidden_size: int = 768
+    hidden_size: Size = 768
     """width D of the residual stream"""
-    num_hidden_layers: int = 12
+    num_hidden_layers: Annotated[int, Range(1, 1000)] = 12
     """encoder layers"""
-    num_attention_heads: int = 12
+    num_attention_heads: Size = 12
     """attention heads N; must divide hidden_size"""
-    intermediate_size: int = 3072
+    intermediate_size: Annotated[int, Range(1, 1_048_576)] = 3072
     """width F of the feed-forward layer"""
     hidden_act: Literal["gelu"] = "gelu"
     """activation of the feed-forward layer and of the masked-LM transform"""
     norm_placement: Literal["post", "pre"] = "post"
     """layer norm after each residual sum (post, as published) or before each sub-layer (pre, as in Megatron-LM)"""
-    hidden_dropout_prob: float = 0.1
+    hidden_dropout_prob: Dropout = 0.1
     """dropout on embeddings and on each sub-layer's output"""
-    attention_probs_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: Dropout = 0.1
     """dropout on attention weights"""
-    max_position_embeddings: int = 512
+    max_position_embeddings: Size = 512
     """longest sequence, in tokens"""
-    type_vocab_size: int = 2
+    type_vocab_size: Size = 2
     """number of segments"""
     position_initializer: Literal["normal", "sinusoidal"] = "normal"
     """initial position embeddings: normal noise, as published, or sines, with which the heads of the first layer also
     start by attending to neighbouring tokens"""
-    initializer_range: float = 0.02
+    initializer_range: Annotated[float, Range(0, 10)] = 0.02
     """standard deviation of the truncated normal that initialises kernels and embeddings"""
-    vocab_multiple: int = 1
+    vocab_multiple: Size = 1
     """compute scores for a vocabulary padded to a multiple of this, which is faster on tensor cores; weights keep their
     size"""
     recompute_activations: bool = False
@@ -62,13 +71,11 @@ class ModelConfig:
     """use cuDNN's attention, on an NVIDIA GPU; needs precision.xla, 16 bits, and no dropout on attention weights"""
 
     def __post_init__(self) -> None:
+        ranges.check(self, "model.")
         width, heads = self.hidden_size, self.num_attention_heads
         _require(
             width % heads == 0, f"model.hidden_size {width} is not a multiple of model.num_attention_heads {heads}"
         )
-        _require(self.vocab_multiple > 0, f"model.vocab_multiple must be positive, not {self.vocab_multiple}")
-        for rate in (self.hidden_dropout_prob, self.attention_probs_dropout_prob):
-            _require(0 <= rate < 1, f"dropout probability {rate} is not in [0, 1)")
         plain = not self.fused_attention or self.attention_probs_dropout_prob == 0
         _require(plain, "model.fused_attention has no dropout; give --model.attention_probs_dropout_prob 0")
 
@@ -80,12 +87,13 @@ class ModelConfig:
     def load(cls, path: Path) -> "ModelConfig":
         """Read `bert_config.json`; ignore unknown keys, which other programs add. Raise InputError if it is not one."""
         try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            known = {field.name for field in dataclasses.fields(cls)}
-            return cls(**{key: value for key, value in fields.items() if key in known})
+            config: ModelConfig = checked_json.take(cls, files.read_json(path))
+            return config
         except FileNotFoundError as error:
             raise InputError(f"{path}: no such file; give the folder of a trained model") from error
-        except (ValueError, TypeError, AttributeError) as error:
+        except InputError:
+            raise
+        except ValueError as error:
             raise InputError(f"{path}: not a BERT configuration ({error})") from error
 
 
@@ -93,28 +101,29 @@ class ModelConfig:
 class BatchConfig:
     """How many sequences make one update, and how they are divided into micro-batches."""
 
-    total: int
+    total: Annotated[int, Range(1, 10_000_000)]
     """sequences per update, over all ranks"""
-    per_device: int
+    per_device: Annotated[int, Range(0, 65_536)]
     """sequences per micro-batch; 0 divides a rank's share into equal micro-batches of at most max_per_device"""
-    max_per_device: int = 16
+    max_per_device: BatchSize = 16
     """largest micro-batch if per_device is 0"""
-    bucket_by_length: int = 0
+    bucket_by_length: Annotated[int, Range(0, 100_000)] = 0
     """number of updates whose sequences are sorted by length among their micro-batches, each of which is then trimmed
     to its longest sequence; 0 keeps the padding"""
     pack: bool = False
     """pack the instances of a micro-batch into as few rows as hold them; each attends to itself only (pretraining)"""
 
     def __post_init__(self) -> None:
-        _require(self.per_device >= 0, f"batch.per_device must not be negative, but is {self.per_device}")
-        _require(
-            self.bucket_by_length >= 0, f"batch.bucket_by_length must not be negative, but is {self.bucket_by_length}"
-        )
+        ranges.check(self, "batch.")
         _require(
             not (self.pack and self.bucket_by_length),
             "batch.pack and batch.bucket_by_length both avoid padding; give one of them",
         )
-        _require(self.max_per_device > 0, f"batch.max_per_device must be positive, not {self.max_per_device}")
+        _require(
+            self.total * self.bucket_by_length <= MAX_POOL,
+            f"batch.bucket_by_length {self.bucket_by_length} x batch.total {self.total} is more than {MAX_POOL} "
+            "sequences to sort; give fewer",
+        )
 
     def divided(self, world_size: int) -> "BatchConfig":
         """Return the batch with `per_device` filled in if it is 0. Raise UsageError if the ranks do not divide it."""
@@ -135,7 +144,7 @@ class BatchConfig:
     def _check_multiple_of(self, number: int, what: str) -> None:
         below = max(1, self.total // number) * number
         message = f"batch.total {self.total} is not a multiple of {what}; the nearest are {below} and {below + number}"
-        _require(self.total > 0 and self.total % number == 0, message)
+        _require(self.total % number == 0, message)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,33 +153,31 @@ class OptimizerConfig:
 
     name: Literal["adam", "adamw", "lamb", "nvlamb"] = "adam"
     """adam as in the original BERT, adamw with bias correction, lamb as published, nvlamb as in NVIDIA's recipe"""
-    learning_rate: float
+    learning_rate: Annotated[float, Range(0, 100)]
     """peak learning rate, for the whole batch: never multiplied by the number of ranks"""
-    warmup_steps: int = 0
+    warmup_steps: CountOrNone = 0
     """updates over which the learning rate rises from zero"""
-    decay_power: float = 1.0
+    decay_power: Annotated[float, Range(0, 100, above=True)] = 1.0
     """the learning rate falls with this power of the remaining share of updates: 1 for Adam, 0.5 for LAMB, as
     published"""
     continuous: bool = False
     """start the decay at the peak, after the warm-up; as published, it counts from the first update, so that the rate
     jumps down at the end of the warm-up"""
-    weight_decay: float = 0.01
+    weight_decay: Annotated[float, Range(0, 10)] = 0.01
     """decoupled weight decay; layer-norm parameters and biases are exempt"""
-    beta_1: float = 0.9
+    beta_1: Decay = 0.9
     """decay rate of the first moment"""
-    beta_2: float = 0.999
+    beta_2: Decay = 0.999
     """decay rate of the second moment"""
-    epsilon: float = 1e-6
+    epsilon: Annotated[float, Range(1e-30, 1)] = 1e-6
     """added to the root of the second moment"""
-    clip_norm: float = 1.0
+    clip_norm: Annotated[float, Range(1e-12, 1e12)] = 1.0
     """largest global gradient norm, after the reduction over ranks"""
-    layer_decay: float = 1.0
+    layer_decay: Annotated[float, Range(0, 1, above=True)] = 1.0
     """layer-wise decay: a layer learns at this share of the rate of the layer above it; heads have the full rate"""
 
     def __post_init__(self) -> None:
-        _require(self.decay_power > 0, f"optimizer.decay_power must be positive, not {self.decay_power}")
-        _require(0 < self.layer_decay <= 1, f"optimizer.layer_decay must be in (0, 1], not {self.layer_decay}")
-        _require(self.clip_norm > 0, f"optimizer.clip_norm must be positive, not {self.clip_norm}")
+        ranges.check(self, "optimizer.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,14 +209,13 @@ class ParallelConfig:
 
     overlap: bool = False
     """send gradients in buckets while the backward pass of the last micro-batch still computes the others"""
-    bucket_megabytes: float = 0.0
+    bucket_megabytes: Annotated[float, Range(0, 1e6)] = 0.0
     """size of a bucket, as float32; 0: all gradients in one bucket, or buckets of 25 with overlap or shard_optimizer"""
     shard_optimizer: bool = False
     """divide the optimizer's moments and its update over the ranks (ZeRO stage 1): less memory, the same result"""
 
     def __post_init__(self) -> None:
-        size = self.bucket_megabytes
-        _require(0 <= size < math.inf, f"parallel.bucket_megabytes must be a number from 0, not {size}")
+        ranges.check(self, "parallel.")
 
     @property
     def bucket_bytes(self) -> float:
@@ -228,43 +234,41 @@ class RunConfig:
     """device to compute on; auto takes a GPU if there is one"""
     deterministic: bool = True
     """on a GPU, use only kernels that always give the same bits; those of a CPU always do"""
-    steps: int = 0
+    steps: CountOrNone = 0
     """updates; 0 derives them from the epochs, if the task has epochs"""
-    seed: int = 12345
+    seed: Seed = 12345
     """seed of initial weights, sample order and dropout"""
-    log_every: int = 20
+    log_every: Count = 20
     """updates between lines of metrics"""
-    save_every: int = 500
+    save_every: Count = 500
     """updates between checkpoints"""
-    keep: int = 3
+    keep: Count = 3
     """number of newest checkpoints to keep"""
-    keep_every: int = 0
+    keep_every: CountOrNone = 0
     """also keep the checkpoints of all multiples of this number of updates; 0: none"""
-    evaluate_every: int = 500
+    evaluate_every: CountOrNone = 500
     """updates between evaluations on the held-out split; 0: never"""
-    evaluate_sequences: int = 2048
+    evaluate_sequences: Count = 2048
     """held-out sequences per evaluation, always the same ones"""
-    target_accuracy: float = 0.0
+    target_accuracy: Share = 0.0
     """end the run when an evaluation reaches this accuracy in its first objective; 0: never"""
-    peak_teraflops: float = 0.0
+    peak_teraflops: Annotated[float, Range(0, 1e6)] = 0.0
     """peak TFLOP/s of a device in the compute type, from its data sheet, to log the utilisation; 0: unknown"""
-    profile: int = 0
+    profile: CountOrNone = 0
     """first of five updates to profile, for TensorBoard, with Horovod's timeline; 0: none"""
-    stall_seconds: float = 600.0
+    stall_seconds: Annotated[float, Range(0.1, 1e6)] = 600.0
     """time without an update after which all stacks are printed; ranks that wait for another end after twice that"""
-    max_skipped: int = 10
+    max_skipped: Count = 10
     """end the run after so many skipped updates in a row (gradient not finite, or spike), or so many rollbacks to one
     checkpoint"""
-    spike_factor: float = 3.0
+    spike_factor: Annotated[float, Range(0, 1e6)] = 3.0
     """a loss of more than this many times the median of the last 64 is a spike; 0 detects none"""
     on_spike: Literal["warn", "skip", "rollback"] = "warn"
     """print a warning; also skip the update; or also return to the newest checkpoint and go on with the samples that
     follow the spike"""
 
     def __post_init__(self) -> None:
-        for name in ("log_every", "save_every", "keep", "max_skipped"):
-            _require(getattr(self, name) > 0, f"run.{name} must be positive, not {getattr(self, name)}")
-        _require(self.steps >= 0 and self.evaluate_every >= 0, "run.steps and run.evaluate_every must not be negative")
+        ranges.check(self, "run.")
         factor = self.spike_factor
         _require(factor == 0 or factor > 1, f"run.spike_factor must be 0, or more than 1, not {factor}")
 
@@ -279,11 +283,11 @@ class RunConfig:
 class BudgetConfig:
     """Limits on the cost of a run."""
 
-    hours: float = 0.0
+    hours: Annotated[float, Range(0, 1e5)] = 0.0
     """total wall-clock budget across restarts, in hours; the learning rate then follows the clock; 0: no limit"""
 
     def __post_init__(self) -> None:
-        _require(self.hours >= 0, f"budget.hours must not be negative, but is {self.hours}")
+        ranges.check(self, "budget.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,11 +296,11 @@ class DataConfig:
 
     train: Path | None = None
     """folder made by `python -m data.tfrecords`"""
-    skip_bad: int = 0
+    skip_bad: CountOrNone = 0
     """number of damaged records that a rank skips, with a warning, before it ends"""
 
     def __post_init__(self) -> None:
-        _require(self.skip_bad >= 0, f"data.skip_bad must not be negative, but is {self.skip_bad}")
+        ranges.check(self, "data.")
 
 
 class Weights(enum.Enum):

@@ -18,12 +18,12 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import IO, Annotated, Literal, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bert import cli
+from bert import cli, ranges
 from bert.config import ModelConfig
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.hardware import devices
@@ -33,6 +33,7 @@ from bert.inputs.tokenization import Tokenizer, tokenizer_for
 from bert.model import inference
 from bert.model.encoder import Encoder, variables
 from bert.model.inference import InferenceEncoder
+from bert.ranges import BatchSize, Range
 from bert.storage import files
 from bert.training import checkpoint
 
@@ -49,22 +50,21 @@ class Options:
     """texts, one per line, plain or compressed (.gz, .bz2, .xz); - reads standard input"""
     output: Path
     """output file, .jsonl or .npz"""
-    layers: tuple[int, ...] = (-1,)
+    layers: tuple[Annotated[int, Range(-1001, 1000)], ...] = (-1,)
     """layers whose states to return: 0 is the embeddings, 1 the first layer, -1 the last layer"""
     pool: Literal["mean", "cls", "none"] = "mean"
     """mean: average over all tokens, including [CLS] and [SEP]; cls: the state of [CLS]; none: every token"""
-    batch: int = 32
+    batch: BatchSize = 32
     """texts per batch"""
-    length: int | None = None
+    length: Annotated[int, Range(3, 65_536)] | None = None
     """maximum tokens per text, including [CLS] and [SEP]; longer texts are truncated; none uses the model's maximum"""
     device: Kind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
+        ranges.check(self)
         if self.output.suffix not in (".jsonl", ".npz"):
             raise UsageError(f"--output {self.output}: the file name must end in .jsonl or .npz")
-        if self.batch < 1 or (self.length is not None and self.length < 3):
-            raise UsageError("--batch must be positive and --length at least 3")
 
 
 class Encoded(NamedTuple):

@@ -9,10 +9,11 @@ import lacks are reported and initialised randomly. The same command resumes a s
 
 import dataclasses
 from pathlib import Path
+from typing import Annotated
 
 import tensorflow as tf
 
-from bert import cli, paths, plan
+from bert import cli, paths, plan, ranges
 from bert.config import ModelConfig, PretrainConfig
 from bert.errors import UsageError
 from bert.hardware.devices import Device
@@ -21,8 +22,9 @@ from bert.inputs.sampler import Batch
 from bert.model import heads, losses
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch
+from bert.ranges import Range
 from bert.recipes import RECIPES, SMOKE
-from bert.training import loop, resume
+from bert.training import loop, preflight, resume
 from bert.training.distributed import connect
 
 SPLITS = ("train", "heldout")
@@ -91,14 +93,13 @@ class Pretraining:
 class Options:
     """Options of the command beside those of the recipe."""
 
-    print: int | None = None
+    print: Annotated[int, Range(1, 1_000_000)] | None = None
     """print what the run would be on this number of ranks (tokens, micro-batches, memory, traffic), and do not train"""
     smoke: cli.Switch = False
     """train a miniature of the recipe, in a run directory of its own, to check that it runs"""
 
     def __post_init__(self) -> None:
-        if self.print is not None and self.print < 1:
-            raise UsageError(f"--print {self.print}: give a number of ranks from 1")
+        ranges.check(self)
 
 
 def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, ranks: int) -> PretrainConfig:
@@ -106,7 +107,7 @@ def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, 
 
     name: of the default run directory. Raise UsageError if the configuration does not fit the data or the ranks.
     """
-    vocab_size, length = data.manifest.extra["vocab_size"], data.spec["input_ids"]["shape"][0]
+    vocab_size, length = data.description.vocab_size, data.spec["input_ids"]["shape"][0]
     if config.model.vocab_size not in (0, vocab_size):
         raise UsageError(
             f"model.vocab_size is {config.model.vocab_size}, but {data.manifest.path} was made with {vocab_size} "
@@ -164,7 +165,9 @@ def main(argv: list[str]) -> None:
     comm = connect(config.run)  # before the data and the model, whose tensors would allocate on all GPUs
     data, heldout = datasets(folder, config)
     config = resolve(config, name, data, comm.device, comm.size)
-    pairs = data.manifest.extra.get("instances", {}).get("pairs", "nsp")
+    preflight.memory(config.model, comm)
+    made = data.description.instances
+    pairs = made.pairs if made else "nsp"
     task = Pretraining(config.model, config.run.seed, pairs)
     loop.train(
         task,

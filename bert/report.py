@@ -5,7 +5,8 @@
 Each argument before the flags is a run directory of bert.pretrain or squad.train. Writes curves.png and report.json.
 """
 
-import json
+import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import Any, NamedTuple
 
 from bert import cli
 from bert.errors import InputError
-from bert.storage import files
+from bert.storage import files, journal
 
 INK = "#333333"
 COLOURS = ("#1f6f8b", "#c8553d", "#588157", "#7b5ea7", "#b08900", "#4a4e69")
+LARGEST_PLOTTED = 1e30
 Lines = list[dict[str, Any]]
 
 
@@ -40,29 +42,36 @@ class Curve(NamedTuple):
 
 
 def read_metrics(run: Path) -> Lines:
-    """Return the lines of a run's metrics.jsonl. Raises InputError if there are none."""
-    path = run / "metrics.jsonl"
+    """Return the lines of a run's metrics.jsonl, without damaged ones, which are reported on stderr.
+
+    Raises InputError if there are none.
+    """
+    path = run / journal.NAME
     if not path.exists():
         raise InputError(f"{path}: no such file; give a run directory")
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    lines, damaged = journal.read(path)
     if not lines:
-        raise InputError(f"{path}: empty: no update was logged; give another run")
+        reason = f"all {damaged} lines are damaged" if damaged else "empty: no update was logged"
+        raise InputError(f"{path}: {reason}; give another run")
+    if damaged:
+        print(f"warning: {path}: {damaged} damaged lines left out", file=sys.stderr)
     return lines
 
 
 def figures(lines: Lines) -> dict[str, Any]:
-    """Return a run's updates, median speed, last training loss and last evaluation."""
+    """Return a run's updates, median speed, last training loss and last evaluation, as far as they were logged."""
     training = [line for line in lines if line["split"] == "train"]
     held_out = [line for line in lines if line["split"] == "heldout"]
-    speeds = sorted(line["tokens_per_second"] for line in training)
-    final = {
-        "steps": training[-1]["step"],
-        "tokens_per_second": round(speeds[len(speeds) // 2]),
-        "train_loss": training[-1]["loss"],
-    }
+    speeds = sorted(filter(math.isfinite, (line.get("tokens_per_second", math.nan) for line in training)))
+    final: dict[str, Any] = {"steps": max(line["step"] for line in training or held_out or lines)}
+    if speeds:
+        final["tokens_per_second"] = round(speeds[len(speeds) // 2])
+    if training and "loss" in training[-1]:
+        final["train_loss"] = training[-1]["loss"]
     if held_out:
         final |= {key: value for key, value in held_out[-1].items() if key not in ("step", "split", "loss")}
-        final["heldout_loss"] = held_out[-1]["loss"]
+        if "loss" in held_out[-1]:
+            final["heldout_loss"] = held_out[-1]["loss"]
     return final
 
 
@@ -79,7 +88,8 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
             dark: dict[str, Any] = {"color": curve.colour, "marker": "o", "markersize": 3}
             loss.plot(*_series(curve, "train", "loss"), color=curve.colour, alpha=0.35)
             loss.plot(*_series(curve, "heldout", "loss"), **dark)
-            accuracy.plot(*_series(curve, "heldout", _accuracy(curve.lines)), **dark, label=curve.name)
+            label = _shown(curve.name).replace("$", r"\$")  # which would begin a formula
+            accuracy.plot(*_series(curve, "heldout", _accuracy(curve.lines)), **dark, label=label)
             speed.plot(*_series(curve, "train", "tokens_per_second"), color=curve.colour)
         for axes, title in (
             (loss, "Loss (training pale, held-out dark)"),
@@ -102,11 +112,25 @@ def _accuracy(lines: Lines) -> str:
 
 def _series(curve: Curve, split: str, key: str) -> tuple[list[int], list[float]]:
     chosen = [line for line in curve.lines if line["split"] == split and key in line]
-    return [curve.begin + line["step"] for line in chosen], [float(line[key]) for line in chosen]
+    values = [float(line[key]) for line in chosen]
+    plotted = [value if abs(value) < LARGEST_PLOTTED else math.nan for value in values]  # a gap in the curve
+    return [curve.begin + line["step"] for line in chosen], plotted
+
+
+def _shown(name: str) -> str:
+    """Return a name without what no terminal and no font can show."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
+
+
+def as_json(row: dict[str, Any]) -> dict[str, Any]:
+    """Return figures with those that are not finite as words, because JSON has no such numbers."""
+    is_word = {key: isinstance(value, float) and not math.isfinite(value) for key, value in row.items()}
+    return {key: str(value) if is_word[key] else value for key, value in row.items()}
 
 
 def table(rows: dict[str, dict[str, Any]]) -> str:
     """Return the figures as text, one row per run."""
+    rows = {_shown(name): {_shown(key): value for key, value in row.items()} for name, row in rows.items()}
     keys = list(dict.fromkeys(key for row in rows.values() for key in row))
     width = max(map(len, rows)) + 2
     lines = [f"{'':<{width}}" + "".join(f"{key:>{len(key) + 2}}" for key in keys)]
@@ -128,7 +152,7 @@ def main(argv: list[str]) -> None:
         for number, (name, metrics) in enumerate(zip(names, lines, strict=True))
     ]
     draw(curves, options.output / "curves.png")
-    files.write_json(options.output / "report.json", rows)
+    files.write_json(options.output / "report.json", {name: as_json(row) for name, row in rows.items()})
     print(f"{table(rows)}\n\ncurves     {options.output / 'curves.png'}")
 
 

@@ -27,3 +27,5 @@ again finds it up to date. Whatever is dropped is counted in the manifest, by re
 packages serve the stages: `fetch` download, `wiki` wikipedia, `splitting` documents, `audit` verify and stats, and
 `pipeline` all of them. docs/data.md describes every stage, its flags and its files.
 """
+
+import bert  # noqa: F401  # its guard, before TensorFlow is imported

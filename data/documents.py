@@ -20,15 +20,18 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from bert import cli
-from bert.errors import InputError, IntegrityError
+from bert.errors import InputError
+from bert.ranges import Range
 from bert.storage import files, outputs
 from bert.storage.workspace import Work
 from data.pipeline import parts, tasks, workers
+from data.pipeline.parts import Part
+from data.pipeline.sources import MAX_DOCUMENT
 from data.pipeline.tasks import TaskResult
 from data.splitting import sentences
 from data.splitting.punkt import Splitter
@@ -54,14 +57,14 @@ class Options(tasks.Options):
     """folder to write"""
     punkt: Path | None = None
     """folder of Punkt parameters, such as NLTK's punkt_tab/english; without it they are trained on the corpus"""
-    minimum_characters: int = 64
+    minimum_characters: Annotated[int, Range(0, MAX_DOCUMENT)] = 64
     """drop documents with fewer characters than this"""
 
 
 class SplitTask(NamedTuple):
     """One part to split into sentences."""
 
-    source: Path
+    source: Part
     target: Path
     punkt: Path
     minimum_characters: int
@@ -84,14 +87,14 @@ def _compose(line: str) -> str:
     )
 
 
-def document_keys(source: Path) -> tuple[bytes, bytes]:
+def document_keys(source: Part) -> tuple[bytes, bytes]:
     """Return the concatenated keys of one part's texts and of its ids.
 
     A key is a hash of `KEY_BYTES` bytes. White space in a text does not change its key.
     """
     texts, names = bytearray(), bytearray()
-    for document in parts.read_records(source):
-        content = normalise(_text(document, source)).encode("utf-8", "replace").translate(None, SPACES)
+    for document in parts.read_records(source, "text"):
+        content = normalise(document["text"]).encode("utf-8", "replace").translate(None, SPACES)
         texts += hashlib.blake2b(content, digest_size=KEY_BYTES).digest()
         name = str(document.get("id")).encode("utf-8", "replace")
         names += hashlib.blake2b(name, digest_size=KEY_BYTES).digest()
@@ -113,12 +116,12 @@ def split_part(task: SplitTask) -> Counter[str]:
     punkt = _load_splitter(task.punkt)
     counts: Counter[str] = Counter()
     with open(task.target, "wb") as stream:
-        for document, verdict in zip(parts.read_records(task.source), task.verdicts, strict=True):
+        for document, verdict in zip(parts.read_records(task.source, "text"), task.verdicts, strict=True):
             counts["read"] += 1
             if verdict:
                 counts[VERDICTS[verdict]] += 1
                 continue
-            split = sentences.split(punkt, normalise(_text(document, task.source)))
+            split = sentences.split(punkt, normalise(document["text"]))
             size = sum(map(len, split))
             if not split or size < task.minimum_characters:
                 counts["without a sentence" if not split else "too short"] += 1
@@ -133,21 +136,12 @@ def _load_splitter(folder: Path) -> Splitter:
     return Splitter(sentences.load(folder))
 
 
-def _text(document: dict[str, object], source: Path) -> str:
-    text = document.get("text")
-    if not isinstance(text, str):
-        raise IntegrityError(
-            f"{source}: a document without text; give folders of data.wikipedia, data.books or data.text"
-        )
-    return text
-
-
 class DocumentsStage(tasks.Stage[SplitTask]):
     """Documents to sentences. sources: all parts of the source folders, in order."""
 
     name = "documents"
 
-    def __init__(self, options: Options, sources: Sequence[Path]) -> None:
+    def __init__(self, options: Options, sources: Sequence[Part]) -> None:
         self.options, self.sources = options, sources
 
     def parameters(self) -> dict[str, Any]:
@@ -185,7 +179,7 @@ class DocumentsStage(tasks.Stage[SplitTask]):
     def finish(self, tasks: Sequence[SplitTask], results: Sequence[TaskResult]) -> outputs.StageResult:
         counts = dict.fromkeys(("read", "documents", *DROPPED), 0) | parts.total(results)
         if not counts["documents"]:
-            where, least = self.sources[0].parent, self.options.minimum_characters
+            where, least = self.sources[0].path.parent, self.options.minimum_characters
             raise InputError(f"{where}: no document has a sentence and {least} characters; give more text")
         dropped = ", ".join(f"{counts[key]:,} {key}" for key in DROPPED)
         print(
@@ -196,10 +190,10 @@ class DocumentsStage(tasks.Stage[SplitTask]):
         return outputs.StageResult(counts=counts, records=records)
 
     def processed(self, task: SplitTask, result: TaskResult) -> tuple[int, int]:
-        return result.get("documents", 0), task.source.stat().st_size
+        return result.get("documents", 0), task.source.path.stat().st_size
 
 
-def _verdicts(options: Options, sources: Sequence[Path]) -> list[np.ndarray]:
+def _verdicts(options: Options, sources: Sequence[Part]) -> list[np.ndarray]:
     """Return for each part the verdicts on its documents: uint8 indices into VERDICTS, [documents]."""
     texts, names, ends = bytearray(), bytearray(), []
     for text_keys, name_keys in workers.run(document_keys, sources, options.workers, options.scheduler):
@@ -210,19 +204,19 @@ def _verdicts(options: Options, sources: Sequence[Path]) -> list[np.ndarray]:
     return [verdict[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-def _sample(sources: Sequence[Path]) -> Iterator[str]:
+def _sample(sources: Sequence[Part]) -> Iterator[str]:
     """Yield texts spread over the parts, at most `PUNKT_SAMPLE` characters in all, even if a single one is longer."""
     left = PUNKT_SAMPLE
-    for document in parts.sample(sources, PUNKT_SAMPLE):
-        yield ENDLESS.sub("", _text(document, sources[0])[:left])
-        left -= len(str(document["text"]))
+    for document in parts.sample(sources, PUNKT_SAMPLE, "text"):
+        yield ENDLESS.sub("", document["text"][:left])
+        left -= len(document["text"])
         if left <= 0:
             return
 
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.documents", description=__doc__)
-    sources = [path for folder in options.source for path in parts.paths(folder, "part")]
+    sources = [part for folder in options.source for part in parts.find(folder, "part")]
     tasks.build(DocumentsStage(options, sources), options.output, options)
 
 

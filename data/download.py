@@ -17,17 +17,18 @@ import os
 import string
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import requests
 
-from bert import cli, paths
+from bert import cli, paths, ranges
 from bert.errors import IntegrityError, UsageError
+from bert.ranges import Range
 from bert.storage import files, manifest, outputs
 from bert.storage.workspace import Workspace
 from data.fetch import archives, catalog, wikimedia
 from data.fetch.connection import RetryPolicy, Unavailable
-from data.fetch.download_dir import DownloadDir, link
+from data.fetch.download_dir import STAGE, DownloadDir, Downloaded, link
 from data.fetch.transfer import Client, File
 
 RETRY_POLICY = RetryPolicy()
@@ -42,12 +43,11 @@ class Options:
     """folder to write"""
     contact: str | None = None
     """your mail or web address, sent to the servers; the default is the variable BERT_CONTACT"""
-    connections: int = 2
-    """number of files to fetch at the same time, 1 or 2"""
+    connections: Annotated[int, Range(1, 2)] = 2
+    """number of files to fetch at the same time; the servers refuse more than 2"""
 
     def __post_init__(self) -> None:
-        if self.connections not in (1, 2):
-            raise UsageError(f"--connections {self.connections}: must be 1 or 2; the servers refuse more")
+        ranges.check(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Wikipedia(Options):
 class Pg19(Options):
     """Flags of `python -m data.download pg19`."""
 
-    books: int | None = None
+    books: Annotated[int, Range(1, 10**9)] | None = None
     """fetch only the first N books of each split, for a trial; the default is all"""
     splits: tuple[Literal["train", "validation", "test"], ...] = ("train",)
     """splits of PG-19; validation and test serve to compare language models, so leave them out of a corpus"""
@@ -82,11 +82,6 @@ class Pg19(Options):
     """address of the lists of books"""
     books_url: str = catalog.PG19
     """address of the books"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.books is not None and self.books < 1:
-            raise UsageError(f"--books {self.books}: at least 1 is needed")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,10 +130,14 @@ def wikipedia(options: Wikipedia, download_dir: DownloadDir) -> Source:
 
 
 def _downloaded_date(output: Path, wiki: str) -> str | None:
-    if not (output / manifest.NAME).exists():
+    if not manifest.is_finished(output):
         return None
     parameters = manifest.load(output).parameters
-    return str(parameters["date"]) if parameters.get("wiki") == wiki else None
+    date = parameters.get("date")
+    if parameters.get("wiki") != wiki or not isinstance(date, str):
+        return None
+    wikimedia.check_date(date)
+    return date
 
 
 def pg19(options: Pg19, download_dir: DownloadDir) -> Source:
@@ -248,13 +247,13 @@ def main(argv: list[str]) -> None:
         source = fixed(name, options)
     finished = outputs.build(
         options.output,
-        stage="download",
+        stage=STAGE,
         parameters=source.parameters,
         inputs=[],
         make=lambda partial: make(source, download_dir, partial),
     )
     with Workspace(options.output).locked():  # while another command fetches to the same folder, it must not vanish
-        download_dir.remove([*finished.extra["sources"], wikimedia.STATUS])
+        download_dir.remove([*finished.extra_as(Downloaded).sources, wikimedia.STATUS])
 
 
 if __name__ == "__main__":

@@ -12,13 +12,16 @@ import hashlib
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
-from bert import cli
-from bert.errors import InputError, UsageError
+from bert import cli, ranges
+from bert.errors import InputError
+from bert.ranges import Range, Seed
 from bert.storage import outputs
 from data.pipeline import parts
+from data.pipeline.parts import Part
 from data.pipeline.progress import Progress
 
 BUFFER_BYTES = 64 * 1024 * 1024  # of all shards together; there may be more shards than a process may have open files
@@ -32,18 +35,15 @@ class Options:
     """folder written by data.documents"""
     output: Path
     """folder to write"""
-    shards: int = 8
+    shards: Annotated[int, Range(1, 1_000_000)] = 8
     """number of training shards; each becomes one TFRecord file, written by one task"""
-    held_out_fraction: float = 0.02
+    held_out_fraction: Annotated[float, Range(0, 1, above=True, below=True)] = 0.02
     """fraction of the documents to hold out from training; at least one document is held out"""
-    seed: int = 12345
+    seed: Seed = 12345
     """seed of the order of documents"""
 
     def __post_init__(self) -> None:
-        if self.shards < 1:
-            raise UsageError(f"--shards {self.shards}: at least 1 is needed")
-        if not 0 < self.held_out_fraction < 1:
-            raise UsageError(f"--held_out_fraction {self.held_out_fraction}: must be between 0 and 1, such as 0.02")
+        ranges.check(self)
 
 
 def content_key(sentences: Sequence[str], seed: int) -> int:
@@ -71,14 +71,14 @@ def assign(keys: np.ndarray, shards: int, held_out_fraction: float) -> tuple[np.
     return files, held_out_files
 
 
-def make(options: Options, sources: Sequence[Path], partial: Path) -> outputs.StageResult:
+def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.StageResult:
     """Read the documents once for their keys, and again to copy their lines."""
     keys = array("Q")
     progress = Progress("shards")
-    for path in sources:
-        for document in parts.read_records(path):
+    for source in sources:
+        for document in parts.read_records(source, "sentences"):
             keys.append(content_key(document["sentences"], options.seed))
-        progress.add(0, path.stat().st_size)
+        progress.add(0, source.path.stat().st_size)
     files, held_out_files = assign(np.frombuffer(keys, np.uint64), options.shards, options.held_out_fraction)
     names = _names("heldout", held_out_files) + _names("train", options.shards)
     for shard, size in _copy(sources, files, [partial / name for name in names]):
@@ -94,12 +94,12 @@ def _names(split: str, count: int) -> list[str]:
     return [f"{split}-{number:05d}-of-{count:05d}.jsonl" for number in range(count)]
 
 
-def _copy(sources: Sequence[Path], files: np.ndarray, targets: Sequence[Path]) -> Iterator[tuple[int, int]]:
+def _copy(sources: Sequence[Part], files: np.ndarray, targets: Sequence[Path]) -> Iterator[tuple[int, int]]:
     """Copy line n of the sources to target `files[n]`. Yield the target's number and the size of each line."""
     buffers = [bytearray() for _ in targets]
     buffered, number = 0, 0
-    for path in sources:
-        with open(path, "rb") as stream:
+    for source in sources:
+        with open(source.path, "rb") as stream:
             for line in stream:
                 file = int(files[number])
                 buffers[file] += line
@@ -120,7 +120,7 @@ def _flush(buffers: Sequence[bytearray], targets: Sequence[Path]) -> None:
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.shards", description=__doc__)
-    sources = parts.paths(options.source, "part", "documents")
+    sources = parts.find(options.source, "part", "documents")
     outputs.build(
         options.output,
         stage="shards",

@@ -12,13 +12,14 @@ import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from bert import cli
+from bert import cli, ranges
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.inputs.vocabulary import SPECIAL, load_vocab
+from bert.ranges import Range, Workers
 from bert.storage import files, manifest
 from bert.storage.manifest import Manifest
 from data import verify
@@ -40,15 +41,13 @@ class Options:
     """finished folders, or folders that contain them"""
     output: Path | None = None
     """output folder, if a single folder is given; the default is <folder>-stats beside it"""
-    sample: int | None = None
+    sample: Annotated[int, Range(1, 10**12)] | None = None
     """approximate number of records to read of each file; the default is all"""
-    workers: int = workers.available()
+    workers: Workers = workers.available()
     """number of worker processes"""
 
     def __post_init__(self) -> None:
-        workers.check(self.workers)
-        if self.sample is not None and self.sample < 1:
-            raise UsageError(f"--sample {self.sample}: at least 1 is needed")
+        ranges.check(self)
 
 
 class CountTask(NamedTuple):
@@ -295,7 +294,7 @@ def tasks_of(described: Manifest, sample: int | None) -> list[CountTask]:
     seen: dict[str, int] = {}
     for name, listed in sorted(described.files.items()):
         if name.endswith((".jsonl", ".tfrecord")):
-            records = int(listed.get("records", 0))
+            records = listed.records or 0
             stride = max(1, records // sample) if sample else 1
             task = CountTask(described.path, name, 0, records, stride)
             tasks.append(task._replace(begin=seen.get(task.split, 0)))
@@ -310,7 +309,7 @@ def measure(described: Manifest, kind: Kind, options: Options, output: Path) -> 
     progress = Progress("stats", "files")
     for task, result in zip(tasks, workers.run(kind.tally, tasks, options.workers), strict=True):
         counts[task.split] = add(counts.get(task.split, {}), result)
-        progress.add(1, described.files[task.name]["bytes"])
+        progress.add(1, described.files[task.name].bytes)
     vocabulary = load_vocab(described.path / "vocab.txt") if kind is not LINES else []
     splits = {split: kind.figures(sums, vocabulary) for split, sums in counts.items()}
     total: Arrays = {}

@@ -99,8 +99,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str | None, str]]:
 
 def _record(line: bytes, where: str) -> tuple[str | None, str]:
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        record = files.parse_json(line)
+    except ValueError as error:
         raise InputError(f"{where} is not JSON ({error}); each line must be one document") from error
     if not isinstance(record, dict):
         raise InputError(f'{where} is not a JSON object; each line must be {{"id": ..., "text": ...}}')

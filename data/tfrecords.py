@@ -21,19 +21,21 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
 from bert import cli
-from bert.errors import InputError, UsageError
+from bert.errors import InputError, IntegrityError, UsageError
 from bert.hardware import devices
 from bert.inputs import dynamic_masking, instances, records, tf_example
 from bert.inputs.tokenization import Tokenizer
 from bert.inputs.vocabulary import load_vocab
+from bert.ranges import Range, Seed, Share
 from bert.storage import files, outputs
 from bert.storage.workspace import Work
 from data.pipeline import parts, tasks
+from data.pipeline.parts import Part
 from data.pipeline.tasks import TaskResult
 from data.vocab import check_case
 
@@ -55,42 +57,36 @@ class Options(tasks.Options):
     """folder to write"""
     kind: Literal["instances", "documents"] = "instances"
     """instances: masked in advance (static masking); documents: masked by the trainer (dynamic masking)"""
-    max_seq_length: int = 128
+    max_seq_length: Annotated[int, Range(8, 16_384)] = 128
     """maximum number of tokens in an instance, including [CLS] and [SEP]"""
-    max_predictions_per_seq: int = 0
+    max_predictions_per_seq: Annotated[int, Range(0, 16_384)] = 0
     """maximum number of masked tokens in an instance; 0 means max_seq_length * masked_lm_prob, rounded up"""
-    dupe_factor: int = 5
+    dupe_factor: Annotated[int, Range(1, 10_000)] = 5
     """for instances: how many times the training text is read, each time with other masks"""
-    masked_lm_prob: float = 0.15
+    masked_lm_prob: Annotated[float, Range(1e-6, 1, below=True)] = 0.15
     """fraction of tokens to predict"""
-    short_seq_prob: float = 0.1
+    short_seq_prob: Share = 0.1
     """fraction of instances with a random, shorter length"""
     whole_word_mask: bool = False
     """mask all WordPiece tokens of a word or none"""
-    max_ngram: int = 1
+    max_ngram: Annotated[int, Range(1, 100)] = 1
     """mask spans of up to this many words; longer spans are rarer"""
     pairs: Literal["nsp", "sop", "none"] = "nsp"
     """task on two segments: nsp (is the second one random), sop (are they swapped) or none"""
     lower_case: bool = True
     """lower-case the text and strip accents"""
-    seed: int = 12345
+    seed: Seed = 12345
     """seed of the pairs and masks"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_seq_length < 8 or self.dupe_factor < 1 or self.max_ngram < 1:
-            raise UsageError("data.tfrecords: --max_seq_length must be at least 8, --dupe_factor and --max_ngram 1")
-        if not (0 < self.masked_lm_prob < 1 and 0 <= self.short_seq_prob <= 1 and self.seed >= 0):
-            raise UsageError(
-                "data.tfrecords: --masked_lm_prob must be above 0 and below 1, --short_seq_prob from 0 to 1, "
-                "--seed at least 0"
-            )
         if self.max_predictions_per_seq == 0:
             longest = math.ceil(round(self.max_seq_length * self.masked_lm_prob, 6))
             object.__setattr__(self, "max_predictions_per_seq", longest)
         if not 1 <= self.max_predictions_per_seq <= self.max_seq_length - instances.SPECIAL_PER_PAIR:
             raise UsageError(
-                f"--max_predictions_per_seq {self.max_predictions_per_seq}: must be from 1 to --max_seq_length minus 3"
+                f"--max_predictions_per_seq {self.max_predictions_per_seq}: must be from 1 to --max_seq_length minus 3 "
+                "(if it is not given, it follows from --masked_lm_prob)"
             )
 
     def parameters(self) -> dict[str, Any]:
@@ -111,17 +107,17 @@ class Options(tasks.Options):
 class ShardTask(NamedTuple):
     """One shard to convert to records."""
 
-    source: Path
+    source: Part
     target: Path
     options: Options
+    vocab_sha256: str
 
 
 def write_shard(task: ShardTask) -> Counter[str]:
     """Write the records of one shard. Return counts of their content."""
-    tokenizer = _load_tokenizer(task.options.vocab, task.options.lower_case)
-    rng = np.random.default_rng(
-        [task.options.seed, int.from_bytes(hashlib.sha256(task.source.name.encode()).digest()[:8])]
-    )
+    tokenizer = _load_tokenizer(task.options.vocab, task.options.lower_case, task.vocab_sha256)
+    name = task.source.path.name
+    rng = np.random.default_rng([task.options.seed, int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])])
     counts: Counter[str] = Counter()
     with records.RecordWriter(task.target) as writer:
         for block in blocks(task.source):
@@ -168,7 +164,7 @@ def write_instances(
 ) -> Counter[str]:
     """Write masked instances in random order."""
     options, shape, tokens = task.options, task.options.shape(), instances.Tokens.from_vocab(tokenizer.vocab)
-    rounds = options.dupe_factor if task.source.name.startswith("train-") else 1
+    rounds = options.dupe_factor if task.source.path.name.startswith("train-") else 1
     plans = [instances.plan(documents, shape, rng) for _ in range(rounds)]
     plan = instances.concatenate(plans).rows(rng.permutation(sum(map(len, plans))))
     counts: Counter[str] = Counter(
@@ -187,29 +183,31 @@ def write_instances(
 
 
 @functools.cache  # a worker writes many shards
-def _load_tokenizer(vocab: Path, lower_case: bool) -> Tokenizer:
+def _load_tokenizer(vocab: Path, lower_case: bool, sha256: str) -> Tokenizer:
     devices.hide_gpus()  # TensorFlow in every worker would allocate them
-    return Tokenizer(vocab, lower_case)
+    tokenizer = Tokenizer(vocab, lower_case)
+    if tokenizer.vocab_sha256 != sha256:
+        raise IntegrityError(f"{vocab}: has changed while the stage was running; repeat the command")
+    return tokenizer
 
 
 def _uniform(rng: np.random.Generator, rows: int) -> instances.Uniform:
     return lambda count: rng.random((rows, count))
 
 
-def blocks(shard: Path) -> Iterator[list[list[str]]]:
+def blocks(shard: Part) -> Iterator[list[list[str]]]:
     """Yield the documents of a shard, each a list of sentences, in blocks of equal size, about `BLOCK` bytes."""
-    size = shard.stat().st_size
+    size = shard.path.stat().st_size
     if not size:
-        raise InputError(f"{shard}: no document in it; run data.shards again")
+        raise InputError(f"{shard.path}: no document in it; run data.shards again")
     count, offset, yielded = -(-size // BLOCK), 0, 0
     documents: list[list[str]] = []
-    with open(shard, "rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            documents.append(parts.decode(line, shard, number)["sentences"])
-            offset += len(line)
-            if offset * count // size > yielded:
-                yield documents
-                documents, yielded = [], offset * count // size
+    for path, number, line in parts.lines([shard]):
+        documents.append(parts.decode(line, path, number, "sentences")["sentences"])
+        offset += len(line)
+        if offset * count // size > yielded:
+            yield documents
+            documents, yielded = [], offset * count // size
 
 
 def tokenize(block: Sequence[list[str]], tokenizer: Tokenizer) -> instances.Documents:
@@ -243,7 +241,7 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
 
     name = "tfrecords"
 
-    def __init__(self, options: Options, shards: Sequence[Path]) -> None:
+    def __init__(self, options: Options, shards: Sequence[Part]) -> None:
         self.options, self.shards = options, shards
         self.unit = "instances" if options.kind == "instances" else "chunks"
 
@@ -257,9 +255,12 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
         """Check the vocabulary and copy it. Return one task for each shard."""
         vocab = self.options.vocab
         check_case(load_vocab(vocab), self.options.lower_case, vocab)
-        shutil.copyfile(vocab, work.output / "vocab.txt")
+        copy = work.output / "vocab.txt"
+        shutil.copyfile(vocab, copy)
+        self.vocab_sha256 = files.sha256(copy)
         return [
-            ShardTask(shard, work.output / shard.with_suffix(".tfrecord").name, self.options) for shard in self.shards
+            ShardTask(shard, work.output / f"{shard.path.stem}.tfrecord", self.options, self.vocab_sha256)
+            for shard in self.shards
         ]
 
     @classmethod
@@ -270,8 +271,8 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
         by_split: dict[str, list[TaskResult]] = {"train": [], "heldout": []}
         for task, result in zip(tasks, results, strict=True):
             if not result[self.unit]:
-                raise InputError(f"{task.source}: too little text for one of the {self.unit}; make fewer shards")
-            by_split[task.source.name.split("-")[0]].append(result)
+                raise InputError(f"{task.source.path}: too little text for one of the {self.unit}; make fewer shards")
+            by_split[task.source.path.name.split("-")[0]].append(result)
         counts = {split: parts.total(split_results) for split, split_results in by_split.items()}
         written = {task.target.name: result[self.unit] for task, result in zip(tasks, results, strict=True)}
         tokens, unknown = (sum(result[name] for result in results) for name in ("tokens", "unknown_tokens"))
@@ -279,13 +280,13 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
             f"tfrecords: {sum(written.values()):,} {self.unit}, {tokens:,} tokens, {unknown / tokens:.2%} unknown",
             file=sys.stderr,
         )
-        return outputs.StageResult(counts=counts, records=written, extra=_extra(self.options))
+        return outputs.StageResult(counts=counts, records=written, extra=_extra(self.options, self.vocab_sha256))
 
     def processed(self, task: ShardTask, result: TaskResult) -> tuple[int, int]:
-        return result[self.unit], task.source.stat().st_size
+        return result[self.unit], task.source.path.stat().st_size
 
 
-def _extra(options: Options) -> dict[str, Any]:
+def _extra(options: Options, vocab_sha256: str) -> dict[str, Any]:
     """Return the description of the records for the manifest."""
     shape = options.shape()
     instance = dynamic_masking.feature_spec(shape)
@@ -298,7 +299,7 @@ def _extra(options: Options) -> dict[str, Any]:
         "kind": options.kind,
         "features": instance if options.kind == "instances" else stored,
         "instances": dataclasses.asdict(shape),
-        "vocab_sha256": files.sha256(options.vocab),
+        "vocab_sha256": vocab_sha256,
         "vocab_size": len(load_vocab(options.vocab)),
         "lower_case": options.lower_case,
     }
@@ -307,7 +308,7 @@ def _extra(options: Options) -> dict[str, Any]:
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.tfrecords", description=__doc__)
     os.environ.update(NO_GPU)  # inherited by the workers, each of which would allocate a GPU's whole memory
-    shards = parts.paths(options.source, "train", "shards") + parts.paths(options.source, "heldout", "shards")
+    shards = parts.find(options.source, "train", "shards") + parts.find(options.source, "heldout", "shards")
     tasks.build(TfrecordsStage(options, shards), options.output, options)
 
 

@@ -14,9 +14,9 @@ line: the file, the record with its byte, and what is wrong. The exit code is 4 
 With `--level files`, only the files are hashed.
 """
 
+import contextlib
 import dataclasses
 import itertools
-import json
 import os
 import re
 from collections import Counter
@@ -26,10 +26,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bert import cli
+from bert import cli, ranges
 from bert.errors import InputError, IntegrityError
+from bert.ranges import Workers
 from bert.storage import files, manifest
-from bert.storage.manifest import Manifest
+from bert.storage.manifest import File, Manifest
 from data.audit import checks, tfrecord_audit
 from data.audit.checks import Problem, RecordFormat
 from data.pipeline import workers
@@ -50,18 +51,18 @@ class Options:
     """finished folders, or folders that contain them"""
     level: Literal["files", "records"] = "records"
     """files: hash the files; records: also check each line and record"""
-    workers: int = workers.available()
+    workers: Workers = workers.available()
     """number of worker processes"""
 
     def __post_init__(self) -> None:
-        workers.check(self.workers)
+        ranges.check(self)
 
 
 class FileTask(NamedTuple):
     """One file to check, and what the manifest says about it and its records."""
 
     path: Path
-    listed: dict[str, Any]  # {"bytes", "sha256", "records"}
+    listed: File
     listed_hashes: dict[str, str]  # sha256 -> the listed file that has it
     level: str
     records: tuple[str, RecordFormat] | None  # kind and format
@@ -89,19 +90,6 @@ def finished_folders(roots: Sequence[Path]) -> list[Path]:
     return list(folders)
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest. Unlike `manifest.load`, do not check the files. Raise IntegrityError if it is malformed."""
-    path = folder / manifest.NAME
-    try:
-        content = Manifest(path=folder, **json.loads(path.read_bytes()))
-        for listed in content.files.values():
-            int(listed["bytes"]), str(listed["sha256"]), int(listed.get("records", 0))
-        content.counts.items(), content.extra.items(), content.inputs.items()
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise IntegrityError(f"{path}: not a manifest of this program ({error!r})") from error
-    return content
-
-
 def tasks_of(described: Manifest, level: str, problems: list[Problem]) -> list[FileTask]:
     """Return one task for each existing file. Add missing, extra and duplicated files to `problems`."""
     hashes: dict[str, str] = {}
@@ -112,10 +100,10 @@ def tasks_of(described: Manifest, level: str, problems: list[Problem]) -> list[F
         path = described.path / name
         if not path.is_file():
             problems.append(Problem(path, "", "missing"))
-        if name.endswith((".jsonl", ".tfrecord")) and listed["bytes"]:
-            if listed["sha256"] in hashes:
-                problems.append(Problem(path, "", f"a duplicate: has the content of {hashes[listed['sha256']]}"))
-            hashes.setdefault(listed["sha256"], name)
+        if name.endswith((".jsonl", ".tfrecord")) and listed.bytes:
+            if listed.sha256 in hashes:
+                problems.append(Problem(path, "", f"a duplicate: has the content of {hashes[listed.sha256]}"))
+            hashes.setdefault(listed.sha256, name)
         tasks += [FileTask(path, listed, hashes, level, records)] * path.is_file()
     existing = {str(path.relative_to(described.path)) for path in described.path.rglob("*") if path.is_file()}
     for name in sorted(existing - described.files.keys() - {manifest.NAME}):
@@ -130,8 +118,8 @@ def check_file(task: FileTask) -> FileResult:
     problems: list[Problem] = []
     result = FileResult(problems, Counter())
     try:
-        size, listed_size = task.path.stat().st_size, task.listed["bytes"]
-        if (digest := files.sha256(task.path)) != task.listed["sha256"]:
+        size, listed_size = task.path.stat().st_size, task.listed.bytes
+        if (digest := files.sha256(task.path)) != task.listed.sha256:
             what = f"{size} bytes, not {listed_size}" if size != listed_size else "changed: its hash differs"
             what = f"cut: {what}" if size < listed_size else what
             original = task.listed_hashes.get(digest)
@@ -146,8 +134,8 @@ def check_file(task: FileTask) -> FileResult:
     count = result.counts["documents"] or result.counts["records"]
     if len(problems) >= checks.LIMIT:
         problems.append(Problem(task.path, "", f"{checks.LIMIT} problems or more: the rest was not read"))
-    elif result.counts and count != task.listed.get("records"):
-        problems.append(Problem(task.path, "", f"{count} records, not {task.listed.get('records')}"))
+    elif result.counts and count != task.listed.records:
+        problems.append(Problem(task.path, "", f"{count} records, not {task.listed.records}"))
     return result
 
 
@@ -182,7 +170,7 @@ def _batched(items: Iterator[tfrecord_audit.Frame], size: int) -> Iterator[list[
 
 def _check_index(task: FileTask, index: np.ndarray, begins: np.ndarray, problems: list[Problem]) -> None:
     """Compare the index with the offsets [records] at which the records begin."""
-    path, entries = tfrecord_audit.index_path(task.path), task.listed.get("records", 0) + 1
+    path, entries = tfrecord_audit.index_path(task.path), (task.listed.records or 0) + 1
     if not path.is_file():
         return  # already reported as missing
     if len(index) != entries:
@@ -191,7 +179,7 @@ def _check_index(task: FileTask, index: np.ndarray, begins: np.ndarray, problems
     for entry in np.flatnonzero(index[:common] != begins[:common])[: checks.LIMIT].tolist():
         what = f"says byte {index[entry]}, but record {entry} begins at byte {begins[entry]}"
         problems.append(Problem(path, f"entry {entry}", what))
-    if len(index) == entries and index[-1] != task.listed["bytes"]:
+    if len(index) == entries and index[-1] != task.listed.bytes:
         problems.append(Problem(path, f"entry {entries - 1}", f"says byte {index[-1]}, not the file's end"))
 
 
@@ -264,7 +252,7 @@ def check_inputs(described: Manifest, others: Sequence[Manifest]) -> Iterator[Pr
     for name, digests in sorted(recorded.items()):
         here = [folder for folder in near if folder.name == name] + [folder / name for folder in near]
         candidates = [path for path in (described.path.parent / name, *here) if _may_be_input(path, described)]
-        if candidates and not digests & {manifest.content_hash(path) for path in candidates}:
+        if candidates and not digests & set(_hashes(candidates)):
             what = f"made from another {name} than the present {candidates[0]}; run data.{described.stage} again"
             yield Problem(described.path, "", what)
 
@@ -277,12 +265,18 @@ def _may_be_input(path: Path, described: Manifest) -> bool:
     """
     if not path.exists() or path.resolve() == described.path.resolve():
         return False
-    if described.stage not in FROM_TEXTS or not (path / manifest.NAME).exists():
+    if described.stage not in FROM_TEXTS or not manifest.is_finished(path):
         return True
     try:
-        return read_manifest(path).stage in FETCHED
+        return manifest.read(path).stage in FETCHED
     except IntegrityError:
         return False
+
+
+def _hashes(paths: Sequence[Path]) -> Iterator[str]:
+    for path in paths:
+        with contextlib.suppress(IntegrityError):  # damaged, so it is another one
+            yield manifest.content_hash(path)
 
 
 def run(options: Options) -> dict[Path, list[Problem]]:
@@ -292,7 +286,9 @@ def run(options: Options) -> dict[Path, list[Problem]]:
     tasks: dict[Path, list[FileTask]] = {}
     for folder, problems in all_problems.items():
         try:
-            manifests[folder] = read_manifest(folder)
+            content = manifest.read(folder)
+            manifest.check_inside(folder, content.files)
+            manifests[folder] = content
         except IntegrityError as error:
             problems.append(Problem(folder / manifest.NAME, "", str(error).partition(": ")[2]))
         else:
@@ -312,8 +308,8 @@ def run(options: Options) -> dict[Path, list[Problem]]:
 
 
 def _no_problems(described: Manifest, level: str) -> str:
-    size = sum(listed["bytes"] for listed in described.files.values())
-    records = sum(listed.get("records", 0) for listed in described.files.values())
+    size = sum(listed.bytes for listed in described.files.values())
+    records = sum(listed.records or 0 for listed in described.files.values())
     checked = f", {records:,} records" if level == "records" and records else ""
     return f"{described.path}: ok ({described.stage}: {len(described.files):,} files, {size / 1e6:,.1f} MB{checked})"
 

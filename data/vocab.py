@@ -13,15 +13,18 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from bert import cli
+from bert import cli, ranges
 from bert.errors import InputError, UsageError
 from bert.inputs.vocabulary import SPECIAL, load_vocab
+from bert.ranges import Range
 from bert.storage import files, outputs
 from data.pipeline import parts
+from data.pipeline.parts import Part
 from data.pipeline.progress import Progress
 
 CODE_POINTS = 0x110000
@@ -36,20 +39,21 @@ class Options:
     """folder written by data.shards; required with --size"""
     output: Path
     """folder to write"""
-    size: int | None = None
+    size: Annotated[int, Range(100, 10_000_000)] | None = None
     """number of tokens of the vocabulary to train"""
     vocab: Path | None = None
     """use this vocab.txt instead of training one"""
     lower_case: bool = True
     """lower-case the text and strip accents"""
-    max_megabytes: int = 200
+    max_megabytes: Annotated[int, Range(1, 1_000_000)] = 200
     """train on at most this much text, an even sample of the documents"""
 
     def __post_init__(self) -> None:
+        ranges.check(self)
         if (self.size is None) == (self.vocab is None):
             raise UsageError("data.vocab: give either --size N to train a vocabulary or --vocab FILE to use one")
-        if self.size is not None and (self.source is None or self.size < 100 or self.max_megabytes < 1):
-            raise UsageError("data.vocab: --size must be at least 100, --max_megabytes at least 1, and --source given")
+        if self.size is not None and self.source is None:
+            raise UsageError("data.vocab: --size needs --source, a folder written by data.shards")
 
 
 def train(texts: Callable[[], Iterable[str]], size: int, lower_case: bool) -> list[str]:
@@ -111,7 +115,7 @@ def check_case(tokens: Sequence[str], lower_case: bool, where: Path) -> None:
         raise InputError(f"{where}: an uncased vocabulary, but --lower_case is false; give --lower_case true")
 
 
-def make(options: Options, sources: Sequence[Path], partial: Path) -> outputs.StageResult:
+def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.StageResult:
     """Train or check the vocabulary and write `vocab.txt`."""
     if options.vocab:
         tokens = load_vocab(options.vocab)
@@ -129,8 +133,8 @@ def make(options: Options, sources: Sequence[Path], partial: Path) -> outputs.St
     return outputs.StageResult(counts={"tokens": len(tokens)}, records={"vocab.txt": len(tokens)})
 
 
-def _texts(sources: Sequence[Path], max_bytes: int, progress: Progress) -> Iterator[str]:
-    for document in parts.sample(sources, max_bytes):
+def _texts(sources: Sequence[Part], max_bytes: int, progress: Progress) -> Iterator[str]:
+    for document in parts.sample(sources, max_bytes, "sentences"):
         text = " ".join(document["sentences"])
         progress.add(1, len(text))
         yield text
@@ -139,7 +143,7 @@ def _texts(sources: Sequence[Path], max_bytes: int, progress: Progress) -> Itera
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.vocab", description=__doc__)
     train_on = options.source if options.vocab is None else None
-    sources = parts.paths(train_on, "train", "shards") if train_on else []
+    sources = parts.find(train_on, "train", "shards") if train_on else []
     parameters = {"lower_case": options.lower_case, "max_megabytes": options.max_megabytes, "size": options.size}
     outputs.build(
         options.output,

@@ -19,10 +19,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from bert import cli
 from bert.errors import InputError, UsageError
+from bert.ranges import Range
 from bert.storage import files, outputs
 from data.pipeline import parts, sources, tasks
 from data.wiki import dump, extractor, references
@@ -53,13 +54,11 @@ class Options(sources.Options):
 
     source: Path
     """XML dump (.xml, also .bz2 .gz .xz), folder of dump parts, or folder of wikiextractor output (wiki_00, ...)"""
-    page_seconds: float = 120.0
+    page_seconds: Annotated[float, Range(0.001, 1e6)] = 120.0
     """seconds that wikiextractor may spend on one page; after that the page is rejected"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.page_seconds <= 0:
-            raise UsageError(f"--page_seconds {self.page_seconds:g}: must be more than 0")
         if not self.source.exists() and re.fullmatch(r"[a-z]{2,3}|simple", str(self.source)):
             remedy = f"fetch it with python -m data.download wikipedia --wiki {self.source}, or give the path of a dump"
             raise UsageError(f"--source {self.source}: no such file or folder; {remedy}")

@@ -3,7 +3,7 @@
 # key of the wheel, and by build_horovod.sh. The caller has `python` and `fail`. Reasons: docs/decisions/0017.
 set -euo pipefail
 
-nvcc_list=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/requirements-nvcc.txt
+nvcc_list=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/requirements-nvcc.lock
 
 look_for_cuda() { # sets nccl and nccl_home, cuda and cuda_home (empty: pip's nvcc is fetched), capabilities, mpi
     local found driver place nvcc release refused='' places
@@ -47,7 +47,7 @@ nccl = m.distribution("nvidia-nccl-cu12"); print(nccl.version, nccl.locate_file(
 use_cuda() { # WORK: set what Horovod's CMake reads; WORK takes what pip's packages lack
     local work=$1
     if [ -z "$cuda_home" ]; then
-        "$python" -m pip install --no-deps --target "$work/nvcc" --requirement "$nvcc_list" || return 1
+        "$python" -m pip install --no-deps --require-hashes --target "$work/nvcc" --requirement "$nvcc_list" || return 1
         cuda_home=$work/nvcc/nvidia/cu13
         ln -s lib "$cuda_home/lib64" && ln -s libcudart.so.13 "$cuda_home/lib/libcudart.so" # as CMake expects
     fi

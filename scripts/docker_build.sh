@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Build an image; with --save, write it into a file too.
 #
-#   scripts/docker_build.sh [--target cuda|ngc|cpu] [--base IMAGE] [--tag NAME] [--save FILE] [--dry-run]
+#   scripts/docker_build.sh [--target cuda|ngc|cpu] [--base IMAGE] [--digest SHA256] [--tag NAME] [--save FILE]
+#       [--dry-run]
 #
-#   --base IMAGE   base image instead of the Dockerfile's
-#   --save FILE    .tar: an archive for `docker load`; .sif: for Apptainer; .sqsh: for enroot and pyxis
+#   --base IMAGE      base image instead of the Dockerfile's
+#   --digest SHA256   sha256:..., the digest that the base image must have; docs/containers.md says how to find it
+#   --save FILE       .tar: an archive for `docker load`; .sif: for Apptainer; .sqsh: for enroot and pyxis
 #
 # ENGINE=podman or buildah builds with that instead of docker. Exit codes: 2 usage, else the failing command's.
 set -euo pipefail
 
-target=cuda tag=bert base='' save='' run=() engine=${ENGINE:-docker}
+target=cuda tag=bert base='' digest='' save='' run=() engine=${ENGINE:-docker}
 usage() {
     echo "error: scripts/docker_build.sh: $1 ; see the head of the file" >&2
     exit 2
@@ -17,7 +19,7 @@ usage() {
 show() { printf '%q ' "$@" && echo; }
 while [ $# -gt 0 ]; do
     case $1 in
-    --target | --base | --tag | --save)
+    --target | --base | --digest | --tag | --save)
         [ $# -gt 1 ] || usage "$1 needs a value"
         declare "${1#--}=$2"
         shift 2
@@ -27,6 +29,7 @@ while [ $# -gt 0 ]; do
     esac
 done
 [[ $target =~ ^(cuda|ngc|cpu)$ ]] || usage "--target $target: it is cuda, ngc or cpu"
+[[ -z $digest || $digest =~ ^sha256:[0-9a-f]{64}$ ]] || usage "--digest $digest: it is sha256: and 64 digits of 0-9a-f"
 [[ -z $save || $save =~ \.(tar|sif|sqsh)$ ]] || usage "--save $save: it ends in .tar, .sif or .sqsh"
 [[ $engine =~ ^(docker|podman|buildah)$ ]] || usage "ENGINE=$engine: it is docker, podman or buildah"
 tools=("$engine")
@@ -40,7 +43,8 @@ done
 
 cd "$(dirname "$0")/.."
 image=$tag:$target
-"${run[@]}" "$engine" build --target "$target" --tag "$image" ${base:+--build-arg "${target^^}_BASE=$base"} .
+"${run[@]}" "$engine" build --target "$target" --tag "$image" ${base:+--build-arg "${target^^}_BASE=$base"} \
+    ${digest:+--build-arg "${target^^}_DIGEST=@$digest"} .
 archive=${save%.*}.tar
 case $engine in
 docker | podman) pack=("$engine" save --output "$archive" "$image") from=$engine ;;

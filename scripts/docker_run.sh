@@ -1,27 +1,35 @@
 #!/usr/bin/env bash
 # Run a command in the image as the calling user, with the host's work folder, and the folder of --data read-only.
 #
-#   scripts/docker_run.sh [--image NAME] [--gpus all|none] [--cluster] [--workdir DIR] [--data DIR] [--dry-run] -- ...
+#   scripts/docker_run.sh [--image NAME] [--gpus all|none] [--cluster] [--workdir DIR] [--data DIR] [--shm-size SIZE]
+#       [--dry-run] -- COMMAND...
 #   scripts/docker_run.sh --data ~/corpus -- make pretrain WIKIPEDIA=/data/enwiki.xml.bz2 RECIPE=bert_large NP=8
 #
-#   --cluster   for one of several nodes: use the host's network and its InfiniBand devices, if it has any
+#   --cluster         for one of several nodes: use the host's network and its InfiniBand devices, if it has any
+#   --shm-size SIZE   shared memory, in which NCCL's ranks exchange data (1g)
+#
+# The container gets no capability and no way to gain privileges; with --cluster it may pin memory.
 #
 # ENGINE=podman uses podman instead of docker.
 set -euo pipefail
 
-image=bert:cuda gpus=all cluster='' workdir=${BERT_WORKDIR:-workdir} mounts=() run=()
+image=bert:cuda gpus=all cluster='' shm=1g workdir=${BERT_WORKDIR:-workdir} mounts=() run=()
 usage() {
     echo "error: scripts/docker_run.sh: $1 ; see the head of the file" >&2
     exit 2
 }
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
-    --image | --gpus | --workdir | --data)
+    --image | --gpus | --workdir | --data | --shm-size)
         [ $# -gt 1 ] || usage "$1 needs a value"
         case $1 in
         --image) image=$2 ;;
         --gpus) gpus=$2 ;;
         --workdir) workdir=$2 ;;
+        --shm-size)
+            [[ $2 =~ ^[1-9][0-9]*[kmg]?$ ]] || usage "--shm-size $2: it is a number with k, m or g, as 1g"
+            shm=$2
+            ;;
         --data)
             [ -d "$2" ] || usage "--data $2: no such folder"
             mounts=(--volume "$(realpath "$2"):/data:ro")
@@ -37,8 +45,8 @@ done
 [ $# -gt 1 ] || usage "no command after --"
 shift
 
-devices=(--gpus "$gpus")
-[ "$gpus" != none ] || devices=()
+devices=(--security-opt no-new-privileges --cap-drop ALL)
+[ "$gpus" = none ] || devices+=(--gpus "$gpus")
 if [ -n "$cluster" ]; then
     devices+=(--network=host --cap-add=IPC_LOCK) # InfiniBand pins the memory that it reads and writes
     for device in "${DEVICES:-/dev}/infiniband" "${DEVICES:-/dev}/gdrdrv"; do
@@ -48,7 +56,8 @@ fi
 terminal=()
 [ ! -t 0 ] || [ ! -t 1 ] || terminal=(--tty --interactive)
 [ ${#run[@]} -gt 0 ] || mkdir -p "$workdir" # docker would make it as root
-# Ranks of one machine exchange gradients through shared memory, which NCCL pins: hence ipc, memlock and stack.
+# Ranks of one machine exchange gradients through shared memory, which NCCL pins: hence shm-size, memlock and stack. All
+# of them are in this container, so the host's shared memory is not needed.
 "${run[@]}" "${ENGINE:-docker}" run --rm --init "${terminal[@]}" "${devices[@]}" \
-    --ipc=host --ulimit memlock=-1 --ulimit stack=67108864 --user "$(id -u):$(id -g)" --env HOME=/tmp \
+    --shm-size="$shm" --ulimit memlock=-1 --ulimit stack=67108864 --user "$(id -u):$(id -g)" --env HOME=/tmp \
     --volume "$(realpath -m "$workdir"):/workdir" "${mounts[@]}" "$image" "$@"

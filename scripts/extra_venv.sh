@@ -7,6 +7,7 @@
 #   gpu-check   XLA's compiler for NVIDIA GPUs, about a gigabyte, for `make gpu-check`; no GPU and no driver is needed
 #   tf217       TensorFlow 2.17, for scripts/test_tf217.sh
 #   lock        uv, for scripts/lock.sh
+#   audit       pip-audit, for scripts/audit.sh
 set -euo pipefail
 
 cd "$(dirname "$0")/.."

@@ -4,7 +4,8 @@
 #   scripts/install_horovod.sh .venv/bin/python [cpu|gpu]    cpu: Gloo; gpu: Gloo, NCCL, and MPI where there is one
 #
 # build_horovod.sh takes minutes, so the wheel is kept in ${XDG_CACHE_HOME:-~/.cache}/bert-horovod, one for each
-# combination of what it is built from; a second environment installs it in seconds.
+# combination of what it is built from; a second environment installs it in seconds. Beside each is its SHA-256: a wheel
+# that has another one, or none, was changed or not finished, and is built again.
 # Exit codes: 1 the build failed, 2 a tool is missing, 4 the source is not the published one.
 set -euo pipefail
 
@@ -31,12 +32,23 @@ exec 8>"$kept/.lock" # a second set-up at the same time waits here and uses the 
 flock 8
 
 wheel=("$kept"/horovod-*.whl)
+if [ -f "${wheel[0]}" ] && ! (cd "$kept" && sha256sum --status --check wheel.sha256) 2>/dev/null; then
+    echo "warning: ${wheel[0]} is not the wheel that was built here ; it is built again" >&2
+    rm -f "$kept"/horovod-*.whl
+fi
+wheel=("$kept"/horovod-*.whl)
 if [ ! -f "${wheel[0]}" ]; then
     log=$cache/build-$key.log
     echo "horovod $version: building for $key, 2 to 5 minutes on 2 cores (log: $log)"
+    rm -rf "$kept/new"
     "$scripts/build_horovod.sh" "$kept/new" "$log"
+    (cd "$kept/new" && sha256sum horovod-*.whl) >"$kept/wheel.sha256"
     mv "$kept"/new/horovod-*.whl "$kept/" # complete, and in one step
     rm "$log"
     wheel=("$kept"/horovod-*.whl)
 fi
-"$python" -m pip install --quiet --no-deps --force-reinstall "${wheel[0]}"
+read -r sha256 _ <"$kept/wheel.sha256"
+[[ $sha256 =~ ^[0-9a-f]{64}$ ]] || fail 4 "$kept/wheel.sha256 has no hash ; remove $kept"
+# pip checks the file that it installs, so that a change after the check above is noticed.
+"$python" -m pip install --quiet --no-deps --force-reinstall --no-index --find-links "$kept" --require-hashes \
+    --requirement <(echo "horovod==$version --hash=sha256:$sha256")

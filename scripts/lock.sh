@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Write requirements-cpu.lock and requirements-gpu.lock: every package that `make setup` installs, with its version and
-# the hashes of its files, for Python 3.11 to 3.13. `make lock` runs it after a change of requirements*.txt.
+# the hashes of its files, for Python 3.11 to 3.13; and requirements-nvcc.lock, for the build of Horovod. `make lock`
+# runs it after a change of requirements*.txt.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -11,3 +12,4 @@ lock() { # DEVICE LIST...
 }
 lock cpu requirements.txt requirements-dev.txt
 lock gpu requirements.txt requirements-dev.txt requirements-gpu.txt
+lock nvcc --no-deps requirements-nvcc.txt

@@ -19,7 +19,7 @@ stamp="$venv/.stamp" found='' device=''
 builds="scripts/install_horovod.sh scripts/build_horovod.sh"
 declare -A files=(
     [cpu]="requirements-cpu.lock $builds"
-    [gpu]="requirements-gpu.lock requirements-nvcc.txt $builds scripts/cuda_toolkit.sh"
+    [gpu]="requirements-gpu.lock requirements-nvcc.lock $builds scripts/cuda_toolkit.sh"
     [own]="requirements.txt requirements-extra.txt requirements-dev.txt"
 )
 declare -A takes=([cpu]="a minute or two" [gpu]="minutes, 7 GB" [own]="a minute or two") \

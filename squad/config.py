@@ -2,26 +2,27 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
-from bert.config import InitConfig, TrainConfig, Weights
+from bert import ranges
+from bert.config import InitConfig, Size, TrainConfig, Weights
 from bert.errors import UsageError
+from bert.ranges import Range
 
 
 @dataclass(frozen=True, kw_only=True)
 class Windowing:
     """How a question and its passage are divided into windows."""
 
-    max_seq_length: int = 384
+    max_seq_length: Size = 384
     """tokens of a window, special tokens and padding included"""
-    doc_stride: int = 128
+    doc_stride: Size = 128
     """passage tokens between the starts of two windows"""
-    max_query_length: int = 64
+    max_query_length: Size = 64
     """question tokens to keep"""
 
     def __post_init__(self) -> None:
-        for name in ("doc_stride", "max_query_length"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"windows.{name} must be positive, not {getattr(self, name)}")
+        ranges.check(self, "windows.")
         needed = self.max_query_length + 4  # [CLS], two [SEP], and one token to read
         if self.max_seq_length < needed:
             raise UsageError(
@@ -56,14 +57,13 @@ class StartConfig(InitConfig):
 class EpochConfig:
     """The length of the run, relative to its data."""
 
-    epochs: float = 2.0
+    epochs: Annotated[float, Range(0, 1e6, above=True)] = 2.0
     """passes over the training windows, if run.steps is 0"""
-    warmup: float = 0.1
+    warmup: Annotated[float, Range(0, 1, below=True)] = 0.1
     """share of the updates over which the learning rate rises, if optimizer.warmup_steps is 0"""
 
     def __post_init__(self) -> None:
-        if self.epochs <= 0 or not 0 <= self.warmup < 1:
-            raise UsageError(f"length.epochs {self.epochs} must be positive and length.warmup {self.warmup} in [0, 1)")
+        ranges.check(self, "length.")
 
 
 @dataclass(frozen=True, kw_only=True)

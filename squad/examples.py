@@ -5,7 +5,6 @@ or JSONL with one {"id", "question", "context"[, "answers"][, "is_impossible"]} 
 may have any length. Both may be compressed (.gz, .bz2, .xz).
 """
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ TYPE_NAMES = {
     float: "a number",
     bool: "a boolean",
 }
-MAX_JSON = 512 << 20  # characters of a file that is parsed as a whole; SQuAD 2.0's has 42 million
+MAX_JSON = 256 << 20  # characters of a file that is parsed as a whole and held in memory; SQuAD 2.0's has 42 million
 LEVELS = (("data", "article"), ("paragraphs", "paragraph"), ("qas", "question"))
 SHOWN, SHOWN_KEYS = 100, 20  # in an error message: characters of an id or a key, and keys
 QUESTIONS, CHARACTERS = 1024, 2_000_000  # limits of a piece: questions, and characters in their passages
@@ -187,8 +186,8 @@ def _raw_questions(path: Path) -> tuple[str, Iterator[Raw | Fault]]:
         return "", _lines(path)
     text = files.read_text(path, MAX_JSON, "give it as .jsonl, one question per line, which may have any length")
     try:
-        tree = json.loads(text.removeprefix("\ufeff"))
-    except (ValueError, RecursionError) as error:
+        tree = files.parse_json(text.removeprefix("\ufeff"))
+    except ValueError as error:
         raise InputError(f"{path}: not JSON ({error}); name a file with one question per line .jsonl") from error
     version = tree.get("version") if isinstance(tree, dict) else None
     return str(version), _nested(tree, "", LEVELS)
@@ -200,8 +199,8 @@ def _lines(path: Path) -> Iterator[Raw | Fault]:
             if not line.strip():
                 continue
             try:
-                record = json.loads(line.removeprefix("\ufeff"))
-            except (ValueError, RecursionError) as error:
+                record = files.parse_json(line.removeprefix("\ufeff"))
+            except ValueError as error:
                 yield Fault(id=None, reason=f"line {number}: not JSON ({error})")
             else:
                 yield Raw(f"line {number}", record, record)

@@ -16,15 +16,15 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import tensorflow as tf
 
-from bert import cli
-from bert.errors import UsageError
+from bert import cli, ranges
 from bert.hardware import devices
 from bert.hardware.devices import Kind
 from bert.model.inference import LENGTH_MULTIPLE
+from bert.ranges import AnyNumber, Range
 from bert.storage import outputs
 from squad import predict
 from squad.model import Compute, FineTuned, load
@@ -42,22 +42,19 @@ class Options:
     """run directory of python -m squad.train"""
     output: Path
     """folder for the versions of the model"""
-    version: int = 1
+    version: Annotated[int, Range(1, 2**31 - 1)] = 1
     """version number, the name of the SavedModel's folder; TensorFlow Serving loads the highest"""
     compute: Compute = "float32"
     """data type of the encoder's matrix products and their weights"""
-    null_threshold: float | None = None
+    null_threshold: AnyNumber | None = None
     """null odds above which the answer is "", instead of the threshold stored with the model"""
-    max_answer_length: int = MAX_ANSWER_LENGTH
+    max_answer_length: Annotated[int, Range(1, 65_536)] = MAX_ANSWER_LENGTH
     """maximum length of an answer, in tokens"""
     device: Kind = "auto"
     """device to build the graph for; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
-        if min(self.version, self.max_answer_length) < 1:
-            raise UsageError("--version and --max_answer_length must be positive")
-        if self.null_threshold is not None and math.isnan(self.null_threshold):
-            raise UsageError("--null_threshold must be a number")
+        ranges.check(self)
 
 
 class Passages(NamedTuple):

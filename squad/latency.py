@@ -14,15 +14,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert import cli
+from bert import cli, ranges
 from bert.errors import UsageError
 from bert.hardware import devices
 from bert.hardware.devices import Kind
+from bert.ranges import BatchSize, Range
 from squad.export import Answering
 from squad.model import Compute, FineTuned, load
 
@@ -35,22 +36,21 @@ QUESTION_WORDS = 9
 class Options:
     model: Path
     """run directory of python -m squad.train"""
-    batch: tuple[int, ...] = (1, 8, 32)
+    batch: tuple[BatchSize, ...] = (1, 8, 32)
     """questions per call"""
-    length: tuple[int, ...] = (128, 384)
+    length: tuple[Annotated[int, Range(1, 65_536)], ...] = (128, 384)
     """tokens of a question with its passage, including special tokens"""
     compute: Compute = "float32"
     """data type of the encoder's matrix products"""
-    warmup: int = 5
+    warmup: Annotated[int, Range(0, 10**9)] = 5
     """calls that are not counted, after the first"""
-    calls: int = 100
+    calls: Annotated[int, Range(1, 10**9)] = 100
     """calls that are measured"""
     device: Kind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
-        if min(*self.batch, self.calls) < 1 or self.warmup < 0:
-            raise UsageError("--batch and --calls must be positive, --warmup not negative")
+        ranges.check(self)
 
 
 def measure(

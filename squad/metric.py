@@ -21,8 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bert import cli
+from bert import cli, ranges
 from bert.errors import InputError, UsageError
+from bert.ranges import AnyNumber
 from bert.storage import files
 from squad import examples
 from squad.examples import Example
@@ -39,8 +40,11 @@ class Options:
     """JSON object: the id of each question and its predicted answer"""
     na_prob: Path | None = None
     """file of scores or probabilities that there is no answer, {id: number}; version 2.0 only"""
-    na_prob_thresh: float = 1.0
+    na_prob_thresh: AnyNumber = 1.0
     """score above which a prediction counts as no answer"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,8 +147,8 @@ def _best(none: int, gains: Sequence[float], odds: Sequence[float]) -> tuple[flo
 def _read_object(path: Path, kind: str, is_valid: Callable[[Any], bool]) -> dict[str, Any]:
     text = files.read_text(path, examples.MAX_JSON, "give the predictions of fewer questions")
     try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        values = files.parse_json(text)
+    except ValueError as error:
         raise InputError(f"{path}: not JSON ({error}); it must be {{question id: {kind}}}") from error
     if not isinstance(values, dict):
         raise InputError(f"{path}: not a JSON object; it must be {{question id: {kind}}}")

@@ -1,6 +1,5 @@
 """The question-answering model, and how it is loaded from a run directory."""
 
-import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
@@ -15,7 +14,7 @@ from bert.model import heads
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.model.inference import InferenceEncoder
-from bert.storage import manifest
+from bert.storage import checked_json, files, manifest
 from bert.training import checkpoint
 from squad.config import Windowing
 
@@ -75,7 +74,7 @@ def load(run: Path, compute: Compute = "float32") -> FineTuned:
         raise InputError(f"{run}: no such folder; give the run directory of python -m squad.train")
     checkpoint.check_description(run)
     config = ModelConfig.load(run / "bert_config.json")
-    windowing = _windowing(run / "config.json", config)
+    windowing, impossible = _trained_for(run / "config.json", config)
     tokenizer = tokenizer_for(run / "vocab.txt", config)
     model = QuestionAnswering(config, seed=0)
     taken = checkpoint.load_weights(run, variables(model))
@@ -84,30 +83,33 @@ def load(run: Path, compute: Compute = "float32") -> FineTuned:
         head=model.answer_span,
         tokenizer=tokenizer,
         windowing=windowing,
-        impossible=_impossible(run / "config.json"),
+        impossible=impossible,
         checkpoint=taken,
     )
 
 
-def _windowing(path: Path, model: ModelConfig) -> Windowing:
+def _trained_for(path: Path, model: ModelConfig) -> tuple[Windowing, bool]:
+    """Return the windows of a run, from its `config.json`, and whether it had impossible questions.
+
+    Runs of the first version do not store the latter.
+    """
     try:
-        run = json.loads(path.read_text(encoding="utf-8"))
+        run = files.read_json(path)
         settings = run["config"]
-        if "imported" in run:
-            length = min(
-                Windowing.max_seq_length, model.max_position_embeddings
-            )  # 384 tokens with strides of 128 if possible
-            return Windowing(max_seq_length=length, doc_stride=length // 3, max_query_length=length // 6)
-        return Windowing(**{field.name: settings[f"windows.{field.name}"] for field in fields(Windowing)})
+        if (impossible := settings.get("data.impossible", False)) not in (True, False):
+            raise ValueError("data.impossible is not a boolean")
+        if "imported" in run:  # 384 tokens with strides of 128 if possible
+            length = min(Windowing.max_seq_length, model.max_position_embeddings)
+            sizes = {"max_seq_length": length, "doc_stride": length // 3, "max_query_length": length // 6}
+        else:
+            sizes = {field.name: settings[f"windows.{field.name}"] for field in fields(Windowing)}
+        windows: Windowing = checked_json.take(Windowing, sizes)
+        if windows.max_seq_length > model.max_position_embeddings:
+            raise ValueError("windows longer than the model's longest sequence")
+        return windows, bool(impossible)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; give the run directory of python -m squad.train") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{path}: not the configuration of a squad.train run (no windows); give its run directory"
+            f"{path}: not the configuration of a squad.train run ({error}); give its run directory"
         ) from error
-
-
-def _impossible(path: Path) -> bool:
-    """Return whether a run had impossible questions; runs of the first version do not store it."""
-    settings = json.loads(path.read_text(encoding="utf-8"))["config"]
-    return bool(settings.get("data.impossible", False))

@@ -13,18 +13,18 @@ an answer. Output files appear only when complete. A JSONL dataset is read in pi
 import contextlib
 import itertools
 import json
-import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from bert import cli
+from bert import cli, ranges
 from bert.errors import UsageError
 from bert.hardware import devices
 from bert.hardware.devices import Kind
+from bert.ranges import AnyNumber, BatchSize, Range
 from bert.storage import files
 from squad import examples, threshold
 from squad.answers import NO_ANSWER, Answers, Candidate
@@ -47,7 +47,7 @@ class Options:
     """output file for the n best answers of each question, with probabilities"""
     null_odds: Path | None = None
     """output file for the null odds, {id: number}, for squad.metric --na_prob"""
-    null_threshold: float | None = None
+    null_threshold: AnyNumber | None = None
     """null odds above which the answer is "", instead of the threshold stored with the model"""
     strict: bool = False
     """stop with an error at the first malformed question"""
@@ -55,26 +55,23 @@ class Options:
     """a single question about --context"""
     context: str | None = None
     """the passage for --question"""
-    batch: int = 32
+    batch: BatchSize = 32
     """maximum windows per batch"""
     compute: Compute = "float32"
     """data type of the encoder's matrix products"""
-    n_best: int = 20
+    n_best: Annotated[int, Range(1, 10_000)] = 20
     """answers per question in --nbest"""
-    max_answer_length: int = 30
+    max_answer_length: Annotated[int, Range(1, 65_536)] = 30
     """maximum length of an answer, in tokens"""
     device: Kind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
+        ranges.check(self)
         if (self.dataset is None) != (self.output is None) or (self.question is None) != (self.context is None):
             raise UsageError("--dataset needs --output, and --question needs --context")
         if (self.dataset is None) == (self.question is None):
             raise UsageError("give either --dataset and --output, or --question and --context")
-        if min(self.batch, self.n_best, self.max_answer_length) < 1:
-            raise UsageError("--batch, --n_best and --max_answer_length must be positive")
-        if self.null_threshold is not None and math.isnan(self.null_threshold):
-            raise UsageError("--null_threshold must be a number")
         outputs = [path for path in (self.output, self.nbest, self.null_odds) if path]
         if len(set(outputs)) < len(outputs):
             raise UsageError("--output, --nbest and --null_odds must be different files")

@@ -10,11 +10,12 @@ import itertools
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from bert import cli
+from bert import cli, ranges
 from bert.errors import IntegrityError
-from bert.report import Curve, Lines, draw, figures, read_metrics
+from bert.ranges import Range
+from bert.report import Curve, Lines, as_json, draw, figures, read_metrics
 from bert.storage import files
 from squad import examples, metric
 from squad.examples import Dataset, Example
@@ -34,10 +35,13 @@ class Options:
     """the dataset that predictions.json answers"""
     output: Path
     """output folder for report.json and curves.png"""
-    require_exact_match: float = 0.0
+    require_exact_match: Annotated[float, Range(0, 100)] = 0.0
     """minimum exact match of the pretrained model, in percent; less is an error"""
-    require_gain: float = 0.0
+    require_gain: Annotated[float, Range(-100, 100)] = 0.0
     """minimum gain in F1 by pretraining, in percentage points; less is an error"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self)
 
 
 def summarize(options: Options, dataset: Dataset, phases: list[Lines]) -> dict[str, Any]:
@@ -46,7 +50,9 @@ def summarize(options: Options, dataset: Dataset, phases: list[Lines]) -> dict[s
         start: asdict(metric.score(dataset.examples, metric.read_predictions(run / "predictions.json")))
         for start, run in (("pretrained", options.pretrained), ("random", options.random))
     }
-    pretraining = [{"name": run.name} | figures(lines) for run, lines in zip(options.pretraining, phases, strict=True)]
+    pretraining = [
+        {"name": run.name} | as_json(figures(lines)) for run, lines in zip(options.pretraining, phases, strict=True)
+    ]
     return {"pretraining": pretraining, "squad": scores}
 
 
@@ -54,8 +60,9 @@ def table(summary: dict[str, Any]) -> str:
     """Return the figures as text."""
     rows = [f"{'pretraining':<24}{'steps':>8}{'tokens/s':>12}{'MLM acc.':>12}{'NSP acc.':>12}"]
     for phase in summary["pretraining"]:
-        accuracies = f"{phase['mlm_accuracy']:>12.1%}{phase['nsp_accuracy']:>12.1%}"
-        rows.append(f"{phase['name']:<24}{phase['steps']:>8,}{phase['tokens_per_second']:>12,}{accuracies}")
+        accuracies = "".join(f"{float(phase.get(key, 'nan')):>12.1%}" for key in ("mlm_accuracy", "nsp_accuracy"))
+        speed = float(phase.get("tokens_per_second", "nan"))
+        rows.append(f"{phase['name']:<24}{phase['steps']:>8,}{speed:>12,.0f}{accuracies}")
     rows.append(f"\n{'questions':<24}{'count':>8}{'EM':>12}{'F1':>12}")
     for start, score in summary["squad"].items():
         name = f"from {start} weights"

@@ -14,6 +14,9 @@ from typing import Any
 
 from bert import cli
 from bert.errors import InputError
+from bert.storage import files
+
+LARGEST = 1e15  # score, threshold or number of questions; also false for NaN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +41,16 @@ def spread(scores: list[dict[str, float]]) -> dict[str, Any]:
 def read_scores(path: Path) -> dict[str, float]:
     """Read the scores of one run. Raises InputError if the file has none."""
     try:
-        score = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(score, dict) or not all(type(value) in (int, float) for value in score.values()):
+        score = files.read_json(path)
+        if not isinstance(score, dict) or not all(map(_is_score, score.values())):
             raise ValueError("not an object of numbers")
     except ValueError as error:
         raise InputError(f"{path}: not the output of squad.metric ({error}); score the run again") from error
     return score
+
+
+def _is_score(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= LARGEST
 
 
 def main(argv: list[str]) -> None:

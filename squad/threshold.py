@@ -7,23 +7,27 @@ threshold, squad.predict answers "". The threshold with the highest F1 on DEV.js
 is stored in RUN/null_threshold.json together with its scores, and printed as one line of JSON.
 """
 
+import hashlib
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from bert import cli
+from bert import cli, ranges
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.hardware import devices
 from bert.hardware.devices import Kind
+from bert.ranges import BatchSize, Range
 from bert.storage import files
 from squad import examples, metric
 from squad.model import Compute, load
 from squad.reader import Reader
 
 NAME = "null_threshold.json"
+KEYS = {"threshold", "exact", "f1", "total", "dataset", "dataset_sha256", "weights", "sha256"}
 MARGIN = 1.0  # below the lowest and above the highest odds
 
 
@@ -33,18 +37,17 @@ class Options:
     """run directory of python -m squad.train"""
     dataset: Path
     """dataset with impossible questions, in any format that squad.predict reads"""
-    batch: int = 32
+    batch: BatchSize = 32
     """maximum windows per batch"""
     compute: Compute = "float32"
     """data type of the encoder's matrix products; use the same one for squad.predict"""
-    max_answer_length: int = 30
+    max_answer_length: Annotated[int, Range(1, 65_536)] = 30
     """maximum length of an answer, in tokens"""
     device: Kind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
-        if min(self.batch, self.max_answer_length) < 1:
-            raise UsageError("--batch and --max_answer_length must be positive")
+        ranges.check(self)
 
 
 class Outcome(NamedTuple):
@@ -93,17 +96,31 @@ def load_threshold(run: Path, weights: str) -> float | None:
     """
     path = run / NAME
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = files.read_json(path)
         threshold, tuned_for = float(facts["threshold"]), facts["weights"]
+        if facts.keys() - KEYS or facts.get("sha256", _digest(facts)) != _digest(facts):  # earlier versions: no hash
+            raise ValueError("its content has changed")
+        if not math.isfinite(threshold):
+            raise ValueError(threshold)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise IntegrityError(f"{path}: damaged ({error!r}); tune again: python -m squad.threshold") from error
     if tuned_for != weights:
         raise UsageError(
             f"{path}: tuned for another checkpoint; tune again: python -m squad.threshold, or give --null_threshold"
         )
     return threshold
+
+
+def store_threshold(run: Path, facts: dict[str, Any]) -> None:
+    """Write the threshold and what it was tuned on, with a hash of both."""
+    files.write_json(run / NAME, facts | {"sha256": _digest(facts)})
+
+
+def _digest(facts: dict[str, Any]) -> str:
+    hashed = {key: value for key, value in facts.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
 
 
 def main(argv: list[str]) -> None:
@@ -129,7 +146,7 @@ def main(argv: list[str]) -> None:
         raise InputError(f"{options.dataset}: every question has an answer; give a version 2.0 dataset")
     facts: dict[str, Any] = asdict(tune(outcomes))
     about = {"dataset": options.dataset.name, "dataset_sha256": files.sha256(options.dataset)}
-    files.write_json(options.model / NAME, facts | about | {"weights": fine_tuned.weights})
+    store_threshold(options.model, facts | about | {"weights": fine_tuned.weights})
     print(json.dumps(facts))
 
 

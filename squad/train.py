@@ -22,7 +22,7 @@ from bert.inputs.sampler import Batch
 from bert.inputs.tokenization import tokenizer_for
 from bert.model import losses
 from bert.model.dropout import DropoutRng
-from bert.training import checkpoint, loop, resume
+from bert.training import checkpoint, loop, preflight, resume
 from bert.training.distributed import Communicator, connect
 from squad import features
 from squad.config import SquadConfig
@@ -111,8 +111,9 @@ def main(argv: list[str]) -> None:
         )
     comm = connect(config.run)
     data = records.Dataset(training_set(config, vocab, model, comm), "train")
-    model = replace(model, vocab_size=data.manifest.extra["vocab_size"])
-    config = resolve(config, name, model, windows=len(data), impossible=data.manifest.counts["impossible"], comm=comm)
+    model = replace(model, vocab_size=data.description.vocab_size)
+    config = resolve(config, name, model, windows=len(data), impossible=data.manifest.count("impossible"), comm=comm)
+    preflight.memory(model, comm)
     task = AnswerSpans(model, config.run.seed)
     loop.train(
         task,

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.inputs import records, tf_example
+from bert.storage import checked_json
 
 SEQUENCE, PREDICTIONS = 37, 7  # of the records in `finished`
 
@@ -18,7 +19,8 @@ def sign(folder: Path, **changes: object) -> None:
     for name, listed in content["files"].items():
         data = (folder / name).read_bytes()
         listed |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    (folder / "manifest.json").write_text(json.dumps(content))
+    del content[checked_json.KEY]
+    checked_json.write(folder / "manifest.json", content)
 
 
 def examples(path: Path) -> list[dict[str, np.ndarray]]:

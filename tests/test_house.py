@@ -133,3 +133,15 @@ for name in sys.argv[1:]:
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout == ""
+
+
+def test_every_test_that_the_reliability_page_names_exists() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    named_tests = re.findall(r"`([\w/]+\.py)::(\w+)`", page)
+    assert len(named_tests) > 60
+    functions = {
+        path: re.findall(r"^def (test_\w+)", (ROOT / "tests" / path).read_text(encoding="utf-8"), re.MULTILINE)
+        for path in {path for path, _ in named_tests}
+    }
+    assert not [f"{path}::{test}" for path, test in named_tests if test not in functions[path]]
+    assert set(re.findall(r"F\d\d", page)) == {f"F{number:02d}" for number in range(1, 32)}

@@ -27,7 +27,7 @@ def test_a_dump_books_and_questions_become_a_score(run_module: Any, tmp_path: Pa
     at = tmp_path
 
     def run(module: str, *arguments: object) -> str:
-        done = run_module(module, *arguments, BERT_WORKDIR=str(at / "work"))
+        done = run_module(module, *arguments, timeout=500, BERT_WORKDIR=str(at / "work"))
         assert done.returncode == 0, f"{module}: {done.stderr[-2000:]}"
         return str(done.stdout)
 

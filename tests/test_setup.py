@@ -4,6 +4,7 @@ The real thing downloads and compiles for minutes: it runs whenever a checkout i
 CPUs. What it made for GPUs is looked at where the tests run in such an environment.
 """
 
+import hashlib
 import os
 import re
 import shutil
@@ -51,7 +52,7 @@ PYTHON = """
         env | grep -E '^(HOROVOD|LDFLAGS|CUDA)' >>"$CALLS"
         [ ! -d "${HOROVOD_NCCL_LIB:-}" ] || readlink "$HOROVOD_NCCL_LIB/libnccl.so" >>"$CALLS"
         while [ "$1" != --wheel-dir ]; do shift; done
-        mkdir -p "$2"; touch "$2/horovod-0.28.1-cp311.whl" ;;
+        mkdir -p "$2"; echo built >"$2/horovod-0.28.1-cp311.whl" ;;
     *"pip install"*" --target "*) while [ "$1" != --target ]; do shift; done; mkdir -p "$2/nvidia/cu13/lib" ;;
     *tensorflow-text==*) exit "${TEXT_STATUS:-0}" ;;
     *"pip install"*) sleep "${INSTALL_TIME:-0}"; exit "${INSTALL_STATUS:-0}" ;;
@@ -82,7 +83,7 @@ class Machine:
         self.checkout, self.venv = folder / "checkout", folder / "checkout" / ".venv"
         (self.checkout / "scripts").mkdir(parents=True)
         self.bin.mkdir()
-        for name in (*LISTS, *LOCKS, "requirements-nvcc.txt", *(f"scripts/{name}.sh" for name in SCRIPTS)):
+        for name in (*LISTS, *LOCKS, "requirements-nvcc.lock", *(f"scripts/{name}.sh" for name in SCRIPTS)):
             shutil.copy(ROOT / name, self.checkout / name)
         for name, text in (("python3", PYTHON), ("horovodrun", CHECK_BUILD), ("g++", ""), ("make", ""), ("cmake", "")):
             self.command(self.bin / name, text)
@@ -226,6 +227,27 @@ def test_horovod_is_built_once_for_many_environments_even_at_the_same_time(machi
     assert "xla_mpi_ops" not in calls and "gloo EXCLUDE_FROM_ALL" in calls
 
 
+@pytest.mark.parametrize("change", ["flipped", "emptied", "no hash", "other hash", "no wheel"])
+def test_a_kept_wheel_that_has_changed_is_built_again(change: str, machine: Machine) -> None:
+    assert machine.run("install_horovod.sh", machine.bin / "python3") == (0, "")
+    wheel = next((machine.folder / "home").rglob("horovod-*.whl"))
+    note = wheel.with_name("wheel.sha256")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    assert note.read_text() == f"{digest}  {wheel.name}\n"
+    machine.calls()
+    if change in ("flipped", "emptied"):
+        wheel.write_bytes(b"Built\n" if change == "flipped" else b"")
+    elif change == "other hash":
+        note.write_text(note.read_text().replace(digest[:2], "zz"))
+    else:
+        (note if change == "no hash" else wheel).unlink()
+    code, error = machine.run("install_horovod.sh", machine.bin / "python3")
+    assert code == 0 and (error.startswith("warning: ") or change == "no wheel") and error.count("\n") <= 1
+    calls = machine.calls()
+    assert calls.count("pip wheel") == 1 and "--require-hashes" in calls and wheel.read_text() == "built\n"
+    assert machine.run("install_horovod.sh", machine.bin / "python3") == (0, "") and "pip wheel" not in machine.calls()
+
+
 def test_a_failed_build_keeps_its_log_and_names_it(machine: Machine) -> None:
     code, error = machine.run("install_horovod.sh", machine.bin / "python3", BROKEN="1")
     log = next((machine.folder / "home").rglob("build-*.log"))
@@ -345,7 +367,8 @@ def test_nvcc_is_the_one_asked_for_or_of_cuda_12_or_13_or_pips(machine: Machine)
     assert code == 0 and "HOME=" + machine.cuda("13.1.80") in machine.calls()
     assert machine.horovod(CUDA_PLACES=machine.cuda("11.8.89")) == (0, "")
     calls = machine.calls()
-    assert "requirements-nvcc.txt" in calls and "/nvcc/nvidia/cu13\n" in calls and "LIST=75,80,90,100,120\n" in calls
+    assert "--require-hashes --target" in calls
+    assert "requirements-nvcc.lock" in calls and "/nvcc/nvidia/cu13\n" in calls and "LIST=75,80,90,100,120\n" in calls
 
 
 def test_nvcc_of_cuda_13_needs_a_driver_that_knows_it(machine: Machine) -> None:
@@ -392,7 +415,10 @@ def test_a_horovod_for_gpus_needs_no_driver_and_nothing_but_the_environment() ->
     assert not [name for name in symbols if name.startswith(("cuda", "__cuda", "cu"))] and "ncclAllReduce" in symbols
 
 
-@pytest.mark.parametrize(("lock", "lists"), [(LOCKS[0], LISTS[:3]), (LOCKS[1], LISTS)])
+@pytest.mark.parametrize(
+    ("lock", "lists"),
+    [(LOCKS[0], LISTS[:3]), (LOCKS[1], LISTS), ("requirements-nvcc.lock", ("requirements-nvcc.txt",))],
+)
 def test_locks_have_every_pinned_package_and_a_hash_for_each(lock: str, lists: tuple[str, ...]) -> None:
     def pins(name: str) -> set[str]:
         return set(re.findall(r"^[\w.-]+(?:\[[\w,-]+\])?==[\w.]+", (ROOT / name).read_text(), re.MULTILINE))

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert.inputs import records, tf_example
 from bert.inputs.vocabulary import SPECIAL
-from bert.storage import outputs
+from bert.storage import checked_json, outputs
 from bert.training import description, metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -155,7 +155,8 @@ def sign(run: Path) -> None:
     for path in (run / "checkpoints").glob("step-*/manifest.json"):
         facts = json.loads(path.read_text())
         facts["extra"]["description"] = description.hashes(run)
-        path.write_text(json.dumps(facts))
+        facts.pop(checked_json.KEY, None)
+        checked_json.write(path, facts)
 
 
 def same_bits(one: State, two: State) -> None:

@@ -13,14 +13,15 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from benchmarks.gpu_check import check, report
 from benchmarks.gpu_check.devices import DEVICES
 from benchmarks.gpu_check.programs import PROGRAMS, TINY, Program
 from benchmarks.gpu_check.store import Refused, Store
-from bert import cli, paths
+from bert import cli, paths, ranges
 from bert.errors import InputError, IntegrityError, UsageError
+from bert.ranges import Range
 from bert.storage import files
 
 REFERENCE = Path(__file__).with_name("reference.json")
@@ -32,7 +33,7 @@ class Options:
     """names of the programs to compile"""
     devices: tuple[str, ...] = ("h100",)
     """GPUs to compile for: a100, h100, h200, b200"""
-    batch: int = 0
+    batch: Annotated[int, Range(0, 65_536)] = 0
     """sequences per batch; 0: as each program defines"""
     xla_flags: str = ""
     """flags for the compiler, in the format of XLA_FLAGS"""
@@ -46,10 +47,9 @@ class Options:
     """write the figures to the reference instead of comparing them"""
 
     def __post_init__(self) -> None:
-        _check_known("program", self.programs, PROGRAMS | TINY)
-        _check_known("device", self.devices, DEVICES)
-        if self.batch < 0:
-            raise UsageError(f"--batch must not be negative, but is {self.batch}")
+        ranges.check(self)
+        _check_known("programs", self.programs, PROGRAMS | TINY)
+        _check_known("devices", self.devices, DEVICES)
         if self.update and not self.comparable:
             raise UsageError("--update needs the programs as defined; leave out --batch and --xla_flags")
 
@@ -59,10 +59,10 @@ class Options:
         return not (self.batch or self.xla_flags)
 
 
-def _check_known(kind: str, names: tuple[str, ...], known: dict[str, Any]) -> None:
+def _check_known(flag: str, names: tuple[str, ...], known: dict[str, Any]) -> None:
     for name in names:
         if name not in known:
-            raise UsageError(f"unknown {kind} {name}; known are {', '.join(known)}")
+            raise UsageError(f"--{flag} {name}: is not known; known are {', '.join(known)}")
 
 
 def load_reference(path: Path) -> dict[str, Any]:

@@ -17,14 +17,15 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from benchmarks.contender import ROOT
 from benchmarks.gpu_day import inputs, measurements, page, runner
 from benchmarks.gpu_day.measurements import Measurement
 from benchmarks.gpu_day.runner import Day, Interrupted, State
-from bert import cli
+from bert import cli, ranges
 from bert.errors import Stopped, UsageError, UserError
+from bert.ranges import Range
 from bert.storage import files
 
 
@@ -38,9 +39,9 @@ class Options:
     """try all of it on a CPU, with tiny models"""
     output: Path = Path("workdir/gpu_day")
     """folder for state, results, logs and data"""
-    budget_minutes: float = 40.0
+    budget_minutes: Annotated[float, Range(0, 1e6, above=True)] = 40.0
     """total time for measurements, over all sessions"""
-    session_minutes: float = 0.0
+    session_minutes: Annotated[float, Range(0, 1e6)] = 0.0
     """time for this session; 0: the whole budget"""
     only: tuple[str, ...] = ()
     """names of the measurements to run; all by default"""
@@ -48,8 +49,7 @@ class Options:
     """the results page; by default docs/results/YEAR-MONTH-gpu-NAME.md, with --smoke DIR/page.md"""
 
     def __post_init__(self) -> None:
-        if self.budget_minutes <= 0 or self.session_minutes < 0:
-            raise UsageError("--budget_minutes must be positive, --session_minutes not negative")
+        ranges.check(self)
 
 
 def choose(options: Options, scale: str) -> list[Measurement]:

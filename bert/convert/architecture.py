@@ -1,11 +1,11 @@
 """The configuration files of the other formats: checked, since our encoder supports only one variant of BERT."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from bert.config import ModelConfig
 from bert.errors import InputError, UsageError
+from bert.storage import files
 
 SIZES = (
     "vocab_size",
@@ -64,6 +64,8 @@ def labels(fields: dict[str, Any], classes: int, path: Path) -> list[str]:
     if not isinstance(names, dict) or names.keys() != set(numbers) or {*map(type, names.values())} != {str}:
         key = "num_labels" if names is None else "id2label"
         raise InputError(f"{path}: the classifier has {classes} classes, {key} does not; use the model's original file")
+    if broken := [name for name in names.values() if files.SURROGATE.search(name)]:
+        raise InputError(f"{path}: id2label has half a surrogate pair in {broken[0]!a}; correct the name")
     return [names[number] for number in numbers]
 
 
@@ -75,10 +77,12 @@ def keys(config: ModelConfig) -> dict[str, Any]:
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file. Raises InputError, naming the file, if there is none."""
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = files.read_json(path)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; the folder of a model must have one") from error
-    except (ValueError, RecursionError) as error:
+    except InputError:
+        raise
+    except ValueError as error:
         raise InputError(f"{path}: not JSON ({error}); download it again") from error
     if not isinstance(fields, dict):
         raise InputError(f"{path}: not a JSON object; download it again")

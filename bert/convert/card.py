@@ -1,5 +1,6 @@
 """The model card (README.md) of an exported model: architecture, training command, scores."""
 
+import re
 import shlex
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +20,36 @@ TASKS = {
 
 def text(model: Model, kind: str) -> str:
     """Return the card in Markdown. kind: the transformers class of the model."""
-    return "\n".join([*_header(kind), *_architecture(model), *_training(model), *_scores(model.scores)]) + "\n"
+    card = "\n".join([*_header(kind), *_architecture(model), *_training(model), *_scores(model.scores)]) + "\n"
+    return card.encode(errors="replace").decode()  # a path in the settings may be no UTF-8
+
+
+def _plain(value: Any) -> str:
+    """Return a name or a number of the run as Markdown that shows it, without HTML, links or line ends."""
+    text = re.sub(r"([\\`*\[\]|~])", r"\\\1", _on_one_line(value)).replace("&", "&amp;")
+    text = text.replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
+    return text.replace("://", "&#58;//").replace("www.", "www&#46;")  # which renderers make links
+
+
+def _code(value: Any) -> str:
+    """Return a setting as inline code."""
+    text = _on_one_line(value)
+    ticks, space = _ticks(text, 1), " " if "`" in text else ""
+    return f"{ticks}{space}{text}{space}{ticks}"
+
+
+def _on_one_line(value: Any) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in str(value))
+
+
+def _ticks(text: str, shortest: int) -> str:
+    """Return more backquotes than stand together in the text, so that it cannot end the code that it is in."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    return "`" * (longest + 1 if longest >= shortest else shortest)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _header(kind: str) -> Iterator[str]:
@@ -44,23 +74,27 @@ def _architecture(model: Model) -> Iterator[str]:
 
 
 def _training(model: Model) -> Iterator[str]:
-    settings, origin = model.settings.get("config", {}), model.settings.get("imported", {}).get("origin")
+    settings = _mapping(model.settings.get("config"))
+    origin = _mapping(model.settings.get("imported")).get("origin")
     yield "## Training\n"
     if origin or not settings:
-        yield f"Unknown: the weights were converted from {origin or 'another format'}.\n"
+        yield f"Unknown: the weights were converted from {_plain(origin or 'another format')}.\n"
         return
     for key in ("data.train", "data.train_file", "init.checkpoint"):
         if key in settings:
-            yield f"- `{key}`: `{settings[key]}`"
+            yield f"- `{key}`: {_code(settings[key])}"
     module = "squad.train" if "data.train_file" in settings else "bert.pretrain"
     recipe = model.settings.get("recipe") or "RECIPE"  # earlier versions did not store it
-    yield f"\nThe command, with every setting written out:\n\n```\npython -m {module} {recipe} \\"
+    words = " ".join(map(shlex.quote, str(recipe).split()))  # of the recipe, and --smoke
     # With a checkpoint, squad.train takes the architecture from it: model.* must not be given.
     has_checkpoint = module == "squad.train" and settings.get("init.checkpoint") is not None
     keys = [key for key in settings if key != "run.directory" and not (has_checkpoint and key.startswith("model."))]
-    yield " \\\n".join(f"    --{key} {_argument(settings[key])}" for key in keys) + "\n```\n"
-    versions = model.settings.get("versions", {})
-    yield f"Versions: {', '.join(f'{tool} {number}' for tool, number in versions.items())}.\n"
+    flags = [f"    {shlex.quote(f'--{key}')} {_argument(settings[key])}" for key in keys]
+    command = " \\\n".join([f"python -m {module} {words}", *flags])
+    fence = _ticks(command, 3)
+    yield f"\nThe command, with every setting written out:\n\n{fence}\n{command}\n{fence}\n"
+    versions = _mapping(model.settings.get("versions"))
+    yield f"Versions: {_plain(', '.join(f'{tool} {number}' for tool, number in versions.items()))}.\n"
 
 
 def _argument(value: Any) -> str:
@@ -87,5 +121,5 @@ def _rounded(value: Any) -> str:
 
 def _table(head: tuple[Any, ...], rows: list[tuple[Any, ...]]) -> Iterator[str]:
     for row in (head, ("---",) * len(head), *rows):
-        yield f"| {' | '.join(map(str, row))} |"
+        yield f"| {' | '.join(map(_plain, row))} |"
     yield ""

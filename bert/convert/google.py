@@ -11,6 +11,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from bert.convert import architecture, names, run
+from bert.convert.bundle import Bundle, Damaged
 from bert.convert.run import Model
 from bert.errors import InputError
 from bert.inputs.vocabulary import load_vocab
@@ -49,31 +50,32 @@ def input_files(folder: Path) -> list[Path]:
 
 def read_model(folder: Path) -> Model:
     """Read a checkpoint's folder. Raises InputError if it is damaged, unsupported or has unknown tensors."""
+    checkpoint.check_name(folder)
     index, *data = input_files(folder)[:-2]
     config, vocab = architecture.read_architecture(folder / CONFIG), load_vocab(folder / VOCAB)
     run.check_vocab_size(config, vocab, folder / VOCAB)
     prefix = index.with_suffix("")
     try:
-        reader = tf.train.load_checkpoint(str(prefix))
-        shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+        tensors = Bundle(prefix)
+        shapes = tensors.shapes()
         match = names.match(config, "google", shapes, prefix, IGNORED)
-        _check_size(match.weights, reader.get_variable_to_dtype_map(), data, prefix)
-        values = run.gather(match, "google", reader.get_tensor, prefix)
-    except (tf.errors.OpError, IndexError) as error:  # IndexError: a truncated index
+        _check_size(match.weights, tensors, data, prefix)
+        values = run.gather(match, "google", tensors.get, prefix)
+    except (Damaged, FileNotFoundError) as error:
         raise InputError(f"{prefix}: the checkpoint is truncated or damaged ({error}); download it again") from error
     settings = run.import_settings(f"google {folder.name}", match)
     labels = architecture.labels({}, names.class_count("google", shapes), prefix)
     return Model(config=config, vocab=vocab, match=match, values=values, settings=settings, labels=labels)
 
 
-def _check_size(weights: list[names.Weight], types: dict[str, tf.DType], data: list[Path], prefix: Path) -> None:
+def _check_size(weights: list[names.Weight], tensors: Bundle, data: list[Path], prefix: Path) -> None:
     """Check types and sizes before any value is read: a damaged file may claim more bytes than memory has."""
     claimed, available = 0, sum(path.stat().st_size for path in data)
     for name, shape in ((weight.google, weight.shape) for weight in weights):
-        if types[name] not in DTYPES:
-            supported = ", ".join(dtype.name for dtype in DTYPES)
-            raise InputError(f"{prefix}: {name} is stored as {types[name].name}; supported types: {supported}")
-        claimed += types[name].size * math.prod(shape)
+        if (dtype := tensors.dtype(name)) not in DTYPES:
+            supported = ", ".join(supported.name for supported in DTYPES)
+            raise InputError(f"{prefix}: {name} is stored as {dtype.name}; supported types: {supported}")
+        claimed += dtype.size * math.prod(shape)
     if claimed > available:
         raise InputError(f"{prefix}: tensors of {claimed:,} bytes in {available:,} bytes of data; download it again")
 

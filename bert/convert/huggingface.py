@@ -5,6 +5,7 @@ which can run arbitrary code, and is never opened.
 """
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from bert.storage import files
 
 CONFIG, VOCAB, WEIGHTS = "config.json", "vocab.txt", "model.safetensors"
 INDEX, TOKENIZER, TOKENIZER_CONFIG = "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"
+SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.safetensors")  # a name in the index
 DTYPES = ("F32", "F16", "BF16")  # float32 holds every value of the other two
 UNPREFIXED = ("embeddings", "encoder", "pooler")  # first part of the names in a model without a head
 
@@ -47,19 +49,19 @@ ROLES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_toke
 
 def input_files(folder: Path) -> list[Path]:
     """Return the files that an import reads. Raises InputError if the folder has no safetensors weights."""
-    optional = [folder / name for name in (VOCAB, TOKENIZER, TOKENIZER_CONFIG) if (folder / name).is_file()]
+    optional = [folder / name for name in (VOCAB, TOKENIZER, TOKENIZER_CONFIG) if (folder / name).exists()]
     return [folder / CONFIG, *_shards(folder), *optional]
 
 
 def _shards(folder: Path) -> list[Path]:
-    if (folder / WEIGHTS).is_file():
+    if (folder / WEIGHTS).exists():
         return [folder / WEIGHTS]
-    if (folder / INDEX).is_file():
+    if (folder / INDEX).exists():
         file_of = architecture.read_object(folder / INDEX).get("weight_map")
         if not isinstance(file_of, dict) or not all(isinstance(name, str) for name in file_of.values()):
             raise InputError(f"{folder / INDEX}: weight_map does not name a file for each tensor; download it again")
-        if foreign := [name for name in file_of.values() if Path(name).name != name]:
-            raise InputError(f"{folder / INDEX}: {foreign[0]!r} is not a file of this folder; download it again")
+        if foreign := [name for name in file_of.values() if not SHARD.fullmatch(name)]:
+            raise InputError(f"{folder / INDEX}: {foreign[0]!a} is not a file of this folder; download it again")
         return sorted(folder / name for name in set(file_of.values()))
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give a folder with {CONFIG} and {WEIGHTS}")
@@ -114,8 +116,9 @@ def _opened(folder: Path) -> Iterator[Tensors]:
     with contextlib.ExitStack() as stack:
         tensors = Tensors()
         for path in _shards(folder):
-            if not path.is_file():
+            if not path.exists():
                 raise InputError(f"{path}: no such file, but {INDEX} names it; download it again")
+            files.check_regular(path)
             try:
                 opened = stack.enter_context(safe_open(path, framework="numpy"))
             except (SafetensorError, OSError) as error:
@@ -156,13 +159,13 @@ def _check_tied(tensors: Tensors, shapes: dict[str, names.Shape], folder: Path) 
 def _read_vocab(folder: Path, config: ModelConfig) -> list[str]:
     """Read vocab.txt or, if there is none, tokenizer.json. Warn if texts will not be lower-cased as in training."""
     path = folder / VOCAB
-    if path.is_file():
+    if path.exists():
         vocab = load_vocab(path)
     else:
         path = folder / TOKENIZER
         vocab = _wordpiece_vocab(path)
     run.check_vocab_size(config, vocab, path)
-    settings = architecture.read_object(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).is_file() else {}
+    settings = architecture.read_object(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
     lower, stated = is_lower_case(vocab), settings.get("do_lower_case")
     if stated not in (None, lower):
         print(
@@ -175,8 +178,9 @@ def _read_vocab(folder: Path, config: ModelConfig) -> list[str]:
 
 def _wordpiece_vocab(path: Path) -> list[str]:
     model = architecture.read_object(path).get("model")
-    ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
-    numbers = [number for number in ids.values() if type(number) is int] if isinstance(ids, dict) else []
+    stored = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
+    ids = stored if isinstance(stored, dict) else {}
+    numbers = [number for number in ids.values() if type(number) is int]
     if not ids or sorted(numbers) != list(range(len(ids))):
         raise InputError(f"{path}: no WordPiece vocabulary; give a BERT model's folder or add its {VOCAB}")
     tokens = sorted(ids, key=ids.__getitem__)

@@ -1,8 +1,6 @@
 """A model in memory, and the run directory that a conversion reads it from or writes it to."""
 
-import contextlib
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from bert.convert import architecture, names
 from bert.convert.names import Form, Match
 from bert.errors import InputError
 from bert.inputs.vocabulary import load_vocab
-from bert.storage import files, outputs
+from bert.storage import files, journal, outputs
 from bert.training import checkpoint
 
 DESCRIPTION = ("bert_config.json", "vocab.txt", "config.json", "metrics.jsonl")  # files beside the checkpoints
@@ -92,12 +90,8 @@ def read_model(run: Path) -> Model:
 
 
 def _last_lines(path: Path) -> list[dict[str, Any]]:
-    last: dict[str, dict[str, Any]] = {}
-    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        with contextlib.suppress(ValueError, TypeError, KeyError):  # a line truncated when the run was killed
-            line = json.loads(text)
-            last[line["split"]] = line
-    return list(last.values())
+    lines, _ = journal.read(path) if path.exists() else ([], 0)
+    return list({line["split"]: line for line in lines}.values())
 
 
 def import_settings(origin: str, match: Match) -> dict[str, Any]:

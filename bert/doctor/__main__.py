@@ -13,14 +13,15 @@ import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from bert import cli
+from bert import cli, ranges
 from bert.doctor import gpus, network, resources, software
 from bert.doctor.gpus import GpuInfo
 from bert.doctor.machine import Finding, Machine, guarded
 from bert.doctor.software import SoftwareInfo
-from bert.errors import ResourceError, UsageError
+from bert.errors import ResourceError
+from bert.ranges import Range
 
 T = TypeVar("T")
 
@@ -31,12 +32,11 @@ class Options:
 
     json: cli.Switch = False
     """print a JSON list of objects instead of lines"""
-    patience: float = 30.0
+    patience: Annotated[float, Range(0.001, 1e6)] = 30.0
     """time limit for importing TensorFlow and Horovod, in seconds; raise it on a slow network disk"""
 
     def __post_init__(self) -> None:
-        if self.patience <= 0:
-            raise UsageError(f"--patience must be positive, not {self.patience:g}")
+        ranges.check(self)
 
 
 def examine(machine: Machine) -> list[Finding]:

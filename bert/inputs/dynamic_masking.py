@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from bert.errors import IntegrityError
 from bert.inputs import instances, records
 from bert.inputs.hashing import Uniform, mix
 from bert.inputs.vocabulary import load_vocab
+from bert.storage import manifest
 
 KIND = "documents"  # in the manifest; stored instances have "instances"
 MAX_TRIES = 8  # to draw a partner from another document; a dataset of one document has none
@@ -45,9 +47,14 @@ class DynamicMasking:
     def __init__(self, stored: records.Dataset, seed: int) -> None:
         self.stored, self.seed = stored, seed
         self.manifest = stored.manifest
-        self.config = instances.InstanceConfig(**stored.manifest.extra["instances"])
+        self.description = stored.description
+        if self.description.instances is None:
+            where = stored.manifest.path / manifest.NAME
+            raise IntegrityError(f"{where}: does not say how instances are made; build the folder again")
+        self.config = self.description.instances
         self.spec = feature_spec(self.config)
-        self._tokens = instances.Tokens.from_vocab(load_vocab(stored.manifest.path / "vocab.txt"))
+        vocab = load_vocab(stored.manifest.path / "vocab.txt")
+        self._vocab_size, self._tokens = len(vocab), instances.Tokens.from_vocab(vocab)
 
     def __len__(self) -> int:
         return len(self.stored)
@@ -78,19 +85,32 @@ class DynamicMasking:
 
     def _chunks(self, indices: np.ndarray) -> tuple[instances.Documents, np.ndarray]:
         """Return chunks as documents, and the shard and document number of each [n, 2]."""
-        payloads = tf.constant([self.stored.payload(int(index)) for index in indices], tf.string)
         ragged = {name: tf.io.RaggedFeature(tf.int64) for name in ("ids", "sentences")}
-        parsed = tf.io.parse_example(payloads, {**ragged, "document": tf.io.FixedLenFeature([1], tf.int64)})
-        sentences = parsed["sentences"]
+        spec = {**ragged, "document": tf.io.FixedLenFeature([1], tf.int64)}
+        parsed = self.stored.parse(indices, lambda payloads: tf.io.parse_example(payloads, spec))
+        ids, sentences = parsed["ids"], parsed["sentences"]
         chunks = instances.Documents(
-            ids=parsed["ids"].flat_values.numpy(),
+            ids=ids.flat_values.numpy(),
             sentences=np.concatenate([[0], np.cumsum(sentences.flat_values.numpy())]),
             documents=sentences.row_splits.numpy(),
         )
+        self._check(chunks, ids.row_splits.numpy(), indices)
         return chunks, np.stack([self.stored.shard_of(indices), parsed["document"].numpy()[:, 0]], axis=1)
+
+    def _check(self, chunks: instances.Documents, splits: np.ndarray, indices: np.ndarray) -> None:
+        """Raise IntegrityError for a chunk whose sentences are not its ids, or with an id outside the vocabulary."""
+        lengths = np.diff(chunks.sentences)
+        impossible = (lengths < 1) | (lengths > len(chunks.ids))
+        wrong = (chunks.sentences[chunks.documents] != splits)[1:] | (np.diff(splits) == 0)
+        wrong[np.searchsorted(chunks.documents, np.flatnonzero(impossible), side="right") - 1] = True
+        outside = (chunks.ids < 0) | (chunks.ids >= self._vocab_size)
+        wrong[np.searchsorted(splits, np.flatnonzero(outside), side="right") - 1] = True
+        if wrong.any():
+            place = self.stored.place(int(indices[wrong.argmax()]))
+            raise IntegrityError(f"{place} is no chunk of tokens; build it again")
 
 
 def source(folder: Path, split: str, seed: int, skip_bad: int = 0) -> records.Dataset | DynamicMasking:
     """Return the samples in a folder of `python -m data.tfrecords`, whether it has instances or documents."""
     stored = records.Dataset(folder, split, skip_bad)
-    return DynamicMasking(stored, seed) if stored.manifest.extra.get("kind") == KIND else stored
+    return DynamicMasking(stored, seed) if stored.description.kind == KIND else stored

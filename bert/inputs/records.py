@@ -6,26 +6,63 @@ function of the position. The CRC of every record is checked when it is read: a 
 it. (TensorFlow's own `ignore_errors()` silently drops the rest of the file.)
 """
 
+import dataclasses
 import functools
 import os
 import struct
 import sys
 from array import array
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeVar
 
 import google_crc32c
 import numpy as np
 import tensorflow as tf
 
 from bert.errors import InputError, IntegrityError
+from bert.inputs.instances import InstanceConfig
 from bert.storage import manifest
+from bert.storage.manifest import File
 
+T = TypeVar("T")
 FeatureSpec = dict[str, dict[str, Any]]  # name -> {"shape": [...], "dtype": "int64" | "float32"}
 
+VOCABULARY = "vocab.txt"
 HEADER, FOOTER = 12, 4  # TFRecord frame: length uint64, its masked CRC uint32, payload, its masked CRC uint32
+LONGEST = 1 << 24  # values of a feature
+LARGEST_VOCABULARY = 1 << 31
+UNPARSED = (tf.errors.InvalidArgumentError, UnicodeDecodeError)  # the latter if its message has the record's bytes
 MAX_OPEN = 256  # open files; a corpus may have more shards than a process may open
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Feature:
+    """Shape and type of a feature. None is a size that differs between records."""
+
+    shape: list[int | None]
+    dtype: Literal["int64", "float32"]
+
+    def __post_init__(self) -> None:
+        if any(size is not None and not 0 < size <= LONGEST for size in self.shape):
+            raise ValueError(f"the shape {self.shape} is not one of a record")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Description:
+    """What the manifest of a dataset says about its records."""
+
+    features: dict[str, Feature]
+    vocab_size: int
+    vocab_sha256: str | None = None
+    kind: Literal["instances", "documents"] = "instances"
+    instances: InstanceConfig | None = None
+    """how instances of pretraining were made, or are made from the records"""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.vocab_size <= LARGEST_VOCABULARY:
+            raise ValueError(f"vocab_size {self.vocab_size} is not that of a vocabulary")
 
 
 class RecordWriter:
@@ -64,18 +101,22 @@ class Dataset:
 
     skip_bad: number of damaged records that are tolerated. Each is reported and replaced by the next good record.
 
-    Raises InputError if the folder has no such split, IntegrityError if a file is missing or a record damaged.
+    Raises InputError if the folder has no such split, IntegrityError if a file is missing, if an index or the
+    vocabulary is not as the manifest says, or if a record is damaged.
     """
 
     def __init__(self, folder: Path, split: str, skip_bad: int = 0) -> None:
         self.skip_bad, self.skipped = skip_bad, set[int]()
         self.manifest = manifest.load(folder)
-        self.spec: FeatureSpec = self.manifest.extra.get("features", {})
-        names = [name for name in self.manifest.files if name.startswith(f"{split}-") and name.endswith(".tfrecord")]
-        if not names or not self.spec:
+        listed = self.manifest.files
+        names = sorted(name for name in listed if name.startswith(f"{split}-") and name.endswith(".tfrecord"))
+        if not names or not self.manifest.extra.get("features"):
             raise InputError(f"{folder}: no TFRecords of split {split!r}; make them with python -m data.tfrecords")
-        self.paths = [folder / name for name in sorted(names)]
-        counts = [self.manifest.files[path.name]["records"] for path in self.paths]
+        self.description = self.manifest.extra_as(Description)
+        self.spec: FeatureSpec = {name: vars(feature) for name, feature in self.description.features.items()}
+        self.paths = [folder / name for name in names]
+        counts = [_checked_count(folder / name, listed[name]) for name in names]
+        _check_vocabulary(self.manifest, self.description)
         self._starts = np.concatenate([[0], np.cumsum(counts)])
         self._open: OrderedDict[Path, int] = OrderedDict()
         self._parse = tf.function(self._parse_batch, input_signature=[tf.TensorSpec([None], tf.string)])
@@ -88,7 +129,30 @@ class Dataset:
 
         `positions`, their positions in the run, do not matter here: the parameter is for other kinds of sources.
         """
-        return self._parse(tf.constant([self.payload(int(index)) for index in indices], tf.string))
+        return self.parse(indices, self._parse)
+
+    def parse(self, indices: np.ndarray, parser: Callable[[tf.Tensor], T]) -> T:
+        """Return the result of `parser` for the payloads of the records at `indices` [n].
+
+        Raise IntegrityError, naming the record, if it cannot parse one: such records were written by other programs.
+        """
+        payloads = [self.payload(int(index)) for index in indices]
+        try:
+            return parser(tf.constant(payloads, tf.string))
+        except UNPARSED:
+            for index, payload in zip(indices, payloads, strict=True):
+                try:
+                    parser(tf.constant([payload], tf.string))
+                except UNPARSED as error:
+                    raise IntegrityError(
+                        f"{self.place(int(index))} does not have the features in the manifest; build it again"
+                    ) from error
+            raise
+
+    def place(self, index: int) -> str:
+        """Return the file of record `index` and its number there, for messages."""
+        shard = int(self.shard_of(np.asarray(index)))
+        return f"{self.paths[shard]}: record {index - int(self._starts[shard])}"
 
     def shard_of(self, indices: np.ndarray) -> np.ndarray:
         """Return the number of each record's file [n]."""
@@ -122,7 +186,7 @@ class Dataset:
         shard = int(self.shard_of(np.asarray(index)))
         path, row = self.paths[shard], index - int(self._starts[shard])
         begin, end = struct.unpack("<2Q", self._pread(index_path(path), 16, 8 * row))
-        if not begin + HEADER + FOOTER <= end <= self.manifest.files[path.name]["bytes"]:
+        if not begin + HEADER + FOOTER <= end <= self.manifest.files[path.name].bytes:
             raise IntegrityError(
                 f"{index_path(path)}: entry {row} is damaged (no record at this offset); build it again"
             )
@@ -147,6 +211,40 @@ class Dataset:
         spec = {k: tf.io.FixedLenFeature(v["shape"], tf.as_dtype(v["dtype"])) for k, v in self.spec.items()}
         parsed = tf.io.parse_example(serialized, spec)
         return {k: tf.cast(v, tf.int32) if v.dtype == tf.int64 else v for k, v in parsed.items()}
+
+
+def _checked_count(path: Path, listed: File) -> int:
+    """Return the number of records in a file. Raise IntegrityError if its index and the manifest differ."""
+    index, count = index_path(path), listed.records
+    if count is None:
+        raise IntegrityError(f"{path}: the manifest does not say how many records it has; build the folder again")
+    try:
+        with open(index, "rb") as stream:
+            first, size = stream.read(8), stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - 8))
+            last = stream.read(8)
+    except FileNotFoundError as error:
+        raise IntegrityError(f"{index}: the file is missing; build the folder again") from error
+    if size != 8 * (count + 1):
+        raise IntegrityError(
+            f"{index}: has {size} bytes, but {8 * (count + 1)} are needed for {count} records; build the folder again"
+        )
+    begin, end = struct.unpack("<2Q", first + last)
+    if (begin, end) != (0, listed.bytes):
+        raise IntegrityError(
+            f"{index}: its records are bytes {begin} to {end}, but the file has {listed.bytes}; build the folder again"
+        )
+    return count
+
+
+def _check_vocabulary(content: manifest.Manifest, description: Description) -> None:
+    """Raise IntegrityError if the folder's vocabulary, where it has one, is not the one of the records."""
+    if VOCABULARY not in content.files:
+        return
+    listed, path = content.files[VOCABULARY].sha256, content.path / VOCABULARY
+    manifest.verify_file(path, listed)
+    if description.vocab_sha256 not in (None, listed):
+        raise IntegrityError(f"{path}: the records were made with another vocabulary; build the folder again")
 
 
 def frame_length(frame: bytes) -> int:

@@ -25,7 +25,7 @@ def check_vocab(tokens: Sequence[str], path: Path) -> None:
     """Raise InputError for an empty or repeated token, a token with white space, or a missing special token."""
     seen: dict[str, int] = {}
     for number, token in enumerate(tokens, start=1):
-        if not token or token.split() != [token]:
+        if not token or token.split() != [token] or files.SURROGATE.search(token):
             raise InputError(f"{path}: line {number}: {token!r} is not a token; give one per line, without spaces")
         if token in seen:
             raise InputError(f"{path}: line {number}: {token!r} is also at line {seen[token]}; remove one")

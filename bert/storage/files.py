@@ -6,10 +6,13 @@ import errno
 import fcntl
 import gzip
 import hashlib
+import io
 import json
 import lzma
 import os
+import re
 import shutil
+import stat
 import time
 import zlib
 from collections.abc import Iterator
@@ -18,11 +21,13 @@ from typing import IO, Any
 
 from bert.errors import InputError, ResourceError, UsageError
 
+SURROGATE = re.compile("[\ud800-\udfff]")
 CHUNK = 1 << 20
 MAX_LINE = 128 << 20  # characters; a line is held in memory, and a compressed file of some kilobytes can hold gigabytes
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_FOLDER_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR)
 PATIENCE = 10.0  # seconds to wait for a lock: the ranks of a killed launcher may live on for some seconds
+STARTED_WITH = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # names of what the shell opened for this process
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
@@ -31,8 +36,11 @@ def atomic_write(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Yield a file object; its content appears under `path` only if the block ends without an error.
 
     The content is first in the hidden file `.NAME.partial`. If the process is killed, that file stays until `path` is
-    written again. A symbolic link at `path` is replaced; the file that it points to is not changed.
+    written again. A symbolic link at `path` is replaced; the file that it points to is not changed. Raise UsageError if
+    `path` is a folder.
     """
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; give the name of a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     with open(_claim(partial, required=False), mode, encoding=None if "b" in mode else "utf-8") as stream:
@@ -139,13 +147,59 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def json_text(value: Any) -> str:
-    """Return `value` as JSON with sorted keys, so that equal values give equal bytes."""
-    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    """Return `value` as JSON with sorted keys, so that equal values give equal bytes.
+
+    A surrogate, as in a file name that is not UTF-8, is escaped: UTF-8 has none.
+    """
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    return SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def open_regular(path: Path, pipes: bool = False) -> io.BufferedReader:
+    """Open a file that a user names. Raise InputError for a FIFO, a socket or a device: reading it may never end.
+
+    pipes: take a pipe or a terminal that this process was started with, as for `<(zcat questions.gz)` and /dev/stdin.
+    """
+    if "\0" in str(path):
+        raise InputError(f"{str(path)!r}: no file has such a name; check the path")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for a writer
+    except OSError as error:
+        if error.errno not in (errno.ENXIO, errno.ENODEV):  # a socket, or a device without a driver
+            raise
+        raise InputError(f"{path}: not a regular file; give the path of one") from error
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind) or (pipes and str(path).startswith(STARTED_WITH) and not stat.S_ISDIR(kind)):
+        os.set_blocking(descriptor, True)
+        return open(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise InputError(f"{path}: not a regular file; write its content to a file, and give the path of that")
+
+
+def check_regular(path: Path) -> None:
+    """Do as `open_regular` for a file that a library will open."""
+    open_regular(path).close()
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text in UTF-8. Raise ValueError if it is none, or nested deeper than Python parses."""
+    try:
+        return json.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file. Raises as `open_regular` and `parse_json` do."""
+    with open_regular(path) as stream:
+        return parse_json(stream.read())
 
 
 def sha256(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a file, in constant memory."""
-    with open(path, "rb") as stream:
+    """Return the hexadecimal SHA-256 of a regular file, in constant memory. Raise InputError if it is another kind."""
+    with open_regular(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -198,11 +252,15 @@ def flush_folder(folder: Path) -> None:
 def open_text(path: Path, errors: str = "strict") -> Iterator[IO[str]]:
     """Yield a UTF-8 text stream of a file; `.gz`, `.bz2` and `.xz` are decompressed.
 
-    Raise InputError, naming the file, if it is missing, truncated, not of its format, or not UTF-8.
+    A pipe that the process was started with is read as well, as `open_regular` says. Raise InputError, naming the file,
+    if it is missing, truncated, not of its format, or not UTF-8, or if it is a FIFO, a socket or a device.
     """
     try:
-        with OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8", errors=errors) as stream:
-            yield stream
+        with contextlib.ExitStack() as stack:
+            stream: Any = stack.enter_context(open_regular(path, pipes=True))
+            if decompressing := OPENERS.get(path.suffix):
+                stream = stack.enter_context(decompressing(stream))
+            yield stack.enter_context(io.TextIOWrapper(stream, encoding="utf-8", errors=errors))
     except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"{path}: the compressed file is truncated or damaged ({error}); fetch it again") from error
     except UnicodeDecodeError as error:

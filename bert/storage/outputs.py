@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert.errors import UsageError
-from bert.storage import files
+from bert.storage import files, manifest
 from bert.storage.manifest import NAME, Manifest, content_hash, load
 from bert.storage.workspace import Work, Workspace
 
@@ -123,11 +123,8 @@ def _check_ours(folder: Path, stage: str) -> None:
         return
     if not folder.is_dir():
         raise UsageError(f"{folder}: the output must be a folder, and this is a file; choose another path")
-    if (folder / NAME).exists():
-        try:
-            made_by = json.loads((folder / NAME).read_text(encoding="utf-8")).get("stage")
-        except (ValueError, AttributeError):
-            made_by = stage  # a damaged manifest: build again
+    if manifest.is_finished(folder):
+        made_by = manifest.read(folder).stage
         if made_by != stage:
             raise UsageError(f"{folder}: holds the output of stage {made_by!r}; choose another output folder")
     elif any(folder.iterdir()):
@@ -138,7 +135,7 @@ def _write(made: Path, key: BuildKey, result: StageResult, hashes: Mapping[str, 
     """Write the manifest of the files in `made`, and bring everything in it to the disk."""
     paths = [path for path in made.rglob("*") if path.is_file() and path != made / NAME]
     names = sorted(str(path.relative_to(made)) for path in paths)
-    facts = {}
+    facts: dict[str, dict[str, Any]] = {}
     for name in names:
         if name not in hashes:
             files.flush(made / name)
@@ -153,9 +150,7 @@ def _write(made: Path, key: BuildKey, result: StageResult, hashes: Mapping[str, 
         "counts": result.counts,
         "extra": result.extra,
     }
-    # Not atomic: the folder gets its final name after this, and an interrupted build writes the manifest again.
-    (made / NAME).write_text(files.json_text(content), encoding="utf-8")
-    files.flush(made / NAME)
+    manifest.write(made, content)
     for folder in [made, *(path for path in made.rglob("*") if path.is_dir())]:
         files.flush_folder(folder)
 

@@ -13,6 +13,7 @@ Everything else in it was left by a process that was killed, and is removed by t
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -23,6 +24,7 @@ from typing import NamedTuple
 
 from bert.errors import UsageError
 from bert.storage import files
+from bert.storage.manifest import NAME
 
 FORM = re.compile(r"\..+\.partial", re.DOTALL)
 LOCK, PREVIOUS, REMOVED, ALIVE = "lock", "previous", "removed", "alive"
@@ -162,7 +164,14 @@ class Workspace:
     def _remove(self, entry: Path) -> None:
         """Remove a file or folder. It loses its name first, because a folder with its name must be complete."""
         removed = self.hidden / REMOVED
-        os.replace(entry, removed)
+        try:
+            os.replace(entry, removed)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            # A container's file system (overlay) renames no folder of its image. Without a manifest it is not complete.
+            (entry / NAME).unlink(missing_ok=True)
+            removed = entry
         if removed.is_dir() and not removed.is_symlink():
             shutil.rmtree(removed, ignore_errors=True)
         else:

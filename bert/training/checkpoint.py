@@ -84,11 +84,16 @@ def save(
     if folder.exists():  # written before the run returned to an earlier checkpoint
         outputs.remove(folder)
     outputs.build(folder, stage=STAGE, parameters={"step": step}, inputs=[], make=make)
+    remove_old(run, step, keep, keep_every)
+    return folder
+
+
+def remove_old(run: Path, step: int, keep: int, keep_every: int = 0) -> None:
+    """Remove the checkpoints that are not to be kept beside the one of `step` (see `Saver`)."""
     older = [old for old in steps(run) if _step_of(old) <= step]  # newer ones are damaged
     for old in older[:-keep]:
         if not keep_every or _step_of(old) % keep_every:
             outputs.remove(old)
-    return folder
 
 
 def sweep(run: Path) -> None:
@@ -115,6 +120,8 @@ def write_bundle(prefix: Path, values: Mapping[str, tf.Tensor]) -> None:
 
 def check_name(run: Path) -> None:
     """Raise UsageError if TensorFlow cannot read checkpoints under this path."""
+    if files.SURROGATE.search(str(run.absolute())):
+        raise UsageError(f"{run}: TensorFlow takes only UTF-8; give the folder another name")
     if special := GLOB_CHARACTERS & set(str(run.absolute())):
         raise UsageError(
             f"{run}: TensorFlow takes {' '.join(sorted(special))} for a pattern; give the folder another name"

@@ -17,7 +17,7 @@ from bert import plan
 from bert.config import TrainConfig, flatten
 from bert.errors import IntegrityError, Stopped
 from bert.inputs import sampler
-from bert.inputs.records import FeatureSpec
+from bert.inputs.records import Description, FeatureSpec
 from bert.model.encoder import variables
 from bert.storage import files
 from bert.storage.manifest import Manifest
@@ -36,6 +36,7 @@ class Data(sampler.Source, Protocol):
     """Samples, with their manifest and the shapes of their features."""
 
     manifest: Manifest
+    description: Description
     spec: FeatureSpec
 
 
@@ -58,8 +59,8 @@ def train(
     in `start_from`; they are then initialised randomly. `vocab` is copied to the run directory; the name of the
     `recipe` is recorded.
 
-    Raise Stopped after SIGTERM, SIGINT or SIGUSR1, with the state saved. Raise UsageError if the directory holds a run
-    with another configuration, or if another process is training in it.
+    Raise Stopped after SIGTERM, SIGINT, SIGUSR1 or SIGHUP, with the state saved. Raise UsageError if the directory
+    holds a run with another configuration, or if another process is training in it.
     """
     run, weights = config.run, variables(task.module)
     if comm.rank == 0:

@@ -40,9 +40,9 @@ class Log:
 
     def _remove_after(self, step: int) -> None:
         if self._path.exists():
-            lines = self._path.read_text(encoding="utf-8").splitlines()
-            with files.atomic_write(self._path) as stream:
-                stream.writelines(line + "\n" for line in lines if _step_of(line) <= step)
+            lines = self._path.read_bytes().split(b"\n")
+            with files.atomic_write(self._path, "wb") as stream:
+                stream.writelines(line + b"\n" for line in lines if _step_of(line) <= step)
 
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
         """Log the values of `split` ("train" or "heldout") after update `step`."""
@@ -75,10 +75,10 @@ class Log:
                 print(file=sys.stderr)
 
 
-def _step_of(line: str) -> float:
+def _step_of(line: bytes) -> float:
     try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
+        return float(files.parse_json(line)["step"])
+    except (ValueError, KeyError, TypeError, OverflowError):
         return math.inf  # a line cut off when the process was killed
 
 

@@ -1,10 +1,12 @@
 """Checks before the first update: a run that would fail later fails before it costs anything."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from bert import plan
 from bert.config import ModelConfig, PrecisionConfig
 from bert.errors import ResourceError, UsageError, UserError
 from bert.model.attention import attend, scale
@@ -23,6 +25,20 @@ def apart(run: Path, data: Path) -> None:
     if run.resolve().is_relative_to(data.resolve()):
         raise UsageError(
             f"{run}: is in the folder of the data, and would be removed when they are made again; choose another"
+        )
+
+
+def memory(model: ModelConfig, comm: Communicator) -> None:
+    """Raise ResourceError if weights, gradients and moments alone need more than the memory of the device.
+
+    Otherwise the system would kill the process while the weights are made.
+    """
+    device = comm.device.memory if comm.device.is_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    need = plan.parameters(model) * plan.STATE_BYTES * (1 if comm.device.is_gpu else comm.local_size)
+    if device is not None and need > device:
+        raise ResourceError(
+            f"weights, gradients and moments of {plan.parameters(model):,} parameters need {need / 2**30:,.1f} GiB; "
+            f"there are {device / 2**30:,.1f} GiB; choose a smaller model, or another device"
         )
 
 

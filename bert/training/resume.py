@@ -1,7 +1,6 @@
 """Start and resume a run: its directory, its `config.json`, and the initial weights of every rank."""
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
 
@@ -63,6 +62,8 @@ def restore(config: TrainConfig, comm: Communicator, state: State, data: Manifes
         checkpoint.check_description(config.run.path)
         _check_same(config, data)
         step = checkpoint.restore(config.run.path, state)
+        if step is not None:  # the process may have been killed before it removed old ones
+            checkpoint.remove_old(config.run.path, step, config.run.keep, config.run.keep_every)
         print(f"resuming {config.run.path} after step {step}", file=sys.stderr)
     restored: int = comm.broadcast_object(step) or 0
     if restored:
@@ -103,7 +104,7 @@ def _missing_heads(run: Path) -> tuple[str, ...]:
     """Return the heads that an import lacks, from its `config.json`; a run that was trained here lacks none."""
     path = run / "config.json"
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = files.read_json(path)
         return tuple(map(str, facts.get("imported", {}).get("missing_heads", ())))
     except FileNotFoundError:
         return ()
@@ -121,7 +122,7 @@ def _check_same(config: TrainConfig, data: Manifest) -> None:
     """Raise UsageError if the run's configuration or data differ in anything that its weights depend on."""
     path = config.run.path / "config.json"
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = files.read_json(path)
         version, before = facts.get("version", 1), defaults(type(config)) | facts["config"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise IntegrityError(f"{path}: damaged ({error}); restore it, or start a new run") from error

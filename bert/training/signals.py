@@ -7,22 +7,53 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
 
 from bert.training.distributed import Communicator
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
 @contextlib.contextmanager
 def stops() -> Iterator[list[int]]:
-    """Yield a list; while the block runs, signals that ask to stop are appended to it."""
+    """Yield a list; while the block runs, signals that ask to stop are appended to it.
+
+    SIGHUP stays ignored if it is: nohup has the run go on without its terminal.
+    """
     received: list[int] = []
-    before = {kind: signal.signal(kind, lambda number, _: received.append(number)) for kind in STOP_SIGNALS}
+
+    def receive(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        if number == signal.SIGHUP:
+            sys.stdout, sys.stderr = _Optional(sys.stdout), _Optional(sys.stderr)
+
+    kinds = [kind for kind in STOP_SIGNALS if kind != signal.SIGHUP or signal.getsignal(kind) != signal.SIG_IGN]
+    before = {kind: signal.signal(kind, receive) for kind in kinds}
     try:
         yield received
     finally:
         for kind, handler in before.items():  # the run is ending: a second request must not change its exit code
             signal.signal(kind, signal.SIG_IGN if received else handler)
+
+
+class _Optional:
+    """A stream whose terminal may have gone; what cannot be written then is left out, so that the run can save."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 @contextlib.contextmanager

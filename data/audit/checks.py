@@ -20,6 +20,7 @@ from bert.inputs.vocabulary import SPECIAL, load_vocab
 from bert.storage.manifest import Manifest
 
 LIMIT = 1000  # problems reported for one file; then the rest of the file is not read
+LONGEST = 1 << 24  # values of a feature
 Rows = list[tuple[int, str]]  # (number in the batch, reason) of each wrong record
 
 
@@ -111,7 +112,7 @@ def record_format(manifest: Manifest, problems: list[Problem]) -> tuple[str, Rec
     except UserError as error:
         problems.append(Problem(path, "", str(error).removeprefix(f"{path}: ")))
         return None
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         problems.append(Problem(manifest.path / "manifest.json", "", f"unknown kind of records {kind!r}"))
         return None
     if extra.get("vocab_size") != len(tokens):
@@ -120,11 +121,16 @@ def record_format(manifest: Manifest, problems: list[Problem]) -> tuple[str, Rec
     if hashlib.sha256(path.read_bytes()).hexdigest() != extra.get("vocab_sha256"):
         problems.append(Problem(path, "", "not the vocabulary that the records were made with (vocab_sha256 differs)"))
     expected = KINDS[kind].features(extra)
-    if extra.get("features") != expected:
+    sizes = [size for feature in expected.values() for size in feature["shape"]]
+    if extra.get("features") != expected or not all(size is None or _is_size(size) for size in sizes):
         what = f"features are not those of {kind} with the given length and number of predictions"
         problems.append(Problem(manifest.path / "manifest.json", "", what))
         return None
     return kind, RecordFormat(expected, len(tokens), {token: tokens.index(token) for token in SPECIAL})
+
+
+def _is_size(size: object) -> bool:
+    return type(size) is int and 0 < size <= LONGEST
 
 
 def parse(payloads: Sequence[bytes], expected: RecordFormat) -> tuple[np.ndarray, dict[str, Any], Rows]:
@@ -141,12 +147,14 @@ def parse(payloads: Sequence[bytes], expected: RecordFormat) -> tuple[np.ndarray
         for name, feature in expected.features.items()
     }
 
+    unparsed = (tf.errors.InvalidArgumentError, UnicodeDecodeError)  # the latter if its message has a record's bytes
+
     def wrong_rows(first: int, last: int) -> Iterator[tuple[int, str]]:
         try:
             tf.io.parse_example(payloads[first:last], spec)
-        except tf.errors.InvalidArgumentError as error:
+        except unparsed as error:
             if last - first == 1:
-                yield first, "does not parse: " + " ".join(error.message.split())[:200]
+                yield first, "does not parse: " + " ".join(ascii(str(error)).split())[:200]
             else:
                 yield from wrong_rows(first, (first + last) // 2)
                 yield from wrong_rows((first + last) // 2, last)
@@ -154,7 +162,7 @@ def parse(payloads: Sequence[bytes], expected: RecordFormat) -> tuple[np.ndarray
     rows = np.arange(len(payloads))
     try:
         return rows, tf.io.parse_example(payloads, spec), []
-    except tf.errors.InvalidArgumentError:
+    except unparsed:
         wrong = list(wrong_rows(0, len(payloads)))
     rows = np.delete(rows, [row for row, _ in wrong])
     return rows, tf.io.parse_example([payloads[row] for row in rows.tolist()], spec) if len(rows) else {}, wrong
@@ -163,7 +171,7 @@ def parse(payloads: Sequence[bytes], expected: RecordFormat) -> tuple[np.ndarray
 def instance_features(extra: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the features of masked instances, from the length and the number of predictions in the manifest."""
     shape = extra["instances"] if isinstance(extra.get("instances"), dict) else extra
-    sequence, predictions = {"shape": [shape.get("max_seq_length")]}, {"shape": [shape.get("max_predictions_per_seq")]}
+    sequence, predictions = ({"shape": [shape.get(name, 0)]} for name in ("max_seq_length", "max_predictions_per_seq"))
     whole, real = {"dtype": "int64"}, {"dtype": "float32"}
     return {
         "input_ids": sequence | whole,

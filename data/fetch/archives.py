@@ -84,7 +84,7 @@ def _reading(archive: Path) -> Iterator[None]:
     except (UserError, MemoryError):
         raise
     except Exception as error:
-        raise IntegrityError(f"{archive}: the archive is damaged ({error}); download it again") from error
+        raise IntegrityError(f"{archive}: the archive is damaged ({str(error)[:200]}); download it again") from error
 
 
 def _checked_files(archive: Path, members: Iterator[Member], limits: Limits) -> list[Member]:

@@ -16,15 +16,34 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import UsageError
-from bert.storage import files, manifest
+from bert.storage import checked_json, files, manifest
 from bert.storage.workspace import target
 from data.fetch import transfer
 from data.fetch.connection import Unavailable
 from data.fetch.transfer import Client, FetchedFile, File
 
+STAGE = "download"
 RECORD = "fetched.jsonl"
 URL_LIST = "urls.txt"
 SHOWN = 12  # addresses printed; all of them are written to the file
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """What the manifest of a download says about a fetched file."""
+
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Downloaded:
+    """What the manifest of a download says besides its files. The sources are the fetched files, by name."""
+
+    sources: dict[str, Source]
+
+    def __post_init__(self) -> None:
+        for name in self.sources:
+            manifest.check_name(name)
 
 
 class DownloadDir:
@@ -106,12 +125,21 @@ class DownloadDir:
         if not self.folder.is_dir():
             return
         names = [*fetched, RECORD, URL_LIST]
+        manifest.check_inside(self.folder, names, links=True)  # a link itself is removed, not its target
         for name in names:
             (self.folder / name).unlink(missing_ok=True)
             (self.folder / f"{name}.bad").unlink(missing_ok=True)
         for folder in sorted({(self.folder / name).parent for name in names}, reverse=True):  # the deepest first
             with contextlib.suppress(OSError):  # not empty
                 folder.rmdir()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """A line of the record."""
+
+    name: str
+    sha256: str
 
 
 def _line(name: str, sha256: str) -> str:
@@ -121,14 +149,15 @@ def _line(name: str, sha256: str) -> str:
 def _recorded(output: Path, folder: Path) -> dict[str, str]:
     """Return the SHA-256, by name, of the files in the finished folder and of those fetched since."""
     known = {}
-    if (output / manifest.NAME).exists():
-        sources = manifest.load(output).extra.get("sources", {})
-        known = {name: facts["sha256"] for name, facts in sources.items()}
+    if manifest.is_finished(output):
+        described = manifest.load(output)
+        sources = described.extra_as(Downloaded).sources if described.stage == STAGE else {}
+        known = {name: source.sha256 for name, source in sources.items()}
     if (folder / RECORD).exists():
-        for line in (folder / RECORD).read_text(encoding="utf-8").splitlines():
-            with contextlib.suppress(ValueError):  # a line cut by a crash; the file is hashed again
-                entry = json.loads(line)
-                known[entry["name"]] = entry["sha256"]
+        for line in (folder / RECORD).read_bytes().splitlines():
+            with contextlib.suppress(ValueError, RecursionError):  # a line cut by a crash; the file is hashed again
+                entry = checked_json.take(_Entry, checked_json.parse(line))
+                known[entry.name] = entry.sha256
     return known
 
 
@@ -136,6 +165,6 @@ def link(old: Path, new: Path) -> None:
     """Give a file a second name: a hard link if the file system has them, else a copy."""
     new.parent.mkdir(parents=True, exist_ok=True)
     try:
-        os.link(old, new)
+        os.link(os.path.realpath(old), new)  # of the file itself, if `old` is a symbolic link
     except OSError:  # a file system without hard links
         shutil.copyfile(old, new)

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
+from bert.storage import files
+
 CHUNK = 1 << 20
 
 
@@ -81,9 +83,9 @@ class PartFile:
 
     def _version(self, url: str) -> dict[str, str]:
         try:
-            note: Any = json.loads(self._note.read_text(encoding="utf-8"))
-            return note if note["url"] == url else {}
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            note: Any = files.read_json(self._note)
+            return {key: value for key, value in note.items() if type(value) is str} if note["url"] == url else {}
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
             return {}
 
     def range_headers(self, url: str, *, has_digest: bool) -> dict[str, str]:

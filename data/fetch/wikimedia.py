@@ -4,7 +4,6 @@ Wikimedia takes days to write a dump. A dump is used only when its job has the s
 the size and SHA-1 of each file. The files may come from a mirror; this list always comes from Wikimedia.
 """
 
-import json
 import re
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +19,7 @@ MIRRORS = ("https://mirror.accum.se/mirror/wikimedia.org/dumps", "https://dumps.
 LICENCE = "text CC BY-SA 4.0 (until 2023, 3.0) and GFDL; its authors are named in the articles' histories"
 JOB = "articlesmultistreamdump"
 STATUS = "dumpstatus.json"
+LONGEST_NAME = 255  # bytes of a file name
 PAGE_BYTES = 16 << 20
 DATE = r"20\d{6}"
 
@@ -74,7 +74,7 @@ def find_dump(client: Client, dumps: str, wiki: str, date: str | None, folder: P
             with files.atomic_write(path, "wb") as stream:
                 stream.write(content)
             return day, listed
-        states.append(f"{day} {job.get('status', 'not begun')}")
+        states.append(f"{day} {str(job.get('status', 'not begun'))[:40]}")
     which = f"the dump of {date} is not done" if date else "no dump is done"
     raise InputError(f"{dumps}/{wiki}/: {which} ({', '.join(states)}); wait some days, or give an earlier --date")
 
@@ -85,7 +85,7 @@ def article_files(wiki: str, date: str, listed: dict[str, Any], mirrors: tuple[s
     Raise IntegrityError if there are none, or if one has no size or SHA-1.
     """
     name = re.compile(rf"{wiki}-{date}-pages-articles-multistream(\d*)\.xml(?:-p(\d+)p(\d+))?\.bz2")
-    matches = [match for match in map(name.fullmatch, listed) if match]
+    matches = [match for match in map(name.fullmatch, listed) if match and len(match[0]) <= LONGEST_NAME]
     matches = [match for match in matches if match[2]] or matches  # parts are preferred to one file with everything
     if not matches:
         raise IntegrityError(f"{wiki} {date}: {STATUS} lists no file of articles; try another --date")
@@ -93,7 +93,7 @@ def article_files(wiki: str, date: str, listed: dict[str, Any], mirrors: tuple[s
     for match in sorted(matches, key=lambda match: (int(match[2] or 0), int(match[1] or 0))):
         facts = listed[match[0]]
         size, sha1 = facts.get("size"), facts.get("sha1", "")
-        if not isinstance(size, int) or size <= 0 or not re.fullmatch(r"[0-9a-f]{40}", sha1):
+        if type(size) is not int or size <= 0 or not re.fullmatch("[0-9a-f]{40}", str(sha1)):
             raise IntegrityError(f"{wiki} {date}: {STATUS} has no size or SHA-1 of {match[0]}; try another --date")
         path = f"{wiki}/{date}/{match[0]}"
         chosen.append(
@@ -119,16 +119,16 @@ def _dates(client: Client, url: str) -> list[str]:
 
 def _job(content: bytes, where: str) -> dict[str, Any]:
     try:
-        job = json.loads(content)["jobs"].get(JOB, {})
-        assert isinstance(job, dict)
+        job = files.parse_json(content)["jobs"].get(JOB, {})
+        assert isinstance(job, dict) and isinstance(job.get("files", {}), dict)
         return job
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
         raise IntegrityError(f"{where}: not a dumpstatus.json of Wikimedia; download it again") from error
 
 
 def _files(job: dict[str, Any], where: str) -> dict[str, Any]:
-    listed = job.get("files")
-    if job.get("status") != "done" or not isinstance(listed, dict) or not all(map(_is_dict, listed.values())):
+    listed: dict[str, Any] = job.get("files", {})
+    if job.get("status") != "done" or not listed or not all(map(_is_dict, listed.values())):
         raise IntegrityError(f"{where}: job {JOB} is not done or lists no files; download it again")
     return listed
 

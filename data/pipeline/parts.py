@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from bert.errors import InputError, IntegrityError
 from bert.storage import manifest
@@ -17,46 +18,71 @@ def encode(record: dict[str, Any]) -> bytes:
     return json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
-def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of one part. Raise IntegrityError, with the line number, if one is not a JSON object."""
-    with open(path, "rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            yield decode(line, path, number)
+class Part(NamedTuple):
+    """A part, and the SHA-256 of its content when it was written."""
+
+    path: Path
+    sha256: str
+
+    def verify(self) -> None:
+        """Raise IntegrityError if the content has changed."""
+        manifest.verify_file(self.path, self.sha256)
 
 
-def decode(line: bytes, path: Path, number: int) -> dict[str, Any]:
-    """Return the record of a line. `path` and `number`, from 1, are for the error message."""
+def lines(parts: Iterable[Part]) -> Iterator[tuple[Path, int, bytes]]:
+    """Yield the lines of the parts, each after the path of its part and its number, from 1.
+
+    A thread hashes each part while it is read. Raise IntegrityError at its end if its content has changed.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="hash") as hasher:
+        for part in parts:
+            verified = hasher.submit(part.verify)
+            with open(part.path, "rb") as stream:
+                for number, line in enumerate(stream, start=1):
+                    yield part.path, number, line
+            verified.result()
+
+
+def read_records(part: Part, field: str) -> Iterator[dict[str, Any]]:
+    """Yield the records of one part. Raise IntegrityError if one is damaged, as `decode` and `lines` do."""
+    for path, number, line in lines([part]):
+        yield decode(line, path, number, field)
+
+
+def decode(line: bytes, path: Path, number: int, field: str) -> dict[str, Any]:
+    """Return the record of a line, which has the text in `field`: a string, or a list of them if it is "sentences".
+
+    `path` and `number`, from 1, are for the message of the IntegrityError.
+    """
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise IntegrityError(f"{path}: line {number} is not JSON ({error}); build the folder again") from error
     if not isinstance(record, dict):
         raise IntegrityError(f"{path}: line {number} is not a JSON object; build the folder again")
+    if not isinstance(record.get(field), list if field == "sentences" else str):
+        raise IntegrityError(f"{path}: line {number} has no {field}; build the folder again, or give another folder")
     return record
 
 
-def paths(folder: Path, prefix: str, stage: str | None = None) -> list[Path]:
+def find(folder: Path, prefix: str, stage: str | None = None) -> list[Part]:
     """Return the parts `<prefix>-*.jsonl` of a finished folder, in order.
 
     Raise InputError if the folder is not finished, was written by another stage than `stage`, or has no such part.
     """
-    names = manifest.load(folder, stage).files
-    part_paths = sorted(folder / name for name in names if name.startswith(f"{prefix}-") and name.endswith(".jsonl"))
-    if not part_paths:
+    listed = manifest.load(folder, stage).files
+    names = sorted(name for name in listed if name.startswith(f"{prefix}-") and name.endswith(".jsonl"))
+    if not names:
         raise InputError(f"{folder}: no {prefix}-*.jsonl in it; give the folder that the previous stage wrote")
-    return part_paths
+    return [Part(folder / name, listed[name].sha256) for name in names]
 
 
-def sample(files: Sequence[Path], max_bytes: int) -> Iterator[dict[str, Any]]:
+def sample(parts: Sequence[Part], max_bytes: int, field: str) -> Iterator[dict[str, Any]]:
     """Yield every n-th document, with n such that they have about `max_bytes` in all. The result is deterministic."""
-    stride = -(-sum(path.stat().st_size for path in files) // max_bytes)
-    index = 0
-    for path in files:
-        with open(path, "rb") as stream:
-            for number, line in enumerate(stream, start=1):
-                if index % max(stride, 1) == 0:
-                    yield decode(line, path, number)
-                index += 1
+    stride = max(1, -(-sum(part.path.stat().st_size for part in parts) // max_bytes))
+    for index, (path, number, line) in enumerate(lines(parts)):
+        if index % stride == 0:
+            yield decode(line, path, number, field)
 
 
 class Writer:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
-from bert.storage import outputs
+from bert.storage import manifest, outputs
 from bert.storage.workspace import Work
 from data.pipeline import parts
 from data.pipeline.tasks import Options as TaskOptions
@@ -35,6 +35,8 @@ MARKS = {  # byte order marks; that of UTF-32 begins with that of UTF-16
 BINARY = bytes([*range(7), *range(14, 26), 28, 29, 30, 31])  # control characters that do not occur in text
 NOT_IN_CP1252 = b"\x81\x8d\x8f\x90\x9d"
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]+")  # control characters that are not white space
+CONTROL_ASCII = bytes([*range(9), *range(14, 28), 127])  # the same in UTF-8, in which they are found faster
+CONTROL_OTHER = re.compile(rb"\xc2[\x80-\x84\x86-\x9f]")
 MAX_BINARY = 0.02  # share of control characters from which a file is not text
 
 
@@ -54,6 +56,7 @@ class SourceTask(NamedTuple):
     target: Path
     files: tuple[Path, ...]
     settings: Any  # what the stage's `read` needs of its options
+    hashes: tuple[str | None, ...] = ()  # SHA-256 of each file, if an earlier stage wrote it; otherwise None
 
 
 class ReadResult(NamedTuple):
@@ -97,12 +100,18 @@ class SourceStage(Stage[SourceTask]):
         return [self.options.source]
 
     def tasks(self, work: Work) -> list[SourceTask]:
-        targets = [work.output / f"part-{number:05d}" for number in range(len(self.groups))]
-        return [SourceTask(target, group, self.settings) for target, group in zip(targets, self.groups, strict=True)]
+        recorded = manifest.recorded_hashes(self.options.source)
+        return [
+            SourceTask(work.output / f"part-{number:05d}", group, self.settings, tuple(map(recorded.get, group)))
+            for number, group in enumerate(self.groups)
+        ]
 
     @classmethod
     def run(cls, task: SourceTask) -> TaskResult:
-        """Read into a folder of the task's own, then move the parts beside those of other tasks."""
+        """Verify the files, read into a folder of the task's own, then move the parts beside those of other tasks."""
+        for path, sha256 in zip(task.files, task.hashes, strict=True):
+            if sha256:
+                manifest.verify_file(path, sha256)
         own = task.target.with_name(f".{task.target.name}")
         shutil.rmtree(own, ignore_errors=True)  # left by a task that was killed
         own.mkdir()
@@ -213,6 +222,9 @@ def _check_wide(encoding: str, path: Path) -> None:
 
 def without_controls(text: str) -> tuple[str, int]:
     """Return a text without control characters other than white space, and the number of those removed."""
+    encoded = text.encode("utf-8", "surrogatepass")
+    if len(encoded.translate(None, CONTROL_ASCII)) == len(encoded) and not CONTROL_OTHER.search(encoded):
+        return text, 0
     clean = CONTROL.sub("", text)
     return clean, len(text) - len(clean)
 

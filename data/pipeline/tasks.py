@@ -12,14 +12,15 @@ number of workers, and gives the same bytes. The markers stay until the finished
 import abc
 import contextlib
 import dataclasses
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
+from bert import ranges
 from bert.errors import UsageError
-from bert.storage import files, outputs
+from bert.ranges import Range, Workers
+from bert.storage import checked_json, files, outputs
 from bert.storage.workspace import Work, Workspace
 from data.pipeline import workers
 from data.pipeline.progress import Progress
@@ -41,17 +42,17 @@ TaskResult = dict[str, Any]  # counts and names, as JSON can hold them
 class Options:
     """Flags of every stage that consists of tasks."""
 
-    workers: int = workers.available()
+    workers: Workers = workers.available()
     """number of worker processes"""
-    task: int | None = None
+    task: Annotated[int, Range(0, 999_999)] | None = None
     """run only this share of the tasks, counted from 0; used with --of in a job array"""
-    of: int = 1
+    of: Annotated[int, Range(1, 1_000_000)] = 1
     """number of shares into which --task divides the tasks"""
     scheduler: str | None = None
     """address of a Dask scheduler whose workers run the tasks, such as tcp://host:8786"""
 
     def __post_init__(self) -> None:
-        workers.check(self.workers)
+        ranges.check(self)
         if (self.task is None) != (self.of == 1) and self.task != 0:
             raise UsageError("--task and --of belong together: --task 0 --of 4, ..., --task 3 --of 4")
         if self.task is not None and not 0 <= self.task < self.of:
@@ -125,6 +126,20 @@ def build(stage: Stage[AnyTask], folder: Path, options: Options) -> None:
                 outputs.clear(space)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Marker:
+    """What a finished task wrote: the SHA-256 of its files by name, and its result."""
+
+    files: dict[str, str]
+    result: dict[str, Any]
+
+
+def _read(marker: Path) -> _Marker:
+    return checked_json.read(
+        marker, _Marker, what="the marker of a task", remedy="remove this file, then repeat the command"
+    )
+
+
 class _Job(NamedTuple):
     run: Callable[[Any], TaskResult]
     task: Any
@@ -153,14 +168,9 @@ def _complete(stage: Stage[AnyTask], space: Workspace, work: Work, key: outputs.
         print(f"{stage.name}: this share is done; {missing} of {len(jobs)} tasks are in other shares", file=sys.stderr)
         return
     markers = [_read(job.marker) for job in jobs]
-    result = stage.finish([job.task for job in jobs], [marker["result"] for marker in markers])
-    hashes = {name: sha256 for marker in markers for name, sha256 in marker["files"].items()}
+    result = stage.finish([job.task for job in jobs], [marker.result for marker in markers])
+    hashes = {name: sha256 for marker in markers for name, sha256 in marker.files.items()}
     outputs.complete(space, work, key, result, hashes)
-
-
-def _read(marker: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(marker.read_text(encoding="utf-8"))
-    return content
 
 
 def _run_job(job: _Job) -> TaskResult | None:
@@ -176,14 +186,14 @@ def _run_job(job: _Job) -> TaskResult | None:
         except FileNotFoundError:
             return None
         if job.marker.exists():
-            return dict(_read(job.marker)["result"])
+            return _read(job.marker).result
         result = dict(job.run(job.task))
         written = sorted(path for path in target.parent.iterdir() if _is_of(path.name, target.name))
         for path in written:
             files.flush(path)
         files.flush_folder(target.parent)
         hashes = {path.name: files.sha256(path) for path in written}
-        files.write_json(job.marker, {"files": hashes, "result": result})
+        checked_json.write(job.marker, {"files": hashes, "result": result})
     return result
 
 

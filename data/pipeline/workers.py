@@ -1,11 +1,14 @@
 """Run independent tasks in a process pool or on a Dask cluster. Results come in the order of the tasks."""
 
 import concurrent.futures
+import contextlib
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
 from typing import TypeVar
 
 from bert.errors import ResourceError, UsageError
@@ -19,12 +22,6 @@ def available() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def check(workers: int) -> None:
-    """Raise UsageError unless there is at least one worker."""
-    if workers < 1:
-        raise UsageError(f"--workers {workers}: at least 1 is needed")
-
-
 def run(
     function: Callable[[Task], Result], tasks: Sequence[Task], workers: int, scheduler: str | None = None
 ) -> Iterator[Result]:
@@ -32,7 +29,8 @@ def run(
 
     Processes are spawned, not forked, because TensorFlow's threads do not survive a fork. With a `scheduler`, the tasks
     run on the Dask cluster at this address, whose workers need the same files and the same version of this code. Raise
-    what `function` raises, and ResourceError if a worker is killed.
+    what `function` raises, and ResourceError if a worker is killed. Ctrl-C reaches this process alone, which ends the
+    workers.
     """
     if scheduler:
         yield from _on_cluster(function, tasks, scheduler)
@@ -43,12 +41,17 @@ def run(
     with concurrent.futures.ProcessPoolExecutor(
         min(workers, len(tasks)), multiprocessing.get_context("spawn"), initializer=_end_with_parent
     ) as pool:
-        futures = [pool.submit(function, task) for task in tasks]
+        with _without_interrupts():
+            futures = [pool.submit(function, task) for task in tasks]
         try:
             for future in futures:
                 yield future.result()
         except BrokenProcessPool as error:
             raise ResourceError("a worker was killed, probably out of memory; give fewer --workers") from error
+        except (KeyboardInterrupt, GeneratorExit):
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -73,6 +76,20 @@ def _on_cluster(function: Callable[[Task], Result], tasks: Sequence[Task], sched
             ) from error
         finally:
             client.cancel(futures)
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Block SIGINT (Ctrl-C) in this thread and in the processes that it starts, for which it stays blocked.
+
+    A terminal sends the signal to the workers as well, and each would print a traceback.
+    """
+    resource_tracker.ensure_running()  # it would end the block when the first worker starts it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with_parent() -> None:

@@ -15,11 +15,11 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 from xml.sax.saxutils import escape
 
-from bert import cli
-from bert.errors import UsageError
+from bert import cli, ranges
+from bert.ranges import Range, Seed
 from bert.storage import files, outputs
 from data.synthetic import grammar
 from data.synthetic.grammar import Fact, Split
@@ -69,27 +69,28 @@ PAGE = """\
 """
 
 
+Size = Annotated[int, Range(1, 100_000_000)]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """Flags of `python -m data.synthetic`."""
 
     output: Path
     """folder to write"""
-    seed: int = 7
+    seed: Seed = 7
     """seed of all random choices"""
-    articles: int = 1500
+    articles: Size = 1500
     """number of articles in wiki.xml.bz2, not counting redirects and pages of other namespaces"""
-    books: int = 100
+    books: Size = 100
     """number of files in books/"""
-    train_questions: int = 4000
+    train_questions: Size = 4000
     """number of questions in train.json"""
-    dev_questions: int = 500
+    dev_questions: Size = 500
     """number of questions in dev.json"""
 
     def __post_init__(self) -> None:
-        for name, number in dataclasses.asdict(self).items():
-            if isinstance(number, int) and number < (name != "seed"):
-                raise UsageError(f"data.synthetic: --{name} {number}: must be at least {int(name != 'seed')}")
+        ranges.check(self)
 
 
 class Writable(Protocol):

@@ -6,6 +6,7 @@ be found out, local rank 0 says what, and the ranks run unbound.
 """
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -130,8 +131,11 @@ def node_cores(node: int, system: Path) -> list[list[int]]:
 
 
 def cpu_numbers(text: str) -> set[int]:
-    """Return the numbers of a list as Linux writes it: 0-2,8 is {0, 1, 2, 8}."""
-    ranges: Iterable[list[str]] = (part.split("-") for part in text.strip().split(",") if part)
+    """Return the numbers of a list as Linux writes it: 0-2,8 is {0, 1, 2, 8}. Raise Unbound if it is none."""
+    parts = [part for part in text.strip().split(",") if part]
+    if not all(re.fullmatch("[0-9]{1,6}(-[0-9]{1,6})?", part) for part in parts):
+        raise Unbound(f"{text.strip()[:80]!r} is not a list of CPU numbers")
+    ranges: Iterable[list[str]] = (part.split("-") for part in parts)
     return {cpu for ends in ranges for cpu in range(int(ends[0]), int(ends[-1]) + 1)}
 
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -27,6 +27,13 @@ def unwanted_lines() -> str:
     """Return the expression for lines to leave out: those of TensorFlow, unless its log level asks for them."""
     level = os.environ["TF_CPP_MIN_LOG_LEVEL"]  # set by settings.prepare_environment
     return TENSORFLOW_LINES if level.isdecimal() and int(level) >= 2 else "$^"
+
+
+def handle(kinds: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> None:
+    """Have the handler called for the signals, but leave SIGHUP ignored if it is: nohup asks for that."""
+    for kind in kinds:
+        if kind != signal.SIGHUP or signal.getsignal(kind) != signal.SIG_IGN:
+            signal.signal(kind, handler)
 
 
 def status_of(process: subprocess.Popen[bytes]) -> int:
@@ -75,12 +82,13 @@ def _cannot_run(command: Sequence[str], error: OSError) -> NoReturn:
 def replace_quietly(command: Sequence[str]) -> NoReturn:
     """Run a command in the place of this process, with TensorFlow's messages taken out of its standard error."""
     if not os.isatty(2):  # a progress bar needs the terminal itself
-        for kind in (signal.SIGINT, signal.SIGTERM):  # the filter goes on until the command ends
-            signal.signal(kind, signal.SIG_IGN)
+        # The filter goes on until the command ends.
+        stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+        before = {kind: signal.signal(kind, signal.SIG_IGN) for kind in stops}
         words = ["grep", "--line-buffered", "-vE", unwanted_lines()]
         grep = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=sys.stderr)
-        for kind in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(kind, signal.SIG_DFL)
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
         assert grep.stdin
         os.dup2(grep.stdin.fileno(), 2)
     replace(command)
@@ -143,8 +151,7 @@ class _Child:
     def __init__(self, signals: Sequence[signal.Signals]) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self.stopping: int | None = None
-        for kind in signals:
-            signal.signal(kind, self._stop)
+        handle(signals, self._stop)
 
     def _stop(self, number: int, _: FrameType | None) -> None:
         self.stopping = number

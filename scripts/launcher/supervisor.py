@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import IO, NoReturn
 
@@ -41,8 +41,7 @@ class Supervisor:
     def run(self, command: Sequence[str]) -> int:
         """Run the command to its end; return the status of the rank that failed, or else the command's own."""
         os.environ["BERT_LAUNCH"] = self.mark
-        for kind in SIGNALS:
-            signal.signal(kind, self._stop)
+        processes.handle(SIGNALS, self._stop)
         # Its own session keeps Ctrl-C from horovodrun, which would kill the ranks; setpriv ends it if we are killed.
         words = ["setpriv", "--pdeathsig", "TERM", *command]
         pipe = subprocess.PIPE
@@ -76,7 +75,8 @@ class Supervisor:
     def _relay(self, source: IO[bytes], target: IO[bytes]) -> None:
         """Copy one stream of all ranks without their numbers and reports; an error that several print, only once."""
         unwanted = re.compile(processes.unwanted_lines().encode())
-        report = re.compile(rb"(.*)" + re.escape(self.mark).encode() + rb" (runs|ended) (.*)", re.DOTALL)
+        kinds = rb" (?:runs ([\w.-]+) ([1-9][0-9]{0,8})|ended ([0-9]{1,9}))"
+        report = re.compile(rb"(.*)" + re.escape(self.mark).encode() + kinds, re.DOTALL)
         errors: set[bytes] = set()
         for line in source:
             line = line.removesuffix(b"\n")
@@ -86,7 +86,10 @@ class Supervisor:
             line = tagged[1]
             if reported := report.fullmatch(line):
                 line = reported[1]
-                self._note(reported[2].decode(), reported[3].decode())
+                if status := reported[4]:
+                    self.statuses.append(int(status))
+                else:
+                    self.started.append((reported[2].decode(), int(reported[3])))
                 if not line:
                     continue
             # horovodrun's shells print the two words.
@@ -103,13 +106,6 @@ class Supervisor:
                 source.close()
                 return
 
-    def _note(self, kind: str, text: str) -> None:
-        if kind == "runs":
-            host, process = text.split()
-            self.started.append((host, int(process)))
-        else:
-            self.statuses.append(int(text))
-
     def _explain(self, status: int) -> int:
         """Print why the ranks ended, where no rank has; return the status to end with."""
         if self.statuses:
@@ -121,7 +117,7 @@ class Supervisor:
                 _error(f"a rank ended with status {code} ; its own messages are above")
             return code
         asked = (re.fullmatch(rb"ssh not successful for host (.*):", line) for line in self.runner_lines)
-        if unreachable := sorted({match[1].decode() for match in asked if match}):
+        if unreachable := sorted({match[1].decode(errors="replace") for match in asked if match}):
             _error(f"no ssh without a password to {' '.join(unreachable)} ; try it as: ssh {unreachable[0]} true")
             return 2
         if self.stopping:
@@ -166,8 +162,38 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+@contextlib.contextmanager
+def witness() -> Iterator[None]:
+    """Have another process print why the output ends if this one is killed while the block runs.
+
+    It waits at a pipe that the kernel closes when this process ends, for the byte that says that the block has ended.
+    """
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        os.close(write)
+        os.setsid()
+        for kind in (*SIGNALS, signal.SIGPIPE):
+            signal.signal(kind, signal.SIG_IGN)
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 1)  # who reads this process's output waits only for the ranks
+        if not os.read(read, 1):
+            message = b"error: the launcher was killed, and its ranks end ; the same command resumes from the last "
+            with contextlib.suppress(OSError):
+                os.write(2, message + b"checkpoint\n")
+        os._exit(0)
+    os.close(read)
+    try:
+        yield
+    finally:
+        os.write(write, b".")
+        os.close(write)
+        os.waitpid(child, 0)
+
+
 def supervise(ranks: int, command: Sequence[str], extra: Sequence[str]) -> NoReturn:
     """Run the command that starts the ranks; end with the status of the rank that failed. extra: names of variables."""
-    status = Supervisor(ranks, extra).run(command)
+    with witness():
+        status = Supervisor(ranks, extra).run(command)
     sys.stdout.flush()
     sys.exit(status)

@@ -138,9 +138,9 @@ def test_the_peak_holds_moments_and_summed_gradients() -> None:
 
 
 def test_wrong_options_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="unknown program huge; known are large_128, "):
+    with pytest.raises(UsageError, match="--programs huge: is not known; known are large_128, "):
         command.Options(programs=("huge",))
-    with pytest.raises(UsageError, match="unknown device v100; known are a100, h100, h200, b200"):
+    with pytest.raises(UsageError, match="--devices v100: is not known; known are a100, h100, h200, b200"):
         command.Options(devices=("v100",))
     with pytest.raises(UsageError, match="leave out --batch"):
         command.Options(batch=3, update=True)

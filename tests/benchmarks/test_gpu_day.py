@@ -308,7 +308,7 @@ def test_what_is_asked_for_wrongly_is_refused(tmp_path: Path) -> None:
         (["mend"], commands),
         ([], commands),
         (["run", "--only", "no"], "--only no"),
-        (["run", "--budget_minutes", "0"], "positive"),
+        (["run", "--budget_minutes", "0"], "must be above 0"),
     ):
         with pytest.raises(UsageError, match=said):
             main([*argv, "--output", str(tmp_path)] if argv else [])

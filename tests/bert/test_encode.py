@@ -121,8 +121,8 @@ def test_standard_input_is_read_a_chunk_at_a_time(run: Path, monkeypatch: pytest
     [
         (["--layers", "3"], "give 0 to 2 or -1 to -3"),
         (["--length", "18"], "17 positions"),
-        (["--length", "2"], "at least 3"),
-        (["--batch", "0"], "positive"),
+        (["--length", "2"], "must be from 3"),
+        (["--batch", "0"], "must be from 1"),
         (["--output", "x.csv"], "jsonl or .npz"),
     ],
 )

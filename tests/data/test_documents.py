@@ -108,7 +108,7 @@ def test_wrong_sources_are_refused(tmp_path, stage, folder):
     assert stage("documents", "--source", tmp_path, "--output", tmp_path / "out")[0] == 3  # no manifest
     sentences = folder("documents", "documents", {"part-00000.jsonl": [{"id": "a", "sentences": ["A b."]}]})
     code, lines = stage("documents", "--source", sentences, "--output", tmp_path / "out", "--workers", 1)
-    assert (code, len(lines)) == (4, 1) and "a document without text" in lines[0]
+    assert (code, len(lines)) == (4, 1) and "part-00000.jsonl: line 1 has no text" in lines[0]
     tiny = folder("tiny", "books", {"part-00000.jsonl": [{"id": "a", "text": "A b."}]})
     code, lines = stage("documents", "--source", tiny, "--output", tmp_path / "out", "--workers", 1)
     assert (code, len(lines)) == (3, 1) and not (tmp_path / "out").exists()

@@ -3,8 +3,6 @@
 import dataclasses
 import hashlib
 import io
-import json
-import random
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,11 +16,12 @@ from data.fetch import catalog
 from data.fetch.connection import RetryPolicy
 from data.fetch.transfer import File
 from tests import hostile
+from tests.downloads import PART, dump
+from tests.finished import sign
 from tests.hostile import Site
 
 Stage = Callable[..., tuple[int, list[str]]]
 DAY, EARLIER = "20261101", "20261020"
-PART = "enwiki-{}-pages-articles-multistream{}.xml-{}.bz2"
 
 
 @pytest.fixture(autouse=True)
@@ -43,25 +42,6 @@ def sha256(body: bytes) -> str:
 
 def names(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-
-
-def dump(site: Site, day: str, state: str = "done", wiki: str = "enwiki") -> dict[str, bytes]:
-    """Publishes a dump of three parts with their index files, and another job's file; returns the parts."""
-    parts = {
-        PART.format(day, number, pages).replace("enwiki", wiki): random.Random(day + pages).randbytes(20_000 + number)
-        for number, pages in [(2, "p1001p9000"), (10, "p9001p12345"), (1, "p1p1000")]
-    }
-    index = {name.replace("multistream", "multistream-index").replace(".xml", ".txt"): b"index" for name in parts}
-    facts = {
-        name: {"size": len(body), "sha1": hashlib.sha1(body).hexdigest(), "md5": "", "url": f"/{wiki}/{day}/{name}"}
-        for name, body in (parts | index).items()
-    }
-    jobs = {"articlesmultistreamdump": {"status": state, "files": facts}, "metahistory": {"status": "waiting"}}
-    site.files[f"/{wiki}/{day}/dumpstatus.json"] = json.dumps({"version": "0.8", "jobs": jobs}).encode()
-    site.files |= {f"/mirror/{wiki}/{day}/{name}": body for name, body in (parts | index).items()}
-    site.files[f"/{wiki}/"] = site.files.get(f"/{wiki}/", b'<a href="../">../</a><a href="latest/">latest/</a>')
-    site.files[f"/{wiki}/"] += f'<a href="{day}/">{day}/</a>\n'.encode()
-    return parts
 
 
 def wikipedia(site: Site, output: Path, *more: object) -> list[object]:
@@ -205,7 +185,7 @@ def test_some_books_then_more_are_fetched_once_each(site: Site, stage: Stage, tm
     assert len(asked) == len(set(asked)) == 6
     found = manifest.load(tmp_path / "out")
     assert found.counts["files"] == 6 and found.parameters == {"name": "pg19", "books": None, "splits": ["train"]}
-    assert found.files["train/34.txt"]["sha256"] == sha256(site.files["/books/train/34.txt"])
+    assert found.files["train/34.txt"].sha256 == sha256(site.files["/books/train/34.txt"])
     assert stage("books", "--source", tmp_path / "out", "--output", tmp_path / "books")[0] == 0
     assert len(read(tmp_path / "books")) == 5  # the list is no book
 
@@ -261,6 +241,47 @@ def test_pinned_files_are_taken_from_anywhere_and_only_as_pinned(
     assert stage("download", *asked[:-1], tmp_path / "b")[0] == 0 and not (tmp_path / "b.incoming").exists()
 
 
+@pytest.mark.parametrize("name", ["../victim", "../../victim", "/{}/victim", "link/victim", "a/../../victim", ""])
+def test_a_crafted_manifest_removes_nothing_elsewhere(
+    name: str, site: Site, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of a stranger, with a folder `.incoming` beside it, as a download that was stopped leaves one."""
+    bodies = {"train-v1.1.json": b'{"data": []}', "dev-v1.1.json": b'{"data": [ ]}'}
+    known(monkeypatch, "squad1", catalog.SETS["squad1"], bodies)
+    site.files |= {f"/{name}": body for name, body in bodies.items()}
+    output = tmp_path / "deep" / "out"
+    asked = ["squad1", "--mirror", site.url, "--output", output]
+    assert stage("download", *asked)[0] == 0
+    victims = [tmp_path / "victim", tmp_path / "deep" / "victim", tmp_path / "there" / "victim"]
+    for victim in victims:
+        victim.parent.mkdir(exist_ok=True)
+        victim.touch()
+    (tmp_path / "deep" / "out.incoming").mkdir()
+    (tmp_path / "deep" / "out.incoming" / "link").symlink_to(tmp_path / "there")
+    extra = manifest.load(output).extra
+    sign(output, extra=extra | {"sources": {**extra["sources"], name.format(tmp_path): {"sha256": "0" * 64}}})
+    code, said = stage("download", *asked)
+    assert code == 4 and len([line for line in said if line.startswith("error: ")]) == 1
+    assert all(victim.exists() for victim in victims)
+
+
+def test_a_file_copied_by_hand_may_be_a_link(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = {"train-v1.1.json": b'{"data": []}', "dev-v1.1.json": b'{"data": [ ]}'}
+    known(monkeypatch, "squad1", catalog.SETS["squad1"], bodies)
+    (tmp_path / "out.incoming").mkdir()
+    for name, body in bodies.items():
+        (tmp_path / name).write_bytes(body)
+        (tmp_path / "out.incoming" / name).symlink_to(tmp_path / name)
+    assert stage("download", "squad1", "--output", tmp_path / "out")[0] == 0
+    assert names(tmp_path) == [
+        "dev-v1.1.json",
+        "out/dev-v1.1.json",
+        "out/manifest.json",
+        "out/train-v1.1.json",
+        "train-v1.1.json",
+    ]
+
+
 def checkpoint(vocab: bytes, **more: bytes) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as content:
@@ -307,7 +328,7 @@ def test_a_checkpoint_is_unpacked_when_its_vocabulary_is_the_known_one(
         ([], "one of wikipedia pg19 squad1"),
         (["wikipedai"], "did you mean wikipedia"),
         (["pg19", "--books", "0"], "--books 0"),
-        (["squad1", "--connections", "3"], "1 or 2"),
+        (["squad1", "--connections", "3"], "from 1 to 2"),
         (["squad1", "--contact", "a\r\nX: y"], "--contact"),
         (["wikipedia", "--wiki", "../x"], "--wiki"),
         (["wikipedia", "--date", "20261301"], "--date"),

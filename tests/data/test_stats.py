@@ -82,7 +82,7 @@ def instances(tmp_path: Path) -> Path:
             for name, value in files["heldout-00000-of-00001"][0].items()
         }
         counts = {f"{name}.tfrecord": len(rows) for name, rows in files.items()}
-        return outputs.StageResult(counts={}, records=counts, extra={"features": spec})
+        return outputs.StageResult(counts={}, records=counts, extra={"features": spec, "vocab_size": 5 + len(WORDS)})
 
     return outputs.build(tmp_path / "seq9", stage="tfrecords", parameters={}, inputs=[], make=make).path
 
@@ -157,7 +157,9 @@ def test_stretches_are_counted(tmp_path: Path) -> None:
         (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
         spec = {name: {"shape": shape, "dtype": "int64"} for name, shape in (("ids", [None]), ("document", [1]))}
         counts = {"train-00000-of-00001.tfrecord": 3}
-        return outputs.StageResult(counts={}, records=counts, extra={"features": spec, "kind": "documents"})
+        return outputs.StageResult(
+            counts={}, records=counts, extra={"features": spec, "kind": "documents", "vocab_size": 5 + len(WORDS)}
+        )
 
     folder = outputs.build(tmp_path / "stored", stage="tfrecords", parameters={}, inputs=[], make=make).path
     figures = run(folder, "--output", tmp_path / "out")["train"]

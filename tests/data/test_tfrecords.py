@@ -10,8 +10,9 @@ import tensorflow as tf
 from bert.inputs import records
 from bert.inputs.tokenization import Tokenizer
 from bert.inputs.vocabulary import SPECIAL
-from bert.storage import manifest
+from bert.storage import files, manifest
 from data import tfrecords
+from data.pipeline.parts import Part
 from data.tfrecords import Options
 
 LETTERS = "abcdefghij"
@@ -115,11 +116,12 @@ def test_a_shard_larger_than_a_block_is_done_block_by_block(tmp_path, stage, sou
     monkeypatch.setattr(tfrecords, "BLOCK", 2500)
     shard = source / "train-00001-of-00003.jsonl"
     sentences = [json.loads(line)["sentences"] for line in shard.read_text().splitlines()]
-    found = list(tfrecords.blocks(shard))
+    found = list(tfrecords.blocks(Part(shard, files.sha256(shard))))
     assert [document for block in found for document in block] == sentences
     assert len(found) == -(-shard.stat().st_size // 2500) > 1 and min(map(len, found)) > 1
     assert run(stage, source, vocab, tmp_path / "blocks", "--workers", 1)[0] == 0
-    whole, cut = (manifest.load(tmp_path / name).counts["train"] for name in ("whole", "blocks"))
+    whole, cut = (dict(manifest.load(tmp_path / name).counts)["train"] for name in ("whole", "blocks"))
+    assert isinstance(whole, dict) and isinstance(cut, dict)
     assert whole["tokens"] == cut["tokens"] and 0.9 < cut["instances"] / whole["instances"] < 1.1
     rows = records.Dataset(tmp_path / "blocks", "train").read(np.arange(cut["instances"]))
     assert len(np.unique(rows["input_ids"].numpy(), axis=0)) > 0.95 * cut["instances"]

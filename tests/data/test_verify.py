@@ -132,7 +132,7 @@ def test_an_input_that_is_not_the_one_used_is_named(damaged_copy: Path, verify_f
     )
     (damaged_copy / "corpus" / "documents" / "manifest.json").write_text("{}")
     code, lines = verify_folders(damaged_copy / "corpus")  # beside, though of no manifest of ours any more
-    assert code == 4 and "documents/manifest.json: not a manifest of this program" in lines[0]
+    assert code == 4 and "documents/manifest.json: not a manifest of ours" in lines[0]
     assert "shards: made from another documents than" in lines[1]
 
 

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from bert import cli, pretrain
-from bert.storage import files, manifest
+from bert.storage import checked_json, files, manifest
 from bert.training import checkpoint
 from tests import training
 from tests.training import LENGTH, STEPS, checkpoints, command, errors, measured, same_bits, weights
@@ -158,7 +158,8 @@ def reworded(folder: Path) -> None:
     (folder / "vocab.txt").write_text(words)
     facts = json.loads((folder / "manifest.json").read_text())
     facts["files"]["vocab.txt"]["sha256"] = files.sha256(folder / "vocab.txt")
-    files.write_json(folder / "manifest.json", facts)
+    del facts[checked_json.KEY]
+    checked_json.write(folder / "manifest.json", facts)
 
 
 @pytest.mark.parametrize("change", [rebuilt, reworded])
@@ -169,6 +170,7 @@ def test_other_data_under_the_same_path_are_refused(
     facts = json.loads((run / "config.json").read_text())
     facts["config"]["data.train"] = str(data)
     files.write_json(run / "config.json", facts)
+    training.sign(run)
     before = manifest.content_hash(data)
     change(data)
     after = manifest.content_hash(data)
@@ -180,6 +182,8 @@ def test_a_run_with_a_damaged_config_is_not_resumed(
 ) -> None:
     run = copied(straight, tmp_path / "run")
     os.truncate(run / "config.json", 99)
+    assert f"{run / 'config.json'}: not the file that " in refused(4, dataset, run, *LENGTH)
+    training.sign(run)
     assert f"{run / 'config.json'}: damaged" in refused(4, dataset, run, *LENGTH)
 
 

@@ -3,6 +3,7 @@
 And every stage in another folder, locale, time zone and hash order: the same bytes.
 """
 
+import importlib
 import os
 import resource
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+
+from bert.errors import UsageError
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
@@ -106,6 +109,20 @@ def test_a_stage_without_room_says_so_and_ends_well_when_there_is(name: str, who
     assert code == 0, said
     assert contents(output) == contents(whole / name)
     assert not [path for path in whole.iterdir() if path.name.startswith(f".{name}-again")]
+
+
+@pytest.mark.parametrize("output", [".", "", "..", "/", "/proc", "/proc/below", "source/wiki.xml.bz2/below"])
+def test_every_stage_refuses_an_output_that_cannot_be(
+    output: str, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(whole)
+    before = sorted(whole.rglob("*"))
+    for command in [*(command for command, _ in STAGES.values()), "data.download squad1"]:
+        name, *words = command.split()
+        main = importlib.import_module("data.synthetic.__main__" if name == "data.synthetic" else name).main
+        with pytest.raises(UsageError, match="choose "):
+            main([*words, "--output", output])
+    assert sorted(whole.rglob("*")) == before
 
 
 def test_bytes_do_not_depend_on_where_and_in_what_environment_they_are_made(whole: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import gzip
 import html
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -197,3 +198,66 @@ def test_a_run_killed_and_repeated_with_other_workers_gives_the_same(tmp_path: P
     assert ended.code == 0, ended.said
     assert contents(killed) == contents(clean)
     assert counts(killed)["articles"] == 240
+
+
+def compressed(path: Path, begin: bytes, repeated: bytes, size: int) -> Path:
+    """Writes a file of bzip2 that becomes `size` bytes and is less than a thousandth of them."""
+    block = repeated * (1_000_000 // len(repeated))
+    with bz2.open(path, "wb") as stream:
+        stream.write(begin)
+        for _ in range(size // len(block)):
+            stream.write(block)
+    assert path.stat().st_size < size / 1000
+    return path
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "begin"),
+    [
+        ("data.text --source {} --output {}/out", "a.jsonl.bz2", b'{"text": "'),
+        ("squad.metric {} {}/none", "a.json.bz2", b'{"data": "'),
+        ("squad.metric {} {}/none", "a.jsonl.bz2", b'{"id": "'),
+        ("data.vocab --vocab {} --output {}/out", "vocab.txt.bz2", b"[PAD]\n"),
+        ("data.wikipedia --source {}/in --output {}/out", "in/wiki_00.bz2", b'<doc id="7" title="A">'),
+        ("data.wikipedia --source {}/in --output {}/out", "in/wiki_00.bz2", b'<doc id="7" url="u" title="A">\n'),
+    ],
+)
+def test_a_file_that_decompresses_to_gigabytes_is_refused_at_a_bound(
+    command: str, name: str, begin: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    line_ends = name.startswith("in") and begin.endswith(b"\n")
+    path = compressed(tmp_path / name, begin, b"a" * 99 + (b"\n" if line_ends else b"a"), 300_000_000)
+    first = path.parent.parent if name.startswith("in") else path
+    module, *arguments = command.split()
+    places = iter([first, tmp_path])
+    ended = run(module, *(part.format(next(places)) if "{}" in part else part for part in arguments))
+    assert ended.code == 3, ended
+    assert ended.said.count("\n") == 1 and "error: " in ended.said and name in ended.said
+    assert ended.peak < 0.9 * GIB and not (tmp_path / "out").exists()
+
+
+def limited(module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Runs `python -m module` with at most 64 open files."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, preexec_fn=few_files)
+
+
+def few_files() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+
+def test_sixty_four_open_files_are_enough_for_any_number_of_books_and_shards(tmp_path: Path) -> None:
+    books = tmp_path / "in"
+    books.mkdir()
+    for number in range(150):
+        (books / f"{number}.txt").write_text(f"Book {number}. {PROSE}")
+    stages = (
+        ("data.books", books, "books", ()),
+        ("data.documents", tmp_path / "books", "documents", ("--workers", 2)),
+        ("data.shards", tmp_path / "documents", "shards", ("--shards", 100)),
+    )
+    for module, source, name, more in stages:
+        done = limited(module, "--source", source, "--output", tmp_path / name, *more)
+        assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "shards").glob("train-*"))) == 100

@@ -12,7 +12,8 @@ from tests.test_setup import Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 ME = f"--user {os.getuid()}:{os.getgid()} --env HOME=/tmp"
-LIMITS = "--ipc=host --ulimit memlock=-1 --ulimit stack=67108864"
+LOCKED = "--security-opt no-new-privileges --cap-drop ALL"
+LIMITS = "--shm-size=1g --ulimit memlock=-1 --ulimit stack=67108864"
 TARGETS = ("cpu", "ngc", "cuda")
 
 
@@ -43,11 +44,19 @@ def shown(command: str, **variables: str) -> tuple[int, str, str]:
         ),
         (
             "docker_run.sh --dry-run --image me:cpu --gpus none --workdir /w --data / -- make demo",
-            f"docker run --rm --init {LIMITS} {ME} --volume /w:/workdir --volume /:/data:ro me:cpu make demo",
+            f"docker run --rm --init {LOCKED} {LIMITS} {ME} --volume /w:/workdir --volume /:/data:ro me:cpu make demo",
+        ),
+        (
+            f"docker_build.sh --dry-run --target ngc --digest sha256:{64 * 'a'}",
+            f"docker build --target ngc --tag bert:ngc --build-arg NGC_DIGEST=@sha256:{64 * 'a'} .",
+        ),
+        (
+            "docker_run.sh --dry-run --gpus none --shm-size 512m --workdir /w -- true",
+            f"docker run --rm --init {LOCKED} {LIMITS.replace('1g', '512m')} {ME} --volume /w:/workdir bert:cuda true",
         ),
         (
             "docker_run.sh --dry-run --workdir /w -- true",
-            f"docker run --rm --init --gpus all {LIMITS} {ME} --volume /w:/workdir bert:cuda true",
+            f"docker run --rm --init {LOCKED} --gpus all {LIMITS} {ME} --volume /w:/workdir bert:cuda true",
         ),
     ],
 )
@@ -77,7 +86,7 @@ def test_one_of_several_nodes_gets_its_network_and_its_adapters(there: tuple[str
     for name in there:
         (tmp_path / name).mkdir()
     devices = "".join(f"--device={tmp_path / name} " for name in there)
-    expected = f"docker run --rm --init --gpus all --network=host --cap-add=IPC_LOCK {devices}{LIMITS} {ME} "
+    expected = f"docker run --rm --init {LOCKED} --gpus all --network=host --cap-add=IPC_LOCK {devices}{LIMITS} {ME} "
     assert shown("docker_run.sh --dry-run --cluster -- true", DEVICES=str(tmp_path))[1].startswith(expected)
 
 
@@ -91,6 +100,8 @@ def test_one_of_several_nodes_gets_its_network_and_its_adapters(there: tuple[str
         "docker_run.sh true",
         "docker_run.sh --data /nonexistent -- true",
         "docker_run.sh --image",
+        "docker_run.sh --shm-size all -- true",
+        "docker_build.sh --digest sha256:1",
     ],
 )
 def test_what_is_not_understood_is_one_line(command: str) -> None:
@@ -161,5 +172,16 @@ def test_any_user_may_run_it_and_none_may_change_it(target: str) -> None:
 def test_the_base_that_a_build_may_replace_is_each_targets_own() -> None:
     text = (ROOT / "Dockerfile").read_text()
     for target in TARGETS:
-        assert f"FROM ${{{target.upper()}_BASE}} AS {target}\n" in text and f"ARG {target.upper()}_BASE=" in text
+        name = target.upper()
+        assert f"FROM ${{{name}_BASE}}${{{name}_DIGEST}} AS {target}\n" in text
+        assert f"ARG {name}_BASE=" in text and f"ARG {name}_DIGEST=\n" in text
     assert list(stages())[-1] == "cuda"  # what `docker build .` makes
+
+
+def test_no_container_shares_the_hosts_memory_or_gets_all_rights() -> None:
+    for flags in ("", "--cluster", "--gpus none", "--cluster --gpus none --data /"):
+        words = shown(f"docker_run.sh --dry-run {flags} -- true")[1].split()
+        assert not {"--privileged", "--ipc=host", "--pid=host"} & {*words} and "seccomp" not in " ".join(words)
+        assert words[words.index("--cap-drop") + 1] == "ALL" and "no-new-privileges" in words
+        added = [word for word in words if word.startswith("--cap-add")]
+        assert added == (["--cap-add=IPC_LOCK"] if "--cluster" in flags else [])

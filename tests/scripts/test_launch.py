@@ -279,10 +279,51 @@ def test_a_real_rank_may_take_long_to_stop(stop_when_ready: Stop, clean: dict[st
     assert stop_when_ready(signal.SIGTERM, clean, slower=7) == (75, "error: stopped at step 7\n")
 
 
+KILLED = "error: the launcher was killed, and its ranks end ; the same command resumes from the last checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "said"),
+    [("os.kill(os.getpid(), 9)", -9, f"{KILLED}\n"), ("pass", 0, ""), ("sys.exit(5)", 5, "")],
+)
+def test_a_killed_launcher_leaves_one_line(end: str, status: int, said: str) -> None:
+    code = f"import os, sys\nsys.path.insert(0, sys.argv[1])\nimport supervisor\nwith supervisor.witness():\n    {end}"
+    command = [sys.executable, "-c", code, str(ROOT / "scripts/launcher")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", said)
+
+
+@pytest.mark.parametrize("ranks", ["1", "2"])
+def test_the_terminal_of_a_run_under_nohup_may_close(ranks: str, environment: dict[str, str], tmp_path: Path) -> None:
+    code = """
+        import signal
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        print("ready", flush=True)
+        time.sleep(2)
+        print("done", flush=True)
+    """
+    launcher = subprocess.Popen(
+        ["nohup", LAUNCH, "-np", ranks, "--", sys.executable, "-c", "import time\n" + textwrap.dedent(code)],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    assert launcher.stdout
+    assert launcher.stdout.readline() == "ready\n"
+    os.killpg(launcher.pid, signal.SIGHUP)
+    said, errors = launcher.communicate(timeout=60)
+    assert (launcher.returncode, said.count("done")) == (0, int(ranks)), errors
+
+
 @pytest.mark.multiprocess
 @pytest.mark.faults
 def test_real_ranks_do_not_outlive_a_killed_launcher(stop_when_ready: Stop, clean: dict[str, str]) -> None:
-    assert stop_when_ready(signal.SIGKILL, clean, slower=1)[0] == -signal.SIGKILL
+    status, errors = stop_when_ready(signal.SIGKILL, clean, slower=1)
+    assert status == -signal.SIGKILL
+    assert errors == f"{KILLED}\n"
 
 
 @pytest.mark.multiprocess

@@ -98,6 +98,21 @@ def test_dry_run_shows_the_documented_command(environment: dict[str, str]) -> No
     ]
 
 
+def test_a_variable_that_may_be_secret_is_passed_only_if_it_is_named(environment: dict[str, str]) -> None:
+    secrets = dict.fromkeys(("BERT_API_KEY", "TF_TOKEN", "HOROVOD_PASSWORD", "BERT_CONTACT", "EDITOR"), "s3cr3t")
+    shown = launch("-np", "2", "--dry-run", "--", "true", env=environment | secrets).stdout
+    assert not [name for name in secrets if f"-x {name} " in shown]
+    shown = launch("-np", "2", "-x", "EDITOR,TF_TOKEN", "--dry-run", "--", "true", env=environment | secrets).stdout
+    assert "-x EDITOR " in shown and "-x TF_TOKEN " in shown and "-x BERT_API_KEY " not in shown
+
+
+def test_only_known_variables_reach_ranks_on_this_host(ranks: dict[str, str]) -> None:
+    code = "import os; print('MY_TOKEN' in os.environ, os.environ.get('EDITOR'), os.environ.get('WANTED'))"
+    env = ranks | {"MY_TOKEN": "s3cr3t", "EDITOR": "vi", "WANTED": "yes"}
+    shown = launch("-np", "2", "-x", "WANTED", "--", sys.executable, "-c", code, env=env)
+    assert shown.stdout == "False None yes\n" * 2, shown.stderr
+
+
 def test_settings_reach_the_ranks_and_cores_are_shared(ranks: dict[str, str]) -> None:
     code = "import os; print(os.environ['NCCL_DEBUG'], os.environ['OMP_NUM_THREADS'])"
     shown = launch("-np", "2", "--nccl-debug", "WARN", "--", sys.executable, "-c", code, env=ranks)

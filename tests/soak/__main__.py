@@ -10,6 +10,7 @@ import dataclasses
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -58,7 +59,10 @@ def main(argv: list[str]) -> None:
 
         for work in (folder / "training", folder / "chain", folder / "chain" / "round"):
             kill_all(work)
-        if not os.environ[OWN_DISK]:
+        if os.environ[OWN_DISK]:
+            subprocess.run(["umount", "--lazy", folder])
+            folder.rmdir()
+        else:
             shutil.rmtree(folder)
     print(*journal.summary(), sep="\n")
     if journal.failures:

@@ -27,10 +27,13 @@ class Disk:
     @contextlib.contextmanager
     def full(self, free: int) -> Iterator[None]:
         """Leave `free` bytes on the disk while the block runs."""
-        with open(self._ballast, "wb") as stream:
-            facts = os.statvfs(self._ballast)
-            os.posix_fallocate(stream.fileno(), 0, max(1, facts.f_bavail * facts.f_frsize - free))
         try:
+            with open(self._ballast, "wb") as stream:
+                while True:
+                    facts = os.statvfs(self._ballast)
+                    with contextlib.suppress(OSError):  # others write at the same time
+                        os.posix_fallocate(stream.fileno(), 0, max(1, facts.f_bavail * facts.f_frsize - free))
+                        break
             yield
         finally:
             self._ballast.unlink()

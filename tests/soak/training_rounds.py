@@ -98,7 +98,7 @@ class Rounds:
         """Train through `faults` faults, then to the end; compare the result."""
         shutil.rmtree(self.run, ignore_errors=True)
         code = -1
-        while faults and code and self.journal.left() > 4 * self.seconds:
+        while faults and code and self.journal.left() > 3 * self.seconds:
             faults -= 1
             if (done := self._fault(draw)) is None:
                 return

@@ -63,3 +63,16 @@ def test_a_damaged_threshold_is_named(tmp_path, content):
     (tmp_path / threshold.NAME).write_text(content)
     with pytest.raises(IntegrityError, match=r"null_threshold\.json: damaged .*tune again"):
         threshold.load_threshold(tmp_path, "w1")
+
+
+def test_every_flipped_bit_is_found_or_harmless(tmp_path):
+    tuned = {"threshold": -1.25, "exact": 71.5, "f1": 73.25, "total": 17, "dataset": "dev.json", "weights": "w1"}
+    threshold.store_threshold(tmp_path, tuned)
+    path = tmp_path / threshold.NAME
+    data = path.read_bytes()
+    for bit in range(8 * len(data)):
+        path.write_bytes(data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :])
+        try:
+            assert threshold.load_threshold(tmp_path, "w1") == -1.25, bit
+        except IntegrityError:
+            continue

@@ -36,7 +36,8 @@ def write(folder: Path, shards: dict[str, int], documents: int = 4) -> Path:
                     row = {"ids": np.arange(begin, begin + lengths.sum()), "sentences": lengths, "document": [document]}
                     writer.write(tf_example.encode({key: np.asarray(value) for key, value in row.items()}))
         (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{i}" for i in range(VOCAB - 5))]) + "\n")
-        extra = {"kind": "documents", "features": {"ids": {}}, "instances": dataclasses.asdict(SHAPE)}
+        features = {"ids": {"shape": [None], "dtype": "int64"}}
+        extra = {"kind": "documents", "features": features, "instances": dataclasses.asdict(SHAPE)}
         written = {f"{name}.tfrecord": count for name, count in shards.items()}
         return outputs.StageResult(counts={}, records=written, extra={**extra, "vocab_size": VOCAB})
 

@@ -1,6 +1,7 @@
 """Records come back as written, at random, and damage is named."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from bert.errors import InputError, IntegrityError
 from bert.inputs import records
 from bert.inputs.records import Dataset
 from bert.storage import manifest
+from tests.finished import sign
 
 
 def writable(dataset: Path, tmp_path: Path) -> Path:
@@ -101,6 +103,68 @@ def test_a_damaged_index_is_named(entry: int, dataset: Path, tmp_path: Path) -> 
     offsets.tofile(index)
     with pytest.raises(IntegrityError, match=r"train-00000.tfrecord.index: entry 5 is damaged"):
         Dataset(folder, "train").read(np.array([5]))
+
+
+def shorter(index: Path) -> None:
+    index.write_bytes(index.read_bytes()[:-8])
+
+
+def longer(index: Path) -> None:
+    index.write_bytes(index.read_bytes() + bytes(8))
+
+
+def shifted(index: Path) -> None:
+    (np.fromfile(index, "<u8") + 1).tofile(index)
+
+
+@pytest.mark.parametrize("change", [shorter, longer, shifted, Path.unlink, lambda index: index.write_bytes(b"")])
+def test_an_index_that_is_not_of_its_file_is_named_at_the_start(
+    change: Callable[[Path], None], dataset: Path, tmp_path: Path
+) -> None:
+    """Even if the manifest was signed after the change."""
+    folder = writable(dataset, tmp_path)
+    index = records.index_path(folder / "train-00001.tfrecord")
+    change(index)
+    with pytest.raises(IntegrityError, match=r"train-00001.tfrecord.index: "):
+        Dataset(folder, "train")
+    if index.exists():
+        sign(folder)
+        with pytest.raises(IntegrityError, match=r"train-00001.tfrecord.index: "):
+            Dataset(folder, "train")
+
+
+def test_a_vocabulary_that_is_not_of_the_records_is_named_at_the_start(dataset: Path, tmp_path: Path) -> None:
+    folder = writable(dataset, tmp_path)
+    path = folder / "vocab.txt"
+    path.write_text(path.read_text().replace("w17\n", "x17\n"))
+    with pytest.raises(IntegrityError, match=r"vocab.txt: the content has changed"):
+        Dataset(folder, "train")
+    sign(folder, extra=manifest.load(folder).extra | {"vocab_sha256": "0" * 64})
+    with pytest.raises(IntegrityError, match=r"vocab.txt: the records were made with another vocabulary"):
+        Dataset(folder, "train")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"vocab_size": 0},
+        {"vocab_size": "99"},
+        {"features": {"input_ids": {"shape": [-3], "dtype": "int64"}}},
+        {"features": {"input_ids": {"shape": [10**17], "dtype": "int64"}}},
+        {"features": {"input_ids": {"shape": 13, "dtype": "int64"}}},
+        {"features": {"input_ids": {"shape": [13], "dtype": "string"}}},
+        {"features": [1]},
+        {"instances": {"max_seq_length": 13}},
+        {"instances": []},
+    ],
+)
+def test_a_description_that_cannot_be_right_is_refused(
+    change: dict[str, object], dataset: Path, tmp_path: Path
+) -> None:
+    folder = writable(dataset, tmp_path)
+    sign(folder, extra=manifest.load(folder).extra | change)
+    with pytest.raises(IntegrityError, match=r"manifest.json: (no )?extra"):
+        Dataset(folder, "train")
 
 
 def test_a_cut_or_missing_shard_is_named_before_anything_is_read(dataset: Path, tmp_path: Path) -> None:

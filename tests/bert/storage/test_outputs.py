@@ -1,7 +1,6 @@
 """A stage's folder is built once, rebuilt when its inputs change, and never half built."""
 
 import bz2
-import json
 from pathlib import Path
 
 import pytest
@@ -57,7 +56,11 @@ def test_a_folder_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
     (folder / "thesis.txt").write_text("mine")
     with pytest.raises(UsageError, match="not empty and not made by this program"):
         build(folder, source, [])
-    (folder / "thesis.txt").unlink()
-    (folder / "manifest.json").write_text(json.dumps({"stage": "other"}))
+    (folder / "thesis.txt").rename(folder / "manifest.json")
+    (folder / "manifest.json").write_text('{"name": "an extension of a browser"}')
+    with pytest.raises(UsageError, match="not empty and not made by this program"):
+        build(folder, source, [])
+    (folder / "manifest.json").unlink()
+    outputs.build(folder, stage="other", parameters={}, inputs=[], make=lambda partial: outputs.StageResult(counts={}))
     with pytest.raises(UsageError, match="holds the output of stage 'other'"):
         build(folder, source, [])

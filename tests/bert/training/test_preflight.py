@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from bert.config import ModelConfig
 from bert.errors import ResourceError, UsageError, UserError
 from bert.storage import files, manifest
 from bert.training import preflight
@@ -61,3 +62,11 @@ def test_a_disk_too_small_for_the_checkpoints_is_refused(dataset: Path, monkeypa
     monkeypatch.setattr(files.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 127}))
     with pytest.raises(ResourceError, match="2 checkpoints need 128 bytes, 127 are free"):
         check(dataset, Communicator())
+
+
+def test_a_model_that_cannot_fit_into_memory_is_refused_before_it_is_made() -> None:
+    preflight.memory(ModelConfig(vocab_size=99), Communicator())
+    with pytest.raises(ResourceError, match="GiB; choose a smaller model"):
+        preflight.memory(
+            ModelConfig(hidden_size=65_536, num_attention_heads=1024, num_hidden_layers=100), Communicator()
+        )

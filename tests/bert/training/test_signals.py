@@ -1,9 +1,12 @@
 """Requests to stop are recorded, and a run that makes no progress shows its stacks."""
 
 import os
+import pty
 import signal
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +47,36 @@ def test_a_process_that_was_asked_to_stop_ignores_more_requests_as_it_ends(handl
     with stops():
         os.kill(os.getpid(), signal.SIGINT)
     assert installed() == dict.fromkeys(STOP_SIGNALS, signal.SIG_IGN)
+
+
+def test_a_hang_up_asks_to_stop_unless_it_is_ignored(handlers: dict[int, object]) -> None:
+    with stops() as requested:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert requested == [signal.SIGHUP]
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with stops() as requested:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert requested == [] and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+
+
+def test_without_its_terminal_a_run_saves_and_ends_as_asked(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if not pid:  # the run
+        try:
+            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+            with stops() as requested:
+                print("ready", flush=True)
+                while not requested:
+                    time.sleep(0.01)
+                time.sleep(0.2)
+                print("stopped", flush=True)
+                print("stopped", file=sys.stderr, flush=True)
+                (tmp_path / "saved").touch()
+        finally:
+            os._exit(75 if (tmp_path / "saved").exists() else 1)
+    assert b"ready" in os.read(terminal, 99)
+    os.close(terminal)  # whereupon the kernel sends SIGHUP
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 75
 
 
 def test_a_stall_is_shown_once_until_the_next_update(capfd: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bert.inputs import records, tf_example
-from data import tfrecords, verify
+from bert.storage import manifest
+from data import tfrecords
 from data.audit import checks
 from tests.finished import PREDICTIONS, SEQUENCE, encode, examples, sign, write
 
@@ -108,7 +109,7 @@ def test_tokenised_documents_are_judged_too(
 def test_no_content_of_a_record_is_too_strange_to_judge(finished: Path) -> None:
     path = finished / "tfrecords" / "seq37" / "heldout-00000-of-00001.tfrecord"
     rows, draw = examples(path), np.random.default_rng(5)
-    found = checks.record_format(verify.read_manifest(path.parent), [])
+    found = checks.record_format(manifest.read(path.parent), [])
     assert found is not None
     for _ in range(70):
         row = dict(rows[draw.integers(len(rows))])

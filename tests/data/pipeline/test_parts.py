@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 
 from bert.errors import IntegrityError
+from bert.storage import files
 from data.pipeline import parts
+
+
+def part(path: Path) -> parts.Part:
+    return parts.Part(path, files.sha256(path))
 
 
 def test_records_are_read_as_they_were_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,25 +21,27 @@ def test_records_are_read_as_they_were_written(tmp_path: Path, monkeypatch: pyte
     paths = sorted(tmp_path.iterdir())
     assert [path.name for path in paths] == list(writer.records) and len(paths) > 9
     assert sum(sizes) == sum(path.stat().st_size for path in paths)
-    assert [record for path in paths for record in parts.read_records(path)] == records
-    assert [len(list(parts.read_records(path))) for path in paths] == list(writer.records.values())
+    written = [part(path) for path in paths]
+    assert [record for path in written for record in parts.read_records(path, "text")] == records
+    assert [len(list(parts.read_records(path, "text"))) for path in written] == list(writer.records.values())
 
 
 def test_a_lone_surrogate_becomes_a_question_mark() -> None:
     assert parts.encode({"text": "a\ud800b"}) == b'{"text": "a?b"}\n'
 
 
-@pytest.mark.parametrize("line", [b"{", b"[1]", b"\xff"])
+@pytest.mark.parametrize("line", [b"{", b"[1]", b"\xff", b"[" * 9999])
 def test_a_damaged_line_is_named(tmp_path: Path, line: bytes) -> None:
-    (tmp_path / "part").write_bytes(b'{"id": 1}\n' + line + b"\n")
+    (tmp_path / "part").write_bytes(b'{"text": ""}\n' + line + b"\n")
     with pytest.raises(IntegrityError, match=r"part: line 2 is not"):
-        list(parts.read_records(tmp_path / "part"))
+        list(parts.read_records(part(tmp_path / "part"), "text"))
 
 
 def test_a_sample_is_spread_evenly_over_all_parts(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in "ab"]
     for first, path in zip((0, 50), paths, strict=True):
-        path.write_bytes(b"".join(parts.encode({"n": n}) for n in range(first + 100, first + 150)))
+        path.write_bytes(b"".join(parts.encode({"text": str(n)}) for n in range(first + 100, first + 150)))
     size = sum(path.stat().st_size for path in paths)
-    assert [record["n"] for record in parts.sample(paths, size // 7)] == list(range(100, 200, 8))
-    assert len(list(parts.sample(paths, 10 * size))) == 100
+    found = parts.sample([part(path) for path in paths], size // 7, "text")
+    assert [record["text"] for record in found] == list(map(str, range(100, 200, 8)))
+    assert len(list(parts.sample([part(path) for path in paths], 10 * size, "text"))) == 100

@@ -1,6 +1,7 @@
 """Long texts are cut without loss, and files are grouped in order."""
 
 import io
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,15 @@ def test_groups_keep_the_order_and_a_large_file_is_alone(tmp_path: Path, monkeyp
         path.write_bytes(bytes(size))
     expected = [tuple(paths[begin:end]) for begin, end in ((0, 2), (2, 3), (3, 4), (4, 6))]
     assert sources.group_files(paths) == expected
+
+
+def test_control_characters_are_removed_and_white_space_is_not() -> None:
+    every = "".join(map(chr, range(0x3000))) + "\ud800\U0001f41d"
+    clean, removed = sources.without_controls(every)
+    expected = [c for c in every if unicodedata.category(c) != "Cc" or c.isspace()]
+    assert clean == "".join(expected) and removed == len(every) - len(expected)
+    for character in every:
+        assert sources.without_controls(f"a{character}b") == (
+            f"a{character * (character in clean)}b",
+            character not in clean,
+        )

@@ -1,6 +1,7 @@
 """The process pool: ordered, and gone when its parent is."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -63,6 +64,29 @@ def test_workers_end_with_a_killed_parent(tmp_path):
             return
         time.sleep(0.1)
     pytest.fail("a worker survived its parent")
+
+
+def test_ctrl_c_ends_in_one_line_and_ends_the_workers(tmp_path):
+    module = tmp_path / "slow.py"
+    module.write_text(
+        "import sys, time\n"
+        "from bert import cli\n"
+        "from data.pipeline import workers\n"
+        "def work(path):\n"
+        "    open(path, 'w').close()\n"
+        "    time.sleep(60)\n"
+        "if __name__ == '__main__':\n"
+        "    cli.main(lambda argv: print(list(workers.run(work, argv, 2))))\n"
+    )
+    line = [sys.executable, module, *(tmp_path / name for name in "abc")]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not ((tmp_path / "a").exists() and (tmp_path / "b").exists()):
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    said = process.communicate(timeout=30)[1]  # all processes have ended: they hold standard error
+    assert (process.returncode, said) == (75, "error: interrupted (Ctrl-C); repeat the same command\n")
+    assert not (tmp_path / "c").exists()
 
 
 def _runs(pid: int) -> bool:

@@ -1,0 +1,160 @@
+"""Hostile text costs as much time as other text: four times as much of it takes about four times as long."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from nltk.tokenize.punkt import PunktParameters
+
+from bert.storage import files
+from data import books, documents, text, wikipedia
+from data.pipeline import sources
+from data.splitting import punkt, sentences
+from data.wiki import dump, references
+from squad import examples
+
+SIZE = 50_000  # characters; four times as many took 13 s with an expression of quadratic time
+START = "*** START OF THE PROJECT GUTENBERG EBOOK A ***\n"
+
+# A beginning, what is repeated up to the size, and an end.
+HOSTILE = {
+    "a line below the credit": (f"{START}Produced by Jane\n", "x", ""),
+    "spaces below the credit": (f"{START}Produced by Jane\n", " ", "x"),
+    "a credit without an end": (f"{START}Produced by Jane", " by", ""),
+    "blank lines": (START, "\n", "x"),
+    "starts in a line": ("", START.strip(), ""),
+    "starts": ("", START, ""),
+    "starts and ends": ("", f"{START}End of Project Gutenberg\n", ""),
+    "a start that does not end": ("*** START OF THE PROJECT", " \n", ""),
+    "ends that do not end": ("", "End of Project \n", ""),
+    "small print": ("", "*END*THE SMALL PRINT!\n", ""),
+    "stars": ("***START", "*", ""),
+    "stars and spaces": ("*END", "* ", ""),
+    "parentheses": ("", "(", ""),
+    "parentheses with spaces": ("", "( ", ""),
+    "parentheses with words": ("(", " or", ""),
+    "a parenthesis left open": ("(", " ", ""),
+    "tags left open": ("", "<a ", ""),
+    "a tag left open": ("<a", " ", ""),
+    "a title left open": ('<doc id="1"', ' title="', ""),
+    "documents left open": ("", '<doc id="', ""),
+    "commas": ("", ", ", ""),
+    "a comma far from the next": (",", " ", "x"),
+    "capitals": ("__", "A", ""),
+    "markers left open": ("", "__AAA", ""),
+    "references": ("", "&", ""),
+    "references to nothing": ("", f"&{'a' * 32}", ""),
+    "a number of many digits": ("&#", "9", ";"),
+    "numbers of many digits": ("", f"&#{'9' * 5000};", ""),
+    "brackets": ("", "[", ""),
+    "braces": ("", '{"a":', ""),
+    "list markers": ("", " *\n", ""),
+    "full stops": ("", ".", ""),
+    "abbreviations": ("", "a.", ""),
+    "abbreviations apart": ("", "a. ", ""),
+    "full stops before parentheses": ("", "a.)", ""),
+    "full stops and spaces": ("", ".) ", ""),
+    "a full stop far from the next word": ("." * 100, " ", "x"),
+    "numbers": ("", "1,-.", ""),
+    "closing quotes": ("a.", "\"'", ""),
+    "hyphens": ("", "-", ""),
+    "a long word": ("", "x", ""),
+    "words of 198 letters": ("", f"{'x' * 198} ", ""),
+    "accents on one letter": ("a", "\u0301\u0316", ""),
+    "carriage returns": ("", "\r", ""),
+    "other line ends": ("", "a\u2028", ""),
+    "other digits": ("", "\u0660.,", ""),
+    "control characters": ("", "\u0001a", ""),
+}
+SPLITTER = punkt.Splitter(PunktParameters())
+
+
+def questions(content: str) -> str:
+    """Return a question set whose answer differs in one letter from much of its passage."""
+    wrong = f"{content[0]}~{content[: len(content) // 2]}"
+    answer = {"text": wrong, "answer_start": len(content)}
+    qa = {"id": "1", "question": "Who?", "answers": [answer]}
+    return json.dumps({"data": [{"paragraphs": [{"context": content, "qas": [qa]}]}]})
+
+
+def read_file(reader: Callable[[Path], object], name: str, folder: Path) -> Callable[[str], object]:
+    """Return a function that writes a text to a file and reads that; it may be refused."""
+
+    def run(content: str) -> object:
+        path = folder / name
+        path.write_text(content, encoding="utf-8", newline="")
+        try:
+            return reader(path)
+        except ValueError:
+            return None
+
+    return run
+
+
+def readers(folder: Path) -> dict[str, Callable[[str], object]]:
+    def dumped(path: Path) -> object:
+        return list(dump.Reader(path).pages())
+
+    def lines(path: Path) -> object:
+        with files.open_text(path) as stream:
+            return sum(1 for _ in files.read_lines(stream, path))
+
+    def asked(path: Path) -> object:
+        return [examples.spans(piece, impossible=True) for piece in examples.read_pieces(path, strict=False)]
+
+    def page(content: str) -> object:
+        return in_dump(f"<mediawiki>\n<page><title>{content}</title><id>1</id><ns>0</ns></page>\n</mediawiki>")
+
+    def record(content: str) -> object:
+        return in_json(json.dumps({"text": content}))
+
+    def question(content: str) -> object:
+        return in_questions(questions(content))
+
+    in_dump = read_file(dumped, "dump.xml", folder)
+    in_json = read_file(lambda path: list(text.read_documents(path, "a", Counter())), "a.jsonl", folder)
+    in_questions = read_file(asked, "a.json", folder)
+    return {
+        "books": read_file(books.read_book, "a.txt", folder),
+        "text": read_file(lambda path: list(text.read_documents(path, "a", Counter())), "b.txt", folder),
+        "JSON lines": in_json,
+        "a record": record,
+        "a dump": in_dump,
+        "a page": page,
+        "output of wikiextractor": read_file(
+            lambda path: list(wikipedia.extracted_articles([path])), "wiki_00", folder
+        ),
+        "a question set": in_questions,
+        "a question": question,
+        "lines": read_file(lines, "lines.txt", folder),
+        "references": references.unescape,
+        "clean": lambda content: wikipedia.clean("A", content),
+        "controls": sources.without_controls,
+        "normalise": documents.normalise,
+        "split": lambda content: sentences.split(SPLITTER, content),
+        "train": lambda content: sentences.train([documents.ENDLESS.sub("", content)]),
+    }
+
+
+def made(kind: str, size: int) -> str:
+    begin, repeated, end = HOSTILE[kind]
+    return begin + repeated * (size // len(repeated)) + end
+
+
+def seconds(run: Callable[[str], object], content: str) -> float:
+    begin = time.process_time()
+    run(content)
+    return time.process_time() - begin
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_four_times_the_text_takes_about_four_times_as_long(kind: str, tmp_path: Path) -> None:
+    for name, run in readers(tmp_path).items():
+        once, four = (seconds(run, made(kind, size)) for size in (SIZE, 4 * SIZE))
+        assert four < 8 * once + 0.5, (
+            f"{name}: {once:.2f} s for {SIZE:,} characters, {four:.2f} s for four times as many"
+        )

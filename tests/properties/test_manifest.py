@@ -1,0 +1,122 @@
+"""No bytes in `manifest.json` give anything but a manifest or one of the documented errors."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert.errors import InputError, IntegrityError
+from bert.storage import checked_json, manifest, outputs
+from data.fetch.download_dir import Downloaded
+from tests.properties.fuzz import fuzz
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished folder."""
+
+    def make(partial: Path) -> outputs.StageResult:
+        (partial / "a.txt").write_text("one\n")
+        sources = {"a.txt": {"sha256": "0" * 64, "url": "https://example.org/a.txt"}}
+        return outputs.StageResult(counts={"files": 1}, records={"a.txt": 1}, extra={"sources": sources})
+
+    target = tmp_path_factory.mktemp("fuzz") / "out"
+    outputs.build(target, stage="download", parameters={"name": "a"}, inputs=[], make=make)
+    return target
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> bytes:
+    return (folder / "manifest.json").read_bytes()
+
+
+def read(folder: Path, content: bytes) -> manifest.Manifest | None:
+    """The manifest with this content, or None if it is refused in one line."""
+    (folder / "manifest.json").write_bytes(content)
+    try:
+        described = manifest.load(folder, "download")
+        described.extra_as(Downloaded)
+        described.count("files")
+    except (InputError, IntegrityError) as error:
+        assert str(folder) in str(error)
+        return None
+    return described
+
+
+@fuzz
+@given(flips=st.lists(st.integers(0, 1 << 20), min_size=1, max_size=5, unique=True))
+def test_flipped_bits(flips: list[int], folder: Path, whole: bytes) -> None:
+    content = bytearray(whole)
+    for bit in flips:
+        content[bit // 8 % len(content)] ^= 1 << bit % 8
+    assert bytes(content) == whole or read(folder, bytes(content)) is None
+
+
+@fuzz
+@given(begin=st.integers(0, 2000), end=st.integers(0, 2000), inserted=st.binary(max_size=40))
+def test_cuts_and_splices(begin: int, end: int, inserted: bytes, folder: Path, whole: bytes) -> None:
+    content = whole[:begin] + inserted + whole[end:]
+    assert content == whole or read(folder, content) is None
+
+
+@fuzz
+@given(content=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_any_bytes(content: bytes, folder: Path) -> None:
+    assert read(folder, content) is None
+
+
+REPLACEMENTS = [
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b"9" * 5000,
+    b"1e999",
+    b"-1e999",
+    b"NaN",
+    b"Infinity",
+    b"-1",
+    b"1.5",
+    b"true",
+    b"null",
+    b"{}",
+    b'"\\ud800"',
+    b'"../../victim"',
+    b'{"stage": 1, "stage": 2}',
+    str(2**63).encode(),
+]
+
+
+@fuzz
+@given(data=st.data(), value=st.sampled_from(REPLACEMENTS), signed=st.booleans())
+def test_any_value_at_any_place(data: st.DataObject, value: bytes, signed: bool, folder: Path, whole: bytes) -> None:
+    """With a right checksum or without one: somebody made this manifest on purpose."""
+    fields: Any = json.loads(whole)
+    del fields[checked_json.KEY]
+    inner, steps = fields, 0
+    while isinstance(inner, dict) and inner:
+        holder, name = inner, data.draw(st.sampled_from(sorted(inner)))
+        inner, steps = inner[name], steps + 1
+        if data.draw(st.booleans()):
+            break
+    if data.draw(st.booleans()):  # a name instead of a value
+        holder["PLACE"] = holder.pop(name)
+        text, value = (
+            json.dumps(fields, indent=1).encode(),
+            value if value.startswith(b'"') else b'"' + value[:99] + b'"',
+        )
+    else:
+        holder[name] = "PLACE"
+        text = json.dumps(fields, indent=1).encode()
+    content = text.replace(b'"PLACE"', value) + b"\n"
+    if signed:
+        body = content.removeprefix(b"{\n")
+        content = checked_json.head(body) + body
+    described = read(folder, content)
+    if described is not None:
+        assert all((folder / name).is_file() for name in described.files)
+
+
+def test_what_was_written_is_read(folder: Path, whole: bytes) -> None:
+    assert read(folder, whole) is not None
