@@ -164,10 +164,10 @@ def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path, run_module: RunModul
     their_folder(folder)
     convert.main(["import", "huggingface", str(folder), str(run)])
     folder.rename(other := tmp_path / "theirs\udcff")
-    for source, target in ((other, tmp_path / "new"), (folder, tmp_path / "new\udcff")):
-        done = run_module("bert.convert", "import", "huggingface", source, target)
-        assert done.returncode == 2 and "Traceback" not in done.stderr
-        assert done.stderr.splitlines()[-1].endswith("is not UTF-8; rename the file or folder")
-    run.rename(other := tmp_path / "other\udcfe")
-    with pytest.raises(UsageError, match="only UTF-8"):  # its parent's name, say
+    done = run_module("bert.convert", "import", "huggingface", other, tmp_path / "new")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].endswith("is not UTF-8; rename the file or folder")
+    (tmp_path / "here\udcfe").mkdir()  # may be the current folder, of which no argument says anything
+    run.rename(other := tmp_path / "here\udcfe" / "run")
+    with pytest.raises(UsageError, match="only UTF-8"):
         convert.main(["export", "google", str(other), str(tmp_path / "out")])
