@@ -19,9 +19,8 @@ from typing import Literal
 from bert import cli
 from bert.convert import google, huggingface, names, run
 from bert.convert.run import Model
-from bert.errors import UsageError
 from bert.hardware import devices
-from bert.storage import files, outputs
+from bert.storage import outputs
 
 FORMATS = {"google": google, "huggingface": huggingface}
 
@@ -42,8 +41,6 @@ class Options:
 
 def convert(direction: str, form: str, source: Path, target: Path) -> None:
     """Create the folder `target` from `source`, complete or not at all. direction: "import" or "export"."""
-    if files.SURROGATE.search(str(target)):
-        raise UsageError(f"{target}: the name is not UTF-8; choose another one")
     reader, writer = (run, FORMATS[form]) if direction == "export" else (FORMATS[form], run)
 
     def make(partial: Path) -> outputs.StageResult:

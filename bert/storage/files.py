@@ -141,18 +141,9 @@ def _lock(descriptor: int, folder: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `json_text(value)` atomically."""
+    """Write `value` atomically, with sorted keys, so that equal values give equal bytes."""
     with atomic_write(path) as stream:
-        stream.write(json_text(value))
-
-
-def json_text(value: Any) -> str:
-    """Return `value` as JSON with sorted keys, so that equal values give equal bytes.
-
-    A surrogate, as in a file name that is not UTF-8, is escaped: UTF-8 has none.
-    """
-    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    return SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+        stream.write(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 def open_regular(path: Path, pipes: bool = False) -> io.BufferedReader:

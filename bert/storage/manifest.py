@@ -22,6 +22,7 @@ from bert.errors import InputError, IntegrityError
 from bert.storage import checked_json, files
 
 NAME = "manifest.json"
+EXPORT = "export "  # begins the stages that write models for other programs
 WORDS = (b'"checksum":', b'"counts":', b'"inputs":', b'"stage":', b'"versions":')  # of them, ours has two or more
 ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
@@ -231,14 +232,15 @@ def is_finished(folder: Path) -> bool:
 def recorded_hashes(path: Path) -> dict[Path, str]:
     """Return the SHA-256 of `path`, or of the files below it, as the manifest of the finished folder around it says.
 
-    The result is empty if `path` is in no finished folder. Raise IntegrityError if the manifest is damaged.
+    The result is empty if `path` is in no finished folder, or in an export: a user may change one. Raise IntegrityError
+    if the manifest is damaged.
     """
     real = path.resolve()
     home = next((folder for folder in (real, *real.parents) if is_finished(folder)), None)
-    if home is None:
+    if home is None or (content := read(home)).stage.startswith(EXPORT):
         return {}
     below = os.path.relpath(real, home)
-    listed = {os.path.relpath(name, below): facts.sha256 for name, facts in read(home).files.items()}
+    listed = {os.path.relpath(name, below): facts.sha256 for name, facts in content.files.items()}
     return {
         path if name == "." else path / name: sha256
         for name, sha256 in listed.items()

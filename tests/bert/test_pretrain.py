@@ -14,7 +14,7 @@ from bert.convert import __main__ as convert
 from bert.errors import InputError, UsageError
 from bert.pretrain import PretrainingModel
 from tests.bert.training.imports import Bare, export_and_import, write_run
-from tests.training import TINY, same_bits, weights
+from tests.training import TINY, same_bits, sign, weights
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,7 @@ def test_a_run_without_a_recorded_recipe_is_resumed(dataset: Path, tmp_path: Pat
     facts = json.loads(path.read_text())
     assert facts.pop("recipe") == "demo_phase1"
     path.write_text(json.dumps(facts))
+    sign(tmp_path / "ours")
     shutil.rmtree(tmp_path / "ours/checkpoints/step-00000003")
     pretrain.main(command)
     convert.main(["export", "huggingface", str(tmp_path / "ours"), str(tmp_path / "theirs")])

@@ -78,7 +78,8 @@ def test_every_task_runs_the_command_where_the_job_was_submitted(environment: di
 
 
 def test_bound_tasks_know_their_place_on_the_node(environment: dict[str, str]) -> None:
-    code = "import os; print(len(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'])"
+    # Each rank writes its line at once: the lines of two ranks that print word by word are mixed.
+    code = "import os; os.write(1, f'{len(os.sched_getaffinity(0))} {os.environ[\"OMP_NUM_THREADS\"]}\\n'.encode())"
     done = slurm("--bind", sys.executable, "-c", code, env=environment)
     cores = len(os.sched_getaffinity(0))
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 2

@@ -159,6 +159,7 @@ def test_ranks_make_the_same_update_together(train: Data) -> None:
     assert sorted(alone) == sorted(row for parts in two for part in parts for row in part["input_ids"].numpy().tolist())
 
 
+@pytest.mark.slow
 def test_the_trainer_takes_them_as_it_takes_stored_instances(folder: Path, tmp_path: Path) -> None:
     small = ["--model.hidden_size", "20", "--model.num_attention_heads", "5", "--model.intermediate_size", "28"]
     run = ["--run.steps", "3", "--run.directory", str(tmp_path / "run")]

@@ -87,6 +87,7 @@ def test_a_budget_of_time_ends_the_run_and_the_schedule(dataset: Path, tmp_path:
     assert len((run / "metrics.jsonl").read_text().splitlines()) == len(lines)
 
 
+@pytest.mark.slow
 def test_phase_two_starts_from_all_weights_of_phase_one(straight: Path, dataset: Path, tmp_path: Path) -> None:
     # Rate zero at the first update: what is saved is what was loaded, heads included.
     done = pretrain(
