@@ -60,6 +60,58 @@ def test_two_and_four_ranks_train_like_one(
             np.testing.assert_allclose(value, weights(run, 8)[key], rtol=1e-3, atol=2e-5, err_msg=key)
 
 
+LAYOUTS = {  # flags, and number of ranks
+    "overlap": (["--parallel.overlap", "true", "--parallel.bucket_megabytes", "0.005"], 2),
+    "buckets": (["--parallel.bucket_megabytes", "0.005"], 2),
+    "sharded": (["--parallel.shard_optimizer", "true"], 4),
+    "both": (["--parallel.shard_optimizer", "true", "--parallel.overlap", "true"], 2),
+}
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("name", ["nvlamb", "adamw"])
+def test_overlap_and_a_sharded_optimizer_train_like_one_rank(name: str, dataset: Path, tmp_path: Path) -> None:
+    flags = ["--batch.total", "12", "--run.steps", "8", "--run.save_every", "8", "--optimizer.name", name]
+    assert pretrain(dataset, tmp_path / "one", *flags).returncode == 0
+    one = weights(tmp_path / "one", 8)
+    for layout, (more, ranks) in LAYOUTS.items():
+        done = pretrain(dataset, tmp_path / layout, *flags, *more, ranks=ranks)
+        assert done.returncode == 0, done.stderr
+        assert list(losses(tmp_path / layout).values()) == pytest.approx(
+            list(losses(tmp_path / "one").values()), rel=1e-6
+        )
+        for key, value in one.items():
+            if not key.endswith("key/bias"):  # whose gradient is zero, but for rounding
+                np.testing.assert_allclose(
+                    weights(tmp_path / layout, 8)[key], value, rtol=1e-3, atol=2e-5, err_msg=f"{layout} {key}"
+                )
+    same_bits(weights(tmp_path / "overlap", 8), weights(tmp_path / "buckets", 8))
+
+
+@pytest.mark.multiprocess
+def test_a_run_goes_on_in_every_other_layout(dataset: Path, tmp_path: Path) -> None:
+    flags = ["--batch.total", "12", "--run.save_every", "4", "--run.steps", "16", "--run.evaluate_every", "0"]
+    assert pretrain(dataset, tmp_path / "one", *flags).returncode == 0
+    for layout, (more, ranks) in LAYOUTS.items():
+        stop = STOP.format(number=4 * (1 + list(LAYOUTS).index(layout)))
+        done = pretrain(dataset, tmp_path / "many", *flags, *more, ranks=ranks, patch=stop)
+        assert done.returncode in (0, 75), done.stderr
+    assert list(losses(tmp_path / "many").values()) == pytest.approx(list(losses(tmp_path / "one").values()), rel=1e-6)
+
+
+# A rank that is asked to stop during this update: all ranks save after it.
+STOP = """
+    import os, signal
+    from bert.training import step
+    update = step.Step.update
+    def asking(self, number, *arguments):
+        if number == {number} and self.comm.rank == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return update(self, number, *arguments)
+    step.Step.update = asking
+"""
+
+
 @pytest.mark.slow
 def test_a_run_ends_at_its_target_accuracy_and_profiles_the_chosen_updates(dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
