@@ -20,7 +20,6 @@ from bert.hardware.devices import Device
 from bert.inputs import dynamic_masking
 from bert.inputs.sampler import Batch
 from bert.model import heads, losses
-from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.ranges import Range
 from bert.recipes import RECIPES, SMOKE
@@ -40,16 +39,16 @@ class PretrainingModel(tf.Module):
         self.pooler = heads.Pooler(config, seed) if pairs != "none" else None
         self.next_sentence = heads.NextSentence(config, seed) if pairs != "none" else None
 
-    def __call__(self, batch: Batch, rng: DropoutRng, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Return the logits of the masked positions [B, P, U] in dtype, without bias, and of the pairs [B, 2].
+    def __call__(self, batch: Batch, mode: Mode) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Return the logits of the masked positions [B, P, U], in the compute dtype and without bias, and of the pairs.
 
         For a packed batch (`packing.pack`) they are the same, in the same order.
         """
         masked, first = _read_indices(batch)
         tokens = TokenBatch(batch["input_ids"], batch["input_mask"], batch["segment_ids"], batch.get("position_ids"))
         read = masked if self.pooler is None else tf.concat([masked, first], axis=0)
-        hidden = self.encoder(tokens, Mode(dtype, rng), read)
-        scores = self.masked_lm(hidden[: tf.size(masked)], self.encoder.embeddings.word, dtype)
+        hidden = self.encoder(tokens, mode, read)
+        scores = self.masked_lm(hidden[: tf.size(masked)], self.encoder.embeddings.word, mode.dtype)
         words = tf.reshape(scores, [-1, tf.shape(batch["masked_lm_positions"])[1], scores.shape[1]])
         if self.pooler is None or self.next_sentence is None:
             return words, None
@@ -79,9 +78,9 @@ class Pretraining:
         weights = {"mlm": tf.reduce_sum(batch["masked_lm_weights"]), self.pairs: sequences}
         return {name: weights[name] for name in self.objectives}
 
-    def measure(self, batch: Batch, rng: DropoutRng, dtype: tf.DType) -> dict[str, losses.Measure]:
+    def measure(self, batch: Batch, mode: Mode) -> dict[str, losses.Measure]:
         """Return the summed losses and the numbers of correct predictions."""
-        words, pair = self.module(batch, rng, dtype)
+        words, pair = self.module(batch, mode)
         bias, labels = self.module.masked_lm.biases(), batch["next_sentence_labels"][:, 0]
         measures = {"mlm": losses.classification(words, bias, batch["masked_lm_ids"], batch["masked_lm_weights"])}
         if pair is not None:

@@ -11,7 +11,6 @@ from bert.errors import InputError
 from bert.inputs.sampler import Batch
 from bert.inputs.tokenization import Tokenizer, tokenizer_for
 from bert.model import heads
-from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.model.inference import InferenceEncoder
 from bert.storage import checked_json, files, manifest
@@ -29,10 +28,10 @@ class QuestionAnswering(tf.Module):
         self.encoder = Encoder(config, seed)
         self.answer_span = heads.AnswerSpan(config, seed)
 
-    def __call__(self, batch: Batch, rng: DropoutRng, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
+    def __call__(self, batch: Batch, mode: Mode) -> tuple[tf.Tensor, tf.Tensor]:
         """Return start and end logits of each position [B, S], float32."""
         tokens = TokenBatch(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
-        hidden = self.encoder(tokens, Mode(dtype, rng))
+        hidden = self.encoder(tokens, mode)
         return self.answer_span(hidden)
 
 

@@ -21,7 +21,7 @@ from bert.inputs import records
 from bert.inputs.sampler import Batch
 from bert.inputs.tokenization import tokenizer_for
 from bert.model import losses
-from bert.model.dropout import DropoutRng
+from bert.model.encoder import Mode
 from bert.training import checkpoint, loop, preflight, resume
 from bert.training.distributed import Communicator, connect
 from squad import features
@@ -42,9 +42,9 @@ class AnswerSpans:
         """Return the number of windows."""
         return {"span": tf.cast(tf.shape(batch["input_ids"])[0], tf.float32)}
 
-    def measure(self, batch: Batch, rng: DropoutRng, dtype: tf.DType) -> dict[str, losses.Measure]:
+    def measure(self, batch: Batch, mode: Mode) -> dict[str, losses.Measure]:
         """Return the summed loss and the number of correct answers."""
-        start, end = self.module(batch, rng, dtype)
+        start, end = self.module(batch, mode)
         return {"span": losses.span(start, end, batch["start_positions"][:, 0], batch["end_positions"][:, 0])}
 
 

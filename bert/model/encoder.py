@@ -44,6 +44,7 @@ class Mode(NamedTuple):
 
     dtype: tf.DType  # of matrix products
     dropout: DropoutRng
+    layers_apart: int = 0  # number of layers that XLA compiles as a program of its own; 0: the caller compiles all
 
     def branch(self, number: int) -> "Mode":
         """Return the mode of part `number` of the model, which has dropout masks of its own."""
@@ -246,8 +247,11 @@ class Encoder(tf.Module):
     def _hidden_states(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None) -> list[tf.Tensor]:
         mask = tokens.attention_mask()
         states = [self.embeddings(tokens, mode.dropout)]
-        for number in range(len(self.layers)):
-            states.append(self._run_layer(number, states[-1], mask, mode, read))
+        if mode.layers_apart:
+            states += self._run_programs(states[-1], mask, mode, read)
+        else:
+            for number in range(len(self.layers)):
+                states.append(self._run_layer(number, states[-1], mask, mode, read))
         if self.norm:
             states[-1] = self.norm(states[-1])
         return states
@@ -260,6 +264,24 @@ class Encoder(tf.Module):
             return layer(x, mask, mode.branch(number + 1), rows)  # branch 0 is the embeddings'
 
         return (tf.recompute_grad(run) if self.config.recompute_activations else run)(x)
+
+    def _run_programs(self, x: tf.Tensor, mask: tf.Tensor, mode: Mode, read: tf.Tensor | None) -> list[tf.Tensor]:
+        """Return the output of the last layer, in a list. Each group of layers is an XLA program, as is its gradient.
+
+        So what depends on the gradients of one group can start while those of the groups before it are computed.
+        """
+        count = len(self.layers)
+        for first in range(0, count, mode.layers_apart):
+            group = range(first, min(first + mode.layers_apart, count))
+
+            @tf.function(jit_compile=True)
+            def program(x: tf.Tensor, group: range = group) -> tf.Tensor:
+                for number in group:
+                    x = self._run_layer(number, x, mask, mode, read)
+                return x
+
+            x = program(x)
+        return [x]
 
     def _batched(self, x: tf.Tensor, tokens: TokenBatch) -> tf.Tensor:
         return tf.reshape(x, [tf.shape(tokens.ids)[0], tf.shape(tokens.ids)[1], self.config.hidden_size])

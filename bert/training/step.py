@@ -19,6 +19,7 @@ from bert.config import ParallelConfig, PrecisionConfig, RunConfig
 from bert.inputs.sampler import Batch
 from bert.model import fused_ops
 from bert.model.dropout import DropoutRng, micro_batch_seed
+from bert.model.encoder import Mode
 from bert.model.losses import Measure
 from bert.training.buckets import buckets
 from bert.training.distributed import Communicator
@@ -39,7 +40,7 @@ class Task(Protocol):
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the weight of each objective in the batch: the scalar that its summed loss is divided by."""
 
-    def measure(self, batch: Batch, rng: DropoutRng, dtype: tf.DType) -> dict[str, Measure]:
+    def measure(self, batch: Batch, mode: Mode) -> dict[str, Measure]:
         """Return the summed loss and the number of correct predictions of each objective."""
 
 
@@ -71,11 +72,12 @@ class Step:
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
         self.buckets = gradient_buckets(optimizer.weights, parallel)
         self._fp16, self._overlap = precision.compress, parallel.overlap and comm.size > 1
+        self._layers_apart = layers_per_bucket(optimizer.weights, parallel) if precision.xla else 0
         self._sharded = isinstance(optimizer, ShardedOptimizer)
         self._clear = tf.function(self._clear_gradients, jit_compile=True)
         # Without XLA, one micro-batch at a time: traced at most twice, however many widths the batches have.
         self._accumulate_one = tf.function(self._micro_batch, reduce_retracing=True)
-        self._accumulate_and_reduce = tf.function(self._last_micro_batch, reduce_retracing=True)
+        self._accumulate_and_reduce = tf.function(self._last_micro_batch, reduce_retracing=not precision.xla)
         # With XLA, all micro-batches of one shape in a loop, even a single one: outside a loop TensorFlow folds the
         # counters of all dropout masks into constants of some hundred megabytes. Traced once per shape, because XLA
         # compiles per shape anyway and supports open shapes neither in loops nor in calls to other libraries.
@@ -85,7 +87,7 @@ class Step:
         else:
             self._apply = tf.function(self._update, jit_compile=True)  # memory traffic only, which fusion saves
         self._measure = tf.function(
-            lambda batch: task.measure(batch, DropoutRng(None), self.dtype),
+            lambda batch: task.measure(batch, Mode(self.dtype, DropoutRng(None))),
             jit_compile=precision.xla,
             reduce_retracing=not precision.xla,
         )
@@ -212,7 +214,7 @@ class Step:
 
         A bucket's collective starts when the last of its gradients is computed.
         """
-        measures = self._micro_batch(batch, weights, step, place, single)
+        measures = self._micro_batch(batch, weights, step, place, single, apart=True)
         # Read from the variables: TensorFlow would merge the additions into those of the backward pass, in another
         # order, and the bits would not be those without overlap.
         totals = [total.read_value() for total in self.gradients]
@@ -239,12 +241,21 @@ class Step:
         return tf.while_loop(lambda number, _: number < tf.size(places), add, (0, zeros), parallel_iterations=1)[1]
 
     def _micro_batch(
-        self, batch: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, place: tf.Tensor, single: bool
+        self,
+        batch: Batch,
+        weights: dict[str, tf.Tensor],
+        step: tf.Tensor,
+        place: tf.Tensor,
+        single: bool,
+        apart: bool = False,
     ) -> dict[str, tf.Tensor]:
-        """Add the micro-batch's gradients to `gradients`, or assign them if it is the only one; return its measures."""
+        """Add the micro-batch's gradients to `gradients`, or assign them if it is the only one; return its measures.
+
+        apart: with XLA, compile groups of layers and not the whole.
+        """
         with tf.GradientTape() as tape:
             rng = DropoutRng(micro_batch_seed(self.seed, step, place))
-            measures = self.task.measure(batch, rng, self.dtype)
+            measures = self.task.measure(batch, Mode(self.dtype, rng, self._layers_apart if apart else 0))
             loss = tf.add_n([measure.loss / weights[name] for name, measure in measures.items()])
             scaled = loss * self.guard.loss_scale.scale
         gradients = tape.gradient(scaled, list(self.optimizer.weights.values()))
@@ -272,6 +283,12 @@ class Step:
 def gradient_buckets(weights: dict[str, tf.Variable], parallel: ParallelConfig) -> list[list[int]]:
     """Return the places, in `weights`, of the gradients of each bucket."""
     return buckets({name: 4 * weight.shape.num_elements() for name, weight in weights.items()}, parallel.bucket_bytes)
+
+
+def layers_per_bucket(weights: dict[str, tf.Variable], parallel: ParallelConfig) -> int:
+    """Return how many layers have about the gradients of one bucket, at least 1."""
+    layer = 4 * sum(weight.shape.num_elements() for name, weight in weights.items() if name.startswith("layer_0/"))
+    return max(1, int(min(parallel.bucket_bytes / layer, 1000)))
 
 
 def _shapes(batch: Batch) -> list[tuple[int, ...]]:

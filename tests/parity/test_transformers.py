@@ -113,7 +113,7 @@ def ours(run: Path, kind: str, config: ModelConfig) -> Arrays:
     if kind == "BertForQuestionAnswering":
         reader = QuestionAnswering(config, 0)
         checkpoint.load_weights(run, variables(reader))
-        found["start_logits"], found["end_logits"] = reader(batch, DropoutRng(None), tf.float32)
+        found["start_logits"], found["end_logits"] = reader(batch, Mode(tf.float32, DropoutRng(None)))
     elif kind == SEQUENCES:
         sequences = Sequences(config)
         checkpoint.load_weights(run, variables(sequences))
@@ -126,7 +126,7 @@ def ours(run: Path, kind: str, config: ModelConfig) -> Arrays:
         model = PretrainingModel(config, 0, "nsp" if kind == "BertForPreTraining" else "none")
         checkpoint.load_weights(run, variables(model))
         batch["masked_lm_positions"] = tf.tile(tf.range(ids.shape[1])[None], [ids.shape[0], 1])
-        words, pair = model(batch, DropoutRng(None), tf.float32)
+        words, pair = model(batch, Mode(tf.float32, DropoutRng(None)))
         words += model.masked_lm.bias
         found |= {"logits": words} if pair is None else {"prediction_logits": words, "seq_relationship_logits": pair}
     return found

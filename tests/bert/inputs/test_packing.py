@@ -17,7 +17,7 @@ from bert.inputs import dynamic_masking, packing
 from bert.inputs.records import Dataset
 from bert.inputs.sampler import Batch, BatchSampler, pack
 from bert.model.dropout import DropoutRng
-from bert.model.encoder import variables
+from bert.model.encoder import Mode, variables
 from bert.pretrain import Pretraining
 from bert.recipes import RECIPES
 from bert.training.distributed import Communicator
@@ -149,7 +149,7 @@ def test_packed_logits_equal_the_equations_for_each_instance_alone(case: str, mo
     scatter(task.module)
     batch = batch_of(CASES[case])
     rows = pack(tensors(batch))
-    words, following = task.module(rows, QUIET, tf.float32)
+    words, following = task.module(rows, Mode(tf.float32, QUIET))
     words += task.module.masked_lm.bias
     exact = {name: variable.numpy().astype(np.float64) for name, variable in variables(task.module).items()}
     expected = reference(exact, model_config, batch)
@@ -162,7 +162,7 @@ def learnt(task: Pretraining, batch: Batch) -> tuple[dict[str, float], dict[str,
     weight = task.weights(batch)
     trained = variables(task.module)
     with tf.GradientTape() as tape:
-        found = task.measure(batch, QUIET, tf.float32)
+        found = task.measure(batch, Mode(tf.float32, QUIET))
         loss = tf.add_n([found[name].loss / weight[name] for name in found])
     gradients = tape.gradient(loss, trained)
     values = {f"{name}_{field}": float(v) for name, m in found.items() for field, v in m._asdict().items()}
@@ -193,7 +193,7 @@ def test_no_token_attends_to_another_instance(model_config: ModelConfig) -> None
     batch = batch_of(lengths)
 
     def logits(batch: dict[str, np.ndarray]) -> list[np.ndarray]:
-        words, following = task.module(pack(tensors(batch)), QUIET, tf.float32)
+        words, following = task.module(pack(tensors(batch)), Mode(tf.float32, QUIET))
         assert following is not None
         return [words.numpy().reshape(len(lengths), -1), following.numpy()]
 

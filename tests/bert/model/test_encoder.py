@@ -106,7 +106,7 @@ def test_logits_equal_the_equations_in_numpy(model_config: ModelConfig, norm_pla
     scatter(model)
     batch = batch_of(model_config)
     inputs = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")  # no labels: whoever predicts has none
-    words, following = model({name: batch[name] for name in inputs}, QUIET, tf.float32)
+    words, following = model({name: batch[name] for name in inputs}, Mode(tf.float32, QUIET))
     words += model.masked_lm.bias
     assert following is not None
     weights = {name: variable.numpy().astype(np.float64) for name, variable in variables(model).items()}
@@ -141,7 +141,7 @@ def test_states_that_are_read_and_their_gradients_are_those_of_the_whole_last_la
 
 def test_the_last_layer_is_computed_for_what_is_read_alone(model_config: ModelConfig) -> None:
     task, batch = Pretraining(model_config, seed=3), batch_of(model_config)  # 3 x 13 tokens, 3 x (5 + 1) are read
-    graph = tf.function(lambda: task.measure(batch, QUIET, tf.float32)).get_concrete_function().graph
+    graph = tf.function(lambda: task.measure(batch, Mode(tf.float32, QUIET))).get_concrete_function().graph
     inner = [
         op.outputs[0].shape[0]
         for op in graph.get_operations()
@@ -155,20 +155,20 @@ def test_padding_does_not_reach_the_tokens(model_config: ModelConfig) -> None:
     scatter(model)
     batch = batch_of(model_config)
     other = dict(batch, input_ids=tf.where(batch["input_mask"] > 0, batch["input_ids"], 7))
-    for before, after in zip(model(batch, QUIET, tf.float32), model(other, QUIET, tf.float32), strict=True):
+    for before, after in zip(model(batch, Mode(tf.float32, QUIET)), model(other, Mode(tf.float32, QUIET)), strict=True):
         np.testing.assert_array_equal(before, after)
 
 
 def test_bfloat16_stays_close_to_float32(model_config: ModelConfig) -> None:
     model = PretrainingModel(model_config, seed=3)
     batch = batch_of(model_config)
-    full, half = (model(batch, QUIET, dtype)[0] for dtype in (tf.float32, tf.bfloat16))
+    full, half = (model(batch, Mode(dtype, QUIET))[0] for dtype in (tf.float32, tf.bfloat16))
     np.testing.assert_allclose(full, tf.cast(half, tf.float32), atol=0.03)
 
 
 def test_loss_of_a_fresh_model_is_that_of_guessing(model_config: ModelConfig) -> None:
     task, batch = Pretraining(model_config, seed=3), batch_of(model_config)
-    measures, weights = task.measure(batch, QUIET, tf.float32), task.weights(batch)
+    measures, weights = task.measure(batch, Mode(tf.float32, QUIET)), task.weights(batch)
     assert float(measures["mlm"].loss / weights["mlm"]) == pytest.approx(math.log(model_config.vocab_size), abs=0.05)
     assert float(measures["nsp"].loss / weights["nsp"]) == pytest.approx(math.log(2), abs=0.05)
 

@@ -13,7 +13,7 @@ from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConf
 from bert.inputs.records import Dataset
 from bert.inputs.sampler import Batch, BatchSampler
 from bert.model.dropout import DropoutRng
-from bert.model.encoder import variables
+from bert.model.encoder import Mode, variables
 from bert.pretrain import Pretraining
 from bert.training.distributed import Communicator
 from bert.training.optimizer import Optimizer
@@ -125,7 +125,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 from bert.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
-from bert.model.encoder import variables
+from bert.model.encoder import Mode, variables
 from bert.training.optimizer import Optimizer
 from bert.pretrain import Pretraining
 from bert.inputs.records import Dataset
@@ -175,7 +175,7 @@ def test_scores_beyond_the_vocabulary_change_nothing(xla: bool, model_config: Mo
     one, other = (updated(config, batches, precision=PrecisionConfig(xla=xla)) for config in (model_config, rounded))
     close(one, other, rtol=1e-4, atol=2e-6)
     task = Pretraining(rounded, seed=3)
-    assert task.module(batches[0], DropoutRng(None), tf.float32)[0].shape == [3, 3, 104]
+    assert task.module(batches[0], Mode(tf.float32, DropoutRng(None)))[0].shape == [3, 3, 104]
     assert task.module.encoder.embeddings.word.shape == [99, 20]
 
 
