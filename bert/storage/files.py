@@ -23,6 +23,7 @@ from bert.errors import InputError, ResourceError, UsageError
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 CHUNK = 1 << 20
+HASHED_AT_ONCE = 4 << 20  # bytes; between two blocks a thread that hashes waits for the one that reads
 MAX_LINE = 128 << 20  # characters; a line is held in memory, and a compressed file of some kilobytes can hold gigabytes
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_FOLDER_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR)
@@ -190,8 +191,11 @@ def read_json(path: Path) -> Any:
 
 def sha256(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a regular file, in constant memory. Raise InputError if it is another kind."""
-    with open_regular(path) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    digest, buffer = hashlib.sha256(), bytearray(HASHED_AT_ONCE)
+    with open_regular(path) as stream, memoryview(buffer) as view:
+        while size := stream.readinto(view):
+            digest.update(view[:size])
+    return digest.hexdigest()
 
 
 def free_bytes(folder: Path) -> int:

@@ -120,7 +120,7 @@ def test_every_stage_refuses_an_output_that_cannot_be(
     for command in [*(command for command, _ in STAGES.values()), "data.download squad1"]:
         name, *words = command.split()
         main = importlib.import_module("data.synthetic.__main__" if name == "data.synthetic" else name).main
-        with pytest.raises(UsageError, match="choose |is empty"):
+        with pytest.raises(UsageError, match=r"choose |is empty"):
             main([*words, "--output", output])
     assert sorted(whole.rglob("*")) == before
 
