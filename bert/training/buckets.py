@@ -1,7 +1,8 @@
-"""Buckets of gradients: what the ranks sum in one collective, in the order in which the backward pass is done with it.
+"""Buckets of gradients: one collective sums a bucket over the ranks.
 
-The backward pass ends with the embeddings. With buckets, the gradients of the last layers travel while those of the
-first ones are still computed (Li et al. 2020, "PyTorch Distributed").
+Buckets are in the order in which the backward pass completes them: it begins with the heads and ends with the
+embeddings. So the gradients of the last layers can travel while those of the first ones are still computed (Li et al.
+2020, "PyTorch Distributed").
 """
 
 import re

@@ -92,7 +92,7 @@ class HorovodCommunicator(Communicator):
     def __init__(self, run: RunConfig) -> None:
         """Initialise Horovod. Raise UsageError if it is missing or cannot see the other ranks."""
         os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", f"{run.stall_seconds:.0f}")
-        # Else buckets that are ready at the same time travel as one, and a sum's order of additions depends on chance.
+        # Otherwise Horovod may join buckets that are ready at the same time, and the order of additions then varies.
         os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
         if run.profile:
             os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")  # started later

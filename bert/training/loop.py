@@ -116,7 +116,7 @@ class Trainer:
     def run(self, first: int) -> Measures:
         """Make the updates that follow update `first`; return the measures of the last evaluation."""
         if self.comm.rank == 0:
-            self.saver.description = description.hashes(self.config.run.path)  # what a disk does to them later, shows
+            self.saver.description = description.hashes(self.config.run.path)  # once: later damage differs
         self.saved, self.clock = first, _clock(self.config, self.data, self.comm)  # the clock starts here
         while True:
             try:
