@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from tests.soak.attempts import Attempt, Hang, kill, kill_all, working_in
+from tests.soak.attempts import Attempt, kill, working_in
 from tests.soak.faults import Disk, Disturbance, flipped
 from tests.soak.journal import NONE, Journal
 
@@ -146,31 +146,16 @@ class Rounds:
 
     def _disturb(self, draw: Random) -> str:
         kind = draw.choice(["nothing", *(["clock", "slow"] if self.disturbance.works else [])])
-        if kind == "clock":
-            hours = draw.choice([-30, -3, -1, 1, 5, 24 * 400])
-            self.disturbance.move_clock(3600 * hours)
-            return f", clock off by {hours} hours"
-        if kind == "slow":
-            self.disturbance.slow_reads(draw.randint(50, 500))
-            return ", slow reads"
+        if kind in ("clock", "slow"):
+            return self.disturbance.begin(kind, draw, slowest=500)
         return ""
 
     def _ended(self, name: str, fault: str, place: str, codes: tuple[int, ...], attempt: Attempt) -> int | None:
         """Wait for the end; return the exit code, or None if it was not one documented for the fault."""
-        where = f"chain: {name}"
         try:
-            code = attempt.end()
-        except Hang as hang:
-            self.journal.fail(f"{where}: {fault}, {place}: {hang}", attempt.lines)
-            kill_all(self.at)
-            return None
+            return self.journal.end(f"chain: {name}", fault, place, codes, attempt)
         finally:
             self.disturbance.end()
-        right = self.journal.fault(where, fault, place, code, {*codes, 0})
-        if not right or "Traceback (most recent call last):" in attempt.lines:
-            self.journal.fail(f"{where}: {fault}, {place}: exit {code}", attempt.lines)
-            return None
-        return code
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -91,6 +91,15 @@ class Disturbance:
         """Have every read of a regular file wait so long."""
         self._numbers[READS] = struct.pack("<q", microseconds)
 
+    def begin(self, kind: str, draw: Random, slowest: int) -> str:
+        """Begin what `kind` says, "clock" or "slow"; return words for it. slowest: microseconds of a read at most."""
+        if kind == "clock":
+            hours = draw.choice([-30, -3, -1, 1, 5, 24 * 400])
+            self.move_clock(3600 * hours)
+            return f", clock off by {hours} hours"
+        self.slow_reads(draw.randint(slowest // 10, slowest))
+        return ", slow reads"
+
     def end(self) -> None:
         """Set both back."""
         self.move_clock(0)

@@ -4,6 +4,8 @@ import time
 from collections import Counter
 from collections.abc import Collection
 
+from tests.soak.attempts import Attempt, Hang, kill_all
+
 NONE = "no fault"
 
 
@@ -32,6 +34,23 @@ class Journal:
         wanted = " or ".join(map(str, sorted(expected)))
         self.say(f"{where}: {fault}, {place}: exit {code}" + ("" if right else f", but {wanted} is documented"))
         return right
+
+    def end(self, where: str, fault: str, place: str, codes: Collection[int], attempt: Attempt) -> int | None:
+        """Wait for the end of an attempt; return its exit code, or None if it is not one documented for the fault.
+
+        0 is always right: what ends with it must have the right bits, which are compared afterwards.
+        """
+        try:
+            code = attempt.end()
+        except Hang as hang:
+            self.fail(f"{where}: {fault}, {place}: {hang}", attempt.lines)
+            kill_all(attempt.at)
+            return None
+        right = self.fault(where, fault, place, code, {*codes, 0})
+        if not right or "Traceback (most recent call last):" in attempt.lines:
+            self.fail(f"{where}: {fault}, {place}: exit {code}", attempt.lines)
+            return None
+        return code
 
     def fail(self, message: str, said: Collection[str] = ()) -> None:
         """Note a failure, with what the command said last."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from tests import training
-from tests.soak.attempts import Attempt, Hang, kill, kill_all, working_in
+from tests.soak.attempts import Attempt, kill, working_in
 from tests.soak.faults import Disk, Disturbance, flip, flipped
 from tests.soak.journal import NONE, Journal
 
@@ -153,13 +153,8 @@ class Rounds:
     def _disturb(self, attempt: Attempt, draw: Random) -> str:
         """Do something that must have no effect, or nothing; return words for it."""
         kind = draw.choice(["nothing", "freeze", *(["clock", "slow"] if self.disturbance.works else [])])
-        if kind == "clock":
-            hours = draw.choice([-30, -3, -1, 1, 5, 24 * 400])
-            self.disturbance.move_clock(3600 * hours)
-            return f", clock off by {hours} hours"
-        if kind == "slow":
-            self.disturbance.slow_reads(draw.randint(500, 5000))
-            return ", slow reads"
+        if kind in ("clock", "slow"):
+            return self.disturbance.begin(kind, draw, slowest=5000)
         if kind == "freeze" and (rank := attempt.rank(draw.randrange(RANKS))):
             with contextlib.suppress(Exception):
                 rank.suspend()
@@ -182,19 +177,9 @@ class Rounds:
 
     def _ended(self, fault: str, place: str, codes: tuple[int, ...], attempt: Attempt) -> int | None:
         try:
-            code = attempt.end()
-        except Hang as hang:
-            self.journal.fail(f"training: {fault}, {place}: {hang}", attempt.lines)
-            kill_all(self.at)
-            return None
+            return self.journal.end("training", fault, place, codes, attempt)
         finally:
             self.disturbance.slow_reads(0)
-        # What exits with 0 has to have the right bits, which is looked at afterwards.
-        right = self.journal.fault("training", fault, place, code, {*codes, 0})
-        if not right or "Traceback (most recent call last):" in attempt.lines:
-            self.journal.fail(f"training: {fault}, {place}: exit {code}", attempt.lines)
-            return None
-        return code
 
     def _finish(self) -> bool:
         attempt = self._start(self.run)
