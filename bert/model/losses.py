@@ -14,12 +14,23 @@ class Measure(NamedTuple):
     correct: tf.Tensor  # weighted number of correct predictions
 
 
-@tf.function(jit_compile=True)
 def classification(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Measure:
     """Return the cross-entropy of logits, `products` [..., C] of any type + `bias` [C], with labels and weights [...].
 
     XLA always compiles it: where C is the vocabulary, the logits are the largest tensor of the step, and TensorFlow's
     own kernels would read them many more times.
+    """
+    return _classification(products, bias, labels, weights, shape=tuple(products.shape))
+
+
+@tf.function(jit_compile=True)
+def _classification(
+    products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, shape: tuple[int | None, ...]
+) -> Measure:
+    """Do so for products of this static shape.
+
+    The shape makes TensorFlow trace the function once for each. It would otherwise take an earlier trace with unknown
+    dimensions for known ones too, whose gradient XLA cannot compile inside a loop.
     """
     scores = tf.reshape(tf.cast(products, tf.float32) + bias, [-1, tf.size(bias)])  # [M, C]
     labels, weights = tf.reshape(labels, [-1]), tf.reshape(weights, [-1])
