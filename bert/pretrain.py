@@ -164,7 +164,7 @@ def main(argv: list[str]) -> None:
     comm = connect(config.run)  # before the data and the model, whose tensors would allocate on all GPUs
     data, heldout = datasets(folder, config)
     config = resolve(config, name, data, comm.device, comm.size)
-    preflight.memory(config.model, comm)
+    preflight.memory(config.model, config.parallel, comm)
     made = data.description.instances
     pairs = made.pairs if made else "nsp"
     task = Pretraining(config.model, config.run.seed, pairs)

@@ -65,6 +65,8 @@ def train(
     run, weights = config.run, variables(task.module)
     if comm.rank == 0:
         print(_start_line(config, comm), file=sys.stderr)
+        if said := preflight.pointless(config.parallel, config.model, comm.size):
+            print(f"warning: {said}", file=sys.stderr)
     checkpoint.check_name(run.path)
     preflight.apart(run.path, data.manifest.path)
     preflight.fused_attention(config.model, config.precision, data.spec["input_ids"]["shape"][0])
