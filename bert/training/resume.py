@@ -40,6 +40,7 @@ FREE = {
     "parallel.overlap",
     "parallel.bucket_megabytes",
     "parallel.shard_optimizer",
+    "parallel.tensor",
 }
 
 
