@@ -27,7 +27,7 @@ from bert.training.optimizer import Optimizer
 from bert.training.profiler import Profiler
 from bert.training.sharded_optimizer import ShardedOptimizer
 from bert.training.signals import stops, watchdog
-from bert.training.step import Step, Task, gradient_buckets
+from bert.training.step import Step, Task
 
 Measures = dict[str, float]
 
@@ -265,7 +265,7 @@ def _optimizer(weights: dict[str, tf.Variable], config: TrainConfig, comm: Commu
     """Return the optimizer, divided over the ranks if there are several and the configuration asks for it."""
     if comm.size == 1 or not config.parallel.shard_optimizer:
         return Optimizer(weights, config.optimizer)
-    return ShardedOptimizer(weights, config.optimizer, comm, gradient_buckets(weights, config.parallel))
+    return ShardedOptimizer(weights, config.optimizer, comm)
 
 
 def _start_line(config: TrainConfig, comm: Communicator) -> str:

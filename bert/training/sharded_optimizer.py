@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from bert.config import OptimizerConfig
 from bert.model.fused_ops import sum_of_squares
+from bert.training.buckets import Buckets, bucket_by_bucket
 from bert.training.distributed import Communicator
 from bert.training.division import DividedVariable, State
 from bert.training.guard import UpdateGuard
@@ -20,11 +21,8 @@ from bert.training.optimizer import Optimizer, trust_ratio_of_squares
 class ShardedOptimizer(Optimizer):
     """Own this rank's rows of the moments, and apply the update together with the other ranks."""
 
-    def __init__(
-        self, weights: dict[str, tf.Variable], config: OptimizerConfig, comm: Communicator, buckets: list[list[int]]
-    ) -> None:
-        """buckets: places, in `weights`, of those that are gathered in one collective."""
-        self._comm, self._buckets = comm, buckets
+    def __init__(self, weights: dict[str, tf.Variable], config: OptimizerConfig, comm: Communicator) -> None:
+        self._comm = comm
         self._divided: dict[str, DividedVariable] = {}
         super().__init__(weights, config)
         self._norm = tf.function(self._sum_squares, jit_compile=True)
@@ -41,11 +39,12 @@ class ShardedOptimizer(Optimizer):
         return self._divided | self.counts
 
     def update(
-        self, guard: UpdateGuard, gradients: Sequence[tf.Tensor], loss: tf.Tensor, rate: tf.Tensor
+        self, guard: UpdateGuard, divided: Buckets, gradients: Sequence[tf.Tensor], loss: tf.Tensor, rate: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         """Update every weight if the guard lets the update pass; return its measures and the optimizer's.
 
-        gradients: this rank's rows of the summed gradients, times the loss scale. All ranks must call it.
+        divided: the weights that are gathered in one collective. gradients: this rank's rows of the summed gradients,
+        times the loss scale. All ranks must call it.
         """
         [squares] = self._comm.all_reduce([self._norm(guard, gradients)])
         norm, go, of_guard, squares = self._moments(guard, gradients, loss, squares)
@@ -54,15 +53,10 @@ class ShardedOptimizer(Optimizer):
         rows, ratios = self._rows(rate, squares)
         measures = {"gradient_norm": norm} | self._summary(ratios if bool(go) else tf.zeros_like(ratios)) | of_guard
         if bool(go):
-            self._gather(rows)
-        return measures
-
-    def _gather(self, rows: Sequence[tf.Tensor]) -> None:
-        """Assign to every weight the rows of all ranks."""
-        weights = list(self.weights.values())
-        for bucket in self._buckets:
-            for place, whole in zip(bucket, self._comm.all_gather([rows[place] for place in bucket]), strict=True):
+            weights = list(self.weights.values())
+            for place, whole in bucket_by_bucket(divided, rows, lambda _, tensors: self._comm.all_gather(tensors)):
                 weights[place].assign(whole)
+        return measures
 
     def _sum_squares(self, guard: UpdateGuard, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
         return tf.add_n([sum_of_squares(gradient) for gradient in guard.loss_scale.unscale(gradients)])

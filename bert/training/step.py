@@ -21,7 +21,7 @@ from bert.model import fused_ops
 from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.encoder import Mode
 from bert.model.losses import Measure
-from bert.training.buckets import buckets
+from bert.training.buckets import bucket_by_bucket, buckets
 from bert.training.distributed import Communicator
 from bert.training.division import State
 from bert.training.guard import UpdateGuard
@@ -83,7 +83,7 @@ class Step:
         # compiles per shape anyway and supports open shapes neither in loops nor in calls to other libraries.
         self._accumulate_stack = tf.function(self._micro_batches, jit_compile=True) if precision.xla else None
         if isinstance(optimizer, ShardedOptimizer):
-            self._apply = functools.partial(optimizer.update, self.guard)
+            self._apply = functools.partial(optimizer.update, self.guard, self.buckets)
         else:
             self._apply = tf.function(self._update, jit_compile=True)  # memory traffic only, which fusion saves
         self._measure = tf.function(
@@ -149,16 +149,14 @@ class Step:
 
     def _reduce_buckets(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Sum the gradients over the ranks, one bucket after the other."""
-        reduced = list(gradients)
-        for bucket in self.buckets:
-            tensors = [gradients[place] for place in bucket]
+
+        def reduce(_: int, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
             if self._sharded:
-                sums = self.comm.reduce_scatter(tensors, fp16=self._fp16)
-            else:
-                sums = self.comm.all_reduce(tensors, len(tensors) if self._fp16 else 0)
-            for place, total in zip(bucket, sums, strict=True):
-                reduced[place] = total
-        return reduced
+                return self.comm.reduce_scatter(tensors, fp16=self._fp16)
+            return self.comm.all_reduce(tensors, len(tensors) if self._fp16 else 0)
+
+        reduced = dict(bucket_by_bucket(self.buckets, gradients, reduce))
+        return [reduced[place] for place in range(len(gradients))]
 
     def evaluate(self, batches: Sequence[Batch]) -> dict[str, float]:
         """Return the measures over the batches of all ranks, without dropout; a rank may have no batch."""
@@ -218,14 +216,13 @@ class Step:
         # Read from the variables: TensorFlow would merge the additions into those of the backward pass, in another
         # order, and the bits would not be those without overlap.
         totals = [total.read_value() for total in self.gradients]
-        reduced = list(totals)
-        for number, bucket in enumerate(self.buckets):
-            tensors = [totals[place] for place in bucket]
+
+        def reduce(number: int, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
             name = f"bucket_{number}"
-            sums = self.comm.reduce_in_graph(tensors, name, fp16=self._fp16, scatter=self._sharded)
-            for place, total in zip(bucket, sums, strict=True):
-                reduced[place] = total
-        return reduced, measures
+            return self.comm.reduce_in_graph(tensors, name, fp16=self._fp16, scatter=self._sharded)
+
+        reduced = dict(bucket_by_bucket(self.buckets, totals, reduce))
+        return [reduced[place] for place in range(len(totals))], measures
 
     def _micro_batches(
         self, stacked: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, places: tf.Tensor
