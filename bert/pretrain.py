@@ -102,10 +102,11 @@ class Options:
         ranges.check(self)
 
 
-def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, ranks: int) -> PretrainConfig:
+def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, replicas: int) -> PretrainConfig:
     """Return the configuration with everything derived from the data, the device and the ranks filled in.
 
-    name: of the default run directory. Raise UsageError if the configuration does not fit the data or the ranks.
+    name: of the default run directory. replicas: of the model, one per rank unless several ranks hold it together.
+    Raise UsageError if the configuration does not fit the data or the ranks.
     """
     vocab_size, length = data.description.vocab_size, data.spec["input_ids"]["shape"][0]
     if config.model.vocab_size not in (0, vocab_size):
@@ -125,7 +126,7 @@ def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, 
         config,
         model=dataclasses.replace(config.model, vocab_size=vocab_size),
         run=run,
-        batch=config.batch.divided(ranks),
+        batch=config.batch.divided(replicas),
         precision=config.precision.resolved(device.is_gpu, device.has_bfloat16),
     )
 
@@ -162,13 +163,16 @@ def main(argv: list[str]) -> None:
         return
     if config.init.checkpoint is None:
         raise UsageError(f"{recipe} needs trained weights; give --init.checkpoint RUN, or none for random weights")
-    comm = connect(config.run)  # before the data and the model, whose tensors would allocate on all GPUs
+    comm = connect(
+        config.run, config.parallel
+    )  # before the data and the model, whose tensors would allocate on all GPUs
     data, heldout = datasets(folder, config)
-    config = resolve(config, name, data, comm.device, comm.size)
+    config = resolve(config, name, data, comm.device, comm.replicas.size)
+    preflight.parts(config.model, config.parallel)
     preflight.memory(config.model, comm)
     made = data.description.instances
     pairs = made.pairs if made else "nsp"
-    task = Pretraining(config.model, config.run.seed, pairs)
+    task = Pretraining(config.model, config.run.seed, pairs, comm.parts)
     loop.train(
         task,
         config,

@@ -27,8 +27,8 @@ RELATIVE_POSITION_GAIN = 3.0  # scale of the relative-position kernels: two thir
 class Initializer:
     """Make named variables with their initial values.
 
-    If the model is divided, they are made whole and each device keeps its part, so that they do not depend on the number
-    of parts.
+    If the model is divided, they are made whole and each device keeps its part, so that they do not depend on the
+    number of parts.
     """
 
     def __init__(self, seed: int, deviation: float, parts: Parts = WHOLE) -> None:

@@ -30,8 +30,8 @@ LAUNCHERS = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM
 class Communicator:
     """A single process; also the interface of every communicator.
 
-    The ranks that hold the parts of one model are a group; the ranks that hold the same part of different replicas of it
-    are `replicas`. Both are communicators too. Without tensor parallelism a group is one rank.
+    The ranks that hold the parts of one model are a group; the ranks that hold the same part of different replicas of
+    it are `replicas`. Both are communicators too. Without tensor parallelism a group is one rank.
     """
 
     rank = 0

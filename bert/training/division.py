@@ -1,8 +1,8 @@
 """Variables that are divided over ranks: each rank holds a piece, and no rank holds the whole.
 
 With tensor parallelism the ranks of a group hold the parts of a variable (`bert.model.parts`). With a sharded optimizer
-the replicas of a part hold rows of its moments. Checkpoints hold whole variables: they are gathered variable by variable
-when they are saved, and divided anew when they are read, by any number of ranks in any layout.
+the replicas of a part hold rows of its moments. Checkpoints hold whole variables: they are gathered variable by
+variable when they are saved, and divided anew when they are read, by any number of ranks in any layout.
 """
 
 from collections.abc import Mapping
@@ -48,8 +48,8 @@ class DividedVariable:
     ) -> None:
         """Make zeros for this rank's piece, unless `local` is that piece. shape: of the whole, of rank 1 or 2.
 
-        axis: along which the ranks of a group have the parts, if they do. rows: whether the replicas of a part divide its
-        rows among them.
+        axis: along which the ranks of a group have the parts, if they do. rows: whether the replicas of a part divide
+        its rows among them.
         """
         self.name, self.shape, self.dtype, self._comm = name, shape, tf.float32, comm
         self._cuts = [] if axis is None else [Cut(axis % shape.rank, comm.group)]
@@ -57,7 +57,8 @@ class DividedVariable:
         for cut in self._cuts:
             first, last = share(part[cut.axis], cut.comm.rank, cut.comm.size)
             part[cut.axis] = last - first
-        self.first, self.last = share(part[0], comm.replicas.rank, comm.replicas.size) if rows else (0, part[0])
+        number, count = (comm.replicas.rank, comm.replicas.size) if rows else (0, 1)
+        self.first, self.last = share(part[0], number, count)
         if rows:
             self._cuts.append(Cut(0, comm.replicas))
         zeros = tf.zeros([self.last - self.first, *part[1:]])

@@ -6,6 +6,8 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bert.config import ModelConfig
 from bert.inputs.sampler import Batch
@@ -145,10 +147,12 @@ def test_random_bytes_of_some_heads_are_those_they_have_among_all(tokens: int) -
         np.testing.assert_array_equal(some, whole[:, first : first + count])
 
 
-def test_shares_cover_everything_once() -> None:
-    for size, count in ((99, 4), (7, 7), (5, 8)):
-        bounds = [share(size, number, count) for number in range(count)]
-        assert [first for first, _ in bounds] == [0, *(last for _, last in bounds[:-1])] and bounds[-1][1] == size
+@given(st.integers(0, 1000), st.integers(1, 40))
+def test_each_element_has_one_owner_and_shares_differ_by_one_at_most(size: int, count: int) -> None:
+    ends = [share(size, number, count) for number in range(count)]
+    assert [element for first, last in ends for element in range(first, last)] == list(range(size))
+    shares = [last - first for first, last in ends]
+    assert max(shares) - min(shares) <= 1 and shares == sorted(shares, reverse=True)
 
 
 def test_a_sum_and_its_inverse_are_exact_gradients_of_each_other() -> None:
