@@ -1,6 +1,7 @@
 """Checks before the first update: a run that would fail later fails before it costs anything."""
 
 import dataclasses
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,19 @@ def memory(model: ModelConfig, parallel: ParallelConfig, comm: Communicator) -> 
         f"weights, gradients and moments of {plan.parameters(model):,} parameters need {need / 2**30:,.1f} GiB; "
         f"there are {device / 2**30:,.1f} GiB; {remedy}"
     )
+
+
+def parts(model: ModelConfig, parallel: ParallelConfig) -> None:
+    """Raise UsageError if the model cannot be divided into `parallel.tensor` parts."""
+    count, heads, inner = parallel.tensor, model.num_attention_heads, model.intermediate_size
+    if (common := math.gcd(heads, inner)) % count:
+        possible = ", ".join(str(number) for number in range(1, common + 1) if common % number == 0)
+        raise UsageError(
+            f"--parallel.tensor {count} does not divide both model.num_attention_heads {heads} and "
+            f"model.intermediate_size {inner}; give one of {possible}"
+        )
+    if model.vocab_size < count:
+        raise UsageError(f"--parallel.tensor {count} is more than the {model.vocab_size} entries of the vocabulary")
 
 
 def fused_attention(model: ModelConfig, precision: PrecisionConfig, tokens: int) -> None:
