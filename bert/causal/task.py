@@ -30,7 +30,7 @@ class CausalModel(tf.Module):
 class CausalLM:
     """The objective "lm": the next token."""
 
-    objectives = ("lm",)
+    objectives: tuple[str, ...] = ("lm",)
 
     def __init__(self, config: ModelConfig, seed: int) -> None:
         self.module = CausalModel(config, seed)

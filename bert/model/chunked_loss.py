@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from bert.hardware.devices import has_gpu
 from bert.model.losses import Measure
+from bert.plan import CHUNK_BYTES
 
-CHUNK_BYTES = 1 << 27  # of the float32 scores of a chunk
 ABSENT = -1e9  # score of an entry that rounds up the vocabulary: its probability is 0
 Sums = tuple[tf.Tensor, ...]
 
