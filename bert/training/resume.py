@@ -43,6 +43,7 @@ FREE = {
     "parallel.overlap",
     "parallel.bucket_megabytes",
     "parallel.shard_optimizer",
+    "parallel.tensor",
 }
 
 
@@ -100,7 +101,7 @@ def begin(
         config.model.save(directory / "bert_config.json")
         with files.atomic_write(directory / vocab.name, "wb") as stream:
             stream.write(vocab.read_bytes())
-    comm.broadcast_variables(list(weights.values()))
+    division.synchronise(weights, comm)
 
 
 def _missing_heads(run: Path) -> tuple[str, ...]:
