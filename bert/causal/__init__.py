@@ -1,1 +1,1 @@
-"""Causal language models: their training task, what they are evaluated on, and the text that they generate."""
+"""The causal language model: GPT-2 (Radford et al. 2019) on the layers of the encoder."""

@@ -1,4 +1,4 @@
-"""BERT's encoder (Devlin et al. 2019): learned positions, exact GELU.
+"""BERT's encoder (Devlin et al. 2019), and GPT-2's decoder (Radford et al. 2019), which is the same with a causal mask.
 
 Layer norm follows each residual sum, as published, or precedes each sub-layer, which trains deep models more stably
 (Shoeybi et al. 2019, Megatron-LM, section 5.3). In the second form the embeddings are not normalised and the last
@@ -30,12 +30,20 @@ class TokenBatch(NamedTuple):
     """Token sequences, padded or packed to one length."""
 
     ids: tf.Tensor  # [B, T] int32
-    mask: tf.Tensor  # [B, T] 1 for tokens, 0 for padding; if packed, the number of each token's instance
-    segments: tf.Tensor  # [B, T] 0 or 1
+    mask: tf.Tensor | None = None  # [B, T] 1 for tokens, 0 for padding; if packed, numbers of instances; None: all 1
+    segments: tf.Tensor | None = None  # [B, T], from 0; None if the model has no segments
     positions: tf.Tensor | None = None  # [B, T] if packed: places in the instance, from 0
 
-    def attention_mask(self) -> tf.Tensor:
-        """Return what is added to attention scores [B, 1, 1 or T, T], float32: 0, or -10,000 where none is allowed."""
+    def attention_mask(self, causal: bool = False) -> tf.Tensor:
+        """Return what is added to attention scores [B or 1, 1, 1 or T, T], float32: 0, or -10,000 where none may be.
+
+        causal: whether tokens attend to no later ones.
+        """
+        if causal:
+            later = _later(tf.shape(self.ids)[1])
+            return later if self.mask is None else tf.minimum(later, self.attention_mask())
+        if self.mask is None:
+            return tf.zeros([1, 1, 1, tf.shape(self.ids)[1]])
         return padding(self.mask) if self.positions is None else _other_instances(self.mask)
 
 
@@ -79,38 +87,41 @@ class Dense(tf.Module):
 class LayerNorm(tf.Module):
     """Layer norm over the last axis."""
 
-    def __init__(self, init: Initializer, name: str, width: int) -> None:
+    def __init__(self, init: Initializer, name: str, width: int, epsilon: float) -> None:
         super().__init__()
+        self.epsilon = epsilon
         self.gamma = init.constant(f"{name}/gamma", 1.0, width)
         self.beta = init.constant(f"{name}/beta", 0.0, width)
 
     def __call__(self, x: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
         """Normalise x [M, D] to float32 [M, D], then apply dropout if `bits` are given."""
-        return fused_ops.layer_norm(x, self.gamma, self.beta, *bits, rate=rate)
+        return fused_ops.layer_norm(x, self.gamma, self.beta, *bits, epsilon=self.epsilon, rate=rate)
 
 
 class Embeddings(tf.Module):
-    """Sum of word, position and segment embeddings."""
+    """Sum of word, position and, if the model has segments, segment embeddings."""
 
     def __init__(self, init: Initializer, config: ModelConfig) -> None:
         super().__init__()
-        width = config.hidden_size
+        width, segments = config.hidden_size, config.type_vocab_size
         sinusoidal = config.position_initializer == "sinusoidal"
         words = init.words_beside_sinusoids if sinusoidal else init.normal
         positions = init.sinusoids if sinusoidal else init.normal
         self.word = words("embeddings/word", config.vocab_size, width)  # [V, D]
         self.position = positions("embeddings/position", config.max_position_embeddings, width)
-        self.segment = init.normal("embeddings/segment", config.type_vocab_size, width)
-        self.norm = LayerNorm(init, "embeddings/layer_norm", width) if config.norm_placement == "post" else None
+        self.segment = init.normal("embeddings/segment", segments, width) if segments else None
+        self.norm = _norm(init, "embeddings", config) if config.norm_placement == "post" else None
         self.rate = config.hidden_dropout_prob
 
     def __call__(self, tokens: TokenBatch, dropout: DropoutRng) -> tf.Tensor:
         """Return the embeddings of all tokens [B*T, D], float32."""
         width, length = self.word.shape[1], tf.shape(tokens.ids)[1]
         position = self.position[:length] if tokens.positions is None else lookup(self.position, tokens.positions)
-        # A product with one-hot rows: its gradient is cheap, where gather's would scatter B*T rows into two.
-        segment = tf.matmul(tf.one_hot(tokens.segments, self.segment.shape[0]), self.segment)
-        x = tf.reshape(lookup(self.word, tokens.ids) + position + segment, [-1, width])  # [B*T, D]
+        x = lookup(self.word, tokens.ids) + position
+        if self.segment is not None:
+            # A product with one-hot rows: its gradient is cheap, where gather's would scatter B*T rows into two.
+            x += tf.matmul(tf.one_hot(tokens.segments, self.segment.shape[0]), self.segment)
+        x = tf.reshape(x, [-1, width])  # [B*T, D]
         bits = dropout.bits(tf.shape(x), self.rate)
         return self.norm(x, *bits, rate=self.rate) if self.norm else apply_dropout(x, bits, self.rate)
 
@@ -171,16 +182,17 @@ class Attention(tf.Module):
 
 
 class FeedForward(tf.Module):
-    """Two dense layers with a GELU between them."""
+    """Two dense layers with an activation between them."""
 
     def __init__(self, init: Initializer, name: str, config: ModelConfig) -> None:
         super().__init__()
         self.inner = Dense(init, f"{name}/inner", config.hidden_size, config.intermediate_size)
         self.output = Dense(_residual_init(init, config), f"{name}/outer", config.intermediate_size, config.hidden_size)
+        self.activation = fused_ops.ACTIVATIONS[config.hidden_act]
 
     def __call__(self, x: tf.Tensor, mode: Mode) -> Projection:
         """Compute GELU(x W1 + b1) W2 of x [R, D], with b2 left to the residual sum."""
-        inner = fused_ops.gelu(self.inner.product(x, mode.dtype), self.inner.bias)
+        inner = self.activation(self.inner.product(x, mode.dtype), self.inner.bias)
         return Projection(self.output.product(inner, mode.dtype), self.output.bias)
 
 
@@ -190,9 +202,9 @@ class Layer(tf.Module):
     def __init__(self, init: Initializer, name: str, config: ModelConfig) -> None:
         super().__init__()
         self.attention = Attention(init, f"{name}/attention", config)
-        self.attention_norm = LayerNorm(init, f"{name}/attention/layer_norm", config.hidden_size)
+        self.attention_norm = _norm(init, f"{name}/attention", config)
         self.mlp = FeedForward(init, f"{name}/mlp", config)
-        self.mlp_norm = LayerNorm(init, f"{name}/mlp/layer_norm", config.hidden_size)
+        self.mlp_norm = _norm(init, f"{name}/mlp", config)
         self.pre_norm, self.rate = config.norm_placement == "pre", config.hidden_dropout_prob
 
     def __call__(self, x: tf.Tensor, mask: tf.Tensor, mode: Mode, read: tf.Tensor | None = None) -> tf.Tensor:
@@ -218,7 +230,7 @@ class Layer(tf.Module):
     def _add_norm(self, x: tf.Tensor, y: Projection, norm: LayerNorm, mode: Mode) -> tf.Tensor:
         """Return norm(x + dropout(y))."""
         bits = mode.dropout.bits(tf.shape(x), self.rate)
-        return fused_ops.add_dropout_norm(x, *y, norm.gamma, norm.beta, *bits, rate=self.rate)
+        return fused_ops.add_dropout_norm(x, *y, norm.gamma, norm.beta, *bits, rate=self.rate, epsilon=norm.epsilon)
 
 
 class Encoder(tf.Module):
@@ -233,7 +245,7 @@ class Encoder(tf.Module):
         self.layers = [Layer(init, f"layer_{number}", config) for number in range(config.num_hidden_layers)]
         if config.position_initializer == "sinusoidal":
             self.layers[0].attention.attend_to_relative_positions(init, "layer_0/attention")
-        self.norm = LayerNorm(init, "final/layer_norm", config.hidden_size) if config.norm_placement == "pre" else None
+        self.norm = _norm(init, "final", config) if config.norm_placement == "pre" else None
 
     def __call__(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None = None) -> tf.Tensor:
         """Return the last hidden states, float32: [B, T, D], or [R, D] of the rows `read` [R] of [B*T, D]."""
@@ -245,7 +257,7 @@ class Encoder(tf.Module):
         return [self._batched(x, tokens) for x in self._hidden_states(tokens, mode, None)]
 
     def _hidden_states(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None) -> list[tf.Tensor]:
-        mask = tokens.attention_mask()
+        mask = tokens.attention_mask(self.config.causal)
         states = [self.embeddings(tokens, mode.dropout)]
         if mode.layers_apart:
             states += self._run_programs(states[-1], mask, mode, read)
@@ -297,8 +309,18 @@ def _other_instances(numbers: tf.Tensor) -> tf.Tensor:
     return tf.cast(numbers[:, None, :, None] != numbers[:, None, None, :], tf.float32) * -1e4
 
 
+def _later(tokens: tf.Tensor) -> tf.Tensor:
+    """Return what is added to scores [1, 1, T, T], for T `tokens`: none attends to a later one."""
+    place = tf.range(tokens)
+    return tf.cast(place > place[:, None], tf.float32)[None, None] * -1e4
+
+
 def _rows(x: tf.Tensor, read: tf.Tensor | None) -> tf.Tensor:
     return x if read is None else lookup(x, read)
+
+
+def _norm(init: Initializer, name: str, config: ModelConfig) -> LayerNorm:
+    return LayerNorm(init, f"{name}/layer_norm", config.hidden_size, config.layer_norm_epsilon)
 
 
 def _residual_init(init: Initializer, config: ModelConfig) -> Initializer:

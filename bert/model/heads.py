@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert.config import ModelConfig
 from bert.model.encoder import Dense, LayerNorm
-from bert.model.fused_ops import gelu
+from bert.model.fused_ops import ACTIVATIONS
 from bert.model.initializers import Initializer
 
 NAMES = ("pooler", "masked_lm", "next_sentence", "answer_span", "classifier")  # first parts of their variables' names
@@ -38,13 +38,14 @@ class MaskedLM(tf.Module):
         super().__init__()
         init = Initializer(seed, config.initializer_range)
         self.transform = Dense(init, "masked_lm/transform", config.hidden_size, config.hidden_size)
-        self.norm = LayerNorm(init, "masked_lm/layer_norm", config.hidden_size)
+        self.norm = LayerNorm(init, "masked_lm/layer_norm", config.hidden_size, config.layer_norm_epsilon)
+        self.activation = ACTIVATIONS[config.hidden_act]
         self.bias = init.constant("masked_lm/bias", 0.0, config.vocab_size)
         self.padding = -config.vocab_size % config.vocab_multiple
 
     def __call__(self, hidden: tf.Tensor, table: tf.Variable, dtype: tf.DType) -> tf.Tensor:
         """Return logits without their bias [M, U] in dtype, for hidden states [M, D] and word embeddings [V, D]."""
-        x = self.norm(tf.cast(gelu(self.transform.product(hidden, dtype), self.transform.bias), tf.float32))
+        x = self.norm(tf.cast(self.activation(self.transform.product(hidden, dtype), self.transform.bias), tf.float32))
         words = tf.pad(tf.cast(table, dtype), [[0, self.padding], [0, 0]]) if self.padding else tf.cast(table, dtype)
         return tf.matmul(tf.cast(x, dtype), words, transpose_b=True)
 

@@ -16,6 +16,7 @@ NAME = "metrics.jsonl"
 BAR = 24  # characters
 SHOWN = {
     "loss",
+    "lm_accuracy",
     "mlm_accuracy",
     "nsp_accuracy",
     "sop_accuracy",
