@@ -217,6 +217,8 @@ class ParallelConfig:
     """size of a bucket, as float32; 0: all gradients in one bucket, or buckets of 25 with overlap or shard_optimizer"""
     shard_optimizer: bool = False
     """divide the optimizer's moments and its update over the ranks (ZeRO stage 1): less memory, the same result"""
+    tensor: Annotated[int, Range(1, 1024)] = 1
+    """ranks that hold one model together, each a part of every layer (Megatron-LM); for models too large for one"""
 
     def __post_init__(self) -> None:
         ranges.check(self, "parallel.")

@@ -12,7 +12,7 @@ residual stream in float32. XLA compiles what stands between the products (fused
 TensorFlow's libraries, which are faster on CPUs, unless the whole step is compiled for a GPU.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -25,6 +25,7 @@ from bert.model.dropout import DropoutRng, apply_dropout
 from bert.model.fused_ops import add_bias, converted_product, copies, product
 from bert.model.initializers import Initializer, relative_position_offsets
 from bert.model.lookup import lookup
+from bert.model.parts import WHOLE, Parts
 
 
 class TokenBatch(NamedTuple):
@@ -54,11 +55,16 @@ class Mode(NamedTuple):
     dtype: tf.DType  # of matrix products
     dropout: DropoutRng
     layers_apart: int = 0  # number of layers that XLA compiles as a program of its own; 0: the caller compiles all
+    compile_parts: bool = False  # compile what each sub-layer computes between two sums over the model's parts
     cache: Cache | None = None  # of the tokens before these, whose positions are `cache.positions`
 
     def branch(self, number: int) -> "Mode":
         """Return the mode of part `number` of the model, which has its own dropout masks, keys and values."""
         return self._replace(dropout=self.dropout.branch(number), cache=self.cache and self.cache.branch(number))
+
+    def compiled(self, function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+        """Return a function of tensors, compiled by XLA if `compile_parts` asks for it."""
+        return tf.function(function, jit_compile=True) if self.compile_parts else function
 
 
 class Projection(NamedTuple):
@@ -113,13 +119,14 @@ class Embeddings(tf.Module):
         self.position = positions("embeddings/position", config.max_position_embeddings, width)
         self.segment = init.normal("embeddings/segment", segments, width) if segments else None
         self.norm = _norm(init, "embeddings", config) if config.norm_placement == "post" else None
-        self.rate = config.hidden_dropout_prob
+        self.rate, self.parts = config.hidden_dropout_prob, init.parts
+        self.first, self.last = self.parts.share(config.vocab_size)  # this device's rows of the word embeddings
 
     def __call__(self, tokens: TokenBatch, dropout: DropoutRng) -> tf.Tensor:
         """Return the embeddings of all tokens [B*T, D], float32."""
         width, length = self.word.shape[1], tf.shape(tokens.ids)[1]
         position = self.position[:length] if tokens.positions is None else lookup(self.position, tokens.positions)
-        x = lookup(self.word, tokens.ids) + position
+        x = self._words(tokens.ids) + position
         if self.segment is not None:
             # A product with one-hot rows: its gradient is cheap, where gather's would scatter B*T rows into two.
             x += tf.matmul(tf.one_hot(tokens.segments, self.segment.shape[0]), self.segment)
@@ -127,14 +134,24 @@ class Embeddings(tf.Module):
         bits = dropout.bits(tf.shape(x), self.rate)
         return self.norm(x, *bits, rate=self.rate) if self.norm else apply_dropout(x, bits, self.rate)
 
+    def _words(self, ids: tf.Tensor) -> tf.Tensor:
+        """Return the word embeddings of ids [B, T], [B, T, D]."""
+        if self.parts.count == 1:
+            return lookup(self.word, ids)
+        here = (ids >= self.first) & (ids < self.last)
+        found = lookup(self.word, tf.where(here, ids - self.first, 0))
+        return self.parts.summed(found * tf.cast(here, tf.float32)[..., None], "embeddings/word")
+
 
 class Attention(tf.Module):
     """Multi-head self-attention with its output projection."""
 
     def __init__(self, init: Initializer, name: str, config: ModelConfig) -> None:
         super().__init__()
-        width = config.hidden_size
-        self.heads, self.head_width = config.num_attention_heads, width // config.num_attention_heads
+        width, self.parts, self.name_in_model = config.hidden_size, init.parts, name
+        self.all_heads, self.head_width = config.num_attention_heads, width // config.num_attention_heads
+        self.first_head, last_head = self.parts.share(self.all_heads)
+        self.heads = last_head - self.first_head  # of this device
         self.query = Dense(init, f"{name}/query", width, width)
         self.key = Dense(init, f"{name}/key", width, width)
         self.value = Dense(init, f"{name}/value", width, width)
@@ -149,14 +166,28 @@ class Attention(tf.Module):
 
         inputs: `num_inputs` copies of x [B*T, D]. read: rows [R] whose output is computed; None computes all.
         """
-        tokens = tf.shape(mask)[-2 if mode.cache else -1]
-        q, k, v = (self._separate if self.fused else self._joint)(inputs, tokens, mode.dtype)
-        if mode.cache:
-            k, v = mode.cache.extend(k, v)
-        scores_shape = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # [B, N, T, T]
-        bits = mode.dropout.bits(scores_shape, self.rate)
-        context = merge(attend(q, k, v, mask, *bits, rate=self.rate, fused=self.fused), self.heads * self.head_width)
-        return Projection(self.output.product(_rows(context, read), mode.dtype), self.output.bias)
+
+        def compute(*inputs: tf.Tensor) -> tf.Tensor:
+            tokens = tf.shape(mask)[-2 if mode.cache else -1]
+            q, k, v = (self._separate if self.fused else self._joint)(inputs, tokens, mode.dtype)
+            if mode.cache:
+                k, v = mode.cache.extend(k, v)
+            scores_shape = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # [B, N, T, T]
+            bits = mode.dropout.bits(scores_shape, self.rate, self._heads_here())
+            width = self.heads * self.head_width
+            context = merge(attend(q, k, v, mask, *bits, rate=self.rate, fused=self.fused), width)
+            return self.output.product(_rows(context, read), mode.dtype)
+
+        y = self.parts.summed(mode.compiled(compute)(*inputs), f"{self.name_in_model}/sum")
+        return Projection(y, self.output.bias)
+
+    def inputs(self, x: tf.Tensor) -> list[tf.Tensor]:
+        """Return the copies of x [B*T, D] that this sub-layer takes."""
+        return copies(self.parts.copied(x, f"{self.name_in_model}/input"), self.num_inputs)
+
+    def _heads_here(self) -> tuple[int, int] | None:
+        """Return the first head of this device and the number of all, or None if it has all."""
+        return None if self.parts.count == 1 else (self.first_head, self.all_heads)
 
     def _joint(self, inputs: Sequence[tf.Tensor], tokens: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
         """Compute queries (times `scale`), keys and values [B, N, T, H] of x [B*T, D] by one product."""
@@ -181,9 +212,10 @@ class Attention(tf.Module):
 
     def attend_to_relative_positions(self, init: Initializer, name: str) -> None:
         """Initialise queries and keys so that each head attends to one offset; needs `Initializer.sinusoids`."""
-        offsets, width = relative_position_offsets(self.heads), self.heads * self.head_width
-        self.query.kernel = init.relative_position_kernel(f"{name}/query/kernel", self.heads, width, offsets)
-        self.key.kernel = init.relative_position_kernel(f"{name}/key/kernel", self.heads, width, [0] * self.heads)
+        heads, width = self.all_heads, self.all_heads * self.head_width
+        offsets = relative_position_offsets(heads)
+        self.query.kernel = init.relative_position_kernel(f"{name}/query/kernel", heads, width, offsets)
+        self.key.kernel = init.relative_position_kernel(f"{name}/key/kernel", heads, width, [0] * heads)
 
 
 class FeedForward(tf.Module):
@@ -194,11 +226,17 @@ class FeedForward(tf.Module):
         self.inner = Dense(init, f"{name}/inner", config.hidden_size, config.intermediate_size)
         self.output = Dense(_residual_init(init, config), f"{name}/outer", config.intermediate_size, config.hidden_size)
         self.activation = fused_ops.ACTIVATIONS[config.hidden_act]
+        self.parts, self.name_in_model = init.parts, name
 
     def __call__(self, x: tf.Tensor, mode: Mode) -> Projection:
         """Compute GELU(x W1 + b1) W2 of x [R, D], with b2 left to the residual sum."""
-        inner = self.activation(self.inner.product(x, mode.dtype), self.inner.bias)
-        return Projection(self.output.product(inner, mode.dtype), self.output.bias)
+
+        def compute(x: tf.Tensor) -> tf.Tensor:
+            inner = self.activation(self.inner.product(x, mode.dtype), self.inner.bias)
+            return self.output.product(inner, mode.dtype)
+
+        x = self.parts.copied(x, f"{self.name_in_model}/input")
+        return Projection(self.parts.summed(mode.compiled(compute)(x), f"{self.name_in_model}/sum"), self.output.bias)
 
 
 class Layer(tf.Module):
@@ -219,10 +257,14 @@ class Layer(tf.Module):
         `copies` decides in which order gradients by x are added.
         """
         if self.pre_norm:
-            inputs = copies(self.attention_norm(x), self.attention.num_inputs)
+            inputs = self.attention.inputs(self.attention_norm(x))
             x = self._add(_rows(x, read), self.attention(inputs, mask, mode, read), mode)
             return self._add(x, self.mlp(self.mlp_norm(x), mode), mode)
-        *inputs, x = copies(x, self.attention.num_inputs + 1)
+        if self.attention.parts.count > 1:  # one sum for the gradients of all inputs
+            inner, x = copies(x, 2)
+            inputs = self.attention.inputs(inner)
+        else:
+            *inputs, x = copies(x, self.attention.num_inputs + 1)
         x = self._add_norm(_rows(x, read), self.attention(inputs, mask, mode, read), self.attention_norm, mode)
         inner, x = copies(x, 2)
         return self._add_norm(x, self.mlp(inner, mode), self.mlp_norm, mode)
@@ -241,10 +283,10 @@ class Layer(tf.Module):
 class Encoder(tf.Module):
     """Embeddings and a stack of layers."""
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
+    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
         super().__init__()
         assert config.vocab_size > 0, "the vocabulary's size is resolved before the model is built"
-        init = Initializer(seed, config.initializer_range)
+        init = Initializer(seed, config.initializer_range, parts)
         self.config = config
         self.embeddings = Embeddings(init, config)
         self.layers = [Layer(init, f"layer_{number}", config) for number in range(config.num_hidden_layers)]

@@ -40,6 +40,7 @@ FREE = {
     "parallel.overlap",
     "parallel.bucket_megabytes",
     "parallel.shard_optimizer",
+    "parallel.tensor",
 }
 
 
@@ -97,7 +98,7 @@ def begin(
         config.model.save(directory / "bert_config.json")
         with files.atomic_write(directory / "vocab.txt", "wb") as stream:
             stream.write(vocab.read_bytes())
-    comm.broadcast_variables(list(weights.values()))
+    division.synchronise(weights, comm)
 
 
 def _missing_heads(run: Path) -> tuple[str, ...]:
