@@ -3,7 +3,7 @@
 Random numbers have no state: that of a token is a function of (seed, sample, place in the text). So a sample does not
 depend on which others are generated beside it.
 
-Shapes: B samples, V vocabulary, K tokens that may be chosen, in the order of their probabilities.
+Shapes: B samples, V vocabulary, K tokens that may be chosen.
 """
 
 from typing import NamedTuple
@@ -26,29 +26,35 @@ class Choice(NamedTuple):
 
 
 def candidates(logits: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the probabilities [B, K] float64, falling, and the ids [B, K] of the tokens that may be chosen.
+    """Return the probabilities [B, K] float64 and the ids [B, K] of the tokens that may be chosen.
 
-    logits [B, V] float32. Of tokens with equal scores, the one with the lower id comes first. The probabilities of each
-    row add up to 1; those that `top_p` excludes are 0.
+    logits [B, V] float32. The tokens are in the order of their probabilities if any are excluded: of those with equal
+    scores, the one with the lower id comes first. The probabilities of each row add up to 1; those of tokens that
+    `top_p` excludes are 0.
     """
+    scores, ids = _likeliest(logits, choice)
+    probabilities = tf.nn.softmax(tf.cast(scores, tf.float64) / (choice.temperature or 1.0))
+    if choice.top_p < 1:
+        before = tf.cumsum(probabilities, axis=1, exclusive=True)  # 0 for the first token, which always remains
+        probabilities = tf.where(before < choice.top_p, probabilities, tf.zeros_like(probabilities))
+    return probabilities / tf.reduce_sum(probabilities, axis=1, keepdims=True), ids
+
+
+def _likeliest(logits: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the scores [B, K] and the ids [B, K] of the likeliest tokens, or of all in the order of their ids."""
     size = logits.shape[1]
-    scores, ids = tf.math.top_k(logits, 1 if choice.temperature == 0 else min(choice.top_k or size, size))
-    scaled = tf.cast(scores, tf.float64) / (choice.temperature or 1.0)
-    probabilities = tf.nn.softmax(scaled)
-    before = tf.cumsum(probabilities, axis=1, exclusive=True)
-    # The first token always remains: none stands before it.
-    remaining = tf.where(before < choice.top_p, probabilities, tf.zeros_like(probabilities))
-    return remaining / tf.reduce_sum(remaining, axis=1, keepdims=True), ids
+    if choice.temperature and not choice.top_k and choice.top_p == 1:  # sorting would take longer than a small model
+        return logits, tf.broadcast_to(tf.range(size), tf.shape(logits))
+    return tf.math.top_k(logits, min(choice.top_k or size, size) if choice.temperature else 1)
 
 
 def pick(logits: tf.Tensor, choice: Choice, uniforms: tf.Tensor) -> tf.Tensor:
     """Return a token [B] for each row of logits [B, V] float32; uniforms [B] float64 are random numbers in [0, 1)."""
     probabilities, ids = candidates(logits, choice)
-    below = tf.cumsum(probabilities, axis=1) <= uniforms[:, None]
-    # Rounding may leave the sum of all below 1; a token of probability 0 is not chosen then either.
-    last = tf.math.count_nonzero(probabilities, axis=1, dtype=tf.int32) - 1
-    place = tf.minimum(tf.math.count_nonzero(below, axis=1, dtype=tf.int32), last)
-    return tf.gather(ids, place, batch_dims=1)
+    sums = tf.cumsum(probabilities, axis=1)
+    # The last sum is not 1 after rounding. Divided by itself it is, and above every uniform number.
+    below = sums / sums[:, -1:] <= uniforms[:, None]
+    return tf.gather(ids, tf.math.count_nonzero(below, axis=1, dtype=tf.int32), batch_dims=1)
 
 
 def uniforms(seed: int, samples: tf.Tensor, places: tf.Tensor) -> tf.Tensor:

@@ -82,6 +82,8 @@ def test_the_ends_of_the_range_choose_possible_tokens() -> None:
     order = np.argsort(-logits.numpy(), axis=1)
     ends = tf.constant([0.0, 1 - 2.0**-53], tf.float64)
     np.testing.assert_array_equal(sampling.pick(logits, Choice(top_k=7), ends), [order[0, 0], order[1, 6]])
+    scores = tf.constant([[-1e4, 0, -1e4, 1, -1e4], [-1e4, 0, -1e4, 1, -1e4]])  # their exponential is 0
+    np.testing.assert_array_equal(sampling.pick(scores, Choice(), ends), [1, 3])
 
 
 def test_random_numbers_are_uniform_and_belong_to_their_place() -> None:
