@@ -114,7 +114,7 @@ def test_a_flipped_bit_between_the_passes_of_a_stage_is_noticed(
 ) -> None:
     """The second pass of data.documents may run days after the first, if the stage was stopped."""
     monkeypatch.chdir(whole)
-    keys = importlib.import_module("data.documents").document_keys
+    keys = importlib.import_module("data.pipeline.duplicates").document_keys
     path = Path("books/part-00000-00000.jsonl")
     assert path.exists()
     harm = flipped(path, 0)
@@ -125,7 +125,7 @@ def test_a_flipped_bit_between_the_passes_of_a_stage_is_noticed(
             next(harm)
         return result
 
-    monkeypatch.setattr("data.documents.document_keys", then_harm)
+    monkeypatch.setattr("data.pipeline.duplicates.document_keys", then_harm)
     assert run(STAGES["documents"], tmp_path / "out", monkeypatch) == 4
     assert f"error: {path}: " in capsys.readouterr().err
     harm.close()
