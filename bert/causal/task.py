@@ -12,15 +12,16 @@ from bert.inputs.sampler import Batch
 from bert.model import chunked_loss
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.losses import Measure
+from bert.model.parts import WHOLE, Parts
 
 
 class CausalModel(tf.Module):
     """The encoder with a causal mask; its word embeddings are also the output layer."""
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
+    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
         super().__init__()
         assert config.causal, "the model's tokens would see those that they predict"
-        self.encoder = Encoder(config, seed)
+        self.encoder = Encoder(config, seed, parts)
 
     def __call__(self, ids: tf.Tensor, mode: Mode) -> tf.Tensor:
         """Return the last hidden states [B, T, D] float32 of tokens `ids` [B, T]."""
@@ -32,8 +33,8 @@ class CausalLM:
 
     objectives = ("lm",)
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
-        self.module = CausalModel(config, seed)
+    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
+        self.module, self.parts = CausalModel(config, seed, parts), parts
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the number of predicted tokens: all but the first of each sequence [B, T + 1]."""
@@ -47,4 +48,7 @@ class CausalLM:
         rows, labels = tf.reshape(hidden, [-1, hidden.shape[-1]]), tf.reshape(labels, [-1])
         table, multiple = encoder.embeddings.word, encoder.config.vocab_multiple
         training = mode.dropout.seed is not None
-        return {"lm": chunked_loss.tied(rows, table, labels, mode.dtype, multiple=multiple, training=training)}
+        measure = chunked_loss.tied(
+            rows, table, labels, mode.dtype, multiple=multiple, training=training, parts=self.parts
+        )
+        return {"lm": measure}

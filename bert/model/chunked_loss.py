@@ -8,12 +8,15 @@ products as without chunks.
 Shapes: M rows, C rows of a chunk, K chunks, D width, V vocabulary, U scores: V rounded up.
 """
 
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
 
 from bert.hardware.devices import has_gpu
+from bert.model import losses
 from bert.model.losses import Measure
+from bert.model.parts import WHOLE, Parts
 
 CHUNK_BYTES = 1 << 27  # of the float32 scores of a chunk
 ABSENT = -1e9  # score of an entry that rounds up the vocabulary: its probability is 0
@@ -29,16 +32,21 @@ def tied(
     multiple: int = 1,
     training: bool = True,
     chunk_bytes: int = CHUNK_BYTES,
+    parts: Parts = WHOLE,
 ) -> Measure:
     """Return the summed cross-entropy of the scores hidden table' with the labels, and how many are highest.
 
     hidden: [M, D] float32. table: word embeddings [V, D] float32. labels: [M]. dtype: of the matrix products. multiple:
     the vocabulary is rounded up to a multiple of it. training: compute the gradients with the loss; if not, they are
-    computed only if they are asked for. chunk_bytes: of a chunk's scores in float32.
+    computed only if they are asked for. chunk_bytes: of a chunk's scores in float32. parts: of the model; V is then the
+    number of this part's entries, and the chunks' statistics are exchanged as in `losses.divided_classification`.
     """
     vocabulary = table.shape[0]
     padding = -vocabulary % multiple
-    most_rows = max(1, chunk_bytes // (4 * (vocabulary + padding)))
+    whole = vocabulary if parts.count == 1 else parts.whole_shapes["embeddings/word"][0]
+    largest = -(-whole // parts.count)  # number of entries in a part, so that all parts have the same chunks
+    most_rows = max(1, chunk_bytes // (4 * (largest + -largest % multiple)))
+    hidden = parts.copied(hidden, "output/input")
 
     @tf.custom_gradient
     def differentiable(hidden: tf.Tensor, table: tf.Tensor) -> tuple[Sums, Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
@@ -47,7 +55,12 @@ def tied(
         chunks, numbers = _divided(tf.cast(hidden, dtype), labels, most_rows)
 
         def sums(gradients: bool) -> tuple[Sums, Sums]:
-            totals, by_words, by_chunks = _add_chunks(chunks, numbers, words, vocabulary, gradients)
+            cross_entropy = functools.partial(_cross_entropy, vocabulary=vocabulary)
+            if parts.count > 1:
+                cross_entropy = functools.partial(
+                    _cross_entropy_in_parts, vocabulary=vocabulary, parts=parts, whole=whole
+                )
+            totals, by_words, by_chunks = _add_chunks(chunks, numbers, words, cross_entropy, gradients)
             if not gradients:
                 return totals, ()
             by_rows = tf.reshape(by_chunks, [-1, hidden.shape[-1]])[:rows]
@@ -76,12 +89,12 @@ def _divided(hidden: tf.Tensor, labels: tf.Tensor, most_rows: int) -> tuple[tf.T
 
 
 def _add_chunks(
-    chunks: tf.Tensor, labels: tf.Tensor, words: tf.Tensor, vocabulary: int, gradients: bool
+    chunks: tf.Tensor, labels: tf.Tensor, words: tf.Tensor, cross_entropy: Callable[..., Sums], gradients: bool
 ) -> tuple[Sums, tf.Tensor, tf.Tensor]:
     """Return the sums of the loss and of the correct predictions, and their gradients by words and by each chunk.
 
-    chunks: [K, C, D]. labels: [K, C]. words: [U, D], in the type of the chunks. The gradients are [U, D] and [K, C, D]
-    in float32; they are empty if `gradients` is false.
+    chunks: [K, C, D]. labels: [K, C]. words: [U, D], in the type of the chunks. cross_entropy: `_cross_entropy` of
+    scores and labels. The gradients are [U, D] and [K, C, D] in float32; they are empty if `gradients` is false.
     """
     none = tf.zeros([0, words.shape[1]])
 
@@ -90,7 +103,7 @@ def _add_chunks(
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.TensorArray]:
         chunk = chunks[number]
         scores = tf.matmul(chunk, words, transpose_b=True)  # [C, U]
-        more_loss, more_correct, by_scores = _cross_entropy(scores, labels[number], vocabulary)
+        more_loss, more_correct, by_scores = cross_entropy(scores, labels[number])
         if gradients:
             by_words += _product(by_scores, chunk, transpose_a=True)
             by_chunks = by_chunks.write(number, _product(by_scores, words))
@@ -125,6 +138,16 @@ def _cross_entropy(scores: tf.Tensor, labels: tf.Tensor, vocabulary: int) -> Sum
     correct = tf.cast(label_scores >= highest, tf.float32) * counted
     by_scores = (powers / total[:, None] - tf.cast(is_label, tf.float32)) * counted[:, None]
     return tf.reduce_sum(loss), tf.reduce_sum(correct), tf.cast(by_scores, scores.dtype)
+
+
+def _cross_entropy_in_parts(scores: tf.Tensor, labels: tf.Tensor, vocabulary: int, parts: Parts, whole: int) -> Sums:
+    """Do as `_cross_entropy` where each part of the model has the scores of some entries of the `whole` vocabulary."""
+    counted, places = tf.cast(labels >= 0, tf.float32), parts.places(labels, whole)
+    bias = tf.where(tf.range(scores.shape[1]) < vocabulary, 0.0, ABSENT)
+    own = losses.part_statistics(scores, bias, places)
+    loss, correct, total = losses.combine(parts.gather(own, "output/statistics"), counted)
+    by_scores, _ = losses.part_gradients(scores, bias, places, counted, total)
+    return loss, correct, by_scores
 
 
 def _product(x: tf.Tensor, y: tf.Tensor, transpose_a: bool = False) -> tf.Tensor:
