@@ -1,5 +1,7 @@
 """Pretrain BERT: masked language model and, if the data have it, next-sentence or sentence-order prediction.
 
+The recipes gpt2_* pretrain a causal model, as GPT-2 is: each token is predicted from those before it.
+
     python -m bert.pretrain RECIPE --data.train DIR [--init.checkpoint RUN] [--section.field VALUE ...]
     scripts/launch.sh -np N -- python -m bert.pretrain RECIPE ...
 
@@ -14,17 +16,21 @@ from typing import Annotated
 import tensorflow as tf
 
 from bert import cli, paths, plan, ranges
+from bert.causal.task import CausalLM
 from bert.config import ModelConfig, PretrainConfig
 from bert.errors import UsageError
 from bert.hardware.devices import Device
-from bert.inputs import dynamic_masking
+from bert.inputs import byte_bpe, dynamic_masking, records
 from bert.inputs.sampler import Batch
+from bert.inputs.token_stream import TokenStream
 from bert.model import heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
+from bert.model.parts import WHOLE, Parts
 from bert.ranges import Range
 from bert.recipes import RECIPES, SMOKE
 from bert.training import loop, preflight, resume
 from bert.training.distributed import connect
+from bert.training.step import Task
 
 SPLITS = ("train", "heldout")
 
@@ -32,10 +38,10 @@ SPLITS = ("train", "heldout")
 class PretrainingModel(tf.Module):
     """Encoder, masked-LM head and, unless `pairs` is "none", pooler and the head for the pair objective."""
 
-    def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp") -> None:
+    def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp", parts: Parts = WHOLE) -> None:
         super().__init__()
-        self.encoder = Encoder(config, seed)
-        self.masked_lm = heads.MaskedLM(config, seed)
+        self.encoder = Encoder(config, seed, parts)
+        self.masked_lm = heads.MaskedLM(config, seed, parts)
         self.pooler = heads.Pooler(config, seed) if pairs != "none" else None
         self.next_sentence = heads.NextSentence(config, seed) if pairs != "none" else None
 
@@ -67,8 +73,8 @@ def _read_indices(batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
 class Pretraining:
     """The objectives: masked words ("mlm"), and "nsp" or "sop" unless `pairs` is "none"."""
 
-    def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp") -> None:
-        self.module = PretrainingModel(config, seed, pairs)
+    def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp", parts: Parts = WHOLE) -> None:
+        self.module = PretrainingModel(config, seed, pairs, parts)
         self.pairs = pairs
         self.objectives: tuple[str, ...] = ("mlm",) if pairs == "none" else ("mlm", pairs)
 
@@ -81,8 +87,8 @@ class Pretraining:
     def measure(self, batch: Batch, mode: Mode) -> dict[str, losses.Measure]:
         """Return the summed losses and the numbers of correct predictions."""
         words, pair = self.module(batch, mode)
-        bias, labels = self.module.masked_lm.biases(), batch["next_sentence_labels"][:, 0]
-        measures = {"mlm": losses.classification(words, bias, batch["masked_lm_ids"], batch["masked_lm_weights"])}
+        labels = batch["next_sentence_labels"][:, 0]
+        measures = {"mlm": self.module.masked_lm.measure(words, batch["masked_lm_ids"], batch["masked_lm_weights"])}
         if pair is not None:
             measures[self.pairs] = losses.classification(pair, tf.zeros(2), labels, tf.ones_like(labels, tf.float32))
         return measures
@@ -101,12 +107,13 @@ class Options:
         ranges.check(self)
 
 
-def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, ranks: int) -> PretrainConfig:
+def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, replicas: int) -> PretrainConfig:
     """Return the configuration with everything derived from the data, the device and the ranks filled in.
 
-    name: of the default run directory. Raise UsageError if the configuration does not fit the data or the ranks.
+    name: of the default run directory. replicas: of the model, one per rank unless several ranks hold it together.
+    Raise UsageError if the configuration does not fit the data or the ranks.
     """
-    vocab_size, length = data.description.vocab_size, data.spec["input_ids"]["shape"][0]
+    vocab_size, length = data.description.vocab_size, loop.sequence_length(config.model, data)
     if config.model.vocab_size not in (0, vocab_size):
         raise UsageError(
             f"model.vocab_size is {config.model.vocab_size}, but {data.manifest.path} was made with {vocab_size} "
@@ -117,6 +124,8 @@ def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, 
             f"{data.manifest.path} has sequences of {length} tokens, more than model.max_position_embeddings "
             f"{config.model.max_position_embeddings}; raise that, or make the data with shorter sequences"
         )
+    if config.model.causal and config.batch.pack:
+        raise UsageError("batch.pack has no effect: the sequences of a causal model have no padding; leave it out")
     run = resume.place(config.run, paths.workdir() / "pretrain" / name, steps=0)
     if run.steps == 0:
         raise UsageError("run.steps is 0; give the number of updates with --run.steps")
@@ -124,23 +133,42 @@ def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, 
         config,
         model=dataclasses.replace(config.model, vocab_size=vocab_size),
         run=run,
-        batch=config.batch.divided(ranks),
+        batch=config.batch.divided(replicas),
         precision=config.precision.resolved(device.is_gpu, device.has_bfloat16),
     )
 
 
 def datasets(folder: Path, config: PretrainConfig) -> tuple[loop.Data, loop.Data]:
     """Return the training and the held-out samples in `folder`."""
+    length = config.data.length
+    if config.model.causal:
+        if config.data.skip_bad:
+            raise UsageError("data.skip_bad has no effect: a stream of tokens has no records; leave it out")
+        train_tokens, heldout_tokens = (
+            TokenStream(folder, split, length or config.model.max_position_embeddings) for split in SPLITS
+        )
+        return train_tokens, heldout_tokens
+    if length:
+        raise UsageError("data.length is for causal models; the data of other models have their length; leave it out")
     train_split, heldout = (
         dynamic_masking.source(folder, split, config.run.seed, config.data.skip_bad) for split in SPLITS
     )
     return train_split, heldout
 
 
+def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
+    """Return the task of the model on these data; `parts` says which part of the model this device holds."""
+    if config.model.causal:
+        return CausalLM(config.model, config.run.seed, parts)
+    made = data.description.instances
+    return Pretraining(config.model, config.run.seed, made.pairs if made else "nsp", parts)
+
+
 def describe(config: PretrainConfig, name: str, data: loop.Data, ranks: int) -> str:
     """Return what the run would be on so many ranks, each with a GPU, as lines of text; nothing is computed."""
     config = resolve(config, name, data, Device(kind="GPU"), ranks)
-    sequence, predictions = (data.spec[feature]["shape"][0] for feature in ("input_ids", "masked_lm_ids"))
+    sequence = loop.sequence_length(config.model, data)
+    predictions = sequence if config.model.causal else data.spec["masked_lm_ids"]["shape"][0]
     lines = plan.describe(config, ranks, sequence=sequence, predictions=predictions, available=len(data))
     return "\n".join(f"{label:<18} {value}" for label, value in lines.items())
 
@@ -154,27 +182,26 @@ def main(argv: list[str]) -> None:
     name = f"{recipe}_smoke" if options.smoke else recipe
     folder = config.data.train
     if folder is None:
-        raise UsageError("no data: give --data.train, a folder made by python -m data.tfrecords")
+        stage = "tokens" if config.model.causal else "tfrecords"
+        raise UsageError(f"no data: give --data.train, a folder made by python -m data.{stage}")
     if options.print is not None:
         data, _ = datasets(folder, config)
         print(describe(config, name, data, options.print))
         return
     if config.init.checkpoint is None:
         raise UsageError(f"{recipe} needs trained weights; give --init.checkpoint RUN, or none for random weights")
-    comm = connect(config.run)  # before the data and the model, whose tensors would allocate on all GPUs
+    comm = connect(config.run, config.parallel)  # before any tensor, which would allocate memory on all GPUs
     data, heldout = datasets(folder, config)
-    config = resolve(config, name, data, comm.device, comm.size)
+    config = resolve(config, name, data, comm.device, comm.replicas.size)
+    preflight.parts(config.model, config.parallel)
     preflight.memory(config.model, config.parallel, comm)
-    made = data.description.instances
-    pairs = made.pairs if made else "nsp"
-    task = Pretraining(config.model, config.run.seed, pairs)
     loop.train(
-        task,
+        task_for(config, data, comm.parts),
         config,
         comm,
         data=data,
         heldout=heldout,
-        vocab=folder / "vocab.txt",
+        vocab=folder / (byte_bpe.NAME if config.model.causal else records.VOCABULARY),
         start_from=config.init.source,
         recipe=f"{recipe} --smoke" if options.smoke else recipe,
     )

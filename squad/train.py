@@ -22,6 +22,7 @@ from bert.inputs.sampler import Batch
 from bert.inputs.tokenization import tokenizer_for
 from bert.model import losses
 from bert.model.encoder import Mode
+from bert.model.parts import WHOLE, Parts
 from bert.training import checkpoint, loop, preflight, resume
 from bert.training.distributed import Communicator, connect
 from squad import features
@@ -35,8 +36,8 @@ class AnswerSpans:
 
     objectives: tuple[str, ...] = ("span",)
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
-        self.module = QuestionAnswering(config, seed)
+    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
+        self.module = QuestionAnswering(config, seed, parts)
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the number of windows."""
@@ -78,7 +79,7 @@ def resolve(
     warmup = config.optimizer.warmup_steps or int(config.length.warmup * run.steps)
     data, optimizer = replace(config.data, impossible=impossible > 0), replace(config.optimizer, warmup_steps=warmup)
     precision = config.precision.resolved(comm.device.is_gpu, comm.device.has_bfloat16)
-    batch = config.batch.divided(comm.size)
+    batch = config.batch.divided(comm.replicas.size)
     return replace(config, model=model, run=run, data=data, optimizer=optimizer, precision=precision, batch=batch)
 
 
@@ -109,12 +110,13 @@ def main(argv: list[str]) -> None:
             f"windows.max_seq_length {config.windows.max_seq_length} is more than the model's "
             f"{model.max_position_embeddings} positions; lower it"
         )
-    comm = connect(config.run)
+    comm = connect(config.run, config.parallel)
     data = records.Dataset(training_set(config, vocab, model, comm), "train")
     model = replace(model, vocab_size=data.description.vocab_size)
     config = resolve(config, name, model, windows=len(data), impossible=data.manifest.count("impossible"), comm=comm)
+    preflight.parts(model, config.parallel)
     preflight.memory(model, config.parallel, comm)
-    task = AnswerSpans(model, config.run.seed)
+    task = AnswerSpans(model, config.run.seed, comm.parts)
     loop.train(
         task,
         config,

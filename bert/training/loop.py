@@ -1,8 +1,9 @@
 """The training loop of pretraining and of every task.
 
 A run directory holds `config.json` (the resolved configuration and versions), `metrics.jsonl`, `events/`,
-`checkpoints/`, `bert_config.json` and `vocab.txt`. The same command resumes a stopped run. Sample order and dropout are
-functions of the step, so a resumed run computes the same as one that was never stopped.
+`checkpoints/`, `bert_config.json`, and `vocab.txt` or, for a causal model, `tokenizer.json`. The same command resumes a
+stopped run. Sample order and dropout are functions of the step, so a resumed run computes the same as one that was
+never stopped.
 """
 
 import contextlib
@@ -11,10 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+import numpy as np
 import tensorflow as tf
 
 from bert import plan
-from bert.config import TrainConfig, flatten
+from bert.config import ModelConfig, TrainConfig, flatten
 from bert.errors import IntegrityError, Stopped
 from bert.inputs import sampler
 from bert.inputs.records import Description, FeatureSpec
@@ -23,9 +25,10 @@ from bert.storage import files
 from bert.storage.manifest import Manifest
 from bert.training import checkpoint, description, metrics, preflight, resume, schedule
 from bert.training.distributed import Communicator
+from bert.training.distributed_optimizer import DistributedOptimizer
+from bert.training.division import divided_weights
 from bert.training.optimizer import Optimizer
 from bert.training.profiler import Profiler
-from bert.training.sharded_optimizer import ShardedOptimizer
 from bert.training.signals import stops, watchdog
 from bert.training.step import Step, Task
 
@@ -56,8 +59,8 @@ def train(
 
     If the run directory has a checkpoint, resume from it. Otherwise take the initial weights from the run directory
     `start_from`, or random ones if it is None. The heads in `new_heads`, and those that an import lacks, may be missing
-    in `start_from`; they are then initialised randomly. `vocab` is copied to the run directory; the name of the
-    `recipe` is recorded.
+    in `start_from`; they are then initialised randomly. `vocab`, a `vocab.txt` or `tokenizer.json`, is copied to the
+    run directory; the name of the `recipe` is recorded.
 
     Raise Stopped after SIGTERM, SIGINT, SIGUSR1 or SIGHUP, with the state saved. Raise UsageError if the directory
     holds a run with another configuration, or if another process is training in it.
@@ -69,7 +72,7 @@ def train(
             print(f"warning: {said}", file=sys.stderr)
     checkpoint.check_name(run.path)
     preflight.apart(run.path, data.manifest.path)
-    preflight.fused_attention(config.model, config.precision, data.spec["input_ids"]["shape"][0])
+    preflight.fused_attention(config.model, config.precision, sequence_length(config.model, data))
     lock = files.exclusive(run.path) if comm.rank == 0 else contextlib.nullcontext()
     with lock, files.room(run.path), watchdog(run.stall_seconds, comm) as alive, stops() as requested:
         optimizer = _optimizer(weights, config, comm)
@@ -79,6 +82,7 @@ def train(
         preflight.check(settings, data.manifest, step.state, run.path, comm)
         first = resume.restore(config, comm, step.state, data.manifest)
         if first == 0:
+            weights = divided_weights(weights, comm)
             resume.begin(config, comm, weights, data.manifest, vocab, start_from, new_heads, recipe)
         return trainer.run(first)
 
@@ -109,7 +113,7 @@ class Trainer:
         self.config, self.comm, self.step = config, comm, step
         self.data, self.heldout, self.alive, self.requested = data, heldout, alive, requested
         run = config.run
-        self.samples = sampler.BatchSampler(data, config.batch, run.seed, comm.rank, comm.size)
+        self.samples = sampler.BatchSampler(data, config.batch, run.seed, comm.replicas.rank, comm.replicas.size)
         self.saver = checkpoint.Saver(run.path, run.keep, run.keep_every, active=comm.rank == 0)
         self.saved = 0  # update of the newest checkpoint
         self.rollbacks = 0  # to that checkpoint
@@ -170,21 +174,14 @@ class Trainer:
         measures = self.step.update(number, micro_batches, rate, bool(self.requested), seconds, clock.lap)
         clock.lap("compute")
         for batch in micro_batches:
-            clock.count(per_device, batch["input_mask"].numpy())
+            clock.count(per_device, _mask(batch))
         return measures
 
     def _learning_rate(self, number: int) -> float:
         """Return the learning rate of update `number`; with a budget of hours, the schedule follows the run clock."""
         run, optimizer, hours = self.config.run, self.config.optimizer, self.config.budget.hours
         done = float(self.step.seconds) / 3600 / hours * run.steps if hours else number - 1
-        return schedule.polynomial(
-            done,
-            peak=optimizer.learning_rate,
-            warmup_steps=optimizer.warmup_steps,
-            steps=run.steps,
-            power=optimizer.decay_power,
-            continuous=optimizer.continuous,
-        )
+        return schedule.learning_rate(done, optimizer, run.steps)
 
     def _budget_spent(self) -> bool:
         return 0 < self.config.budget.hours * 3600 <= float(self.step.seconds)
@@ -201,7 +198,8 @@ class Trainer:
     def _evaluate(self) -> Measures:
         assert self.heldout is not None
         sequences = self.config.run.evaluate_sequences
-        batches = sampler.evaluation(self.heldout, self.config.batch, sequences, self.comm.rank, self.comm.size)
+        replicas = self.comm.replicas
+        batches = sampler.evaluation(self.heldout, self.config.batch, sequences, replicas.rank, replicas.size)
         return self.step.evaluate(list(batches))
 
     def _handle_bad_update(self, number: int, measures: Measures) -> None:
@@ -264,10 +262,11 @@ class Trainer:
 
 
 def _optimizer(weights: dict[str, tf.Variable], config: TrainConfig, comm: Communicator) -> Optimizer:
-    """Return the optimizer, divided over the ranks if there are several and the configuration asks for it."""
-    if comm.size == 1 or not config.parallel.shard_optimizer:
+    """Return the optimizer, divided over the ranks if the model is, or if there are several and it is to be sharded."""
+    sharded = config.parallel.shard_optimizer and comm.replicas.size > 1
+    if comm.parts.count == 1 and not sharded:
         return Optimizer(weights, config.optimizer)
-    return ShardedOptimizer(weights, config.optimizer, comm)
+    return DistributedOptimizer(weights, config.optimizer, comm, sharded)
 
 
 def _start_line(config: TrainConfig, comm: Communicator) -> str:
@@ -276,20 +275,37 @@ def _start_line(config: TrainConfig, comm: Communicator) -> str:
     facts = [comm.device.describe(), precision.compute, "XLA" if precision.xla else "no XLA"]
     facts += ["attention by cuDNN"] if config.model.fused_attention else []
     facts += ["deterministic"] if comm.device.is_gpu and config.run.deterministic else []
-    facts.append(f"{batch.accumulation(comm.size)} x {batch.per_device} sequences per rank and update")
-    if reducer := comm.reducer():
+    replicas, holder = comm.replicas.size, "rank" if comm.parts.count == 1 else "replica"
+    facts += [f"model in {comm.parts.count} parts"] if comm.parts.count > 1 else []
+    facts.append(f"{batch.accumulation(replicas)} x {batch.per_device} sequences per {holder} and update")
+    if (reducer := comm.reducer()) and replicas > 1:
         kind = "float16" if precision.compress else "float32"
-        facts.append(f"gradients of {comm.size} ranks summed in {kind} by Horovod with {reducer}")
+        facts.append(f"gradients of {replicas} {holder}s summed in {kind} by Horovod with {reducer}")
         facts += ["during the backward pass"] if config.parallel.overlap else []
         facts += ["sharded optimizer"] if config.parallel.shard_optimizer else []
     return f"device: {'; '.join(facts)}"
+
+
+def sequence_length(model: ModelConfig, data: Data) -> int:
+    """Return the number of tokens T of a sample that the model reads; a causal model predicts one more."""
+    length: int = data.spec["input_ids"]["shape"][0]
+    return length - model.causal
+
+
+def _mask(batch: sampler.Batch) -> np.ndarray:
+    """Return 1 for each token that the model reads, 0 for padding [B, T]; a stream of tokens has no padding."""
+    mask = batch["input_mask"] if "input_mask" in batch else tf.ones_like(batch["input_ids"][:, 1:])
+    return np.asarray(mask)
 
 
 def _clock(config: TrainConfig, data: Data, comm: Communicator) -> metrics.Clock:
     predictions = data.spec.get("masked_lm_ids", {"shape": [0]})["shape"][0]
 
     def flops(tokens: int, sequences: float) -> float:
+        if config.model.causal:
+            return plan.flops(config.model, tokens, predictions=tokens)
         states = plan.states_read(predictions) * sequences if predictions else None
         return plan.flops(config.model, tokens, predictions * sequences, states)
 
-    return metrics.Clock(flops, comm.size, peak=config.run.peak_teraflops * 1e12)
+    peak = config.run.peak_teraflops * 1e12 * comm.parts.count  # of the devices that compute a micro-batch together
+    return metrics.Clock(flops, comm.replicas.size, peak=peak)

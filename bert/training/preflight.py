@@ -1,6 +1,7 @@
 """Checks before the first update: a run that would fail later fails before it costs anything."""
 
 import dataclasses
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from bert import plan
 from bert.config import ModelConfig, ParallelConfig, PrecisionConfig, flatten
 from bert.errors import ResourceError, UsageError, UserError
 from bert.model.attention import attend, scale
-from bert.model.encoder import padding
+from bert.model.encoder import TokenBatch
 from bert.storage import files, manifest, outputs
 from bert.storage.manifest import Manifest
 from bert.training.distributed import Communicator
@@ -67,6 +68,19 @@ def memory(model: ModelConfig, parallel: ParallelConfig, comm: Communicator) -> 
     )
 
 
+def parts(model: ModelConfig, parallel: ParallelConfig) -> None:
+    """Raise UsageError if the model cannot be divided into `parallel.tensor` parts."""
+    count, heads, inner = parallel.tensor, model.num_attention_heads, model.intermediate_size
+    if (common := math.gcd(heads, inner)) % count:
+        possible = ", ".join(str(number) for number in range(1, common + 1) if common % number == 0)
+        raise UsageError(
+            f"--parallel.tensor {count} does not divide both model.num_attention_heads {heads} and "
+            f"model.intermediate_size {inner}; give one of {possible}"
+        )
+    if model.vocab_size < count:
+        raise UsageError(f"--parallel.tensor {count} is more than the {model.vocab_size} entries of the vocabulary")
+
+
 def fused_attention(model: ModelConfig, precision: PrecisionConfig, tokens: int) -> None:
     """Raise UsageError if cuDNN's attention is asked for and does not run here, or its results are wrong.
 
@@ -80,7 +94,8 @@ def fused_attention(model: ModelConfig, precision: PrecisionConfig, tokens: int)
     q, k, v, upstream = (
         tf.cast(tf.random.stateless_normal([2, heads, tokens, width], seed=(3, number)), dtype) for number in range(4)
     )
-    mask = padding(tf.sequence_mask([tokens, (tokens + 1) // 2]))
+    present = tf.sequence_mask([tokens, (tokens + 1) // 2])
+    mask = TokenBatch(present, present).attention_mask(model.causal)
 
     @tf.function(jit_compile=True)
     def attend_and_differentiate(fused: bool) -> list[tf.Tensor]:
