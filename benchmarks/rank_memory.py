@@ -1,13 +1,14 @@
 """Measure the memory that each rank has during training, with and without a sharded optimizer.
 
-    python -m benchmarks.rank_memory [--ranks 4] [--parameters 60] [--output DIR]
+    python -m benchmarks.rank_memory [--ranks 4] [--parameters 60]
 
-A model of about so many million parameters is trained on a tiny batch, so that its state is most of the memory. Each
-rank prints the memory that the system counts for its process (resident, without shared libraries) before the model,
-after an update, and the peak. What the sharded optimizer saves is compared with theory: of the moments' 8 bytes per
-parameter, (ranks - 1) / ranks; at the peak also of the 4 bytes of the summed gradients, less what is gathered at once.
+A model of about so many million parameters is trained on a tiny batch. The figures are those of the system: the memory
+of a process that no other shares and that is resident, before the model and after some updates, and the peak of all
+that is resident. What the sharded optimizer saves is compared with theory: (ranks - 1) / ranks of the two moments' 8
+bytes per parameter.
 """
 
+import ctypes
 import dataclasses
 import json
 import subprocess
@@ -71,10 +72,11 @@ def measure_rank(options: Options) -> None:
     from bert.model.encoder import variables
     from bert.pretrain import Pretraining
     from bert.training.distributed import connect
+    from bert.training.distributed_optimizer import DistributedOptimizer
     from bert.training.optimizer import Optimizer
-    from bert.training.sharded_optimizer import ShardedOptimizer
     from bert.training.step import Step
 
+    tf.get_logger().setLevel("ERROR")  # it warns that one function is traced for several buckets
     comm, model = connect(RunConfig(device="cpu")), model_of(1e6 * options.parameters)
     batch = {name: tf.constant(value % 4999) for name, value in cases.batches(BATCH, seed=comm.rank)[0].items()}
     comm.all_reduce([tf.zeros([])])
@@ -82,10 +84,13 @@ def measure_rank(options: Options) -> None:
     task = Pretraining(model, seed=1)
     weights, config = variables(task.module), OptimizerConfig(name="adamw", learning_rate=1e-4)
     parallel = LAYOUTS[options.layout]
-    optimizer = ShardedOptimizer(weights, config, comm) if parallel.shard_optimizer else Optimizer(weights, config)
+    sharded = parallel.shard_optimizer
+    optimizer = DistributedOptimizer(weights, config, comm, sharded) if sharded else Optimizer(weights, config)
     step = Step(task, optimizer, comm, PrecisionConfig(), RunConfig(seed=1), parallel)
     losses = [step.update(1 + number, [batch], 1e-4)["loss"] for number in range(options.updates)]
-    facts = resident() | {"before": before, "losses": losses, "rank": comm.rank}
+    peak = resident()["peak"]
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed, the C library may keep for the next update
+    facts = {"now": resident()["now"], "peak": peak, "before": before, "losses": losses, "rank": comm.rank}
     (options.folder / f"{options.layout}-{comm.rank}.json").write_text(json.dumps(facts))
 
 
