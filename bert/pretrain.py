@@ -193,7 +193,7 @@ def main(argv: list[str]) -> None:
     comm = connect(config.run, config.parallel)  # before any tensor, which would allocate memory on all GPUs
     data, heldout = datasets(folder, config)
     config = resolve(config, name, data, comm.device, comm.replicas.size)
-    preflight.parts(config.model, config.parallel)
+    preflight.parts(config.model, config.run, comm)
     preflight.memory(config.model, config.parallel, comm)
     loop.train(
         task_for(config, data, comm.parts),

@@ -114,7 +114,7 @@ def main(argv: list[str]) -> None:
     data = records.Dataset(training_set(config, vocab, model, comm), "train")
     model = replace(model, vocab_size=data.description.vocab_size)
     config = resolve(config, name, model, windows=len(data), impossible=data.manifest.count("impossible"), comm=comm)
-    preflight.parts(model, config.parallel)
+    preflight.parts(model, config.run, comm)
     preflight.memory(model, config.parallel, comm)
     task = AnswerSpans(model, config.run.seed, comm.parts)
     loop.train(

@@ -68,7 +68,7 @@ def train(
     run, weights = config.run, variables(task.module)
     if comm.rank == 0:
         print(_start_line(config, comm), file=sys.stderr)
-        if said := preflight.pointless(config.parallel, config.model, comm.size):
+        if said := preflight.pointless(config.parallel, config.model, comm.replicas.size):
             print(f"warning: {said}", file=sys.stderr)
     checkpoint.check_name(run.path)
     preflight.apart(run.path, data.manifest.path)
