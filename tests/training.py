@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert.inputs import byte_bpe, records, tf_example, token_stream
+from bert.inputs import byte_bpe, records, tf_example, token_file
 from bert.inputs.vocabulary import SPECIAL
 from bert.storage import checked_json, outputs
 from bert.training import description, metrics
@@ -188,13 +188,13 @@ def write_tokens(folder: Path, train: int = 1000, heldout: int = 150) -> Path:
             for place in range(1, size):
                 if place % 5:
                     ids[place] = (3 * ids[place - 1] + 1) % CAUSAL_VOCAB
-            with token_stream.TokenWriter(partial / f"{split}-00000.tokens", CAUSAL_VOCAB) as writer:
+            with token_file.TokenWriter(partial / f"{split}-00000.tokens", CAUSAL_VOCAB) as writer:
                 writer.write(ids.tolist())
             files[writer.path.name] = writer.count
             counts[split] = {"documents": 1, "tokens": size, "bytes": 4 * size}
         extra = {
             "kind": "tokens",
-            "dtype": token_stream.dtype_for(CAUSAL_VOCAB),
+            "dtype": token_file.dtype_for(CAUSAL_VOCAB),
             "vocab_size": CAUSAL_VOCAB,
             "end_id": CAUSAL_VOCAB - 1,
             "tokenizer_sha256": hashlib.sha256(text.encode()).hexdigest(),

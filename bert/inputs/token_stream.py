@@ -82,11 +82,11 @@ class TokenStream:
         """
         ids = np.empty((len(indices), self.length + 1), np.int32)
         for row, index in enumerate(indices.tolist()):
-            ids[row] = self._range(index * self.length, index * self.length + self.length + 1)
+            ids[row] = self.span(index * self.length, index * self.length + self.length + 1)
         return {"input_ids": tf.constant(ids)}
 
-    def _range(self, begin: int, end: int) -> np.ndarray:
-        """Return the tokens begin .. end - 1 of the stream [end - begin]."""
+    def span(self, begin: int, end: int) -> np.ndarray:
+        """Return the tokens begin .. end - 1 of the stream [end - begin]. Raise IntegrityError for a damaged block."""
         pieces = []
         first = int(np.searchsorted(self._starts, begin, side="right")) - 1
         for file, start in zip(self._files[first:], self._starts[first:].tolist(), strict=False):

@@ -88,7 +88,7 @@ STAGES: dict[str, tuple[str, list[str]]] = {  # stage: its source, and more argu
     "bpe": ("documents", ["--size", "300"]),
     "shards": ("split", ["--shards", "2", "--held_out_fraction", "0.2"]),
 }
-EVERY = {"tfrecords": 7, "tokens": 7, "bpe": 3, "documents": 3, "wikipedia": 2, "text": 2}  # the more, the longer one run takes
+EVERY = {"tfrecords": 7, "documents": 3, "wikipedia": 2, "text": 2}  # the more, the longer one run takes
 
 
 @pytest.mark.parametrize("workers", [1, 2])
