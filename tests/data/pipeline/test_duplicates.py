@@ -42,7 +42,13 @@ def sources(folder):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_survey_finds_repeated_texts_and_ids_with_any_number_of_workers(sources, workers):
     found = duplicates.survey(sources, tasks.Options(workers=workers))
-    assert [duplicates.VERDICTS[verdict] for verdict in found.verdicts] == ["", "", *["duplicates"] * 2, "", "repeated ids"]
+    assert [duplicates.VERDICTS[verdict] for verdict in found.verdicts] == [
+        "",
+        "",
+        *["duplicates"] * 2,
+        "",
+        "repeated ids",
+    ]
     assert [part.tolist() for part in found.split(np.arange(6))] == [[0, 1], [2, 3, 4, 5]]
     assert found.keys[0] == found.keys[2] and found.keys[1] == found.keys[3] and len(set(found.keys)) == 4
 
