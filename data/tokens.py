@@ -4,8 +4,9 @@
         --output workdir/tokens
 
 The texts are those of data.wikipedia, data.books and data.text, unchanged: sentences are not split, line ends stay.
-Each document is followed by `<|endoftext|>`. The files of a split are one stream, from which bert/inputs/token_stream.py
-cuts samples of any length. The documents keep their order, because the trainer reads the samples in random order.
+Each document is followed by `<|endoftext|>`. The files of a split are one stream, from which the trainer cuts samples
+of any length (bert/inputs/token_stream.py). The documents keep their order, because it reads the samples in random
+order.
 
 Documents with the same text (white space is ignored) or the same id as an earlier one are dropped. Which documents are
 held out depends only on a hash of their text, so a text that is held out is never trained on.
@@ -27,7 +28,7 @@ import numpy as np
 
 from bert import cli
 from bert.errors import InputError, IntegrityError
-from bert.inputs import byte_bpe, token_stream
+from bert.inputs import byte_bpe, token_file
 from bert.inputs.byte_bpe import ByteBPE
 from bert.ranges import Range
 from bert.storage import files, manifest, outputs
@@ -72,7 +73,7 @@ def write_tokens(task: TokenTask) -> Counter[str]:
     """Write the tokens of a file and the checksums of its blocks. Return counts of its content."""
     tokenizer = _load_tokenizer(task.tokenizer, task.tokenizer_sha256)
     counts: Counter[str] = Counter(documents=0, tokens=0, bytes=0)
-    with token_stream.TokenWriter(task.target, tokenizer.size) as writer:
+    with token_file.TokenWriter(task.target, tokenizer.size) as writer:
         for texts in _batches(_texts(task)):
             for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
                 writer.write([*ids, tokenizer.end])
@@ -157,7 +158,7 @@ class TokensStage(tasks.Stage[TokenTask]):
                 tuple(part for part, _ in having[first : first + group]),
                 tuple(verdicts for _, verdicts in having[first : first + group]),
                 verdict,
-                work.output / f"{split}-{first // group:05d}{token_stream.SUFFIX}",
+                work.output / f"{split}-{first // group:05d}{token_file.SUFFIX}",
                 work.output / byte_bpe.NAME,
                 self.sha256,
             )
@@ -185,9 +186,9 @@ class TokensStage(tasks.Stage[TokenTask]):
                 file=sys.stderr,
             )
         print("tokens: " + ", ".join(f"{number:,} {name}" for name, number in dropped.items()), file=sys.stderr)
-        stream = token_stream.Stream(
+        stream = token_file.Stream(
             kind="tokens",
-            dtype=token_stream.dtype_for(self.tokenizer.size),
+            dtype=token_file.dtype_for(self.tokenizer.size),
             vocab_size=self.tokenizer.size,
             end_id=self.tokenizer.end,
             tokenizer_sha256=self.sha256,

@@ -49,7 +49,7 @@ class CausalLM:
         measure = chunked_loss.tied(
             rows,
             encoder.embeddings.word,
-            tf.reshape(labels, [-1]) - encoder.embeddings.first,
+            self.parts.places(tf.reshape(labels, [-1]), encoder.config.vocab_size),
             mode.dtype,
             multiple=encoder.config.vocab_multiple,
             training=mode.dropout.seed is not None,

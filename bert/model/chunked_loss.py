@@ -37,12 +37,13 @@ def tied(
     hidden: [M, D] float32. table: word embeddings [V, D] float32. labels: [M]. dtype: of the matrix products. multiple:
     the vocabulary is rounded up to a multiple of it. training: compute the gradients with the loss; if not, they are
     computed only if they are asked for. chunk_bytes: of a chunk's scores in float32. parts: if several devices hold the
-    model, the table has this one's words, and the labels are counted from the first of them.
+    model, the table has this one's words, and the labels are their places among them (`Parts.places`).
     """
     vocabulary = table.shape[0]
     padding = -vocabulary % multiple
     absent = tf.where(tf.range(vocabulary + padding) < vocabulary, 0.0, ABSENT)  # [U]
-    most_rows = max(1, chunk_bytes // (4 * (vocabulary + padding)))
+    largest = _most_words(vocabulary, parts)
+    most_rows = max(1, chunk_bytes // (4 * (largest + -largest % multiple)))
 
     @tf.custom_gradient
     def differentiable(hidden: tf.Tensor, table: tf.Tensor) -> tuple[Sums, Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
@@ -73,6 +74,11 @@ def tied(
         return totals, gradient
 
     return Measure(*differentiable(tf.convert_to_tensor(hidden), tf.convert_to_tensor(table)))
+
+
+def _most_words(vocabulary: int, parts: Parts) -> int:
+    """Return the number of words of the largest part, so that all parts have the same chunks."""
+    return vocabulary if parts.count == 1 else -(-parts.whole_shapes["embeddings/word"][0] // parts.count)
 
 
 def _divided(rows: tf.Tensor | int, most_rows: int) -> tuple[tf.Tensor | int, Callable[[tf.Tensor], tf.Tensor]]:

@@ -120,7 +120,7 @@ class Embeddings(tf.Module):
         self.segment = init.normal("embeddings/segment", segments, width) if segments else None
         self.norm = _norm(init, "embeddings", config) if config.norm_placement == "post" else None
         self.rate, self.parts = config.hidden_dropout_prob, init.parts
-        self.first, self.last = self.parts.share(config.vocab_size)  # this device's rows of the word embeddings
+        self.vocab_size = config.vocab_size
 
     def __call__(self, tokens: TokenBatch, dropout: DropoutRng) -> tf.Tensor:
         """Return the embeddings of all tokens [B*T, D], float32."""
@@ -138,9 +138,9 @@ class Embeddings(tf.Module):
         """Return the word embeddings of ids [B, T], [B, T, D]."""
         if self.parts.count == 1:
             return lookup(self.word, ids)
-        here = (ids >= self.first) & (ids < self.last)
-        found = lookup(self.word, tf.where(here, ids - self.first, 0))
-        return self.parts.summed(found * tf.cast(here, tf.float32)[..., None], "embeddings/word")
+        places = self.parts.places(ids, self.vocab_size)
+        found = lookup(self.word, tf.maximum(places, 0))
+        return self.parts.summed(found * tf.cast(places >= 0, tf.float32)[..., None], "embeddings/word")
 
 
 class Attention(tf.Module):

@@ -57,8 +57,8 @@ def divided_classification(
 ) -> Measure:
     """Do as `classification` where each part of the model has the logits of some classes (Shoeybi et al. 2019).
 
-    products: [..., C] of this part's classes, bias: [C]. labels: [...], counted from this part's first class; those of
-    other parts' classes are negative, or C and more. C may differ between the parts.
+    products: [..., C] of this part's classes, bias: [C]. labels: [...], places among this part's classes, or -1 for
+    those of other parts. C may differ between the parts.
     """
     classes = products.shape[-1]
     products = tf.reshape(products, [-1, classes])  # [M, C]

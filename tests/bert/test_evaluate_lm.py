@@ -12,8 +12,8 @@ import tensorflow as tf
 from bert import evaluate_lm
 from bert.causal import trained
 from bert.errors import InputError, UsageError
-from bert.inputs import byte_bpe, token_stream
-from bert.inputs.token_stream import TokenWriter
+from bert.inputs import byte_bpe, token_file
+from bert.inputs.token_file import TokenWriter
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch
 from bert.storage import outputs
@@ -78,7 +78,7 @@ def write_tokens(run: Path, folder: Path, ids: list[int], tokenizer: bytes) -> P
             writer.write(ids)
         extra = {
             "kind": "tokens",
-            "dtype": token_stream.dtype_for(SIZES["vocab_size"]),
+            "dtype": token_file.dtype_for(SIZES["vocab_size"]),
             "vocab_size": SIZES["vocab_size"],
             "end_id": SIZES["vocab_size"] - 1,
             "tokenizer_sha256": hashlib.sha256(tokenizer).hexdigest(),

@@ -1,11 +1,8 @@
 """Sentences of documents: the same for any number of workers, and what is dropped is counted."""
 
 import json
-import time
 
 import pytest
-
-from data import documents
 
 TEXT = (
     "Mr. Ash keeps {n} bees. They fly far, and {n} bees come back to the mill.\nHe sells honey at no. {n} in the back."

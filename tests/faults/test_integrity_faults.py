@@ -30,6 +30,8 @@ STAGES = {  # output -> the command that makes it
     "shards": "shards --source documents --shards 2",
     "vocab": "vocab --source shards --size 300",
     "tfrecords": "tfrecords --source shards --vocab vocab/vocab.txt --max_seq_length 32 --dupe_factor 1 --workers 1",
+    "bpe": "bpe --source wikipedia books --size 300",
+    "tokens": "tokens --source wikipedia books --tokenizer bpe --workers 1",
 }
 READERS = {  # a command, and the files that it reads
     "wikipedia --source source/wiki.xml.bz2": ["source/wiki.xml.bz2", "source/manifest.json"],
@@ -43,6 +45,8 @@ READERS = {  # a command, and the files that it reads
     "vocab --vocab vocab/vocab.txt": ["vocab/*"],
     "tfrecords --source shards --vocab vocab/vocab.txt --max_seq_length 32 --workers 1": ["shards/*", "vocab/*"],
     "tfrecords --source shards --vocab vocab/vocab.txt --kind documents --workers 1": ["shards/*", "vocab/*"],
+    "bpe --source wikipedia books --size 300": ["wikipedia/*", "books/*"],
+    "tokens --source wikipedia books --tokenizer bpe --workers 1": ["wikipedia/*", "books/*", "bpe/*"],
 }
 
 
