@@ -163,7 +163,8 @@ def main(argv: list[str]) -> None:
         raise UsageError(f"{recipe} needs trained weights; give --init.checkpoint RUN, or none for random weights")
     comm = connect(config.run)  # before the data and the model, whose tensors would allocate on all GPUs
     data, heldout = datasets(folder, config)
-    config = resolve(config, name, data, comm.device, comm.size)
+    wanted, config = config, resolve(config, name, data, comm.device, comm.size)
+    loop.tell(config.batch.change(wanted.batch), comm)
     preflight.memory(config.model, comm)
     made = data.description.instances
     pairs = made.pairs if made else "nsp"

@@ -268,6 +268,12 @@ def _optimizer(weights: dict[str, tf.Variable], config: TrainConfig, comm: Commu
     return ShardedOptimizer(weights, config.optimizer, comm, gradient_buckets(weights, config.parallel))
 
 
+def tell(line: str, comm: Communicator) -> None:
+    """Print a line about the run on rank 0, unless it is empty."""
+    if line and comm.rank == 0:
+        print(line, file=sys.stderr)
+
+
 def _start_line(config: TrainConfig, comm: Communicator) -> str:
     """Describe the device, the precision, the micro-batches, and how gradients are summed."""
     precision, batch = config.precision, config.batch
