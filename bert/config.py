@@ -33,7 +33,7 @@ def _require(condition: bool, message: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The architecture; the fields are those of `bert_config.json` (github.com/google-research/bert)."""
+    """The architecture; most fields are those of `bert_config.json` (github.com/google-research/bert)."""
 
     vocab_size: Annotated[int, Range(0, 10_000_000)] = 0
     """entries of the vocabulary; 0 takes the number from the data"""
@@ -45,8 +45,10 @@ class ModelConfig:
     """attention heads N; must divide hidden_size"""
     intermediate_size: Annotated[int, Range(1, 1_048_576)] = 3072
     """width F of the feed-forward layer"""
-    hidden_act: Literal["gelu"] = "gelu"
-    """activation of the feed-forward layer and of the masked-LM transform"""
+    hidden_act: Literal["gelu", "gelu_tanh"] = "gelu"
+    """activation of the feed-forward layer and of the masked-LM transform; gelu_tanh is GPT-2's approximation"""
+    layer_norm_epsilon: Annotated[float, Range(1e-30, 1)] = 1e-12
+    """added to the variance in layer norms"""
     norm_placement: Literal["post", "pre"] = "post"
     """layer norm after each residual sum (post, as published) or before each sub-layer (pre, as in Megatron-LM)"""
     hidden_dropout_prob: Dropout = 0.1
@@ -55,8 +57,10 @@ class ModelConfig:
     """dropout on attention weights"""
     max_position_embeddings: Size = 512
     """longest sequence, in tokens"""
-    type_vocab_size: Size = 2
-    """number of segments"""
+    type_vocab_size: Annotated[int, Range(0, 65_536)] = 2
+    """number of segments; 0: no segment embeddings"""
+    causal: bool = False
+    """each token attends to itself and those before it, to predict the next one, as in GPT-2"""
     position_initializer: Literal["normal", "sinusoidal"] = "normal"
     """initial position embeddings: normal noise, as published, or sines, with which the heads of the first layer also
     start by attending to neighbouring tokens"""
@@ -245,6 +249,8 @@ class ParallelConfig:
     """size of a bucket, as float32; 0: all gradients in one bucket, or buckets of 25 with overlap or shard_optimizer"""
     shard_optimizer: bool = False
     """divide the optimizer's moments and its update over the ranks (ZeRO stage 1): less memory, the same result"""
+    tensor: Annotated[int, Range(1, 1024)] = 1
+    """ranks that hold one model together, each a part of every layer (Megatron-LM); for models too large for one"""
 
     def __post_init__(self) -> None:
         ranges.check(self, "parallel.")

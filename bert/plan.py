@@ -2,10 +2,9 @@
 
 import dataclasses
 
-from bert.config import ModelConfig, PretrainConfig
+from bert.config import ModelConfig, ParallelConfig, PretrainConfig
 
-STATE_BYTES = 16  # per parameter: the weight in float32, its two moments and its accumulated gradient
-UPDATE_BYTES = 20  # the same, and the gradient summed over the ranks
+STATE_BYTES = 16  # per parameter on one rank: the weight in float32, its two moments and its accumulated gradient
 BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -19,6 +18,27 @@ def parameters(model: ModelConfig) -> int:
     # One more norm: of the embeddings, or, with norms before the sub-layers, of the last layer's output.
     layers = model.num_hidden_layers * (attention + mlp + 2 * norm)
     return embeddings + norm + layers + masked_lm + pooler + next_sentence
+
+
+def state_bytes(model: ModelConfig, ranks: int, parallel: ParallelConfig) -> int:
+    """Return the bytes of weights, accumulated gradients and moments on each rank; the moments may be divided."""
+    count = parameters(model)
+    return 8 * count + 8 * count // (ranks if parallel.shard_optimizer else 1)
+
+
+def update_bytes(model: ModelConfig, ranks: int, parallel: ParallelConfig) -> int:
+    """Return the bytes on each rank during the update: `state_bytes`, and what several ranks exchange.
+
+    All ranks hold the summed gradients. With a sharded optimizer a rank holds its share of them and of the new weights,
+    and the new weights of one bucket, which it has gathered. A variable larger than a bucket has one of its own.
+    """
+    state, count = state_bytes(model, ranks, parallel), parameters(model)
+    if ranks == 1:
+        return state
+    if not parallel.shard_optimizer:
+        return state + 4 * count
+    largest = 4 * model.hidden_size * max(model.vocab_size, model.intermediate_size)
+    return state + 8 * count // ranks + int(min(4 * count, max(parallel.bucket_bytes, largest)))
 
 
 def flops(model: ModelConfig, sequence: int, predictions: float, states: float | None = None) -> float:
@@ -97,11 +117,13 @@ def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: 
     count, run, batch = parameters(config.model), config.run, config.batch
     accumulation = batch.accumulation(ranks)
     sequences = run.steps * batch.total
-    state = count * STATE_BYTES
+    state = state_bytes(config.model, ranks, config.parallel)
     arithmetic = sequences * flops(config.model, sequence, predictions, states_read(predictions))
     working = sum(activations(config, sequence, predictions).values())
-    memory = max(state + working, count * (UPDATE_BYTES if ranks > 1 else STATE_BYTES))
-    traffic = count * (2 if config.precision.compress else 4)
+    memory = max(state + working, update_bytes(config.model, ranks, config.parallel))
+    traffic = f"{count * (2 if config.precision.compress else 4) / 1e6:,.0f} MB of gradients summed"
+    if ranks > 1 and config.parallel.shard_optimizer:
+        traffic += f", {count * 4 / 1e6:,.0f} MB of new weights gathered"
     limit = "at most " if batch.pack else ""  # the number of packed rows is not known in advance
     return {
         "parameters": f"{count:,}",
@@ -110,7 +132,7 @@ def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: 
         "data": f"{available:,} sequences, {sequences / available:.2f} epochs",
         "ranks": f"{ranks:,}, each {accumulation:,} micro-batches of {batch.per_device:,} per update",
         "arithmetic": f"{limit}{arithmetic:.3g} FLOP in matrix products",
-        "all-reduce": f"{traffic / 1e6:,.0f} MB per update",
+        "communication": f"per update {traffic}",
         "memory per rank": f"{memory / 2**30:,.1f} GiB: {state / 2**30:,.1f} of weights, gradients and "
         f"moments, about {working / 2**30:,.1f} of activations",
         "checkpoint": f"{count * 12 / 2**30:,.1f} GiB, at most {run.keep + 1} at a time",

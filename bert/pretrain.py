@@ -21,6 +21,7 @@ from bert.inputs import dynamic_masking
 from bert.inputs.sampler import Batch
 from bert.model import heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
+from bert.model.parts import WHOLE, Parts
 from bert.ranges import Range
 from bert.recipes import RECIPES, SMOKE
 from bert.training import loop, preflight, resume
@@ -32,10 +33,10 @@ SPLITS = ("train", "heldout")
 class PretrainingModel(tf.Module):
     """Encoder, masked-LM head and, unless `pairs` is "none", pooler and the head for the pair objective."""
 
-    def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp") -> None:
+    def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp", parts: Parts = WHOLE) -> None:
         super().__init__()
-        self.encoder = Encoder(config, seed)
-        self.masked_lm = heads.MaskedLM(config, seed)
+        self.encoder = Encoder(config, seed, parts)
+        self.masked_lm = heads.MaskedLM(config, seed, parts)
         self.pooler = heads.Pooler(config, seed) if pairs != "none" else None
         self.next_sentence = heads.NextSentence(config, seed) if pairs != "none" else None
 
@@ -67,8 +68,8 @@ def _read_indices(batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
 class Pretraining:
     """The objectives: masked words ("mlm"), and "nsp" or "sop" unless `pairs` is "none"."""
 
-    def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp") -> None:
-        self.module = PretrainingModel(config, seed, pairs)
+    def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp", parts: Parts = WHOLE) -> None:
+        self.module = PretrainingModel(config, seed, pairs, parts)
         self.pairs = pairs
         self.objectives: tuple[str, ...] = ("mlm",) if pairs == "none" else ("mlm", pairs)
 
@@ -81,8 +82,8 @@ class Pretraining:
     def measure(self, batch: Batch, mode: Mode) -> dict[str, losses.Measure]:
         """Return the summed losses and the numbers of correct predictions."""
         words, pair = self.module(batch, mode)
-        bias, labels = self.module.masked_lm.biases(), batch["next_sentence_labels"][:, 0]
-        measures = {"mlm": losses.classification(words, bias, batch["masked_lm_ids"], batch["masked_lm_weights"])}
+        labels = batch["next_sentence_labels"][:, 0]
+        measures = {"mlm": self.module.masked_lm.measure(words, batch["masked_lm_ids"], batch["masked_lm_weights"])}
         if pair is not None:
             measures[self.pairs] = losses.classification(pair, tf.zeros(2), labels, tf.ones_like(labels, tf.float32))
         return measures
@@ -101,10 +102,11 @@ class Options:
         ranges.check(self)
 
 
-def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, ranks: int) -> PretrainConfig:
+def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, replicas: int) -> PretrainConfig:
     """Return the configuration with everything derived from the data, the device and the ranks filled in.
 
-    name: of the default run directory. Raise UsageError if the configuration does not fit the data or the ranks.
+    name: of the default run directory. replicas: of the model, one per rank unless several ranks hold it together.
+    Raise UsageError if the configuration does not fit the data or the ranks.
     """
     vocab_size, length = data.description.vocab_size, data.spec["input_ids"]["shape"][0]
     if config.model.vocab_size not in (0, vocab_size):
@@ -124,7 +126,7 @@ def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, 
         config,
         model=dataclasses.replace(config.model, vocab_size=vocab_size),
         run=run,
-        batch=config.batch.divided(ranks),
+        batch=config.batch.divided(replicas),
         precision=config.precision.resolved(device.is_gpu, device.has_bfloat16),
     )
 
@@ -161,14 +163,15 @@ def main(argv: list[str]) -> None:
         return
     if config.init.checkpoint is None:
         raise UsageError(f"{recipe} needs trained weights; give --init.checkpoint RUN, or none for random weights")
-    comm = connect(config.run)  # before the data and the model, whose tensors would allocate on all GPUs
+    comm = connect(config.run, config.parallel)  # before any tensor, which would allocate memory on all GPUs
     data, heldout = datasets(folder, config)
-    wanted, config = config, resolve(config, name, data, comm.device, comm.size)
+    wanted, config = config, resolve(config, name, data, comm.device, comm.replicas.size)
     loop.tell(config.batch.change(wanted.batch), comm)
-    preflight.memory(config.model, comm)
+    preflight.parts(config.model, config.parallel)
+    preflight.memory(config.model, config.parallel, comm)
     made = data.description.instances
     pairs = made.pairs if made else "nsp"
-    task = Pretraining(config.model, config.run.seed, pairs)
+    task = Pretraining(config.model, config.run.seed, pairs, comm.parts)
     loop.train(
         task,
         config,

@@ -13,6 +13,7 @@ from bert.inputs.tokenization import Tokenizer, tokenizer_for
 from bert.model import heads
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.model.inference import InferenceEncoder
+from bert.model.parts import WHOLE, Parts
 from bert.storage import checked_json, files, manifest
 from bert.training import checkpoint
 from squad.config import Windowing
@@ -23,9 +24,9 @@ Compute = Literal["float32", "bfloat16", "float16"]
 class QuestionAnswering(tf.Module):
     """Encoder and answer-span head."""
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
+    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
         super().__init__()
-        self.encoder = Encoder(config, seed)
+        self.encoder = Encoder(config, seed, parts)
         self.answer_span = heads.AnswerSpan(config, seed)
 
     def __call__(self, batch: Batch, mode: Mode) -> tuple[tf.Tensor, tf.Tensor]:

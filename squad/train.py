@@ -22,6 +22,7 @@ from bert.inputs.sampler import Batch
 from bert.inputs.tokenization import tokenizer_for
 from bert.model import losses
 from bert.model.encoder import Mode
+from bert.model.parts import WHOLE, Parts
 from bert.training import checkpoint, loop, preflight, resume
 from bert.training.distributed import Communicator, connect
 from squad import features
@@ -35,8 +36,8 @@ class AnswerSpans:
 
     objectives: tuple[str, ...] = ("span",)
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
-        self.module = QuestionAnswering(config, seed)
+    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
+        self.module = QuestionAnswering(config, seed, parts)
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the number of windows."""
@@ -72,7 +73,7 @@ def resolve(
     windows: number of training windows, which gives the length of the run. impossible: number of impossible questions;
     `data.impossible` then says whether there are any, for prediction.
     """
-    batch = config.batch.divided(comm.size)
+    batch = config.batch.divided(comm.replicas.size)
     updates_per_epoch = windows / batch.total
     steps = math.ceil(config.length.epochs * updates_per_epoch)
     run = resume.place(config.run, paths.workdir() / "squad" / name, steps=steps)
@@ -109,14 +110,15 @@ def main(argv: list[str]) -> None:
             f"windows.max_seq_length {config.windows.max_seq_length} is more than the model's "
             f"{model.max_position_embeddings} positions; lower it"
         )
-    comm = connect(config.run)
+    comm = connect(config.run, config.parallel)
     data = records.Dataset(training_set(config, vocab, model, comm), "train")
     model = replace(model, vocab_size=data.description.vocab_size)
     wanted = config.batch
     config = resolve(config, name, model, windows=len(data), impossible=data.manifest.count("impossible"), comm=comm)
     loop.tell(config.batch.change(wanted), comm)
-    preflight.memory(model, comm)
-    task = AnswerSpans(model, config.run.seed)
+    preflight.parts(model, config.parallel)
+    preflight.memory(model, config.parallel, comm)
+    task = AnswerSpans(model, config.run.seed, comm.parts)
     loop.train(
         task,
         config,

@@ -133,7 +133,7 @@ def weights(run: Path, step: int) -> State:
 
 def measured(run: Path) -> dict[tuple[int, str], dict[str, Any]]:
     """Return the run's metrics by step and split, without those that depend on time; no step may occur twice."""
-    timed = metrics.Clock(flops=lambda tokens, sequences: 1.0, ranks=1, peak=1.0).rates().keys()
+    timed = metrics.Clock(flops=lambda tokens, sequences: 1.0, replicas=1, peak=1.0).rates().keys()
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     by_step = {(line["step"], line["split"]): {k: v for k, v in line.items() if k not in timed} for line in lines}
     assert len(by_step) == len(lines), "a step was logged twice"

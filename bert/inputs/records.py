@@ -12,7 +12,6 @@ import os
 import struct
 import sys
 from array import array
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
@@ -25,6 +24,7 @@ from bert.errors import InputError, IntegrityError
 from bert.inputs.instances import InstanceConfig
 from bert.storage import manifest
 from bert.storage.manifest import File
+from bert.storage.random_access import RandomAccess
 
 T = TypeVar("T")
 FeatureSpec = dict[str, dict[str, Any]]  # name -> {"shape": [...], "dtype": "int64" | "float32"}
@@ -34,7 +34,6 @@ HEADER, FOOTER = 12, 4  # TFRecord frame: length uint64, its masked CRC uint32, 
 LONGEST = 1 << 24  # values of a feature
 LARGEST_VOCABULARY = 1 << 31
 UNPARSED = (tf.errors.InvalidArgumentError, UnicodeDecodeError)  # the latter if its message has the record's bytes
-MAX_OPEN = 256  # open files; a corpus may have more shards than a process may open
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +55,7 @@ class Description:
     features: dict[str, Feature]
     vocab_size: int
     vocab_sha256: str | None = None
-    kind: Literal["instances", "documents"] = "instances"
+    kind: Literal["instances", "documents", "tokens"] = "instances"
     instances: InstanceConfig | None = None
     """how instances of pretraining were made, or are made from the records"""
 
@@ -118,7 +117,7 @@ class Dataset:
         counts = [_checked_count(folder / name, listed[name]) for name in names]
         _check_vocabulary(self.manifest, self.description)
         self._starts = np.concatenate([[0], np.cumsum(counts)])
-        self._open: OrderedDict[Path, int] = OrderedDict()
+        self._disk = RandomAccess()
         self._parse = tf.function(self._parse_batch, input_signature=[tf.TensorSpec([None], tf.string)])
 
     def __len__(self) -> int:
@@ -185,27 +184,16 @@ class Dataset:
     def _payload(self, index: int) -> bytes:
         shard = int(self.shard_of(np.asarray(index)))
         path, row = self.paths[shard], index - int(self._starts[shard])
-        begin, end = struct.unpack("<2Q", self._pread(index_path(path), 16, 8 * row))
+        begin, end = struct.unpack("<2Q", self._disk.read(index_path(path), 16, 8 * row))
         if not begin + HEADER + FOOTER <= end <= self.manifest.files[path.name].bytes:
             raise IntegrityError(
                 f"{index_path(path)}: entry {row} is damaged (no record at this offset); build it again"
             )
-        frame = self._pread(path, end - begin, begin)
+        frame = self._disk.read(path, end - begin, begin)
         payload = frame[HEADER:-FOOTER]
         if _packed_crc(payload) != frame[-FOOTER:] or len(payload) != frame_length(frame):
             raise IntegrityError(f"{path}: record {row} at byte {begin} is damaged (checksum differs); build it again")
         return payload
-
-    def _pread(self, path: Path, size: int, offset: int) -> bytes:
-        if path not in self._open:
-            if len(self._open) >= MAX_OPEN:
-                os.close(self._open.popitem(last=False)[1])
-            self._open[path] = os.open(path, os.O_RDONLY)
-        self._open.move_to_end(path)
-        content = os.pread(self._open[path], size, offset)
-        if len(content) != size:
-            raise IntegrityError(f"{path}: truncated at byte {offset + len(content)}; build it again")
-        return content
 
     def _parse_batch(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         spec = {k: tf.io.FixedLenFeature(v["shape"], tf.as_dtype(v["dtype"])) for k, v in self.spec.items()}

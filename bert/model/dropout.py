@@ -26,13 +26,20 @@ class DropoutRng:
             None if self.seed is None else self.seed + tf.constant([number * PLACES_PER_BRANCH, 0], tf.int64)
         )
 
-    def bits(self, shape: tf.Tensor, rate: float) -> tuple[tf.Tensor, ...]:
-        """Random bytes for `apply_dropout`: one uint8 tensor of this shape, or an empty tuple if nothing is dropped."""
+    def bits(self, shape: tf.Tensor, rate: float, heads: tuple[int, int] | None = None) -> tuple[tf.Tensor, ...]:
+        """Random bytes for `apply_dropout`: one uint8 tensor of this shape, or an empty tuple if nothing is dropped.
+
+        heads: if the shape [B, n, T, T] is that of some attention heads only, the first of them and the number of all,
+        N. The bytes are then those that `bits` has for these heads among all, [B, N, T, T].
+        """
         if self.seed is None or _dropped_levels(rate) == 0:
             return ()
         self.place += 1
+        seed = self.seed + tf.constant([self.place, 0], tf.int64)
+        if heads:
+            return (_bytes_of_heads(seed, shape, *heads),)
         size = tf.reduce_prod(shape)
-        words = _words(self.seed + tf.constant([self.place, 0], tf.int64), (size + 7) // 8)
+        words = _words(seed, (size + 7) // 8)
         each = tf.reshape(tf.bitcast(words, tf.uint8), [-1])
         return (tf.reshape((_materialised(each) if has_gpu() else each)[:size], shape),)
 
@@ -40,10 +47,39 @@ class DropoutRng:
 @tf.function(jit_compile=True)
 def _words(seed: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     """Return `count` random numbers [count] uint64, a function of the seed [2] int64."""
+    return _words_at(seed, tf.range(count))
+
+
+def _words_at(seed: tf.Tensor, counters: tf.Tensor) -> tf.Tensor:
+    """Return the random numbers [M] uint64 that the counters [M] stand for; call it within a compiled function."""
     (a, b), (c, d) = (tf.unstack(half) for half in tf.unstack(tf.bitcast(seed, tf.uint32)))
     stream, key = philox(*philox(a, b, c), d)
-    x, y = philox(tf.cast(tf.range(count), tf.uint32), tf.fill([count], stream), key)
+    x, y = philox(tf.cast(counters, tf.uint32), tf.fill([tf.size(counters)], stream), key)
     return tf.bitwise.left_shift(tf.cast(x, tf.uint64), tf.constant(32, tf.uint64)) + tf.cast(y, tf.uint64)
+
+
+def _bytes_of_heads(seed: tf.Tensor, shape: tf.Tensor, first: int, whole: int) -> tf.Tensor:
+    """Return the bytes [B, n, T, T] of the heads from `first` on, of `whole` heads.
+
+    Those of one sequence follow each other in the stream of bytes, but may begin within a word.
+    """
+    batch, count, rows, columns = tf.unstack(shape)
+    pairs = rows * columns  # in one head
+    begin = (tf.range(batch) * whole + first) * pairs  # [B], in bytes
+    words = (count * pairs + 7) // 8 + 1
+    stream = _word_rows(seed, begin // 8, words)  # [B, words]
+    stream = tf.reshape(tf.bitcast(stream, tf.uint8), [batch, -1])
+    if (known := tf.get_static_value(pairs)) is not None and known % 8 == 0:
+        return tf.reshape(stream[:, : count * pairs], shape)
+    places = (begin % 8)[:, None] + tf.range(count * pairs)
+    return tf.reshape(tf.gather(stream, places, batch_dims=1), shape)
+
+
+@tf.function(jit_compile=True)
+def _word_rows(seed: tf.Tensor, begin: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """Return `count` random numbers from each counter `begin` [B] on, [B, count] uint64."""
+    counters = begin[:, None] + tf.range(count)
+    return tf.reshape(_words_at(seed, tf.reshape(counters, [-1])), tf.shape(counters))
 
 
 @tf.function(jit_compile=True)

@@ -1,4 +1,4 @@
-"""BERT's encoder (Devlin et al. 2019): learned positions, exact GELU.
+"""BERT's encoder (Devlin et al. 2019), and GPT-2's decoder (Radford et al. 2019), which is the same with a causal mask.
 
 Layer norm follows each residual sum, as published, or precedes each sub-layer, which trains deep models more stably
 (Shoeybi et al. 2019, Megatron-LM, section 5.3). In the second form the embeddings are not normalised and the last
@@ -12,7 +12,7 @@ residual stream in float32. XLA compiles what stands between the products (fused
 TensorFlow's libraries, which are faster on CPUs, unless the whole step is compiled for a GPU.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -24,18 +24,27 @@ from bert.model.dropout import DropoutRng, apply_dropout
 from bert.model.fused_ops import add_bias, converted_product, copies, product
 from bert.model.initializers import Initializer, relative_position_offsets
 from bert.model.lookup import lookup
+from bert.model.parts import WHOLE, Parts
 
 
 class TokenBatch(NamedTuple):
     """Token sequences, padded or packed to one length."""
 
     ids: tf.Tensor  # [B, T] int32
-    mask: tf.Tensor  # [B, T] 1 for tokens, 0 for padding; if packed, the number of each token's instance
-    segments: tf.Tensor  # [B, T] 0 or 1
+    mask: tf.Tensor | None = None  # [B, T] 1 for tokens, 0 for padding; if packed, numbers of instances; None: all 1
+    segments: tf.Tensor | None = None  # [B, T], from 0; None if the model has no segments
     positions: tf.Tensor | None = None  # [B, T] if packed: places in the instance, from 0
 
-    def attention_mask(self) -> tf.Tensor:
-        """Return what is added to attention scores [B, 1, 1 or T, T], float32: 0, or -10,000 where none is allowed."""
+    def attention_mask(self, causal: bool = False) -> tf.Tensor:
+        """Return what is added to attention scores [B or 1, 1, 1 or T, T], float32: 0, or -10,000 where none may be.
+
+        causal: whether tokens attend to no later ones.
+        """
+        if causal:
+            later = _later(tf.shape(self.ids)[1])
+            return later if self.mask is None else tf.minimum(later, self.attention_mask())
+        if self.mask is None:
+            return tf.zeros([1, 1, 1, tf.shape(self.ids)[1]])
         return padding(self.mask) if self.positions is None else _other_instances(self.mask)
 
 
@@ -45,10 +54,15 @@ class Mode(NamedTuple):
     dtype: tf.DType  # of matrix products
     dropout: DropoutRng
     layers_apart: int = 0  # number of layers that XLA compiles as a program of its own; 0: the caller compiles all
+    compile_parts: bool = False  # compile what each sub-layer computes between two sums over the model's parts
 
     def branch(self, number: int) -> "Mode":
         """Return the mode of part `number` of the model, which has dropout masks of its own."""
         return self._replace(dropout=self.dropout.branch(number))
+
+    def compiled(self, function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+        """Return a function of tensors, compiled by XLA if `compile_parts` asks for it."""
+        return tf.function(function, jit_compile=True) if self.compile_parts else function
 
 
 class Projection(NamedTuple):
@@ -79,40 +93,52 @@ class Dense(tf.Module):
 class LayerNorm(tf.Module):
     """Layer norm over the last axis."""
 
-    def __init__(self, init: Initializer, name: str, width: int) -> None:
+    def __init__(self, init: Initializer, name: str, width: int, epsilon: float) -> None:
         super().__init__()
+        self.epsilon = epsilon
         self.gamma = init.constant(f"{name}/gamma", 1.0, width)
         self.beta = init.constant(f"{name}/beta", 0.0, width)
 
     def __call__(self, x: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
         """Normalise x [M, D] to float32 [M, D], then apply dropout if `bits` are given."""
-        return fused_ops.layer_norm(x, self.gamma, self.beta, *bits, rate=rate)
+        return fused_ops.layer_norm(x, self.gamma, self.beta, *bits, epsilon=self.epsilon, rate=rate)
 
 
 class Embeddings(tf.Module):
-    """Sum of word, position and segment embeddings."""
+    """Sum of word, position and, if the model has segments, segment embeddings."""
 
     def __init__(self, init: Initializer, config: ModelConfig) -> None:
         super().__init__()
-        width = config.hidden_size
+        width, segments = config.hidden_size, config.type_vocab_size
         sinusoidal = config.position_initializer == "sinusoidal"
         words = init.words_beside_sinusoids if sinusoidal else init.normal
         positions = init.sinusoids if sinusoidal else init.normal
         self.word = words("embeddings/word", config.vocab_size, width)  # [V, D]
         self.position = positions("embeddings/position", config.max_position_embeddings, width)
-        self.segment = init.normal("embeddings/segment", config.type_vocab_size, width)
-        self.norm = LayerNorm(init, "embeddings/layer_norm", width) if config.norm_placement == "post" else None
-        self.rate = config.hidden_dropout_prob
+        self.segment = init.normal("embeddings/segment", segments, width) if segments else None
+        self.norm = _norm(init, "embeddings", config) if config.norm_placement == "post" else None
+        self.rate, self.parts = config.hidden_dropout_prob, init.parts
+        self.first, self.last = self.parts.share(config.vocab_size)  # this device's rows of the word embeddings
 
     def __call__(self, tokens: TokenBatch, dropout: DropoutRng) -> tf.Tensor:
         """Return the embeddings of all tokens [B*T, D], float32."""
         width, length = self.word.shape[1], tf.shape(tokens.ids)[1]
         position = self.position[:length] if tokens.positions is None else lookup(self.position, tokens.positions)
-        # A product with one-hot rows: its gradient is cheap, where gather's would scatter B*T rows into two.
-        segment = tf.matmul(tf.one_hot(tokens.segments, self.segment.shape[0]), self.segment)
-        x = tf.reshape(lookup(self.word, tokens.ids) + position + segment, [-1, width])  # [B*T, D]
+        x = self._words(tokens.ids) + position
+        if self.segment is not None:
+            # A product with one-hot rows: its gradient is cheap, where gather's would scatter B*T rows into two.
+            x += tf.matmul(tf.one_hot(tokens.segments, self.segment.shape[0]), self.segment)
+        x = tf.reshape(x, [-1, width])  # [B*T, D]
         bits = dropout.bits(tf.shape(x), self.rate)
         return self.norm(x, *bits, rate=self.rate) if self.norm else apply_dropout(x, bits, self.rate)
+
+    def _words(self, ids: tf.Tensor) -> tf.Tensor:
+        """Return the word embeddings of ids [B, T], [B, T, D]."""
+        if self.parts.count == 1:
+            return lookup(self.word, ids)
+        here = (ids >= self.first) & (ids < self.last)
+        found = lookup(self.word, tf.where(here, ids - self.first, 0))
+        return self.parts.summed(found * tf.cast(here, tf.float32)[..., None], "embeddings/word")
 
 
 class Attention(tf.Module):
@@ -120,8 +146,10 @@ class Attention(tf.Module):
 
     def __init__(self, init: Initializer, name: str, config: ModelConfig) -> None:
         super().__init__()
-        width = config.hidden_size
-        self.heads, self.head_width = config.num_attention_heads, width // config.num_attention_heads
+        width, self.parts, self.name_in_model = config.hidden_size, init.parts, name
+        self.all_heads, self.head_width = config.num_attention_heads, width // config.num_attention_heads
+        self.first_head, last_head = self.parts.share(self.all_heads)
+        self.heads = last_head - self.first_head  # of this device
         self.query = Dense(init, f"{name}/query", width, width)
         self.key = Dense(init, f"{name}/key", width, width)
         self.value = Dense(init, f"{name}/value", width, width)
@@ -136,11 +164,25 @@ class Attention(tf.Module):
 
         inputs: `num_inputs` copies of x [B*T, D]. read: rows [R] whose output is computed; None computes all.
         """
-        q, k, v = (self._separate if self.fused else self._joint)(inputs, tf.shape(mask)[-1], mode.dtype)
-        scores_shape = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # [B, N, T, T]
-        bits = mode.dropout.bits(scores_shape, self.rate)
-        context = merge(attend(q, k, v, mask, *bits, rate=self.rate, fused=self.fused), self.heads * self.head_width)
-        return Projection(self.output.product(_rows(context, read), mode.dtype), self.output.bias)
+
+        def compute(*inputs: tf.Tensor) -> tf.Tensor:
+            q, k, v = (self._separate if self.fused else self._joint)(inputs, tf.shape(mask)[-1], mode.dtype)
+            scores_shape = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # [B, N, T, T]
+            bits = mode.dropout.bits(scores_shape, self.rate, self._heads_here())
+            width = self.heads * self.head_width
+            context = merge(attend(q, k, v, mask, *bits, rate=self.rate, fused=self.fused), width)
+            return self.output.product(_rows(context, read), mode.dtype)
+
+        y = self.parts.summed(mode.compiled(compute)(*inputs), f"{self.name_in_model}/sum")
+        return Projection(y, self.output.bias)
+
+    def inputs(self, x: tf.Tensor) -> list[tf.Tensor]:
+        """Return the copies of x [B*T, D] that this sub-layer takes."""
+        return copies(self.parts.copied(x, f"{self.name_in_model}/input"), self.num_inputs)
+
+    def _heads_here(self) -> tuple[int, int] | None:
+        """Return the first head of this device and the number of all, or None if it has all."""
+        return None if self.parts.count == 1 else (self.first_head, self.all_heads)
 
     def _joint(self, inputs: Sequence[tf.Tensor], tokens: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
         """Compute queries (times `scale`), keys and values [B, N, T, H] of x [B*T, D] by one product."""
@@ -165,23 +207,31 @@ class Attention(tf.Module):
 
     def attend_to_relative_positions(self, init: Initializer, name: str) -> None:
         """Initialise queries and keys so that each head attends to one offset; needs `Initializer.sinusoids`."""
-        offsets, width = relative_position_offsets(self.heads), self.heads * self.head_width
-        self.query.kernel = init.relative_position_kernel(f"{name}/query/kernel", self.heads, width, offsets)
-        self.key.kernel = init.relative_position_kernel(f"{name}/key/kernel", self.heads, width, [0] * self.heads)
+        heads, width = self.all_heads, self.all_heads * self.head_width
+        offsets = relative_position_offsets(heads)
+        self.query.kernel = init.relative_position_kernel(f"{name}/query/kernel", heads, width, offsets)
+        self.key.kernel = init.relative_position_kernel(f"{name}/key/kernel", heads, width, [0] * heads)
 
 
 class FeedForward(tf.Module):
-    """Two dense layers with a GELU between them."""
+    """Two dense layers with an activation between them."""
 
     def __init__(self, init: Initializer, name: str, config: ModelConfig) -> None:
         super().__init__()
         self.inner = Dense(init, f"{name}/inner", config.hidden_size, config.intermediate_size)
         self.output = Dense(_residual_init(init, config), f"{name}/outer", config.intermediate_size, config.hidden_size)
+        self.activation = fused_ops.ACTIVATIONS[config.hidden_act]
+        self.parts, self.name_in_model = init.parts, name
 
     def __call__(self, x: tf.Tensor, mode: Mode) -> Projection:
         """Compute GELU(x W1 + b1) W2 of x [R, D], with b2 left to the residual sum."""
-        inner = fused_ops.gelu(self.inner.product(x, mode.dtype), self.inner.bias)
-        return Projection(self.output.product(inner, mode.dtype), self.output.bias)
+
+        def compute(x: tf.Tensor) -> tf.Tensor:
+            inner = self.activation(self.inner.product(x, mode.dtype), self.inner.bias)
+            return self.output.product(inner, mode.dtype)
+
+        x = self.parts.copied(x, f"{self.name_in_model}/input")
+        return Projection(self.parts.summed(mode.compiled(compute)(x), f"{self.name_in_model}/sum"), self.output.bias)
 
 
 class Layer(tf.Module):
@@ -190,9 +240,9 @@ class Layer(tf.Module):
     def __init__(self, init: Initializer, name: str, config: ModelConfig) -> None:
         super().__init__()
         self.attention = Attention(init, f"{name}/attention", config)
-        self.attention_norm = LayerNorm(init, f"{name}/attention/layer_norm", config.hidden_size)
+        self.attention_norm = _norm(init, f"{name}/attention", config)
         self.mlp = FeedForward(init, f"{name}/mlp", config)
-        self.mlp_norm = LayerNorm(init, f"{name}/mlp/layer_norm", config.hidden_size)
+        self.mlp_norm = _norm(init, f"{name}/mlp", config)
         self.pre_norm, self.rate = config.norm_placement == "pre", config.hidden_dropout_prob
 
     def __call__(self, x: tf.Tensor, mask: tf.Tensor, mode: Mode, read: tf.Tensor | None = None) -> tf.Tensor:
@@ -202,10 +252,14 @@ class Layer(tf.Module):
         `copies` decides in which order gradients by x are added.
         """
         if self.pre_norm:
-            inputs = copies(self.attention_norm(x), self.attention.num_inputs)
+            inputs = self.attention.inputs(self.attention_norm(x))
             x = self._add(_rows(x, read), self.attention(inputs, mask, mode, read), mode)
             return self._add(x, self.mlp(self.mlp_norm(x), mode), mode)
-        *inputs, x = copies(x, self.attention.num_inputs + 1)
+        if self.attention.parts.count > 1:  # one sum for the gradients of all inputs
+            inner, x = copies(x, 2)
+            inputs = self.attention.inputs(inner)
+        else:
+            *inputs, x = copies(x, self.attention.num_inputs + 1)
         x = self._add_norm(_rows(x, read), self.attention(inputs, mask, mode, read), self.attention_norm, mode)
         inner, x = copies(x, 2)
         return self._add_norm(x, self.mlp(inner, mode), self.mlp_norm, mode)
@@ -218,22 +272,22 @@ class Layer(tf.Module):
     def _add_norm(self, x: tf.Tensor, y: Projection, norm: LayerNorm, mode: Mode) -> tf.Tensor:
         """Return norm(x + dropout(y))."""
         bits = mode.dropout.bits(tf.shape(x), self.rate)
-        return fused_ops.add_dropout_norm(x, *y, norm.gamma, norm.beta, *bits, rate=self.rate)
+        return fused_ops.add_dropout_norm(x, *y, norm.gamma, norm.beta, *bits, rate=self.rate, epsilon=norm.epsilon)
 
 
 class Encoder(tf.Module):
     """Embeddings and a stack of layers."""
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
+    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
         super().__init__()
         assert config.vocab_size > 0, "the vocabulary's size is resolved before the model is built"
-        init = Initializer(seed, config.initializer_range)
+        init = Initializer(seed, config.initializer_range, parts)
         self.config = config
         self.embeddings = Embeddings(init, config)
         self.layers = [Layer(init, f"layer_{number}", config) for number in range(config.num_hidden_layers)]
         if config.position_initializer == "sinusoidal":
             self.layers[0].attention.attend_to_relative_positions(init, "layer_0/attention")
-        self.norm = LayerNorm(init, "final/layer_norm", config.hidden_size) if config.norm_placement == "pre" else None
+        self.norm = _norm(init, "final", config) if config.norm_placement == "pre" else None
 
     def __call__(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None = None) -> tf.Tensor:
         """Return the last hidden states, float32: [B, T, D], or [R, D] of the rows `read` [R] of [B*T, D]."""
@@ -245,7 +299,7 @@ class Encoder(tf.Module):
         return [self._batched(x, tokens) for x in self._hidden_states(tokens, mode, None)]
 
     def _hidden_states(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None) -> list[tf.Tensor]:
-        mask = tokens.attention_mask()
+        mask = tokens.attention_mask(self.config.causal)
         states = [self.embeddings(tokens, mode.dropout)]
         if mode.layers_apart:
             states += self._run_programs(states[-1], mask, mode, read)
@@ -297,8 +351,18 @@ def _other_instances(numbers: tf.Tensor) -> tf.Tensor:
     return tf.cast(numbers[:, None, :, None] != numbers[:, None, None, :], tf.float32) * -1e4
 
 
+def _later(tokens: tf.Tensor) -> tf.Tensor:
+    """Return what is added to scores [1, 1, T, T], for T `tokens`: none attends to a later one."""
+    place = tf.range(tokens)
+    return tf.cast(place > place[:, None], tf.float32)[None, None] * -1e4
+
+
 def _rows(x: tf.Tensor, read: tf.Tensor | None) -> tf.Tensor:
     return x if read is None else lookup(x, read)
+
+
+def _norm(init: Initializer, name: str, config: ModelConfig) -> LayerNorm:
+    return LayerNorm(init, f"{name}/layer_norm", config.hidden_size, config.layer_norm_epsilon)
 
 
 def _residual_init(init: Initializer, config: ModelConfig) -> Initializer:

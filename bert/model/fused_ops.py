@@ -11,6 +11,7 @@ Shapes: M rows, D width, F feed-forward, I inputs, O outputs, B batch, N heads, 
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +20,6 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from bert.hardware.devices import has_gpu
 from bert.model.dropout import apply_dropout
-
-LAYER_NORM_EPSILON = 1e-12
 
 
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,12 +66,12 @@ def sum_of_squares(x: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(_row_sums(tf.square(x)) if x.shape.rank == 2 else tf.square(x))
 
 
-def norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
-    """Return the layer norm of x [M, D]; call it within a compiled function."""
+def norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """Return the layer norm of x [M, D]; `epsilon` is added to the variance. Call it within a compiled function."""
     per_component = 1.0 / x.shape[-1]
     centred = x - _row_sums(x, per_component)[:, None]
     variance = _row_sums(tf.square(centred), per_component)[:, None]
-    return centred * (tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * gamma) + beta
+    return centred * (tf.math.rsqrt(variance + epsilon) * gamma) + beta
 
 
 def _residual_sum(x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, bits: tuple[tf.Tensor, ...], rate: float) -> tf.Tensor:
@@ -81,9 +80,11 @@ def _residual_sum(x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, bits: tuple[tf.Te
 
 
 @fused
-def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
+def layer_norm(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, epsilon: float, rate: float = 0.0
+) -> tf.Tensor:
     """Return dropout(gamma * normalised x + beta), x [M, D], gamma and beta [D]; float32."""
-    return apply_dropout(norm(x, gamma, beta), bits, rate)
+    return apply_dropout(norm(x, gamma, beta, epsilon), bits, rate)
 
 
 @fused
@@ -92,23 +93,38 @@ def add_dropout(x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, *bits: tf.Tensor, r
     return _residual_sum(x, y, bias, bits, rate)
 
 
-def add_dropout_norm(
-    x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, rate: float
-) -> tf.Tensor:
-    """Return the layer norm of x + dropout(y + bias), [M, D] float32; arguments as of `add_dropout`."""
+def add_dropout_norm(*tensors: tf.Tensor, rate: float, epsilon: float) -> tf.Tensor:
+    """Return the layer norm of x + dropout(y + bias), [M, D] float32.
+
+    tensors: x, y, bias, gamma, beta and, if there is dropout, its bits, as of `add_dropout` and `layer_norm`.
+    """
     form = _add_dropout_norm_on_gpu if has_gpu() else _add_dropout_norm
-    return form(x, y, bias, gamma, beta, *bits, rate=rate)
+    return form(*tensors, rate=rate, epsilon=epsilon)
 
 
 @fused
 def _add_dropout_norm(
-    x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, rate: float
+    x: tf.Tensor,
+    y: tf.Tensor,
+    bias: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    *bits: tf.Tensor,
+    rate: float,
+    epsilon: float,
 ) -> tf.Tensor:
-    return norm(_residual_sum(x, y, bias, bits, rate), gamma, beta)
+    return norm(_residual_sum(x, y, bias, bits, rate), gamma, beta, epsilon)
 
 
 def _add_dropout_norm_on_gpu(
-    x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, rate: float
+    x: tf.Tensor,
+    y: tf.Tensor,
+    bias: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    *bits: tf.Tensor,
+    rate: float,
+    epsilon: float,
 ) -> tf.Tensor:
     """Do the same for GPUs, where only memory traffic counts: the gradient reads neither x nor y.
 
@@ -120,7 +136,7 @@ def _add_dropout_norm_on_gpu(
     @tf.custom_gradient
     def differentiable(*tensors: tf.Tensor) -> tuple[tf.Tensor, Callable[..., list[tf.Tensor]]]:
         # The barrier in it has no gradient, and TensorFlow would ask for one before it takes ours.
-        output, centred, inverse = _norm_of_sum(*map(tf.stop_gradient, tensors), *bits, rate=rate)
+        output, centred, inverse = _norm_of_sum(*map(tf.stop_gradient, tensors), *bits, rate=rate, epsilon=epsilon)
 
         def gradients(upstream: tf.Tensor) -> list[tf.Tensor]:
             return _norm_of_sum_gradients(upstream, centred, inverse, tensors[3], *bits, rate=rate)
@@ -132,7 +148,14 @@ def _add_dropout_norm_on_gpu(
 
 @tf.function(jit_compile=True)
 def _norm_of_sum(
-    x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, rate: float
+    x: tf.Tensor,
+    y: tf.Tensor,
+    bias: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    *bits: tf.Tensor,
+    rate: float,
+    epsilon: float,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return the norm [M, D] float32, the centred sum in y's type, and the inverse deviation of that [M, 1] float32.
 
@@ -146,7 +169,7 @@ def _norm_of_sum(
         parts.append(tf.cast(exact - tf.cast(parts[0], tf.float32), y.dtype))
     parts = gen_xla_ops.xla_optimization_barrier(input=parts)
     variance = _row_sums(tf.square(tf.cast(parts[0], tf.float32)), per_component)[:, None]
-    inverse = tf.math.rsqrt(variance + LAYER_NORM_EPSILON)
+    inverse = tf.math.rsqrt(variance + epsilon)
     centred = tf.add_n([tf.cast(part, tf.float32) for part in parts])
     return centred * inverse * gamma + beta, parts[0], inverse
 
@@ -174,6 +197,16 @@ def gelu(y: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """
     x = tf.cast(y, tf.float32) + bias
     return tf.cast(x * (0.5 + 0.5 * tf.math.erf(x * 0.5**0.5)), y.dtype)
+
+
+@fused
+def gelu_tanh(y: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """Return an approximation of `gelu` by tanh (Hendrycks and Gimpel 2016, section 2), as GPT-2 has it."""
+    x = tf.cast(y, tf.float32) + bias
+    return tf.cast(0.5 * x * (1.0 + tf.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x * x * x))), y.dtype)
+
+
+ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh}  # by `ModelConfig.hidden_act`
 
 
 @tf.function(jit_compile=True)

@@ -7,8 +7,10 @@ import tensorflow as tf
 
 from bert.config import ModelConfig
 from bert.model.encoder import Dense, LayerNorm
-from bert.model.fused_ops import gelu
+from bert.model.fused_ops import ACTIVATIONS
 from bert.model.initializers import Initializer
+from bert.model.losses import Measure, classification, divided_classification
+from bert.model.parts import WHOLE, Parts
 
 NAMES = ("pooler", "masked_lm", "next_sentence", "answer_span", "classifier")  # first parts of their variables' names
 MASKED_LOGIT = -1e9  # logit whose probability is 0
@@ -31,26 +33,36 @@ class MaskedLM(tf.Module):
     """Scores of the vocabulary at the masked positions: dense, GELU, layer norm, word embeddings transposed.
 
     The loss adds the bias, in float32, while it reads the products. If `vocab_multiple` rounds the number of scores up
-    from V to U, the additional ones have no weights and a bias of `MASKED_LOGIT`.
+    from V to U, the additional ones have no weights and a bias of `MASKED_LOGIT`. If the model is divided, V and U are
+    the numbers of this device's entries.
     """
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
+    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
         super().__init__()
-        init = Initializer(seed, config.initializer_range)
+        init = Initializer(seed, config.initializer_range, parts)
         self.transform = Dense(init, "masked_lm/transform", config.hidden_size, config.hidden_size)
-        self.norm = LayerNorm(init, "masked_lm/layer_norm", config.hidden_size)
+        self.norm = LayerNorm(init, "masked_lm/layer_norm", config.hidden_size, config.layer_norm_epsilon)
+        self.activation = ACTIVATIONS[config.hidden_act]
         self.bias = init.constant("masked_lm/bias", 0.0, config.vocab_size)
-        self.padding = -config.vocab_size % config.vocab_multiple
+        self.parts, (self.first, last) = parts, parts.share(config.vocab_size)
+        self.padding = (self.first - last) % config.vocab_multiple
 
     def __call__(self, hidden: tf.Tensor, table: tf.Variable, dtype: tf.DType) -> tf.Tensor:
         """Return logits without their bias [M, U] in dtype, for hidden states [M, D] and word embeddings [V, D]."""
-        x = self.norm(tf.cast(gelu(self.transform.product(hidden, dtype), self.transform.bias), tf.float32))
+        x = self.norm(tf.cast(self.activation(self.transform.product(hidden, dtype), self.transform.bias), tf.float32))
+        x = self.parts.copied(x, "masked_lm/input")
         words = tf.pad(tf.cast(table, dtype), [[0, self.padding], [0, 0]]) if self.padding else tf.cast(table, dtype)
         return tf.matmul(tf.cast(x, dtype), words, transpose_b=True)
 
     def biases(self) -> tf.Tensor:
         """Return the bias of each score [U]."""
         return tf.pad(tf.convert_to_tensor(self.bias), [[0, self.padding]], constant_values=MASKED_LOGIT)
+
+    def measure(self, scores: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Measure:
+        """Return the loss of the scores [..., U] with labels and weights [...]."""
+        if self.parts.count == 1:
+            return classification(scores, self.biases(), labels, weights)
+        return divided_classification(scores, self.biases(), labels - self.first, weights, self.parts)
 
 
 class NextSentence(tf.Module):

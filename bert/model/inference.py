@@ -7,6 +7,8 @@ in float32 while it stores a product.
 Shapes as in encoder.py; M = B*T.
 """
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from bert.model import encoder, fused_ops
@@ -22,6 +24,7 @@ class InferenceEncoder(tf.Module):
 
     def __init__(self, encoder: encoder.Encoder, dtype: tf.DType) -> None:
         super().__init__()
+        assert not encoder.config.causal, "generation has an encoder of its own"
         self.width, self.dtype = encoder.config.hidden_size, dtype
         self.embeddings, self.norm = encoder.embeddings, encoder.norm
         self.parameters = sum(weight.shape.num_elements() for weight in encoder.trainable_variables)
@@ -68,10 +71,10 @@ class _Dense(tf.Module):
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         return tf.nn.bias_add(tf.matmul(x, self.kernel()), self.bias())
 
-    def gelu(self, x: tf.Tensor) -> tf.Tensor:
-        """Return GELU(x W + b)."""
-        if fused_ops.has_gpu():
-            return fused_ops.gelu(tf.matmul(x, self.kernel()), tf.cast(self.bias(), tf.float32))
+    def activated(self, x: tf.Tensor, activation: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]) -> tf.Tensor:
+        """Return the activation of x W + b, which is one of `fused_ops.ACTIVATIONS`."""
+        if fused_ops.has_gpu() or activation is not fused_ops.gelu:
+            return activation(tf.matmul(x, self.kernel()), tf.cast(self.bias(), tf.float32))
         y = self(x)  # in this form TensorFlow recognises the pattern and lets oneDNN compute all of it
         half, one, root = (tf.constant(value, y.dtype) for value in (0.5, 1.0, 0.5**0.5))
         return half * y * (one + tf.math.erf(y * root))
@@ -91,6 +94,7 @@ class _Layer(tf.Module):
         self.joint = _Dense(*attention.joint_weights(tf.float32, attention.head_width**-0.5), dtype, constant)
         self.output = dense(attention.output)
         self.inner, self.outer = dense(layer.mlp.inner), dense(layer.mlp.output)
+        self.activation = layer.mlp.activation
         self.attention_norm, self.mlp_norm = layer.attention_norm, layer.mlp_norm
 
     def __call__(self, x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -106,7 +110,7 @@ class _Layer(tf.Module):
         return self.output(merge(tf.matmul(_weights(q, k, mask), v), x.shape[-1]))
 
     def _mlp(self, x: tf.Tensor) -> tf.Tensor:
-        return self.outer(self.inner.gelu(tf.cast(x, self.dtype)))
+        return self.outer(self.inner.activated(tf.cast(x, self.dtype), self.activation))
 
 
 def _weights(q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -121,10 +125,10 @@ def _weights(q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 
 
 def _add_norm(x: tf.Tensor, y: tf.Tensor, norm: encoder.LayerNorm) -> tf.Tensor:
-    return _compiled_add_norm(x, y, norm.gamma, norm.beta)
+    return _compiled_add_norm(x, y, norm.gamma, norm.beta, epsilon=norm.epsilon)
 
 
 @tf.function(jit_compile=True)
-def _compiled_add_norm(x: tf.Tensor, y: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+def _compiled_add_norm(x: tf.Tensor, y: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
     """Return the layer norm of x + y [M, D], float32; y is of any type."""
-    return fused_ops.norm(x + tf.cast(y, tf.float32), gamma, beta)
+    return fused_ops.norm(x + tf.cast(y, tf.float32), gamma, beta, epsilon)

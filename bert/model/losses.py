@@ -1,10 +1,12 @@
 """Cross-entropies as float32 sums: the step divides them by the weights of the whole batch, over all micro-batches."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from bert.hardware.devices import has_gpu
+from bert.model.parts import Parts
 
 
 class Measure(NamedTuple):
@@ -48,6 +50,68 @@ def _label_scores(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     # The gradient of a gather is a scatter into a float32 tensor as large as the scores; this one is a comparison.
     is_label = tf.range(tf.shape(scores)[1]) == labels[:, None]
     return tf.reduce_sum(tf.where(is_label, scores, 0.0), axis=1)
+
+
+def divided_classification(
+    products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, parts: Parts
+) -> Measure:
+    """Do as `classification` where each part of the model has the logits of some classes (Shoeybi et al. 2019).
+
+    products: [..., C] of this part's classes, bias: [C]. labels: [...], counted from this part's first class; those of
+    other parts' classes are negative, or C and more. C may differ between the parts.
+    """
+    classes = products.shape[-1]
+    products = tf.reshape(products, [-1, classes])  # [M, C]
+    labels, weights = tf.reshape(labels, [-1]), tf.reshape(weights, [-1])
+
+    @tf.custom_gradient
+    def differentiable(
+        products: tf.Tensor, bias: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., list[tf.Tensor]]]:
+        own = _part_statistics(products, bias, labels)
+        loss, correct, total = _combine(parts.gather(own, "vocabulary/statistics"), weights)
+
+        def gradients(by_loss: tf.Tensor, _: tf.Tensor) -> list[tf.Tensor]:
+            return _part_gradients(products, bias, labels, weights * by_loss, total)
+
+        return (loss, correct), gradients
+
+    return Measure(*differentiable(products, tf.convert_to_tensor(bias)))
+
+
+@tf.function(jit_compile=True)
+def _part_statistics(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Return of each row its largest score, the sum of exp(score - largest), and its label's score or 0, [3, M]."""
+    scores = tf.cast(products, tf.float32) + bias
+    highest = tf.reduce_max(scores, axis=-1)
+    exponentials = tf.reduce_sum(tf.exp(scores - highest[:, None]), axis=-1)
+    is_label = tf.range(tf.shape(scores)[1]) == labels[:, None]
+    return tf.stack([highest, exponentials, tf.reduce_sum(tf.where(is_label, scores, 0.0), axis=1)])
+
+
+@tf.function(jit_compile=True)
+def _combine(statistics: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the weighted loss and number of correct predictions, and each row's log of the sum of exponentials [M].
+
+    statistics: of all parts, [parts, 3, M].
+    """
+    highest_of_parts, exponentials, label_scores = tf.unstack(statistics, axis=1)  # [parts, M]
+    highest = tf.reduce_max(highest_of_parts, axis=0)
+    total = tf.math.log(tf.reduce_sum(exponentials * tf.exp(highest_of_parts - highest), axis=0)) + highest
+    label_score = tf.reduce_sum(label_scores, axis=0)
+    correct = tf.cast(label_score >= highest, tf.float32)
+    return tf.reduce_sum((total - label_score) * weights), tf.reduce_sum(correct * weights), total
+
+
+@tf.function(jit_compile=True)
+def _part_gradients(
+    products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, total: tf.Tensor
+) -> list[tf.Tensor]:
+    """Return the gradients of the loss by products and bias; total: as of `_combine`."""
+    scores = tf.cast(products, tf.float32) + bias
+    is_label = tf.cast(tf.range(tf.shape(scores)[1]) == labels[:, None], tf.float32)
+    by_scores = (tf.exp(scores - total[:, None]) - is_label) * weights[:, None]
+    return [tf.cast(by_scores, products.dtype), tf.reduce_sum(by_scores, axis=0)]
 
 
 def span(start_logits: tf.Tensor, end_logits: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> Measure:

@@ -6,7 +6,12 @@ embeddings. So the gradients of the last layers can travel while those of the fi
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import tensorflow as tf
+
+Buckets = Sequence[Sequence[int]]  # the places, among all gradients or weights, of those in each bucket
+Collective = Callable[[int, list[tf.Tensor]], Sequence[tf.Tensor]]
 
 
 def buckets(sizes: Mapping[str, int], limit: float) -> list[list[int]]:
@@ -26,6 +31,18 @@ def buckets(sizes: Mapping[str, int], limit: float) -> list[list[int]]:
         filled[-1].append(place)
         room -= size
     return filled
+
+
+def bucket_by_bucket(
+    divided: Buckets, tensors: Sequence[tf.Tensor], collective: Collective
+) -> Iterator[tuple[int, tf.Tensor]]:
+    """Run a collective on the tensors of one bucket after the other; yield the place and the result of each tensor.
+
+    collective: called with the bucket's number and its tensors; it returns as many. The next bucket's is called when
+    the results of the last one were taken, so that a caller that uses them at once holds those of one bucket only.
+    """
+    for number, places in enumerate(divided):
+        yield from zip(places, collective(number, [tensors[place] for place in places]), strict=True)
 
 
 def _depth(name: str) -> float:

@@ -12,26 +12,44 @@ import time
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
 
-from bert.config import RunConfig
+from bert.config import ParallelConfig, RunConfig
 from bert.errors import UsageError, UserError
 from bert.hardware import devices
+from bert.model.parts import WHOLE, Parts
 
 GRACE = 5.0  # seconds that waiting ranks have to report that they wait
+UNDIVIDED = ParallelConfig()
 LAUNCHERS = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 class Communicator:
-    """A single process; also the interface of every communicator."""
+    """A single process; also the interface of every communicator.
+
+    The ranks that hold the parts of one model are a group; the ranks that hold the same part of different replicas of
+    it are `replicas`. Both are communicators too. Without tensor parallelism a group is one rank.
+    """
 
     rank = 0
     size = 1
     local_rank = 0
     local_size = 1
     device = devices.Device()
+    parts: Parts = WHOLE
+
+    @property
+    def replicas(self) -> "Communicator":
+        """Return the communicator of the ranks that have this rank's part of the model."""
+        return self
+
+    @property
+    def group(self) -> "Communicator":
+        """Return the communicator of the ranks that have the parts of this rank's replica of the model."""
+        return Communicator()
 
     def reducer(self) -> str | None:
         """Return what sums over the ranks: NCCL, MPI or Gloo; None in a single process."""
@@ -87,39 +105,52 @@ class Communicator:
 
 
 class HorovodCommunicator(Communicator):
-    """Several ranks, through Horovod."""
+    """Several ranks, through Horovod: all of them, or those of a process set."""
 
-    def __init__(self, run: RunConfig) -> None:
-        """Initialise Horovod. Raise UsageError if it is missing or cannot see the other ranks."""
-        os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", f"{run.stall_seconds:.0f}")
-        # Otherwise Horovod may join buckets that are ready at the same time, and the order of additions then varies.
-        os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
-        if run.profile:
-            os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")  # started later
+    def __init__(self, hvd: ModuleType, ranks: Any = None, world: "HorovodCommunicator | None" = None) -> None:
+        """ranks: a process set of this rank's; None: all ranks. world: the communicator of all, None for itself."""
+        ranks = hvd.global_process_set if ranks is None else ranks
+        self._hvd, self._ranks, self._world = hvd, ranks, world or self
         self._waiting_since: float | None = None
-        try:
-            import horovod.tensorflow as hvd
-        except ImportError as error:
-            raise UsageError(
-                f"several ranks need Horovod, which cannot be imported ({error}); run make setup"
-            ) from error
-        hvd.init()
-        if hvd.size() == 1:  # started by another launcher than horovodrun, and built without MPI
-            raise UsageError(
-                "several ranks were started, but Horovod sees one: it was built without MPI; use scripts/launch.sh"
-            )
-        self._hvd = hvd
-        self._all_reduce = tf.function(lambda tensors: hvd.grouped_allreduce(tensors, op=hvd.Sum))
-        self._all_reduce_fp16 = tf.function(
-            lambda tensors: hvd.grouped_allreduce(tensors, op=hvd.Sum, compression=hvd.Compression.fp16)
-        )
-        self._reduce_scatter = tf.function(lambda tensors: hvd.grouped_reducescatter(tensors, op=hvd.Sum))
+        self._all_reduce = tf.function(lambda tensors: self._grouped(hvd.grouped_allreduce, tensors))
+        self._all_reduce_fp16 = tf.function(lambda tensors: self._grouped(hvd.grouped_allreduce, tensors, fp16=True))
+        self._reduce_scatter = tf.function(lambda tensors: self._grouped(hvd.grouped_reducescatter, tensors))
         self._reduce_scatter_fp16 = tf.function(
-            lambda tensors: hvd.grouped_reducescatter(tensors, op=hvd.Sum, compression=hvd.Compression.fp16)
+            lambda tensors: self._grouped(hvd.grouped_reducescatter, tensors, fp16=True)
         )
-        self._all_gather = tf.function(hvd.grouped_allgather)
-        self.rank, self.size = hvd.rank(), hvd.size()
+        self._all_gather = tf.function(lambda tensors: hvd.grouped_allgather(tensors, process_set=ranks))
+        self.rank, self.size = ranks.rank(), ranks.size()
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
+        self._replicas: Communicator = self
+        self._group = Communicator()
+
+    def divide(self, replicas: Any, group: Any) -> None:
+        """Note the process sets of this rank's part and of this rank's group; None: of one rank, or of all."""
+        self._replicas = self._of(replicas)
+        self._group = self._of(group)
+        self.parts = Parts(self._group.rank, self._group.size, self._group_sum)
+
+    def _of(self, ranks: Any) -> Communicator:
+        if ranks is None:
+            return Communicator()
+        return self if ranks is self._ranks else HorovodCommunicator(self._hvd, ranks, self)
+
+    def _group_sum(self, x: tf.Tensor, name: str) -> tf.Tensor:
+        assert isinstance(self._group, HorovodCommunicator)
+        return self._hvd.allreduce(x, op=self._hvd.Sum, name=name, process_set=self._group._ranks)
+
+    def _grouped(self, collective: Any, tensors: Sequence[tf.Tensor], fp16: bool = False) -> list[tf.Tensor]:
+        compression = self._hvd.Compression.fp16 if fp16 else self._hvd.Compression.none
+        reduced = collective(list(tensors), op=self._hvd.Sum, compression=compression, process_set=self._ranks)
+        return list(reduced)
+
+    @property
+    def replicas(self) -> Communicator:
+        return self._replicas
+
+    @property
+    def group(self) -> Communicator:
+        return self._group
 
     def reducer(self) -> str | None:
         if self.device.is_gpu and self._hvd.nccl_built():
@@ -135,10 +166,9 @@ class HorovodCommunicator(Communicator):
     def reduce_in_graph(
         self, tensors: Sequence[tf.Tensor], name: str, *, fp16: bool = False, scatter: bool = False
     ) -> list[tf.Tensor]:
-        compression = self._hvd.Compression.fp16 if fp16 else self._hvd.Compression.none
-        reduce = self._hvd.grouped_reducescatter if scatter else self._hvd.grouped_allreduce
         with tf.name_scope(name):
-            return list(reduce(list(tensors), op=self._hvd.Sum, compression=compression))
+            collective = self._hvd.grouped_reducescatter if scatter else self._hvd.grouped_allreduce
+            return self._grouped(collective, tensors, fp16)
 
     def reduce_scatter(self, tensors: Sequence[tf.Tensor], *, fp16: bool = False) -> list[tf.Tensor]:
         with self.collective():
@@ -151,15 +181,15 @@ class HorovodCommunicator(Communicator):
 
     def broadcast(self, value: tf.Tensor) -> tf.Tensor:
         with self.collective():
-            return self._hvd.broadcast(value, root_rank=0)
+            return self._hvd.broadcast(value, root_rank=self._ranks.ranks[0], process_set=self._ranks)
 
     def broadcast_variables(self, variables: Sequence[tf.Variable]) -> None:
         with self.collective():
-            self._hvd.broadcast_variables(list(variables), root_rank=0)
+            self._hvd.broadcast_variables(list(variables), root_rank=self._ranks.ranks[0], process_set=self._ranks)
 
     def broadcast_object(self, value: Any) -> Any:
         with self.collective():
-            return self._hvd.broadcast_object(value, root_rank=0)
+            return self._hvd.broadcast_object(value, root_rank=self._ranks.ranks[0], process_set=self._ranks)
 
     def start_timeline(self, path: Path) -> None:
         self._hvd.start_timeline(str(path))
@@ -169,15 +199,15 @@ class HorovodCommunicator(Communicator):
 
     @contextlib.contextmanager
     def collective(self) -> Iterator[None]:
-        self._waiting_since = time.monotonic()
+        self._world._waiting_since = time.monotonic()
         try:
             yield
         except tf.errors.UnknownError as error:  # Horovod was shut down on another rank
             raise UserError(
-                f"rank {self.rank}: another rank has ended (see its message); the same command resumes"
+                f"rank {self._world.rank}: another rank has ended (see its message); the same command resumes"
             ) from error
         finally:
-            self._waiting_since = None
+            self._world._waiting_since = None
 
     def stalled_peers(self, seconds: float) -> str | None:
         since = self._waiting_since
@@ -201,6 +231,43 @@ class HorovodCommunicator(Communicator):
         return f"rank {', '.join(stalled)}" if stalled else "another rank"
 
 
+def _start_horovod(run: RunConfig, size: int, tensor: int) -> HorovodCommunicator:
+    """Initialise Horovod for `size` ranks; each `tensor` neighbouring ones are a group that holds one model.
+
+    Raise UsageError if Horovod is missing or cannot see the other ranks.
+    """
+    os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", f"{run.stall_seconds:.0f}")
+    # Otherwise Horovod may join buckets that are ready at the same time, and the order of additions then varies.
+    os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
+    if run.profile:
+        os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")  # started later
+    try:
+        import horovod.tensorflow as hvd
+    except ImportError as error:
+        raise UsageError(f"several ranks need Horovod, which cannot be imported ({error}); run make setup") from error
+    # Horovod takes process sets that it learns of later too, but then asks all ranks for new ones in every cycle.
+    replicas, groups = _grid(size, tensor)
+    sets = {tuple(ranks): hvd.ProcessSet(ranks) for ranks in (*replicas, *groups) if 1 < len(ranks) < size}
+    hvd.init(process_sets=list(sets.values()))
+    if hvd.size() == 1:  # started by another launcher than horovodrun, and built without MPI
+        raise UsageError(
+            "several ranks were started, but Horovod sees one: it was built without MPI; use scripts/launch.sh"
+        )
+    comm = HorovodCommunicator(hvd)
+    if tensor > 1:
+        sets[tuple(range(comm.size))] = hvd.global_process_set
+        of_this_rank = [next(ranks for ranks in sort if comm.rank in ranks) for sort in (replicas, groups)]
+        comm.divide(*(sets.get(tuple(ranks)) for ranks in of_this_rank))
+    return comm
+
+
+def _grid(size: int, tensor: int) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the ranks that hold each part of the model, and the ranks of each group."""
+    replicas = [list(range(part, size, tensor)) for part in range(tensor)]
+    groups = [list(range(first, first + tensor)) for first in range(0, size, tensor)]
+    return replicas, groups
+
+
 def _request(server: http.client.HTTPConnection, method: str, rank: int) -> int:
     server.request(method, f"/waited/{rank}", body=b"yes" if method == "PUT" else None)
     response = server.getresponse()
@@ -208,13 +275,20 @@ def _request(server: http.client.HTTPConnection, method: str, rank: int) -> int:
     return response.status
 
 
-def connect(run: RunConfig) -> Communicator:
+def connect(run: RunConfig, parallel: ParallelConfig = UNDIVIDED) -> Communicator:
     """Join the ranks that a launcher started, or run as a single process, and choose the device of this rank.
 
-    Call it before any tensor is made.
+    Call it before any tensor is made. Raise UsageError if the ranks cannot be divided into groups of
+    `parallel.tensor`.
     """
-    launched = any(int(os.environ.get(name, "1")) > 1 for name in LAUNCHERS)
-    comm = HorovodCommunicator(run) if launched else Communicator()
+    size = max(int(os.environ.get(name, "1")) for name in LAUNCHERS)
+    if size % parallel.tensor:
+        ranks = "1 rank" if size == 1 else f"{size} ranks"
+        raise UsageError(
+            f"--parallel.tensor {parallel.tensor} does not divide {ranks}; start a multiple of it, with "
+            "scripts/launch.sh -np"
+        )
+    comm = _start_horovod(run, size, parallel.tensor) if size > 1 else Communicator()
     comm.device = devices.choose(
         run.device,
         flag="--run.device",

@@ -23,11 +23,12 @@ from bert.storage import files
 from bert.storage.manifest import Manifest
 from bert.training import checkpoint, description, metrics, preflight, resume, schedule
 from bert.training.distributed import Communicator
+from bert.training.distributed_optimizer import DistributedOptimizer
+from bert.training.division import divided_weights
 from bert.training.optimizer import Optimizer
 from bert.training.profiler import Profiler
-from bert.training.sharded_optimizer import ShardedOptimizer
 from bert.training.signals import stops, watchdog
-from bert.training.step import Step, Task, gradient_buckets
+from bert.training.step import Step, Task
 
 Measures = dict[str, float]
 
@@ -65,6 +66,8 @@ def train(
     run, weights = config.run, variables(task.module)
     if comm.rank == 0:
         print(_start_line(config, comm), file=sys.stderr)
+        if said := preflight.pointless(config.parallel, config.model, comm.size):
+            print(f"warning: {said}", file=sys.stderr)
     checkpoint.check_name(run.path)
     preflight.apart(run.path, data.manifest.path)
     preflight.fused_attention(config.model, config.precision, data.spec["input_ids"]["shape"][0])
@@ -77,6 +80,7 @@ def train(
         preflight.check(settings, data.manifest, step.state, run.path, comm)
         first = resume.restore(config, comm, step.state, data.manifest)
         if first == 0:
+            weights = divided_weights(weights, comm)
             resume.begin(config, comm, weights, data.manifest, vocab, start_from, new_heads, recipe)
         return trainer.run(first)
 
@@ -107,7 +111,7 @@ class Trainer:
         self.config, self.comm, self.step = config, comm, step
         self.data, self.heldout, self.alive, self.requested = data, heldout, alive, requested
         run = config.run
-        self.samples = sampler.BatchSampler(data, config.batch, run.seed, comm.rank, comm.size)
+        self.samples = sampler.BatchSampler(data, config.batch, run.seed, comm.replicas.rank, comm.replicas.size)
         self.saver = checkpoint.Saver(run.path, run.keep, run.keep_every, active=comm.rank == 0)
         self.saved = 0  # update of the newest checkpoint
         self.rollbacks = 0  # to that checkpoint
@@ -199,7 +203,8 @@ class Trainer:
     def _evaluate(self) -> Measures:
         assert self.heldout is not None
         sequences = self.config.run.evaluate_sequences
-        batches = sampler.evaluation(self.heldout, self.config.batch, sequences, self.comm.rank, self.comm.size)
+        replicas = self.comm.replicas
+        batches = sampler.evaluation(self.heldout, self.config.batch, sequences, replicas.rank, replicas.size)
         return self.step.evaluate(list(batches))
 
     def _handle_bad_update(self, number: int, measures: Measures) -> None:
@@ -262,10 +267,11 @@ class Trainer:
 
 
 def _optimizer(weights: dict[str, tf.Variable], config: TrainConfig, comm: Communicator) -> Optimizer:
-    """Return the optimizer, divided over the ranks if there are several and the configuration asks for it."""
-    if comm.size == 1 or not config.parallel.shard_optimizer:
+    """Return the optimizer, divided over the ranks if the model is, or if there are several and it is to be sharded."""
+    sharded = config.parallel.shard_optimizer and comm.replicas.size > 1
+    if comm.parts.count == 1 and not sharded:
         return Optimizer(weights, config.optimizer)
-    return ShardedOptimizer(weights, config.optimizer, comm, gradient_buckets(weights, config.parallel))
+    return DistributedOptimizer(weights, config.optimizer, comm, sharded)
 
 
 def tell(line: str, comm: Communicator) -> None:
@@ -280,10 +286,12 @@ def _start_line(config: TrainConfig, comm: Communicator) -> str:
     facts = [comm.device.describe(), precision.compute, "XLA" if precision.xla else "no XLA"]
     facts += ["attention by cuDNN"] if config.model.fused_attention else []
     facts += ["deterministic"] if comm.device.is_gpu and config.run.deterministic else []
-    facts.append(f"{batch.accumulation(comm.size)} x {batch.per_device} sequences per rank and update")
-    if reducer := comm.reducer():
+    replicas, holder = comm.replicas.size, "rank" if comm.parts.count == 1 else "replica"
+    facts += [f"model in {comm.parts.count} parts"] if comm.parts.count > 1 else []
+    facts.append(f"{batch.accumulation(replicas)} x {batch.per_device} sequences per {holder} and update")
+    if (reducer := comm.reducer()) and replicas > 1:
         kind = "float16" if precision.compress else "float32"
-        facts.append(f"gradients of {comm.size} ranks summed in {kind} by Horovod with {reducer}")
+        facts.append(f"gradients of {replicas} {holder}s summed in {kind} by Horovod with {reducer}")
         facts += ["during the backward pass"] if config.parallel.overlap else []
         facts += ["sharded optimizer"] if config.parallel.shard_optimizer else []
     return f"device: {'; '.join(facts)}"
@@ -296,4 +304,5 @@ def _clock(config: TrainConfig, data: Data, comm: Communicator) -> metrics.Clock
         states = plan.states_read(predictions) * sequences if predictions else None
         return plan.flops(config.model, tokens, predictions * sequences, states)
 
-    return metrics.Clock(flops, comm.size, peak=config.run.peak_teraflops * 1e12)
+    peak = config.run.peak_teraflops * 1e12 * comm.parts.count  # of the devices that compute a micro-batch together
+    return metrics.Clock(flops, comm.replicas.size, peak=peak)

@@ -16,6 +16,7 @@ NAME = "metrics.jsonl"
 BAR = 24  # characters
 SHOWN = {
     "loss",
+    "lm_accuracy",
     "mlm_accuracy",
     "nsp_accuracy",
     "sop_accuracy",
@@ -93,9 +94,9 @@ class Clock:
     slower ranks. "other" is everything else: logging, evaluation, saving.
     """
 
-    def __init__(self, flops: Callable[[int, float], float], ranks: int, peak: float) -> None:
-        """flops: function of the tokens of a row and the sequences in it. peak: FLOP/s of a rank; 0: unknown."""
-        self._flops_of, self.ranks, self.peak = flops, ranks, peak
+    def __init__(self, flops: Callable[[int, float], float], replicas: int, peak: float) -> None:
+        """flops: function of the tokens of a row and the sequences in it. peak: FLOP/s of a replica; 0: unknown."""
+        self._flops_of, self.replicas, self.peak = flops, replicas, peak
         self._since = self._asked = time.perf_counter()
         self._reset()
 
@@ -104,12 +105,12 @@ class Clock:
         self.seconds = dict.fromkeys(("input", "compute", "communication", "other"), 0.0)
 
     def count(self, sequences: int, mask: np.ndarray) -> None:
-        """Count a micro-batch of `sequences`, times the number of ranks. mask: [rows, tokens], 0 at padding."""
+        """Count a micro-batch of `sequences`, times the number of replicas. mask: [rows, tokens], 0 at padding."""
         rows, tokens = mask.shape
-        self.sequences += sequences * self.ranks
-        self.tokens += mask.size * self.ranks
-        self.padding += (mask.size - int(np.count_nonzero(mask))) * self.ranks
-        self.flops += rows * self.ranks * self._flops_of(tokens, sequences / rows)
+        self.sequences += sequences * self.replicas
+        self.tokens += mask.size * self.replicas
+        self.padding += (mask.size - int(np.count_nonzero(mask))) * self.replicas
+        self.flops += rows * self.replicas * self._flops_of(tokens, sequences / rows)
 
     def lap(self, kind: str) -> None:
         """Count the time since the last call as `kind`."""
@@ -137,6 +138,6 @@ class Clock:
             "model_teraflops_per_second": self.flops / step / 1e12,
         }
         if self.peak:
-            rates["utilisation"] = self.flops / step / (self.peak * self.ranks)
+            rates["utilisation"] = self.flops / step / (self.peak * self.replicas)
         self._reset()
         return rates

@@ -1,5 +1,7 @@
 """Checks before the first update: a run that would fail later fails before it costs anything."""
 
+import dataclasses
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -7,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert import plan
-from bert.config import ModelConfig, PrecisionConfig
+from bert.config import ModelConfig, ParallelConfig, PrecisionConfig, flatten
 from bert.errors import ResourceError, UsageError, UserError
 from bert.model.attention import attend, scale
 from bert.model.encoder import padding
@@ -17,6 +19,7 @@ from bert.training.distributed import Communicator
 from bert.training.division import State
 
 CHECKPOINTS = 2  # that must fit on the disk: one is written before an older one is removed
+UNDIVIDED = ParallelConfig()
 TOLERANCE = 0.05  # difference between two computations of attention in 16 bits, relative to the largest number
 
 
@@ -28,18 +31,54 @@ def apart(run: Path, data: Path) -> None:
         )
 
 
-def memory(model: ModelConfig, comm: Communicator) -> None:
+def pointless(parallel: ParallelConfig, model: ModelConfig, ranks: int) -> str | None:
+    """Return which settings of `parallel` have no effect on so many ranks, in one line; None if all have one."""
+    given = [f"parallel.{name}" for name, value in flatten(parallel).items() if value != getattr(UNDIVIDED, name)]
+    if ranks == 1 and given:
+        verb = "have" if len(given) > 1 else "has"
+        return f"{', '.join(given)} {verb} no effect on one rank; scripts/launch.sh starts several"
+    gradients = 4 * plan.parameters(model)
+    if parallel.overlap and gradients <= parallel.bucket_bytes:
+        return (
+            f"parallel.overlap hides nothing: all {gradients / 1e6:,.1f} MB of gradients are in one bucket, which is "
+            "complete when the backward pass ends; give a smaller --parallel.bucket_megabytes"
+        )
+    return None
+
+
+def memory(model: ModelConfig, parallel: ParallelConfig, comm: Communicator) -> None:
     """Raise ResourceError if weights, gradients and moments alone need more than the memory of the device.
 
     Otherwise the system would kill the process while the weights are made.
     """
     device = comm.device.memory if comm.device.is_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    need = plan.parameters(model) * plan.STATE_BYTES * (1 if comm.device.is_gpu else comm.local_size)
-    if device is not None and need > device:
-        raise ResourceError(
-            f"weights, gradients and moments of {plan.parameters(model):,} parameters need {need / 2**30:,.1f} GiB; "
-            f"there are {device / 2**30:,.1f} GiB; choose a smaller model, or another device"
+    if device is None:
+        return
+    together = 1 if comm.device.is_gpu else comm.local_size  # ranks in one memory
+    need = together * plan.state_bytes(model, comm.size, parallel)
+    if need <= device:
+        return
+    sharded = dataclasses.replace(parallel, shard_optimizer=True)
+    remedy = "choose a smaller model, or another device"
+    if together * plan.state_bytes(model, comm.size, sharded) <= device:
+        remedy = "give --parallel.shard_optimizer true, or choose a smaller model"
+    raise ResourceError(
+        f"weights, gradients and moments of {plan.parameters(model):,} parameters need {need / 2**30:,.1f} GiB; "
+        f"there are {device / 2**30:,.1f} GiB; {remedy}"
+    )
+
+
+def parts(model: ModelConfig, parallel: ParallelConfig) -> None:
+    """Raise UsageError if the model cannot be divided into `parallel.tensor` parts."""
+    count, heads, inner = parallel.tensor, model.num_attention_heads, model.intermediate_size
+    if (common := math.gcd(heads, inner)) % count:
+        possible = ", ".join(str(number) for number in range(1, common + 1) if common % number == 0)
+        raise UsageError(
+            f"--parallel.tensor {count} does not divide both model.num_attention_heads {heads} and "
+            f"model.intermediate_size {inner}; give one of {possible}"
         )
+    if model.vocab_size < count:
+        raise UsageError(f"--parallel.tensor {count} is more than the {model.vocab_size} entries of the vocabulary")
 
 
 def fused_attention(model: ModelConfig, precision: PrecisionConfig, tokens: int) -> None:

@@ -41,6 +41,7 @@ FREE = {
     "parallel.overlap",
     "parallel.bucket_megabytes",
     "parallel.shard_optimizer",
+    "parallel.tensor",
 }
 
 
@@ -98,7 +99,7 @@ def begin(
         config.model.save(directory / "bert_config.json")
         with files.atomic_write(directory / "vocab.txt", "wb") as stream:
             stream.write(vocab.read_bytes())
-    comm.broadcast_variables(list(weights.values()))
+    division.synchronise(weights, comm)
 
 
 def _missing_heads(run: Path) -> tuple[str, ...]:

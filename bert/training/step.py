@@ -8,6 +8,7 @@ Losses are sums, divided by the weights of the *whole* batch, which are known be
 micro-batches on M ranks give the gradient of one big batch, however unevenly the predictions are spread.
 """
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Sequence
@@ -21,12 +22,12 @@ from bert.model import fused_ops
 from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.encoder import Mode
 from bert.model.losses import Measure
-from bert.training.buckets import buckets
+from bert.training.buckets import bucket_by_bucket, buckets
 from bert.training.distributed import Communicator
-from bert.training.division import State
+from bert.training.distributed_optimizer import DistributedOptimizer
+from bert.training.division import State, divided_weights
 from bert.training.guard import UpdateGuard
 from bert.training.optimizer import Optimizer
-from bert.training.sharded_optimizer import ShardedOptimizer
 
 UNDIVIDED = ParallelConfig()
 
@@ -60,6 +61,7 @@ class Step:
         parallel: ParallelConfig = UNDIVIDED,
     ) -> None:
         self.task, self.optimizer, self.comm, self.seed = task, optimizer, comm, run.seed
+        self.replicas, self._in_parts = comm.replicas, comm.parts.count > 1
         self.dtype = tf.float32 if precision.compute == "tf32" else tf.as_dtype(precision.compute)
         tf.config.experimental.enable_tensor_float_32_execution(precision.compute == "tf32")  # TensorFlow's default: on
         scaled = precision.compute == "float16" or precision.compress
@@ -68,29 +70,34 @@ class Step:
         # Updates whose samples were left out by rollbacks: the sample order is ahead of the step by so many updates.
         self.sample_offset = tf.Variable(0, name="run/sample_offset", trainable=False, dtype=tf.int64)
         progress = {"run/seconds": self.seconds, "run/sample_offset": self.sample_offset}
-        self.state: State = optimizer.weights | optimizer.slots | self.guard.slots | progress
+        self.state: State = divided_weights(optimizer.weights, comm) | optimizer.slots | self.guard.slots | progress
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
         self.buckets = gradient_buckets(optimizer.weights, parallel)
-        self._fp16, self._overlap = precision.compress, parallel.overlap and comm.size > 1
-        self._layers_apart = layers_per_bucket(optimizer.weights, parallel) if precision.xla else 0
-        self._sharded = isinstance(optimizer, ShardedOptimizer)
+        self._fp16, self._overlap = precision.compress, parallel.overlap and self.replicas.size > 1
+        # XLA cannot compile sums over parts or ranks, only what lies between them.
+        whole, self._xla_between_sums = precision.xla and not self._in_parts, bool(precision.xla and self._in_parts)
+        self._layers_apart = layers_per_bucket(optimizer.weights, parallel) if whole else 0
+        self._sharded = isinstance(optimizer, DistributedOptimizer) and optimizer.sharded
         self._clear = tf.function(self._clear_gradients, jit_compile=True)
         # Without XLA, one micro-batch at a time: traced at most twice, however many widths the batches have.
         self._accumulate_one = tf.function(self._micro_batch, reduce_retracing=True)
-        self._accumulate_and_reduce = tf.function(self._last_micro_batch, reduce_retracing=not precision.xla)
+        self._accumulate_and_reduce = tf.function(self._last_micro_batch, reduce_retracing=not whole)
         # With XLA, all micro-batches of one shape in a loop, even a single one: outside a loop TensorFlow folds the
         # counters of all dropout masks into constants of some hundred megabytes. Traced once per shape, because XLA
         # compiles per shape anyway and supports open shapes neither in loops nor in calls to other libraries.
-        self._accumulate_stack = tf.function(self._micro_batches, jit_compile=True) if precision.xla else None
-        if isinstance(optimizer, ShardedOptimizer):
-            self._apply = functools.partial(optimizer.update, self.guard)
+        self._accumulate_stack = tf.function(self._micro_batches, jit_compile=True) if whole else None
+        if isinstance(optimizer, DistributedOptimizer):
+            self._apply = functools.partial(optimizer.update, self.guard, self.buckets)
         else:
             self._apply = tf.function(self._update, jit_compile=True)  # memory traffic only, which fusion saves
         self._measure = tf.function(
-            lambda batch: task.measure(batch, Mode(self.dtype, DropoutRng(None))),
-            jit_compile=precision.xla,
-            reduce_retracing=not precision.xla,
+            lambda batch: task.measure(batch, self._mode(DropoutRng(None))),
+            jit_compile=whole,
+            reduce_retracing=not whole,
         )
+
+    def _mode(self, dropout: DropoutRng, layers_apart: int = 0) -> Mode:
+        return Mode(self.dtype, dropout, layers_apart, self._xla_between_sums)
 
     def update(
         self,
@@ -134,12 +141,13 @@ class Step:
         else:
             gradients, sums = self.gradients, self._accumulate(batches, weights, step)
         names = sorted(sums)
-        scalars = [*(sums[name] for name in names), *map(tf.constant, flags)]
+        first_part = self.comm.group.rank == 0  # all parts of a replica have the same measures
+        scalars = [sums[name] if first_part else tf.zeros([]) for name in names] + list(map(tf.constant, flags))
         scalars[0].numpy()  # wait for what a GPU still computes
         lap("compute")
         if self._overlap:
             scalars = self.comm.all_reduce(scalars)
-        elif self._sharded or len(self.buckets) > 1:
+        elif self._sharded or self._in_parts or len(self.buckets) > 1:
             gradients, scalars = self._reduce_buckets(gradients), self.comm.all_reduce(scalars)
         else:
             reduced = self.comm.all_reduce([*gradients, *scalars], len(gradients) if self._fp16 else 0)
@@ -149,20 +157,19 @@ class Step:
 
     def _reduce_buckets(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Sum the gradients over the ranks, one bucket after the other."""
-        reduced = list(gradients)
-        for bucket in self.buckets:
-            tensors = [gradients[place] for place in bucket]
+
+        def reduce(_: int, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
             if self._sharded:
-                sums = self.comm.reduce_scatter(tensors, fp16=self._fp16)
-            else:
-                sums = self.comm.all_reduce(tensors, len(tensors) if self._fp16 else 0)
-            for place, total in zip(bucket, sums, strict=True):
-                reduced[place] = total
-        return reduced
+                return self.replicas.reduce_scatter(tensors, fp16=self._fp16)
+            return self.replicas.all_reduce(tensors, len(tensors) if self._fp16 else 0)
+
+        reduced = dict(bucket_by_bucket(self.buckets, gradients, reduce))
+        return [reduced[place] for place in range(len(gradients))]
 
     def evaluate(self, batches: Sequence[Batch]) -> dict[str, float]:
         """Return the measures over the batches of all ranks, without dropout; a rank may have no batch."""
-        parts = [self.task.weights(batch) | _flatten(self._measure(batch)) for batch in batches]
+        with self._sums_within():
+            parts = [self.task.weights(batch) | _flatten(self._measure(batch)) for batch in batches]
         objectives = self.task.objectives
         totals = self._all_reduce_sums(
             parts, [*objectives, *(f"{name}_{field}" for name in objectives for field in Measure._fields)]
@@ -170,15 +177,19 @@ class Step:
         return _means(totals, {name: totals[name] for name in objectives})
 
     def _all_reduce_sums(self, parts: Sequence[dict[str, tf.Tensor]], names: Sequence[str]) -> dict[str, tf.Tensor]:
-        """Sum the named scalars over the parts of all ranks."""
+        """Sum the named scalars over the parts of all replicas."""
         totals = [tf.add_n([tf.zeros([]), *(tf.cast(part[name], tf.float32) for part in parts)]) for name in names]
-        return dict(zip(names, self.comm.all_reduce(totals), strict=True))
+        return dict(zip(names, self.replicas.all_reduce(totals), strict=True))
+
+    def _sums_within(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context of a forward or backward pass, in which parts of the model are summed if it is divided."""
+        return self.comm.collective() if self._in_parts else contextlib.nullcontext()
 
     def _accumulate(
         self, batches: Sequence[Batch], weights: dict[str, tf.Tensor], step: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         """Set `gradients` to the sum over the micro-batches; return the sums of their measures."""
-        places = tf.range(len(batches), dtype=tf.int64) * self.comm.size + self.comm.rank  # in the whole batch
+        places = tf.range(len(batches), dtype=tf.int64) * self.replicas.size + self.replicas.rank  # in the whole batch
         single = len(batches) == 1 and not self._accumulate_stack
         if not single:
             self._clear()
@@ -190,10 +201,11 @@ class Step:
                 parts.append(self._accumulate_stack(stacked, weights, step, places[done : done + count]))
                 done += count
         else:
-            parts = [
-                self._accumulate_one(batch, weights, step, place, single)
-                for batch, place in zip(batches, places, strict=True)
-            ]
+            with self._sums_within():
+                parts = [
+                    self._accumulate_one(batch, weights, step, place, single)
+                    for batch, place in zip(batches, places, strict=True)
+                ]
         return {name: tf.add_n([part[name] for part in parts]) for name in parts[0]}
 
     def _accumulate_overlapped(
@@ -202,7 +214,7 @@ class Step:
         """Return the gradients summed over the micro-batches and the ranks, and the sums of this rank's measures."""
         *before, last = batches
         sums = self._accumulate(before, weights, step) if before else {}
-        place = tf.constant(len(before) * self.comm.size + self.comm.rank, tf.int64)
+        place = tf.constant(len(before) * self.replicas.size + self.replicas.rank, tf.int64)
         with self.comm.collective():
             gradients, measures = self._accumulate_and_reduce(last, weights, step, place, not before)
         return gradients, {name: sums.get(name, 0.0) + value for name, value in measures.items()}
@@ -218,14 +230,13 @@ class Step:
         # Read from the variables: TensorFlow would merge the additions into those of the backward pass, in another
         # order, and the bits would not be those without overlap.
         totals = [total.read_value() for total in self.gradients]
-        reduced = list(totals)
-        for number, bucket in enumerate(self.buckets):
-            tensors = [totals[place] for place in bucket]
+
+        def reduce(number: int, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
             name = f"bucket_{number}"
-            sums = self.comm.reduce_in_graph(tensors, name, fp16=self._fp16, scatter=self._sharded)
-            for place, total in zip(bucket, sums, strict=True):
-                reduced[place] = total
-        return reduced, measures
+            return self.replicas.reduce_in_graph(tensors, name, fp16=self._fp16, scatter=self._sharded)
+
+        reduced = dict(bucket_by_bucket(self.buckets, totals, reduce))
+        return [reduced[place] for place in range(len(totals))], measures
 
     def _micro_batches(
         self, stacked: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, places: tf.Tensor
@@ -255,7 +266,7 @@ class Step:
         """
         with tf.GradientTape() as tape:
             rng = DropoutRng(micro_batch_seed(self.seed, step, place))
-            measures = self.task.measure(batch, Mode(self.dtype, rng, self._layers_apart if apart else 0))
+            measures = self.task.measure(batch, self._mode(rng, self._layers_apart if apart else 0))
             loss = tf.add_n([measure.loss / weights[name] for name, measure in measures.items()])
             scaled = loss * self.guard.loss_scale.scale
         gradients = tape.gradient(scaled, list(self.optimizer.weights.values()))

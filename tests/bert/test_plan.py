@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert import plan
-from bert.config import ModelConfig
+from bert.config import ModelConfig, ParallelConfig
 from bert.errors import UsageError
 from bert.model.encoder import variables
 from bert.pretrain import PretrainingModel
@@ -60,6 +60,36 @@ def test_the_plan_of_the_published_run() -> None:
     assert said["data"] == "1,000,000 sequences, 461.17 epochs"
     with pytest.raises(UsageError, match="not a multiple"):
         plan.describe(config, 7, sequence=128, predictions=20, available=1)
+
+
+def test_a_sharded_optimizer_leaves_a_share_of_the_moments_on_each_rank() -> None:
+    model = dataclasses.replace(SIZES["large"], vocab_size=30522)
+    count, whole, sharded = plan.parameters(model), ParallelConfig(), ParallelConfig(shard_optimizer=True)
+    weights = gradients = 4 * count
+    moments = 8 * count
+    assert plan.state_bytes(model, 4, whole) == weights + gradients + moments
+    assert plan.state_bytes(model, 4, sharded) == pytest.approx(weights + gradients + moments / 4, abs=1)
+    assert plan.update_bytes(model, 1, sharded) == weights + gradients + moments
+    assert plan.update_bytes(model, 4, whole) == weights + gradients + moments + 4 * count  # the summed gradients
+    word = 4 * 30522 * 1024  # larger than a bucket of 25 MB, so it has its own
+    rows = moments / 4 + 4 * count / 4 + 4 * count / 4  # moments, summed gradients and new weights
+    assert plan.update_bytes(model, 4, sharded) == pytest.approx(weights + gradients + rows + word, abs=4)
+
+
+def test_the_plan_of_a_sharded_run_says_what_is_gathered() -> None:
+    config = RECIPES["bert_large_dgx1_phase1"]()
+    config = dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, vocab_size=30528),
+        parallel=ParallelConfig(shard_optimizer=True),
+    )
+    count = plan.parameters(config.model)
+    said = plan.describe(config, 256, sequence=128, predictions=20, available=1)
+    # That recipe sends gradients in float16.
+    assert said["communication"] == (
+        f"per update {count * 2 / 1e6:,.0f} MB of gradients summed, {count * 4 / 1e6:,.0f} MB of new weights gathered"
+    )
+    assert f"{count * (8 + 8 / 256) / 2**30:,.1f} of weights, gradients and" in said["memory per rank"]
 
 
 def test_the_command_prints_it_and_starts_nothing(

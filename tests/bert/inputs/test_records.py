@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert.errors import InputError, IntegrityError
 from bert.inputs import records
 from bert.inputs.records import Dataset
-from bert.storage import manifest
+from bert.storage import manifest, random_access
 from tests.finished import sign
 
 
@@ -39,7 +39,7 @@ def test_any_order_of_indices_across_shards(dataset: Path) -> None:
 
 def test_more_shards_than_may_be_open(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Dataset(dataset, "train").read(np.arange(41))["input_ids"].numpy()
-    monkeypatch.setattr(records, "MAX_OPEN", 2)
+    monkeypatch.setattr(random_access, "MAX_OPEN", 2)
     order = np.arange(41).reshape(-1, 1)[::-1].ravel()
     np.testing.assert_array_equal(Dataset(dataset, "train").read(order)["input_ids"], whole[order])
 

@@ -9,17 +9,17 @@ from bert.model.dropout import apply_dropout
 from bert.model.fused_ops import add_bias, converted_product, copies, product
 from tests.bert.model.random_tensors import Function, bits, gradients, normal
 
-RATE = 0.3
+RATE, EPSILON = 0.3, 0.01
 
 
 def norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
     mean, variance = tf.nn.moments(x, [-1], keepdims=True)
-    return (x - mean) / tf.sqrt(variance + 1e-12) * gamma + beta
+    return (x - mean) / tf.sqrt(variance + EPSILON) * gamma + beta
 
 
 CASES: dict[str, tuple[Function, Function, list[tf.Tensor]]] = {
     "layer_norm": (
-        lambda *a: fused_ops.layer_norm(*a, rate=RATE),
+        lambda *a: fused_ops.layer_norm(*a, rate=RATE, epsilon=EPSILON),
         lambda x, g, b, r: apply_dropout(norm(x, g, b), (r,), RATE),
         [normal(7, 13), normal(13), normal(13), bits(7, 13)],
     ),
@@ -29,7 +29,7 @@ CASES: dict[str, tuple[Function, Function, list[tf.Tensor]]] = {
         [normal(7, 13), normal(7, 13, scale=2), normal(13), bits(7, 13)],
     ),
     "add_dropout_norm": (
-        lambda *a: fused_ops.add_dropout_norm(*a, rate=RATE),
+        lambda *a: fused_ops.add_dropout_norm(*a, rate=RATE, epsilon=EPSILON),
         lambda x, y, b, g, s, r: norm(x + apply_dropout(y + b, (r,), RATE), g, s),
         [normal(7, 13), normal(7, 13, scale=2), normal(13), normal(13), normal(13), bits(7, 13)],
     ),
@@ -37,6 +37,11 @@ CASES: dict[str, tuple[Function, Function, list[tf.Tensor]]] = {
         fused_ops.gelu,
         lambda y, b: (y + b) * 0.5 * (1 + tf.math.erf((y + b) / 2**0.5)),
         [normal(7, 13), normal(13)],
+    ),
+    "gelu_tanh": (
+        fused_ops.gelu_tanh,
+        lambda y, b: tf.nn.gelu(y + b, approximate=True),
+        [normal(7, 13, scale=2), normal(13)],
     ),
     "add_bias": (add_bias, lambda y, b: y + b, [normal(7, 13), normal(13)]),
     "product": (product, lambda x, w: tf.einsum("mi,io->mo", x, w), [normal(7, 13), normal(13, 5)]),

@@ -1,11 +1,13 @@
-"""Buckets hold every gradient once, in the order in which the backward pass computes them, and are not too large."""
+"""Buckets hold every gradient once, in the order of the backward pass, are not too large, and are reduced in turn."""
 
+import itertools
 import math
 
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.training.buckets import buckets
+from bert.training.buckets import bucket_by_bucket, buckets
 
 NAMES = ["embeddings/word", "embeddings/position", "layer_0/mlp/inner/kernel", "layer_10/mlp/inner/kernel"]
 NAMES += ["layer_2/attention/key/bias", "final/layer_norm/gamma", "masked_lm/bias", "pooler/kernel"]
@@ -29,3 +31,35 @@ def test_every_gradient_is_in_one_bucket_and_only_a_single_one_exceeds_the_limit
     filled, values = buckets(sizes, limit), list(sizes.values())
     assert sorted(place for bucket in filled for place in bucket) == list(range(len(sizes)))
     assert all(sum(values[place] for place in bucket) <= limit or len(bucket) == 1 for bucket in filled)
+
+
+@given(st.permutations(range(7)), st.lists(st.integers(0, 7), max_size=3))
+def test_the_results_of_a_collective_are_those_of_the_tensors_at_the_same_places(
+    order: list[int], cuts: list[int]
+) -> None:
+    edges = [0, *sorted(cuts), 7]
+    divided = [order[first:last] for first, last in itertools.pairwise(edges)]
+    tensors = [tf.fill([1 + place], 2.0 * place) for place in range(7)]
+    calls = []
+
+    def collective(number: int, given: list[tf.Tensor]) -> list[tf.Tensor]:
+        calls.append((number, len(given)))
+        return [tensor + 1.0 for tensor in given]
+
+    results = dict(bucket_by_bucket(divided, tensors, collective))
+    assert calls == [(number, len(bucket)) for number, bucket in enumerate(divided)]
+    assert {place: result.numpy().tolist() for place, result in results.items()} == {
+        place: [2.0 * place + 1] * (1 + place) for place in range(7)
+    }
+
+
+def test_results_are_taken_before_the_collective_of_the_next_bucket() -> None:
+    said: list[str] = []
+
+    def collective(number: int, given: list[tf.Tensor]) -> list[tf.Tensor]:
+        said.append(f"bucket {number}")
+        return given
+
+    for place, _ in bucket_by_bucket([[2], [0, 1]], [tf.zeros([])] * 3, collective):
+        said.append(f"place {place}")
+    assert said == ["bucket 0", "place 2", "bucket 1", "place 0", "place 1"]

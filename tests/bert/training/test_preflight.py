@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from bert.config import ModelConfig
+from bert import plan
+from bert.config import ModelConfig, ParallelConfig
 from bert.errors import ResourceError, UsageError, UserError
 from bert.storage import files, manifest
 from bert.training import preflight
 from bert.training.distributed import Communicator
 
+PLAIN, SHARDED = ParallelConfig(), ParallelConfig(shard_optimizer=True)
 STATE = {"a": tf.Variable(tf.zeros([3, 5])), "b": tf.Variable(0.0)}
 
 
@@ -64,9 +66,53 @@ def test_a_disk_too_small_for_the_checkpoints_is_refused(dataset: Path, monkeypa
         check(dataset, Communicator())
 
 
+def on_ranks(count: int, of_this_host: int) -> Communicator:
+    comm = Communicator()
+    comm.size, comm.local_size = count, of_this_host
+    return comm
+
+
 def test_a_model_that_cannot_fit_into_memory_is_refused_before_it_is_made() -> None:
-    preflight.memory(ModelConfig(vocab_size=99), Communicator())
+    preflight.memory(ModelConfig(vocab_size=99), PLAIN, Communicator())
     with pytest.raises(ResourceError, match="GiB; choose a smaller model"):
         preflight.memory(
-            ModelConfig(hidden_size=65_536, num_attention_heads=1024, num_hidden_layers=100), Communicator()
+            ModelConfig(hidden_size=65_536, num_attention_heads=1024, num_hidden_layers=100), PLAIN, Communicator()
         )
+
+
+def test_a_model_whose_moments_fit_only_when_divided_is_refused_when_they_are_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = ModelConfig(vocab_size=99, num_hidden_layers=3)
+    count = plan.parameters(model)
+    # On 8 ranks, 2 of them on this host: 8 bytes per parameter for weight and gradient, and an eighth of the moments.
+    divided, whole, halves = (2 * each * count for each in (8 + 1, 8 + 8, 8 + 4))
+    monkeypatch.setattr(preflight.os, "sysconf", lambda name: divided + 2 if name == "SC_PHYS_PAGES" else 1)
+    preflight.memory(model, SHARDED, on_ranks(8, of_this_host=2))
+    with pytest.raises(ResourceError, match=r"give --parallel\.shard_optimizer true, or choose a smaller model"):
+        preflight.memory(model, PLAIN, on_ranks(8, of_this_host=2))
+    with pytest.raises(ResourceError, match=f"{halves / 2**30:,.1f} GiB; .*; choose a smaller model"):
+        preflight.memory(model, SHARDED, on_ranks(2, of_this_host=2))  # a half of the moments is still too much
+    monkeypatch.setattr(preflight.os, "sysconf", lambda name: whole if name == "SC_PHYS_PAGES" else 1)
+    preflight.memory(model, PLAIN, on_ranks(8, of_this_host=2))
+
+
+@pytest.mark.parametrize(
+    ("parallel", "ranks", "said"),
+    [
+        (PLAIN, 1, None),
+        (ParallelConfig(overlap=True), 1, "parallel.overlap has no effect on one rank"),
+        (
+            ParallelConfig(bucket_megabytes=3, shard_optimizer=True),
+            1,
+            "parallel.bucket_megabytes, parallel.shard_optimizer have no effect on one rank",
+        ),
+        (ParallelConfig(overlap=True), 2, "parallel.overlap hides nothing: all 23.2 MB"),
+        (ParallelConfig(overlap=True, bucket_megabytes=3), 2, None),
+        (SHARDED, 2, None),
+    ],
+)
+def test_settings_that_change_nothing_are_named(parallel: ParallelConfig, ranks: int, said: str | None) -> None:
+    model = ModelConfig(vocab_size=99, hidden_size=256, num_attention_heads=4, num_hidden_layers=3)
+    told = preflight.pointless(parallel, model, ranks)
+    assert (told is None) if said is None else (told is not None and told.startswith(said)), told

@@ -1,8 +1,10 @@
-"""The optimizer with its moments and its update divided over the ranks (Rajbhandari et al. 2020, ZeRO, stage 1).
+"""The optimizer where ranks have pieces of the variables: parts of the model, rows of the moments, or both.
 
-Each rank has some rows of every variable (`division.rows`): it receives the sums of their gradients, holds their
-moments, and computes their new values, which all ranks then gather. Norms of whole variables are sums over the ranks,
-so that clipping and LAMB's trust ratios are those of the undivided optimizer, within rounding.
+With tensor parallelism a rank has its part of each divided weight, and the moments of that. With a sharded optimizer
+(Rajbhandari et al. 2020, ZeRO, stage 1) the replicas of a part divide the rows of its moments and of its update: each
+receives the sums of the gradients of its rows, and computes their new values, which all replicas then gather. Norms of
+whole variables are sums over the ranks, so that clipping and LAMB's trust ratios are those of one rank, within
+rounding.
 """
 
 from collections.abc import Sequence
@@ -11,20 +13,22 @@ import tensorflow as tf
 
 from bert.config import OptimizerConfig
 from bert.model.fused_ops import sum_of_squares
+from bert.model.parts import axis_of
+from bert.training.buckets import Buckets, bucket_by_bucket
 from bert.training.distributed import Communicator
 from bert.training.division import DividedVariable, State
 from bert.training.guard import UpdateGuard
 from bert.training.optimizer import Optimizer, trust_ratio_of_squares
 
 
-class ShardedOptimizer(Optimizer):
-    """Own this rank's rows of the moments, and apply the update together with the other ranks."""
+class DistributedOptimizer(Optimizer):
+    """Own this rank's piece of the moments, and apply the update together with the other ranks."""
 
     def __init__(
-        self, weights: dict[str, tf.Variable], config: OptimizerConfig, comm: Communicator, buckets: list[list[int]]
+        self, weights: dict[str, tf.Variable], config: OptimizerConfig, comm: Communicator, sharded: bool
     ) -> None:
-        """buckets: places, in `weights`, of those that are gathered in one collective."""
-        self._comm, self._buckets = comm, buckets
+        """sharded: whether the replicas divide the rows of the moments."""
+        self._comm, self.sharded = comm, sharded
         self._divided: dict[str, DividedVariable] = {}
         super().__init__(weights, config)
         self._norm = tf.function(self._sum_squares, jit_compile=True)
@@ -32,7 +36,9 @@ class ShardedOptimizer(Optimizer):
         self._rows = tf.function(self._new_rows, jit_compile=True)
 
     def _make_slot(self, kind: str, name: str, weight: tf.Variable) -> tf.Variable:
-        slot = DividedVariable(f"{kind}/{name}", weight.shape, self._comm)
+        whole_shapes = self._comm.parts.whole_shapes
+        shape, axis = whole_shapes.get(name, weight.shape), axis_of(name) if name in whole_shapes else None
+        slot = DividedVariable(f"{kind}/{name}", shape, self._comm, axis=axis, rows=self.sharded)
         self._divided[slot.name] = slot
         return slot.local
 
@@ -41,11 +47,12 @@ class ShardedOptimizer(Optimizer):
         return self._divided | self.counts
 
     def update(
-        self, guard: UpdateGuard, gradients: Sequence[tf.Tensor], loss: tf.Tensor, rate: tf.Tensor
+        self, guard: UpdateGuard, divided: Buckets, gradients: Sequence[tf.Tensor], loss: tf.Tensor, rate: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         """Update every weight if the guard lets the update pass; return its measures and the optimizer's.
 
-        gradients: this rank's rows of the summed gradients, times the loss scale. All ranks must call it.
+        divided: the weights that are gathered in one collective. gradients: this rank's rows of the summed gradients,
+        times the loss scale. All ranks must call it.
         """
         [squares] = self._comm.all_reduce([self._norm(guard, gradients)])
         norm, go, of_guard, squares = self._moments(guard, gradients, loss, squares)
@@ -54,33 +61,39 @@ class ShardedOptimizer(Optimizer):
         rows, ratios = self._rows(rate, squares)
         measures = {"gradient_norm": norm} | self._summary(ratios if bool(go) else tf.zeros_like(ratios)) | of_guard
         if bool(go):
-            self._gather(rows)
+            weights, replicas = list(self.weights.values()), self._comm.replicas
+            gather = replicas.all_gather if self.sharded else list
+            for place, value in bucket_by_bucket(divided, rows, lambda _, tensors: gather(tensors)):
+                weights[place].assign(value)
         return measures
 
-    def _gather(self, rows: Sequence[tf.Tensor]) -> None:
-        """Assign to every weight the rows of all ranks."""
-        weights = list(self.weights.values())
-        for bucket in self._buckets:
-            for place, whole in zip(bucket, self._comm.all_gather([rows[place] for place in bucket]), strict=True):
-                weights[place].assign(whole)
+    def _contributes(self, name: str) -> bool:
+        """Return whether this rank adds its piece to the sums over all ranks, in which each piece is to occur once."""
+        first_replica, first_part = self._comm.replicas.rank == 0, self._comm.group.rank == 0
+        return (self.sharded or first_replica) and (name in self._comm.parts.whole_shapes or first_part)
+
+    def _squares(self, name: str, piece: tf.Tensor) -> tf.Tensor:
+        return sum_of_squares(piece) if self._contributes(name) else tf.zeros([])
 
     def _sum_squares(self, guard: UpdateGuard, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
-        return tf.add_n([sum_of_squares(gradient) for gradient in guard.loss_scale.unscale(gradients)])
+        unscaled = guard.loss_scale.unscale(gradients)
+        return tf.add_n([self._squares(name, gradient) for name, gradient in zip(self.weights, unscaled, strict=True)])
 
     def _update_rows_of_moments(
         self, guard: UpdateGuard, gradients: Sequence[tf.Tensor], loss: tf.Tensor, squares: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], tf.Tensor]:
         """Return the gradient norm, whether to update, the guard's measures, and squares [number of weights, 2].
 
-        squares: the sum of the squares of all gradients. Those returned are sums over this rank's rows of each weight
-        and of its direction.
+        squares: the sum of the squares of all gradients. Those returned are this rank's terms of the sums over each
+        weight and over its direction.
         """
         gradients, norm = guard.loss_scale.unscale(gradients), tf.sqrt(squares)
         go, measures = guard.check(loss, norm)
         scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
         tf.cond(go, lambda: self._update_moments(gradients, scale), lambda: None)
-        pairs = [(rows, self._direction(name, rows)) for name, rows in self._weight_rows().items()]
-        return norm, go, measures, tf.stack([[sum_of_squares(w), sum_of_squares(d)] for w, d in pairs])
+        pieces = self._weight_rows()
+        pairs = [(name, rows, self._direction(name, rows)) for name, rows in pieces.items()]
+        return norm, go, measures, tf.stack([[self._squares(n, w), self._squares(n, d)] for n, w, d in pairs])
 
     def _new_rows(self, rate: tf.Tensor, squares: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Return this rank's rows of the new weights, and the trust ratios; squares: as above, of whole weights."""

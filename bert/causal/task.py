@@ -1,0 +1,50 @@
+"""The causal language model as a task of the training loop: predict each token from those before it.
+
+The output layer is the word embeddings, transposed, without a bias (Radford et al. 2019).
+
+Shapes: B batch, T tokens, D width.
+"""
+
+import tensorflow as tf
+
+from bert.config import ModelConfig
+from bert.inputs.sampler import Batch
+from bert.model import chunked_loss
+from bert.model.encoder import Encoder, Mode, TokenBatch
+from bert.model.losses import Measure
+
+
+class CausalModel(tf.Module):
+    """The encoder with a causal mask; its word embeddings are also the output layer."""
+
+    def __init__(self, config: ModelConfig, seed: int) -> None:
+        super().__init__()
+        assert config.causal, "the model's tokens would see those that they predict"
+        self.encoder = Encoder(config, seed)
+
+    def __call__(self, ids: tf.Tensor, mode: Mode) -> tf.Tensor:
+        """Return the last hidden states [B, T, D] float32 of tokens `ids` [B, T]."""
+        return self.encoder(TokenBatch(ids), mode)
+
+
+class CausalLM:
+    """The objective "lm": the next token."""
+
+    objectives = ("lm",)
+
+    def __init__(self, config: ModelConfig, seed: int) -> None:
+        self.module = CausalModel(config, seed)
+
+    def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return the number of predicted tokens: all but the first of each sequence [B, T + 1]."""
+        shape = tf.shape(batch["input_ids"])
+        return {"lm": tf.cast(shape[0] * (shape[1] - 1), tf.float32)}
+
+    def measure(self, batch: Batch, mode: Mode) -> dict[str, Measure]:
+        """Return the summed loss, in nats, and the number of correct predictions."""
+        ids, encoder = batch["input_ids"], self.module.encoder
+        hidden, labels = self.module(ids[:, :-1], mode), ids[:, 1:]
+        rows, labels = tf.reshape(hidden, [-1, hidden.shape[-1]]), tf.reshape(labels, [-1])
+        table, multiple = encoder.embeddings.word, encoder.config.vocab_multiple
+        training = mode.dropout.seed is not None
+        return {"lm": chunked_loss.tied(rows, table, labels, mode.dtype, multiple=multiple, training=training)}

@@ -1,0 +1,176 @@
+"""Byte-level BPE, the tokenizer of GPT-2: texts to token ids and back, without loss.
+
+A text is cut into words by GPT-2's regular expression, each byte of a word becomes one of 256 characters, and pairs of
+tokens are merged in the order of the list of merges (Radford et al. 2019, openai/gpt-2 `src/encoder.py`). There is no
+unknown token. `<|endoftext|>` within a text is ordinary text and never becomes the special token.
+
+A tokenizer is a file `tokenizer.json`, in the format of Hugging Face's `tokenizers`.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from bert.errors import InputError
+from bert.storage import checked_json, files
+
+NAME = "tokenizer.json"
+END = "<|endoftext|>"
+BYTES = tuple(sorted(pre_tokenizers.ByteLevel.alphabet()))  # the characters that stand for the 256 bytes
+MAX_CHARACTERS = 256 << 20  # of a tokenizer.json; that of 50,257 tokens has two million
+LARGEST = 1 << 24  # tokens
+PIECE = 1 << 16  # characters of a text that are encoded at once: each token takes some hundred bytes for a moment
+BORDER = re.compile(r"(?<=\S)(?=[ \n])")  # a word of GPT-2's ends before a space that follows something else
+
+Vocabulary = dict[str, int]
+Merges = list[tuple[str, str]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Added:
+    id: int
+    content: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Model:
+    vocab: dict[str, int]
+    merges: list[Any]  # "a b" in files of older versions of tokenizers, ["a", "b"] in newer ones
+    type: str | None = None
+    dropout: float | None = None
+    continuing_subword_prefix: str | None = None
+    end_of_word_suffix: str | None = None
+    ignore_merges: Any = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _File:
+    """The fields of a `tokenizer.json` on which the ids depend."""
+
+    model: _Model
+    pre_tokenizer: dict[str, Any]
+    decoder: dict[str, Any]
+    added_tokens: list[_Added]
+    normalizer: Any = None
+
+
+class ByteBPE:
+    """The tokenizer in a `tokenizer.json`.
+
+    size: number of its tokens. end: id of `<|endoftext|>`.
+
+    Raise InputError if the file is not that of a byte-level BPE with GPT-2's rules and with this special token.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        vocabulary, merges = read(path)
+        self._tokenizer = build(vocabulary, merges, path)
+        self.size, self.end = len(vocabulary), vocabulary[END]
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text. A lone surrogate, which UTF-8 cannot hold, becomes "?"."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text, as `encode` does."""
+        pieces, owners = [], []
+        for owner, text in enumerate(texts):
+            for piece in _pieces(files.SURROGATE.sub("?", text)):
+                pieces.append(piece)
+                owners.append(owner)
+        ids: list[list[int]] = [[] for _ in texts]
+        for owner, encoding in zip(owners, self._tokenizer.encode_batch_fast(pieces), strict=True):
+            ids[owner] += encoding.ids
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of token ids. Bytes that are not UTF-8, such as a part of a character, become U+FFFD.
+
+        Raise InputError for an id outside the vocabulary.
+        """
+        numbers = [int(number) for number in ids]
+        for number in numbers:
+            if not 0 <= number < self.size:
+                raise InputError(f"token id {number}: {self.path} has the ids 0 to {self.size - 1}; give ids of it")
+        return str(self._tokenizer.decode(numbers, skip_special_tokens=False))
+
+
+def _pieces(text: str) -> list[str]:
+    """Cut a long text into pieces that have the same ids together: no word has a `BORDER` within."""
+    pieces, begin = [], 0
+    while len(text) - begin > PIECE and (border := BORDER.search(text, begin + PIECE)):
+        pieces.append(text[begin : border.start()])
+        begin = border.start()
+    return [*pieces, text[begin:]]
+
+
+def build(vocabulary: Vocabulary, merges: Merges, where: Path) -> Tokenizer:
+    """Return the tokenizer of a vocabulary and its merges, which came from `where`.
+
+    Raise InputError unless they are those of a byte-level BPE: the ids 0, 1, 2, ..., all 256 bytes, `<|endoftext|>`,
+    and the parts and the result of every merge.
+    """
+    _check(vocabulary, merges, where)
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(END, special=True, normalized=False)])
+    tokenizer.encode_special_tokens = True  # as ordinary text
+    return tokenizer
+
+
+def _check(vocabulary: Vocabulary, merges: Merges, where: Path) -> None:
+    if not 0 < len(vocabulary) <= LARGEST or set(vocabulary.values()) != set(range(len(vocabulary))):
+        raise InputError(f"{where}: the ids of the tokens are not 0, 1, 2, ...; give the files of GPT-2 or data.bpe")
+    if missing := [token for token in (*BYTES, END) if token not in vocabulary]:
+        raise InputError(f"{where}: no token {missing[0]!a} in it; give the files of a byte-level BPE with {END}")
+    for left, right in merges:
+        if unknown := [token for token in (left, right, left + right) if token not in vocabulary]:
+            raise InputError(f"{where}: {unknown[0]!a} is in the merges, but is no token; give files that fit")
+
+
+def read(path: Path) -> tuple[Vocabulary, Merges]:
+    """Return the vocabulary and the merges in a `tokenizer.json`. Raise InputError if it is of another kind."""
+    remedy = "give the tokenizer.json of a byte-level BPE, as data.bpe writes it"
+    text = files.read_text(path, MAX_CHARACTERS, remedy)
+    try:
+        content = checked_json.take(_File, checked_json.parse(text.encode("utf-8")))
+        _check_rules(content)
+        return content.model.vocab, [_pair(merge) for merge in content.model.merges]
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a byte-level BPE ({error}); {remedy}") from error
+
+
+def _check_rules(content: _File) -> None:
+    """Raise ValueError for a file whose tokenizer cuts or merges otherwise than GPT-2's."""
+    model, cut = content.model, content.pre_tokenizer
+    if model.type not in (None, "BPE"):
+        raise ValueError(f"the model is of the type {model.type[:40]!a}")
+    if model.dropout or model.continuing_subword_prefix or model.end_of_word_suffix or model.ignore_merges:
+        raise ValueError("the model has settings that GPT-2's does not have")
+    if cut.get("type") != "ByteLevel" or cut.get("add_prefix_space") is not False or cut.get("use_regex") is False:
+        raise ValueError("the pre_tokenizer is not that of GPT-2")
+    if content.decoder.get("type") != "ByteLevel":
+        raise ValueError("the decoder is not that of GPT-2")
+    if content.normalizer is not None:
+        raise ValueError("the normalizer changes texts")
+    for added in content.added_tokens:
+        if added.content != END or model.vocab.get(END) != added.id:
+            raise ValueError(f"the special token {added.content[:40]!a} with the id {added.id}")
+
+
+def _pair(merge: Any) -> tuple[str, str]:
+    parts = merge.split(" ") if isinstance(merge, str) else merge
+    if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
+        raise ValueError(f"the merge {str(merge)[:40]!a} does not have two parts")
+    return parts[0], parts[1]
+
+
+def text_of(vocabulary: Vocabulary, merges: Merges, where: Path) -> str:
+    """Return the content of the `tokenizer.json` of a vocabulary and its merges. Raises as `build` does."""
+    return str(build(vocabulary, merges, where).to_str(pretty=True)) + "\n"

@@ -1,0 +1,112 @@
+"""Tensor parallelism (Shoeybi et al. 2019, "Megatron-LM"): each device of a group computes a part of every layer.
+
+The attention heads, the feed-forward width and the vocabulary are divided; everything else is the same on all devices
+of the group. A layer has two sums over the group in its forward pass and two in its backward pass:
+
+    y = summed(f(copied(x)))        f: this device's heads, or its columns and rows of the feed-forward kernels
+
+`copied` is the identity whose gradient is a sum over the group, `summed` is a sum whose gradient is the identity. The
+paper calls them f and g. Both are exact, so that the gradients of what is not divided are equal on all devices.
+
+Sums travel in float32: Horovod knows no bfloat16, and float16 may not hold them.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+AXES = [  # the first pattern that is found in a variable's name decides; a variable that matches none is not divided
+    (re.compile(r"attention/(query|key|value)/(kernel|bias)$"), -1),  # heads
+    (re.compile(r"attention/output/kernel$"), 0),
+    (re.compile(r"mlp/inner/(kernel|bias)$"), -1),
+    (re.compile(r"mlp/outer/kernel$"), 0),
+    (re.compile(r"^embeddings/word$"), 0),
+    (re.compile(r"^masked_lm/bias$"), 0),
+]
+
+AllReduce = Callable[[tf.Tensor, str], tf.Tensor]
+
+
+class Parts:
+    """This device's part of the model, and the sums over the devices that hold the others.
+
+    `whole_shapes` holds the shape of each variable that is divided, by name.
+    """
+
+    def __init__(self, number: int = 0, count: int = 1, all_reduce: AllReduce | None = None) -> None:
+        """number: of this part, from 0. all_reduce: sum a float32 tensor over the group, in a graph, under a name."""
+        assert count == 1 or all_reduce, "several parts need a sum"
+        self.number, self.count, self._all_reduce = number, count, all_reduce
+        self.whole_shapes: dict[str, tf.TensorShape] = {}
+
+    def share(self, size: int) -> tuple[int, int]:
+        """Return the first of this part's elements among `size`, and the one after its last."""
+        return share(size, self.number, self.count)
+
+    def take(self, name: str, whole: tf.Tensor) -> tf.Tensor:
+        """Return this part of a variable's initial value."""
+        axis = axis_of(name)
+        if self.count == 1 or axis is None:
+            return whole
+        self.whole_shapes[name] = whole.shape
+        axis %= whole.shape.rank
+        first, last = self.share(whole.shape[axis])
+        return whole[first:last] if axis == 0 else whole[:, first:last]
+
+    def copied(self, x: tf.Tensor, name: str) -> tf.Tensor:
+        """Return x, whose gradient is summed over the parts. name: unique in the model, equal on all parts."""
+        if self.count == 1:
+            return x
+
+        @tf.custom_gradient
+        def differentiable(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+            return tf.identity(x), lambda upstream: self.sum(upstream, f"{name}/gradient")
+
+        return differentiable(x)
+
+    def summed(self, y: tf.Tensor, name: str) -> tf.Tensor:
+        """Return the sum of y over the parts, in y's type. name: unique in the model, equal on all parts."""
+        if self.count == 1:
+            return y
+
+        @tf.custom_gradient
+        def differentiable(y: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+            return self.sum(y, name), lambda upstream: upstream
+
+        return differentiable(y)
+
+    def sum(self, x: tf.Tensor, name: str) -> tf.Tensor:
+        """Return the sum of x over the parts, in x's type, without gradient."""
+        assert self._all_reduce
+        return tf.cast(self._all_reduce(tf.cast(x, tf.float32), name), x.dtype)
+
+    def gather(self, x: tf.Tensor, name: str) -> tf.Tensor:
+        """Return x, of the same shape [...] on all parts, of every part [parts, ...] float32, without gradient."""
+        own = tf.one_hot(self.number, self.count)
+        return self.sum(tf.tensordot(own, tf.cast(x, tf.float32), axes=0), name)
+
+
+WHOLE = Parts()  # the whole model on one device
+
+
+def axis_of(name: str) -> int | None:
+    """Return the axis along which the variable of this name is divided, or None if it is not."""
+    return next((axis for pattern, axis in AXES if pattern.search(name)), None)
+
+
+def share(size: int, number: int, count: int) -> tuple[int, int]:
+    """Return the first element of share `number` among `size`, and the one after its last.
+
+    The first shares have one element more if `count` does not divide `size`, as Horovod's reduce-scatter gives them.
+    """
+    each, rest = divmod(size, count)
+    first = number * each + min(number, rest)
+    return first, first + each + (number < rest)
+
+
+def joined(values: Sequence[tf.Tensor], name: str) -> tf.Tensor:
+    """Return the whole of a divided variable from the values of all parts, in their order."""
+    axis = axis_of(name)
+    assert axis is not None, f"{name} is not divided"
+    return tf.concat(values, axis % values[0].shape.rank)

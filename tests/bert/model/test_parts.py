@@ -1,0 +1,167 @@
+"""A model in parts computes what the whole one does; the parts are threads that add up their tensors."""
+
+import dataclasses
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert.config import ModelConfig
+from bert.inputs.sampler import Batch
+from bert.model.dropout import DropoutRng, micro_batch_seed
+from bert.model.encoder import Mode, variables
+from bert.model.parts import WHOLE, Parts, axis_of, joined, share
+from bert.pretrain import Pretraining
+from tests.training import VOCAB, instance
+
+BATCH, SEED = 3, 5
+
+
+class Meeting:
+    """The sum over threads, each of which has one part."""
+
+    def __init__(self, count: int) -> None:
+        self.values: list[tuple[str, tf.Tensor]] = [("", tf.zeros([]))] * count
+        self.barrier = threading.Barrier(count, timeout=120)
+        self.names: list[str] = []
+
+    def part(self, number: int) -> Parts:
+        def all_reduce(x: tf.Tensor, name: str) -> tf.Tensor:
+            assert x.dtype == tf.float32
+            self.values[number] = name, x
+            self.barrier.wait()
+            assert {other for other, _ in self.values} == {name}, "the parts add up tensors of different places"
+            if number == 0:
+                self.names.append(name)
+            total = tf.add_n([value for _, value in self.values])
+            self.barrier.wait()
+            return total
+
+        return Parts(number, len(self.values), all_reduce)
+
+
+@pytest.fixture
+def divisible() -> ModelConfig:
+    """D=24, N=4, H=6, F=28, V=99: four parts divide the heads and the feed-forward width, not the vocabulary."""
+    return ModelConfig(
+        vocab_size=VOCAB,
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=28,
+        max_position_embeddings=17,
+    )
+
+
+def batch() -> Batch:
+    random = np.random.default_rng(2)
+    samples = [instance(random) for _ in range(BATCH)]
+    return {
+        name: tf.constant(np.stack([sample[name] for sample in samples]), tf.float32 if "weights" in name else tf.int32)
+        for name in samples[0]
+    }
+
+
+def learn(config: ModelConfig, parts: Parts, mode: Mode) -> tuple[list[float], dict[str, tf.Tensor]]:
+    """Return the measures, and the gradients by name."""
+    task = Pretraining(config, SEED, parts=parts)
+    weights = variables(task.module)
+    with tf.GradientTape() as tape:
+        measures = task.measure(batch(), mode._replace(dropout=rng()))
+        loss = tf.add_n([measure.loss for measure in measures.values()])
+    gradients = tape.gradient(loss, list(weights.values()))
+    values = [float(value) for measure in measures.values() for value in measure]
+    return values, dict(zip(weights, map(tf.convert_to_tensor, gradients), strict=True))
+
+
+def rng() -> DropoutRng:
+    return DropoutRng(micro_batch_seed(4, tf.constant(1, tf.int64), tf.constant(2, tf.int64)))
+
+
+def learn_in_parts(
+    config: ModelConfig, count: int, mode: Mode
+) -> tuple[list[tuple[list[float], dict[str, tf.Tensor]]], list[str]]:
+    """Return the measures and gradients of each part, and the names of the sums."""
+    meeting = Meeting(count)
+    found: dict[int, tuple[list[float], dict[str, tf.Tensor]]] = {}
+
+    def work(number: int) -> None:
+        try:
+            found[number] = learn(config, meeting.part(number), mode)
+        except BaseException:
+            meeting.barrier.abort()
+            raise
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [found[number] for number in range(count)], meeting.names
+
+
+@pytest.mark.parametrize(
+    ("count", "changes"),
+    [
+        (2, {}),
+        pytest.param(4, {"norm_placement": "pre", "position_initializer": "sinusoidal"}, marks=pytest.mark.slow),
+        pytest.param(2, {"recompute_activations": True}, marks=pytest.mark.slow),
+    ],
+    ids=["2 parts", "4 parts, pre-norm", "2 parts, recomputed"],
+)
+def test_losses_and_gradients_are_those_of_the_whole_model(
+    count: int, changes: dict[str, object], divisible: ModelConfig
+) -> None:
+    config = dataclasses.replace(divisible, **changes)  # type: ignore[arg-type]
+    mode = Mode(tf.float32, DropoutRng(None))
+    measures, whole = learn(config, WHOLE, mode)
+    parts, names = learn_in_parts(config, count, mode)
+    for found, _ in parts:
+        np.testing.assert_allclose(found, measures, rtol=1e-6)
+    for name, gradient in whole.items():
+        pieces = [gradients[name] for _, gradients in parts]
+        largest = max(float(tf.reduce_max(tf.abs(gradient))), 1e-3)  # a key's bias has none but for rounding
+        if axis_of(name) is None:
+            assert all(np.array_equal(pieces[0], piece) for piece in pieces), name
+        total = pieces[0] if axis_of(name) is None else joined(pieces, name)
+        np.testing.assert_allclose(total, gradient, atol=2e-6 * largest, err_msg=name)
+    assert len(set(names)) == len(names) or config.recompute_activations
+
+
+@pytest.mark.slow
+def test_compiled_pieces_compute_the_same(divisible: ModelConfig) -> None:
+    mode = Mode(tf.float32, DropoutRng(None))
+    [(plain, _), *_], _ = learn_in_parts(divisible, 2, mode)
+    [(compiled, _), *_], _ = learn_in_parts(divisible, 2, mode._replace(compile_parts=True))
+    np.testing.assert_allclose(compiled, plain, rtol=1e-6)
+
+
+@pytest.mark.parametrize("tokens", [13, 16])
+def test_random_bytes_of_some_heads_are_those_they_have_among_all(tokens: int) -> None:
+    [whole] = rng().bits(tf.constant([BATCH, 6, tokens, tokens]), 0.1)
+    for first, count in ((0, 2), (2, 3), (5, 1)):
+        [some] = rng().bits(tf.constant([BATCH, count, tokens, tokens]), 0.1, (first, 6))
+        np.testing.assert_array_equal(some, whole[:, first : first + count])
+
+
+@given(st.integers(0, 1000), st.integers(1, 40))
+def test_each_element_has_one_owner_and_shares_differ_by_one_at_most(size: int, count: int) -> None:
+    ends = [share(size, number, count) for number in range(count)]
+    assert [element for first, last in ends for element in range(first, last)] == list(range(size))
+    shares = [last - first for first, last in ends]
+    assert max(shares) - min(shares) <= 1 and shares == sorted(shares, reverse=True)
+
+
+def test_a_sum_and_its_inverse_are_exact_gradients_of_each_other() -> None:
+    meeting = Meeting(1)
+    parts = meeting.part(0)
+    parts.count = 2  # so that they do something; the sum over one thread is the identity
+    x = tf.constant([1.0, -2.0])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = parts.summed(tf.square(parts.copied(x, "a")), "b")
+    np.testing.assert_array_equal(tape.gradient(y, x), [2.0, -4.0])
+    assert meeting.names == ["b", "a/gradient"]
