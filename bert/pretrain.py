@@ -13,7 +13,7 @@ from typing import Annotated
 
 import tensorflow as tf
 
-from bert import cli, paths, plan, ranges
+from bert import cli, paths, ranges
 from bert.config import ModelConfig, PretrainConfig
 from bert.errors import UsageError
 from bert.hardware.devices import Device
@@ -22,6 +22,7 @@ from bert.inputs.sampler import Batch
 from bert.model import heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.parts import WHOLE, Parts
+from bert.plan import model_cost
 from bert.ranges import Range
 from bert.recipes import RECIPES, SMOKE
 from bert.training import loop, preflight, resume
@@ -143,7 +144,7 @@ def describe(config: PretrainConfig, name: str, data: loop.Data, ranks: int) -> 
     """Return what the run would be on so many ranks, each with a GPU, as lines of text; nothing is computed."""
     config = resolve(config, name, data, Device(kind="GPU"), ranks)
     sequence, predictions = (data.spec[feature]["shape"][0] for feature in ("input_ids", "masked_lm_ids"))
-    lines = plan.describe(config, ranks, sequence=sequence, predictions=predictions, available=len(data))
+    lines = model_cost.describe(config, ranks, sequence=sequence, predictions=predictions, available=len(data))
     return "\n".join(f"{label:<18} {value}" for label, value in lines.items())
 
 

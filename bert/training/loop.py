@@ -13,12 +13,12 @@ from typing import NoReturn, Protocol
 
 import tensorflow as tf
 
-from bert import plan
 from bert.config import TrainConfig, flatten
 from bert.errors import IntegrityError, Stopped
 from bert.inputs import sampler
 from bert.inputs.records import Description, FeatureSpec
 from bert.model.encoder import variables
+from bert.plan import model_cost
 from bert.storage import files
 from bert.storage.manifest import Manifest
 from bert.training import checkpoint, description, metrics, preflight, resume, schedule
@@ -301,8 +301,8 @@ def _clock(config: TrainConfig, data: Data, comm: Communicator) -> metrics.Clock
     predictions = data.spec.get("masked_lm_ids", {"shape": [0]})["shape"][0]
 
     def flops(tokens: int, sequences: float) -> float:
-        states = plan.states_read(predictions) * sequences if predictions else None
-        return plan.flops(config.model, tokens, predictions * sequences, states)
+        states = model_cost.states_read(predictions) * sequences if predictions else None
+        return model_cost.flops(config.model, tokens, predictions * sequences, states)
 
     peak = config.run.peak_teraflops * 1e12 * comm.parts.count  # of the devices that compute a micro-batch together
     return metrics.Clock(flops, comm.replicas.size, peak=peak)

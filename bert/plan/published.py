@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert import plan as model_cost
 from bert.config import ModelConfig
-from bert.planning.hardware import Cluster, gpus
-from bert.planning.update_time import Work
+from bert.plan import model_cost
+from bert.plan.hardware import Cluster, gpus
+from bert.plan.update_time import Work
 
 ROWS = Path(__file__).with_name("published_rows.csv")
 PRECISIONS = {"fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfloat16", "fp16/fp8": "float16"}

@@ -6,9 +6,9 @@ import statistics
 
 import pytest
 
-from bert.planning import hardware, published, rates
-from bert.planning.rates import Setting
-from bert.planning.update_time import Work
+from bert.plan import hardware, published, rates
+from bert.plan.rates import Setting
+from bert.plan.update_time import Work
 
 WORK = Work(flops=2.4e11, per_device=64, accumulation=3, parameters=336e6, gradients=672e6)
 

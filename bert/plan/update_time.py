@@ -11,7 +11,7 @@ sheet. The four shares were fitted to published rows (`calibration`); docs/plann
 import math
 from dataclasses import dataclass
 
-from bert.planning.hardware import Cluster
+from bert.plan.hardware import Cluster
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,15 @@
     log(share) = base[GPU, precision] + sum of coefficient x feature
 
 Features: the time of a micro-batch at peak (small ones leave a GPU idle), its tokens, the model's width, fine-tuning,
-how the code was compiled. The coefficients come from the published rows (`python -m bert.planning.calibration`). GPUs
+how the code was compiled. The coefficients come from the published rows (`python -m bert.plan.calibration`). GPUs
 without rows of their own take an A100's share, scaled by what MLPerf's submissions measured on both.
 """
 
 import math
 from dataclasses import dataclass
 
-from bert.planning.hardware import Gpu, gpus
-from bert.planning.update_time import Work
+from bert.plan.hardware import Gpu, gpus
+from bert.plan.update_time import Work
 
 REFERENCE = "a100-sxm-80"
 FAMILIES = {"v100": {"float32": "float32", "half": "half"}, "a100": {"tf32": "tf32", "half": "half"}}

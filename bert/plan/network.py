@@ -1,6 +1,6 @@
 """The time of collectives on a cluster, beside the reduction of gradients (`update_time`)."""
 
-from bert.planning.hardware import Cluster
+from bert.plan.hardware import Cluster
 
 TENSOR_SHARE = 0.53  # of a link's data sheet, in Megatron-LM's table of tensor parallelism
 LATENCY = 20e-6  # seconds of a collective that NCCL starts from the stream of the computation

@@ -5,8 +5,8 @@ import dataclasses
 
 import pytest
 
-from bert.planning import published
-from bert.planning.published import Row
+from bert.plan import published
+from bert.plan.published import Row
 
 
 def test_every_row_names_its_source() -> None:

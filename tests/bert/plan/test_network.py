@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert.planning import hardware, network
+from bert.plan import hardware, network
 
 
 def test_a_ring_sends_each_share_twice_to_all_others() -> None:

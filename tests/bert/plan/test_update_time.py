@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from bert.planning import update_time
-from bert.planning.hardware import Cluster, cluster
-from bert.planning.update_time import CONSTANTS, Work
+from bert.plan import update_time
+from bert.plan.hardware import Cluster, cluster
+from bert.plan.update_time import CONSTANTS, Work
 
 WORK = Work(flops=3e11, per_device=7, accumulation=5, parameters=11e7, gradients=44e7, collectives=0.013)
 THREE = cluster("a100-sxm-40", 3, 5, gigabits=100)

@@ -1,6 +1,6 @@
 """Fit the planner's numbers to published rows, and measure its errors on sources that the fit has not seen.
 
-    python -m bert.planning.calibration
+    python -m bert.plan.calibration
 
 prints the fitted numbers and a table of errors; docs/planning.md has it. Only this module needs NumPy.
 """
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from bert.planning import published, rates, update_time
-from bert.planning.published import Row
-from bert.planning.update_time import CONSTANTS, Constants
+from bert.plan import published, rates, update_time
+from bert.plan.published import Row
+from bert.plan.update_time import CONSTANTS, Constants
 
 FITTED = ("link_share", "network_share", "straggle_gpus", "straggle_nodes")
 HUBER = 0.03  # errors above this count linearly: published tables have misprints

@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from bert.planning import calibration, rates
-from bert.planning.calibration import FITTED
-from bert.planning.published import Row
-from bert.planning.update_time import CONSTANTS
+from bert.plan import calibration, rates
+from bert.plan.calibration import FITTED
+from bert.plan.published import Row
+from bert.plan.update_time import CONSTANTS
 
 Results = list[tuple[Row, float]]
 

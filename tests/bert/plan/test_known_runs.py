@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert.planning import known_runs
+from bert.plan import known_runs
 
 
 @pytest.mark.parametrize("run", known_runs.all_runs(), ids=lambda run: f"{run.name} {run.remark}".strip())

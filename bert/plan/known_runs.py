@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bert.planning import network, published, update_time
-from bert.planning.hardware import Cluster, cluster
-from bert.planning.published import Row
-from bert.planning.update_time import CONSTANTS, Work
+from bert.plan import network, published, update_time
+from bert.plan.hardware import Cluster, cluster
+from bert.plan.published import Row
+from bert.plan.update_time import CONSTANTS, Work
 
 HOUR, DAY = 3600.0, 86_400.0
 PHASES = ((7038 * 65_536, 64, 4), (1563 * 32_768, 8, 16))  # sequences, micro-batch, accumulation on 256 GPUs

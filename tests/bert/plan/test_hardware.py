@@ -3,7 +3,7 @@
 import pytest
 
 from bert.errors import UsageError
-from bert.planning import hardware
+from bert.plan import hardware
 
 
 def test_a_cluster_has_the_usual_node_unless_told() -> None:
