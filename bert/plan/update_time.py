@@ -78,11 +78,16 @@ def optimizer(work: Work, cluster: Cluster, constants: Constants = CONSTANTS) ->
     return constants.passes * 4 * work.parameters / cluster.gpu.bandwidth
 
 
-def times(work: Work, cluster: Cluster, rate: float, constants: Constants = CONSTANTS) -> Times:
-    """Return the parts of an update. rate: FLOP/s of one GPU within a micro-batch."""
+def times(
+    work: Work, cluster: Cluster, rate: float, constants: Constants = CONSTANTS, group: Cluster | None = None
+) -> Times:
+    """Return the parts of an update. rate: FLOP/s of one GPU within a micro-batch.
+
+    group: the GPUs among which gradients are summed, with their share of the network; all of the cluster by default.
+    """
     arithmetic = work.flops * (1 + work.recomputed) * work.per_device / rate
     micro_batch = (arithmetic + constants.launch) * straggle(cluster.nodes, cluster.per_node, constants)
-    reduce = reduction(work.gradients, cluster, constants)
+    reduce = reduction(work.gradients, group or cluster, constants)
     hidden = min(reduce, BACKWARD * HIDEABLE * (micro_batch + work.collectives)) if work.overlap else 0.0
     return Times(
         compute=work.accumulation * micro_batch,
