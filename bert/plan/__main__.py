@@ -1,6 +1,7 @@
 """Say what a run will take before anything is rented: does it fit, how long, how much money, which batch.
 
     python -m bert.plan bert_large --gpu h100-sxm --nodes 8 --price 2.5
+    python -m bert.plan bert_large --gpu a100-sxm-80 --price 1.5 --target hours=24
 
 Needs neither data nor TensorFlow. A recipe in two phases may be given without its phase. Flags of the recipe
 (--batch.total, --parallel.tensor, ...) are as in bert.pretrain. docs/planning.md tells the formulas and their errors.
@@ -17,10 +18,12 @@ from typing import Annotated
 from bert import cli, ranges
 from bert.config import PretrainConfig
 from bert.errors import UsageError
-from bert.plan import hardware, measurement, tables
-from bert.plan.forecast import Forecast, Job, forecast
+from bert.plan import hardware, measurement, picture, search, tables, what_if
+from bert.plan.forecast import Job, forecast
 from bert.plan.hardware import Cluster
 from bert.plan.preparation import Preparation
+from bert.plan.search import Phase, Plan, Target
+from bert.plan.simulate import Failures
 from bert.ranges import Range
 from bert.recipes import RECIPES
 
@@ -60,6 +63,17 @@ class Options:
     """cores for data preparation; 0: those of this machine"""
     documents: cli.Switch = False
     """data of tokenised documents (--kind documents) instead of instances masked in advance"""
+    target: str = ""
+    """hours=24: find the cheapest plan that takes at most so long; cost=500: the fastest that costs at most so much;
+    nodes, micro-batches, recomputation, sharding and tensor parallelism are chosen"""
+    what_if: cli.Switch = False
+    """also tell the time with other nodes, a slow network, a slow node, stragglers, and failures"""
+    node_hours: Annotated[float, Range(1, 1e9)] = 5000.0
+    """mean time between failures of one node, for --what_if"""
+    restart_minutes: Annotated[float, Range(0, 1e5)] = 10.0
+    """time after a failure until the run computes again, for --what_if"""
+    picture: Path | None = None
+    """write time and cost over nodes as a PNG file"""
     json: cli.Switch = False
     """print JSON instead of a table"""
 
@@ -89,8 +103,8 @@ def job(name: str, config: PretrainConfig, options: Options, cluster: Cluster) -
     return Job(sequence, min(scored, sequence), options.price, measured)
 
 
-def plan(argv: Sequence[str], options: Options, more_help: str) -> list[Forecast]:
-    """Return the forecast of each phase."""
+def requests(argv: Sequence[str], options: Options, more_help: str) -> tuple[list[Phase], Cluster]:
+    """Return the phases that the command names, and the cluster."""
     recipes, found = phases(argv, more_help), []
     cluster = hardware.cluster(options.gpu, options.nodes, options.gpus_per_node, options.network)
     for name, config in recipes:
@@ -98,8 +112,8 @@ def plan(argv: Sequence[str], options: Options, more_help: str) -> list[Forecast
             raise UsageError("run.steps is 0; give the number of updates with --run.steps")
         model = dataclasses.replace(config.model, vocab_size=config.model.vocab_size or WORDS)
         config = dataclasses.replace(config, model=model)
-        found.append(forecast(name, config, cluster, job(name, config, options, cluster)))
-    return found
+        found.append((name, config, job(name, config, options, cluster)))
+    return found, cluster
 
 
 def main(argv: list[str]) -> None:
@@ -107,10 +121,27 @@ def main(argv: list[str]) -> None:
     if {"-h", "--help"} & set(argv):
         argv = ["--gpu", "none", *argv]
     options, rest, more_help = cli.extract(Options, argv, prog=PROG)
-    found = plan(rest, options, more_help)
+    asked, cluster = requests(rest, options, more_help)
+    plans: list[Plan] = []
+    if options.target:
+        best, plans = search.search(asked, cluster, Target.parse(options.target))
+        found = list(best.phases)
+    else:
+        found = [forecast(name, config, cluster, job) for name, config, job in asked]
+    if options.picture:
+        picture.draw(plans or search.over_nodes(asked, cluster), options.picture)
+    failures = Failures(options.node_hours, options.restart_minutes * 60)
+    questions = what_if.answers(found, failures) if options.what_if else []
     cores = options.cores or os.cpu_count() or 1
     data = Preparation.of(options.text_gigabytes * 1e9, cores, len(found), not options.documents)
-    print(json.dumps(tables.as_json(found, data), indent=1) if options.json else tables.lines(found, data))
+    if options.json:
+        extra = {"plans": [tables.plan_json(plan.phases) for plan in plans], "what_if": dict(questions)}
+        print(json.dumps(tables.as_json(found, data) | extra, indent=1))
+        return
+    print(tables.lines(found, data))
+    for title, rows in (("plans", search.rows(plans)), ("what if", questions)):
+        if rows:
+            print(f"\n{title}", *(f"  {label:<{tables.LABEL - 2}} {text}" for label, text in rows), sep="\n")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,9 @@ CHECKPOINT_RATE = 1e9  # bytes/s to the disk; an assumption
 BYTES = {"float32": 4, "tf32": 4, "float16": 2, "bfloat16": 4}  # of a state that travels: Horovod sums no bfloat16
 KILO = 1000.0
 SMALLEST = 0.5  # share of the possible micro-batch below which another batch is taken instead of a divisor
+SLOWER, FASTER = 1.5, 0.9  # factors on the time of communication at the ends of the interval; an assumption
+SLOW_NETWORK = 5e9  # bytes/s of a node: 40 Gb/s
+CAUTION = 0.9  # share of the largest micro-batch that is taken where none is given: the memory is an estimate
 ROOMY = 2  # a micro-batch that is so many times as large is worth a remark
 
 
@@ -141,7 +144,7 @@ def _too_large(config: PretrainConfig, name: str, copies: int, cluster: Cluster,
 
 def choose_batch(wanted: BatchConfig, copies: int, largest: int) -> BatchConfig:
     """Return the batch in micro-batches that fit: the wanted total if it divides, otherwise the nearest that does."""
-    limit = min(wanted.per_device or largest, largest)
+    limit = min(wanted.per_device or max(1, int(largest * CAUTION)), largest)
     share = wanted.total // copies
     if wanted.total % copies == 0:
         size = max(size for size in range(1, min(share, limit) + 1) if share % size == 0)
@@ -161,6 +164,8 @@ def _remarks(wanted: BatchConfig, config: PretrainConfig, largest: int, cluster:
         remarks.append(f"micro-batches of {roomy} fit too, and keep the GPU busier: --batch.per_device {roomy}")
     if config.parallel.tensor > cluster.per_node:
         remarks.append("tensor parallelism over several nodes: every layer waits for the network")
+    if cluster.nodes > 1 and cluster.network <= SLOW_NETWORK:
+        remarks.append("slow networks may deliver a tenth of their data sheet: measure it, and give it as --network")
     return [remark for remark in remarks if remark]
 
 
@@ -209,10 +214,13 @@ def rate_of(setting: Setting, work: Work, measured: Measured | None) -> tuple[fl
 
 def _update(config: PretrainConfig, work: Work, cluster: Cluster, rate: float, width: float) -> tuple[Times, Interval]:
     group = reduction_group(cluster, config.parallel.tensor)
-    guess, slow, fast = (
-        update_time.times(work, cluster, rate * math.exp(shift), group=group) for shift in (0.0, -width, width)
-    )
-    return guess, Interval(guess.total, fast.total, slow.total)
+
+    def at(shift: float, factor: float) -> Times:
+        slower = dataclasses.replace(work, gradients=work.gradients * factor, collectives=work.collectives * factor)
+        return update_time.times(slower, cluster, rate * math.exp(shift), group=group)
+
+    guess = at(0.0, 1.0)
+    return guess, Interval(guess.total, at(width, FASTER).total, at(-width, SLOWER).total)
 
 
 def reduction_group(cluster: Cluster, parts: int) -> Cluster:

@@ -145,3 +145,18 @@ def _phase_json(phase: Forecast) -> dict[str, Any]:
         "checkpoint_bytes": phase.checkpoint,
         "notes": phase.remarks,
     }
+
+
+def plan_json(phases: Sequence[Forecast]) -> dict[str, Any]:
+    """Return hours, money and choices of all phases on one cluster as plain values."""
+    hours, money, _ = totals(phases)
+    first = phases[0].config
+    return {
+        "nodes": phases[0].cluster.nodes,
+        "hours": hours.value,
+        "money": money.value,
+        "tensor_parts": first.parallel.tensor,
+        "shard_optimizer": first.parallel.shard_optimizer,
+        "recompute_activations": first.model.recompute_activations,
+        "per_device": [phase.config.batch.per_device for phase in phases],
+    }

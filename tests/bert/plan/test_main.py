@@ -70,3 +70,14 @@ def test_help_lists_options_and_recipes(capsys: pytest.CaptureFixture[str]) -> N
         run("--help")
     shown = capsys.readouterr().out
     assert "--gpus_per_node" in shown and "bert_large_phase1" in shown
+
+
+def test_a_target_chooses_the_nodes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    picture = tmp_path / "plans.png"
+    flags = ["--price", "1.5", "--target", "hours=24", "--what_if", "--picture", str(picture)]
+    run("bert_large", "--gpu", "a100-sxm-80", *flags)
+    shown = capsys.readouterr().out
+    assert "\nplans\n" in shown and "\nwhat if\n" in shown and picture.exists()
+    run("bert_large", "--gpu", "a100-sxm-80", "--target", "hours=24", "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert found["hours"]["value"] <= 24 and found["plans"]
