@@ -59,9 +59,9 @@ def question_lengths(count: int, most: int) -> np.ndarray:
     return np.clip(np.round(drawn), 32, most).astype(np.int32)
 
 
-def batches(case: Case) -> list[Arrays]:
+def batches(case: Case, seed: int = 11) -> list[Arrays]:
     """The batches of a lap, in our names, padded to `case.tokens`."""
-    random = np.random.default_rng(11)
+    random = np.random.default_rng(seed)
     if case.lengths == "grouped":
         groups = np.sort(question_lengths(POOL * case.batch, case.tokens)).reshape(POOL, case.batch)
         chosen = random.permutation(groups[POOL // LAP // 2 :: POOL // LAP])

@@ -64,8 +64,8 @@ class Flag:
 
     @property
     def option(self) -> str:
-        """Return the name as it is written on the command line."""
-        return self.name if self.kind == "positional" else f"--{self.name}"
+        """Return the name as it is written on the command line: a field `import_` is the flag --import."""
+        return self.name if self.kind == "positional" else f"--{self.name.removesuffix('_')}"
 
 
 def parse(options: type[T], argv: Sequence[str], *, prog: str, description: str | None) -> T:

@@ -193,8 +193,15 @@ class OptimizerConfig:
     """peak learning rate, for the whole batch: never multiplied by the number of ranks"""
     warmup_steps: CountOrNone = 0
     """updates over which the learning rate rises from zero"""
+    schedule: Literal["polynomial", "cosine"] = "polynomial"
+    """how the learning rate falls: polynomial, as published for BERT, or along half a cosine after the warm-up, as for
+    GPT-2 in Megatron-LM"""
+    decay_steps: CountOrNone = 0
+    """update at which the learning rate reaches minimum_rate; 0: the last one"""
+    minimum_rate: Annotated[float, Range(0, 100)] = 0.0
+    """learning rate after the decay"""
     decay_power: Annotated[float, Range(0, 100, above=True)] = 1.0
-    """the learning rate falls with this power of the remaining share of updates: 1 for Adam, 0.5 for LAMB, as
+    """polynomial: the rate falls with this power of the remaining share of updates: 1 for Adam, 0.5 for LAMB, as
     published"""
     continuous: bool = False
     """start the decay at the peak, after the warm-up; as published, it counts from the first update, so that the rate
@@ -214,6 +221,18 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         ranges.check(self, "optimizer.")
+        _require(
+            self.minimum_rate <= self.learning_rate,
+            f"optimizer.minimum_rate {self.minimum_rate:g} is more than optimizer.learning_rate {self.learning_rate:g}",
+        )
+        _require(
+            self.decay_steps == 0 or self.decay_steps > self.warmup_steps,
+            f"optimizer.decay_steps {self.decay_steps} is in the warm-up of {self.warmup_steps} updates",
+        )
+        _require(
+            self.schedule == "polynomial" or self.decay_power == 1,
+            f"optimizer.decay_power {self.decay_power:g} has no effect with optimizer.schedule cosine; leave it out",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,7 +352,9 @@ class DataConfig:
     """The samples."""
 
     train: Path | None = None
-    """folder made by `python -m data.tfrecords`"""
+    """folder made by `python -m data.tfrecords` or, for a causal model, by `python -m data.tokens`"""
+    length: Annotated[int, Range(0, 65_536)] = 0
+    """tokens of a sequence of a causal model; 0: model.max_position_embeddings. For other models the data have it"""
     skip_bad: CountOrNone = 0
     """number of damaged records that a rank skips, with a warning, before it ends"""
 

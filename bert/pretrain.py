@@ -1,5 +1,7 @@
 """Pretrain BERT: masked language model and, if the data have it, next-sentence or sentence-order prediction.
 
+The recipes gpt2_* pretrain a causal model, as GPT-2 is: each token is predicted from those before it.
+
     python -m bert.pretrain RECIPE --data.train DIR [--init.checkpoint RUN] [--section.field VALUE ...]
     scripts/launch.sh -np N -- python -m bert.pretrain RECIPE ...
 
@@ -14,11 +16,13 @@ from typing import Annotated
 import tensorflow as tf
 
 from bert import cli, paths, ranges
+from bert.causal.task import CausalLM
 from bert.config import ModelConfig, PretrainConfig
 from bert.errors import UsageError
 from bert.hardware.devices import Device
-from bert.inputs import dynamic_masking
+from bert.inputs import byte_bpe, dynamic_masking, records
 from bert.inputs.sampler import Batch
+from bert.inputs.token_stream import TokenStream
 from bert.model import heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.parts import WHOLE, Parts
@@ -27,6 +31,7 @@ from bert.ranges import Range
 from bert.recipes import RECIPES, SMOKE
 from bert.training import loop, preflight, resume
 from bert.training.distributed import connect
+from bert.training.step import Task
 
 SPLITS = ("train", "heldout")
 
@@ -109,7 +114,7 @@ def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, 
     name: of the default run directory. replicas: of the model, one per rank unless several ranks hold it together.
     Raise UsageError if the configuration does not fit the data or the ranks.
     """
-    vocab_size, length = data.description.vocab_size, data.spec["input_ids"]["shape"][0]
+    vocab_size, length = data.description.vocab_size, loop.sequence_length(config.model, data)
     if config.model.vocab_size not in (0, vocab_size):
         raise UsageError(
             f"model.vocab_size is {config.model.vocab_size}, but {data.manifest.path} was made with {vocab_size} "
@@ -120,6 +125,8 @@ def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, 
             f"{data.manifest.path} has sequences of {length} tokens, more than model.max_position_embeddings "
             f"{config.model.max_position_embeddings}; raise that, or make the data with shorter sequences"
         )
+    if config.model.causal and config.batch.pack:
+        raise UsageError("batch.pack has no effect: the sequences of a causal model have no padding; leave it out")
     run = resume.place(config.run, paths.workdir() / "pretrain" / name, steps=0)
     if run.steps == 0:
         raise UsageError("run.steps is 0; give the number of updates with --run.steps")
@@ -134,16 +141,35 @@ def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, 
 
 def datasets(folder: Path, config: PretrainConfig) -> tuple[loop.Data, loop.Data]:
     """Return the training and the held-out samples in `folder`."""
+    length = config.data.length
+    if config.model.causal:
+        if config.data.skip_bad:
+            raise UsageError("data.skip_bad has no effect: a stream of tokens has no records; leave it out")
+        train_tokens, heldout_tokens = (
+            TokenStream(folder, split, length or config.model.max_position_embeddings) for split in SPLITS
+        )
+        return train_tokens, heldout_tokens
+    if length:
+        raise UsageError("data.length is for causal models; the data of other models have their length; leave it out")
     train_split, heldout = (
         dynamic_masking.source(folder, split, config.run.seed, config.data.skip_bad) for split in SPLITS
     )
     return train_split, heldout
 
 
+def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
+    """Return the task of the model on these data; `parts` says which part of the model this device holds."""
+    if config.model.causal:
+        return CausalLM(config.model, config.run.seed, parts)
+    made = data.description.instances
+    return Pretraining(config.model, config.run.seed, made.pairs if made else "nsp", parts)
+
+
 def describe(config: PretrainConfig, name: str, data: loop.Data, ranks: int) -> str:
     """Return what the run would be on so many ranks, each with a GPU, as lines of text; nothing is computed."""
     config = resolve(config, name, data, Device(kind="GPU"), ranks)
-    sequence, predictions = (data.spec[feature]["shape"][0] for feature in ("input_ids", "masked_lm_ids"))
+    sequence = loop.sequence_length(config.model, data)
+    predictions = sequence if config.model.causal else data.spec["masked_lm_ids"]["shape"][0]
     lines = model_cost.describe(config, ranks, sequence=sequence, predictions=predictions, available=len(data))
     return "\n".join(f"{label:<18} {value}" for label, value in lines.items())
 
@@ -157,7 +183,8 @@ def main(argv: list[str]) -> None:
     name = f"{recipe}_smoke" if options.smoke else recipe
     folder = config.data.train
     if folder is None:
-        raise UsageError("no data: give --data.train, a folder made by python -m data.tfrecords")
+        stage = "tokens" if config.model.causal else "tfrecords"
+        raise UsageError(f"no data: give --data.train, a folder made by python -m data.{stage}")
     if options.print is not None:
         data, _ = datasets(folder, config)
         print(describe(config, name, data, options.print))
@@ -170,16 +197,13 @@ def main(argv: list[str]) -> None:
     loop.tell(config.batch.change(wanted.batch), comm)
     preflight.parts(config.model, config.parallel)
     preflight.memory(config.model, config.parallel, comm)
-    made = data.description.instances
-    pairs = made.pairs if made else "nsp"
-    task = Pretraining(config.model, config.run.seed, pairs, comm.parts)
     loop.train(
-        task,
+        task_for(config, data, comm.parts),
         config,
         comm,
         data=data,
         heldout=heldout,
-        vocab=folder / "vocab.txt",
+        vocab=folder / (byte_bpe.NAME if config.model.causal else records.VOCABULARY),
         start_from=config.init.source,
         recipe=f"{recipe} --smoke" if options.smoke else recipe,
     )

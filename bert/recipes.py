@@ -9,6 +9,9 @@ TensorFlow2/LanguageModeling/BERT, configurations.yml and pretrain_config.sh; fo
 gives learning rates per GPU and multiplies them by the number of GPUs; here they are for the whole batch, and gradient
 accumulation follows from the number of ranks. `bert_large_adam` has the paper's million updates for BERT-Large.
 
+`gpt2_*` are causal models of the sizes in Radford et al. 2019 and Shoeybi et al. 2019 (Megatron-LM), with Megatron-LM's
+settings. "State" in their descriptions is what weights, gradients and moments need, before activations.
+
 Most recipes choose the precision for the device (`AUTO`): 16 bits with XLA on a GPU, float32 on a CPU.
 """
 
@@ -45,8 +48,8 @@ SIZES = {
     "medium": _model(8, 512),
     "base": _model(12, 768),
     "large": _model(24, 1024),
-    "1300m": replace(_model(24, 2048), norm_placement="pre"),  # these two as in Megatron-LM
-    "3900m": replace(_model(48, 2560), norm_placement="pre"),
+    "1b3": replace(_model(24, 2048), norm_placement="pre"),  # these two as in Megatron-LM
+    "3b9": replace(_model(48, 2560), norm_placement="pre"),
 }
 
 
@@ -112,15 +115,21 @@ def _megatron(size: str, per_device: int, steps: int) -> PretrainConfig:
 
 
 @recipe
-def bert_1300m() -> PretrainConfig:
-    """BERT of 1.3 billion parameters, as in Megatron-LM; data of 512 tokens, made with --pairs sop --max_ngram 3."""
-    return _megatron("1300m", 8, steps=2_000_000)
+def bert_1b3() -> PretrainConfig:
+    """BERT of 1.3 billion parameters, as in Megatron-LM; data of 512 tokens, made with --pairs sop --max_ngram 3.
+
+    Each device needs about 27 GB, of which 20 are state.
+    """
+    return _megatron("1b3", 8, steps=2_000_000)
 
 
 @recipe
-def bert_3900m() -> PretrainConfig:
-    """BERT of 3.9 billion parameters, as in Megatron-LM; each device needs more than 80 GB for the whole model."""
-    return _megatron("3900m", 2, steps=1_500_000)
+def bert_3b9() -> PretrainConfig:
+    """BERT of 3.9 billion parameters, as in Megatron-LM; data as for `bert_1b3`.
+
+    Each device needs about 72 GB, of which 62 are state, and with several ranks 15 GB more for the sum of gradients.
+    """
+    return _megatron("3b9", 2, steps=1_500_000)
 
 
 def _lamb(
@@ -384,6 +393,106 @@ def demo_phase2() -> PretrainConfig:
     )
 
 
+def _gpt2(layers: int, width: int, heads: int) -> ModelConfig:
+    """Return a model of GPT-2's kind: 1,024 tokens; its 50,257 scores are padded for tensor cores."""
+    return ModelConfig(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        hidden_act="gelu_tanh",
+        layer_norm_epsilon=1e-5,
+        norm_placement="pre",
+        max_position_embeddings=1024,
+        type_vocab_size=0,
+        causal=True,
+        vocab_multiple=128,
+    )
+
+
+def _causal(
+    model: ModelConfig, total: int, per_device: int, steps: int, warmup: int, decay: int, precision: PrecisionConfig
+) -> PretrainConfig:
+    """Return a run with what all of Megatron-LM's have in common: Adam with 1.5e-4, along a cosine to 1e-5."""
+    return PretrainConfig(
+        model=model,
+        batch=BatchConfig(total=total, per_device=per_device),
+        optimizer=OptimizerConfig(
+            name="adamw",
+            learning_rate=1.5e-4,
+            warmup_steps=warmup,
+            schedule="cosine",
+            decay_steps=decay,
+            minimum_rate=1e-5,
+            epsilon=1e-8,
+        ),
+        precision=precision,
+        run=RunConfig(steps=steps, log_every=100, save_every=5000, evaluate_every=5000),
+    )
+
+
+@recipe
+def gpt2_smoke() -> PretrainConfig:
+    """A causal model of 2 layers x 128 and 64 tokens, for a small vocabulary: two minutes on two CPU cores."""
+    config = _causal(_gpt2(2, 128, 2), 32, 16, steps=600, warmup=30, decay=0, precision=AUTO)
+    return replace(
+        config,
+        model=replace(
+            config.model,
+            max_position_embeddings=64,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            initializer_range=0.05,
+            vocab_multiple=1,
+        ),
+        optimizer=replace(config.optimizer, learning_rate=3e-3, minimum_rate=3e-4, beta_2=0.98),
+        run=replace(config.run, log_every=20, save_every=200, evaluate_every=100, evaluate_sequences=256),
+    )
+
+
+@recipe
+def gpt2_117m() -> PretrainConfig:
+    """GPT-2 of 12 layers x 768, 1,024 tokens: the "117M" of Radford et al. 2019, which has 124 million parameters.
+
+    500,000 updates of 64 sequences, as Megatron-LM's example for 345 million. State: 2 GB; with the activations of 8
+    sequences 12 GB.
+    """
+    return _causal(_gpt2(12, 768, 12), 64, 8, steps=500_000, warmup=3200, decay=320_000, precision=AUTO)
+
+
+@recipe
+def gpt2_345m() -> PretrainConfig:
+    """GPT-2 of 24 layers x 1,024, 1,024 tokens: 355 million parameters, as in Megatron-LM's example.
+
+    500,000 updates of 64 sequences, with recomputed activations. State: 5.7 GB; with the activations of 4
+    sequences 9 GB.
+    """
+    model = replace(_gpt2(24, 1024, 16), recompute_activations=True)
+    return _causal(model, 64, 4, steps=500_000, warmup=3200, decay=320_000, precision=AUTO)
+
+
+@recipe
+def gpt2_2b5() -> PretrainConfig:
+    """GPT-2 of 54 layers x 1,920: 2.5 billion parameters, as in Shoeybi et al. 2019.
+
+    300,000 updates of 512 sequences, with recomputed activations. State: 40 GB; with the activations of 4
+    sequences 53 GB.
+    """
+    model = replace(_gpt2(54, 1920, 20), recompute_activations=True)
+    return _causal(model, 512, 4, steps=300_000, warmup=3000, decay=300_000, precision=BFLOAT16)
+
+
+@recipe
+def gpt2_8b3() -> PretrainConfig:
+    """GPT-2 of 72 layers x 3,072: 8.3 billion parameters, as in Shoeybi et al. 2019.
+
+    300,000 updates of 512 sequences, with recomputed activations. State: 133 GB; with the activations of 2
+    sequences 157 GB, which no common device has: divide it with --parallel.tensor.
+    """
+    model = replace(_gpt2(72, 3072, 24), recompute_activations=True)
+    return _causal(model, 512, 2, steps=300_000, warmup=3000, decay=300_000, precision=BFLOAT16)
+
+
 def _smoke(recipe: Callable[[], PretrainConfig]) -> Callable[[], PretrainConfig]:
     """Return a recipe with its model, batch and length shrunk, to check that it runs: a minute on two CPU cores."""
 
@@ -397,7 +506,7 @@ def _smoke(recipe: Callable[[], PretrainConfig]) -> Callable[[], PretrainConfig]
             config,
             model=small_model,
             batch=BatchConfig(total=16, per_device=4),
-            optimizer=replace(config.optimizer, warmup_steps=2),
+            optimizer=replace(config.optimizer, warmup_steps=2, decay_steps=0),
             run=replace(config.run, steps=8, log_every=2, save_every=4, evaluate_every=4, evaluate_sequences=16),
             init=InitConfig(),
         )

@@ -12,11 +12,9 @@ between them about 40 bytes per document are held in memory.
 
 import dataclasses
 import functools
-import hashlib
 import re
 import shutil
 import sys
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,7 +27,8 @@ from bert.errors import InputError
 from bert.ranges import Range
 from bert.storage import files, outputs
 from bert.storage.workspace import Work
-from data.pipeline import parts, tasks, workers
+from data.pipeline import parts, tasks
+from data.pipeline.duplicates import VERDICTS, normalise, survey
 from data.pipeline.parts import Part
 from data.pipeline.sources import MAX_DOCUMENT
 from data.pipeline.tasks import TaskResult
@@ -38,13 +37,8 @@ from data.splitting.punkt import Splitter
 
 PUNKT = "punkt"  # the folder of parameters within the output
 PUNKT_SAMPLE = 3_000_000  # characters; more text does not improve Punkt's lists, and training takes 2 s per million
-KEY_BYTES = 16  # a chance collision among 10^9 documents has a probability of about 10^-20
-SPACES = b" \t\n\r\f\v"
-VERDICTS = ("", "duplicates", "repeated ids")  # keep; drop because an earlier document has the same text, or id
 DROPPED = (*VERDICTS[1:], "without a sentence", "too short")
-BUCKETS = 16  # the keys are sorted one bucket at a time, to save memory
 ENDLESS = re.compile(r"\S{200,}")  # not a word; the time of Punkt's training grows with the square of its length
-NFC_CHUNK = 1_000  # characters composed at once; Python's time grows with the square of the accents on one letter
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,46 +63,6 @@ class SplitTask(NamedTuple):
     punkt: Path
     minimum_characters: int
     verdicts: bytes  # for each document an index into VERDICTS
-
-
-def normalise(text: str) -> str:
-    """Return the text in Unicode's composed form (NFC): "e" with an accent becomes one character."""
-    if text.isascii():
-        return text
-    return "\n".join(map(_compose, text.split("\n")))
-
-
-def _compose(line: str) -> str:
-    if line.isascii() or len(line) <= NFC_CHUNK:
-        return unicodedata.normalize("NFC", line)
-    return " ".join(
-        "".join(unicodedata.normalize("NFC", word[cut : cut + NFC_CHUNK]) for cut in range(0, len(word), NFC_CHUNK))
-        for word in line.split(" ")
-    )
-
-
-def document_keys(source: Part) -> tuple[bytes, bytes]:
-    """Return the concatenated keys of one part's texts and of its ids.
-
-    A key is a hash of `KEY_BYTES` bytes. White space in a text does not change its key.
-    """
-    texts, names = bytearray(), bytearray()
-    for document in parts.read_records(source, "text"):
-        content = normalise(document["text"]).encode("utf-8", "replace").translate(None, SPACES)
-        texts += hashlib.blake2b(content, digest_size=KEY_BYTES).digest()
-        name = str(document.get("id")).encode("utf-8", "replace")
-        names += hashlib.blake2b(name, digest_size=KEY_BYTES).digest()
-    return bytes(texts), bytes(names)
-
-
-def first_of_each(keys: bytearray) -> np.ndarray:
-    """Return for each key whether no equal key stands before it: bool [documents]."""
-    rows = np.frombuffer(keys, np.uint8).reshape(-1, KEY_BYTES)
-    first = np.zeros(len(rows), bool)
-    for bucket in range(BUCKETS):
-        indices = np.flatnonzero(rows[:, 0] % BUCKETS == bucket)
-        first[indices[np.unique(rows[indices].view(f"S{KEY_BYTES}"), return_index=True)[1]]] = True
-    return first
 
 
 def split_part(task: SplitTask) -> Counter[str]:
@@ -163,8 +117,9 @@ class DocumentsStage(tasks.Stage[SplitTask]):
                 sentences.save(sentences.train(list(_sample(self.sources))), punkt)
             for path in punkt.iterdir():
                 files.flush(path)
+            found = survey(self.sources, self.options)
             with files.atomic_write(saved, "wb") as stream:
-                np.savez(stream, *_verdicts(self.options, self.sources))
+                np.savez(stream, *found.split(found.verdicts))
         with np.load(saved) as arrays:
             verdicts = [arrays[name].tobytes() for name in arrays.files]
         return [
@@ -191,17 +146,6 @@ class DocumentsStage(tasks.Stage[SplitTask]):
 
     def processed(self, task: SplitTask, result: TaskResult) -> tuple[int, int]:
         return result.get("documents", 0), task.source.path.stat().st_size
-
-
-def _verdicts(options: Options, sources: Sequence[Part]) -> list[np.ndarray]:
-    """Return for each part the verdicts on its documents: uint8 indices into VERDICTS, [documents]."""
-    texts, names, ends = bytearray(), bytearray(), []
-    for text_keys, name_keys in workers.run(document_keys, sources, options.workers, options.scheduler):
-        texts += text_keys
-        names += name_keys
-        ends.append(len(texts) // KEY_BYTES)
-    verdict = np.select([~first_of_each(texts), ~first_of_each(names)], [1, 2]).astype(np.uint8)
-    return [verdict[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 def _sample(sources: Sequence[Part]) -> Iterator[str]:

@@ -4,13 +4,16 @@
 
 For folders of text: numbers and lengths of documents and sentences. For TFRecords: sequences, padding, lengths, what
 the predicted tokens were replaced by, next-sentence labels, unknown tokens, and tokens of the vocabulary that never
-occur. The output is written beside each folder, to `<folder>-stats`, because a finished folder may hold only the files
-that its manifest lists. With `--sample N`, about N records of each file are read, spread evenly over the file.
+occur. For tokens of a causal model: documents, tokens, and bytes of text for each token.
+
+The output is written beside each folder, to `<folder>-stats`, because a finished folder may hold only the files that
+its manifest lists. With `--sample N`, about N records of each file are read, spread evenly over the file; files of
+tokens are always read whole.
 """
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -18,10 +21,13 @@ import numpy as np
 
 from bert import cli, ranges
 from bert.errors import InputError, IntegrityError, UsageError
+from bert.inputs import byte_bpe
+from bert.inputs.token_file import SUFFIX, Stream, TokenFile
 from bert.inputs.vocabulary import SPECIAL, load_vocab
 from bert.ranges import Range, Workers
 from bert.storage import files, manifest
 from bert.storage.manifest import Manifest
+from bert.storage.random_access import RandomAccess
 from data import verify
 from data.audit import checks
 from data.audit.charts import Panel, draw
@@ -29,6 +35,7 @@ from data.pipeline import workers
 from data.pipeline.progress import Progress
 
 BATCH = 1024  # records read at once
+TOKENS = 1 << 20  # tokens read at once
 OCTAVES = 40  # bins of a histogram of lengths, by powers of two
 Arrays = dict[str, np.ndarray]  # counts by name; the counts of several files are added
 
@@ -151,6 +158,28 @@ def count_chunks(task: CountTask) -> Arrays:
     return total
 
 
+def count_tokens(task: CountTask) -> Arrays:
+    """Count the tokens of a causal model and their documents."""
+    described = manifest.read(task.folder)
+    stream = described.extra_as(Stream)
+    file = TokenFile(described, task.name, RandomAccess())
+    lengths = [np.zeros(0, np.int64)]
+    vocabulary, rest = np.zeros(stream.vocab_size, np.int64), 0  # tokens of a document that is not finished
+    for first in range(0, file.tokens, TOKENS):
+        ids = file.read(first, min(first + TOKENS, file.tokens))
+        ends = np.flatnonzero(ids == stream.end_id)
+        lengths.append(np.diff(ends, prepend=-1 - rest) - 1)
+        rest = len(ids) - int(ends[-1]) - 1 if len(ends) else rest + len(ids)
+        vocabulary += np.bincount(ids, minlength=stream.vocab_size)
+    vocabulary[stream.end_id] = 0
+    sizes = np.concatenate(lengths)
+    return {
+        "documents": np.array([len(sizes)]),
+        "tokens of a document": octaves(sizes),
+        "vocabulary": vocabulary,
+    }
+
+
 def add(total: Arrays, counts: Arrays) -> Arrays:
     """Return the sums of two sets of counts."""
     return total | {name: total[name] + array if name in total else array for name, array in counts.items()}
@@ -201,6 +230,23 @@ def chunk_figures(counts: Arrays, vocabulary: list[str]) -> dict[str, Any]:
         "tokens of a chunk, mean": tokens / max(chunks, 1),
         **_vocabulary_figures(counts["vocabulary"], vocabulary),
         "histograms": {name: array.tolist() for name, array in counts.items() if name.endswith("chunk")},
+    }
+
+
+def token_figures(counts: Arrays, sizes: Sequence[int]) -> dict[str, Any]:
+    """Return the figures of a split of tokens, without <|endoftext|>. sizes: bytes of each token of the vocabulary."""
+    documents, tokens = int(counts["documents"][0]), int(counts["vocabulary"].sum())
+    size, never = int(counts["vocabulary"] @ np.array(sizes)), int((counts["vocabulary"] == 0).sum()) - 1
+    return {
+        "documents": documents,
+        "tokens": tokens,
+        "bytes": size,
+        "tokens of a document, mean": tokens / max(documents, 1),
+        "bytes of a token, mean": size / max(tokens, 1),
+        "vocabulary": len(sizes) - 1,
+        "vocabulary never seen": never,
+        "vocabulary never seen, share": never / max(len(sizes) - 1, 1),
+        "histograms": {"tokens of a document": counts["tokens of a document"].tolist()},
     }
 
 
@@ -255,6 +301,12 @@ def chunk_pictures(counts: Arrays) -> dict[str, list[Panel]]:
     return {**line_pictures(lengths), "tokens.png": [_ranks(counts["vocabulary"])]}
 
 
+def token_pictures(counts: Arrays) -> dict[str, list[Panel]]:
+    """Return a histogram of the documents' lengths, by powers of two, and the vocabulary's frequencies."""
+    lengths = {name: array for name, array in counts.items() if name.endswith("document")}
+    return {**line_pictures(lengths), "tokens.png": [_ranks(counts["vocabulary"])]}
+
+
 def _ranks(seen: np.ndarray) -> Panel:
     frequencies = np.sort(seen[seen > 0])[::-1]
     ranks = range(1, len(frequencies) + 1)
@@ -265,14 +317,27 @@ class Kind(NamedTuple):
     """The functions that count one kind of data, compute its figures and draw it."""
 
     tally: Callable[[CountTask], Arrays]
-    figures: Callable[[Arrays, list[str]], dict[str, Any]]  # of the sums of a split, and the vocabulary
+    figures: Callable[[Arrays, Any], dict[str, Any]]  # of the sums of a split, and what `vocabulary` returned
     pictures: Callable[[Arrays], dict[str, list[Panel]]]
+    vocabulary: Callable[[Path], Any]  # of the folder
 
 
-LINES = Kind(count_lines, lambda counts, _: line_figures(counts), line_pictures)
+def _token_sizes(folder: Path) -> list[int]:
+    """Return the number of bytes of each token; <|endoftext|> is no text."""
+    vocabulary, _ = byte_bpe.read(folder / byte_bpe.NAME)
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    return [0 if token == byte_bpe.END else len(token) for token in tokens]
+
+
+def _wordpieces(folder: Path) -> list[str]:
+    return load_vocab(folder / "vocab.txt")
+
+
+LINES = Kind(count_lines, lambda counts, _: line_figures(counts), line_pictures, lambda folder: None)
+TOKEN_FILES = Kind(count_tokens, token_figures, token_pictures, _token_sizes)
 RECORDS = {  # by manifest.extra["kind"]
-    "instances": Kind(count_instances, instance_figures, instance_pictures),
-    "documents": Kind(count_chunks, chunk_figures, chunk_pictures),
+    "instances": Kind(count_instances, instance_figures, instance_pictures, _wordpieces),
+    "documents": Kind(count_chunks, chunk_figures, chunk_pictures, _wordpieces),
 }
 
 
@@ -280,6 +345,8 @@ def kind_of(described: Manifest) -> Kind | None:
     """Return the kind of a folder's data, or None if it has no lines or records. Raise InputError if it is unknown."""
     if any(name.endswith(".jsonl") for name in described.files):
         return LINES
+    if any(name.endswith(SUFFIX) for name in described.files):
+        return TOKEN_FILES
     if not any(name.endswith(".tfrecord") for name in described.files):
         return None
     kind = described.extra.get("kind", "instances")
@@ -293,7 +360,7 @@ def tasks_of(described: Manifest, sample: int | None) -> list[CountTask]:
     tasks: list[CountTask] = []
     seen: dict[str, int] = {}
     for name, listed in sorted(described.files.items()):
-        if name.endswith((".jsonl", ".tfrecord")):
+        if name.endswith((".jsonl", ".tfrecord", SUFFIX)):
             records = listed.records or 0
             stride = max(1, records // sample) if sample else 1
             task = CountTask(described.path, name, 0, records, stride)
@@ -310,7 +377,7 @@ def measure(described: Manifest, kind: Kind, options: Options, output: Path) -> 
     for task, result in zip(tasks, workers.run(kind.tally, tasks, options.workers), strict=True):
         counts[task.split] = add(counts.get(task.split, {}), result)
         progress.add(1, described.files[task.name].bytes)
-    vocabulary = load_vocab(described.path / "vocab.txt") if kind is not LINES else []
+    vocabulary = kind.vocabulary(described.path)
     splits = {split: kind.figures(sums, vocabulary) for split, sums in counts.items()}
     total: Arrays = {}
     for sums in counts.values():

@@ -9,6 +9,7 @@ line: the file, the record with its byte, and what is wrong. The exit code is 4 
 - Lines must be documents with unique ids, the counts of the manifest must be right, and no text may be both in the
   training set and held out.
 - Records must have correct checksums, an index that agrees, and valid content.
+- Blocks of tokens must have correct checksums, their ids must be in the vocabulary, and each document must end.
 - The inputs of a stage, if they stand beside it, must be those that it was made from.
 
 With `--level files`, only the files are hashed.
@@ -31,8 +32,9 @@ from bert.errors import InputError, IntegrityError
 from bert.ranges import Workers
 from bert.storage import files, manifest
 from bert.storage.manifest import File, Manifest
-from data.audit import checks, tfrecord_audit
+from data.audit import checks, tfrecord_audit, token_audit
 from data.audit.checks import Problem, RecordFormat
+from data.audit.token_audit import TokenFormat
 from data.pipeline import workers
 from data.pipeline.progress import Progress
 
@@ -41,6 +43,7 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
 NONE = np.zeros(0, np.uint64)
 FROM_TEXTS, FETCHED = ("wikipedia", "books", "text"), ("download", "synthetic")  # stages
 SPLITS = ("train", "heldout")
+COUNTED = {".jsonl": "documents", ".tfrecord": "records", ".tokens": "tokens"}  # what a manifest calls records
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,6 +69,7 @@ class FileTask(NamedTuple):
     listed_hashes: dict[str, str]  # sha256 -> the listed file that has it
     level: str
     records: tuple[str, RecordFormat] | None  # kind and format
+    tokens: TokenFormat | None
 
 
 class FileResult(NamedTuple):
@@ -73,8 +77,8 @@ class FileResult(NamedTuple):
 
     problems: list[Problem]
     counts: Counter[str]
-    ids: np.ndarray = NONE  # [lines] keys of the documents' ids, for files of lines
-    texts: np.ndarray = NONE  # [lines] keys of their texts
+    ids: np.ndarray = NONE  # [documents] keys of the documents' ids, for files of lines
+    texts: np.ndarray = NONE  # [documents] keys of their texts, for files of lines or tokens
 
 
 def finished_folders(roots: Sequence[Path]) -> list[Path]:
@@ -96,15 +100,17 @@ def tasks_of(described: Manifest, level: str, problems: list[Problem]) -> list[F
     tasks: list[FileTask] = []
     is_records = any(name.endswith(".tfrecord") for name in described.files)
     records = checks.record_format(described, problems) if is_records and level == "records" else None
+    is_tokens = any(map(token_audit.is_tokens, described.files))
+    tokens = token_audit.token_format(described, problems) if is_tokens and level == "records" else None
     for name, listed in sorted(described.files.items()):
         path = described.path / name
         if not path.is_file():
             problems.append(Problem(path, "", "missing"))
-        if name.endswith((".jsonl", ".tfrecord")) and listed.bytes:
+        if name.endswith(tuple(COUNTED)) and listed.bytes:
             if listed.sha256 in hashes:
                 problems.append(Problem(path, "", f"a duplicate: has the content of {hashes[listed.sha256]}"))
             hashes.setdefault(listed.sha256, name)
-        tasks += [FileTask(path, listed, hashes, level, records)] * path.is_file()
+        tasks += [FileTask(path, listed, hashes, level, records, tokens)] * path.is_file()
     existing = {str(path.relative_to(described.path)) for path in described.path.rglob("*") if path.is_file()}
     for name in sorted(existing - described.files.keys() - {manifest.NAME}):
         original = hashes.get(files.sha256(described.path / name))
@@ -129,13 +135,17 @@ def check_file(task: FileTask) -> FileResult:
             result = FileResult(problems, summary.counts, summary.ids, summary.texts)
         elif task.records and task.path.suffix == ".tfrecord":
             result = FileResult(problems, _check_records(task, *task.records, problems))
+        elif task.tokens and token_audit.is_tokens(task.path.name):
+            found = token_audit.check_tokens(task.path, task.tokens, problems)
+            result = FileResult(problems, found.counts, texts=found.texts)
     except OSError as error:
         problems.append(Problem(task.path, "", f"cannot be read: {error.strerror}"))
-    count = result.counts["documents"] or result.counts["records"]
+    unit = COUNTED.get(task.path.suffix, "records")
     if len(problems) >= checks.LIMIT:
         problems.append(Problem(task.path, "", f"{checks.LIMIT} problems or more: the rest was not read"))
-    elif result.counts and count != task.listed.records:
-        problems.append(Problem(task.path, "", f"{count} records, not {task.listed.records}"))
+    elif result.counts and result.counts[unit] != task.listed.records:
+        shown = unit if unit == "tokens" else "records"
+        problems.append(Problem(task.path, "", f"{result.counts[unit]} {shown}, not {task.listed.records}"))
     return result
 
 
@@ -188,13 +198,13 @@ def check_folder(
 ) -> None:
     """Add to a folder's `problems` those of its files, repeated documents and wrong counts."""
     problems += [problem for result in results for problem in result.problems]
-    documents = [(task.path, result) for task, result in zip(tasks, results, strict=True) if len(result.ids)]
+    documents = [(task.path, result) for task, result in zip(tasks, results, strict=True) if len(result.texts)]
     if documents:
         paths = [path for path, _ in documents]
-        starts = np.cumsum([0, *(len(result.ids) for _, result in documents)])
+        starts = np.cumsum([0, *(len(result.texts) for _, result in documents)])
         ids = np.concatenate([result.ids for _, result in documents])
         texts = np.concatenate([result.texts for _, result in documents])
-        problems += _repeated_ids(ids, paths, starts)
+        problems += _repeated_ids(ids, paths, starts)  # tokens have none
         problems += _in_both_splits(texts, paths, starts)
     if not problems:  # otherwise the counts differ anyway
         problems += _wrong_counts(described, tasks, results)
@@ -202,7 +212,8 @@ def check_folder(
 
 def _place(row: int, paths: Sequence[Path], starts: np.ndarray) -> tuple[Path, str]:
     file = int(np.searchsorted(starts, row, side="right")) - 1
-    return paths[file], f"line {row - int(starts[file]) + 1}"
+    unit = "document" if token_audit.is_tokens(paths[file].name) else "line"
+    return paths[file], f"{unit} {row - int(starts[file]) + 1}"
 
 
 def _repeated_ids(ids: np.ndarray, paths: Sequence[Path], starts: np.ndarray) -> Iterator[Problem]:
@@ -310,7 +321,8 @@ def run(options: Options) -> dict[Path, list[Problem]]:
 def _no_problems(described: Manifest, level: str) -> str:
     size = sum(listed.bytes for listed in described.files.values())
     records = sum(listed.records or 0 for listed in described.files.values())
-    checked = f", {records:,} records" if level == "records" and records else ""
+    unit = "tokens" if any(map(token_audit.is_tokens, described.files)) else "records"
+    checked = f", {records:,} {unit}" if level == "records" and records else ""
     return f"{described.path}: ok ({described.stage}: {len(described.files):,} files, {size / 1e6:,.1f} MB{checked})"
 
 

@@ -1,5 +1,6 @@
 """A tiny dataset in the format of the trainer, the command that trains on it, and readers of its run directory."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -11,13 +12,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert.inputs import records, tf_example
+from bert.inputs import byte_bpe, records, tf_example, token_file
 from bert.inputs.vocabulary import SPECIAL
 from bert.storage import checked_json, outputs
 from bert.training import description, metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 VOCAB, TOKENS, PREDICTIONS = 99, 13, 3
+CAUSAL_VOCAB = 257  # all bytes, and the end of a text
 TINY = [
     "--model.hidden_size",
     "20",
@@ -164,3 +166,33 @@ def same_bits(one: State, two: State) -> None:
     assert one.keys() == two.keys()
     for name, value in one.items():
         assert value.tobytes() == two[name].tobytes(), name
+
+
+def write_tokens(folder: Path, train: int = 1000, heldout: int = 150) -> Path:
+    """Write a folder as data.tokens does, whose next token follows from the one before it, but for each fifth."""
+    random = np.random.default_rng(7)
+
+    def make(partial: Path) -> outputs.StageResult:
+        text = byte_bpe.text_of({token: n for n, token in enumerate((*byte_bpe.BYTES, byte_bpe.END))}, [], partial)
+        (partial / byte_bpe.NAME).write_text(text, encoding="utf-8")
+        counts, files = {}, {}
+        for split, size in (("train", train), ("heldout", heldout)):
+            ids = random.integers(0, CAUSAL_VOCAB, size)
+            for place in range(1, size):
+                if place % 5:
+                    ids[place] = (3 * ids[place - 1] + 1) % CAUSAL_VOCAB
+            with token_file.TokenWriter(partial / f"{split}-00000.tokens", CAUSAL_VOCAB) as writer:
+                writer.write(ids.tolist())
+            files[writer.path.name] = writer.count
+            counts[split] = {"documents": 1, "tokens": size, "bytes": 4 * size}
+        extra = {
+            "kind": "tokens",
+            "dtype": token_file.dtype_for(CAUSAL_VOCAB),
+            "vocab_size": CAUSAL_VOCAB,
+            "end_id": CAUSAL_VOCAB - 1,
+            "tokenizer_sha256": hashlib.sha256(text.encode()).hexdigest(),
+        }
+        return outputs.StageResult(counts=counts, records=files, extra=extra)
+
+    outputs.build(folder, stage="tokens", parameters={}, inputs=[], make=make)
+    return folder

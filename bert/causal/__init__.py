@@ -1,1 +1,1 @@
-"""The causal language model: GPT-2 (Radford et al. 2019) on the layers of the encoder."""
+"""The causal language model, GPT-2 (Radford et al. 2019): its task, its evaluation, and the text that it generates."""

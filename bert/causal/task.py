@@ -12,15 +12,16 @@ from bert.inputs.sampler import Batch
 from bert.model import chunked_loss
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.losses import Measure
+from bert.model.parts import WHOLE, Parts
 
 
 class CausalModel(tf.Module):
     """The encoder with a causal mask; its word embeddings are also the output layer."""
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
+    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
         super().__init__()
         assert config.causal, "the model's tokens would see those that they predict"
-        self.encoder = Encoder(config, seed)
+        self.encoder = Encoder(config, seed, parts)
 
     def __call__(self, ids: tf.Tensor, mode: Mode) -> tf.Tensor:
         """Return the last hidden states [B, T, D] float32 of tokens `ids` [B, T]."""
@@ -30,10 +31,10 @@ class CausalModel(tf.Module):
 class CausalLM:
     """The objective "lm": the next token."""
 
-    objectives = ("lm",)
+    objectives: tuple[str, ...] = ("lm",)
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
-        self.module = CausalModel(config, seed)
+    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
+        self.module, self.parts = CausalModel(config, seed, parts), parts
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the number of predicted tokens: all but the first of each sequence [B, T + 1]."""
@@ -44,7 +45,14 @@ class CausalLM:
         """Return the summed loss, in nats, and the number of correct predictions."""
         ids, encoder = batch["input_ids"], self.module.encoder
         hidden, labels = self.module(ids[:, :-1], mode), ids[:, 1:]
-        rows, labels = tf.reshape(hidden, [-1, hidden.shape[-1]]), tf.reshape(labels, [-1])
-        table, multiple = encoder.embeddings.word, encoder.config.vocab_multiple
-        training = mode.dropout.seed is not None
-        return {"lm": chunked_loss.tied(rows, table, labels, mode.dtype, multiple=multiple, training=training)}
+        rows = self.parts.copied(tf.reshape(hidden, [-1, hidden.shape[-1]]), "lm/input")
+        measure = chunked_loss.tied(
+            rows,
+            encoder.embeddings.word,
+            self.parts.places(tf.reshape(labels, [-1]), encoder.config.vocab_size),
+            mode.dtype,
+            multiple=encoder.config.vocab_multiple,
+            training=mode.dropout.seed is not None,
+            parts=self.parts,
+        )
+        return {"lm": measure}

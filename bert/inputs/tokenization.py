@@ -78,7 +78,9 @@ class Tokenizer:
 
 
 def tokenizer_for(vocab: Path, config: ModelConfig) -> Tokenizer:
-    """Return the tokenizer of a vocabulary. Raises InputError if the model has another vocabulary size."""
+    """Return the tokenizer of a vocabulary. Raises InputError if the model is causal or has another vocabulary size."""
+    if config.causal:
+        raise InputError(f"{vocab.parent}: a causal model, which reads no word pieces; give the run of a BERT model")
     tokens = load_vocab(vocab)
     if config.vocab_size not in (0, len(tokens)):
         raise InputError(

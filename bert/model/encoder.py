@@ -20,6 +20,7 @@ import tensorflow as tf
 from bert.config import ModelConfig
 from bert.model import fused_ops
 from bert.model.attention import attend, heads, merge, scale, split
+from bert.model.cache import Cache
 from bert.model.dropout import DropoutRng, apply_dropout
 from bert.model.fused_ops import add_bias, converted_product, copies, product
 from bert.model.initializers import Initializer, relative_position_offsets
@@ -55,10 +56,11 @@ class Mode(NamedTuple):
     dropout: DropoutRng
     layers_apart: int = 0  # number of layers that XLA compiles as a program of its own; 0: the caller compiles all
     compile_parts: bool = False  # compile what each sub-layer computes between two sums over the model's parts
+    cache: Cache | None = None  # of the tokens before these, whose positions are `cache.positions`
 
     def branch(self, number: int) -> "Mode":
-        """Return the mode of part `number` of the model, which has dropout masks of its own."""
-        return self._replace(dropout=self.dropout.branch(number))
+        """Return the mode of part `number` of the model, which has its own dropout masks, keys and values."""
+        return self._replace(dropout=self.dropout.branch(number), cache=self.cache and self.cache.branch(number))
 
     def compiled(self, function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
         """Return a function of tensors, compiled by XLA if `compile_parts` asks for it."""
@@ -118,7 +120,7 @@ class Embeddings(tf.Module):
         self.segment = init.normal("embeddings/segment", segments, width) if segments else None
         self.norm = _norm(init, "embeddings", config) if config.norm_placement == "post" else None
         self.rate, self.parts = config.hidden_dropout_prob, init.parts
-        self.first, self.last = self.parts.share(config.vocab_size)  # this device's rows of the word embeddings
+        self.vocab_size = config.vocab_size
 
     def __call__(self, tokens: TokenBatch, dropout: DropoutRng) -> tf.Tensor:
         """Return the embeddings of all tokens [B*T, D], float32."""
@@ -136,9 +138,9 @@ class Embeddings(tf.Module):
         """Return the word embeddings of ids [B, T], [B, T, D]."""
         if self.parts.count == 1:
             return lookup(self.word, ids)
-        here = (ids >= self.first) & (ids < self.last)
-        found = lookup(self.word, tf.where(here, ids - self.first, 0))
-        return self.parts.summed(found * tf.cast(here, tf.float32)[..., None], "embeddings/word")
+        places = self.parts.places(ids, self.vocab_size)
+        found = lookup(self.word, tf.maximum(places, 0))
+        return self.parts.summed(found * tf.cast(places >= 0, tf.float32)[..., None], "embeddings/word")
 
 
 class Attention(tf.Module):
@@ -160,13 +162,16 @@ class Attention(tf.Module):
     def __call__(
         self, inputs: Sequence[tf.Tensor], mask: tf.Tensor, mode: Mode, read: tf.Tensor | None = None
     ) -> Projection:
-        """Attend from each token to all that `mask` [B, 1, 1 or T, T] allows.
+        """Attend from each token to all that `mask` [B, 1, 1 or T, T] allows, or with a cache [B, 1, T, C].
 
         inputs: `num_inputs` copies of x [B*T, D]. read: rows [R] whose output is computed; None computes all.
         """
 
         def compute(*inputs: tf.Tensor) -> tf.Tensor:
-            q, k, v = (self._separate if self.fused else self._joint)(inputs, tf.shape(mask)[-1], mode.dtype)
+            tokens = tf.shape(mask)[-2 if mode.cache else -1]
+            q, k, v = (self._separate if self.fused else self._joint)(inputs, tokens, mode.dtype)
+            if mode.cache:
+                k, v = mode.cache.extend(k, v)
             scores_shape = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # [B, N, T, T]
             bits = mode.dropout.bits(scores_shape, self.rate, self._heads_here())
             width = self.heads * self.head_width
@@ -299,7 +304,8 @@ class Encoder(tf.Module):
         return [self._batched(x, tokens) for x in self._hidden_states(tokens, mode, None)]
 
     def _hidden_states(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None) -> list[tf.Tensor]:
-        mask = tokens.attention_mask(self.config.causal)
+        causal, cache = self.config.causal, mode.cache
+        mask = cache.mask(tf.shape(tokens.ids)[1]) if cache else tokens.attention_mask(causal)
         states = [self.embeddings(tokens, mode.dropout)]
         if mode.layers_apart:
             states += self._run_programs(states[-1], mask, mode, read)

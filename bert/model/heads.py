@@ -44,8 +44,8 @@ class MaskedLM(tf.Module):
         self.norm = LayerNorm(init, "masked_lm/layer_norm", config.hidden_size, config.layer_norm_epsilon)
         self.activation = ACTIVATIONS[config.hidden_act]
         self.bias = init.constant("masked_lm/bias", 0.0, config.vocab_size)
-        self.parts, (self.first, last) = parts, parts.share(config.vocab_size)
-        self.padding = (self.first - last) % config.vocab_multiple
+        self.parts, self.vocab_size = parts, config.vocab_size
+        self.padding = -self.bias.shape[0] % config.vocab_multiple
 
     def __call__(self, hidden: tf.Tensor, table: tf.Variable, dtype: tf.DType) -> tf.Tensor:
         """Return logits without their bias [M, U] in dtype, for hidden states [M, D] and word embeddings [V, D]."""
@@ -62,7 +62,8 @@ class MaskedLM(tf.Module):
         """Return the loss of the scores [..., U] with labels and weights [...]."""
         if self.parts.count == 1:
             return classification(scores, self.biases(), labels, weights)
-        return divided_classification(scores, self.biases(), labels - self.first, weights, self.parts)
+        places = self.parts.places(labels, self.vocab_size)
+        return divided_classification(scores, self.biases(), places, weights, self.parts)
 
 
 class NextSentence(tf.Module):

@@ -57,8 +57,8 @@ def divided_classification(
 ) -> Measure:
     """Do as `classification` where each part of the model has the logits of some classes (Shoeybi et al. 2019).
 
-    products: [..., C] of this part's classes, bias: [C]. labels: [...], counted from this part's first class; those of
-    other parts' classes are negative, or C and more. C may differ between the parts.
+    products: [..., C] of this part's classes, bias: [C]. labels: [...], places among this part's classes, or -1 for
+    those of other parts. C may differ between the parts.
     """
     classes = products.shape[-1]
     products = tf.reshape(products, [-1, classes])  # [M, C]
@@ -68,11 +68,11 @@ def divided_classification(
     def differentiable(
         products: tf.Tensor, bias: tf.Tensor
     ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., list[tf.Tensor]]]:
-        own = _part_statistics(products, bias, labels)
-        loss, correct, total = _combine(parts.gather(own, "vocabulary/statistics"), weights)
+        own = part_statistics(products, bias, labels)
+        loss, correct, total = combine(parts.gather(own, "vocabulary/statistics"), weights)
 
         def gradients(by_loss: tf.Tensor, _: tf.Tensor) -> list[tf.Tensor]:
-            return _part_gradients(products, bias, labels, weights * by_loss, total)
+            return part_gradients(products, bias, labels, weights * by_loss, total)
 
         return (loss, correct), gradients
 
@@ -80,7 +80,7 @@ def divided_classification(
 
 
 @tf.function(jit_compile=True)
-def _part_statistics(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def part_statistics(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Return of each row its largest score, the sum of exp(score - largest), and its label's score or 0, [3, M]."""
     scores = tf.cast(products, tf.float32) + bias
     highest = tf.reduce_max(scores, axis=-1)
@@ -90,7 +90,7 @@ def _part_statistics(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor) ->
 
 
 @tf.function(jit_compile=True)
-def _combine(statistics: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def combine(statistics: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return the weighted loss and number of correct predictions, and each row's log of the sum of exponentials [M].
 
     statistics: of all parts, [parts, 3, M].
@@ -104,10 +104,10 @@ def _combine(statistics: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.T
 
 
 @tf.function(jit_compile=True)
-def _part_gradients(
+def part_gradients(
     products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, total: tf.Tensor
 ) -> list[tf.Tensor]:
-    """Return the gradients of the loss by products and bias; total: as of `_combine`."""
+    """Return the gradients of the loss by products and bias; total: as of `combine`."""
     scores = tf.cast(products, tf.float32) + bias
     is_label = tf.cast(tf.range(tf.shape(scores)[1]) == labels[:, None], tf.float32)
     by_scores = (tf.exp(scores - total[:, None]) - is_label) * weights[:, None]

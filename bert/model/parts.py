@@ -44,6 +44,11 @@ class Parts:
         """Return the first of this part's elements among `size`, and the one after its last."""
         return share(size, self.number, self.count)
 
+    def places(self, numbers: tf.Tensor, size: int) -> tf.Tensor:
+        """Return the places of elements of given numbers, among `size`, in this part; -1 for those of other parts."""
+        first, last = self.share(size)
+        return tf.where((numbers >= first) & (numbers < last), numbers - first, -1)
+
     def take(self, name: str, whole: tf.Tensor) -> tf.Tensor:
         """Return this part of a variable's initial value."""
         axis = axis_of(name)

@@ -29,7 +29,7 @@ from bert.recipes import RECIPES
 
 PROG = "python -m bert.plan"
 PHASES = ("_phase1", "_phase2")
-WORDS = 30_522  # of Google's vocabulary
+WORDS, CAUSAL_WORDS = 30_522, 50_257  # of Google's vocabulary and of GPT-2's
 LENGTHS = {"bert_1300m": 512, "bert_3900m": 512, "bert_large_mlperf": 512, "bert_domain": 512, "demo_phase1": 48,
            "demo_phase2": 64}  # fmt: skip
 SHORT, LONG = 128, 512
@@ -110,7 +110,8 @@ def requests(argv: Sequence[str], options: Options, more_help: str) -> tuple[lis
     for name, config in recipes:
         if not config.run.steps:
             raise UsageError("run.steps is 0; give the number of updates with --run.steps")
-        model = dataclasses.replace(config.model, vocab_size=config.model.vocab_size or WORDS)
+        words = CAUSAL_WORDS if config.model.causal else WORDS
+        model = dataclasses.replace(config.model, vocab_size=config.model.vocab_size or words)
         config = dataclasses.replace(config, model=model)
         found.append((name, config, job(name, config, options, cluster)))
     return found, cluster

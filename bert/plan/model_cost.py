@@ -5,11 +5,12 @@ import dataclasses
 from bert.config import ModelConfig, ParallelConfig, PretrainConfig
 
 STATE_BYTES = 16  # per parameter on one rank: the weight in float32, its two moments and its accumulated gradient
+CHUNK_BYTES = 1 << 27  # of the float32 scores of the vocabulary that a causal model computes at once
 BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 
 
 def parameters(model: ModelConfig) -> int:
-    """Return the number of parameters in pretraining, including both heads."""
+    """Return the number of parameters in pretraining, including the heads; a causal model has none."""
     width, inner, words = model.hidden_size, model.intermediate_size, model.vocab_size
     norm = 2 * width
     attention, mlp = 4 * width * (width + 1), (width + 1) * inner + (inner + 1) * width
@@ -17,7 +18,7 @@ def parameters(model: ModelConfig) -> int:
     masked_lm, pooler, next_sentence = width * (width + 1) + norm + words, width * (width + 1), 2 * width + 2
     # One more norm: of the embeddings, or, with norms before the sub-layers, of the last layer's output.
     layers = model.num_hidden_layers * (attention + mlp + 2 * norm)
-    return embeddings + norm + layers + masked_lm + pooler + next_sentence
+    return embeddings + norm + layers + (0 if model.causal else masked_lm + pooler + next_sentence)
 
 
 def local_parameters(model: ModelConfig, parts: int) -> int:
@@ -58,13 +59,14 @@ def flops(model: ModelConfig, sequence: int, predictions: float, states: float |
     """Return the floating-point operations of training on one sequence, in matrix products only.
 
     A multiplication and an addition count as two. The backward pass has twice the products of the forward pass.
-    Recomputed activations are not counted. predictions: masked tokens. states: tokens for which the last layer is
+    Recomputed activations are not counted. A causal model computes all scores of its attention, although half of them
+    are masked. predictions: masked tokens, or all tokens of a causal model. states: tokens for which the last layer is
     computed after its attention, all by default.
     """
     width, layers = model.hidden_size, model.num_hidden_layers
     attention = 2 * sequence * 3 * width * width + 4 * sequence * sequence * width
     tokens = (layers - 1) * sequence + (sequence if states is None else states)
-    head = 2 * predictions * width * (width + model.vocab_size)
+    head = 2 * predictions * width * (model.vocab_size + (0 if model.causal else width))
     return 3.0 * (layers * attention + 2 * tokens * width * (width + 2 * model.intermediate_size) + head)
 
 
@@ -83,7 +85,7 @@ def activations(config: PretrainConfig, sequence: int, predictions: int, rows: i
     model, size = config.model, BYTES[config.precision.compute]
     layers, width, inner = model.num_hidden_layers, model.hidden_size, model.intermediate_size
     tokens = (rows or config.batch.per_device) * sequence
-    last = config.batch.per_device * states_read(predictions)
+    last = tokens if model.causal else config.batch.per_device * states_read(predictions)
     past = (layers - 1) * tokens + last  # tokens of all layers after their attention
     heads, fused = model.num_attention_heads, model.fused_attention
     pairs = 0 if fused else layers * tokens * heads * sequence  # attention weights of all layers
@@ -93,6 +95,8 @@ def activations(config: PretrainConfig, sequence: int, predictions: int, rows: i
     # also for a layer that is recomputed.
     bits = pairs * (model.attention_probs_dropout_prob > 0) + 2 * past * width * (model.hidden_dropout_prob > 0)
     scores = 2 * config.batch.per_device * predictions * vocabulary * 4  # and their gradient, in float32
+    if model.causal:  # of a chunk, and the gradients by the word embeddings and by the last states
+        scores = min(scores, 2 * CHUNK_BYTES) + vocabulary * width * 4 + tokens * width * 4
     common = {
         "narrow kernels": kernels * size * (size < 4),  # float32 needs no copy
         "sum of embeddings": tokens * width * 4,
@@ -123,15 +127,16 @@ def activations(config: PretrainConfig, sequence: int, predictions: int, rows: i
 def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: int, available: int) -> dict[str, str]:
     """Return the plan of a run on GPUs as rows of a table.
 
-    sequence: tokens per sequence. available: training sequences in the data. Raises UsageError if the batch cannot be
-    divided among so many ranks.
+    sequence: tokens per sequence. predictions: of each. available: training sequences in the data. Raises UsageError if
+    the batch cannot be divided among so many ranks.
     """
     config = dataclasses.replace(config, precision=config.precision.resolved(gpu=True))
     count, run, batch = parameters(config.model), config.run, config.batch
     accumulation = batch.accumulation(ranks)
     sequences = run.steps * batch.total
     state = state_bytes(config.model, ranks, config.parallel)
-    arithmetic = sequences * flops(config.model, sequence, predictions, states_read(predictions))
+    states = None if config.model.causal else states_read(predictions)
+    arithmetic = sequences * flops(config.model, sequence, predictions, states)
     working = sum(activations(config, sequence, predictions).values())
     memory = max(state + working, update_bytes(config.model, ranks, config.parallel))
     traffic = f"{count * (2 if config.precision.compress else 4) / 1e6:,.0f} MB of gradients summed"

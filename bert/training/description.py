@@ -8,7 +8,7 @@ from pathlib import Path
 from bert.errors import InputError, IntegrityError
 from bert.storage import files
 
-FILES = ("bert_config.json", "config.json", "vocab.txt")
+FILES = ("bert_config.json", "config.json", "vocab.txt", "tokenizer.json")  # a run has one of the last two
 
 Hashes = dict[str, str]
 

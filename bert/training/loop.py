@@ -1,8 +1,9 @@
 """The training loop of pretraining and of every task.
 
 A run directory holds `config.json` (the resolved configuration and versions), `metrics.jsonl`, `events/`,
-`checkpoints/`, `bert_config.json` and `vocab.txt`. The same command resumes a stopped run. Sample order and dropout are
-functions of the step, so a resumed run computes the same as one that was never stopped.
+`checkpoints/`, `bert_config.json`, and `vocab.txt` or, for a causal model, `tokenizer.json`. The same command resumes a
+stopped run. Sample order and dropout are functions of the step, so a resumed run computes the same as one that was
+never stopped.
 """
 
 import contextlib
@@ -11,9 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+import numpy as np
 import tensorflow as tf
 
-from bert.config import TrainConfig, flatten
+from bert.config import ModelConfig, TrainConfig, flatten
 from bert.errors import IntegrityError, Stopped
 from bert.inputs import sampler
 from bert.inputs.records import Description, FeatureSpec
@@ -57,8 +59,8 @@ def train(
 
     If the run directory has a checkpoint, resume from it. Otherwise take the initial weights from the run directory
     `start_from`, or random ones if it is None. The heads in `new_heads`, and those that an import lacks, may be missing
-    in `start_from`; they are then initialised randomly. `vocab` is copied to the run directory; the name of the
-    `recipe` is recorded.
+    in `start_from`; they are then initialised randomly. `vocab`, a `vocab.txt` or `tokenizer.json`, is copied to the
+    run directory; the name of the `recipe` is recorded.
 
     Raise Stopped after SIGTERM, SIGINT, SIGUSR1 or SIGHUP, with the state saved. Raise UsageError if the directory
     holds a run with another configuration, or if another process is training in it.
@@ -70,7 +72,7 @@ def train(
             print(f"warning: {said}", file=sys.stderr)
     checkpoint.check_name(run.path)
     preflight.apart(run.path, data.manifest.path)
-    preflight.fused_attention(config.model, config.precision, data.spec["input_ids"]["shape"][0])
+    preflight.fused_attention(config.model, config.precision, sequence_length(config.model, data))
     lock = files.exclusive(run.path) if comm.rank == 0 else contextlib.nullcontext()
     with lock, files.room(run.path), watchdog(run.stall_seconds, comm) as alive, stops() as requested:
         optimizer = _optimizer(weights, config, comm)
@@ -172,21 +174,14 @@ class Trainer:
         measures = self.step.update(number, micro_batches, rate, bool(self.requested), seconds, clock.lap)
         clock.lap("compute")
         for batch in micro_batches:
-            clock.count(per_device, batch["input_mask"].numpy())
+            clock.count(per_device, _mask(batch))
         return measures
 
     def _learning_rate(self, number: int) -> float:
         """Return the learning rate of update `number`; with a budget of hours, the schedule follows the run clock."""
         run, optimizer, hours = self.config.run, self.config.optimizer, self.config.budget.hours
         done = float(self.step.seconds) / 3600 / hours * run.steps if hours else number - 1
-        return schedule.polynomial(
-            done,
-            peak=optimizer.learning_rate,
-            warmup_steps=optimizer.warmup_steps,
-            steps=run.steps,
-            power=optimizer.decay_power,
-            continuous=optimizer.continuous,
-        )
+        return schedule.learning_rate(done, optimizer, run.steps)
 
     def _budget_spent(self) -> bool:
         return 0 < self.config.budget.hours * 3600 <= float(self.step.seconds)
@@ -297,10 +292,24 @@ def _start_line(config: TrainConfig, comm: Communicator) -> str:
     return f"device: {'; '.join(facts)}"
 
 
+def sequence_length(model: ModelConfig, data: Data) -> int:
+    """Return the number of tokens T of a sample that the model reads; a causal model predicts one more."""
+    length: int = data.spec["input_ids"]["shape"][0]
+    return length - model.causal
+
+
+def _mask(batch: sampler.Batch) -> np.ndarray:
+    """Return 1 for each token that the model reads, 0 for padding [B, T]; a stream of tokens has no padding."""
+    mask = batch["input_mask"] if "input_mask" in batch else tf.ones_like(batch["input_ids"][:, 1:])
+    return np.asarray(mask)
+
+
 def _clock(config: TrainConfig, data: Data, comm: Communicator) -> metrics.Clock:
     predictions = data.spec.get("masked_lm_ids", {"shape": [0]})["shape"][0]
 
     def flops(tokens: int, sequences: float) -> float:
+        if config.model.causal:
+            return model_cost.flops(config.model, tokens, predictions=tokens)
         states = model_cost.states_read(predictions) * sequences if predictions else None
         return model_cost.flops(config.model, tokens, predictions * sequences, states)
 

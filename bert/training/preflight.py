@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert.config import ModelConfig, ParallelConfig, PrecisionConfig, flatten
 from bert.errors import ResourceError, UsageError, UserError
 from bert.model.attention import attend, scale
-from bert.model.encoder import padding
+from bert.model.encoder import TokenBatch
 from bert.plan import model_cost
 from bert.storage import files, manifest, outputs
 from bert.storage.manifest import Manifest
@@ -94,7 +94,8 @@ def fused_attention(model: ModelConfig, precision: PrecisionConfig, tokens: int)
     q, k, v, upstream = (
         tf.cast(tf.random.stateless_normal([2, heads, tokens, width], seed=(3, number)), dtype) for number in range(4)
     )
-    mask = padding(tf.sequence_mask([tokens, (tokens + 1) // 2]))
+    present = tf.sequence_mask([tokens, (tokens + 1) // 2])
+    mask = TokenBatch(present, present).attention_mask(model.causal)
 
     @tf.function(jit_compile=True)
     def attend_and_differentiate(fused: bool) -> list[tf.Tensor]:

@@ -2,10 +2,13 @@
 
 import dataclasses
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bert.config import RunConfig, TrainConfig, defaults, flatten
 from bert.errors import IntegrityError, UsageError
+from bert.inputs import byte_bpe, records
 from bert.inputs.vocabulary import load_vocab
 from bert.storage import files, manifest, outputs
 from bert.storage.manifest import Manifest
@@ -91,13 +94,13 @@ def begin(
     if comm.rank == 0:
         if start_from is not None:
             checkpoint.check_description(start_from)
-            _check_vocabulary(start_from / "vocab.txt", vocab)
+            _check_vocabulary(start_from / vocab.name, vocab)
             checkpoint.load_weights(start_from, weights, (*new_heads, *_missing_heads(start_from)))
         directory = config.run.path
         facts = {"version": VERSION, "recipe": recipe, "config": flatten(config), "versions": outputs.versions()}
         files.write_json(directory / "config.json", facts | {"data": manifest.content_hash(data.path)})
         config.model.save(directory / "bert_config.json")
-        with files.atomic_write(directory / "vocab.txt", "wb") as stream:
+        with files.atomic_write(directory / vocab.name, "wb") as stream:
             stream.write(vocab.read_bytes())
     division.synchronise(weights, comm)
 
@@ -116,7 +119,8 @@ def _missing_heads(run: Path) -> tuple[str, ...]:
 
 def _check_vocabulary(theirs: Path, ours: Path) -> None:
     """Raise UsageError if the vocabularies differ; equal sizes would hide that the weights are for other words."""
-    if theirs.exists() and load_vocab(theirs) != load_vocab(ours):
+    read: Callable[[Path], Any] = load_vocab if ours.name == records.VOCABULARY else byte_bpe.read
+    if theirs.exists() and read(theirs) != read(ours):
         raise UsageError(f"{theirs} and {ours} differ; make the data with the vocabulary of the weights")
 
 

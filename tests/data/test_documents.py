@@ -1,15 +1,8 @@
 """Sentences of documents: the same for any number of workers, and what is dropped is counted."""
 
-import hashlib
 import json
-import time
-import unicodedata
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from data import documents
 
 TEXT = (
     "Mr. Ash keeps {n} bees. They fly far, and {n} bees come back to the mill.\nHe sells honey at no. {n} in the back."
@@ -73,26 +66,6 @@ def test_of_two_extractions_of_one_article_the_first_stays(tmp_path, stage, fold
     assert stage("documents", "--source", *sources, "--output", tmp_path / "out", "--workers", 1)[0] == 0
     assert [document["id"] for document in read(tmp_path / "out")] == ["wikipedia:7", "b1", "b2"]
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["counts"]["repeated ids"] == 1
-
-
-@given(st.lists(st.integers(0, 9), max_size=40))
-def test_first_of_each_key(numbers):
-    keys = bytearray().join(hashlib.md5(bytes([number])).digest() for number in numbers)
-    expected = [number not in numbers[:place] for place, number in enumerate(numbers)]
-    assert documents.first_of_each(keys).tolist() == expected
-
-
-@pytest.mark.parametrize(
-    "text", ["e\u0301t\u00e9 \u1100\u1161 a\n\u212b", "plain", "", " \n ", "e\u0301" * 999 + " \u0958"]
-)
-def test_texts_are_composed(text):
-    assert documents.normalise(text) == unicodedata.normalize("NFC", text)
-
-
-def test_marks_piled_on_a_letter_take_no_time():
-    begin = time.process_time()
-    documents.normalise("a" + "\u0301\u0316" * 500_000)  # at once: hours
-    assert time.process_time() - begin < 10
 
 
 def test_given_punkt_parameters_are_used_and_kept(tmp_path, stage, sources, contents):

@@ -30,6 +30,8 @@ STAGES = {  # output -> the command that makes it
     "shards": "shards --source documents --shards 2",
     "vocab": "vocab --source shards --size 300",
     "tfrecords": "tfrecords --source shards --vocab vocab/vocab.txt --max_seq_length 32 --dupe_factor 1 --workers 1",
+    "bpe": "bpe --source wikipedia books --size 300",
+    "tokens": "tokens --source wikipedia books --tokenizer bpe --workers 1",
 }
 READERS = {  # a command, and the files that it reads
     "wikipedia --source source/wiki.xml.bz2": ["source/wiki.xml.bz2", "source/manifest.json"],
@@ -43,6 +45,8 @@ READERS = {  # a command, and the files that it reads
     "vocab --vocab vocab/vocab.txt": ["vocab/*"],
     "tfrecords --source shards --vocab vocab/vocab.txt --max_seq_length 32 --workers 1": ["shards/*", "vocab/*"],
     "tfrecords --source shards --vocab vocab/vocab.txt --kind documents --workers 1": ["shards/*", "vocab/*"],
+    "bpe --source wikipedia books --size 300": ["wikipedia/*", "books/*"],
+    "tokens --source wikipedia books --tokenizer bpe --workers 1": ["wikipedia/*", "books/*", "bpe/*"],
 }
 
 
@@ -114,7 +118,7 @@ def test_a_flipped_bit_between_the_passes_of_a_stage_is_noticed(
 ) -> None:
     """The second pass of data.documents may run days after the first, if the stage was stopped."""
     monkeypatch.chdir(whole)
-    keys = importlib.import_module("data.documents").document_keys
+    keys = importlib.import_module("data.pipeline.duplicates").document_keys
     path = Path("books/part-00000-00000.jsonl")
     assert path.exists()
     harm = flipped(path, 0)
@@ -125,7 +129,7 @@ def test_a_flipped_bit_between_the_passes_of_a_stage_is_noticed(
             next(harm)
         return result
 
-    monkeypatch.setattr("data.documents.document_keys", then_harm)
+    monkeypatch.setattr("data.pipeline.duplicates.document_keys", then_harm)
     assert run(STAGES["documents"], tmp_path / "out", monkeypatch) == 4
     assert f"error: {path}: " in capsys.readouterr().err
     harm.close()

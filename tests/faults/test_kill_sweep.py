@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert.inputs.vocabulary import SPECIAL
 from bert.storage import manifest, outputs
 from bert.training import checkpoint
-from data import download
+from data import bpe, download
 from data.pipeline import sources
 from tests import downloads, hostile, wiki_dump
 from tests.faults import killing
@@ -58,6 +58,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     outputs.build(at / "documents", stage="books", parameters={}, inputs=[], make=documents)
     outputs.build(at / "shards", stage="shards", parameters={}, inputs=[], make=shards)
     outputs.build(at / "split", stage="documents", parameters={}, inputs=[], make=split)
+    bpe.main(["--source", str(at / "documents"), "--size", "300", "--output", str(at / "bpe")])
     (at / "vocab.txt").write_text("".join(f"{token}\n" for token in (*SPECIAL, *sorted(WORDS), ".")))
     return at
 
@@ -83,26 +84,31 @@ STAGES: dict[str, tuple[str, list[str]]] = {  # stage: its source, and more argu
     "wikipedia": ("dump.xml", []),
     "documents": ("documents", ["--minimum_characters", "9"]),
     "tfrecords": ("shards", ["--vocab", "vocab.txt", *SIZES]),
+    "tokens": ("documents", ["--tokenizer", "bpe", "--heldout", "0.3"]),
+    "bpe": ("documents", ["--size", "300"]),
     "shards": ("split", ["--shards", "2", "--held_out_fraction", "0.2"]),
 }
 EVERY = {"tfrecords": 7, "documents": 3, "wikipedia": 2, "text": 2}  # the more, the longer one run takes
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("name", ["books", "text", "wikipedia", "documents", "tfrecords"])
+@pytest.mark.parametrize("name", ["books", "text", "wikipedia", "documents", "tfrecords", "tokens"])
 def test_a_stage_of_tasks_survives_a_kill_at_any_change(
     name: str, workers: int, inputs: Path, empty: Path, tmp_path: Path
 ) -> None:
     source, more = STAGES[name]
-    more = [str(inputs / word) if word == "vocab.txt" else word for word in more]
+    more = [str(inputs / word) if word in ("vocab.txt", "bpe") else word for word in more]
     arguments = (name, inputs / source, *more, "--workers", str(workers))
     kills = killing.sweep(stage, arguments, empty, tmp_path / "work", EVERY.get(name, 1))
     assert kills > 20, kills
 
 
-def test_a_stage_of_one_task_survives_a_kill_at_any_change(inputs: Path, empty: Path, tmp_path: Path) -> None:
-    source, more = STAGES["shards"]
-    assert killing.sweep(stage, ("shards", inputs / source, *more), empty, tmp_path / "work") > 20
+@pytest.mark.parametrize("name", ["shards", "bpe"])
+def test_a_stage_of_one_task_survives_a_kill_at_any_change(
+    name: str, inputs: Path, empty: Path, tmp_path: Path
+) -> None:
+    source, more = STAGES[name]
+    assert killing.sweep(stage, (name, inputs / source, *more), empty, tmp_path / "work") > 10
 
 
 @pytest.mark.parametrize("name", ["books", "shards"])

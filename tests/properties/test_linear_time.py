@@ -11,7 +11,7 @@ from nltk.tokenize.punkt import PunktParameters
 
 from bert.storage import files
 from data import books, documents, text, wikipedia
-from data.pipeline import sources
+from data.pipeline import duplicates, sources
 from data.splitting import punkt, sentences
 from data.wiki import dump, references
 from squad import examples
@@ -133,7 +133,7 @@ def readers(folder: Path) -> dict[str, Callable[[str], object]]:
         "references": references.unescape,
         "clean": lambda content: wikipedia.clean("A", content),
         "controls": sources.without_controls,
-        "normalise": documents.normalise,
+        "normalise": duplicates.normalise,
         "split": lambda content: sentences.split(SPLITTER, content),
         "train": lambda content: sentences.train([documents.ENDLESS.sub("", content)]),
     }

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from nltk.tokenize.punkt import PunktParameters
 
 from bert.errors import InputError
-from data import books, documents, text, wikipedia
-from data.pipeline import parts, sources
+from data import books, text, wikipedia
+from data.pipeline import duplicates, parts, sources
 from data.splitting import punkt, sentences
 from squad import examples, metric
 from tests.properties import mutations
@@ -53,7 +53,7 @@ def check(texts: list[str]) -> None:
         line = parts.encode({"text": one})
         written = json.loads(line)["text"]
         assert "\n" not in line.decode()[:-1]
-        documents.normalise(written).encode()
+        duplicates.normalise(written).encode()
         for sentence in sentences.split(SPLITTER, written):
             assert sentence.isprintable() or not sentence.isascii()
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from bert.config import BatchConfig
 from bert.errors import InputError, IntegrityError
-from bert.inputs import byte_bpe, sampler, token_stream
-from bert.inputs.token_stream import BLOCK, TokenStream, TokenWriter
+from bert.inputs import byte_bpe, sampler, token_file
+from bert.inputs.token_file import BLOCK, TokenWriter
+from bert.inputs.token_stream import TokenStream
 from bert.storage import checked_json, outputs, random_access
 
 VOCAB, END, LENGTH = 311, 310, 7
@@ -40,7 +41,7 @@ def write_stream(
             records[writer.path.name] = writer.count
         extra = {
             "kind": "tokens",
-            "dtype": token_stream.dtype_for(vocab),
+            "dtype": token_file.dtype_for(vocab),
             "vocab_size": vocab,
             "end_id": END,
             "tokenizer_sha256": hashlib.sha256(TOKENIZER).hexdigest(),
@@ -115,7 +116,7 @@ def test_the_largest_id_fits(vocab: int, tmp_path: Path) -> None:
 def test_a_large_file_is_written_in_pieces_with_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = np.random.default_rng(5).integers(0, VOCAB, 31_337).tolist()
     for name, buffer in (("one", 1 << 20), ("many", BLOCK)):
-        monkeypatch.setattr(token_stream, "BUFFER", buffer)
+        monkeypatch.setattr(token_file, "BUFFER", buffer)
         with TokenWriter(tmp_path / name, VOCAB) as writer:
             for begin in range(0, len(ids), 997):
                 writer.write(ids[begin : begin + 997])
@@ -245,4 +246,4 @@ def test_an_interrupted_writer_leaves_no_checksums(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), TokenWriter(tmp_path / "a.tokens", VOCAB) as writer:
         writer.write([1])
         raise KeyboardInterrupt
-    assert not token_stream.checks_path(tmp_path / "a.tokens").exists()
+    assert not token_file.checks_path(tmp_path / "a.tokens").exists()

@@ -23,7 +23,7 @@ def test_parameters_are_those_of_the_model(placement: Any, model_config: ModelCo
 
 
 def test_recomputed_activations_are_inputs_random_bits_and_one_layer() -> None:
-    config = RECIPES["bert_1300m"]()
+    config = RECIPES["bert_1b3"]()
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=30522))
     kept = dataclasses.replace(config, model=dataclasses.replace(config.model, recompute_activations=False))
     less, more = (model_cost.activations(one, 512, 80) for one in (config, kept))
@@ -106,7 +106,7 @@ def test_the_command_prints_it_and_starts_nothing(
         pretrain.main(["demo_phase1", "--print", "x"])
 
 
-@pytest.mark.parametrize(("size", "millions"), [("large", 336), ("1300m", 1280), ("3900m", 3869)])
+@pytest.mark.parametrize(("size", "millions"), [("large", 336), ("1b3", 1280), ("3b9", 3869)])
 def test_large_models_have_the_published_sizes(size: str, millions: int) -> None:
     model = dataclasses.replace(SIZES[size], vocab_size=30522)
     assert model_cost.parameters(model) == pytest.approx(millions * 1e6, rel=2e-3)

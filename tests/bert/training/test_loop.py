@@ -65,13 +65,19 @@ LAYOUTS = {  # flags, and number of ranks
     "buckets": (["--parallel.bucket_megabytes", "0.005"], 2),
     "sharded": (["--parallel.shard_optimizer", "true"], 4),
     "both": (["--parallel.shard_optimizer", "true", "--parallel.overlap", "true"], 2),
+    "parts": (["--parallel.tensor", "4", "--precision.xla", "true"], 4),
+    "parts and replicas": (
+        ["--parallel.tensor", "2", "--parallel.shard_optimizer", "true", "--parallel.overlap", "true"],
+        4,
+    ),
 }
+FOUR_HEADS = ["--model.num_attention_heads", "4"]  # which two and four parts divide
 
 
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("name", ["nvlamb", "adamw"])
-def test_overlap_and_a_sharded_optimizer_train_like_one_rank(name: str, dataset: Path, tmp_path: Path) -> None:
-    flags = ["--batch.total", "12", "--run.steps", "8", "--run.save_every", "8", "--optimizer.name", name]
+def test_every_layout_trains_like_one_rank(name: str, dataset: Path, tmp_path: Path) -> None:
+    flags = ["--batch.total", "12", "--run.steps", "20", "--run.save_every", "8", "--optimizer.name", name, *FOUR_HEADS]
     assert pretrain(dataset, tmp_path / "one", *flags).returncode == 0
     one = weights(tmp_path / "one", 8)
     for layout, (more, ranks) in LAYOUTS.items():
@@ -90,7 +96,8 @@ def test_overlap_and_a_sharded_optimizer_train_like_one_rank(name: str, dataset:
 
 @pytest.mark.multiprocess
 def test_a_run_goes_on_in_every_other_layout(dataset: Path, tmp_path: Path) -> None:
-    flags = ["--batch.total", "12", "--run.save_every", "4", "--run.steps", "16", "--run.evaluate_every", "0"]
+    flags = ["--batch.total", "12", "--run.save_every", "4", "--run.steps", "24", "--run.evaluate_every", "0"]
+    flags += FOUR_HEADS
     assert pretrain(dataset, tmp_path / "one", *flags).returncode == 0
     for layout, (more, ranks) in LAYOUTS.items():
         stop = STOP.format(number=4 * (1 + list(LAYOUTS).index(layout)))

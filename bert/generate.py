@@ -1,0 +1,112 @@
+"""Continue texts by a causal model.
+
+    python -m bert.generate RUN "The meaning of life is" [--max_tokens 100] [--temperature 0.8] [--top_k 40]
+    python -m bert.generate RUN "First text" "Second text" --count 3 --json
+
+RUN is a run directory of bert.pretrain with a recipe such as gpt2_117m, or one created by bert.convert. Each prompt is
+printed with what follows it; --json prints one line of JSON for each text. An empty prompt is the beginning of
+a document. The same command prints the same texts: each random number belongs to a seed, a text and a place in it.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from bert import cli, ranges
+from bert.causal import trained
+from bert.causal.generation import Continuation, Generator
+from bert.causal.sampling import Choice
+from bert.causal.trained import Trained
+from bert.errors import UsageError
+from bert.hardware import devices
+from bert.hardware.devices import Kind
+from bert.ranges import BatchSize, Range, Seed
+
+SEPARATOR = "-----"  # between texts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Arguments of `python -m bert.generate`."""
+
+    run: cli.Positional[Path]
+    """run directory of a causal model"""
+    prompts: cli.Positional[tuple[str, ...]]
+    """texts to continue"""
+    max_tokens: Annotated[int, Range(1, 65_536)] = 100
+    """largest number of new tokens"""
+    temperature: Annotated[float, Range(0, 100)] = 1.0
+    """divides the scores: below 1 likely tokens become likelier; 0 always takes the likeliest"""
+    top_k: Annotated[int, Range(0, 10_000_000)] = 0
+    """choose among this number of likeliest tokens; 0: all"""
+    top_p: Annotated[float, Range(0, 1, above=True)] = 1.0
+    """choose among the likeliest tokens that have this probability together"""
+    seed: Seed = 0
+    """of the random numbers"""
+    count: Annotated[int, Range(1, 100_000)] = 1
+    """texts for each prompt"""
+    batch: BatchSize = 8
+    """texts that are continued at once"""
+    cut: cli.Switch = False
+    """of a prompt with too many tokens keep the last ones, so that max_tokens can follow"""
+    device: Kind = "auto"
+    """device to compute on; auto uses a GPU if there is one"""
+    json: cli.Switch = False
+    """print a line of JSON for each text"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self)
+        if self.count > 1 and self.temperature == 0:
+            raise UsageError(f"--count {self.count}: with --temperature 0 all texts are the same; give another one")
+
+
+def encode(model: Trained, options: Options) -> list[list[int]]:
+    """Return the token ids of each prompt. Raise UsageError for one that is too long."""
+    positions = model.encoder.config.max_position_embeddings
+    kept = max(1, positions + 1 - options.max_tokens)
+    prompts = []
+    for number, ids in enumerate(model.tokenizer.encode_batch(options.prompts), 1):
+        if len(ids) > positions and not options.cut:
+            raise UsageError(
+                f"prompt {number} has {len(ids):,} tokens, but the model has {positions:,} positions; shorten it, or "
+                "give --cut to keep its last tokens"
+            )
+        prompts.append((ids[-kept:] if options.cut else ids) or [model.tokenizer.end])
+    return prompts
+
+
+def show(model: Trained, options: Options, text: Continuation, number: int) -> None:
+    """Print a text; `number` counts all texts from 0."""
+    prompt, sample = options.prompts[number // options.count], number % options.count
+    new = model.tokenizer.decode(text.ids)
+    if options.json:
+        line = {"prompt": prompt, "sample": sample, "text": new, "tokens": text.ids, "end": text.end}
+        print(json.dumps(line, ensure_ascii=False), flush=True)
+    else:
+        print(*([SEPARATOR] if number else []), prompt + new, sep="\n", flush=True)
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    options = cli.parse(Options, argv, prog="python -m bert.generate", description=__doc__)
+    devices.choose(options.device)
+    model = trained.load(options.run)
+    choice = Choice(options.temperature, options.top_k, options.top_p)
+    generator = Generator(model, choice, seed=options.seed, batch=options.batch)
+    prompts = [ids for ids in encode(model, options) for _ in range(options.count)]
+    ends = []
+    for number, text in enumerate(generator.generate(prompts, options.max_tokens)):
+        show(model, options, text, number)
+        ends.append(text.end)
+    if reached := ends.count("positions"):
+        positions = model.encoder.config.max_position_embeddings
+        print(f"note: {reached} of {len(ends)} texts ended at the model's {positions:,} positions", file=sys.stderr)
+    timing = generator.timing
+    rate = f", then {timing.tokens / timing.seconds:,.1f} tokens/s" if timing.tokens else ""
+    print(f"{len(ends)} texts; their first tokens in {timing.prompts:.2f} s{rate}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    cli.main(main)

@@ -1,0 +1,153 @@
+"""Train a byte-level BPE for a causal model, or take that of GPT-2.
+
+    python -m data.bpe --source workdir/corpus/wikipedia workdir/corpus/books --output workdir/corpus/bpe --size 50257
+    python -m data.bpe --import gpt2/ --output workdir/corpus/bpe
+
+The vocabulary has the layout of GPT-2's: the 256 bytes, the merges in their order, and `<|endoftext|>` last. The same
+text gives the same bytes. With --import, the folder has GPT-2's `vocab.json` and `merges.txt`, or the same files under
+OpenAI's names, `encoder.json` and `vocab.bpe`; all ids stay as they are.
+"""
+
+import dataclasses
+import functools
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from bert import cli, ranges
+from bert.errors import InputError, UsageError
+from bert.inputs import byte_bpe
+from bert.inputs.byte_bpe import Merges, Vocabulary
+from bert.ranges import Range
+from bert.storage import checked_json, files, outputs
+from data.pipeline import duplicates, parts
+from data.pipeline.parts import Part
+from data.pipeline.progress import Progress
+
+MIN_FREQUENCY = 2
+ENDLESS = re.compile(r"\S{200,}")  # not a word; the time to merge within a word grows with the square of its length
+NAMES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Flags of `python -m data.bpe`."""
+
+    source: tuple[Path, ...] = ()
+    """folders written by data.wikipedia, data.books, data.text; required with --size"""
+    output: Path
+    """folder to write"""
+    size: Annotated[int, Range(257, byte_bpe.LARGEST)] | None = None
+    """number of tokens of the vocabulary to train, with the 256 bytes and <|endoftext|>; GPT-2 has 50257"""
+    import_: Path | None = None
+    """folder with the vocab.json and merges.txt of GPT-2, to use instead of training"""
+    heldout: Annotated[float, Range(0, 1, below=True)] = 0.01
+    """the same as for data.tokens: texts that it holds out are not trained on"""
+    max_megabytes: Annotated[int, Range(1, 1_000_000)] = 200
+    """train on at most this much text, an even sample of the documents"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self)
+        if (self.size is None) == (self.import_ is None):
+            raise UsageError("data.bpe: give either --size N to train a vocabulary or --import FOLDER to use one")
+        if self.size is not None and not self.source:
+            raise UsageError("data.bpe: --size needs --source, folders written by data.wikipedia, books or text")
+
+
+def train(texts: Iterable[str], size: int) -> tuple[Vocabulary, Merges]:
+    """Return a vocabulary of up to `size` tokens, and its merges.
+
+    Pairs that are equally frequent are merged in the order of their ids, which begin with the 256 bytes: nothing
+    depends on the order of a hash map or on threads.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size - 1,
+        min_frequency=MIN_FREQUENCY,
+        show_progress=False,
+        special_tokens=[],
+        initial_alphabet=list(byte_bpe.BYTES),
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    vocabulary: Vocabulary = model["vocab"]
+    return vocabulary | {byte_bpe.END: len(vocabulary)}, [(left, right) for left, right in model["merges"]]
+
+
+def find(folder: Path) -> tuple[Path, Path]:
+    """Return the paths of the vocabulary and of the merges in a folder. Raise InputError if they are not there."""
+    for vocabulary, merges in NAMES:
+        if (folder / vocabulary).is_file() and (folder / merges).is_file():
+            return folder / vocabulary, folder / merges
+    raise InputError(f"{folder}: no vocab.json and merges.txt in it; give a folder with these files of GPT-2")
+
+
+def load(vocabulary: Path, merges: Path) -> tuple[Vocabulary, Merges]:
+    """Read GPT-2's files: tokens with their ids as JSON, and one merge per line after a line with the version."""
+    remedy = "get GPT-2's files again"
+    text = files.read_text(vocabulary, byte_bpe.MAX_CHARACTERS, remedy)
+    try:
+        ids: Vocabulary = checked_json.take(dict[str, int], checked_json.parse(text.encode("utf-8")))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{vocabulary}: not a vocabulary of tokens with their ids ({error}); {remedy}") from error
+    lines = files.read_text(merges, byte_bpe.MAX_CHARACTERS, remedy).split("\n")
+    pairs: Merges = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or (number == 1 and line.startswith("#version")):
+            continue
+        words = line.removesuffix("\r").split(" ")
+        if len(words) != 2:
+            raise InputError(f"{merges}: line {number}: {line[:40]!a} is not two tokens with a space between; {remedy}")
+        pairs.append((words[0], words[1]))
+    return ids, pairs
+
+
+def make(options: Options, sources: Sequence[Part], given: Sequence[Path], partial: Path) -> outputs.StageResult:
+    """Train or read the vocabulary and write `tokenizer.json`. given: the two files to read."""
+    if given:
+        vocabulary, merges = load(given[0], given[1])
+        where = given[0]
+        print(f"bpe: {len(vocabulary):,} tokens of {where}", file=sys.stderr)
+    else:
+        assert options.size is not None
+        progress, where = Progress("bpe"), options.output
+        texts = functools.partial(_texts, sources, options.max_megabytes * 1_000_000, options.heldout, progress)
+        vocabulary, merges = train(texts(), options.size)
+        fewer = f" instead of {options.size:,}, because the text is small" if len(vocabulary) < options.size else ""
+        progress.done(f"{len(vocabulary):,} tokens{fewer}")
+    with files.atomic_write(partial / byte_bpe.NAME) as stream:
+        stream.write(byte_bpe.text_of(vocabulary, merges, where))
+    extra = {"vocab_size": len(vocabulary), "end_id": vocabulary[byte_bpe.END]}
+    return outputs.StageResult(counts={"tokens": len(vocabulary), "merges": len(merges)}, extra=extra)
+
+
+def _texts(sources: Sequence[Part], max_bytes: int, heldout: float, progress: Progress) -> Iterator[str]:
+    for document in parts.sample(sources, max_bytes, "text"):
+        if not duplicates.is_text_held_out(document["text"], heldout):
+            progress.add(1, len(document["text"]))
+            yield ENDLESS.sub("", document["text"].encode("utf-8", "replace").decode())
+
+
+def main(argv: list[str]) -> None:
+    options = cli.parse(Options, argv, prog="python -m data.bpe", description=__doc__)
+    given = find(options.import_) if options.import_ else ()
+    train_on = () if given else options.source
+    sources = [part for folder in train_on for part in parts.find(folder, "part")]
+    trained = {"max_megabytes": options.max_megabytes, "heldout": options.heldout}
+    outputs.build(
+        options.output,
+        stage="bpe",
+        parameters={"size": options.size, **({} if given else trained)},
+        inputs=[*given, *train_on],
+        make=lambda partial: make(options, sources, given, partial),
+    )
+
+
+if __name__ == "__main__":
+    cli.main(main)

@@ -1,0 +1,214 @@
+"""Convert documents to the tokens that a causal model is trained on.
+
+    python -m data.tokens --source workdir/corpus/wikipedia workdir/corpus/books --tokenizer workdir/corpus/bpe \\
+        --output workdir/tokens
+
+The texts are those of data.wikipedia, data.books and data.text, unchanged: sentences are not split, line ends stay.
+Each document is followed by `<|endoftext|>`. The files of a split are one stream, from which the trainer cuts samples
+of any length (bert/inputs/token_stream.py). The documents keep their order, because it reads the samples in random
+order.
+
+Documents with the same text (white space is ignored) or the same id as an earlier one are dropped. Which documents are
+held out depends only on a hash of their text, so a text that is held out is never trained on.
+
+There are two passes, each over all parts in parallel; between them about 40 bytes per document are held in memory.
+"""
+
+import dataclasses
+import functools
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from bert import cli
+from bert.errors import InputError, IntegrityError
+from bert.inputs import byte_bpe, token_file
+from bert.inputs.byte_bpe import ByteBPE
+from bert.ranges import Range
+from bert.storage import files, manifest, outputs
+from bert.storage.workspace import Work
+from data.pipeline import parts, tasks
+from data.pipeline.duplicates import VERDICTS, Survey, is_held_out, survey
+from data.pipeline.parts import Part
+from data.pipeline.tasks import TaskResult
+
+TEXT_BATCH = 1 << 20  # characters encoded at once
+HELD_OUT_PARTS = 16  # parts whose held-out documents are in one file; the lines of other documents are not decoded
+TRAIN, HELD_OUT = 100, 101  # verdicts beside those of VERDICTS
+ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false"}  # in each worker; there is one for each core
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(tasks.Options):
+    """Flags of `python -m data.tokens`."""
+
+    source: tuple[Path, ...]
+    """folders written by data.wikipedia, data.books, data.text"""
+    tokenizer: Path
+    """folder written by data.bpe"""
+    output: Path
+    """folder to write"""
+    heldout: Annotated[float, Range(0, 1, above=True, below=True)] = 0.01
+    """fraction of the documents to hold out from training; at least one document is held out"""
+
+
+class TokenTask(NamedTuple):
+    """One file of tokens to write, from the documents of some parts with a certain verdict."""
+
+    sources: tuple[Part, ...]
+    verdicts: tuple[bytes, ...]  # of each part, for each of its documents
+    verdict: int
+    target: Path
+    tokenizer: Path
+    tokenizer_sha256: str
+
+
+def write_tokens(task: TokenTask) -> Counter[str]:
+    """Write the tokens of a file and the checksums of its blocks. Return counts of its content."""
+    tokenizer = _load_tokenizer(task.tokenizer, task.tokenizer_sha256)
+    counts: Counter[str] = Counter(documents=0, tokens=0, bytes=0)
+    with token_file.TokenWriter(task.target, tokenizer.size) as writer:
+        for texts in _batches(_texts(task)):
+            for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
+                writer.write([*ids, tokenizer.end])
+                counts.update(documents=1, bytes=len(text.encode("utf-8", "replace")))
+        counts["tokens"] = writer.count
+    return counts
+
+
+@functools.cache  # a worker writes many files
+def _load_tokenizer(path: Path, sha256: str) -> ByteBPE:
+    if files.sha256(path) != sha256:
+        raise IntegrityError(f"{path}: has changed while the stage was running; repeat the command")
+    return ByteBPE(path)
+
+
+def _texts(task: TokenTask) -> Iterator[str]:
+    for source, verdicts in zip(task.sources, task.verdicts, strict=True):
+        for (path, number, line), verdict in zip(parts.lines([source]), verdicts, strict=True):
+            if verdict == task.verdict:
+                yield parts.decode(line, path, number, "text")["text"]
+
+
+def _batches(texts: Iterator[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size > TEXT_BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def divide(found: Survey, share: float) -> np.ndarray:
+    """Return a verdict for each document: TRAIN, HELD_OUT, or why it is dropped, as an index into VERDICTS [D] uint8.
+
+    If the share is too small for any document, hold out the one with the smallest key.
+    """
+    kept = found.verdicts == 0
+    held_out = kept & is_held_out(found.keys, share)
+    if kept.any() and not held_out.any():
+        held_out[np.flatnonzero(kept)[found.keys[kept].argmin()]] = True
+    return np.where(kept, np.where(held_out, HELD_OUT, TRAIN), found.verdicts).astype(np.uint8)
+
+
+class TokensStage(tasks.Stage[TokenTask]):
+    """Documents to tokens. sources: all parts of the source folders, in order."""
+
+    name = "tokens"
+
+    def __init__(self, options: Options, sources: Sequence[Part]) -> None:
+        self.options, self.sources = options, sources
+
+    def parameters(self) -> dict[str, Any]:
+        return {"heldout": self.options.heldout}
+
+    def inputs(self) -> list[Path]:
+        return [*self.options.source, self.options.tokenizer]
+
+    def tasks(self, work: Work) -> list[TokenTask]:
+        """Copy the tokenizer, and divide the documents. Return one task for each file of tokens."""
+        copy, saved = work.output / byte_bpe.NAME, work.private / "verdicts.npz"
+        shutil.copyfile(self.options.tokenizer / byte_bpe.NAME, copy)
+        manifest.verify_file(copy, manifest.load(self.options.tokenizer, "bpe").files[byte_bpe.NAME].sha256)
+        self.tokenizer, self.sha256 = ByteBPE(copy), files.sha256(copy)
+        if not saved.exists():
+            found = survey(self.sources, self.options)
+            with files.atomic_write(saved, "wb") as stream:
+                np.savez(stream, *found.split(divide(found, self.options.heldout)))
+        with np.load(saved) as arrays:
+            self.verdicts = [arrays[name].tobytes() for name in arrays.files]
+        trained = self._tasks(work, "train", TRAIN, 1)
+        return trained + self._tasks(work, "heldout", HELD_OUT, HELD_OUT_PARTS)
+
+    def _tasks(self, work: Work, split: str, verdict: int, group: int) -> list[TokenTask]:
+        """Return the tasks of a split, one for each `group` parts of those that have a document of it."""
+        having = [pair for pair in zip(self.sources, self.verdicts, strict=True) if verdict in pair[1]]
+        return [
+            TokenTask(
+                tuple(part for part, _ in having[first : first + group]),
+                tuple(verdicts for _, verdicts in having[first : first + group]),
+                verdict,
+                work.output / f"{split}-{first // group:05d}{token_file.SUFFIX}",
+                work.output / byte_bpe.NAME,
+                self.sha256,
+            )
+            for first in range(0, len(having), group)
+        ]
+
+    @classmethod
+    def run(cls, task: TokenTask) -> TaskResult:
+        return write_tokens(task)
+
+    def finish(self, tasks: Sequence[TokenTask], results: Sequence[TaskResult]) -> outputs.StageResult:
+        by_split: dict[str, list[TaskResult]] = {"train": [], "heldout": []}
+        for task, result in zip(tasks, results, strict=True):
+            by_split[task.target.name.split("-")[0]].append(result)
+        if not all(by_split.values()):
+            where = self.options.source[0]
+            raise InputError(f"{where}: fewer than two different documents, of which one is held out; give more text")
+        counts: dict[str, Any] = {split: parts.total(some) for split, some in by_split.items()}
+        verdicts = Counter(verdict for some in self.verdicts for verdict in some)
+        dropped = {name: verdicts[verdict] for verdict, name in enumerate(VERDICTS) if name}
+        for split, sums in counts.items():
+            print(
+                f"tokens: {split}: {sums['tokens']:,} of {sums['documents']:,} documents, "
+                f"{sums['bytes'] / (sums['tokens'] - sums['documents'] or 1):.2f} bytes of text each",
+                file=sys.stderr,
+            )
+        print("tokens: " + ", ".join(f"{number:,} {name}" for name, number in dropped.items()), file=sys.stderr)
+        stream = token_file.Stream(
+            kind="tokens",
+            dtype=token_file.dtype_for(self.tokenizer.size),
+            vocab_size=self.tokenizer.size,
+            end_id=self.tokenizer.end,
+            tokenizer_sha256=self.sha256,
+        )
+        written = {task.target.name: result["tokens"] for task, result in zip(tasks, results, strict=True)}
+        return outputs.StageResult(counts=counts | dropped, records=written, extra=dataclasses.asdict(stream))
+
+    def processed(self, task: TokenTask, result: TaskResult) -> tuple[int, int]:
+        return result["documents"], result["bytes"]
+
+
+def main(argv: list[str]) -> None:
+    options = cli.parse(Options, argv, prog="python -m data.tokens", description=__doc__)
+    os.environ.update(ONE_THREAD)  # inherited by the workers
+    manifest.load(options.tokenizer, "bpe")
+    sources = [part for folder in options.source for part in parts.find(folder, "part")]
+    tasks.build(TokensStage(options, sources), options.output, options)
+
+
+if __name__ == "__main__":
+    from data import tokens  # a Dask worker can load a task of this module, not one of __main__
+
+    cli.main(tokens.main)
