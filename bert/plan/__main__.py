@@ -30,7 +30,7 @@ from bert.recipes import RECIPES
 PROG = "python -m bert.plan"
 PHASES = ("_phase1", "_phase2")
 WORDS, CAUSAL_WORDS = 30_522, 50_257  # of Google's vocabulary and of GPT-2's
-LENGTHS = {"bert_1300m": 512, "bert_3900m": 512, "bert_large_mlperf": 512, "bert_domain": 512, "demo_phase1": 48,
+LENGTHS = {"bert_1b3": 512, "bert_3b9": 512, "bert_large_mlperf": 512, "bert_domain": 512, "demo_phase1": 48,
            "demo_phase2": 64}  # fmt: skip
 SHORT, LONG = 128, 512
 

@@ -49,9 +49,9 @@ def test_micro_batches_that_do_not_fit_become_smaller() -> None:
 
 def test_a_model_that_does_not_fit_names_the_remedies() -> None:
     with pytest.raises(ResourceError, match=r"--parallel\.tensor N"):
-        of(recipe("bert_3900m"), "v100-sxm2-32", sequence=512, predictions=77)
+        of(recipe("bert_3b9"), "v100-sxm2-32", sequence=512, predictions=77)
     parallel = dataclasses.replace(recipe().parallel, tensor=4)
-    assert of(recipe("bert_3900m", parallel=parallel), "v100-sxm2-32", sequence=512, predictions=77).memory.fits
+    assert of(recipe("bert_3b9", parallel=parallel), "v100-sxm2-32", sequence=512, predictions=77).memory.fits
 
 
 def test_time_falls_with_nodes_and_money_rises() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from bert.errors import UsageError
 from bert.plan import __main__ as command
+from bert.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -38,7 +39,7 @@ def test_the_table_says_what_changed(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_flags_of_the_recipe_apply(capsys: pytest.CaptureFixture[str]) -> None:
-    run("bert_1300m", "--gpu", "a100-sxm-80", "--nodes", "2", "--parallel.tensor", "2", "--json")
+    run("bert_1b3", "--gpu", "a100-sxm-80", "--nodes", "2", "--parallel.tensor", "2", "--json")
     phase = json.loads(capsys.readouterr().out)["phases"][0]
     assert phase["tensor_parts"] == 2 and phase["update_parts"]["tensor"] > 0 and phase["sequence"] == 512
 
@@ -81,3 +82,12 @@ def test_a_target_chooses_the_nodes(capsys: pytest.CaptureFixture[str], tmp_path
     run("bert_large", "--gpu", "a100-sxm-80", "--target", "hours=24", "--json")
     found = json.loads(capsys.readouterr().out)
     assert found["hours"]["value"] <= 24 and found["plans"]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_has_a_plan(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--parallel.tensor", "8", "--parallel.shard_optimizer", "true"] if name in ("bert_3b9", "gpt2_8b3") else []
+    run(name, "--gpu", "a100-sxm-80", "--nodes", "46", "--batch.fit", "above", "--json", *flags)
+    phase = json.loads(capsys.readouterr().out)["phases"][0]
+    assert phase["batch"] % (46 * 8 // phase["tensor_parts"] * phase["per_device"]) == 0
+    assert 0 < phase["share_of_peak"] < 0.7

@@ -44,7 +44,7 @@ def test_the_frontier_has_no_plan_that_another_beats() -> None:
 
 
 def test_a_model_beyond_one_gpu_is_divided() -> None:
-    plan = search.best_settings([phase("bert_3900m", 512)], hardware.cluster("v100-sxm2-32", 2))
+    plan = search.best_settings([phase("bert_3b9", 512)], hardware.cluster("v100-sxm2-32", 2))
     assert plan and "--parallel." in plan.settings
     assert all(one.memory.fits for one in plan.phases)
 
@@ -58,7 +58,7 @@ def test_impossible_targets_say_what_is_possible() -> None:
     with pytest.raises(ResourceError, match="the least is"):
         search.search([phase()], CLUSTER, Target("hours", 0.001))
     with pytest.raises(ResourceError, match="fits no number"):
-        big = phase("bert_3900m", 512)
+        big = phase("bert_3b9", 512)
         model = dataclasses.replace(big[1].model, hidden_size=61_440, intermediate_size=245_760)
         wide = dataclasses.replace(big[1], model=model)
         search.search([(big[0], wide, big[2])], CLUSTER, Target("hours", 1.0))
