@@ -18,9 +18,10 @@ from typing import Annotated, Any
 
 from benchmarks import cases
 from benchmarks.contender import ROOT
-from bert import cli, plan, ranges
+from bert import cli, ranges
 from bert.config import ModelConfig, OptimizerConfig, ParallelConfig, PrecisionConfig, RunConfig
 from bert.errors import UserError
+from bert.plan import model_cost
 from bert.ranges import Range
 from bert.storage import files
 
@@ -53,8 +54,8 @@ class Options:
 def model_of(parameters: float) -> ModelConfig:
     """Return a BERT-Base with as many layers as give about so many parameters."""
     without = dataclasses.replace(cases.MODELS["base"], vocab_size=4999, num_hidden_layers=1)
-    layer = plan.parameters(dataclasses.replace(without, num_hidden_layers=2)) - plan.parameters(without)
-    layers = max(1, round((parameters - plan.parameters(without)) / layer) + 1)
+    layer = model_cost.parameters(dataclasses.replace(without, num_hidden_layers=2)) - model_cost.parameters(without)
+    layers = max(1, round((parameters - model_cost.parameters(without)) / layer) + 1)
     return dataclasses.replace(without, num_hidden_layers=layers)
 
 
@@ -71,18 +72,17 @@ def measure_rank(options: Options) -> None:
     from bert.model.encoder import variables
     from bert.pretrain import Pretraining
     from bert.training.distributed import connect
-    from bert.training.optimizer import Optimizer
-    from bert.training.sharded_optimizer import ShardedOptimizer
+    from bert.training.distributed_optimizer import optimizer_for
     from bert.training.step import Step
 
-    comm, model = connect(RunConfig(device="cpu")), model_of(1e6 * options.parameters)
+    parallel, model = LAYOUTS[options.layout], model_of(1e6 * options.parameters)
+    comm = connect(RunConfig(device="cpu"), parallel)
     batch = {name: tf.constant(value % 4999) for name, value in cases.batches(BATCH, seed=comm.rank)[0].items()}
     comm.all_reduce([tf.zeros([])])
     before = resident()["now"]
-    task = Pretraining(model, seed=1)
+    task = Pretraining(model, seed=1, parts=comm.parts)
     weights, config = variables(task.module), OptimizerConfig(name="adamw", learning_rate=1e-4)
-    parallel = LAYOUTS[options.layout]
-    optimizer = ShardedOptimizer(weights, config, comm) if parallel.shard_optimizer else Optimizer(weights, config)
+    optimizer = optimizer_for(weights, config, parallel, comm)
     step = Step(task, optimizer, comm, PrecisionConfig(), RunConfig(seed=1), parallel)
     losses = [step.update(1 + number, [batch], 1e-4)["loss"] for number in range(options.updates)]
     facts = resident() | {"before": before, "losses": losses, "rank": comm.rank}
@@ -120,13 +120,13 @@ def main(argv: list[str]) -> None:
         measure_rank(options)
         return
     model = model_of(1e6 * options.parameters)
-    count = plan.parameters(model)
+    count = model_cost.parameters(model)
     with tempfile.TemporaryDirectory() as scratch:
         told = {layout: start(options, layout, Path(scratch)) for layout in LAYOUTS}
     found = compare(told["whole"], told["sharded"], count)
     print(f"{count:,} parameters, {options.ranks} ranks; MB per rank, the mean:")
     for layout, parallel in LAYOUTS.items():
-        planned = plan.state_bytes(model, options.ranks, parallel) / 1e6
+        planned = model_cost.state_bytes(model, options.ranks, parallel) / 1e6
         print(
             f"{layout:<8} {found[layout] / 1e6:,.0f} after an update, above what the program had before the model; "
             f"weights, gradients and moments are {planned:,.0f}"

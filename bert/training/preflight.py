@@ -9,11 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert import plan
 from bert.config import ModelConfig, ParallelConfig, PrecisionConfig, RunConfig, flatten
 from bert.errors import ResourceError, UsageError, UserError
 from bert.model.attention import attend, scale
 from bert.model.encoder import TokenBatch
+from bert.plan import model_cost
 from bert.storage import files, manifest, outputs
 from bert.storage.manifest import Manifest
 from bert.training.distributed import Communicator
@@ -42,7 +42,7 @@ def pointless(parallel: ParallelConfig, model: ModelConfig, replicas: int) -> st
     if replicas == 1 and given:
         verb, where = "have" if len(given) > 1 else "has", "one rank" if parallel.tensor == 1 else "one replica"
         return f"{', '.join(given)} {verb} no effect on {where}; scripts/launch.sh starts several"
-    gradients = 4 * plan.parameters(model)
+    gradients = 4 * model_cost.parameters(model)
     if parallel.overlap and gradients <= parallel.bucket_bytes:
         return (
             f"parallel.overlap hides nothing: all {gradients / 1e6:,.1f} MB of gradients are in one bucket, which is "
@@ -60,15 +60,15 @@ def memory(model: ModelConfig, parallel: ParallelConfig, comm: Communicator) -> 
     if device is None:
         return
     together = 1 if comm.device.is_gpu else comm.local_size  # ranks in one memory
-    need = together * plan.state_bytes(model, comm.size, parallel)
+    need = together * model_cost.state_bytes(model, comm.size, parallel)
     if need <= device:
         return
     sharded = dataclasses.replace(parallel, shard_optimizer=True)
     remedy = "choose a smaller model, or another device"
-    if together * plan.state_bytes(model, comm.size, sharded) <= device:
+    if together * model_cost.state_bytes(model, comm.size, sharded) <= device:
         remedy = "give --parallel.shard_optimizer true, or choose a smaller model"
     raise ResourceError(
-        f"weights, gradients and moments of {plan.parameters(model):,} parameters need {need / 2**30:,.1f} GiB; "
+        f"weights, gradients and moments of {model_cost.parameters(model):,} parameters need {need / 2**30:,.1f} GiB; "
         f"there are {device / 2**30:,.1f} GiB; {remedy}"
     )
 

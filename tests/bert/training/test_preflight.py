@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from bert import plan
 from bert.config import ModelConfig, ParallelConfig, RunConfig
 from bert.errors import ResourceError, UsageError, UserError
 from bert.hardware.devices import Device
 from bert.model.parts import Parts
+from bert.plan import model_cost
 from bert.storage import files, manifest
 from bert.training import preflight
 from bert.training.distributed import Communicator
@@ -87,7 +87,7 @@ def test_a_model_whose_moments_fit_only_when_divided_is_refused_when_they_are_wh
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = ModelConfig(vocab_size=99, num_hidden_layers=3)
-    count = plan.parameters(model)
+    count = model_cost.parameters(model)
     # On 8 ranks, 2 of them on this host: 8 bytes per parameter for weight and gradient, and an eighth of the moments.
     divided, whole, halves = (2 * each * count for each in (8 + 1, 8 + 8, 8 + 4))
     monkeypatch.setattr(preflight.os, "sysconf", lambda name: divided + 2 if name == "SC_PHYS_PAGES" else 1)
