@@ -21,6 +21,19 @@ def parameters(model: ModelConfig) -> int:
     return embeddings + norm + layers + (0 if model.causal else masked_lm + pooler + next_sentence)
 
 
+def local_parameters(model: ModelConfig, parts: int) -> int:
+    """Return the number of parameters that one of the ranks holds which divide a model by tensor parallelism.
+
+    Divided are attention heads, the feed-forward layer and the words of the vocabulary. Norms, positions, segments, the
+    biases of outputs and the other parts of the heads are whole on each rank.
+    """
+    width, inner = model.hidden_size, model.intermediate_size
+    attention, mlp = 4 * width * width + 3 * width, 2 * width * inner + inner
+    words = model.vocab_size * (width + (not model.causal))  # and the bias of each word's score
+    divided = model.num_hidden_layers * (attention + mlp) + words
+    return parameters(model) - divided + -(-divided // parts)
+
+
 def state_bytes(model: ModelConfig, ranks: int, parallel: ParallelConfig) -> int:
     """Return the bytes of weights, accumulated gradients and moments on each rank; the moments may be divided."""
     count = parameters(model)
