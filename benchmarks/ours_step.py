@@ -12,7 +12,6 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import adapter, batch_file, tensorflow_peak
-from bert import plan
 from bert.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.convert import __main__ as convert
 from bert.hardware import devices
@@ -22,6 +21,7 @@ from bert.inputs.vocabulary import SPECIAL
 from bert.model import inference
 from bert.model.encoder import variables
 from bert.model.inference import InferenceEncoder
+from bert.plan import model_cost
 from bert.pretrain import Pretraining
 from bert.storage import outputs
 from bert.training import checkpoint
@@ -74,7 +74,7 @@ class Ours:
         self.batches = padded if len(padded) == 1 else [sampler.trim_padding(batch, multiple) for batch in padded]
         self.run = self._inference(task) if work == "infer" else self._training(task)
         scored = self.batches[0]["masked_lm_ids"].shape[1] if work == "pretrain" else 0
-        read = [scored, plan.states_read(scored)] if scored else [0]
+        read = [scored, model_cost.states_read(scored)] if scored else [0]
         shapes = [[*batch["input_ids"].shape, *read] for batch in self.batches]
         threads = int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0"))
         return {"shapes": shapes, "threads": threads, "versions": outputs.versions()}

@@ -111,6 +111,9 @@ class BatchConfig:
     """sequences per micro-batch; 0 divides a rank's share into equal micro-batches of at most max_per_device"""
     max_per_device: BatchSize = 16
     """largest micro-batch if per_device is 0"""
+    fit: Literal["exact", "nearest", "below", "above"] = "exact"
+    """what to do with a total that the ranks cannot divide: end with an error, or take the nearest total, or the
+    nearest one below or above, in micro-batches of at most per_device; learning rate and updates stay as they are"""
     bucket_by_length: Annotated[int, Range(0, 100_000)] = 0
     """number of updates whose sequences are sorted by length among their micro-batches, each of which is then trimmed
     to its longest sequence; 0 keeps the padding"""
@@ -130,13 +133,29 @@ class BatchConfig:
         )
 
     def divided(self, world_size: int) -> "BatchConfig":
-        """Return the batch with `per_device` filled in if it is 0. Raise UsageError if the ranks do not divide it."""
+        """Return the batch with `per_device` filled in if it is 0, and with a `total` that the ranks divide.
+
+        Raise UsageError if they do not divide it and `fit` is exact, or if there is less than a sequence for each.
+        """
+        if self.fit != "exact" and self.total % (world_size * max(1, self.per_device)):
+            return self._fitted(world_size)
         if self.per_device:
             return self
         self._check_multiple_of(world_size, f"{world_size} ranks")
         share = self.total // world_size
         per_device = max(size for size in range(1, min(share, self.max_per_device) + 1) if share % size == 0)
         return dataclasses.replace(self, per_device=per_device)
+
+    def _fitted(self, world_size: int) -> "BatchConfig":
+        """Return the batch with as few micro-batches as hold it, and a `total` close to the wanted one."""
+        accumulation = math.ceil(self.total / (world_size * (self.per_device or self.max_per_device)))
+        exact = self.total / (world_size * accumulation)
+        per_device = {"nearest": max(1, round(exact)), "below": math.floor(exact), "above": math.ceil(exact)}[self.fit]
+        _require(
+            per_device > 0,
+            f"batch.total {self.total} is less than a sequence for each of {world_size} ranks; give --batch.fit above",
+        )
+        return dataclasses.replace(self, total=per_device * world_size * accumulation, per_device=per_device)
 
     def accumulation(self, world_size: int) -> int:
         """Return the number of micro-batches per rank and update. Raise UsageError if they do not divide the batch."""
@@ -145,9 +164,22 @@ class BatchConfig:
         self._check_multiple_of(per_pass, f"{per_pass} (batch.per_device {self.per_device} x {world_size} ranks)")
         return self.total // per_pass
 
+    def change(self, wanted: "BatchConfig") -> str:
+        """Return what `divided` changed in the batch `wanted`, as a line for the user; empty if not the total."""
+        if self.total == wanted.total:
+            return ""
+        change = f"{self.total / wanted.total - 1:+.1%}"
+        return (
+            f"batch: {self.total:,} sequences per update instead of {wanted.total:,} ({change}), "
+            f"in micro-batches of {self.per_device:,}; learning rate and updates are unchanged"
+        )
+
     def _check_multiple_of(self, number: int, what: str) -> None:
         below = max(1, self.total // number) * number
-        message = f"batch.total {self.total} is not a multiple of {what}; the nearest are {below} and {below + number}"
+        message = (
+            f"batch.total {self.total} is not a multiple of {what}; the nearest are {below} and {below + number}; "
+            "--batch.fit nearest chooses one"
+        )
         _require(self.total % number == 0, message)
 
 

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import tensorflow as tf
 
-from bert import cli, paths, plan, ranges
+from bert import cli, paths, ranges
 from bert.causal.task import CausalLM
 from bert.config import ModelConfig, PretrainConfig
 from bert.errors import UsageError
@@ -26,6 +26,7 @@ from bert.inputs.token_stream import TokenStream
 from bert.model import heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.parts import WHOLE, Parts
+from bert.plan import model_cost
 from bert.ranges import Range
 from bert.recipes import RECIPES, SMOKE
 from bert.training import loop, preflight, resume
@@ -166,10 +167,12 @@ def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
 
 def describe(config: PretrainConfig, name: str, data: loop.Data, ranks: int) -> str:
     """Return what the run would be on so many ranks, each with a GPU, as lines of text; nothing is computed."""
-    config = resolve(config, name, data, Device(kind="GPU"), ranks)
+    if ranks % (parts := config.parallel.tensor):
+        raise UsageError(f"--parallel.tensor {parts} does not divide --print {ranks}; give a multiple of it")
+    config = resolve(config, name, data, Device(kind="GPU"), ranks // parts)
     sequence = loop.sequence_length(config.model, data)
     predictions = sequence if config.model.causal else data.spec["masked_lm_ids"]["shape"][0]
-    lines = plan.describe(config, ranks, sequence=sequence, predictions=predictions, available=len(data))
+    lines = model_cost.describe(config, ranks, sequence=sequence, predictions=predictions, available=len(data))
     return "\n".join(f"{label:<18} {value}" for label, value in lines.items())
 
 
@@ -192,8 +195,9 @@ def main(argv: list[str]) -> None:
         raise UsageError(f"{recipe} needs trained weights; give --init.checkpoint RUN, or none for random weights")
     comm = connect(config.run, config.parallel)  # before any tensor, which would allocate memory on all GPUs
     data, heldout = datasets(folder, config)
-    config = resolve(config, name, data, comm.device, comm.replicas.size)
-    preflight.parts(config.model, config.parallel)
+    wanted, config = config, resolve(config, name, data, comm.device, comm.replicas.size)
+    loop.tell(config.batch.change(wanted.batch), comm)
+    preflight.parts(config.model, config.run, comm)
     preflight.memory(config.model, config.parallel, comm)
     loop.train(
         task_for(config, data, comm.parts),

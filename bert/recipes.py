@@ -181,6 +181,20 @@ def bert_large_dgx1_phase2() -> PretrainConfig:
 
 
 @recipe
+def bert_large_superpod_phase1() -> PretrainConfig:
+    """BERT-Large on 92 DGX-2H (1,472 V100), or any number of ranks: 128 tokens, LAMB, the nearest batch to 65,536."""
+    config = _lamb(65_536, 60, rate=6e-3, warmup=2000, steps=7038, precision=FLOAT16)
+    return replace(config, batch=replace(config.batch, fit="nearest"))
+
+
+@recipe
+def bert_large_superpod_phase2() -> PretrainConfig:
+    """BERT-Large on 92 DGX-2H, or any number of ranks: 512 tokens, LAMB, the nearest batch to 32,768."""
+    config = _lamb(32_768, 11, rate=4e-3, warmup=200, steps=1563, precision=FLOAT16)
+    return _from_checkpoint(replace(config, batch=replace(config.batch, fit="nearest")))
+
+
+@recipe
 def bert_large_dgxa100_phase1() -> PretrainConfig:
     """BERT-Large on DGX A100 (80 GB), any number of them: 128 tokens, 65,536 sequences, LAMB."""
     return replace(bert_large_phase1(), batch=BatchConfig(total=65_536, per_device=256), precision=FLOAT16)

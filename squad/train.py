@@ -73,13 +73,13 @@ def resolve(
     windows: number of training windows, which gives the length of the run. impossible: number of impossible questions;
     `data.impossible` then says whether there are any, for prediction.
     """
-    updates_per_epoch = windows / config.batch.total
+    batch = config.batch.divided(comm.replicas.size)
+    updates_per_epoch = windows / batch.total
     steps = math.ceil(config.length.epochs * updates_per_epoch)
     run = resume.place(config.run, paths.workdir() / "squad" / name, steps=steps)
     warmup = config.optimizer.warmup_steps or int(config.length.warmup * run.steps)
     data, optimizer = replace(config.data, impossible=impossible > 0), replace(config.optimizer, warmup_steps=warmup)
     precision = config.precision.resolved(comm.device.is_gpu, comm.device.has_bfloat16)
-    batch = config.batch.divided(comm.replicas.size)
     return replace(config, model=model, run=run, data=data, optimizer=optimizer, precision=precision, batch=batch)
 
 
@@ -113,8 +113,10 @@ def main(argv: list[str]) -> None:
     comm = connect(config.run, config.parallel)
     data = records.Dataset(training_set(config, vocab, model, comm), "train")
     model = replace(model, vocab_size=data.description.vocab_size)
+    wanted = config.batch
     config = resolve(config, name, model, windows=len(data), impossible=data.manifest.count("impossible"), comm=comm)
-    preflight.parts(model, config.parallel)
+    loop.tell(config.batch.change(wanted), comm)
+    preflight.parts(model, config.run, comm)
     preflight.memory(model, config.parallel, comm)
     task = AnswerSpans(model, config.run.seed, comm.parts)
     loop.train(

@@ -24,13 +24,13 @@ from benchmarks import cases
 from benchmarks.gpu_day import inputs, measurements
 from benchmarks.gpu_day.measurements import Scale
 from benchmarks.steps import commit
-from bert import plan
 from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, PretrainConfig, RunConfig
 from bert.errors import UsageError
 from bert.hardware import devices, nvidia
 from bert.hardware.devices import Device
 from bert.model.encoder import variables
 from bert.model.inference import InferenceEncoder
+from bert.plan import model_cost
 from bert.pretrain import Pretraining
 from bert.storage import files, outputs
 from bert.training import preflight
@@ -163,7 +163,9 @@ class Measure:
         compiling = _peak(device)
         spent = _timed(lambda number: step.update(number, micro, 1e-4), self.scale.seconds)
         median, sequences = statistics.median(spent), batch * len(micro)
-        flops = plan.flops(config, tokens, predictions, plan.states_read(predictions) if predictions else None)
+        flops = model_cost.flops(
+            config, tokens, predictions, model_cost.states_read(predictions) if predictions else None
+        )
         return {
             "tokens": tokens,
             "batch": batch,
@@ -224,7 +226,7 @@ class Measure:
             raise RuntimeError(f"it ended with code {code}: {said[-1]}")
         result = inputs.read(answer)
         sequences, median = batch * self.scale.micro_batches, statistics.median(result["seconds"])
-        flops = plan.flops(self.scale.model, tokens, predictions)
+        flops = model_cost.flops(self.scale.model, tokens, predictions)
         rates = {"sequences_per_second": sequences / median, "teraflops": sequences * flops / median / 1e12}
         return result | rates | {"tokens": tokens, "batch": batch, "compute": "bfloat16"}
 
@@ -270,15 +272,15 @@ def _peak(device: Device) -> int | None:
 
 
 def _planned(model: ModelConfig, precision: PrecisionConfig, tokens: int, batch: int, predictions: int) -> int:
-    """Return the memory that `bert.plan` estimates."""
+    """Return the memory that `bert.plan.model_cost` estimates."""
     config = PretrainConfig(
         model=model,
         batch=BatchConfig(total=batch, per_device=batch),
         optimizer=OptimizerConfig(learning_rate=1e-4),
         precision=precision,
     )
-    working = sum(plan.activations(config, tokens, predictions).values())
-    return plan.parameters(model) * plan.STATE_BYTES + working
+    working = sum(model_cost.activations(config, tokens, predictions).values())
+    return model_cost.parameters(model) * model_cost.STATE_BYTES + working
 
 
 def _end_with_parent() -> None:

@@ -93,8 +93,9 @@ def _steps(chosen: Sequence[Measurement], results: Results) -> str:
         return ""
     told = (
         "An update is several micro-batches and the optimizer (four, of fine-tuning one). Sequences/s are those of the "
-        "median update; TFLOP/s counts matrix products by one formula (`bert.plan.flops`). Memory is the most in use "
-        "at once after the first update, beside what `bert.plan` expects. The first update has compiling in it."
+        "median update; TFLOP/s counts matrix products by one formula (`model_cost.flops`). Memory is the most "
+        "in use at once after the first update, beside what `bert.plan.model_cost` expects. The first update has "
+        "compiling in it."
     )
     header = [
         "step",

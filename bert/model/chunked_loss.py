@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert.hardware.devices import has_gpu
 from bert.model.losses import Measure, combine, part_gradients, part_statistics
 from bert.model.parts import WHOLE, Parts
-from bert.plan import CHUNK_BYTES
+from bert.plan.model_cost import CHUNK_BYTES
 
 ABSENT = -1e9  # score of an entry that rounds up the vocabulary: its probability is 0
 Sums = tuple[tf.Tensor, ...]

@@ -15,19 +15,18 @@ from typing import NoReturn, Protocol
 import numpy as np
 import tensorflow as tf
 
-from bert import plan
 from bert.config import ModelConfig, TrainConfig, flatten
 from bert.errors import IntegrityError, Stopped
 from bert.inputs import sampler
 from bert.inputs.records import Description, FeatureSpec
 from bert.model.encoder import variables
+from bert.plan import model_cost
 from bert.storage import files
 from bert.storage.manifest import Manifest
 from bert.training import checkpoint, description, metrics, preflight, resume, schedule
 from bert.training.distributed import Communicator
-from bert.training.distributed_optimizer import DistributedOptimizer
+from bert.training.distributed_optimizer import optimizer_for
 from bert.training.division import divided_weights
-from bert.training.optimizer import Optimizer
 from bert.training.profiler import Profiler
 from bert.training.signals import stops, watchdog
 from bert.training.step import Step, Task
@@ -68,14 +67,14 @@ def train(
     run, weights = config.run, variables(task.module)
     if comm.rank == 0:
         print(_start_line(config, comm), file=sys.stderr)
-        if said := preflight.pointless(config.parallel, config.model, comm.size):
+        if said := preflight.pointless(config.parallel, config.model, comm.replicas.size):
             print(f"warning: {said}", file=sys.stderr)
     checkpoint.check_name(run.path)
     preflight.apart(run.path, data.manifest.path)
     preflight.fused_attention(config.model, config.precision, sequence_length(config.model, data))
     lock = files.exclusive(run.path) if comm.rank == 0 else contextlib.nullcontext()
     with lock, files.room(run.path), watchdog(run.stall_seconds, comm) as alive, stops() as requested:
-        optimizer = _optimizer(weights, config, comm)
+        optimizer = optimizer_for(weights, config.optimizer, config.parallel, comm)
         step = Step(task, optimizer, comm, config.precision, run, config.parallel)
         trainer = Trainer(config, comm, step, data=data, heldout=heldout, alive=alive, requested=requested)
         settings = {key: value for key, value in flatten(config).items() if key != "run.directory"}
@@ -261,12 +260,10 @@ class Trainer:
             self.comm.broadcast_object(None)  # the other ranks wait: launchers end all ranks soon after the first ends
 
 
-def _optimizer(weights: dict[str, tf.Variable], config: TrainConfig, comm: Communicator) -> Optimizer:
-    """Return the optimizer, divided over the ranks if the model is, or if there are several and it is to be sharded."""
-    sharded = config.parallel.shard_optimizer and comm.replicas.size > 1
-    if comm.parts.count == 1 and not sharded:
-        return Optimizer(weights, config.optimizer)
-    return DistributedOptimizer(weights, config.optimizer, comm, sharded)
+def tell(line: str, comm: Communicator) -> None:
+    """Print a line about the run on rank 0, unless it is empty."""
+    if line and comm.rank == 0:
+        print(line, file=sys.stderr)
 
 
 def _start_line(config: TrainConfig, comm: Communicator) -> str:
@@ -303,9 +300,9 @@ def _clock(config: TrainConfig, data: Data, comm: Communicator) -> metrics.Clock
 
     def flops(tokens: int, sequences: float) -> float:
         if config.model.causal:
-            return plan.flops(config.model, tokens, predictions=tokens)
-        states = plan.states_read(predictions) * sequences if predictions else None
-        return plan.flops(config.model, tokens, predictions * sequences, states)
+            return model_cost.flops(config.model, tokens, predictions=tokens)
+        states = model_cost.states_read(predictions) * sequences if predictions else None
+        return model_cost.flops(config.model, tokens, predictions * sequences, states)
 
     peak = config.run.peak_teraflops * 1e12 * comm.parts.count  # of the devices that compute a micro-batch together
     return metrics.Clock(flops, comm.replicas.size, peak=peak)

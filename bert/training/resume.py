@@ -38,6 +38,7 @@ FREE = {
     "run.on_spike",
     "batch.per_device",
     "batch.max_per_device",
+    "batch.fit",
     "data.skip_bad",
     "model.recompute_activations",
     "parallel.overlap",

@@ -18,8 +18,8 @@ from benchmarks.slow_network import collectives, link, updates
 from benchmarks.slow_network.link import Link
 from benchmarks.slow_network.updates import Setting
 from benchmarks.slow_network.work import ALONE, WAYS
-from bert import plan
 from bert.errors import IntegrityError, ResourceError, UsageError
+from bert.plan import model_cost
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -179,7 +179,7 @@ def test_the_command_measures_updates_on_two_hosts(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     _, measured, *rows = [json.loads(text) for text in (tmp_path / "updates.jsonl").read_text().splitlines()]
     assert len(measured["link"]["megabits"]) == 2 and [row["way"] for row in rows] == ["summed", "overlap"]
-    bytes_of_gradients = 4 * plan.parameters(command.TINY)
+    bytes_of_gradients = 4 * model_cost.parameters(command.TINY)
     for row in rows:
         assert row["in_theory"] == bytes_of_gradients  # 2 ranks: half of them twice
         assert bytes_of_gradients <= row["sent"] <= 1.15 * bytes_of_gradients  # headers, and Horovod's own messages

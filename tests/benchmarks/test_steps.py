@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks import adapter, cases, report, steps
-from bert import plan
 from bert.errors import IntegrityError, UsageError, UserError
+from bert.plan import model_cost
 
 STAND_IN = [sys.executable, str(Path(__file__).parent / "stand_in.py")]
 
@@ -66,7 +66,7 @@ def test_a_ratio_is_the_median_of_pairs_not_of_medians(seconds: list[float]) -> 
     pairs = [theirs / own for own, theirs in zip(seconds, [6.0, 8.0, 9.0], strict=True)]
     assert theirs["ratio"] == sorted(pairs)[1] and theirs["ratios"] == pairs
     assert ours["sequences_per_second"] == 8 / 3 and theirs["sequences_per_second"] == 8 / 8
-    work = 5 * plan.flops(cases.MODELS["tiny"], 7, 2) + 3 * plan.flops(cases.MODELS["tiny"], 11, 2)
+    work = 5 * model_cost.flops(cases.MODELS["tiny"], 7, 2) + 3 * model_cost.flops(cases.MODELS["tiny"], 11, 2)
     assert theirs["model_flops"] == pytest.approx(work / 8) and theirs["utilisation"] == pytest.approx(work / 8 / 1e9)
 
 

@@ -10,7 +10,6 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bert import plan
 from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.errors import UsageError
 from bert.inputs import dynamic_masking, packing
@@ -18,6 +17,7 @@ from bert.inputs.records import Dataset
 from bert.inputs.sampler import Batch, BatchSampler, pack
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, variables
+from bert.plan import model_cost
 from bert.pretrain import Pretraining
 from bert.recipes import RECIPES
 from bert.training.distributed import Communicator
@@ -266,7 +266,7 @@ def test_questions_are_not_packed() -> None:
 def test_the_plan_of_a_packed_run_is_an_upper_bound() -> None:
     config = RECIPES["demo_phase1"]()
     config = dataclasses.replace(config, batch=dataclasses.replace(config.batch, pack=True))
-    said = plan.describe(config, 1, sequence=128, predictions=20, available=41)
+    said = model_cost.describe(config, 1, sequence=128, predictions=20, available=41)
     assert said["tokens"].startswith("at most ") and said["arithmetic"].startswith("at most ")
 
 

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert import plan
+from bert.causal.task import CausalLM
 from bert.config import ModelConfig, ParallelConfig
 from bert.errors import UsageError
 from bert.model.encoder import variables
+from bert.plan import model_cost
 from bert.pretrain import PretrainingModel
 from bert.recipes import RECIPES, SIZES
 
@@ -19,14 +20,14 @@ from bert.recipes import RECIPES, SIZES
 def test_parameters_are_those_of_the_model(placement: Any, model_config: ModelConfig) -> None:
     model = dataclasses.replace(model_config, norm_placement=placement)
     counted = sum(int(np.prod(weight.shape)) for weight in variables(PretrainingModel(model, seed=1)).values())
-    assert plan.parameters(model) == counted
+    assert model_cost.parameters(model) == counted
 
 
 def test_recomputed_activations_are_inputs_random_bits_and_one_layer() -> None:
     config = RECIPES["bert_1b3"]()
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=30522))
     kept = dataclasses.replace(config, model=dataclasses.replace(config.model, recompute_activations=False))
-    less, more = (plan.activations(one, 512, 80) for one in (config, kept))
+    less, more = (model_cost.activations(one, 512, 80) for one in (config, kept))
     tokens = config.batch.per_device * 512
     assert less["inputs of the layers"] == 24 * tokens * 2048 * 4
     same = ("narrow kernels", "sum of embeddings", "dropout bits")
@@ -37,7 +38,7 @@ def test_recomputed_activations_are_inputs_random_bits_and_one_layer() -> None:
 def test_fused_attention_keeps_no_weights() -> None:
     config = RECIPES["bert_large_dgxh100_phase2"]()
     model = dataclasses.replace(config.model, attention_probs_dropout_prob=0.0, fused_attention=True)
-    kept, less = (plan.activations(one, 512, 80) for one in (config, dataclasses.replace(config, model=model)))
+    kept, less = (model_cost.activations(one, 512, 80) for one in (config, dataclasses.replace(config, model=model)))
     rows, pairs = config.batch.per_device, config.batch.per_device * 16 * 512**2
     assert kept["attention weights"] == 24 * pairs * 2 * 2  # before and after dropout, in 16 bits
     assert kept["dropout bits"] - less["dropout bits"] == 24 * pairs
@@ -46,7 +47,9 @@ def test_fused_attention_keeps_no_weights() -> None:
 
 def test_packed_rows_hold_more_predictions() -> None:
     config = RECIPES["bert_large_dgxh100_phase2"]()
-    separate, packed = (plan.activations(config, 512, 80, rows=rows) for rows in (0, config.batch.per_device // 2))
+    separate, packed = (
+        model_cost.activations(config, 512, 80, rows=rows) for rows in (0, config.batch.per_device // 2)
+    )
     assert packed["feed-forward"] < separate["feed-forward"] * 0.52
     assert packed["vocabulary logits"] == separate["vocabulary logits"]
 
@@ -54,26 +57,26 @@ def test_packed_rows_hold_more_predictions() -> None:
 def test_the_plan_of_the_published_run() -> None:
     config = RECIPES["bert_large_dgx1_phase1"]()
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=30528))
-    said = plan.describe(config, 256, sequence=128, predictions=20, available=1_000_000)
+    said = model_cost.describe(config, 256, sequence=128, predictions=20, available=1_000_000)
     assert said["ranks"] == "256, each 4 micro-batches of 60 per update"
     assert said["tokens"].startswith("59,029,585,920")
     assert said["data"] == "1,000,000 sequences, 461.17 epochs"
     with pytest.raises(UsageError, match="not a multiple"):
-        plan.describe(config, 7, sequence=128, predictions=20, available=1)
+        model_cost.describe(config, 7, sequence=128, predictions=20, available=1)
 
 
 def test_a_sharded_optimizer_leaves_a_share_of_the_moments_on_each_rank() -> None:
     model = dataclasses.replace(SIZES["large"], vocab_size=30522)
-    count, whole, sharded = plan.parameters(model), ParallelConfig(), ParallelConfig(shard_optimizer=True)
+    count, whole, sharded = model_cost.parameters(model), ParallelConfig(), ParallelConfig(shard_optimizer=True)
     weights = gradients = 4 * count
     moments = 8 * count
-    assert plan.state_bytes(model, 4, whole) == weights + gradients + moments
-    assert plan.state_bytes(model, 4, sharded) == pytest.approx(weights + gradients + moments / 4, abs=1)
-    assert plan.update_bytes(model, 1, sharded) == weights + gradients + moments
-    assert plan.update_bytes(model, 4, whole) == weights + gradients + moments + 4 * count  # the summed gradients
+    assert model_cost.state_bytes(model, 4, whole) == weights + gradients + moments
+    assert model_cost.state_bytes(model, 4, sharded) == pytest.approx(weights + gradients + moments / 4, abs=1)
+    assert model_cost.update_bytes(model, 1, sharded) == weights + gradients + moments
+    assert model_cost.update_bytes(model, 4, whole) == weights + gradients + moments + 4 * count  # the summed gradients
     word = 4 * 30522 * 1024  # larger than a bucket of 25 MB, so it has its own
     rows = moments / 4 + 4 * count / 4 + 4 * count / 4  # moments, summed gradients and new weights
-    assert plan.update_bytes(model, 4, sharded) == pytest.approx(weights + gradients + rows + word, abs=4)
+    assert model_cost.update_bytes(model, 4, sharded) == pytest.approx(weights + gradients + rows + word, abs=4)
 
 
 def test_the_plan_of_a_sharded_run_says_what_is_gathered() -> None:
@@ -83,8 +86,8 @@ def test_the_plan_of_a_sharded_run_says_what_is_gathered() -> None:
         model=dataclasses.replace(config.model, vocab_size=30528),
         parallel=ParallelConfig(shard_optimizer=True),
     )
-    count = plan.parameters(config.model)
-    said = plan.describe(config, 256, sequence=128, predictions=20, available=1)
+    count = model_cost.parameters(config.model)
+    said = model_cost.describe(config, 256, sequence=128, predictions=20, available=1)
     # That recipe sends gradients in float16.
     assert said["communication"] == (
         f"per update {count * 2 / 1e6:,.0f} MB of gradients summed, {count * 4 / 1e6:,.0f} MB of new weights gathered"
@@ -107,14 +110,38 @@ def test_the_command_prints_it_and_starts_nothing(
 @pytest.mark.parametrize(("size", "millions"), [("large", 336), ("1b3", 1280), ("3b9", 3869)])
 def test_large_models_have_the_published_sizes(size: str, millions: int) -> None:
     model = dataclasses.replace(SIZES[size], vocab_size=30522)
-    assert plan.parameters(model) == pytest.approx(millions * 1e6, rel=2e-3)
+    assert model_cost.parameters(model) == pytest.approx(millions * 1e6, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [  # the first two as transformers counts gpt2 and gpt2-medium
+        ("gpt2_117m", 124_439_808),
+        ("gpt2_345m", 354_823_168),
+        ("gpt2_2b5", pytest.approx(2.5e9, rel=0.01)),
+        ("gpt2_8b3", pytest.approx(8.3e9, rel=0.01)),
+    ],
+)
+def test_causal_models_have_the_published_sizes(name: str, parameters: Any) -> None:
+    model = dataclasses.replace(RECIPES[name]().model, vocab_size=50257)
+    assert model_cost.parameters(model) == parameters
+
+
+def test_parameters_and_arithmetic_of_a_causal_model_are_those_of_its_matrices() -> None:
+    model = dataclasses.replace(RECIPES["gpt2_smoke"]().model, vocab_size=257)
+    weights = variables(CausalLM(model, seed=1).module)
+    assert model_cost.parameters(model) == sum(int(np.prod(weight.shape)) for weight in weights.values())
+    kernels = sum(int(np.prod(weight.shape)) for name, weight in weights.items() if name.endswith("kernel"))
+    products = kernels + 257 * 128  # of each token, and of its scores
+    attention = 2 * 2 * 13 * 128  # of each token: the scores of 13 others, and the sum of their values, in two layers
+    assert model_cost.flops(model, 13, predictions=13) == 3 * 2 * 13 * (products + attention)
 
 
 @pytest.mark.parametrize(("sequence", "predictions", "teraflops"), [(128, 20, 0.242), (512, 80, 1.02)])
 def test_the_arithmetic_of_bert_large_is_what_others_count(sequence: int, predictions: int, teraflops: float) -> None:
     model = dataclasses.replace(SIZES["large"], vocab_size=30522)
-    assert plan.flops(model, sequence, predictions) == pytest.approx(teraflops * 1e12, rel=0.01)
+    assert model_cost.flops(model, sequence, predictions) == pytest.approx(teraflops * 1e12, rel=0.01)
     read = predictions + 1
     spared = 3 * 2 * (sequence - read) * (1024 * 1024 + 2 * 1024 * 4096)  # past the attention of one layer
-    whole = plan.flops(model, sequence, predictions)
-    assert whole - plan.flops(model, sequence, predictions, states=read) == pytest.approx(spared)
+    whole = model_cost.flops(model, sequence, predictions)
+    assert whole - model_cost.flops(model, sequence, predictions, states=read) == pytest.approx(spared)

@@ -1,0 +1,1 @@
+"""What a run will take, from its configuration and published measurements: time, memory, money, network, disk."""

@@ -1,0 +1,149 @@
+"""Say what a run will take before anything is rented: does it fit, how long, how much money, which batch.
+
+    python -m bert.plan bert_large --gpu h100-sxm --nodes 8 --price 2.5
+    python -m bert.plan bert_large --gpu a100-sxm-80 --price 1.5 --target hours=24
+
+Needs neither data nor TensorFlow. A recipe in two phases may be given without its phase. Flags of the recipe
+(--batch.total, --parallel.tensor, ...) are as in bert.pretrain. docs/planning.md tells the formulas and their errors.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from bert import cli, ranges
+from bert.config import PretrainConfig
+from bert.errors import UsageError
+from bert.plan import hardware, measurement, picture, search, tables, what_if
+from bert.plan.forecast import Job, forecast
+from bert.plan.hardware import Cluster
+from bert.plan.preparation import Preparation
+from bert.plan.search import Phase, Plan, Target
+from bert.plan.simulate import Failures
+from bert.ranges import Range
+from bert.recipes import RECIPES
+
+PROG = "python -m bert.plan"
+PHASES = ("_phase1", "_phase2")
+WORDS, CAUSAL_WORDS = 30_522, 50_257  # of Google's vocabulary and of GPT-2's
+LENGTHS = {"bert_1b3": 512, "bert_3b9": 512, "bert_large_mlperf": 512, "bert_domain": 512, "demo_phase1": 48,
+           "demo_phase2": 64}  # fmt: skip
+SHORT, LONG = 128, 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options beside those of the recipe."""
+
+    gpu: str
+    """name of the GPU: h100-sxm, a100-sxm-80, v100-sxm2-32, ...; a wrong one brings the list"""
+    nodes: Annotated[int, Range(1, 100_000)] = 1
+    """number of nodes"""
+    gpus_per_node: Annotated[int, Range(0, 64)] = 0
+    """GPUs of a node; 0: as in the maker's usual machine"""
+    network: Annotated[float, Range(0, 1e5)] = 0.0
+    """network of a node in Gb/s; 0: that of the usual machine"""
+    price: Annotated[float, Range(0, 1e6)] = 0.0
+    """price of a GPU-hour, in any currency"""
+    measured: Path | None = None
+    """metrics.jsonl of a short run on such a GPU, whose rate replaces the estimate"""
+    measured_ranks: Annotated[int, Range(1, 1_000_000)] = 1
+    """GPUs of that run"""
+    sequence: Annotated[int, Range(0, 65_536)] = 0
+    """tokens of a sequence; 0: as the recipe's data usually have"""
+    predictions: Annotated[int, Range(0, 65_536)] = 0
+    """predicted tokens of a sequence; 0: as data.tfrecords makes them"""
+    text_gigabytes: Annotated[float, Range(0.001, 1e6)] = 20.0
+    """text to prepare, in GB; English Wikipedia has 20"""
+    cores: Annotated[int, Range(0, 100_000)] = 0
+    """cores for data preparation; 0: those of this machine"""
+    documents: cli.Switch = False
+    """data of tokenised documents (--kind documents) instead of instances masked in advance"""
+    target: str = ""
+    """hours=24: find the cheapest plan that takes at most so long; cost=500: the fastest that costs at most so much;
+    nodes, micro-batches, recomputation, sharding and tensor parallelism are chosen"""
+    what_if: cli.Switch = False
+    """also tell the time with other nodes, a slow network, a slow node, stragglers, and failures"""
+    node_hours: Annotated[float, Range(1, 1e9)] = 5000.0
+    """mean time between failures of one node, for --what_if"""
+    restart_minutes: Annotated[float, Range(0, 1e5)] = 10.0
+    """time after a failure until the run computes again, for --what_if"""
+    picture: Path | None = None
+    """write time and cost over nodes as a PNG file"""
+    json: cli.Switch = False
+    """print JSON instead of a table"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self)
+
+
+def phases(argv: Sequence[str], more_help: str) -> list[tuple[str, PretrainConfig]]:
+    """Return the recipes that the command names, with their flags applied: one, or both phases of one."""
+    names = [argv[0] + phase for phase in PHASES if argv and argv[0] + phase in RECIPES]
+    lines = [[name, *argv[1:]] for name in names] or [list(argv)]
+    description = f"{__doc__}\n{more_help}\n"
+    return [cli.choose(line, RECIPES, prog=PROG, description=description) for line in lines]
+
+
+def job(name: str, config: PretrainConfig, options: Options, cluster: Cluster) -> Job:
+    """Return what the forecast of one phase needs. Raise UsageError if a sequence is longer than the model allows."""
+    usual = config.model.max_position_embeddings if config.model.causal else LONG if name.endswith("phase2") else SHORT
+    sequence = options.sequence or LENGTHS.get(name, usual)
+    if sequence > config.model.max_position_embeddings:
+        raise UsageError(
+            f"--sequence {sequence} is more than model.max_position_embeddings {config.model.max_position_embeddings}"
+        )
+    path = options.measured
+    measured = None if path is None else measurement.read(path, cluster, options.measured_ranks)
+    scored = options.predictions or measurement.predictions(config.model, sequence)
+    return Job(sequence, min(scored, sequence), options.price, measured)
+
+
+def requests(argv: Sequence[str], options: Options, more_help: str) -> tuple[list[Phase], Cluster]:
+    """Return the phases that the command names, and the cluster."""
+    recipes, found = phases(argv, more_help), []
+    cluster = hardware.cluster(options.gpu, options.nodes, options.gpus_per_node, options.network)
+    for name, config in recipes:
+        if not config.run.steps:
+            raise UsageError("run.steps is 0; give the number of updates with --run.steps")
+        words = CAUSAL_WORDS if config.model.causal else WORDS
+        model = dataclasses.replace(config.model, vocab_size=config.model.vocab_size or words)
+        config = dataclasses.replace(config, model=model)
+        found.append((name, config, job(name, config, options, cluster)))
+    return found, cluster
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    if {"-h", "--help"} & set(argv):
+        argv = ["--gpu", "none", *argv]
+    options, rest, more_help = cli.extract(Options, argv, prog=PROG)
+    asked, cluster = requests(rest, options, more_help)
+    plans: list[Plan] = []
+    if options.target:
+        best, plans = search.search(asked, cluster, Target.parse(options.target))
+        found = list(best.phases)
+    else:
+        found = [forecast(name, config, cluster, job) for name, config, job in asked]
+    if options.picture:
+        picture.draw(plans or search.over_nodes(asked, cluster), options.picture)
+    failures = Failures(options.node_hours, options.restart_minutes * 60)
+    questions = what_if.answers(found, failures) if options.what_if else []
+    cores = options.cores or os.cpu_count() or 1
+    data = Preparation.of(options.text_gigabytes * 1e9, cores, len(found), not options.documents)
+    if options.json:
+        extra = {"plans": [tables.plan_json(plan.phases) for plan in plans], "what_if": dict(questions)}
+        print(json.dumps(tables.as_json(found, data) | extra, indent=1))
+        return
+    print(tables.lines(found, data))
+    for title, rows in (("plans", search.rows(plans)), ("what if", questions)):
+        if rows:
+            print(f"\n{title}", *(f"  {label:<{tables.LABEL - 2}} {text}" for label, text in rows), sep="\n")
+
+
+if __name__ == "__main__":
+    cli.main(main)

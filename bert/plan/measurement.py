@@ -1,0 +1,88 @@
+"""The rate of this code on a GPU, from `metrics.jsonl` of a short run."""
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+from bert.config import ModelConfig
+from bert.errors import InputError
+from bert.plan import model_cost, update_time
+from bert.plan.forecast import Measured
+from bert.plan.hardware import Cluster
+from bert.plan.rates import Setting
+from bert.plan.update_time import Work
+from bert.storage import checked_json, files, journal
+
+SKIPPED = 1  # lines at the start of a run, whose updates include compilation
+MASKED = 0.15  # share of the tokens that are predicted
+
+
+def predictions(model: ModelConfig, sequence: int) -> int:
+    """Return the tokens that are predicted in a sequence, as `data.tfrecords` makes it."""
+    return sequence if model.causal else -int(-sequence * MASKED // 1)
+
+
+def read(path: Path, cluster: Cluster, ranks: int) -> Measured:
+    """Return what a run measured on `ranks` GPUs of the cluster's kind. path: its `metrics.jsonl`.
+
+    The run's `config.json` lies beside it. Raise InputError if one of the files is not what a run writes.
+    """
+    config = _config(path.with_name("config.json"))
+    speed, sequence = _speeds(path)
+    try:
+        model: ModelConfig = checked_json.take(ModelConfig, _section(config, "model."))
+        total, per_device = int(config["batch.total"]), int(config["batch.per_device"])
+        precision, xla = str(config["precision.compute"]), bool(config["precision.xla"])
+        recomputed, parts = bool(config["model.recompute_activations"]), int(config.get("parallel.tensor", 1))
+        travels = 2.0 if config["precision.compress"] else 4.0
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path.with_name('config.json')}: {error}; give a run of bert.pretrain") from error
+    if parts > 1 or total % (per_device * ranks):
+        raise InputError(
+            f"{path}: its batch of {total} in micro-batches of {per_device} was not made by {ranks} ranks with the "
+            "whole model each; give their number with --measured_ranks"
+        )
+    scored = predictions(model, sequence)
+    count = model_cost.parameters(model)
+    work = Work(
+        flops=model_cost.flops(model, sequence, scored, None if model.causal else model_cost.states_read(scored)),
+        per_device=per_device,
+        accumulation=total // (per_device * ranks),
+        parameters=count,
+        gradients=count * travels if ranks > 1 else 0.0,
+        recomputed=1 / 3 if recomputed else 0.0,
+    )
+    per_node = min(ranks, cluster.per_node)
+    where = Cluster(cluster.gpu, -(-ranks // per_node), per_node, cluster.network)
+    rate = update_time.rate(work, where, total / speed)
+    if not rate:
+        raise InputError(f"{path}: {speed:,.0f} sequences per second are more than a {cluster.gpu.name} can reduce")
+    setting = Setting(cluster.gpu, precision, model.hidden_size, per_device * sequence, "xla" if xla else "plain")
+    return Measured(rate, setting, work)
+
+
+def _speeds(path: Path) -> tuple[float, int]:
+    """Return the median sequences per second, and the tokens of a sequence."""
+    lines, _ = journal.read(path)
+    training = [line for line in lines if line["split"] == "train" and line.get("sequences_per_second", 0) > 0]
+    if len(training) <= SKIPPED:
+        raise InputError(f"{path}: {len(training)} lines of training; give a run with more (--run.log_every 10)")
+    chosen = training[SKIPPED:]
+    tokens = statistics.median(line["tokens_per_second"] / line["sequences_per_second"] for line in chosen)
+    return statistics.median(line["sequences_per_second"] for line in chosen), round(tokens)
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        config = files.read_json(path)["config"]
+        if not isinstance(config, dict):
+            raise TypeError
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file; --measured needs the metrics.jsonl in a run's folder") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not the configuration of a run; give a run of bert.pretrain") from error
+    return config
+
+
+def _section(config: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}

@@ -1,0 +1,93 @@
+"""The command `python -m bert.plan`."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert.errors import UsageError
+from bert.plan import __main__ as command
+from bert.recipes import RECIPES
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run(*argv: str) -> None:
+    command.main(list(argv))
+
+
+def test_both_phases_of_a_recipe_add_up(capsys: pytest.CaptureFixture[str]) -> None:
+    run("bert_large", "--gpu", "h100-sxm", "--nodes", "8", "--price", "2.5", "--json")
+    found = json.loads(capsys.readouterr().out)
+    first, second = found["phases"]
+    assert (first["sequence"], second["sequence"]) == (128, 512)
+    assert found["hours"]["value"] == pytest.approx(first["hours"]["value"] + second["hours"]["value"])
+    assert found["money"]["value"] == pytest.approx(found["hours"]["value"] * 64 * 2.5)
+    parts = first["update_parts"]
+    total = parts["compute"] + parts["tensor"] + parts["optimizer"] + parts["reduction"] - parts["hidden"]
+    assert first["update_seconds"]["value"] == pytest.approx(total)
+    assert first["sequences_per_second"] * first["update_seconds"]["value"] == pytest.approx(first["batch"])
+
+
+def test_the_table_says_what_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    run("bert_large_superpod_phase1", "--gpu", "v100-sxm3-32h", "--nodes", "92")
+    shown = capsys.readouterr().out
+    assert "66,240 sequences per update instead of 65,536 (+1.1%)" in shown and "total time" in shown
+    assert "money" not in shown  # no price was given
+
+
+def test_flags_of_the_recipe_apply(capsys: pytest.CaptureFixture[str]) -> None:
+    run("bert_1b3", "--gpu", "a100-sxm-80", "--nodes", "2", "--parallel.tensor", "2", "--json")
+    phase = json.loads(capsys.readouterr().out)["phases"][0]
+    assert phase["tensor_parts"] == 2 and phase["update_parts"]["tensor"] > 0 and phase["sequence"] == 512
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["bert_large", "--gpu", "h100"], "did you mean h100"),
+        (["bert_lage", "--gpu", "h100-sxm"], "no recipe"),
+        (["bert_large", "--gpu", "h100-sxm", "--nodes", "0"], "must be from 1"),
+        (["bert_large", "--gpu", "h100-sxm", "--sequence", "4096"], "max_position_embeddings"),
+    ],
+)
+def test_mistakes_end_in_one_line(argv: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        run(*argv)
+
+
+def test_it_needs_neither_tensorflow_nor_numpy() -> None:
+    code = (
+        "import sys; from bert.plan.__main__ import main; main(['bert_large', '--gpu', 'l4']); "
+        "assert not {'tensorflow', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_help_lists_options_and_recipes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run("--help")
+    shown = capsys.readouterr().out
+    assert "--gpus_per_node" in shown and "bert_large_phase1" in shown
+
+
+def test_a_target_chooses_the_nodes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    picture = tmp_path / "plans.png"
+    flags = ["--price", "1.5", "--target", "hours=24", "--what_if", "--picture", str(picture)]
+    run("bert_large", "--gpu", "a100-sxm-80", *flags)
+    shown = capsys.readouterr().out
+    assert "\nplans\n" in shown and "\nwhat if\n" in shown and picture.exists()
+    run("bert_large", "--gpu", "a100-sxm-80", "--target", "hours=24", "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert found["hours"]["value"] <= 24 and found["plans"]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_has_a_plan(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--parallel.tensor", "8", "--parallel.shard_optimizer", "true"] if name in ("bert_3b9", "gpt2_8b3") else []
+    run(name, "--gpu", "a100-sxm-80", "--nodes", "46", "--batch.fit", "above", "--json", *flags)
+    phase = json.loads(capsys.readouterr().out)["phases"][0]
+    assert phase["batch"] % (46 * 8 // phase["tensor_parts"] * phase["per_device"]) == 0
+    assert 0 < phase["share_of_peak"] < 0.7

@@ -1,0 +1,46 @@
+"""The batch of any number of ranks."""
+
+import pytest
+
+from bert.config import BatchConfig
+from bert.errors import UsageError
+
+NODES = 46 * 8
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 6, 7, 16, NODES, 1472, 4093])
+@pytest.mark.parametrize("per_device", [0, 11, 60, 64])
+@pytest.mark.parametrize("fit", ["nearest", "below", "above"])
+def test_any_number_of_ranks_divides_the_batch(ranks: int, per_device: int, fit: str) -> None:
+    wanted = BatchConfig(total=65_536, per_device=per_device, max_per_device=32, fit=fit)  # type: ignore[arg-type]
+    batch = wanted.divided(ranks)
+    accumulation = batch.accumulation(ranks)
+    assert accumulation * batch.per_device * ranks == batch.total
+    assert 1 <= batch.per_device <= (per_device or 32)
+    one_more = accumulation * ranks  # sequences if every micro-batch has one more
+    assert {"nearest": 2 * abs(batch.total - 65_536) <= one_more, "below": 0 <= 65_536 - batch.total < one_more,
+            "above": 0 <= batch.total - 65_536 < one_more}[fit]  # fmt: skip
+    assert bool(batch.change(wanted)) == (batch.total != 65_536)
+
+
+def test_a_batch_that_divides_stays_as_it_is() -> None:
+    wanted = BatchConfig(total=65_536, per_device=64, fit="nearest")
+    assert wanted.divided(256) == wanted and not wanted.divided(256).change(wanted)
+
+
+def test_the_batch_of_1472_ranks() -> None:
+    wanted = BatchConfig(total=65_536, per_device=60, fit="nearest")
+    batch = wanted.divided(1472)
+    assert (batch.total, batch.per_device, batch.accumulation(1472)) == (66_240, 45, 1)
+    assert batch.change(wanted).startswith("batch: 66,240 sequences per update instead of 65,536 (+1.1%)")
+
+
+def test_less_than_a_sequence_for_each_rank_is_an_error_below() -> None:
+    with pytest.raises(UsageError, match=r"give --batch\.fit above"):
+        BatchConfig(total=5, per_device=0, fit="below").divided(7)
+    assert BatchConfig(total=5, per_device=0, fit="nearest").divided(7).total == 7
+
+
+def test_without_the_option_the_batch_must_divide() -> None:
+    with pytest.raises(UsageError, match=r"the nearest are 35 and 40; --batch.fit nearest"):
+        BatchConfig(total=36, per_device=0).divided(5)
