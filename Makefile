@@ -14,6 +14,8 @@ SHELL := bash
 ##   DUPE_FACTOR    times that each document is masked;  MASKED_LM_PROB  share of tokens to predict
 ##   RECORDS        `instances`, masked now, or `documents`, masked while reading
 ##                  (the defaults of these four: python -m data.tfrecords --help)
+##   BPE            for causal models: folder of GPT-2's vocab.json and merges.txt, or `train` (default) to train a
+##                  byte-level BPE of BPE_SIZE tokens (50257);  HELDOUT  share of the documents to hold out from tokens
 ##   RECIPE         of bert/recipes.py: bert_mini (default) is bert_mini_phase1, then bert_mini_phase2
 ##   SQUAD_TRAIN    question set to fine-tune on, .json, .jsonl or compressed (.xz, .gz, .bz2);  SQUAD_DEV to answer; or
 ##                  squad1 or squad2, which is downloaded
@@ -28,9 +30,9 @@ SHELL := bash
 ## needs quotes: make corpus BOOKS='my $ books'. FLAGS is a list of words, separated by spaces. Quotes and backslashes
 ## in it group as in a shell, and nothing is expanded: FLAGS='--run.seed 7 --data.vocab "my words.txt"'. Give values as
 ## NAME=value, or in the environment: NAME:=value and NAME!=value ask make itself to expand or run them.
-VARIABLES := WIKIPEDIA BOOKS TEXT BERT_CONTACT VOCAB VOCAB_SIZE LOWER_CASE SHARDS DUPE_FACTOR MASKED_LM_PROB RECORDS \
-	PHASE1_SEQ PHASE2_SEQ RECIPE SQUAD_TRAIN SQUAD_DEV SQUAD_RECIPE SQUAD_RUN PRETRAINED NP FLAGS PRETRAIN_FLAGS \
-	SQUAD_FLAGS BERT_WORKDIR PYTHON VENV DEVICE
+VARIABLES := WIKIPEDIA BOOKS TEXT BERT_CONTACT VOCAB VOCAB_SIZE LOWER_CASE BPE BPE_SIZE HELDOUT SHARDS DUPE_FACTOR \
+	MASKED_LM_PROB RECORDS PHASE1_SEQ PHASE2_SEQ RECIPE SQUAD_TRAIN SQUAD_DEV SQUAD_RECIPE SQUAD_RUN PRETRAINED NP \
+	FLAGS PRETRAIN_FLAGS SQUAD_FLAGS BERT_WORKDIR PYTHON VENV DEVICE
 
 # make would expand $(...) in values from its command line when it exports them, and in values from the environment when
 # a rule here uses them. So each value is replaced by its own text, and recipes use "$$NAME", never $(NAME).
@@ -52,7 +54,8 @@ IN := @. scripts/variables.sh &&
 FLAGGED := scripts/launcher.sh with-flags FLAGS
 
 .PHONY: help setup doctor demo test test-all soak parity bench gpu-check gpu-day-prepare gpu-day lock audit lint \
-	download wikipedia books text documents shards vocab corpus tfrecords verify stats pretrain squad squad-eval clean
+	download wikipedia books text documents shards vocab corpus tfrecords bpe tokens verify stats \
+	pretrain squad squad-eval clean
 
 help: ## List the targets and variables
 	@echo "Targets:"
@@ -117,14 +120,12 @@ shards: documents ## Shuffle the documents into shards, some of them held out
 vocab: shards ## Train a vocabulary on the shards, or take VOCAB
 corpus: vocab ## All of the above: sharded documents and a vocabulary
 tfrecords: vocab ## Masked samples of 128 and of 512 tokens
-download wikipedia books text documents shards vocab tfrecords:
+bpe: wikipedia books text ## For causal models: train a byte-level BPE on the texts, or take BPE
+tokens: bpe ## The texts as tokens of that BPE, in one stream
+verify: tfrecords ## Check every file, line and record of the corpus, the samples and the tokens
+stats: tfrecords ## Tables and pictures of the corpus, the samples and the tokens, beside each folder
+download wikipedia books text documents shards vocab tfrecords bpe tokens verify stats:
 	$(IN) scripts/launcher.sh quiet scripts/data.sh $@
-
-verify: tfrecords ## Check every file, line and record of the corpus and the samples
-	$(IN) scripts/launcher.sh quiet python -m data.verify "$$BERT_WORKDIR/corpus" "$$BERT_WORKDIR/tfrecords"
-
-stats: tfrecords ## Tables and pictures of the corpus and the samples, beside each folder
-	$(IN) scripts/launcher.sh quiet python -m data.stats "$$BERT_WORKDIR/corpus" "$$BERT_WORKDIR/tfrecords"
 
 pretrain: check-pretrain tfrecords ## Pretrain RECIPE, phase 2 from all weights of phase 1
 squad: check-squad download ## Fine-tune PRETRAINED, or else RECIPE after pretraining, on SQUAD_TRAIN

@@ -195,7 +195,7 @@ def main(argv: list[str]) -> None:
     data, heldout = datasets(folder, config)
     wanted, config = config, resolve(config, name, data, comm.device, comm.replicas.size)
     loop.tell(config.batch.change(wanted.batch), comm)
-    preflight.parts(config.model, config.parallel)
+    preflight.parts(config.model, config.run, comm)
     preflight.memory(config.model, config.parallel, comm)
     loop.train(
         task_for(config, data, comm.parts),

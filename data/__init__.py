@@ -7,6 +7,10 @@
     anything --> text --------+                           +--------------+--> tfrecords --> bert.pretrain
       .txt .jsonl .parquet
 
+    wikipedia, books, text --+--> bpe ----------+
+                             |   tokenizer.json |
+                             +------------------+--> tokens --> bert.pretrain, causal models
+
 | stage     | writes                                             | one line or record                                  |
 |-----------|----------------------------------------------------|-----------------------------------------------------|
 | download  | the published files, checked                       | in the publisher's format                           |
@@ -17,6 +21,8 @@
 | shards    | `train-00000-of-00008.jsonl` ..., `heldout-...`    | the same; a held-out text is never trained on       |
 | vocab     | `vocab.txt`                                        | one WordPiece token; its line number is its id      |
 | tfrecords | `train-00000-of-00008.tfrecord` ..., `heldout-...` | tf.train.Example: a masked instance, or a chunk     |
+| bpe       | `tokenizer.json`                                   | a byte-level BPE: vocabulary and merges             |
+| tokens    | `train-00000.tokens` ..., `heldout-...`            | the id of a token, 16 or 32 bits                    |
 
 The output of a stage depends only on its inputs, parameters and seed: any number of workers gives the same bytes. A
 stage streams its input, so memory does not grow with the corpus. Its output folder appears under its final name only

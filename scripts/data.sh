@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Run one stage of data preparation, as `make STAGE` does, which runs the stages before it first.
 #
-#   scripts/data.sh download|wikipedia|books|text|documents|shards|vocab|tfrecords
+#   scripts/data.sh download|wikipedia|books|text|documents|shards|vocab|tfrecords|bpe|tokens|verify|stats
 #
 # The settings are environment variables that the Makefile describes and exports. A stage that is finished and unchanged
 # returns at once. Where no source is set, a finished stage is used as it is.
@@ -14,6 +14,7 @@ finished() { [ -f "$1/manifest.json" ]; }
 is_download() { [[ $1 =~ ^($2)$ && ! -e $1 ]]; } # VALUE NAMES: a file or folder of that name is a path, not a name
 if is_download "$wikipedia" 'simple|[a-z]{2,3}'; then wiki=$wikipedia wikipedia=$corpus/dump-$wikipedia; fi
 if is_download "$books" pg19; then pg19=yes books=$corpus/pg19; fi
+texts=(${wikipedia:+"$corpus/wikipedia"} ${books:+"$corpus/books"} ${text:+"$corpus/text"})
 
 # Two shards per core as far as each has 16 MiB, at least 8, and none above 512 MiB; unchanged documents keep theirs.
 shard_count() {
@@ -30,8 +31,14 @@ if [ -z "$wikipedia$books$text" ]; then
     case $stage in
     shards) ! finished "$corpus/shards" && finished "$corpus/documents" || exit 0 ;;
     vocab) ! finished "$corpus/vocab" && finished "$corpus/shards" || exit 0 ;;
-    wikipedia | books | text | documents)
-        for later in "$corpus"/{documents,shards} "$work/tfrecords/seq$PHASE1_SEQ"; do
+    wikipedia | books | text | documents | bpe | tokens)
+        laters=("$corpus"/{documents,shards} "$work/tfrecords/seq$PHASE1_SEQ")
+        case $stage in
+        wikipedia | books | text) laters+=("$corpus/bpe" "$work/tokens") ;;
+        bpe) laters=("$corpus/bpe" "$work/tokens") ;;
+        tokens) laters=("$work/tokens") ;;
+        esac
+        for later in "${laters[@]}"; do
             ! finished "$later" || exit 0
         done
         echo "error: no source is set ; repeat with WIKIPEDIA=dump.xml.bz2, BOOKS=folder or TEXT=folder" >&2
@@ -50,8 +57,7 @@ download)
     done
     ;;
 wikipedia | books | text) [ -z "${!stage}" ] || run --source "${!stage}" --output "$corpus/$stage" ;;
-documents) run --source ${wikipedia:+"$corpus/wikipedia"} ${books:+"$corpus/books"} ${text:+"$corpus/text"} \
-    --output "$corpus/documents" ;;
+documents) run --source "${texts[@]}" --output "$corpus/documents" ;;
 shards) run --source "$corpus/documents" --output "$corpus/shards" --shards "${SHARDS:-$(shard_count)}" ;;
 vocab)
     vocabulary=(--vocab "$VOCAB")
@@ -66,5 +72,17 @@ tfrecords)
             --max_seq_length "$length" ${LOWER_CASE:+--lower_case "$LOWER_CASE"} ${RECORDS:+--kind "$RECORDS"} \
             ${DUPE_FACTOR:+--dupe_factor "$DUPE_FACTOR"} ${MASKED_LM_PROB:+--masked_lm_prob "$MASKED_LM_PROB"}
     done
+    ;;
+bpe)
+    vocabulary=(--import "$BPE")
+    [ "$BPE" != train ] || vocabulary=(--source "${texts[@]}" --size "$BPE_SIZE" ${HELDOUT:+--heldout "$HELDOUT"})
+    run --output "$corpus/bpe" "${vocabulary[@]}"
+    ;;
+tokens) run --source "${texts[@]}" --tokenizer "$corpus/bpe" --output "$work/tokens" \
+    ${HELDOUT:+--heldout "$HELDOUT"} ;;
+verify | stats)
+    folders=("$corpus" "$work/tfrecords")
+    ! finished "$work/tokens" || folders+=("$work/tokens")
+    run "${folders[@]}"
     ;;
 esac

@@ -116,7 +116,7 @@ def main(argv: list[str]) -> None:
     wanted = config.batch
     config = resolve(config, name, model, windows=len(data), impossible=data.manifest.count("impossible"), comm=comm)
     loop.tell(config.batch.change(wanted), comm)
-    preflight.parts(model, config.parallel)
+    preflight.parts(model, config.run, comm)
     preflight.memory(model, config.parallel, comm)
     task = AnswerSpans(model, config.run.seed, comm.parts)
     loop.train(

@@ -96,14 +96,20 @@ def write_dataset(
 
 
 def command(
-    dataset: Path, run: Path, *more: str, ranks: int = 1, per_device: int = 3, patch: str | None = None
+    dataset: Path,
+    run: Path,
+    *more: str,
+    ranks: int = 1,
+    per_device: int = 3,
+    patch: str | None = None,
+    recipe: str = "demo_phase1",
 ) -> list[str]:
     """Return the command that trains on `dataset` in `run`, 6 sequences per step, after the Python in `patch`."""
     launch = [str(ROOT / "scripts" / "launch.sh"), "-np", str(ranks), "--"] if ranks > 1 else []
     main = "from bert import cli, pretrain\ncli.main(pretrain.main)"
     module = ["-m", "bert.pretrain"] if patch is None else ["-c", f"{textwrap.dedent(patch)}\n{main}"]
     places = ["--data.train", str(dataset), "--run.directory", str(run), "--batch.per_device", str(per_device)]
-    return [*launch, sys.executable, *module, "demo_phase1", *places, *TINY, *more]
+    return [*launch, sys.executable, *module, recipe, *places, *TINY, *more]
 
 
 def pretrain(
@@ -113,11 +119,12 @@ def pretrain(
     ranks: int = 1,
     per_device: int = 3,
     patch: str | None = None,
+    recipe: str = "demo_phase1",
     cwd: Path = ROOT,
     **environment: str,
 ) -> Finished:
     """Run that command to its end."""
-    line = command(dataset, run, *more, ranks=ranks, per_device=per_device, patch=patch)
+    line = command(dataset, run, *more, ranks=ranks, per_device=per_device, patch=patch, recipe=recipe)
     variables = os.environ | {"PYTHONPATH": str(ROOT)} | environment
     return subprocess.run(line, cwd=cwd, env=variables, capture_output=True, text=True, timeout=500)
 

@@ -23,7 +23,7 @@ from bert.model.encoder import variables
 from bert.pretrain import Pretraining
 from bert.storage import files
 from bert.training.distributed import Communicator, connect
-from bert.training.distributed_optimizer import DistributedOptimizer
+from bert.training.distributed_optimizer import optimizer_for
 from bert.training.division import DividedVariable
 from bert.training.optimizer import Optimizer
 from bert.training.step import Step
@@ -56,7 +56,7 @@ class Rank:
             shard_optimizer=sharded,
             bucket_megabytes=work.bucket_megabytes if overlap or sharded else 0,
         )
-        optimizer = DistributedOptimizer(self.weights, config, comm, sharded) if sharded else self._whole(config)
+        optimizer = optimizer_for(self.weights, config, parallel, comm) if sharded else self._whole(config)
         precision = PrecisionConfig(compress=compress, xla=work.xla)
         return Step(self.task, optimizer, comm, precision, RunConfig(seed=3), parallel)
 

@@ -1,7 +1,7 @@
 """Evaluate a causal model on WikiText, LAMBADA and held-out tokens, without training on them.
 
 The definitions of the first two are those of Megatron-LM (`tasks/zeroshot_gpt`, github.com/NVIDIA/Megatron-LM, up to
-2025), so that figures can be compared with published ones (Shoeybi et al. 2019, table 6).
+2025), so that figures can be compared with published ones (Shoeybi et al. 2019).
 """
 
 import dataclasses

@@ -239,6 +239,8 @@ def _start_horovod(run: RunConfig, size: int, tensor: int) -> HorovodCommunicato
     os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", f"{run.stall_seconds:.0f}")
     # Otherwise Horovod may join buckets that are ready at the same time, and the order of additions then varies.
     os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
+    if tensor > 1:  # sums over parts wait for each other: Horovod is not to pause before it looks for the next one
+        os.environ.setdefault("HOROVOD_CYCLE_TIME", "0")
     if run.profile:
         os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")  # started later
     try:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bert.config import OptimizerConfig
+from bert.config import OptimizerConfig, ParallelConfig
 from bert.model.fused_ops import sum_of_squares
 from bert.model.parts import axis_of
 from bert.training.buckets import Buckets, bucket_by_bucket
@@ -107,3 +107,13 @@ class DistributedOptimizer(Optimizer):
     def _weight_rows(self) -> dict[str, tf.Tensor]:
         slots = [self._divided[f"adam_m/{name}"] for name in self.weights]
         return {name: w[s.first : s.last] for (name, w), s in zip(self.weights.items(), slots, strict=True)}
+
+
+def optimizer_for(
+    weights: dict[str, tf.Variable], config: OptimizerConfig, parallel: ParallelConfig, comm: Communicator
+) -> Optimizer:
+    """Return the optimizer of these weights: a distributed one if they are in parts, or several replicas shard it."""
+    sharded = parallel.shard_optimizer and comm.replicas.size > 1
+    if comm.parts.count == 1 and not sharded:
+        return Optimizer(weights, config)
+    return DistributedOptimizer(weights, config, comm, sharded)

@@ -25,9 +25,8 @@ from bert.storage import files
 from bert.storage.manifest import Manifest
 from bert.training import checkpoint, description, metrics, preflight, resume, schedule
 from bert.training.distributed import Communicator
-from bert.training.distributed_optimizer import DistributedOptimizer
+from bert.training.distributed_optimizer import optimizer_for
 from bert.training.division import divided_weights
-from bert.training.optimizer import Optimizer
 from bert.training.profiler import Profiler
 from bert.training.signals import stops, watchdog
 from bert.training.step import Step, Task
@@ -68,14 +67,14 @@ def train(
     run, weights = config.run, variables(task.module)
     if comm.rank == 0:
         print(_start_line(config, comm), file=sys.stderr)
-        if said := preflight.pointless(config.parallel, config.model, comm.size):
+        if said := preflight.pointless(config.parallel, config.model, comm.replicas.size):
             print(f"warning: {said}", file=sys.stderr)
     checkpoint.check_name(run.path)
     preflight.apart(run.path, data.manifest.path)
     preflight.fused_attention(config.model, config.precision, sequence_length(config.model, data))
     lock = files.exclusive(run.path) if comm.rank == 0 else contextlib.nullcontext()
     with lock, files.room(run.path), watchdog(run.stall_seconds, comm) as alive, stops() as requested:
-        optimizer = _optimizer(weights, config, comm)
+        optimizer = optimizer_for(weights, config.optimizer, config.parallel, comm)
         step = Step(task, optimizer, comm, config.precision, run, config.parallel)
         trainer = Trainer(config, comm, step, data=data, heldout=heldout, alive=alive, requested=requested)
         settings = {key: value for key, value in flatten(config).items() if key != "run.directory"}
@@ -259,14 +258,6 @@ class Trainer:
         if wait:
             self.saver.wait()
             self.comm.broadcast_object(None)  # the other ranks wait: launchers end all ranks soon after the first ends
-
-
-def _optimizer(weights: dict[str, tf.Variable], config: TrainConfig, comm: Communicator) -> Optimizer:
-    """Return the optimizer, divided over the ranks if the model is, or if there are several and it is to be sharded."""
-    sharded = config.parallel.shard_optimizer and comm.replicas.size > 1
-    if comm.parts.count == 1 and not sharded:
-        return Optimizer(weights, config.optimizer)
-    return DistributedOptimizer(weights, config.optimizer, comm, sharded)
 
 
 def tell(line: str, comm: Communicator) -> None:

@@ -3,12 +3,13 @@
 import dataclasses
 import math
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from bert.config import ModelConfig, ParallelConfig, PrecisionConfig, flatten
+from bert.config import ModelConfig, ParallelConfig, PrecisionConfig, RunConfig, flatten
 from bert.errors import ResourceError, UsageError, UserError
 from bert.model.attention import attend, scale
 from bert.model.encoder import TokenBatch
@@ -31,12 +32,16 @@ def apart(run: Path, data: Path) -> None:
         )
 
 
-def pointless(parallel: ParallelConfig, model: ModelConfig, ranks: int) -> str | None:
-    """Return which settings of `parallel` have no effect on so many ranks, in one line; None if all have one."""
-    given = [f"parallel.{name}" for name, value in flatten(parallel).items() if value != getattr(UNDIVIDED, name)]
-    if ranks == 1 and given:
-        verb = "have" if len(given) > 1 else "has"
-        return f"{', '.join(given)} {verb} no effect on one rank; scripts/launch.sh starts several"
+def pointless(parallel: ParallelConfig, model: ModelConfig, replicas: int) -> str | None:
+    """Return which settings of `parallel` have no effect on so many replicas of the model, in one line.
+
+    Return None if all have one.
+    """
+    settings = flatten(dataclasses.replace(parallel, tensor=1))
+    given = [f"parallel.{name}" for name, value in settings.items() if value != getattr(UNDIVIDED, name)]
+    if replicas == 1 and given:
+        verb, where = "have" if len(given) > 1 else "has", "one rank" if parallel.tensor == 1 else "one replica"
+        return f"{', '.join(given)} {verb} no effect on {where}; scripts/launch.sh starts several"
     gradients = 4 * model_cost.parameters(model)
     if parallel.overlap and gradients <= parallel.bucket_bytes:
         return (
@@ -68,9 +73,12 @@ def memory(model: ModelConfig, parallel: ParallelConfig, comm: Communicator) -> 
     )
 
 
-def parts(model: ModelConfig, parallel: ParallelConfig) -> None:
-    """Raise UsageError if the model cannot be divided into `parallel.tensor` parts."""
-    count, heads, inner = parallel.tensor, model.num_attention_heads, model.intermediate_size
+def parts(model: ModelConfig, run: RunConfig, comm: Communicator) -> None:
+    """Raise UsageError if the model cannot be divided into the parts that the ranks are to hold.
+
+    Report on stderr, once, if the parts of one model are on several hosts: each layer then waits for the network.
+    """
+    count, heads, inner = comm.parts.count, model.num_attention_heads, model.intermediate_size
     if (common := math.gcd(heads, inner)) % count:
         possible = ", ".join(str(number) for number in range(1, common + 1) if common % number == 0)
         raise UsageError(
@@ -79,6 +87,16 @@ def parts(model: ModelConfig, parallel: ParallelConfig) -> None:
         )
     if model.vocab_size < count:
         raise UsageError(f"--parallel.tensor {count} is more than the {model.vocab_size} entries of the vocabulary")
+    if count > 1 and comm.device.is_gpu and not run.deterministic:
+        raise UsageError(
+            "--parallel.tensor needs --run.deterministic true: what is not divided must stay equal on all parts"
+        )
+    if comm.local_size % count and comm.rank == 0:
+        print(
+            f"warning: {comm.local_size} ranks on this host are no multiple of --parallel.tensor {count}: the parts of "
+            "a model are on several hosts, and every layer waits for the network",
+            file=sys.stderr,
+        )
 
 
 def fused_attention(model: ModelConfig, precision: PrecisionConfig, tokens: int) -> None:

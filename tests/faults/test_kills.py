@@ -56,8 +56,11 @@ def test_twenty_kills_do_not_change_the_result(straight: Path, dataset: Path, tm
 
 @pytest.mark.slow
 @pytest.mark.multiprocess
-def test_a_killed_launcher_and_killed_ranks_do_not_change_the_result(dataset: Path, tmp_path: Path) -> None:
-    length = ["--run.steps", "60", "--run.save_every", "7"]
+@pytest.mark.parametrize("layout", [[], ["--parallel.tensor", "2", "--model.num_attention_heads", "4"]])
+def test_a_killed_launcher_and_killed_ranks_do_not_change_the_result(
+    layout: list[str], dataset: Path, tmp_path: Path
+) -> None:
+    length = ["--run.steps", "60", "--run.save_every", "7", *layout]
     undisturbed = pretrain(dataset, tmp_path / "straight", *length, ranks=2)
     assert undisturbed.returncode == 0, undisturbed.stderr
     line = command(dataset, tmp_path / "run", *length, ranks=2)

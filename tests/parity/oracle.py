@@ -6,6 +6,9 @@ run(folder, inputs.npz, outputs.npz)    hidden states and logits, float32
 make(class, folder, seed, sizes)        a model with random weights, saved by save_pretrained
 tokens(folder, text)                    token ids
 minilm()                                where the package with real weights keeps them
+gpt2(folder, seed, sizes)               a GPT2LMHeadModel with random weights, saved
+continued(folder, prompts, count)       greedy continuations of prompts, each alone
+stream(folder, ids, window, stride)     the loss of each token but the first, in overlapping windows
 """
 
 import importlib.util
@@ -55,6 +58,43 @@ def minilm() -> str:
     return str(Path(package.origin).parent / "model")
 
 
+def gpt2(folder: str, seed: int, sizes: dict[str, Any]) -> None:
+    """Every weight random, so that no bias is zero and no gamma one."""
+    torch.manual_seed(seed)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    model.save_pretrained(folder)
+
+
+def continued(folder: str, prompts: list[list[int]], count: int) -> list[list[int]]:
+    """The new tokens of each prompt; nothing ends them earlier."""
+    model = transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
+    settings = {"max_new_tokens": count, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    rows = [torch.tensor([prompt]) for prompt in prompts]
+    found = [model.generate(row, attention_mask=torch.ones_like(row), **settings) for row in rows]
+    return [row[0, len(prompt) :].tolist() for row, prompt in zip(found, prompts, strict=True)]
+
+
+def stream(folder: str, ids: list[int], window: int, stride: int) -> list[float]:
+    """Windows begin at multiples of `stride`; a token is counted in the first one that holds it as a target."""
+    model = transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
+    losses: list[float] = []
+    for begin in range(0, len(ids), stride):
+        targets = ids[begin + 1 : begin + window + 1]
+        new = begin + len(targets) - len(losses)
+        if new <= 0:
+            break
+        with torch.no_grad():
+            logits = model(torch.tensor([ids[begin : begin + len(targets)]])).logits[0]
+        found = torch.nn.functional.cross_entropy(logits, torch.tensor(targets), reduction="none")
+        losses += found[-new:].tolist()
+    return losses
+
+
 if __name__ == "__main__":
-    jobs: dict[str, Any] = {"run": run, "make": make, "tokens": tokens, "minilm": minilm}
+    jobs: dict[str, Any] = {
+        function.__name__: function for function in (run, make, tokens, minilm, gpt2, continued, stream)
+    }
     json.dump([jobs[name](*arguments) for name, *arguments in json.load(sys.stdin)], sys.stdout)

@@ -146,6 +146,35 @@ def test_verify_and_stats_imply_the_samples(environment: dict[str, str], checkou
         assert shown[-1].endswith(f"data.{goal} w/corpus w/tfrecords")
 
 
+def test_tokens_need_no_sentences(environment: dict[str, str], checkout: Path) -> None:
+    sources = {"WIKIPEDIA": "a b.xml.bz2", "TEXT": "notes", "BPE_SIZE": "8000", "HELDOUT": "0.2"}
+    texts = "w/corpus/wikipedia w/corpus/text"
+    expected = [
+        "-m data.wikipedia --source a b.xml.bz2 --output w/corpus/wikipedia",
+        "-m data.text --source notes --output w/corpus/text",
+        f"-m data.bpe --output w/corpus/bpe --source {texts} --size 8000 --heldout 0.2",
+        f"-m data.tokens --source {texts} --tokenizer w/corpus/bpe --output w/tokens --heldout 0.2",
+    ]
+    assert make("tokens", checkout, environment, **sources) == (0, "", expected)
+    shown = make("bpe", checkout, environment, BOOKS="novels", BPE="gpt2")[2]
+    assert shown[1:] == ["-m data.bpe --output w/corpus/bpe --import gpt2"]
+
+
+def test_tokens_that_are_there_need_no_source_and_are_checked(environment: dict[str, str], checkout: Path) -> None:
+    (checkout / "w/corpus/documents/manifest.json").unlink()
+    code, error, shown = make("tokens", checkout, environment)
+    assert code == 2 and "error: no source is set" in error and not shown
+    finish(checkout, "corpus/bpe")
+    code, error, shown = make("tokens", checkout, environment)
+    assert code == 2 and "error: no source is set" in error and not shown
+    finish(checkout, "tokens")
+    assert make("tokens", checkout, environment) == (0, "", [])
+    code, error, shown = make("corpus", checkout, environment)  # which they do not replace
+    assert code == 2 and "error: no source is set" in error and not shown
+    shown = make("verify", checkout, environment, BOOKS="novels")[2]
+    assert shown[-1] == "-m data.verify w/corpus w/tfrecords w/tokens"
+
+
 def test_questions_imply_pretraining_unless_a_run_is_given_or_finished(
     environment: dict[str, str], checkout: Path
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bert.causal.task import CausalLM
 from bert.config import ModelConfig, ParallelConfig
 from bert.errors import UsageError
 from bert.model.encoder import variables
@@ -110,6 +111,30 @@ def test_the_command_prints_it_and_starts_nothing(
 def test_large_models_have_the_published_sizes(size: str, millions: int) -> None:
     model = dataclasses.replace(SIZES[size], vocab_size=30522)
     assert model_cost.parameters(model) == pytest.approx(millions * 1e6, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [  # the first two as transformers counts gpt2 and gpt2-medium
+        ("gpt2_117m", 124_439_808),
+        ("gpt2_345m", 354_823_168),
+        ("gpt2_2b5", pytest.approx(2.5e9, rel=0.01)),
+        ("gpt2_8b3", pytest.approx(8.3e9, rel=0.01)),
+    ],
+)
+def test_causal_models_have_the_published_sizes(name: str, parameters: Any) -> None:
+    model = dataclasses.replace(RECIPES[name]().model, vocab_size=50257)
+    assert model_cost.parameters(model) == parameters
+
+
+def test_parameters_and_arithmetic_of_a_causal_model_are_those_of_its_matrices() -> None:
+    model = dataclasses.replace(RECIPES["gpt2_smoke"]().model, vocab_size=257)
+    weights = variables(CausalLM(model, seed=1).module)
+    assert model_cost.parameters(model) == sum(int(np.prod(weight.shape)) for weight in weights.values())
+    kernels = sum(int(np.prod(weight.shape)) for name, weight in weights.items() if name.endswith("kernel"))
+    products = kernels + 257 * 128  # of each token, and of its scores
+    attention = 2 * 2 * 13 * 128  # of each token: the scores of 13 others, and the sum of their values, in two layers
+    assert model_cost.flops(model, 13, predictions=13) == 3 * 2 * 13 * (products + attention)
 
 
 @pytest.mark.parametrize(("sequence", "predictions", "teraflops"), [(128, 20, 0.242), (512, 80, 1.02)])

@@ -1,13 +1,16 @@
 """A run whose ranks differ, or whose checkpoints do not fit on the disk, ends before its first update."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tensorflow as tf
 
-from bert.config import ModelConfig, ParallelConfig
+from bert.config import ModelConfig, ParallelConfig, RunConfig
 from bert.errors import ResourceError, UsageError, UserError
+from bert.hardware.devices import Device
+from bert.model.parts import Parts
 from bert.plan import model_cost
 from bert.storage import files, manifest
 from bert.training import preflight
@@ -116,3 +119,29 @@ def test_settings_that_change_nothing_are_named(parallel: ParallelConfig, ranks:
     model = ModelConfig(vocab_size=99, hidden_size=256, num_attention_heads=4, num_hidden_layers=3)
     told = preflight.pointless(parallel, model, ranks)
     assert (told is None) if said is None else (told is not None and told.startswith(said)), told
+
+
+class InParts(Communicator):
+    """One of the ranks that hold a model together; this host has all of them, or half."""
+
+    def __init__(self, count: int, on_this_host: int) -> None:
+        self.parts = Parts(0, count, lambda x, name: x)
+        self.local_size = on_this_host
+
+
+def test_a_model_that_cannot_be_divided_is_refused_and_parts_on_several_hosts_are_reported(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model, run = ModelConfig(vocab_size=99, hidden_size=24, num_attention_heads=12, intermediate_size=28), RunConfig()
+    preflight.parts(model, run, Communicator())
+    preflight.parts(model, run, InParts(4, on_this_host=8))
+    assert capsys.readouterr().err == ""
+    preflight.parts(model, run, InParts(4, on_this_host=2))
+    assert "4: the parts of a model are on several hosts" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"tensor 3 does not divide both .*heads 12 and .* 28; give one of 1, 2, 4$"):
+        preflight.parts(model, run, InParts(3, on_this_host=3))
+    gpu = InParts(2, on_this_host=2)
+    gpu.device = Device(kind="GPU")
+    preflight.parts(model, run, gpu)
+    with pytest.raises(UsageError, match=r"tensor needs --run.deterministic true"):
+        preflight.parts(model, dataclasses.replace(run, deterministic=False), gpu)

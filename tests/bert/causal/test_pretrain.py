@@ -1,0 +1,134 @@
+"""The command trains a causal model: mistakes, resuming, several ranks, and what others make of the run."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert import cli, pretrain
+from bert.config import ModelConfig
+from bert.errors import InputError
+from bert.inputs.token_stream import TokenStream
+from bert.inputs.tokenization import tokenizer_for
+from tests.training import errors, same_bits, weights, write_tokens
+from tests.training import pretrain as command
+
+WIDTH = ["--model.hidden_size", "20", "--model.num_attention_heads", "5", "--model.intermediate_size", "28"]
+BATCH = ["--batch.total", "6", "--batch.per_device", "3", "--data.length", "13", "--optimizer.warmup_steps", "2"]
+RUN = ["--run.log_every", "1", "--run.evaluate_every", "5", "--run.save_every", "4"]
+SMALL = [*WIDTH, *BATCH, *RUN]
+
+
+@pytest.fixture(scope="session")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tokens(tmp_path_factory.mktemp("stream") / "tokens")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "a folder made by python -m data.tokens"),
+        (["--data.train", "RECORDS"], 3, "make them with python -m data.tokens"),
+        (["--data.train", "TOKENS", "--batch.pack", "true"], 2, "batch.pack has no effect"),
+        (["--data.train", "TOKENS", "--batch.bucket_by_length", "2"], 2, "batch.bucket_by_length needs"),
+        (["--data.train", "TOKENS", "--data.skip_bad", "1"], 2, "data.skip_bad has no effect"),
+        (["--data.train", "TOKENS", "--data.length", "65"], 2, "sequences of 65 tokens"),
+        (["--data.train", "TOKENS", "--data.length", "500"], 3, "a sample needs 501"),
+        (["--data.train", "TOKENS", "--model.vocab_size", "99"], 2, "made with 257 entries"),
+        (["--data.train", "TOKENS", "--optimizer.minimum_rate", "1"], 2, "is more than optimizer.learning_rate"),
+        (["--data.train", "TOKENS", "--optimizer.decay_steps", "7"], 2, "is in the warm-up of 30"),
+        (["--data.train", "TOKENS", "--optimizer.decay_power", "0.5"], 2, "no effect with optimizer.schedule cosine"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_their_code(
+    arguments: list[str],
+    code: int,
+    message: str,
+    tokens: Path,
+    dataset: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
+    places = {"TOKENS": str(tokens), "RECORDS": str(dataset)}
+    monkeypatch.setattr(sys, "argv", ["pretrain", "gpt2_smoke", *(places.get(word, word) for word in arguments)])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(pretrain.main)
+    lines = errors(capfd.readouterr().err)
+    assert stopped.value.code == code and len(lines) == 1 and message in lines[0], lines
+    assert not list(tmp_path.rglob("checkpoints"))
+
+
+def test_a_recipe_for_bert_refuses_a_length(dataset: Path) -> None:
+    with pytest.raises(cli.UserError, match=r"data\.length is for causal models"):
+        pretrain.main(["demo_phase1", "--data.train", str(dataset), "--data.length", "7"])
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_the_bits_of_one_that_was_not_stopped(tokens: Path, tmp_path: Path) -> None:
+    dropout = ["--model.hidden_dropout_prob", "0.1", "--model.attention_probs_dropout_prob", "0.1"]
+    given = ["gpt2_smoke", "--data.train", str(tokens), *SMALL, *dropout, "--run.steps", "9"]
+    pretrain.main([*given, "--run.directory", str(tmp_path / "whole")])
+    shutil.copytree(tmp_path / "whole", tmp_path / "stopped")
+    shutil.rmtree(tmp_path / "stopped/checkpoints/step-00000009")
+    pretrain.main([*given, "--run.directory", str(tmp_path / "stopped")])
+    same_bits(weights(tmp_path / "whole", 9), weights(tmp_path / "stopped", 9))
+    lines = [json.loads(line) for line in (tmp_path / "whole/metrics.jsonl").read_text().splitlines()]
+    rates = [line["learning_rate"] for line in lines if line["split"] == "train"]
+    assert rates[:3] == [0.0, pytest.approx(1.5e-3), pytest.approx(3e-3)] and rates[-1] < rates[3]
+    assert lines[-1]["split"] == "heldout" and 0 < lines[-1]["lm_loss"] < 7 and "lm_accuracy" in lines[-1]
+    assert (tmp_path / "whole/tokenizer.json").read_bytes() == (tokens / "tokenizer.json").read_bytes()
+    assert TokenStream(tokens, "heldout", 13).spec["input_ids"]["shape"] == [14]
+    with pytest.raises(InputError, match="a causal model, which reads no word pieces"):
+        tokenizer_for(tmp_path / "whole/vocab.txt", ModelConfig.load(tmp_path / "whole/bert_config.json"))
+
+
+def test_the_plan_is_that_of_the_model(tokens: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pretrain.main(["gpt2_345m", "--data.train", str(tokens), "--data.length", "13", "--print", "8"])
+    said = capsys.readouterr().out
+    assert "500,000 of 64 sequences of 13 tokens" in said and "each 2 micro-batches of 4 per update" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--precision.compute", "bfloat16", "--model.recompute_activations", "true"],
+        ["--precision.compute", "float16", "--precision.xla", "true"],
+        ["--precision.xla", "true", "--model.recompute_activations", "true", "--model.hidden_dropout_prob", "0.1"],
+    ],
+    ids=str,
+)
+def test_it_learns_in_every_precision_and_form(more: list[str], tokens: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    given = ["--data.train", str(tokens), "--run.directory", str(run), *SMALL, "--run.steps", "150", *more]
+    pretrain.main(
+        ["gpt2_smoke", *given, "--run.log_every", "50", "--run.save_every", "150", "--run.evaluate_every", "75"]
+    )
+    losses = [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert losses[-1] < 4.5  # a token that is drawn costs ln 257 = 5.5
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--parallel.overlap", "true", "--parallel.bucket_megabytes", "0.01"],
+        ["--parallel.shard_optimizer", "true", "--precision.xla", "true"],
+        ["--parallel.tensor", "2"],
+    ],
+    ids=str,
+)
+def test_two_ranks_learn_what_one_learns(more: list[str], tokens: Path, tmp_path: Path) -> None:
+    heads = ["--model.num_attention_heads", "4", "--model.max_position_embeddings", "64"]
+    found = []
+    for ranks, extra in ((1, []), (2, more)):
+        run = tmp_path / str(ranks)
+        done = command(tokens, run, *SMALL, *heads, "--run.steps", "9", *extra, ranks=ranks, recipe="gpt2_smoke")
+        assert done.returncode == 0, done.stderr[-2000:]
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        found.append([line["loss"] for line in lines])
+    assert found[1] == pytest.approx(found[0], rel=1e-6)
