@@ -167,7 +167,9 @@ def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
 
 def describe(config: PretrainConfig, name: str, data: loop.Data, ranks: int) -> str:
     """Return what the run would be on so many ranks, each with a GPU, as lines of text; nothing is computed."""
-    wanted, config = config, resolve(config, name, data, Device(kind="GPU"), ranks)
+    if ranks % (parts := config.parallel.tensor):
+        raise UsageError(f"--parallel.tensor {parts} does not divide --print {ranks}; give a multiple of it")
+    wanted, config = config, resolve(config, name, data, Device(kind="GPU"), ranks // parts)
     sequence = loop.sequence_length(config.model, data)
     predictions = sequence if config.model.causal else data.spec["masked_lm_ids"]["shape"][0]
     lines = model_cost.describe(config, ranks, sequence=sequence, predictions=predictions, available=len(data))

@@ -45,14 +45,12 @@ def estimate(config: PretrainConfig, gpu: Gpu, replicas: int, sequence: int, pre
     hidden states between layers, and their dropout, are whole on each rank.
     """
     parts = config.parallel.tensor
-    model, whole = config.model, model_cost.parameters(config.model)
-    share = model_cost.local_parameters(model, parts) / whole
-    parallel = dataclasses.replace(config.parallel, tensor=1) if parts > 1 else config.parallel
+    model, parallel = config.model, config.parallel
     terms = model_cost.activations(config, sequence, predictions)
     return Memory(
-        state=int(share * model_cost.state_bytes(model, replicas, parallel)),
+        state=model_cost.state_bytes(model, replicas, parallel),
         activations={name: size // parts if name in DIVIDED else size for name, size in terms.items()},
-        update=int(share * model_cost.update_bytes(model, replicas, parallel)),
+        update=model_cost.update_bytes(model, replicas, parallel),
         available=available(gpu),
     )
 

@@ -34,25 +34,28 @@ def local_parameters(model: ModelConfig, parts: int) -> int:
     return parameters(model) - divided + -(-divided // parts)
 
 
-def state_bytes(model: ModelConfig, ranks: int, parallel: ParallelConfig) -> int:
-    """Return the bytes of weights, accumulated gradients and moments on each rank; the moments may be divided."""
-    count = parameters(model)
-    return 8 * count + 8 * count // (ranks if parallel.shard_optimizer else 1)
+def state_bytes(model: ModelConfig, replicas: int, parallel: ParallelConfig) -> int:
+    """Return the bytes of weights, accumulated gradients and moments on each rank.
+
+    The model may be in parts, and its replicas may divide the moments.
+    """
+    count = local_parameters(model, parallel.tensor)
+    return 8 * count + 8 * count // (replicas if parallel.shard_optimizer else 1)
 
 
-def update_bytes(model: ModelConfig, ranks: int, parallel: ParallelConfig) -> int:
+def update_bytes(model: ModelConfig, replicas: int, parallel: ParallelConfig) -> int:
     """Return the bytes on each rank during the update: `state_bytes`, and what several ranks exchange.
 
     All ranks hold the summed gradients. With a sharded optimizer a rank holds its share of them and of the new weights,
     and the new weights of one bucket, which it has gathered. A variable larger than a bucket has one of its own.
     """
-    state, count = state_bytes(model, ranks, parallel), parameters(model)
-    if ranks == 1:
+    state, count = state_bytes(model, replicas, parallel), local_parameters(model, parallel.tensor)
+    if replicas == 1:
         return state
     if not parallel.shard_optimizer:
         return state + 4 * count
-    largest = 4 * model.hidden_size * max(model.vocab_size, model.intermediate_size)
-    return state + 8 * count // ranks + int(min(4 * count, max(parallel.bucket_bytes, largest)))
+    largest = 4 * model.hidden_size * -(-max(model.vocab_size, model.intermediate_size) // parallel.tensor)
+    return state + 8 * count // replicas + int(min(4 * count, max(parallel.bucket_bytes, largest)))
 
 
 def flops(model: ModelConfig, sequence: int, predictions: float, states: float | None = None) -> float:
@@ -132,23 +135,26 @@ def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: 
     """
     config = dataclasses.replace(config, precision=config.precision.resolved(gpu=True))
     count, run, batch = parameters(config.model), config.run, config.batch
-    accumulation = batch.accumulation(ranks)
+    parts = config.parallel.tensor
+    replicas, holder = ranks // parts, "each" if parts == 1 else f"in groups of {parts}; each group"
+    accumulation = batch.accumulation(replicas)
     sequences = run.steps * batch.total
-    state = state_bytes(config.model, ranks, config.parallel)
+    state = state_bytes(config.model, replicas, config.parallel)
     states = None if config.model.causal else states_read(predictions)
     arithmetic = sequences * flops(config.model, sequence, predictions, states)
     working = sum(activations(config, sequence, predictions).values())
-    memory = max(state + working, update_bytes(config.model, ranks, config.parallel))
-    traffic = f"{count * (2 if config.precision.compress else 4) / 1e6:,.0f} MB of gradients summed"
-    if ranks > 1 and config.parallel.shard_optimizer:
-        traffic += f", {count * 4 / 1e6:,.0f} MB of new weights gathered"
+    memory = max(state + working, update_bytes(config.model, replicas, config.parallel))
+    local = local_parameters(config.model, parts)
+    traffic = f"{local * (2 if config.precision.compress else 4) / 1e6:,.0f} MB of gradients summed"
+    if replicas > 1 and config.parallel.shard_optimizer:
+        traffic += f", {local * 4 / 1e6:,.0f} MB of new weights gathered"
     limit = "at most " if batch.pack else ""  # the number of packed rows is not known in advance
     return {
         "parameters": f"{count:,}",
         "updates": f"{run.steps:,} of {batch.total:,} sequences of {sequence} tokens",
         "tokens": f"{limit}{sequences * sequence:,}, padding included",
         "data": f"{available:,} sequences, {sequences / available:.2f} epochs",
-        "ranks": f"{ranks:,}, each {accumulation:,} micro-batches of {batch.per_device:,} per update",
+        "ranks": f"{ranks:,}, {holder} {accumulation:,} micro-batches of {batch.per_device:,} per update",
         "arithmetic": f"{limit}{arithmetic:.3g} FLOP in matrix products",
         "communication": f"per update {traffic}",
         "memory per rank": f"{memory / 2**30:,.1f} GiB: {state / 2**30:,.1f} of weights, gradients and "

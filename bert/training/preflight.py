@@ -60,12 +60,12 @@ def memory(model: ModelConfig, parallel: ParallelConfig, comm: Communicator) -> 
     if device is None:
         return
     together = 1 if comm.device.is_gpu else comm.local_size  # ranks in one memory
-    need = together * model_cost.state_bytes(model, comm.size, parallel)
+    need = together * model_cost.state_bytes(model, comm.replicas.size, parallel)
     if need <= device:
         return
     sharded = dataclasses.replace(parallel, shard_optimizer=True)
-    remedy = "choose a smaller model, or another device"
-    if together * model_cost.state_bytes(model, comm.size, sharded) <= device:
+    remedy = "choose a smaller model, or divide it over ranks with --parallel.tensor"
+    if together * model_cost.state_bytes(model, comm.replicas.size, sharded) <= device:
         remedy = "give --parallel.shard_optimizer true, or choose a smaller model"
     raise ResourceError(
         f"weights, gradients and moments of {model_cost.parameters(model):,} parameters need {need / 2**30:,.1f} GiB; "
