@@ -126,6 +126,9 @@ def test_the_command_prints_it_and_starts_nothing(
     run = tmp_path / "run"
     pretrain.main(["demo_phase1", "--data.train", str(dataset), "--run.directory", str(run), "--print", "2"])
     assert "ranks              2, each 1 micro-batches of 32" in capsys.readouterr().out and not run.exists()
+    flags = ["--data.train", str(dataset), "--run.directory", str(run), "--batch.fit", "nearest", "--print", "1472"]
+    pretrain.main(["bert_large_phase1", *flags])
+    assert "66,240 sequences per update instead of 65,536" in capsys.readouterr().out
     with pytest.raises(UsageError, match="--print: invalid int value: 'x'"):
         pretrain.main(["demo_phase1", "--print", "x"])
 
