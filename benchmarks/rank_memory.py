@@ -27,7 +27,6 @@ from bert.ranges import Range
 from bert.storage import files
 
 BATCH = cases.Case("", "pretrain", 1, 16, 2)
-WIDTH = 768
 KINDS = {"state": "before the first update", "after": "after the updates", "peak": "the peak"}
 LAYOUTS = {"whole": ParallelConfig(bucket_megabytes=25), "sharded": ParallelConfig(shard_optimizer=True)}
 
@@ -54,11 +53,16 @@ class Options:
 
 
 def model_of(parameters: float) -> ModelConfig:
-    """Return a BERT-Base with as many layers as give about so many parameters."""
-    without = dataclasses.replace(cases.MODELS["base"], vocab_size=4999, num_hidden_layers=1)
-    layer = model_cost.parameters(dataclasses.replace(without, num_hidden_layers=2)) - model_cost.parameters(without)
-    layers = max(1, round((parameters - model_cost.parameters(without)) / layer) + 1)
-    return dataclasses.replace(without, num_hidden_layers=layers)
+    """Return a model of two layers with about so many parameters.
+
+    It is wide and not deep, because the memory of compiled programs grows with the number of variables.
+    """
+    base = dataclasses.replace(cases.MODELS["base"], vocab_size=4999, num_hidden_layers=2)
+    models = [
+        dataclasses.replace(base, hidden_size=64 * heads, num_attention_heads=heads, intermediate_size=256 * heads)
+        for heads in range(1, 1025)
+    ]
+    return min(models, key=lambda model: abs(model_cost.parameters(model) - parameters))
 
 
 def resident(trim: bool = True) -> dict[str, int]:
