@@ -20,18 +20,17 @@ from typing import Annotated
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from bert import cli, ranges
-from bert.errors import InputError, UsageError
+from bert.errors import UsageError
 from bert.inputs import byte_bpe
 from bert.inputs.byte_bpe import Merges, Vocabulary
 from bert.ranges import Range
-from bert.storage import checked_json, files, outputs
+from bert.storage import files, outputs
 from data.pipeline import duplicates, parts
 from data.pipeline.parts import Part
 from data.pipeline.progress import Progress
 
 MIN_FREQUENCY = 2
 ENDLESS = re.compile(r"\S{200,}")  # not a word; the time to merge within a word grows with the square of its length
-NAMES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,38 +79,10 @@ def train(texts: Iterable[str], size: int) -> tuple[Vocabulary, Merges]:
     return vocabulary | {byte_bpe.END: len(vocabulary)}, [(left, right) for left, right in model["merges"]]
 
 
-def find(folder: Path) -> tuple[Path, Path]:
-    """Return the paths of the vocabulary and of the merges in a folder. Raise InputError if they are not there."""
-    for vocabulary, merges in NAMES:
-        if (folder / vocabulary).is_file() and (folder / merges).is_file():
-            return folder / vocabulary, folder / merges
-    raise InputError(f"{folder}: no vocab.json and merges.txt in it; give a folder with these files of GPT-2")
-
-
-def load(vocabulary: Path, merges: Path) -> tuple[Vocabulary, Merges]:
-    """Read GPT-2's files: tokens with their ids as JSON, and one merge per line after a line with the version."""
-    remedy = "get GPT-2's files again"
-    text = files.read_text(vocabulary, byte_bpe.MAX_CHARACTERS, remedy)
-    try:
-        ids: Vocabulary = checked_json.take(dict[str, int], checked_json.parse(text.encode("utf-8")))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{vocabulary}: not a vocabulary of tokens with their ids ({error}); {remedy}") from error
-    lines = files.read_text(merges, byte_bpe.MAX_CHARACTERS, remedy).split("\n")
-    pairs: Merges = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or (number == 1 and line.startswith("#version")):
-            continue
-        words = line.removesuffix("\r").split(" ")
-        if len(words) != 2:
-            raise InputError(f"{merges}: line {number}: {line[:40]!a} is not two tokens with a space between; {remedy}")
-        pairs.append((words[0], words[1]))
-    return ids, pairs
-
-
 def make(options: Options, sources: Sequence[Part], given: Sequence[Path], partial: Path) -> outputs.StageResult:
     """Train or read the vocabulary and write `tokenizer.json`. given: the two files to read."""
     if given:
-        vocabulary, merges = load(given[0], given[1])
+        vocabulary, merges = byte_bpe.load(given[0], given[1])
         where = given[0]
         print(f"bpe: {len(vocabulary):,} tokens of {where}", file=sys.stderr)
     else:
@@ -136,7 +107,7 @@ def _texts(sources: Sequence[Part], max_bytes: int, heldout: float, progress: Pr
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.bpe", description=__doc__)
-    given = find(options.import_) if options.import_ else ()
+    given = byte_bpe.find(options.import_) if options.import_ else ()
     train_on = () if given else options.source
     sources = [part for folder in train_on for part in parts.find(folder, "part")]
     trained = {"max_megabytes": options.max_megabytes, "heldout": options.heldout}

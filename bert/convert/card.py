@@ -15,6 +15,7 @@ TASKS = {
     "BertForSequenceClassification": "text-classification",
     "BertForPreTraining": "fill-mask",
     "BertForMaskedLM": "fill-mask",
+    "GPT2LMHeadModel": "text-generation",
 }
 
 
@@ -54,23 +55,24 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 def _header(kind: str) -> Iterator[str]:
     yield from ("---", "library_name: transformers", f"pipeline_tag: {TASKS.get(kind, 'feature-extraction')}")
-    yield from ("tags:", "- bert", "---", f"# {kind}", "")
+    yield from ("tags:", "- gpt2" if kind.startswith("GPT2") else "- bert", "---", f"# {kind}", "")
 
 
 def _architecture(model: Model) -> Iterator[str]:
     config = model.config
+    kind = "byte-level BPE" if config.causal else "lower-cased" if is_lower_case(model.vocab) else "cased"
     rows = {
         "layers": config.num_hidden_layers,
         "width": config.hidden_size,
         "attention heads": config.num_attention_heads,
         "feed-forward width": config.intermediate_size,
         "longest sequence": f"{config.max_position_embeddings} tokens",
-        "vocabulary": f"{config.vocab_size:,} entries, {'lower-cased' if is_lower_case(model.vocab) else 'cased'}",
+        "vocabulary": f"{config.vocab_size:,} entries, {kind}",
         "heads": ", ".join(model.match.heads) or "none",
         **({"classes": ", ".join(model.labels)} if model.labels else {}),
         "weights": f"{sum(np.size(value) for value in model.values.values()):,}, float32",
     }
-    yield from _table(("BERT", ""), [(key, value) for key, value in rows.items()])
+    yield from _table(("GPT-2" if config.causal else "BERT", ""), [(key, value) for key, value in rows.items()])
 
 
 def _training(model: Model) -> Iterator[str]:

@@ -81,7 +81,12 @@ def _check_size(weights: list[names.Weight], tensors: Bundle, data: list[Path], 
 
 
 def write_model(model: Model, folder: Path) -> None:
-    """Write checkpoint, configuration and vocabulary under the file names of the published models."""
+    """Write checkpoint, configuration and vocabulary under the file names of the published models.
+
+    Raise InputError for a causal model, which this format cannot hold.
+    """
+    if model.config.causal:
+        raise InputError("a causal model has no form in Google's format; export it with huggingface instead of google")
     files.write_json(folder / CONFIG, architecture.keys(model.config))
     run.write_vocab(model, folder)
     values = {weight.google: weight.convert("google", model.values[weight.ours]) for weight in model.match.weights}

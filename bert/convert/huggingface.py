@@ -5,6 +5,7 @@ which can run arbitrary code, and is never opened.
 """
 
 import contextlib
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -17,9 +18,10 @@ from safetensors.numpy import save
 from tokenizers import BertWordPieceTokenizer
 
 from bert.config import ModelConfig
-from bert.convert import architecture, card, names, run
+from bert.convert import architecture, card, gpt2, names, run
 from bert.convert.run import Model
 from bert.errors import InputError
+from bert.inputs import byte_bpe
 from bert.inputs.vocabulary import SPECIAL, check_vocab, is_lower_case, load_vocab
 from bert.storage import files
 
@@ -27,14 +29,15 @@ CONFIG, VOCAB, WEIGHTS = "config.json", "vocab.txt", "model.safetensors"
 INDEX, TOKENIZER, TOKENIZER_CONFIG = "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"
 SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.safetensors")  # a name in the index
 DTYPES = ("F32", "F16", "BF16")  # float32 holds every value of the other two
-UNPREFIXED = ("embeddings", "encoder", "pooler")  # first part of the names in a model without a head
+UNPREFIXED = dict.fromkeys(("embeddings", "encoder", "pooler"), "bert") | dict.fromkeys(gpt2.UNPREFIXED, "transformer")
 
 # The only class whose "classifier" is supported: others use the name for one of tokens or of choices.
 SEQUENCES = "BertForSequenceClassification"
-IGNORED = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")  # buffers of earlier versions
+IGNORED = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids", *gpt2.IGNORED)  # of earlier versions
 TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
+    **gpt2.TIED,
 }
 CLASSES = {  # transformers class -> heads that it needs; an export takes the first that fits
     "BertForQuestionAnswering": {"answer_span"},
@@ -49,8 +52,8 @@ ROLES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_toke
 
 def input_files(folder: Path) -> list[Path]:
     """Return the files that an import reads. Raises InputError if the folder has no safetensors weights."""
-    optional = [folder / name for name in (VOCAB, TOKENIZER, TOKENIZER_CONFIG) if (folder / name).exists()]
-    return [folder / CONFIG, *_shards(folder), *optional]
+    optional = (VOCAB, TOKENIZER, TOKENIZER_CONFIG, gpt2.VOCAB, gpt2.MERGES)
+    return [folder / CONFIG, *_shards(folder), *(folder / name for name in optional if (folder / name).exists())]
 
 
 def _shards(folder: Path) -> list[Path]:
@@ -74,40 +77,44 @@ def _shards(folder: Path) -> list[Path]:
 
 
 class Tensors:
-    """The tensors of one or several safetensors files, by their full names (those in a model with heads)."""
+    """The tensors of one or several safetensors files, by their full names (those in a model with heads).
+
+    A tensor that holds several of ours side by side is as many tensors (`gpt2.part_of`).
+    """
 
     def __init__(self) -> None:
-        self._entries: dict[str, tuple[Path, str, Any]] = {}  # full name -> file, name in the file, open file
+        # full name -> file, name in the file, open file, shape, columns
+        self._entries: dict[str, tuple[Path, str, Any, names.Shape, tuple[int, int]]] = {}
 
     def add(self, path: Path, opened: Any) -> None:
         """Add the tensors of an open file. Raises InputError if one of them is known already."""
         for name in opened.keys():  # noqa: SIM118 it is not a dict
-            full_name = _full_name(name)
-            if full_name in self._entries:
-                first_path, first_name, _ = self._entries[full_name]
-                raise InputError(f"{path}: {name} is also in {first_path.name}, as {first_name}; keep one of them")
-            self._entries[full_name] = path, name, opened
+            shape = tuple(opened.get_slice(name).get_shape())
+            for full_name, columns in gpt2.part_of(_full_name(name), shape).items():
+                if full_name in self._entries:
+                    first_path, first_name, *_ = self._entries[full_name]
+                    raise InputError(f"{path}: {name} is also in {first_path.name}, as {first_name}; keep one of them")
+                part = (*shape[:-1], columns[1] - columns[0]) if shape else shape
+                self._entries[full_name] = path, name, opened, part, columns
 
     def shapes(self) -> dict[str, names.Shape]:
         """Return the shapes of all tensors, by full name."""
-        return {
-            full_name: tuple(opened.get_slice(name).get_shape())
-            for full_name, (_, name, opened) in self._entries.items()
-        }
+        return {full_name: shape for full_name, (_, _, _, shape, _) in self._entries.items()}
 
     def get(self, full_name: str) -> np.ndarray:
         """Return one tensor. Raises InputError for a type that float32 cannot represent exactly."""
-        path, name, opened = self._entries[full_name]
+        path, name, opened, shape, (first, end) = self._entries[full_name]
         dtype = opened.get_slice(name).get_dtype()
         if dtype not in DTYPES:
             raise InputError(f"{path}: {name} is stored as {dtype}; supported types: {', '.join(DTYPES)}")
         value: np.ndarray = opened.get_tensor(name)
-        return value
+        return value[..., first:end] if value.shape != shape else value
 
 
 def _full_name(name: str) -> str:
     name = name.replace(".LayerNorm.gamma", ".LayerNorm.weight").replace(".LayerNorm.beta", ".LayerNorm.bias")
-    return f"bert.{name}" if name.split(".")[0] in UNPREFIXED else name
+    prefix = UNPREFIXED.get(name.split(".")[0])
+    return f"{prefix}.{name}" if prefix else name
 
 
 @contextlib.contextmanager
@@ -129,12 +136,16 @@ def _opened(folder: Path) -> Iterator[Tensors]:
 
 def read_model(folder: Path) -> Model:
     """Read a model's folder. Raises InputError if it is damaged, unsupported or has unknown tensors."""
-    config = architecture.read_architecture(folder / CONFIG)
-    vocab = _read_vocab(folder, config)
+    fields = architecture.read_object(folder / CONFIG)
+    if fields.get("model_type") == "gpt2":
+        config, vocab, tokenizer = gpt2.read_config(fields, folder / CONFIG), [], gpt2.read_tokenizer(folder)
+        run.check_vocab_size(config, json.loads(tokenizer)["model"]["vocab"], folder / TOKENIZER)
+    else:
+        config, tokenizer = architecture.read_architecture(folder / CONFIG), ""
+        vocab = _read_vocab(folder, config)
     with _opened(folder) as tensors:
         shapes = tensors.shapes()
         _check_tied(tensors, shapes, folder)
-        fields = architecture.read_object(folder / CONFIG)
         is_supported = fields.get("architectures") == [SEQUENCES]
         unsupported = set() if is_supported else {name for name in shapes if name.startswith("classifier.")}
         copies = {name for name, original in TIED.items() if original in shapes}
@@ -144,7 +155,15 @@ def read_model(folder: Path) -> Model:
         values = run.gather(match, "huggingface", tensors.get, folder)
     match = match._replace(ignored=[*match.ignored, *sorted(unsupported)])
     settings = run.import_settings(f"huggingface {folder.name}", match)
-    return Model(config=config, vocab=vocab, match=match, values=values, settings=settings, labels=labels)
+    return Model(
+        config=config,
+        vocab=vocab,
+        match=match,
+        values=values,
+        settings=settings,
+        labels=labels,
+        tokenizer=tokenizer,
+    )
 
 
 def _check_tied(tensors: Tensors, shapes: dict[str, names.Shape], folder: Path) -> None:
@@ -190,16 +209,22 @@ def _wordpiece_vocab(path: Path) -> list[str]:
 
 def write_model(model: Model, folder: Path) -> None:
     """Write a folder for `from_pretrained` of transformers, with a model card."""
-    kind = next(name for name, needed in CLASSES.items() if needed <= set(model.match.heads))
+    causal, heads = model.config.causal, set(model.match.heads)
+    kind = gpt2.KIND if causal else next(name for name, needed in CLASSES.items() if needed <= heads)
     tensors = {}
     for weight in model.match.weights:
         name = weight.huggingface.removeprefix("bert.") if kind == "BertModel" else weight.huggingface
         tensors[name] = weight.convert("huggingface", model.values[weight.ours])
     with files.atomic_write(folder / WEIGHTS, "wb") as stream:
-        stream.write(save(tensors, metadata={"format": "pt"}))
-    _write_config(model, folder, kind)
-    run.write_vocab(model, folder)
-    _write_tokenizer(model, folder)
+        stream.write(save(gpt2.joined(tensors), metadata={"format": "pt"}))
+    if causal:
+        gpt2.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
+        end = byte_bpe.ByteBPE(folder / TOKENIZER).end
+        files.write_json(folder / CONFIG, gpt2.config_fields(model.config, end))
+    else:
+        _write_config(model, folder, kind)
+        run.write_vocab(model, folder)
+        _write_tokenizer(model, folder)
     with files.atomic_write(folder / "README.md") as stream:
         stream.write(card.text(model, kind))
 

@@ -3,7 +3,7 @@
 Shapes: D width, F feed-forward, V vocabulary, P positions, S segments, C classes. Our kernels are [inputs, outputs],
 as in y = x W. Hugging Face stores every kernel as [outputs, inputs]; Google only those named `output_weights`.
 Sources: google-research/bert (modeling.py, run_pretraining.py, run_squad.py, run_classifier.py) and transformers
-(modeling_bert.py).
+(modeling_bert.py; modeling_gpt2.py for causal models, whose kernels are [inputs, outputs]).
 """
 
 import fnmatch
@@ -49,6 +49,21 @@ LAYER = (  # below "layer_0/", "bert/encoder/layer_0/" and "bert.encoder.layer.0
     ("mlp/outer", "output/dense", "output.dense", "dense", "FD"),
     ("mlp/layer_norm", "output/LayerNorm", "output.LayerNorm", "norm", "D"),
 )
+CAUSAL_EMBEDDINGS = (  # as above; Google's format has none
+    ("embeddings/word", "", "transformer.wte", "table", "VD"),
+    ("embeddings/position", "", "transformer.wpe", "table", "PD"),
+    ("final/layer_norm", "", "transformer.ln_f", "norm", "D"),
+)
+CAUSAL_LAYER = (  # below "layer_0/" and "transformer.h.0."
+    ("attention/layer_norm", "", "ln_1", "norm", "D"),
+    ("attention/query", "", "attn.c_attn.query", "dense", "DD"),
+    ("attention/key", "", "attn.c_attn.key", "dense", "DD"),
+    ("attention/value", "", "attn.c_attn.value", "dense", "DD"),
+    ("attention/output", "", "attn.c_proj", "dense", "DD"),
+    ("mlp/layer_norm", "", "ln_2", "norm", "D"),
+    ("mlp/inner", "", "mlp.c_fc", "dense", "DF"),
+    ("mlp/outer", "", "mlp.c_proj", "dense", "FD"),
+)
 HEADS = (
     ("pooler", "bert/pooler/dense", "bert.pooler.dense", "dense", "DD"),
     ("masked_lm/transform", "cls/predictions/transform/dense", "cls.predictions.transform.dense", "dense", "DD"),
@@ -83,8 +98,11 @@ class Weight(NamedTuple):
 
     def is_transposed(self, form: Form) -> bool:
         """Return whether a form stores it transposed."""
-        kernel = self.ours.endswith("/kernel")
-        return kernel and (form == "huggingface" or (form == "google" and self.google.endswith("output_weights")))
+        if not self.ours.endswith("/kernel"):
+            return False
+        if form == "huggingface":
+            return not self.huggingface.startswith("transformer.")
+        return form == "google" and self.google.endswith("output_weights")
 
     def shape_in(self, form: Form) -> Shape:
         """Return the shape in which a form stores it."""
@@ -114,14 +132,15 @@ def _weights(row: tuple[str, str, str, str, str], config: ModelConfig, classes: 
 
 def encoder(config: ModelConfig) -> Iterator[Weight]:
     """Yield the encoder's weights. (A generator, since a damaged file may claim any number of layers.)"""
-    for row in EMBEDDINGS:
+    for row in CAUSAL_EMBEDDINGS if config.causal else EMBEDDINGS:
         yield from _weights(row, config)
+    theirs = "transformer.h" if config.causal else "bert.encoder.layer"
     for number in range(config.num_hidden_layers):
-        for ours, google, huggingface, kind, axes in LAYER:
+        for ours, google, huggingface, kind, axes in CAUSAL_LAYER if config.causal else LAYER:
             row = (
                 f"layer_{number}/{ours}",
                 f"bert/encoder/layer_{number}/{google}",
-                f"bert.encoder.layer.{number}.{huggingface}",
+                f"{theirs}.{number}.{huggingface}",
                 kind,
                 axes,
             )
@@ -129,8 +148,10 @@ def encoder(config: ModelConfig) -> Iterator[Weight]:
 
 
 def heads(config: ModelConfig, classes: int) -> dict[str, list[Weight]]:
-    """Return the weights of every known head, by the head's name. classes: of the classifier."""
+    """Return the weights of every known head, by its name; a causal model has none. classes: of the classifier."""
     weights: dict[str, list[Weight]] = {}
+    if config.causal:
+        return weights
     for row in HEADS:
         weights.setdefault(row[0].split("/")[0], []).extend(_weights(row, config, classes))
     return weights
@@ -180,7 +201,7 @@ def match(config: ModelConfig, form: Form, shapes: Mapping[str, Shape], where: o
     ignorable = [name for name in rest if any(fnmatch.fnmatchcase(name, pattern) for pattern in ignored)]
     if unknown := [name for name in rest if name not in ignorable]:
         raise InputError(f"{where}: unknown tensors: {shortened(unknown)}; remove them if the model does not need them")
-    return Match(list(matched.values()), present, [name for name in HEAD_NAMES if name not in present], ignorable)
+    return Match(list(matched.values()), present, [name for name in known_heads if name not in present], ignorable)
 
 
 def shortened(names: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """A model in memory, and the run directory that a conversion reads it from or writes it to."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sized
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,15 @@ from bert.config import ModelConfig, flatten
 from bert.convert import architecture, names
 from bert.convert.names import Form, Match
 from bert.errors import InputError
+from bert.inputs import byte_bpe
 from bert.inputs.vocabulary import load_vocab
 from bert.storage import files, journal, outputs
 from bert.training import checkpoint
 
-DESCRIPTION = ("bert_config.json", "vocab.txt", "config.json", "metrics.jsonl")  # files beside the checkpoints
+# Files beside the checkpoints, and the values that a configuration must have: the other formats have no others.
+DESCRIPTION = ("bert_config.json", "vocab.txt", byte_bpe.NAME, "config.json", "metrics.jsonl")
+BERT = {"norm_placement": "post", "hidden_act": "gelu", "layer_norm_epsilon": 1e-12}
+GPT2 = {"norm_placement": "pre", "type_vocab_size": 0}
 IGNORED = [*checkpoint.STATE, *(f"{part}/*" for part in checkpoint.STATE)]  # of training, as patterns of names
 
 
@@ -26,12 +30,15 @@ class Model:
 
     config: ModelConfig
     vocab: list[str]
+    """empty if the model is causal"""
     match: Match
     values: dict[str, np.ndarray]
     settings: dict[str, Any]
     """config.json of the run"""
     labels: list[str] = dataclasses.field(default_factory=list)
     """names of the classes; empty without a classifier"""
+    tokenizer: str = ""
+    """content of the tokenizer.json of a causal model"""
     scores: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     """the last line of metrics.jsonl for each split"""
 
@@ -50,7 +57,7 @@ def gather(match: Match, form: Form, get: Callable[[str], np.ndarray], where: ob
     return values
 
 
-def check_vocab_size(config: ModelConfig, vocab: Sequence[str], path: Path) -> None:
+def check_vocab_size(config: ModelConfig, vocab: Sized, path: Path) -> None:
     """Raise InputError unless the vocabulary has the model's size."""
     if len(vocab) != config.vocab_size:
         raise InputError(
@@ -65,16 +72,16 @@ def input_files(run: Path) -> list[Path]:
 
 def read_model(run: Path) -> Model:
     """Read the newest checkpoint of a run, without optimizer state. Raises InputError if it is not a run directory."""
-    folder, config, vocab = checkpoint.newest(run), ModelConfig.load(run / "bert_config.json"), run / "vocab.txt"
-    if config.norm_placement != "post":
-        path = run / "bert_config.json"
-        raise InputError(f"{path}: norm_placement is 'pre'; the other formats have only 'post'")
+    folder, config = checkpoint.newest(run), ModelConfig.load(run / "bert_config.json")
+    for key, value in (GPT2 if config.causal else BERT).items():
+        if (ours := getattr(config, key)) != value:
+            path = run / "bert_config.json"
+            raise InputError(f"{path}: {key} is {ours!r}; the other formats have only {value!r}")
     reader = tf.train.load_checkpoint(str(folder / checkpoint.BUNDLE))
     shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     checkpoint.check_depth(folder, config.num_hidden_layers, shapes)
     match = names.match(config, "ours", shapes, folder, IGNORED)
-    tokens = load_vocab(vocab)
-    check_vocab_size(config, tokens, vocab)
+    tokens, tokenizer = _read_vocabulary(run, config)
     values = gather(match, "ours", reader.get_tensor, folder)
     settings = architecture.read_object(run / "config.json") if (run / "config.json").exists() else {}
     labels = architecture.labels(settings, names.class_count("ours", shapes), run / "config.json")
@@ -85,8 +92,21 @@ def read_model(run: Path) -> Model:
         values=values,
         settings=settings,
         labels=labels,
+        tokenizer=tokenizer,
         scores=_last_lines(run / "metrics.jsonl"),
     )
+
+
+def _read_vocabulary(run: Path, config: ModelConfig) -> tuple[list[str], str]:
+    """Return the vocabulary, or the content of the tokenizer.json of a causal model."""
+    if not config.causal:
+        tokens = load_vocab(run / "vocab.txt")
+        check_vocab_size(config, tokens, run / "vocab.txt")
+        return tokens, ""
+    path = run / byte_bpe.NAME
+    vocabulary, merges = byte_bpe.read(path)
+    check_vocab_size(config, vocabulary, path)
+    return [], byte_bpe.text_of(vocabulary, merges, path)
 
 
 def _last_lines(path: Path) -> list[dict[str, Any]]:
@@ -114,6 +134,10 @@ def class_names(model: Model) -> dict[str, Any]:
 
 
 def write_vocab(model: Model, folder: Path) -> None:
-    """Write `vocab.txt`, one token per line."""
+    """Write `vocab.txt`, one token per line, or the `tokenizer.json` of a causal model."""
+    if model.config.causal:
+        with files.atomic_write(folder / byte_bpe.NAME) as stream:
+            stream.write(model.tokenizer)
+        return
     with files.atomic_write(folder / "vocab.txt") as stream:
         stream.write("\n".join(model.vocab) + "\n")

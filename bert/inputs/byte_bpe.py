@@ -19,6 +19,7 @@ from bert.errors import InputError
 from bert.storage import checked_json, files
 
 NAME = "tokenizer.json"
+GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))  # the same under two names
 END = "<|endoftext|>"
 BYTES = tuple(sorted(pre_tokenizers.ByteLevel.alphabet()))  # the characters that stand for the 256 bytes
 MAX_CHARACTERS = 256 << 20  # of a tokenizer.json; that of 50,257 tokens has two million
@@ -169,6 +170,34 @@ def _pair(merge: Any) -> tuple[str, str]:
     if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
         raise ValueError(f"the merge {str(merge)[:40]!a} does not have two parts")
     return parts[0], parts[1]
+
+
+def find(folder: Path) -> tuple[Path, Path]:
+    """Return the paths of GPT-2's vocabulary and merges in a folder. Raise InputError if they are not there."""
+    for vocabulary, merges in GPT2_FILES:
+        if (folder / vocabulary).is_file() and (folder / merges).is_file():
+            return folder / vocabulary, folder / merges
+    raise InputError(f"{folder}: no vocab.json and merges.txt in it; give a folder with these files of GPT-2")
+
+
+def load(vocabulary: Path, merges: Path) -> tuple[Vocabulary, Merges]:
+    """Read GPT-2's files: tokens with their ids as JSON, and one merge per line after a line with the version."""
+    remedy = "get GPT-2's files again"
+    text = files.read_text(vocabulary, MAX_CHARACTERS, remedy)
+    try:
+        ids: Vocabulary = checked_json.take(dict[str, int], checked_json.parse(text.encode("utf-8")))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{vocabulary}: not a vocabulary of tokens with their ids ({error}); {remedy}") from error
+    lines = files.read_text(merges, MAX_CHARACTERS, remedy).split("\n")
+    pairs: Merges = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or (number == 1 and line.startswith("#version")):
+            continue
+        words = line.removesuffix("\r").split(" ")
+        if len(words) != 2:
+            raise InputError(f"{merges}: line {number}: {line[:40]!a} is not two tokens with a space between; {remedy}")
+        pairs.append((words[0], words[1]))
+    return ids, pairs
 
 
 def text_of(vocabulary: Vocabulary, merges: Merges, where: Path) -> str:

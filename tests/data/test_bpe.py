@@ -11,7 +11,6 @@ from tokenizers import ByteLevelBPETokenizer
 
 from bert.inputs import byte_bpe
 from bert.inputs.byte_bpe import ByteBPE
-from data import bpe
 from data.pipeline import duplicates
 
 TEXT = "the river runs past seven mills and nobody remembers their builders' names caf\u00e9 \u4e2d\u6587 1729"
@@ -105,7 +104,7 @@ def gpt2_files(tmp_path, names=("vocab.json", "merges.txt"), end_first=True):
     return vocabulary, merges
 
 
-@pytest.mark.parametrize("names", bpe.NAMES)
+@pytest.mark.parametrize("names", byte_bpe.GPT2_FILES)
 @pytest.mark.parametrize("end_first", [True, False])
 def test_imported_files_keep_all_ids(tmp_path, stage, names, end_first):
     vocabulary, merges = gpt2_files(tmp_path, names, end_first)

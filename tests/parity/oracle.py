@@ -23,7 +23,7 @@ import transformers
 
 
 def run(folder: str, inputs: str, outputs: str) -> None:
-    """input_ids, attention_mask and token_type_ids [B, T] to hidden_states [L + 1, B, T, D] and each head's output."""
+    """input_ids and what else the model takes [B, T] to hidden_states [L + 1, B, T, D] and each head's output."""
     kind = json.loads((Path(folder) / "config.json").read_text())["architectures"][0]
     model, about = getattr(transformers, kind).from_pretrained(folder, output_loading_info=True)
     problems = {what: names for what, names in about.items() if names}
@@ -38,10 +38,11 @@ def run(folder: str, inputs: str, outputs: str) -> None:
 def make(kind: str, folder: str, seed: int, sizes: dict[str, int]) -> None:
     """Every weight random, so that no bias is zero and no gamma one."""
     torch.manual_seed(seed)
-    model = getattr(transformers, kind)(transformers.BertConfig(**sizes))
+    config = (transformers.GPT2Config if kind.startswith("GPT2") else transformers.BertConfig)(**sizes)
+    model = getattr(transformers, kind)(config)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * sizes["hidden_size"] ** -0.5)
+            parameter.add_(torch.randn_like(parameter) * config.hidden_size**-0.5)
     model.save_pretrained(folder)
 
 

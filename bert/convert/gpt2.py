@@ -1,0 +1,155 @@
+"""What is particular to GPT-2 in transformers: its configuration, the names of its tensors, its tokenizer's files.
+
+Its dense layers are of the class Conv1D, whose kernels are [inputs, outputs], as ours. Queries, keys and values lie
+side by side in one kernel, `attn.c_attn`; here they are three tensors, `attn.c_attn.query` and so on.
+
+Source: transformers (modeling_gpt2.py, configuration_gpt2.py, tokenization_gpt2.py).
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from bert.config import ModelConfig
+from bert.errors import InputError, UsageError
+from bert.inputs import byte_bpe
+from bert.storage import files
+
+KIND = "GPT2LMHeadModel"
+UNPREFIXED = ("wte", "wpe", "h", "ln_f")  # first part of the names in a model without a head
+IGNORED = ("transformer.h.*.attn.bias", "transformer.h.*.attn.masked_bias")  # buffers of earlier versions
+TIED = {"lm_head.weight": "transformer.wte.weight"}
+FUSED, PARTS = ".attn.c_attn.", ("query", "key", "value")
+VOCAB, MERGES = byte_bpe.GPT2_FILES[0]
+
+SIZES = {
+    "vocab_size": "vocab_size",
+    "n_embd": "hidden_size",
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+    "n_positions": "max_position_embeddings",
+}
+RATES = {  # theirs and ours, and their default
+    "attn_pdrop": ("attention_probs_dropout_prob", 0.1),
+    "resid_pdrop": ("hidden_dropout_prob", 0.1),
+    "initializer_range": ("initializer_range", 0.02),
+    "layer_norm_epsilon": ("layer_norm_epsilon", 1e-5),
+}
+ACTIVATIONS: dict[str, Literal["gelu", "gelu_tanh"]] = {  # theirs: ours
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu": "gelu",
+}
+
+# The value that a key must have if it is present: any other value would be another function of the same weights.
+SUPPORTED = {
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+    "quantization_config": None,
+}
+
+
+def read_config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
+    """Return the architecture in the fields of a config.json.
+
+    Raise InputError, naming the key, for an unsupported architecture and for a missing or invalid number. Embeddings
+    get the dropout of the other layers.
+    """
+    for key, value in SUPPORTED.items():
+        if fields.get(key, value) != value:
+            raise InputError(f"{path}: {key} is {fields[key]!r}; only {value!r} is supported")
+    activation = fields.get("activation_function", "gelu_new")
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+        raise InputError(f"{path}: activation_function is {activation!r}; supported: {', '.join(ACTIVATIONS)}")
+    for key in SIZES:
+        if type(fields.get(key)) is not int or fields[key] < 1:
+            raise InputError(f"{path}: {key} is {fields.get(key)!r}, not a positive integer; use the model's own file")
+    inner = fields.get("n_inner")
+    if inner is not None and (type(inner) is not int or inner < 1):
+        raise InputError(f"{path}: n_inner is {inner!r}, not a positive integer; use the model's own file")
+    rates = {ours: fields.get(key, default) for key, (ours, default) in RATES.items()}
+    for key, (ours, _) in RATES.items():
+        if type(rates[ours]) not in (int, float) or not 0 <= rates[ours] < 1:
+            raise InputError(f"{path}: {key} is {fields[key]!r}, not a number in [0, 1); use the model's own file")
+    try:
+        return ModelConfig(
+            **{ours: fields[key] for key, ours in SIZES.items()},
+            **rates,
+            intermediate_size=inner or 4 * fields["n_embd"],
+            hidden_act=ACTIVATIONS[activation],
+            norm_placement="pre",
+            type_vocab_size=0,
+            causal=True,
+        )
+    except UsageError as error:  # the file is wrong, not the command line
+        raise InputError(f"{path}: {error}") from error
+
+
+def config_fields(config: ModelConfig, end: int) -> dict[str, Any]:
+    """Return the content of config.json. end: id of `<|endoftext|>`."""
+    activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.hidden_act)
+    fixed = {key: value for key, value in SUPPORTED.items() if value is not None}
+    sizes = {key: getattr(config, ours) for key, ours in SIZES.items()} | {"n_ctx": config.max_position_embeddings}
+    rates = {key: getattr(config, ours) for key, (ours, _) in RATES.items()}
+    kind = {"architectures": [KIND], "model_type": "gpt2", "activation_function": activation}
+    ends = {"bos_token_id": end, "eos_token_id": end}
+    inner = {"n_inner": config.intermediate_size, "embd_pdrop": config.hidden_dropout_prob}
+    return kind | fixed | sizes | inner | rates | ends
+
+
+def part_of(name: str, shape: tuple[int, ...]) -> dict[str, tuple[int, int]]:
+    """Return the tensors that a stored one holds side by side, by name: the first and the end of their columns.
+
+    A tensor of another kind, or whose columns do not divide into three, holds itself only.
+    """
+    columns = shape[-1] if shape else 0
+    if FUSED not in name or columns % len(PARTS):
+        return {name: (0, columns)}
+    width = columns // len(PARTS)
+    return {
+        name.replace(FUSED, f"{FUSED}{part}."): (number * width, (number + 1) * width)
+        for number, part in enumerate(PARTS)
+    }
+
+
+def joined(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the tensors as they are stored: queries, keys and values side by side."""
+    first, result = f"{FUSED}{PARTS[0]}.", {}
+    for name, value in tensors.items():
+        if first in name:
+            sides = [tensors[name.replace(first, f"{FUSED}{part}.")] for part in PARTS]
+            result[name.replace(first, FUSED)] = np.concatenate(sides, axis=-1)
+        elif not any(f"{FUSED}{part}." in name for part in PARTS):
+            result[name] = value
+    return result
+
+
+def read_tokenizer(folder: Path) -> str:
+    """Return the content of the `tokenizer.json` that the folder has, or that its vocab.json and merges.txt make.
+
+    Raise InputError if it has neither, or if they are not those of a byte-level BPE.
+    """
+    path = folder / byte_bpe.NAME
+    if path.exists():
+        return byte_bpe.text_of(*byte_bpe.read(path), path)
+    return byte_bpe.text_of(*byte_bpe.load(*byte_bpe.find(folder)), folder)
+
+
+def write_tokenizer(text: str, longest: int, folder: Path) -> None:
+    """Write the files from which transformers reads a tokenizer. text: of `tokenizer.json`. longest: in tokens."""
+    with files.atomic_write(folder / byte_bpe.NAME) as stream:
+        stream.write(text)
+    vocabulary, merges = byte_bpe.read(folder / byte_bpe.NAME)
+    with files.atomic_write(folder / VOCAB) as stream:
+        stream.write(json.dumps(vocabulary, ensure_ascii=False) + "\n")
+    with files.atomic_write(folder / MERGES) as stream:
+        stream.writelines(["#version: 0.2\n", *(f"{left} {right}\n" for left, right in merges)])
+    roles = dict.fromkeys(("bos_token", "eos_token", "unk_token"), byte_bpe.END)
+    settings = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": False, "model_max_length": longest}
+    files.write_json(folder / "tokenizer_config.json", settings | roles)
+    files.write_json(folder / "special_tokens_map.json", roles)
