@@ -147,15 +147,21 @@ class BatchConfig:
         return dataclasses.replace(self, per_device=per_device)
 
     def _fitted(self, world_size: int) -> "BatchConfig":
-        """Return the batch with as few micro-batches as hold it, and a `total` close to the wanted one."""
-        accumulation = math.ceil(self.total / (world_size * (self.per_device or self.max_per_device)))
-        exact = self.total / (world_size * accumulation)
-        per_device = {"nearest": max(1, round(exact)), "below": math.floor(exact), "above": math.ceil(exact)}[self.fit]
+        """Return the batch with as few micro-batches as hold it, or one less, and a `total` close to the wanted one."""
+        largest = self.per_device or self.max_per_device
+        most = math.ceil(self.total / (world_size * largest))
+        fewest = most if self.fit == "above" else max(1, most - 1)  # these, of the largest size, may almost hold it
+        sizes = {number: min(largest, self._size(self.total / (world_size * number))) for number in (fewest, most)}
+        accumulation = min(sizes, key=lambda number: abs(sizes[number] * number * world_size - self.total))
+        per_device = sizes[accumulation]
         _require(
             per_device > 0,
             f"batch.total {self.total} is less than a sequence for each of {world_size} ranks; give --batch.fit above",
         )
         return dataclasses.replace(self, total=per_device * world_size * accumulation, per_device=per_device)
+
+    def _size(self, exact: float) -> int:
+        return {"nearest": max(1, round(exact)), "below": math.floor(exact), "above": math.ceil(exact)}[self.fit]
 
     def accumulation(self, world_size: int) -> int:
         """Return the number of micro-batches per rank and update. Raise UsageError if they do not divide the batch."""

@@ -9,7 +9,7 @@ A tokenizer is a file `tokenizer.json`, in the format of Hugging Face's `tokeniz
 
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,12 @@ END = "<|endoftext|>"
 BYTES = tuple(sorted(pre_tokenizers.ByteLevel.alphabet()))  # the characters that stand for the 256 bytes
 MAX_CHARACTERS = 256 << 20  # of a tokenizer.json; that of 50,257 tokens has two million
 LARGEST = 1 << 24  # tokens
-PIECE = 1 << 16  # characters of a text that are encoded at once: each token takes some hundred bytes for a moment
-BORDER = re.compile(r"(?<=\S)(?=[ \n])")  # a word of GPT-2's ends before a space that follows something else
+PIECE = 1 << 16  # characters from which a text is cut
+TOGETHER = 1 << 20  # characters that are encoded at once: each token takes some hundred bytes for a moment
+# No word of GPT-2's goes on before a space that follows something else, nor from a mark of Chinese or Japanese, whose
+# texts have no spaces, to one of their letters. The marks: two commas, a full stop, "!", ":", ";" and "?".
+MARKS, LETTERS = r"\u3001\u3002\uff0c\uff01\uff1a\uff1b\uff1f", r"\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5"
+BORDER = re.compile(rf"(?<=\S)(?=[ \n])|(?<=[{MARKS}])(?=[{LETTERS}])")
 
 Vocabulary = dict[str, int]
 Merges = list[tuple[str, str]]
@@ -79,14 +83,10 @@ class ByteBPE:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, as `encode` does."""
-        pieces, owners = [], []
-        for owner, text in enumerate(texts):
-            for piece in _pieces(files.SURROGATE.sub("?", text)):
-                pieces.append(piece)
-                owners.append(owner)
         ids: list[list[int]] = [[] for _ in texts]
-        for owner, encoding in zip(owners, self._tokenizer.encode_batch_fast(pieces), strict=True):
-            ids[owner] += encoding.ids
+        for owners, pieces in _groups(texts):
+            for owner, encoding in zip(owners, self._tokenizer.encode_batch_fast(pieces), strict=True):
+                ids[owner] += encoding.ids
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -99,6 +99,23 @@ class ByteBPE:
             if not 0 <= number < self.size:
                 raise InputError(f"token id {number}: {self.path} has the ids 0 to {self.size - 1}; give ids of it")
         return str(self._tokenizer.decode(numbers, skip_special_tokens=False))
+
+
+def _groups(texts: Sequence[str]) -> Iterator[tuple[list[int], list[str]]]:
+    """Yield the pieces of all texts in order, some at a time, with the numbers of their texts."""
+    owners: list[int] = []
+    pieces: list[str] = []
+    size = 0
+    for owner, text in enumerate(texts):
+        for piece in _pieces(files.SURROGATE.sub("?", text)):
+            owners.append(owner)
+            pieces.append(piece)
+            size += len(piece)
+            if size > TOGETHER:
+                yield owners, pieces
+                owners, pieces, size = [], [], 0
+    if pieces:
+        yield owners, pieces
 
 
 def _pieces(text: str) -> list[str]:

@@ -177,6 +177,8 @@ class HorovodCommunicator(Communicator):
 
     def all_gather(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         with self.collective():
+            if len(tensors) == 1:  # eagerly: a checkpoint gathers variables of many shapes, once each
+                return [self._hvd.allgather(tf.convert_to_tensor(tensors[0]), process_set=self._ranks)]
             return list(self._all_gather([tf.convert_to_tensor(tensor) for tensor in tensors]))
 
     def broadcast(self, value: tf.Tensor) -> tf.Tensor:

@@ -17,7 +17,7 @@ def test_any_number_of_ranks_divides_the_batch(ranks: int, per_device: int, fit:
     accumulation = batch.accumulation(ranks)
     assert accumulation * batch.per_device * ranks == batch.total
     assert 1 <= batch.per_device <= (per_device or 32)
-    one_more = accumulation * ranks  # sequences if every micro-batch has one more
+    one_more = (accumulation + 1) * ranks  # sequences if every micro-batch has one more
     assert {"nearest": 2 * abs(batch.total - 65_536) <= one_more, "below": 0 <= 65_536 - batch.total < one_more,
             "above": 0 <= batch.total - 65_536 < one_more}[fit]  # fmt: skip
     assert bool(batch.change(wanted)) == (batch.total != 65_536)
@@ -33,6 +33,11 @@ def test_the_batch_of_1472_ranks() -> None:
     batch = wanted.divided(1472)
     assert (batch.total, batch.per_device, batch.accumulation(1472)) == (66_240, 45, 1)
     assert batch.change(wanted).startswith("batch: 66,240 sequences per update instead of 65,536 (+1.1%)")
+
+
+def test_one_micro_batch_less_is_taken_if_it_almost_holds_the_batch() -> None:
+    batch = BatchConfig(total=32_768, per_device=11, fit="nearest").divided(1472)
+    assert (batch.total, batch.per_device, batch.accumulation(1472)) == (32_384, 11, 2)  # not 3 x 7, which is 30,912
 
 
 def test_less_than_a_sequence_for_each_rank_is_an_error_below() -> None:

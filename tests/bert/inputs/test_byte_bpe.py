@@ -92,11 +92,33 @@ def test_all_kinds_of_text_have_the_ids_of_tokenizers(tokenizer: ByteBPE, theirs
     assert len(tokenizer.encode(TRICKY)) < len(TRICKY.encode())
 
 
-@given(st.lists(st.sampled_from([" ", "  ", "\n", "'s", "'", "the", " \n ", "\t", "7", "\u4e2d", "\x1c", "\u00a0"])))
+PARTS = [
+    " ",
+    "  ",
+    "\n",
+    "'s",
+    "'",
+    "the",
+    " \n ",
+    "\t",
+    "7",
+    "\u4e2d",
+    "\x1c",
+    "\u00a0",
+    "\u3002",
+    "\uff0c",
+    ".",
+    "_",
+    "\u0903",
+]
+
+
+@given(st.lists(st.sampled_from(PARTS)))
 def test_a_text_encoded_in_pieces_has_the_same_ids(tokenizer: ByteBPE, parts: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         whole = tokenizer.encode("".join(parts))
-        patch.setattr(byte_bpe, "PIECE", 3)
+        patch.setattr(byte_bpe, "PIECE", 2)
+        patch.setattr(byte_bpe, "TOGETHER", 5)
         assert tokenizer.encode("".join(parts)) == whole
 
 
@@ -104,6 +126,13 @@ def test_a_long_text_is_encoded_in_many_pieces(tokenizer: ByteBPE, theirs: ByteL
     text = "".join(random.Random(5).choices([" river", "\n\n", " mills", "  ", "'s", "17", "\u4e2d\u6587"], k=70_000))
     assert len(text) > 3 * byte_bpe.PIECE
     assert tokenizer.encode(text) == theirs.encode(text).ids
+
+
+def test_chinese_is_cut_at_its_marks(tokenizer: ByteBPE, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(byte_bpe, "PIECE", 7)
+    text = "\u4e2d\u6587\u3002" * 5
+    pieces = byte_bpe._pieces(text)
+    assert max(map(len, pieces)) == 9 and "".join(pieces) == text
 
 
 def test_a_batch_has_the_ids_of_each_text(tokenizer: ByteBPE) -> None:
