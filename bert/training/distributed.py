@@ -112,13 +112,7 @@ class HorovodCommunicator(Communicator):
         ranks = hvd.global_process_set if ranks is None else ranks
         self._hvd, self._ranks, self._world = hvd, ranks, world or self
         self._waiting_since: float | None = None
-        self._all_reduce = tf.function(lambda tensors: self._grouped(hvd.grouped_allreduce, tensors))
-        self._all_reduce_fp16 = tf.function(lambda tensors: self._grouped(hvd.grouped_allreduce, tensors, fp16=True))
-        self._reduce_scatter = tf.function(lambda tensors: self._grouped(hvd.grouped_reducescatter, tensors))
-        self._reduce_scatter_fp16 = tf.function(
-            lambda tensors: self._grouped(hvd.grouped_reducescatter, tensors, fp16=True)
-        )
-        self._all_gather = tf.function(lambda tensors: hvd.grouped_allgather(tensors, process_set=ranks))
+        self._programs: dict[Any, Any] = {}
         self.rank, self.size = ranks.rank(), ranks.size()
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
         self._replicas: Communicator = self
@@ -139,10 +133,33 @@ class HorovodCommunicator(Communicator):
         assert isinstance(self._group, HorovodCommunicator)
         return self._hvd.allreduce(x, op=self._hvd.Sum, name=name, process_set=self._group._ranks)
 
-    def _grouped(self, collective: Any, tensors: Sequence[tf.Tensor], fp16: bool = False) -> list[tf.Tensor]:
+    def _reduce(self, collective: Any, tensors: Sequence[tf.Tensor], fp16: bool = False) -> list[tf.Tensor]:
         compression = self._hvd.Compression.fp16 if fp16 else self._hvd.Compression.none
         reduced = collective(list(tensors), op=self._hvd.Sum, compression=compression, process_set=self._ranks)
         return list(reduced)
+
+    def _gather(self, collective: Any, tensors: Sequence[tf.Tensor], _: bool) -> list[tf.Tensor]:
+        return list(collective(list(tensors), process_set=self._ranks))
+
+    def _run(self, collective: Any, tensors: Sequence[tf.Tensor], fp16: bool = False) -> list[tf.Tensor]:
+        """Run a grouped collective; each list of shapes has a program and names of its own.
+
+        TensorFlow warns of a function that is traced often. Horovod remembers what the ranks have agreed on by name.
+        """
+        if not tensors:
+            return []
+        tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+        key = collective.__name__, fp16, tuple((*tensor.shape, tensor.dtype) for tensor in tensors)
+        if key not in self._programs:
+            number, run = len(self._programs), self._gather if "gather" in collective.__name__ else self._reduce
+
+            def program(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+                with tf.name_scope(f"program_{number}"):
+                    return run(collective, tensors, fp16)
+
+            specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+            self._programs[key] = tf.function(program).get_concrete_function(specs)
+        return list(self._programs[key](tensors))
 
     @property
     def replicas(self) -> Communicator:
@@ -158,28 +175,24 @@ class HorovodCommunicator(Communicator):
         return "MPI" if self._hvd.mpi_enabled() else "Gloo"
 
     def all_reduce(self, tensors: Sequence[tf.Tensor], num_fp16: int = 0) -> list[tf.Tensor]:
-        tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+        reduce = self._hvd.grouped_allreduce
         with self.collective():
-            in_fp16 = self._all_reduce_fp16(tensors[:num_fp16]) if num_fp16 else []
-            return [*in_fp16, *self._all_reduce(tensors[num_fp16:])]
+            return self._run(reduce, tensors[:num_fp16], fp16=True) + self._run(reduce, tensors[num_fp16:])
 
     def reduce_in_graph(
         self, tensors: Sequence[tf.Tensor], name: str, *, fp16: bool = False, scatter: bool = False
     ) -> list[tf.Tensor]:
         with tf.name_scope(name):
             collective = self._hvd.grouped_reducescatter if scatter else self._hvd.grouped_allreduce
-            return self._grouped(collective, tensors, fp16)
+            return self._reduce(collective, tensors, fp16)
 
     def reduce_scatter(self, tensors: Sequence[tf.Tensor], *, fp16: bool = False) -> list[tf.Tensor]:
         with self.collective():
-            reduce = self._reduce_scatter_fp16 if fp16 else self._reduce_scatter
-            return list(reduce([tf.convert_to_tensor(tensor) for tensor in tensors]))
+            return self._run(self._hvd.grouped_reducescatter, tensors, fp16)
 
     def all_gather(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         with self.collective():
-            if len(tensors) == 1:  # eagerly: a checkpoint gathers variables of many shapes, once each
-                return [self._hvd.allgather(tf.convert_to_tensor(tensors[0]), process_set=self._ranks)]
-            return list(self._all_gather([tf.convert_to_tensor(tensor) for tensor in tensors]))
+            return self._run(self._hvd.grouped_allgather, tensors)
 
     def broadcast(self, value: tf.Tensor) -> tf.Tensor:
         with self.collective():
