@@ -127,7 +127,9 @@ stats: tfrecords ## Tables and pictures of the corpus, the samples and the token
 download wikipedia books text documents shards vocab tfrecords bpe tokens verify stats:
 	$(IN) scripts/launcher.sh quiet scripts/data.sh $@
 
-pretrain: check-pretrain tfrecords ## Pretrain RECIPE, phase 2 from all weights of phase 1
+# Recipes of causal models are named gpt2_...: they read tokens, the others masked samples.
+samples := $(if $(filter gpt2_%,$(value RECIPE)),tokens,tfrecords)
+pretrain: check-pretrain $(samples) ## Pretrain RECIPE, phase 2 from all weights of phase 1
 squad: check-squad download ## Fine-tune PRETRAINED, or else RECIPE after pretraining, on SQUAD_TRAIN
 squad-eval: check-squad-eval download ## Answer SQUAD_DEV with the fine-tuned model and print its scores
 squad: $(filter pretrain,$(MAKECMDGOALS))

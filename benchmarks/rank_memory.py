@@ -1,13 +1,14 @@
 """Measure the memory that each rank has during training, with and without a sharded optimizer.
 
-    python -m benchmarks.rank_memory [--ranks 4] [--parameters 60] [--output DIR]
+    python -m benchmarks.rank_memory [--ranks 4] [--parameters 60]
 
-A model of about so many million parameters is trained on a tiny batch, so that its state is most of the memory. Each
-rank prints the memory that the system counts for its process (resident, without shared libraries) before the model,
-after an update, and the peak. What the sharded optimizer saves is compared with theory: of the moments' 8 bytes per
-parameter, (ranks - 1) / ranks; at the peak also of the 4 bytes of the summed gradients, less what is gathered at once.
+A model of about so many million parameters is trained on a tiny batch. The figures are those of the system, the mean
+over the ranks, above what the process had before the model: the resident memory that a process shares with no other
+once weights, gradients and moments exist, the same after some updates, and the peak of all that is resident. What the
+sharded optimizer saves is compared with theory: (ranks - 1) / ranks of the two moments' 8 bytes per parameter.
 """
 
+import ctypes
 import dataclasses
 import json
 import subprocess
@@ -27,6 +28,7 @@ from bert.storage import files
 
 BATCH = cases.Case("", "pretrain", 1, 16, 2)
 WIDTH = 768
+KINDS = {"state": "before the first update", "after": "after the updates", "peak": "the peak"}
 LAYOUTS = {"whole": ParallelConfig(bucket_megabytes=25), "sharded": ParallelConfig(shard_optimizer=True)}
 
 
@@ -59,8 +61,13 @@ def model_of(parameters: float) -> ModelConfig:
     return dataclasses.replace(without, num_hidden_layers=layers)
 
 
-def resident() -> dict[str, int]:
-    """Return the bytes of this process: now, of its own (anonymous), and the peak of all that is resident."""
+def resident(trim: bool = True) -> dict[str, int]:
+    """Return the bytes of this process: "now", its own (anonymous), and the "peak" of all that was ever resident.
+
+    trim: first give back what the C library keeps of freed memory.
+    """
+    if trim:
+        ctypes.CDLL(None).malloc_trim(0)
     lines = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
     return {name: int(lines[key].split()[0]) * 1024 for name, key in (("now", "RssAnon"), ("peak", "VmHWM"))}
 
@@ -72,20 +79,26 @@ def measure_rank(options: Options) -> None:
     from bert.model.encoder import variables
     from bert.pretrain import Pretraining
     from bert.training.distributed import connect
-    from bert.training.distributed_optimizer import optimizer_for
+    from bert.training.distributed_optimizer import DistributedOptimizer
+    from bert.training.optimizer import Optimizer
     from bert.training.step import Step
 
-    parallel, model = LAYOUTS[options.layout], model_of(1e6 * options.parameters)
-    comm = connect(RunConfig(device="cpu"), parallel)
+    tf.get_logger().setLevel("ERROR")  # it warns that one function is traced for several buckets
+    comm, model = connect(RunConfig(device="cpu")), model_of(1e6 * options.parameters)
     batch = {name: tf.constant(value % 4999) for name, value in cases.batches(BATCH, seed=comm.rank)[0].items()}
     comm.all_reduce([tf.zeros([])])
-    before = resident()["now"]
-    task = Pretraining(model, seed=1, parts=comm.parts)
+    before = resident()
+    task = Pretraining(model, seed=1)
     weights, config = variables(task.module), OptimizerConfig(name="adamw", learning_rate=1e-4)
-    optimizer = optimizer_for(weights, config, parallel, comm)
+    parallel = LAYOUTS[options.layout]
+    sharded = parallel.shard_optimizer
+    optimizer = DistributedOptimizer(weights, config, comm, sharded) if sharded else Optimizer(weights, config)
     step = Step(task, optimizer, comm, PrecisionConfig(), RunConfig(seed=1), parallel)
-    losses = [step.update(1 + number, [batch], 1e-4)["loss"] for number in range(options.updates)]
-    facts = resident() | {"before": before, "losses": losses, "rank": comm.rank}
+    state = resident()["now"] - before["now"]
+    for number in range(options.updates):
+        step.update(1 + number, [batch], 1e-4)
+    after = resident()
+    facts = {"state": state, "after": after["now"] - before["now"], "peak": after["peak"] - before["peak"]}
     (options.folder / f"{options.layout}-{comm.rank}.json").write_text(json.dumps(facts))
 
 
@@ -99,19 +112,9 @@ def start(options: Options, layout: str, folder: Path) -> list[dict[str, Any]]:
     return [files.read_json(folder / f"{layout}-{number}.json") for number in range(options.ranks)]
 
 
-def compare(whole: list[dict[str, Any]], sharded: list[dict[str, Any]], parameters: int) -> dict[str, float]:
-    """Return what a rank saves, in bytes, the mean over the ranks, and what it saves in theory."""
-
-    def mean(ranks: list[dict[str, Any]], kind: str) -> float:
-        return sum(rank[kind] - (rank["before"] if kind == "now" else 0) for rank in ranks) / len(ranks)
-
-    return {
-        "whole": mean(whole, "now"),
-        "sharded": mean(sharded, "now"),
-        "saved": mean(whole, "now") - mean(sharded, "now"),
-        "theory": 8 * parameters * (1 - 1 / len(whole)),
-        "saved_at_peak": mean(whole, "peak") - mean(sharded, "peak"),
-    }
+def mean(ranks: list[dict[str, Any]], kind: str) -> float:
+    """Return the mean over the ranks, in MB."""
+    return sum(rank[kind] for rank in ranks) / len(ranks) / 1e6
 
 
 def main(argv: list[str]) -> None:
@@ -123,19 +126,15 @@ def main(argv: list[str]) -> None:
     count = model_cost.parameters(model)
     with tempfile.TemporaryDirectory() as scratch:
         told = {layout: start(options, layout, Path(scratch)) for layout in LAYOUTS}
-    found = compare(told["whole"], told["sharded"], count)
-    print(f"{count:,} parameters, {options.ranks} ranks; MB per rank, the mean:")
-    for layout, parallel in LAYOUTS.items():
-        planned = model_cost.state_bytes(model, options.ranks, parallel) / 1e6
-        print(
-            f"{layout:<8} {found[layout] / 1e6:,.0f} after an update, above what the program had before the model; "
-            f"weights, gradients and moments are {planned:,.0f}"
-        )
-    share = 100 * found["saved"] / found["theory"]
-    print(
-        f"saved    {found['saved'] / 1e6:,.0f} of {found['theory'] / 1e6:,.0f} in theory, {share:.0f} %; "
-        f"{found['saved_at_peak'] / 1e6:,.0f} at the peak"
-    )
+    theory = 8 * count * (1 - 1 / options.ranks) / 1e6
+    print(f"{count:,} parameters, {options.ranks} ranks; in theory a rank saves {theory:,.0f} MB of its moments")
+    print("| MB per rank | whole | sharded | saved | of theory |\n|---|---|---|---|---|")
+    planned = {layout: model_cost.state_bytes(model, options.ranks, one) / 1e6 for layout, one in LAYOUTS.items()}
+    print(f"| weights, gradients, moments in theory | {planned['whole']:,.0f} | {planned['sharded']:,.0f} | | |")
+    for kind, name in KINDS.items():
+        whole, sharded = (mean(told[layout], kind) for layout in LAYOUTS)
+        saved = whole - sharded
+        print(f"| {name} | {whole:,.0f} | {sharded:,.0f} | {saved:,.0f} | {100 * saved / theory:.0f} % |")
 
 
 if __name__ == "__main__":

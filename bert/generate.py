@@ -9,6 +9,7 @@ a document. The same command prints the same texts: each random number belongs t
 """
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,13 +92,14 @@ def show(model: Trained, options: Options, text: Continuation, number: int) -> N
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.generate", description=__doc__)
-    devices.choose(options.device)
+    device = devices.choose(options.device)
+    memory = device.memory if device.is_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     model = trained.load(options.run)
     choice = Choice(options.temperature, options.top_k, options.top_p)
     generator = Generator(model, choice, seed=options.seed, batch=options.batch)
     prompts = [ids for ids in encode(model, options) for _ in range(options.count)]
     ends = []
-    for number, text in enumerate(generator.generate(prompts, options.max_tokens)):
+    for number, text in enumerate(generator.generate(prompts, options.max_tokens, memory)):
         show(model, options, text, number)
         ends.append(text.end)
     if reached := ends.count("positions"):

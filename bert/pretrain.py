@@ -169,10 +169,12 @@ def describe(config: PretrainConfig, name: str, data: loop.Data, ranks: int) -> 
     """Return what the run would be on so many ranks, each with a GPU, as lines of text; nothing is computed."""
     if ranks % (parts := config.parallel.tensor):
         raise UsageError(f"--parallel.tensor {parts} does not divide --print {ranks}; give a multiple of it")
-    config = resolve(config, name, data, Device(kind="GPU"), ranks // parts)
+    wanted, config = config, resolve(config, name, data, Device(kind="GPU"), ranks // parts)
     sequence = loop.sequence_length(config.model, data)
     predictions = sequence if config.model.causal else data.spec["masked_lm_ids"]["shape"][0]
     lines = model_cost.describe(config, ranks, sequence=sequence, predictions=predictions, available=len(data))
+    if change := config.batch.change(wanted.batch):
+        lines["note"] = change
     return "\n".join(f"{label:<18} {value}" for label, value in lines.items())
 
 

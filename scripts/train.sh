@@ -59,15 +59,18 @@ case $1 in
 check-*)
     for flags in PRETRAIN_FLAGS SQUAD_FLAGS; do "$scripts/launcher.sh" with-flags "$flags" true; done
     case $goal in squad) need SQUAD_TRAIN ;; squad-eval) need SQUAD_DEV ;; esac
+    [[ $goal != squad || $RECIPE != gpt2_* || -n ${PRETRAINED:-} ]] ||
+        wrong "RECIPE is $RECIPE, a causal model, which cannot be fine-tuned on SQuAD ; set a BERT recipe or PRETRAINED"
     ;;
 is-pretrained) [ -n "${PRETRAINED:-}" ] || is_finished "$start" ;;
 pretrain)
     for phase in "${phases[@]}"; do
-        length=$PHASE1_SEQ from=()
-        if [[ $phase == *_phase2 ]]; then
-            length=$PHASE2_SEQ from=(--init.checkpoint "$work/pretrain/${phase%2}1")
-        fi
-        launch PRETRAIN_FLAGS bert.pretrain "$phase" "${from[@]}" --data.train "$work/tfrecords/seq$length" \
+        data=$work/tfrecords/seq$PHASE1_SEQ from=()
+        case $phase in
+        *_phase2) data=$work/tfrecords/seq$PHASE2_SEQ from=(--init.checkpoint "$work/pretrain/${phase%2}1") ;;
+        gpt2_*) data=$work/tokens ;;
+        esac
+        launch PRETRAIN_FLAGS bert.pretrain "$phase" "${from[@]}" --data.train "$data" \
             --run.directory "$work/pretrain/$phase"
     done
     ;;

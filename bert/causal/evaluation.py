@@ -147,4 +147,4 @@ def _reported(results: Iterator[Any], total: int, noun: str) -> Iterator[Any]:
         yield result
         if (now := time.monotonic()) - reported > REPORT_SECONDS:
             reported, left = now, (now - begun) / number * (total - number)
-            print(f"{number:,} of {total:,} {noun}, about {left / 60:.0f} minutes left", file=sys.stderr)
+            print(f"{number:,} of {total:,} {noun}, about {math.ceil(left / 60)} min left", file=sys.stderr)

@@ -19,7 +19,7 @@ import tensorflow as tf
 from bert.causal import sampling
 from bert.causal.sampling import Choice
 from bert.causal.trained import Trained
-from bert.errors import IntegrityError
+from bert.errors import IntegrityError, ResourceError
 from bert.inputs import sampler
 from bert.model.cache import Cache
 from bert.model.dropout import DropoutRng
@@ -77,11 +77,13 @@ class Generator:
         self.encoder, self.end = trained.encoder, trained.tokenizer.end
         self.choice, self.seed, self.batch, self.timing = choice, seed, batch, Timing()
 
-    def generate(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> Iterator[Continuation]:
+    def generate(
+        self, prompts: Sequence[Sequence[int]], max_tokens: int, memory: int | None = None
+    ) -> Iterator[Continuation]:
         """Yield the continuation of each prompt, in order.
 
-        Prompts have at least one token, and no more than the model has positions. Raise IntegrityError if a score is
-        not finite.
+        Prompts have at least one token, and no more than the model has positions. Raise ResourceError if keys and
+        values need more than `memory` bytes, IntegrityError if a score is not finite.
         """
         positions = self.encoder.config.max_position_embeddings
         texts = [Continuation(prompt=prompt, max_tokens=max_tokens, positions=positions) for prompt in prompts]
@@ -89,6 +91,7 @@ class Generator:
         rows, longest = min(self.batch, len(texts)), max(map(len, prompts))
         width = sampler.padded_length(longest, LENGTH_MULTIPLE, positions)
         places = width + max(text.limit for text in texts) - 1
+        _check_memory(Cache.bytes(self.encoder.config, rows, places, tf.float32), memory, rows, places)
         cache = Cache.empty(self.encoder.config, rows, places, tf.float32)
         step = _compiled(self.encoder, cache, self.choice, self.seed)
         for tokens in (width, 1):  # compile now, so that no text waits for it
@@ -123,6 +126,14 @@ class Generator:
         else:
             self.timing.seconds += seconds
             self.timing.tokens += tokens
+
+
+def _check_memory(need: int, memory: int | None, rows: int, places: int) -> None:
+    if memory is not None and need > memory:
+        raise ResourceError(
+            f"keys and values of {rows} texts of {places} tokens need {need / 2**30:,.1f} GiB; there are "
+            f"{memory / 2**30:,.1f} GiB; give a smaller --batch or --max_tokens"
+        )
 
 
 def _compiled(encoder: Encoder, cache: Cache, choice: Choice, seed: int) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:

@@ -35,6 +35,11 @@ class Cache:
         filled, padding = (tf.Variable(tf.zeros(size, tf.int32), trainable=False) for size in ([], [batch]))
         return cls(layers(), layers(), filled, padding, config.max_position_embeddings - 1)
 
+    @staticmethod
+    def bytes(config: ModelConfig, batch: int, places: int, dtype: tf.DType) -> int:
+        """Return the bytes of such a cache."""
+        return 2 * config.num_hidden_layers * batch * places * config.hidden_size * dtype.size
+
     def restart(self, padding: tf.Tensor) -> None:
         """Forget all tokens. padding [B]: places of padding in front of each row's first token."""
         self.filled.assign(0)

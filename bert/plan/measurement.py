@@ -1,6 +1,7 @@
 """The rate of this code on a GPU, from `metrics.jsonl` of a short run."""
 
 import statistics
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,22 @@ def predictions(model: ModelConfig, sequence: int) -> int:
     return sequence if model.causal else -int(-sequence * MASKED // 1)
 
 
-def read(path: Path, cluster: Cluster, ranks: int) -> Measured:
-    """Return what a run measured on `ranks` GPUs of the cluster's kind. path: its `metrics.jsonl`.
+@dataclass(frozen=True)
+class Observed:
+    """What a run did in an update, and how long it took."""
 
-    The run's `config.json` lies beside it. Raise InputError if one of the files is not what a run writes.
+    work: Work
+    seconds: float
+    width: int
+    precision: str
+    code: str
+    tokens: int  # of a micro-batch
+
+
+def observe(path: Path, ranks: int) -> Observed:
+    """Return what the `metrics.jsonl` of a run on so many ranks, and the `config.json` beside it, say.
+
+    Raise InputError if one of the files is not what a run writes.
     """
     config = _config(path.with_name("config.json"))
     speed, sequence = _speeds(path)
@@ -37,13 +50,12 @@ def read(path: Path, cluster: Cluster, ranks: int) -> Measured:
         travels = 2.0 if config["precision.compress"] else 4.0
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path.with_name('config.json')}: {error}; give a run of bert.pretrain") from error
-    if parts > 1 or total % (per_device * ranks):
+    if parts > 1 or per_device < 1 or total % (per_device * ranks):
         raise InputError(
             f"{path}: its batch of {total} in micro-batches of {per_device} was not made by {ranks} ranks with the "
-            "whole model each; give their number with --measured_ranks"
+            "whole model each; give their number"
         )
-    scored = predictions(model, sequence)
-    count = model_cost.parameters(model)
+    scored, count = predictions(model, sequence), model_cost.parameters(model)
     work = Work(
         flops=model_cost.flops(model, sequence, scored, None if model.causal else model_cost.states_read(scored)),
         per_device=per_device,
@@ -52,13 +64,22 @@ def read(path: Path, cluster: Cluster, ranks: int) -> Measured:
         gradients=count * travels if ranks > 1 else 0.0,
         recomputed=1 / 3 if recomputed else 0.0,
     )
+    return Observed(work, total / speed, model.hidden_size, precision, "xla" if xla else "plain", per_device * sequence)
+
+
+def read(path: Path, cluster: Cluster, ranks: int) -> Measured:
+    """Return what a run measured on `ranks` GPUs of the cluster's kind. path: its `metrics.jsonl`.
+
+    Raise InputError as `observe` does.
+    """
+    found = observe(path, ranks)
     per_node = min(ranks, cluster.per_node)
     where = Cluster(cluster.gpu, -(-ranks // per_node), per_node, cluster.network)
-    rate = update_time.rate(work, where, total / speed)
+    rate = update_time.rate(found.work, where, found.seconds)
     if not rate:
-        raise InputError(f"{path}: {speed:,.0f} sequences per second are more than a {cluster.gpu.name} can reduce")
-    setting = Setting(cluster.gpu, precision, model.hidden_size, per_device * sequence, "xla" if xla else "plain")
-    return Measured(rate, setting, work)
+        raise InputError(f"{path}: an update of {found.seconds:.3g} s is too short for a {cluster.gpu.name}")
+    setting = Setting(cluster.gpu, found.precision, found.width, found.tokens, found.code)
+    return Measured(rate, setting, found.work)
 
 
 def _speeds(path: Path) -> tuple[float, int]:

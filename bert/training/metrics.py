@@ -91,7 +91,8 @@ class Clock:
     """Measure what time is spent on, by kind.
 
     "input" is the wait for samples. "compute" and "communication" are the update; the latter includes the wait for
-    slower ranks. "other" is everything else: logging, evaluation, saving.
+    slower ranks. Collectives that run within the computation count as "compute": overlapped sums, those of tensor
+    parallelism, and those of a sharded optimizer's update. "other" is everything else: logging, evaluation, saving.
     """
 
     def __init__(self, flops: Callable[[int, float], float], replicas: int, peak: float) -> None:

@@ -32,6 +32,7 @@ TEXTS = ["", " ", "\n", "x\ny", "-", "--", "..", "%s", "{0}", "$(id)", "none", "
 WORDS = {"output": "out.jsonl", "kind": "instances", "size": "1000", "layers": "-1", "length": "64"}
 TOGETHER = {
     "bert.convert.__main__": ["import", "google", "a", "b"],
+    "bert.evaluate_lm": ["a", "wikitext", "b"],
     "data.vocab": ["--source", "a", "--size", "1000", "--output", "b"],
     "squad.predict": ["--model", "a", "--dataset", "b", "--output", "c"],
     "benchmarks.gpu_day.__main__": ["list"],

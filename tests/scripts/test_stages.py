@@ -160,6 +160,18 @@ def test_tokens_need_no_sentences(environment: dict[str, str], checkout: Path) -
     assert shown[1:] == ["-m data.bpe --output w/corpus/bpe --import gpt2"]
 
 
+def test_causal_recipes_train_on_tokens_and_not_on_questions(environment: dict[str, str], checkout: Path) -> None:
+    causal = environment | {"RECIPE": "gpt2_smoke"}
+    shown = make("pretrain", checkout, causal, BOOKS="novels", FLAGS="--run.seed 7")[2]
+    assert stages(shown) == ["data.books", "data.bpe", "data.tokens", "bert.pretrain"]
+    flags = "--data.train w/tokens --run.directory w/pretrain/gpt2_smoke --run.seed 7"
+    assert shown[-1] == f"-m bert.pretrain gpt2_smoke {flags}"
+    finish(checkout, "tokens")
+    assert stages(make("pretrain", checkout, causal)[2]) == ["bert.pretrain"]
+    code, error, shown = make("squad", checkout, causal, BOOKS="novels", SQUAD_TRAIN="t.json")
+    assert code == 2 and "error: RECIPE is gpt2_smoke, a causal model" in error and not shown
+
+
 def test_tokens_that_are_there_need_no_source_and_are_checked(environment: dict[str, str], checkout: Path) -> None:
     (checkout / "w/corpus/documents/manifest.json").unlink()
     code, error, shown = make("tokens", checkout, environment)

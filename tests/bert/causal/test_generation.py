@@ -10,7 +10,7 @@ from bert.causal import generation, sampling, trained
 from bert.causal.generation import Continuation, Generator
 from bert.causal.sampling import Choice
 from bert.causal.trained import Trained
-from bert.errors import IntegrityError
+from bert.errors import IntegrityError, ResourceError
 from bert.model.cache import Cache
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch
@@ -113,6 +113,13 @@ def test_scores_that_are_not_finite_are_an_error(tmp_path: Path) -> None:
     model.encoder.embeddings.word.assign(model.encoder.embeddings.word * np.nan)
     with pytest.raises(IntegrityError, match="not finite"):
         generated(model)
+
+
+def test_keys_and_values_must_fit_the_memory(model: Trained) -> None:
+    need = 2 * 3 * 4 * (32 + 4) * 20 * 4  # layers, texts, places, width, bytes of float32
+    generator = Generator(model, GREEDY, seed=0, batch=4)
+    with pytest.raises(ResourceError, match="4 texts of 36 tokens need"):
+        next(generator.generate(PROMPTS, 5, memory=need - 1))
 
 
 def test_tokens_are_counted_after_the_first_of_each_text(model: Trained) -> None:

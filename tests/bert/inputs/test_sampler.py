@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,6 +54,37 @@ def test_an_update_has_the_same_samples_for_any_number_of_ranks(dataset: Path, s
         seen = [row for part in parts for micro in part for row in micro["input_ids"].numpy().tolist()]
         wanted = data.read(sample_order(12 * update + np.arange(12), len(data), 9))["input_ids"].numpy().tolist()
         assert sorted(seen) == sorted(wanted)
+
+
+@pytest.mark.parametrize("size", [3, 5, 7])
+def test_ranks_that_cannot_divide_the_batch_share_the_nearest_one(dataset: Path, size: int) -> None:
+    data = Dataset(dataset, "train")
+    batch = BatchConfig(total=16, per_device=2, fit="nearest").divided(size)
+    parts = [BatchSampler(data, batch, seed=9, rank=rank, num_ranks=size).read(3) for rank in range(size)]
+    seen = [row for part in parts for micro in part for row in micro["input_ids"].numpy().tolist()]
+    positions = batch.total * 3 + np.arange(batch.total)
+    wanted = data.read(sample_order(positions, len(data), 9))["input_ids"].numpy().tolist()
+    assert sorted(seen) == sorted(wanted) and abs(batch.total - 16) < size
+
+
+@pytest.mark.parametrize("ranks", [46 * 8, 1472])
+def test_ranks_by_the_hundred_share_a_batch_without_gaps(ranks: int) -> None:
+    batch = BatchConfig(total=65_536, per_device=60, fit="nearest").divided(ranks)
+    read: list[int] = []
+
+    class Counted:
+        """Samples that are their own numbers."""
+
+        def __len__(self) -> int:
+            return 10**7
+
+        def read(self, indices: np.ndarray, positions: np.ndarray) -> dict[str, tf.Tensor]:
+            read.extend(positions.tolist())
+            return {}
+
+    for rank in range(ranks):
+        BatchSampler(Counted(), batch, seed=9, rank=rank, num_ranks=ranks).read(2)
+    assert sorted(read) == list(range(2 * batch.total, 3 * batch.total))
 
 
 class Long(Dataset):

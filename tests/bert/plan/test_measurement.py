@@ -48,7 +48,7 @@ def test_the_plan_of_the_measured_run_gives_back_its_rate(tmp_path: Path) -> Non
     assert forecasts.replicas(config, CLUSTER) == 4
 
 
-@pytest.mark.parametrize(("lines", "ranks", "message"), [(1, 4, "lines of training"), (9, 5, "--measured_ranks")])
+@pytest.mark.parametrize(("lines", "ranks", "message"), [(1, 4, "lines of training"), (9, 5, "give their number")])
 def test_a_run_that_does_not_say_enough_is_refused(tmp_path: Path, lines: int, ranks: int, message: str) -> None:
     path = write(tmp_path / "run", 1100.0)
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:lines]))

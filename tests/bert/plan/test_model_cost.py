@@ -79,6 +79,29 @@ def test_a_sharded_optimizer_leaves_a_share_of_the_moments_on_each_rank() -> Non
     assert model_cost.update_bytes(model, 4, sharded) == pytest.approx(weights + gradients + rows + word, abs=4)
 
 
+def test_in_parts_a_rank_holds_its_share_of_what_is_divided() -> None:
+    model = dataclasses.replace(SIZES["large"], vocab_size=30522)
+    # Divided: all kernels of the layers, biases but those of outputs, and words. Whole: norms, positions, other heads.
+    whole = ParallelConfig(tensor=1)
+    divided = 24 * (4 * 1024**2 + 3 * 1024 + 2 * 1024 * 4096 + 4096) + 30522 * (1024 + 1)
+    held = model_cost.parameters(model) - divided / 2
+    parts, both = ParallelConfig(tensor=2), ParallelConfig(tensor=2, shard_optimizer=True)
+    assert model_cost.state_bytes(model, 1, parts) == 16 * held
+    assert model_cost.state_bytes(model, 4, both) == pytest.approx(8 * held + 8 * held / 4, abs=1)
+    assert model_cost.update_bytes(model, 1, parts) == 16 * held  # one replica: nothing to sum
+    words = 4 * 15261 * 1024
+    assert model_cost.update_bytes(model, 4, both) == pytest.approx(12 * held + words, abs=8)
+    assert model_cost.state_bytes(model, 8, whole) == 16 * model_cost.parameters(model)
+
+
+def test_ranks_that_hold_one_model_share_its_micro_batches() -> None:
+    config = RECIPES["bert_large_dgx1_phase1"]()
+    model = dataclasses.replace(config.model, vocab_size=30528)
+    config = dataclasses.replace(config, model=model, parallel=ParallelConfig(tensor=2))
+    said = model_cost.describe(config, 512, sequence=128, predictions=20, available=1)
+    assert said["ranks"] == "512, in groups of 2; each group 4 micro-batches of 60 per update"
+
+
 def test_the_plan_of_a_sharded_run_says_what_is_gathered() -> None:
     config = RECIPES["bert_large_dgx1_phase1"]()
     config = dataclasses.replace(
@@ -103,6 +126,9 @@ def test_the_command_prints_it_and_starts_nothing(
     run = tmp_path / "run"
     pretrain.main(["demo_phase1", "--data.train", str(dataset), "--run.directory", str(run), "--print", "2"])
     assert "ranks              2, each 1 micro-batches of 32" in capsys.readouterr().out and not run.exists()
+    flags = ["--data.train", str(dataset), "--run.directory", str(run), "--batch.fit", "nearest", "--print", "1472"]
+    pretrain.main(["bert_large_phase1", *flags])
+    assert "66,240 sequences per update instead of 65,536" in capsys.readouterr().out
     with pytest.raises(UsageError, match="--print: invalid int value: 'x'"):
         pretrain.main(["demo_phase1", "--print", "x"])
 

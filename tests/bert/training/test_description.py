@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert import encode
+from bert.causal import trained
 from bert.config import ModelConfig, PretrainConfig
 from bert.convert import __main__ as convert
 from bert.convert import names
@@ -38,6 +39,7 @@ def written(run: Path, values: Mapping[str, tf.Tensor]) -> Path:
     run.mkdir()
     SMALL.save(run / "bert_config.json")
     (run / "vocab.txt").write_text("\n".join([*SPECIAL, "a", "##b", "zoe", "\u6c34"]) + "\n", encoding="utf-8")
+    (run / "tokenizer.json").write_text('{"version": "2"}\n')  # a run has this one or vocab.txt; all are checked alike
     (run / "config.json").write_text(json.dumps({"version": 2, "config": WINDOWS}))
     checkpoint.save(run, 3, values, keep=1)
     return run
@@ -91,6 +93,7 @@ READERS: dict[str, Callable[[Path, PretrainConfig, Path], object]] = {
     "squad.train --init.checkpoint": _fine_tune,
     "squad.predict, squad.threshold, squad.export": lambda run, *_: questions.load(run),
     "bert.encode": _encode,
+    "bert.generate, bert.evaluate_lm": lambda run, *_: trained.load(run),
     "bert.convert export": lambda run, *_: convert.convert("export", "huggingface", run, run.parent / "out"),
 }
 

@@ -77,7 +77,9 @@ def on_ranks(count: int, of_this_host: int) -> Communicator:
 
 def test_a_model_that_cannot_fit_into_memory_is_refused_before_it_is_made() -> None:
     preflight.memory(ModelConfig(vocab_size=99), PLAIN, Communicator())
-    with pytest.raises(ResourceError, match="GiB; choose a smaller model"):
+    with pytest.raises(
+        ResourceError, match=r"GiB; choose a smaller model, or divide it over ranks with --parallel\.tensor"
+    ):
         preflight.memory(
             ModelConfig(hidden_size=65_536, num_attention_heads=1024, num_hidden_layers=100), PLAIN, Communicator()
         )
@@ -94,10 +96,19 @@ def test_a_model_whose_moments_fit_only_when_divided_is_refused_when_they_are_wh
     preflight.memory(model, SHARDED, on_ranks(8, of_this_host=2))
     with pytest.raises(ResourceError, match=r"give --parallel\.shard_optimizer true, or choose a smaller model"):
         preflight.memory(model, PLAIN, on_ranks(8, of_this_host=2))
-    with pytest.raises(ResourceError, match=f"{halves / 2**30:,.1f} GiB; .*; choose a smaller model"):
+    with pytest.raises(ResourceError, match=f"{halves / 2**30:,.1f} GiB; .*divide it over ranks"):
         preflight.memory(model, SHARDED, on_ranks(2, of_this_host=2))  # a half of the moments is still too much
     monkeypatch.setattr(preflight.os, "sysconf", lambda name: whole if name == "SC_PHYS_PAGES" else 1)
     preflight.memory(model, PLAIN, on_ranks(8, of_this_host=2))
+
+
+def test_a_model_that_fits_only_in_parts_passes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ModelConfig(vocab_size=99, num_hidden_layers=3)
+    need = 2 * 16 * model_cost.local_parameters(model, 2)
+    monkeypatch.setattr(preflight.os, "sysconf", lambda name: need if name == "SC_PHYS_PAGES" else 1)
+    preflight.memory(model, ParallelConfig(tensor=2), on_ranks(4, of_this_host=2))
+    with pytest.raises(ResourceError):
+        preflight.memory(model, PLAIN, on_ranks(4, of_this_host=2))
 
 
 @pytest.mark.parametrize(
