@@ -65,12 +65,12 @@ class Communicator:
         """Sum each tensor over the ranks in one fused collective, which starts when the last of them is computed.
 
         Call it in a graph that XLA does not compile, and run that graph within `collective`. name: unique among the
-        collectives that may be under way at one time. scatter: return the rows of this rank only (`division.rows`).
+        collectives that may be under way at one time. scatter: return the rows of this rank only (`parts.share`).
         """
         return list(tensors)
 
     def reduce_scatter(self, tensors: Sequence[tf.Tensor], *, fp16: bool = False) -> list[tf.Tensor]:
-        """Sum each tensor over the ranks; return the rows of this rank (`division.rows`)."""
+        """Sum each tensor over the ranks; return the rows of this rank (`parts.share`)."""
         return list(tensors)
 
     def all_gather(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
