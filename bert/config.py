@@ -233,7 +233,7 @@ class OptimizerConfig:
         )
         _require(
             self.decay_steps == 0 or self.decay_steps > self.warmup_steps,
-            f"optimizer.decay_steps {self.decay_steps} is in the warm-up of {self.warmup_steps} updates",
+            f"optimizer.decay_steps {self.decay_steps} is within optimizer.warmup_steps {self.warmup_steps}",
         )
         _require(
             self.schedule == "polynomial" or self.decay_power == 1,

@@ -38,7 +38,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--data.train", "TOKENS", "--data.length", "500"], 3, "a sample needs 501"),
         (["--data.train", "TOKENS", "--model.vocab_size", "99"], 2, "made with 257 entries"),
         (["--data.train", "TOKENS", "--optimizer.minimum_rate", "1"], 2, "is more than optimizer.learning_rate"),
-        (["--data.train", "TOKENS", "--optimizer.decay_steps", "7"], 2, "is in the warm-up of 30"),
+        (["--data.train", "TOKENS", "--optimizer.decay_steps", "7"], 2, "is within optimizer.warmup_steps 30"),
         (["--data.train", "TOKENS", "--optimizer.decay_power", "0.5"], 2, "no effect with optimizer.schedule cosine"),
     ],
 )
