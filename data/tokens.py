@@ -138,8 +138,8 @@ class TokensStage(tasks.Stage[TokenTask]):
     def tasks(self, work: Work) -> list[TokenTask]:
         """Copy the tokenizer, and divide the documents. Return one task for each file of tokens."""
         copy, saved = work.output / byte_bpe.NAME, work.private / "verdicts.npz"
+        manifest.verify(manifest.load(self.options.tokenizer, "bpe"))
         shutil.copyfile(self.options.tokenizer / byte_bpe.NAME, copy)
-        manifest.verify_file(copy, manifest.load(self.options.tokenizer, "bpe").files[byte_bpe.NAME].sha256)
         self.tokenizer, self.sha256 = ByteBPE(copy), files.sha256(copy)
         if not saved.exists():
             found = survey(self.sources, self.options)
