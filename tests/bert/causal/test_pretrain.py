@@ -116,7 +116,6 @@ def test_it_learns_in_every_precision_and_form(more: list[str], tokens: Path, tm
 @pytest.mark.parametrize(
     "more",
     [
-        ["--parallel.overlap", "true", "--parallel.bucket_megabytes", "0.01"],
         ["--parallel.shard_optimizer", "true", "--precision.xla", "true"],
         ["--parallel.tensor", "2"],
     ],
