@@ -113,6 +113,7 @@ class HorovodCommunicator(Communicator):
         self._hvd, self._ranks, self._world = hvd, ranks, world or self
         self._waiting_since: float | None = None
         self._programs: dict[Any, Any] = {}
+        self._reductions = 0  # programs that add up, which all ranks make in one order
         self.rank, self.size = ranks.rank(), ranks.size()
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
         self._replicas: Communicator = self
@@ -142,19 +143,23 @@ class HorovodCommunicator(Communicator):
         return list(collective(list(tensors), process_set=self._ranks))
 
     def _run(self, collective: Any, tensors: Sequence[tf.Tensor], fp16: bool = False) -> list[tf.Tensor]:
-        """Run a grouped collective; each list of shapes has a program and names of its own.
+        """Run a grouped collective; each list of shapes has a program of its own.
 
-        TensorFlow warns of a function that is traced often. Horovod remembers what the ranks have agreed on by name.
+        TensorFlow warns of a function that is traced often. Horovod remembers what the ranks have agreed on by name, so
+        that each reduction has a name. A gathering has none: its shapes, and so its number, differ between ranks.
         """
         if not tensors:
             return []
         tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
         key = collective.__name__, fp16, tuple((*tensor.shape, tensor.dtype) for tensor in tensors)
         if key not in self._programs:
-            number, run = len(self._programs), self._gather if "gather" in collective.__name__ else self._reduce
+            run, scope = self._gather, "gathered"
+            if collective is not self._hvd.grouped_allgather:
+                run, scope = self._reduce, f"reduced_{self._reductions}"
+                self._reductions += 1
 
             def program(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-                with tf.name_scope(f"program_{number}"):
+                with tf.name_scope(scope):
                     return run(collective, tensors, fp16)
 
             specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
