@@ -9,7 +9,7 @@ import http.client
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from types import ModuleType
@@ -153,7 +153,8 @@ class HorovodCommunicator(Communicator):
         tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
         key = collective.__name__, fp16, tuple((*tensor.shape, tensor.dtype) for tensor in tensors)
         if key not in self._programs:
-            run, scope = self._gather, "gathered"
+            run: Callable[..., list[tf.Tensor]] = self._gather
+            scope = "gathered"
             if collective is not self._hvd.grouped_allgather:
                 run, scope = self._reduce, f"reduced_{self._reductions}"
                 self._reductions += 1
