@@ -136,6 +136,7 @@ def test_a_run_goes_on_in_other_layouts(dataset: Path, tmp_path: Path) -> None:
     assert pretrain(dataset, tmp_path / "one", *flags).returncode == 0
     for number, layout in enumerate(("overlap", "sharded", "parts", "parts and replicas"), 1):
         more, ranks = LAYOUTS[layout]
+        more = [*more, "--precision.xla", "false"]  # XLA rounds otherwise: a run goes on only with what it began with
         stop = STOP.format(number=4 * number)
         done = pretrain(dataset, tmp_path / "many", *flags, *more, ranks=ranks, patch=stop)
         assert done.returncode in (0, 75), done.stderr
