@@ -1,11 +1,12 @@
-"""Measure the memory that each rank has during training, with and without a sharded optimizer.
+"""Measure the memory that each rank has during training: whole, with a sharded optimizer, and with a model in parts.
 
     python -m benchmarks.rank_memory [--ranks 4] [--parameters 60]
 
 A model of about so many million parameters is trained on a tiny batch. The figures are those of the system, the mean
 over the ranks, above what the process had before the model: the resident memory that a process shares with no other
-once weights, gradients and moments exist, the same after some updates, and the peak of all that is resident. What the
-sharded optimizer saves is compared with theory: (ranks - 1) / ranks of the two moments' 8 bytes per parameter.
+once weights, gradients and moments exist, the same after some updates, and the peak of all that is resident. What a
+layout saves is compared with theory: (ranks - 1) / ranks of the two moments' 8 bytes per parameter with a sharded
+optimizer, and with two parts a half of the 16 bytes per parameter of what is divided.
 """
 
 import ctypes
@@ -21,14 +22,18 @@ from benchmarks import cases
 from benchmarks.contender import ROOT
 from bert import cli, ranges
 from bert.config import ModelConfig, OptimizerConfig, ParallelConfig, PrecisionConfig, RunConfig
-from bert.errors import UserError
+from bert.errors import UsageError, UserError
 from bert.plan import model_cost
 from bert.ranges import Range
 from bert.storage import files
 
 BATCH = cases.Case("", "pretrain", 1, 16, 2)
 KINDS = {"state": "before the first update", "after": "after the updates", "peak": "the peak"}
-LAYOUTS = {"whole": ParallelConfig(bucket_megabytes=25), "sharded": ParallelConfig(shard_optimizer=True)}
+LAYOUTS = {
+    "whole": ParallelConfig(bucket_megabytes=25),
+    "sharded": ParallelConfig(shard_optimizer=True),
+    "parts": ParallelConfig(tensor=2),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,12 +49,14 @@ class Options:
     rank: cli.Switch = False
     """be a rank (the command starts itself so)"""
     layout: str = ""
-    """whole or sharded, of a rank"""
+    """whole, sharded or parts, of a rank"""
     folder: Path = Path()
     """where a rank writes its figures"""
 
     def __post_init__(self) -> None:
         ranges.check(self)
+        if self.ranks % 2:
+            raise UsageError(f"--ranks {self.ranks}: one layout has two parts; give an even number")
 
 
 def model_of(parameters: float) -> ModelConfig:
@@ -83,20 +90,18 @@ def measure_rank(options: Options) -> None:
     from bert.model.encoder import variables
     from bert.pretrain import Pretraining
     from bert.training.distributed import connect
-    from bert.training.distributed_optimizer import DistributedOptimizer
-    from bert.training.optimizer import Optimizer
+    from bert.training.distributed_optimizer import optimizer_for
     from bert.training.step import Step
 
     tf.get_logger().setLevel("ERROR")  # it warns that one function is traced for several buckets
-    comm, model = connect(RunConfig(device="cpu")), model_of(1e6 * options.parameters)
-    batch = {name: tf.constant(value % 4999) for name, value in cases.batches(BATCH, seed=comm.rank)[0].items()}
+    parallel, model = LAYOUTS[options.layout], model_of(1e6 * options.parameters)
+    comm = connect(RunConfig(device="cpu"), parallel)
+    batch = cases.batches(BATCH, seed=comm.replicas.rank)[0]
+    batch = {name: tf.constant(value % 4999) for name, value in batch.items()}
     comm.all_reduce([tf.zeros([])])
     before = resident()
-    task = Pretraining(model, seed=1)
-    weights, config = variables(task.module), OptimizerConfig(name="adamw", learning_rate=1e-4)
-    parallel = LAYOUTS[options.layout]
-    sharded = parallel.shard_optimizer
-    optimizer = DistributedOptimizer(weights, config, comm, sharded) if sharded else Optimizer(weights, config)
+    task = Pretraining(model, seed=1, parts=comm.parts)
+    optimizer = optimizer_for(variables(task.module), OptimizerConfig(name="adamw", learning_rate=1e-4), parallel, comm)
     step = Step(task, optimizer, comm, PrecisionConfig(), RunConfig(seed=1), parallel)
     state = resident()["now"] - before["now"]
     for number in range(options.updates):
@@ -127,18 +132,20 @@ def main(argv: list[str]) -> None:
         measure_rank(options)
         return
     model = model_of(1e6 * options.parameters)
-    count = model_cost.parameters(model)
     with tempfile.TemporaryDirectory() as scratch:
         told = {layout: start(options, layout, Path(scratch)) for layout in LAYOUTS}
-    theory = 8 * count * (1 - 1 / options.ranks) / 1e6
-    print(f"{count:,} parameters, {options.ranks} ranks; in theory a rank saves {theory:,.0f} MB of its moments")
-    print("| MB per rank | whole | sharded | saved | of theory |\n|---|---|---|---|---|")
-    planned = {layout: model_cost.state_bytes(model, options.ranks, one) / 1e6 for layout, one in LAYOUTS.items()}
-    print(f"| weights, gradients, moments in theory | {planned['whole']:,.0f} | {planned['sharded']:,.0f} | | |")
-    for kind, name in KINDS.items():
-        whole, sharded = (mean(told[layout], kind) for layout in LAYOUTS)
-        saved = whole - sharded
-        print(f"| {name} | {whole:,.0f} | {sharded:,.0f} | {saved:,.0f} | {100 * saved / theory:.0f} % |")
+    replicas = {name: options.ranks // parallel.tensor for name, parallel in LAYOUTS.items()}
+    planned = {name: model_cost.state_bytes(model, replicas[name], one) / 1e6 for name, one in LAYOUTS.items()}
+    print(f"{model_cost.parameters(model):,} parameters, {options.ranks} ranks; MB of a rank, and what a layout saves")
+    print(f"| layout | weights, gradients, moments in theory | {' | '.join(KINDS.values())} |")
+    print(f"|---|---|{'---|' * len(KINDS)}")
+    for layout in LAYOUTS:
+        theory, cells = planned["whole"] - planned[layout], [f"{planned[layout]:,.0f}"]
+        for kind in KINDS:
+            saved = mean(told["whole"], kind) - mean(told[layout], kind)
+            share = f" (saves {saved:,.0f}, {100 * saved / theory:.0f} % of {theory:,.0f})" if theory else ""
+            cells.append(f"{mean(told[layout], kind):,.0f}{share}")
+        print(f"| {layout} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

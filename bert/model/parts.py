@@ -12,7 +12,7 @@ Sums travel in float32: Horovod knows no bfloat16, and float16 may not hold them
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -108,10 +108,3 @@ def share(size: int, number: int, count: int) -> tuple[int, int]:
     each, rest = divmod(size, count)
     first = number * each + min(number, rest)
     return first, first + each + (number < rest)
-
-
-def joined(values: Sequence[tf.Tensor], name: str) -> tf.Tensor:
-    """Return the whole of a divided variable from the values of all parts, in their order."""
-    axis = axis_of(name)
-    assert axis is not None, f"{name} is not divided"
-    return tf.concat(values, axis % values[0].shape.rank)

@@ -2,16 +2,18 @@
 
 `checkpoints/step-00001000/` holds a TensorFlow tensor bundle with every variable under its plain name (read it with
 `tf.train.load_checkpoint(folder / "variables")`) and a manifest with the step and the hashes of the files that describe
-the run.
+the run. Ranks that have pieces of the variables write them to bundles of their own, in
+`checkpoints/.step-00001000.parts/`; rank 0 joins these to one, which holds whole variables.
 """
 
+import contextlib
 import functools
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import tensorflow as tf
 
@@ -19,46 +21,17 @@ from bert.errors import InputError, IntegrityError, ResourceError, UsageError
 from bert.model import heads
 from bert.storage import files, manifest, outputs
 from bert.storage.manifest import Manifest
-from bert.training import description, division
-from bert.training.division import State
+from bert.training import description
+from bert.training.division import DividedVariable, Piece, State
 
 STAGE, BUNDLE = "checkpoint", "variables"
-HIDDEN = re.compile(r"\.step-\d+\.(partial|old|lock)")  # the last two: of versions up to 0.1.0
+HIDDEN = re.compile(r"\.step-\d+\.(partial|parts|old|lock)")  # the last two: of versions up to 0.1.0
 DESCRIPTION = "description"  # in a manifest: the hashes of the files that describe the run
 STATE = ("adam_m", "adam_v", "applied", "guard", "loss_scale", "spikes", "run")  # of training: first parts of names
 ENCODER = re.compile(r"embeddings|layer_([0-9]+)|final")  # first parts of names
 PARTS = {"encoder", *heads.NAMES}  # of models
 MAX_LISTED = 4  # names in a message
 GLOB_CHARACTERS = set("*?[\\")  # TensorFlow writes to the path itself, but reads it as a pattern
-
-
-class Saver:
-    """Write a run's checkpoints in a background thread, one at a time, from a copy of the values."""
-
-    def __init__(self, run: Path, keep: int, keep_every: int, active: bool = True) -> None:
-        """Keep the newest `keep` checkpoints, and those of multiples of `keep_every` if that is not 0.
-
-        active: whether this rank writes; the others only help to gather divided variables.
-        """
-        self.run, self.keep, self.keep_every, self.active = run, keep, keep_every, active
-        self.description: description.Hashes | None = None
-        """hashes of the files that describe the run; None: of what they are at each save"""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._writing: Future[Path] | None = None
-
-    def save(self, step: int, state: State) -> None:
-        """Start to write the checkpoint of `step`. Raise the error of the checkpoint before it, if it failed."""
-        self.wait()
-        values = division.copies(state, keep=self.active)
-        if not self.active:
-            return
-        self._writing = self._thread.submit(save, self.run, step, values, self.keep, self.keep_every, self.description)
-
-    def wait(self) -> None:
-        """Wait until the checkpoint is on the disk. Raise ResourceError if there is no space for it."""
-        if self._writing:
-            writing, self._writing = self._writing, None
-            writing.result()
 
 
 def save(
@@ -69,17 +42,76 @@ def save(
     keep_every: int = 0,
     described: description.Hashes | None = None,
 ) -> Path:
-    """Write the checkpoint of `step`, then remove old ones (see `Saver`); return its folder.
+    """Write the checkpoint of `step`, then remove old ones (see `remove_old`); return its folder.
 
     described: hashes of the files that describe the run; None: of what they are now. Raise ResourceError if there is no
     space for the checkpoint.
     """
+
+    def write(partial: Path) -> None:
+        write_bundle(partial / BUNDLE, values)
+
+    return _publish(run, step, write, len(values), keep, keep_every, described)
+
+
+def write_part(run: Path, step: int, rank: int, pieces: Mapping[str, Piece]) -> None:
+    """Write what one rank has of the variables. Raise ResourceError if there is no space for it."""
+    folder = _parts(run, step)
+    folder.mkdir(parents=True, exist_ok=True)
+    prefix = folder / f"{rank:05d}"
+    values = {name: piece.values for name, piece in pieces.items()}
+    write_bundle(prefix, values, {name: piece.place for name, piece in pieces.items()})
+    for path in folder.glob(f"{prefix.name}.*"):
+        files.flush(path)
+
+
+def join(
+    run: Path,
+    step: int,
+    parts: int,
+    variables: int,
+    keep: int,
+    keep_every: int = 0,
+    described: description.Hashes | None = None,
+) -> Path:
+    """Make the checkpoint of `step` of what ranks wrote, then remove old ones (see `remove_old`); return its folder.
+
+    parts: number of ranks that wrote something. variables: their number in the checkpoint. described: as above. Raise
+    ResourceError if not all parts can be seen from here.
+    """
+    folder = _parts(run, step)
+    prefixes = sorted(str(path.with_suffix("")) for path in folder.glob("*.index"))
+    if len(prefixes) != parts:
+        raise ResourceError(
+            f"{folder}: {len(prefixes)} of {parts} ranks' parts of the checkpoint are here; give a --run.directory "
+            "that all ranks share"
+        )
+
+    def write(partial: Path) -> None:
+        with _space(partial, need=sum(Path(f"{prefix}.index").stat().st_size for prefix in prefixes)):
+            tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=prefixes, destination_prefix=str(partial / BUNDLE))
+
+    made = _publish(run, step, write, variables, keep, keep_every, described)
+    shutil.rmtree(folder, ignore_errors=True)
+    return made
+
+
+def _publish(
+    run: Path,
+    step: int,
+    write: Callable[[Path], None],
+    variables: int,
+    keep: int,
+    keep_every: int,
+    described: description.Hashes | None,
+) -> Path:
+    """Make the folder of a checkpoint, into which `write` writes the bundle, and remove old ones."""
     folder = _folder(run, step)
     extra = {"step": step, DESCRIPTION: description.hashes(run) if described is None else described}
 
     def make(partial: Path) -> outputs.StageResult:
-        write_bundle(partial / BUNDLE, values)
-        return outputs.StageResult(counts={"variables": len(values)}, extra=extra)
+        write(partial)
+        return outputs.StageResult(counts={"variables": variables}, extra=extra)
 
     if folder.exists():  # written before the run returned to an earlier checkpoint
         outputs.remove(folder)
@@ -89,7 +121,7 @@ def save(
 
 
 def remove_old(run: Path, step: int, keep: int, keep_every: int = 0) -> None:
-    """Remove the checkpoints that are not to be kept beside the one of `step` (see `Saver`)."""
+    """Remove old checkpoints: keep the newest `keep`, and those of multiples of `keep_every` if that is not 0."""
     older = [old for old in steps(run) if _step_of(old) <= step]  # newer ones are damaged
     for old in older[:-keep]:
         if not keep_every or _step_of(old) % keep_every:
@@ -97,25 +129,33 @@ def remove_old(run: Path, step: int, keep: int, keep_every: int = 0) -> None:
 
 
 def sweep(run: Path) -> None:
-    """Remove the partial checkpoints that a killed process left. No other process may use the run directory."""
+    """Remove partial checkpoints that killed processes left. No other process may use the run directory."""
     for path in (run / "checkpoints").glob(".step-*"):
         if HIDDEN.fullmatch(path.name):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
-def write_bundle(prefix: Path, values: Mapping[str, tf.Tensor]) -> None:
+def write_bundle(
+    prefix: Path, values: Mapping[str, tf.Tensor], places: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Write a TensorFlow tensor bundle, in files whose names begin with `prefix`.
 
-    Raise ResourceError if there is no space for it.
+    places: of values that are pieces of a whole, as `Piece.place` tells them. Raise ResourceError if there is no space.
     """
     names = sorted(values)
-    tensors = [tf.convert_to_tensor(values[name]) for name in names]
+    tensors, slices = [tf.convert_to_tensor(values[name]) for name in names], [places.get(name, "") for name in names]
+    with _space(prefix.parent, need=sum(tensor.dtype.size * int(tf.size(tensor)) for tensor in tensors)):
+        tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=names, shape_and_slices=slices, tensors=tensors)
+
+
+@contextlib.contextmanager
+def _space(folder: Path, need: int) -> Iterator[None]:
+    """Raise ResourceError if TensorFlow finds no space, or a limit, while it writes so many bytes to `folder`."""
     try:
-        tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors)
-    except (tf.errors.ResourceExhaustedError, tf.errors.OutOfRangeError) as error:  # a full disk, a limit
-        need, free = sum(tensor.dtype.size * int(tf.size(tensor)) for tensor in tensors), files.free_bytes(prefix)
-        what = f"{need:,} bytes are needed, {free:,} are free"
-        raise ResourceError(f"{prefix.parent}: {what}; make room, then repeat") from error
+        yield
+    except (tf.errors.ResourceExhaustedError, tf.errors.OutOfRangeError) as error:
+        what = f"{need:,} bytes are needed, {files.free_bytes(folder):,} are free"
+        raise ResourceError(f"{folder}: {what}; make room, then repeat") from error
 
 
 def check_name(run: Path) -> None:
@@ -136,6 +176,11 @@ def steps(run: Path) -> list[Path]:
 
 def _folder(run: Path, step: int) -> Path:
     return run / "checkpoints" / f"step-{step:08d}"
+
+
+def _parts(run: Path, step: int) -> Path:
+    """Return the folder in which the ranks write their parts of a checkpoint."""
+    return _folder(run, step).with_name(f".step-{step:08d}.parts")
 
 
 def _step_of(folder: Path) -> int:
@@ -267,7 +312,10 @@ def _assign(folder: Path, variables: State, exactly: bool = False) -> None:
             f"{folder}: {len(extra)} variables are not this model's ({listed}); give one of the same architecture"
         )
     for name, variable in variables.items():
-        variable.assign(reader.get_tensor(name))
+        if isinstance(variable, DividedVariable):
+            variable.assign_later(functools.partial(reader.get_tensor, name))
+        else:
+            variable.assign(reader.get_tensor(name))
 
 
 def left_over(variables: Iterable[str], stored: Iterable[str]) -> list[str]:

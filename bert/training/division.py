@@ -1,11 +1,11 @@
 """Variables that are divided over ranks: each rank holds a piece, and no rank holds the whole.
 
 With tensor parallelism the ranks of a group hold the parts of a variable (`bert.model.parts`). With a sharded optimizer
-the replicas of a part hold rows of its moments. Checkpoints hold whole variables: they are gathered variable by
-variable when they are saved, and divided anew when they are read, by any number of ranks in any layout.
+the replicas of a part hold rows of its moments. Each rank writes its pieces into the checkpoint, which then has whole
+variables: any number of ranks, in any layout, reads it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -15,26 +15,8 @@ from bert.model.parts import axis_of, share
 from bert.training.distributed import Communicator
 
 
-class Cut(NamedTuple):
-    """A division along an axis over the ranks of a communicator."""
-
-    axis: int
-    comm: Communicator
-
-    def take(self, value: tf.Tensor) -> tf.Tensor:
-        """Return this rank's piece of a value."""
-        first, last = share(value.shape[self.axis], self.comm.rank, self.comm.size)
-        return value[first:last] if self.axis == 0 else value[:, first:last]
-
-    def join(self, piece: tf.Tensor) -> tf.Tensor:
-        """Return the value from the pieces of all ranks. All of them must call it."""
-        if self.axis == 0:
-            return self.comm.all_gather([piece])[0]
-        return tf.transpose(self.comm.all_gather([tf.transpose(piece)])[0])
-
-
 class DividedVariable:
-    """This rank's piece of a variable, with the means to gather and to assign the whole."""
+    """This rank's piece of a variable, with the means to assign the whole."""
 
     def __init__(
         self,
@@ -46,51 +28,61 @@ class DividedVariable:
         rows: bool = False,
         local: tf.Variable | None = None,
     ) -> None:
-        """Make zeros for this rank's piece, unless `local` is that piece. shape: of the whole, of rank 1 or 2.
+        """Make zeros for this rank's piece, unless `local` is that piece. shape: of the whole.
 
         axis: along which the ranks of a group have the parts, if they do. rows: whether the replicas of a part divide
         its rows among them.
         """
         self.name, self.shape, self.dtype, self._comm = name, shape, tf.float32, comm
-        self._cuts = [] if axis is None else [Cut(axis % shape.rank, comm.group)]
-        part = list(shape)
-        for cut in self._cuts:
-            first, last = share(part[cut.axis], cut.comm.rank, cut.comm.size)
-            part[cut.axis] = last - first
-        number, count = (comm.replicas.rank, comm.replicas.size) if rows else (0, 1)
-        self.first, self.last = share(part[0], number, count)
+        self._bounds = [(0, size) for size in shape]  # along each axis: the first element of the piece, and the end
+        if axis is not None:
+            self._cut(axis % shape.rank, comm.group)
+        part = self._bounds[0]
         if rows:
-            self._cuts.append(Cut(0, comm.replicas))
-        zeros = tf.zeros([self.last - self.first, *part[1:]])
-        self.local = tf.Variable(zeros, name=name, trainable=False) if local is None else local
-        self._whole: np.ndarray | None = None
+            self._cut(0, comm.replicas)
+        self.first, self.last = (row - part[0] for row in self._bounds[0])  # rows of the part that this rank has
+        sizes = [last - first for first, last in self._bounds]
+        self.local = tf.Variable(tf.zeros(sizes), name=name, trainable=False) if local is None else local
+        # Of ranks that have the same piece the first one saves it. TensorFlow saves no empty pieces.
+        is_first = (rows or comm.replicas.rank == 0) and (axis is not None or comm.group.rank == 0)
+        self.is_saved_here = is_first and all(sizes)
+        self._read: Callable[[], np.ndarray] | None = None
+
+    def _cut(self, axis: int, comm: Communicator) -> None:
+        first, last = self._bounds[axis]
+        begin, end = share(last - first, comm.rank, comm.size)
+        self._bounds[axis] = first + begin, first + end
+
+    @property
+    def place(self) -> str:
+        """Return where in the whole this piece is, as TensorFlow's `SaveV2` wants it: "10 4 0,5:0,4"."""
+        sizes = " ".join(map(str, self.shape))
+        return f"{sizes} {':'.join(f'{first},{last - first}' for first, last in self._bounds)}"
 
     @property
     def assigned(self) -> bool:
         """Return whether this rank was assigned a value that it has not distributed."""
-        return self._whole is not None
+        return self._read is not None
 
-    def gather(self) -> np.ndarray:
-        """Return the whole, in the memory of the host. All ranks must call it."""
-        value = tf.convert_to_tensor(self.local)
-        for cut in reversed(self._cuts):
-            value = cut.join(value)
-        return value.numpy()
-
-    def assign(self, whole: np.ndarray) -> None:
-        """Keep the whole on rank 0 until `distribute` is called."""
-        self._whole = whole
+    def assign_later(self, read: Callable[[], np.ndarray]) -> None:
+        """Keep what reads the whole, on rank 0, until `distribute` is called: one variable is read at a time."""
+        self._read = read
 
     def distribute(self) -> None:
         """Give every rank its piece of what rank 0 was assigned. All ranks must call it."""
-        value = self._comm.broadcast(tf.zeros(self.shape) if self._whole is None else tf.constant(self._whole))
-        for cut in self._cuts:
-            value = cut.take(value)
-        self.local.assign(value)
-        self._whole = None
+        whole = self._comm.broadcast(tf.zeros(self.shape) if self._read is None else tf.constant(self._read()))
+        self.local.assign(whole[tuple(slice(first, last) for first, last in self._bounds)])
+        self._read = None
 
 
 State = dict[str, tf.Variable]  # by name; a value may also be a DividedVariable
+
+
+class Piece(NamedTuple):
+    """What a rank writes of a variable: values, and where in the whole they are, empty if they are the whole."""
+
+    values: tf.Tensor
+    place: str = ""
 
 
 def divided_weights(weights: Mapping[str, tf.Variable], comm: Communicator) -> State:
@@ -113,17 +105,18 @@ def synchronise(state: State, comm: Communicator) -> None:
         divided[name].distribute()
 
 
-def copies(state: State, keep: bool = True) -> dict[str, tf.Tensor | np.ndarray]:
-    """Return copies of all variables, whole; an empty dictionary unless `keep`.
+def is_divided(state: State) -> bool:
+    """Return whether the state has a variable of which no rank has the whole."""
+    return any(isinstance(variable, DividedVariable) for variable in state.values())
 
-    All ranks must call it, because divided variables are gathered, one at a time.
-    """
-    values = {}
+
+def own_pieces(state: State, comm: Communicator) -> dict[str, Piece]:
+    """Return copies of what this rank writes: its pieces of divided variables; on rank 0 also all whole variables."""
+    pieces = {}
     for name, variable in state.items():
         if isinstance(variable, DividedVariable):
-            value = variable.gather()
-        elif keep:
-            value = tf.identity(variable)
-        if keep:
-            values[name] = value
-    return values
+            if variable.is_saved_here:
+                pieces[name] = Piece(tf.identity(variable.local), variable.place)
+        elif comm.rank == 0:
+            pieces[name] = Piece(tf.identity(variable))
+    return pieces

@@ -26,8 +26,9 @@ from bert.storage.manifest import Manifest
 from bert.training import checkpoint, description, metrics, preflight, resume, schedule
 from bert.training.distributed import Communicator
 from bert.training.distributed_optimizer import optimizer_for
-from bert.training.division import divided_weights
+from bert.training.division import is_divided
 from bert.training.profiler import Profiler
+from bert.training.saver import Saver
 from bert.training.signals import stops, watchdog
 from bert.training.step import Step, Task
 
@@ -65,10 +66,9 @@ def train(
     holds a run with another configuration, or if another process is training in it.
     """
     run, weights = config.run, variables(task.module)
-    if comm.rank == 0:
-        print(_start_line(config, comm), file=sys.stderr)
-        if said := preflight.pointless(config.parallel, config.model, comm.replicas.size):
-            print(f"warning: {said}", file=sys.stderr)
+    tell(_start_line(config, comm), comm)
+    if said := preflight.pointless(config.parallel, config.model, comm.replicas.size):
+        tell(f"warning: {said}", comm)
     checkpoint.check_name(run.path)
     preflight.apart(run.path, data.manifest.path)
     preflight.fused_attention(config.model, config.precision, sequence_length(config.model, data))
@@ -81,8 +81,10 @@ def train(
         preflight.check(settings, data.manifest, step.state, run.path, comm)
         first = resume.restore(config, comm, step.state, data.manifest)
         if first == 0:
-            weights = divided_weights(weights, comm)
+            weights = {name: step.state[name] for name in weights}  # with tensor parallelism, divided variables
             resume.begin(config, comm, weights, data.manifest, vocab, start_from, new_heads, recipe)
+        if is_divided(step.state):
+            preflight.shared(run.path, comm)
         return trainer.run(first)
 
 
@@ -113,7 +115,7 @@ class Trainer:
         self.data, self.heldout, self.alive, self.requested = data, heldout, alive, requested
         run = config.run
         self.samples = sampler.BatchSampler(data, config.batch, run.seed, comm.replicas.rank, comm.replicas.size)
-        self.saver = checkpoint.Saver(run.path, run.keep, run.keep_every, active=comm.rank == 0)
+        self.saver = Saver(run.path, run.keep, run.keep_every, comm)
         self.saved = 0  # update of the newest checkpoint
         self.rollbacks = 0  # to that checkpoint
         self.evaluation: Measures = {}
@@ -170,7 +172,16 @@ class Trainer:
         self.alive()
         # Without a budget the run clock stays at zero, so that two runs have the same bits.
         seconds = clock.since_last_asked() if self.config.budget.hours else 0.0
-        measures = self.step.update(number, micro_batches, rate, bool(self.requested), seconds, clock.lap)
+        measures = self.step.update(
+            number,
+            micro_batches,
+            rate,
+            stop=bool(self.requested),
+            written=self.saver.has_written_pieces(),
+            seconds=seconds,
+            lap=clock.lap,
+        )
+        self.saver.join(measures.pop("written"))
         clock.lap("compute")
         for batch in micro_batches:
             clock.count(per_device, _mask(batch))

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os
+import secrets
 import sys
 from pathlib import Path
 from typing import Any
@@ -161,4 +162,26 @@ def check(settings: dict[str, Any], data: Manifest, state: State, run: Path, com
         raise ResourceError(
             f"{run}: {CHECKPOINTS} checkpoints need {need:,} bytes, {free:,} are free; make room or give another "
             "--run.directory"
+        )
+
+
+def shared(run: Path, comm: Communicator) -> None:
+    """Raise UsageError on all ranks unless all of them see rank 0's files in the folder `run`.
+
+    Ranks that have pieces of the variables write them there.
+    """
+    probe = run / f".seen-{comm.broadcast_object(secrets.token_hex(8))}"
+    try:
+        if comm.rank == 0:
+            probe.touch()
+        comm.broadcast_object(None)  # the file is there
+        missing = comm.size - int(comm.all_reduce([tf.constant(float(probe.exists()))])[0])
+    finally:
+        if comm.rank == 0:
+            probe.unlink(missing_ok=True)
+    if missing:
+        raise UsageError(
+            f"{run}: {missing} of {comm.size} ranks do not see the files that rank 0 writes there; with "
+            "--parallel.shard_optimizer or --parallel.tensor each rank writes pieces of a checkpoint: give a "
+            "--run.directory that all ranks share"
         )

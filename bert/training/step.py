@@ -104,23 +104,27 @@ class Step:
         step: int,
         batches: Sequence[Batch],
         rate: float,
+        *,
         stop: bool = False,
+        written: bool = False,
         seconds: float = 0.0,
         lap: Callable[[str], None] = lambda kind: None,
     ) -> dict[str, float]:
-        """Run update number `step`; return its measures, and under "stop" the number of ranks asked to stop.
+        """Run update number `step`; return its measures, and under "stop" and "written" how many ranks said so.
 
-        seconds: time to add to the run clock (rank 0's value is used). lap: called with "compute" or "communication",
-        what the time since its last call was spent on.
+        stop: this rank was asked to stop. written: it has written its pieces of a checkpoint. seconds: time to add to
+        the run clock (rank 0's value is used). lap: called with "compute" or "communication", what the time since its
+        last call was spent on.
         """
         weights = self._all_reduce_sums([self.task.weights(batch) for batch in batches], self.task.objectives)
         lap("communication")
-        flags = [float(stop), seconds if self.comm.rank == 0 else 0.0]
+        flags = {"stop": float(stop), "written": float(written), "seconds": seconds if self.comm.rank == 0 else 0.0}
         gradients, totals = self._sum_gradients(batches, weights, tf.constant(step, tf.int64), flags, lap)
         loss = tf.add_n([totals[f"{name}_loss"] / weights[name] for name in self.task.objectives])
         applied = self._apply(gradients, loss, tf.constant(rate, tf.float32))
         self.seconds.assign_add(tf.cast(totals["seconds"], tf.float64))
-        measures = {name: float(value) for name, value in applied.items()} | {"stop": float(totals["stop"])}
+        measures = {name: float(value) for name, value in applied.items()}
+        measures |= {name: float(totals[name]) for name in ("stop", "written")}
         lap("compute")
         return _means(totals, weights) | measures
 
@@ -129,7 +133,7 @@ class Step:
         batches: Sequence[Batch],
         weights: dict[str, tf.Tensor],
         step: tf.Tensor,
-        flags: Sequence[float],
+        flags: dict[str, float],
         lap: Callable[[str], None],
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
         """Return the gradients summed over all micro-batches and ranks, and the sums of their measures and of `flags`.
@@ -142,7 +146,9 @@ class Step:
             gradients, sums = self.gradients, self._accumulate(batches, weights, step)
         names = sorted(sums)
         first_part = self.comm.group.rank == 0  # all parts of a replica have the same measures
-        scalars = [sums[name] if first_part else tf.zeros([]) for name in names] + list(map(tf.constant, flags))
+        scalars = [sums[name] if first_part else tf.zeros([]) for name in names] + list(
+            map(tf.constant, flags.values())
+        )
         scalars[0].numpy()  # wait for what a GPU still computes
         lap("compute")
         if self._overlap:
@@ -153,7 +159,7 @@ class Step:
             reduced = self.comm.all_reduce([*gradients, *scalars], len(gradients) if self._fp16 else 0)
             gradients, scalars = reduced[: len(gradients)], reduced[len(gradients) :]
         lap("communication")
-        return gradients, dict(zip([*names, "stop", "seconds"], scalars, strict=True))
+        return gradients, dict(zip([*names, *flags], scalars, strict=True))
 
     def _reduce_buckets(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Sum the gradients over the ranks, one bucket after the other."""

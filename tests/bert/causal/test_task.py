@@ -11,22 +11,9 @@ from bert.causal.task import CausalLM
 from bert.config import ModelConfig
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch, variables
+from tests.bert.causal.runs import SIZES
 
-CONFIG = ModelConfig(
-    vocab_size=101,
-    hidden_size=20,
-    num_hidden_layers=3,
-    num_attention_heads=5,
-    intermediate_size=28,
-    hidden_act="gelu_tanh",
-    norm_placement="pre",
-    max_position_embeddings=17,
-    type_vocab_size=0,
-    layer_norm_epsilon=1e-5,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-    causal=True,
-)
+CONFIG = ModelConfig(**SIZES | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
 BATCH, TOKENS = 3, 13
 QUIET = Mode(tf.float32, DropoutRng(None))
 Arrays = dict[str, np.ndarray]

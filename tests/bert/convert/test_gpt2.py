@@ -15,23 +15,12 @@ from bert.errors import InputError
 from bert.inputs import byte_bpe
 from bert.model.encoder import variables
 from bert.training import checkpoint
+from tests.bert.causal.runs import SIZES
 from tests.bert.convert.folders import Values, same_bits, weights
 
 VOCABULARY = {token: number for number, token in enumerate((*byte_bpe.BYTES, "th", "the", byte_bpe.END))}
 MERGES = [("t", "h"), ("th", "e")]
-CONFIG = ModelConfig(
-    vocab_size=len(VOCABULARY),
-    hidden_size=20,
-    num_hidden_layers=3,
-    num_attention_heads=5,
-    intermediate_size=28,
-    hidden_act="gelu_tanh",
-    norm_placement="pre",
-    max_position_embeddings=17,
-    type_vocab_size=0,
-    layer_norm_epsilon=1e-5,
-    causal=True,
-)
+CONFIG = ModelConfig(**SIZES | {"vocab_size": len(VOCABULARY)})
 
 
 def a_run(folder: Path) -> Values:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from bert.inputs.sampler import Batch
 from bert.model import chunked_loss
 from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.encoder import Mode, variables
-from bert.model.parts import WHOLE, Parts, axis_of, joined, share
+from bert.model.parts import WHOLE, Parts, axis_of, share
 from bert.pretrain import Pretraining
 from tests.training import VOCAB, instance
 
@@ -57,6 +58,13 @@ def divisible() -> ModelConfig:
         intermediate_size=28,
         max_position_embeddings=17,
     )
+
+
+def joined(values: Sequence[tf.Tensor], name: str) -> tf.Tensor:
+    """Return the whole of a divided variable from the values of all parts, in their order."""
+    axis = axis_of(name)
+    assert axis is not None, f"{name} is not divided"
+    return tf.concat(values, axis % values[0].shape.rank)
 
 
 def batch() -> Batch:

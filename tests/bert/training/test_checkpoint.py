@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from bert.errors import ResourceError
 from bert.training import checkpoint
+from bert.training.distributed import Communicator
+from bert.training.saver import Saver
 
 
 def value(run: Path, step: int) -> Any:
@@ -22,7 +24,7 @@ def test_updates_during_the_write_do_not_change_the_checkpoint(tmp_path: Path) -
     def update() -> None:
         variable.assign_add(tf.ones_like(variable))
 
-    saver = checkpoint.Saver(tmp_path, keep=9, keep_every=0)
+    saver = Saver(tmp_path, 9, 0, Communicator())
     for step in range(1, 6):
         update()
         saver.save(step, {"a": variable})
@@ -36,7 +38,7 @@ def test_updates_during_the_write_do_not_change_the_checkpoint(tmp_path: Path) -
 def test_the_newest_checkpoints_and_those_of_multiples_are_kept(
     keep_every: int, left: list[int], tmp_path: Path
 ) -> None:
-    saver = checkpoint.Saver(tmp_path, keep=2, keep_every=keep_every)
+    saver = Saver(tmp_path, 2, keep_every, Communicator())
     for step in range(1, 11):
         saver.save(step, {"a": tf.Variable(1.0)})
     saver.wait()
@@ -46,11 +48,11 @@ def test_the_newest_checkpoints_and_those_of_multiples_are_kept(
 def test_an_error_of_the_background_write_is_raised_at_the_next_save(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise ResourceError("the disk is full")
 
     monkeypatch.setattr(checkpoint, "save", full)
-    saver = checkpoint.Saver(tmp_path, keep=2, keep_every=0)
+    saver = Saver(tmp_path, 2, 0, Communicator())
     saver.save(1, {})
     with pytest.raises(ResourceError, match="full"):
         saver.save(2, {})

@@ -22,6 +22,7 @@ from bert.pretrain import PretrainingModel
 from bert.storage import manifest
 from bert.training import checkpoint, description, resume
 from bert.training.distributed import Communicator
+from bert.training.saver import Saver
 from squad import model as questions
 from squad import train
 from squad.config import StartConfig
@@ -143,7 +144,7 @@ def test_a_checkpoint_of_an_earlier_version_is_taken_with_one_warning(
 
 
 def test_what_a_disk_does_to_a_file_after_the_start_is_not_recorded_as_right(run: Path) -> None:
-    saver = checkpoint.Saver(run, keep=1, keep_every=0)
+    saver = Saver(run, 1, 0, Communicator())
     saver.description = description.hashes(run)
     (run / "vocab.txt").write_text("other\n")
     saver.save(7, {"a": tf.Variable(1.0)})

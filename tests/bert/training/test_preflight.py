@@ -15,6 +15,7 @@ from bert.plan import model_cost
 from bert.storage import files, manifest
 from bert.training import preflight
 from bert.training.distributed import Communicator
+from tests.bert.training.ranks import Ranks, as_ranks
 
 PLAIN, SHARDED = ParallelConfig(), ParallelConfig(shard_optimizer=True)
 STATE = {"a": tf.Variable(tf.zeros([3, 5])), "b": tf.Variable(0.0)}
@@ -156,3 +157,15 @@ def test_a_model_that_cannot_be_divided_is_refused_and_parts_on_several_hosts_ar
     preflight.parts(model, run, gpu)
     with pytest.raises(UsageError, match=r"tensor needs --run.deterministic true"):
         preflight.parts(model, dataclasses.replace(run, deterministic=False), gpu)
+
+
+def test_ranks_that_do_not_share_the_run_directory_end_together(tmp_path: Path) -> None:
+    def work(comm: Ranks) -> None:
+        run = tmp_path / ("elsewhere" if comm.rank == 2 else "run")
+        run.mkdir(exist_ok=True)
+        preflight.shared(run, comm)
+
+    errors = as_ranks(3, 1, work)
+    assert all(isinstance(error, UsageError) and "1 of 3 ranks do not see" in str(error) for error in errors)
+    assert as_ranks(2, 1, work) == [None, None]
+    assert not list((tmp_path / "run").iterdir())

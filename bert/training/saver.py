@@ -1,0 +1,82 @@
+"""The checkpoints of a run, written in the background while it trains.
+
+If ranks have pieces of the variables, each rank writes its own. When all have, which they learn with the sums of an
+update, rank 0 joins the pieces to one checkpoint.
+"""
+
+import functools
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from bert.errors import UserError
+from bert.training import checkpoint, description
+from bert.training.distributed import Communicator
+from bert.training.division import State, is_divided, own_pieces
+
+
+class Saver:
+    """Write a run's checkpoints in a background thread, one at a time, from a copy of the values."""
+
+    def __init__(self, run: Path, keep: int, keep_every: int, comm: Communicator) -> None:
+        """Keep the newest `keep` checkpoints, and those of multiples of `keep_every` if that is not 0."""
+        self.run, self.keep, self.keep_every, self.comm = run, keep, keep_every, comm
+        self.description: description.Hashes | None = None
+        """hashes of the files that describe the run; None: of what they are at each save"""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: Future[Any] | None = None
+        self._join: Callable[[], Path] | None = None  # while ranks write their pieces: what rank 0 does after that
+
+    def save(self, step: int, state: State) -> None:
+        """Start to write the checkpoint of `step`. All ranks must call it. Raise what `wait` raises."""
+        self.wait()
+        pieces, rank = own_pieces(state, self.comm), self.comm.rank
+        if is_divided(state):
+            writers = int(self.comm.all_reduce([tf.constant(float(bool(pieces)))])[0])
+            self._join = functools.partial(checkpoint.join, self.run, step, writers, len(state), **self._settings())
+            self._writing = self._thread.submit(self._write_part, step, pieces)
+        elif rank == 0:
+            values = {name: piece.values for name, piece in pieces.items()}
+            self._writing = self._thread.submit(checkpoint.save, self.run, step, values, **self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        return {"keep": self.keep, "keep_every": self.keep_every, "described": self.description}
+
+    def _write_part(self, step: int, pieces: dict[str, Any]) -> None:
+        if pieces:
+            checkpoint.write_part(self.run, step, self.comm.rank, pieces)
+
+    def has_written_pieces(self) -> bool:
+        """Return whether this rank's pieces of a checkpoint are on the disk and not joined yet.
+
+        Raise ResourceError if there was no space for them.
+        """
+        if self._join is None or self._writing is None or not self._writing.done():
+            return False
+        self._writing.result()
+        return True
+
+    def join(self, ranks: float) -> None:
+        """Start to join the pieces on rank 0, if so many ranks are all that there are. All ranks must call it."""
+        if self._join is not None and ranks == self.comm.size:
+            join, self._join = self._join, None
+            self._writing = self._thread.submit(join) if self.comm.rank == 0 else None
+
+    def wait(self) -> None:
+        """Wait until the checkpoint is on the disk; ranks other than 0, until their pieces are. All ranks must call it.
+
+        Raise ResourceError if there was no space for it, UserError if another rank could not write its pieces.
+        """
+        if self._join is not None and self._writing is not None:
+            error = self._writing.exception()
+            written = self.comm.all_reduce([tf.constant(float(error is None))])[0]
+            if error is None and written < self.comm.size:
+                raise UserError(f"rank {self.comm.rank}: another rank could not write its pieces; see its message")
+            if error is None:
+                self.join(float(written))
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
