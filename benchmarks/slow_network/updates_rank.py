@@ -137,7 +137,8 @@ class Rank:
 def main() -> None:
     work = Work(**files.read_json(Path(sys.argv[1])))
     tf.get_logger().setLevel("ERROR")  # it warns that one method is traced for several steps
-    comm = connect(RunConfig(device="cpu"))
+    overlaps = any(WAYS[way][0] for way in work.ways)
+    comm = connect(RunConfig(device="cpu"), ParallelConfig(overlap=overlaps))  # the same threads for all ways
     rank = Rank(work, comm)
     with open(Path(work.folder, f"rank-{comm.rank}.jsonl"), "a", encoding="utf-8") as stream:
 

@@ -49,12 +49,20 @@ class TokenBatch(NamedTuple):
         return padding(self.mask) if self.positions is None else _other_instances(self.mask)
 
 
+class Groups(NamedTuple):
+    """Groups of layers, between which the backward pass can be interrupted."""
+
+    first: tuple[int, ...]  # layer of each group, ascending; the first group begins with layer 0
+    boundary: Callable[[tf.Tensor], tf.Tensor]  # called with the states before each group and after the last one
+    compiled: bool  # whether XLA compiles each group
+
+
 class Mode(NamedTuple):
     """How a forward pass is computed."""
 
     dtype: tf.DType  # of matrix products
     dropout: DropoutRng
-    layers_apart: int = 0  # number of layers that XLA compiles as a program of its own; 0: the caller compiles all
+    groups: Groups | None = None  # layers whose gradients are computed together; None: all
     compile_parts: bool = False  # compile what each sub-layer computes between two sums over the model's parts
     cache: Cache | None = None  # of the tokens before these, whose positions are `cache.positions`
 
@@ -307,8 +315,8 @@ class Encoder(tf.Module):
         causal, cache = self.config.causal, mode.cache
         mask = cache.mask(tf.shape(tokens.ids)[1]) if cache else tokens.attention_mask(causal)
         states = [self.embeddings(tokens, mode.dropout)]
-        if mode.layers_apart:
-            states += self._run_programs(states[-1], mask, mode, read)
+        if mode.groups:
+            states.append(self._run_groups(mode.groups, states[-1], mask, mode, read))
         else:
             for number in range(len(self.layers)):
                 states.append(self._run_layer(number, states[-1], mask, mode, read))
@@ -325,23 +333,20 @@ class Encoder(tf.Module):
 
         return (tf.recompute_grad(run) if self.config.recompute_activations else run)(x)
 
-    def _run_programs(self, x: tf.Tensor, mask: tf.Tensor, mode: Mode, read: tf.Tensor | None) -> list[tf.Tensor]:
-        """Return the output of the last layer, in a list. Each group of layers is an XLA program, as is its gradient.
+    def _run_groups(
+        self, groups: Groups, x: tf.Tensor, mask: tf.Tensor, mode: Mode, read: tf.Tensor | None
+    ) -> tf.Tensor:
+        """Return the output of the last layer."""
+        for group in map(range, groups.first, (*groups.first[1:], len(self.layers))):
 
-        So what depends on the gradients of one group can start while those of the groups before it are computed.
-        """
-        count = len(self.layers)
-        for first in range(0, count, mode.layers_apart):
-            group = range(first, min(first + mode.layers_apart, count))
-
-            @tf.function(jit_compile=True)
-            def program(x: tf.Tensor, group: range = group) -> tf.Tensor:
+            def run(x: tf.Tensor, group: range = group) -> tf.Tensor:
                 for number in group:
                     x = self._run_layer(number, x, mask, mode, read)
                 return x
 
-            x = program(x)
-        return [x]
+            x = groups.boundary(x)
+            x = tf.function(run, jit_compile=True)(x) if groups.compiled else run(x)
+        return groups.boundary(x)
 
     def _batched(self, x: tf.Tensor, tokens: TokenBatch) -> tf.Tensor:
         return tf.reshape(x, [tf.shape(tokens.ids)[0], tf.shape(tokens.ids)[1], self.config.hidden_size])

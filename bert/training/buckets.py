@@ -5,6 +5,7 @@ embeddings. So the gradients of the last layers can travel while those of the fi
 2020, "PyTorch Distributed").
 """
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -17,20 +18,32 @@ Collective = Callable[[int, list[tf.Tensor]], Sequence[tf.Tensor]]
 def buckets(sizes: Mapping[str, int], limit: float) -> list[list[int]]:
     """Divide gradients into buckets of at most `limit` bytes; a larger gradient has one of its own.
 
-    sizes: bytes of each gradient, by the variable's name. Return the places in `sizes` of each bucket's gradients.
+    A layer is divided only if it is larger than a bucket. sizes: bytes of each gradient, by the variable's name. Return
+    the places in `sizes` of each bucket's gradients.
     """
     names = list(sizes)
-    order = sorted(range(len(names)), key=lambda place: -_depth(names[place]))
+    order = sorted(range(len(names)), key=lambda place: -depth(names[place]))
     filled: list[list[int]] = []
     room = 0.0
-    for place in order:
-        size = sizes[names[place]]
-        if not filled or size > room:
-            filled.append([])
-            room = limit
-        filled[-1].append(place)
-        room -= size
+    for _, group in itertools.groupby(order, key=lambda place: depth(names[place])):
+        layer = list(group)
+        together = sum(sizes[names[place]] for place in layer)
+        if together > room:
+            room = 0.0
+        for place in layer:
+            size = sizes[names[place]]
+            if not filled or size > room:
+                filled.append([])
+                room = limit
+            filled[-1].append(place)
+            room -= size
     return filled
+
+
+def first_layers(names: Sequence[str], divided: Buckets) -> tuple[int, ...]:
+    """Return the layers at which the backward pass completes a bucket, in ascending order; the first one is 0."""
+    deepest = (min(depth(names[place]) for place in bucket) for bucket in divided)
+    return tuple(sorted({0} | {int(depth) - 1 for depth in deepest if 0 < depth < float("inf")}))
 
 
 def bucket_by_bucket(
@@ -45,7 +58,7 @@ def bucket_by_bucket(
         yield from zip(places, collective(number, [tensors[place] for place in places]), strict=True)
 
 
-def _depth(name: str) -> float:
+def depth(name: str) -> float:
     """Return how deep in the model a variable is: 0 for the embeddings, the layer's number, infinity for the heads."""
     if name.startswith("embeddings/"):
         return 0

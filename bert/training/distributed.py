@@ -22,6 +22,7 @@ from bert.errors import UsageError, UserError
 from bert.hardware import devices
 from bert.model.parts import WHOLE, Parts
 
+OVERLAP_THREADS = 4  # at least, in TensorFlow's pool for operations
 GRACE = 5.0  # seconds that waiting ranks have to report that they wait
 UNDIVIDED = ParallelConfig()
 LAUNCHERS = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -311,6 +312,10 @@ def connect(run: RunConfig, parallel: ParallelConfig = UNDIVIDED) -> Communicato
             f"--parallel.tensor {parallel.tensor} does not divide {ranks}; start a multiple of it, with "
             "scripts/launch.sh -np"
         )
+    if parallel.overlap and size > 1:
+        # A collective waits for a free thread of this pool before it starts. A rank with one core has one thread, which
+        # computes until the backward pass ends.
+        tf.config.threading.set_inter_op_parallelism_threads(max(OVERLAP_THREADS, len(os.sched_getaffinity(0))))
     comm = _start_horovod(run, size, parallel.tensor) if size > 1 else Communicator()
     comm.device = devices.choose(
         run.device,

@@ -20,14 +20,15 @@ from bert.config import ParallelConfig, PrecisionConfig, RunConfig
 from bert.inputs.sampler import Batch
 from bert.model import fused_ops
 from bert.model.dropout import DropoutRng, micro_batch_seed
-from bert.model.encoder import Mode
+from bert.model.encoder import Groups, Mode
 from bert.model.losses import Measure
-from bert.training.buckets import bucket_by_bucket, buckets
+from bert.training.buckets import bucket_by_bucket, buckets, first_layers
 from bert.training.distributed import Communicator
 from bert.training.distributed_optimizer import DistributedOptimizer
 from bert.training.division import State, divided_weights
 from bert.training.guard import UpdateGuard
 from bert.training.optimizer import Optimizer
+from bert.training.overlap import Boundaries, Gradients
 
 UNDIVIDED = ParallelConfig()
 
@@ -75,8 +76,9 @@ class Step:
         self.buckets = gradient_buckets(optimizer.weights, parallel)
         self._fp16, self._overlap = precision.compress, parallel.overlap and self.replicas.size > 1
         # XLA cannot compile sums over parts or ranks, only what lies between them.
-        whole, self._xla_between_sums = precision.xla and not self._in_parts, bool(precision.xla and self._in_parts)
-        self._layers_apart = layers_per_bucket(optimizer.weights, parallel) if whole else 0
+        whole = self._compiles_all = bool(precision.xla and not self._in_parts)
+        self._xla_between_sums = bool(precision.xla and self._in_parts)
+        self._first_layers = first_layers(list(optimizer.weights), self.buckets)  # of groups, with overlap
         self._sharded = isinstance(optimizer, DistributedOptimizer) and optimizer.sharded
         self._clear = tf.function(self._clear_gradients, jit_compile=True)
         # Without XLA, one micro-batch at a time: traced at most twice, however many widths the batches have.
@@ -96,8 +98,8 @@ class Step:
             reduce_retracing=not whole,
         )
 
-    def _mode(self, dropout: DropoutRng, layers_apart: int = 0) -> Mode:
-        return Mode(self.dtype, dropout, layers_apart, self._xla_between_sums)
+    def _mode(self, dropout: DropoutRng, groups: Groups | None = None) -> Mode:
+        return Mode(self.dtype, dropout, groups, self._xla_between_sums)
 
     def update(
         self,
@@ -232,17 +234,30 @@ class Step:
 
         A bucket's collective starts when the last of its gradients is computed.
         """
-        measures = self._micro_batch(batch, weights, step, place, single, apart=True)
-        # Read from the variables: TensorFlow would merge the additions into those of the backward pass, in another
-        # order, and the bits would not be those without overlap.
-        totals = [total.read_value() for total in self.gradients]
+        variables, reduced, waiting = self.optimizer.weights, dict[int, tf.Tensor](), list(enumerate(self.buckets))
+        with tf.GradientTape(persistent=True) as tape:
+            boundaries = Boundaries(tape)
+            groups = Groups(self._first_layers, boundaries.add, self._compiles_all)
+            measures, loss = self._loss(batch, weights, step, place, groups)
+        stored: dict[int, tf.Tensor] = {}
+        places = {name: number for number, name in enumerate(variables)}
 
-        def reduce(number: int, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-            name = f"bucket_{number}"
-            return self.replicas.reduce_in_graph(tensors, name, fp16=self._fp16, scatter=self._sharded)
+        def store(found: Gradients) -> list[tf.Tensor]:
+            for name, gradient in found.items():
+                self._add(places[name], gradient, single)
+            # Read from the variables: TensorFlow would merge the additions into those of the backward pass, in another
+            # order, and the bits would not be those without overlap.
+            read = {places[name]: self.gradients[places[name]].read_value() for name in found}
+            stored.update(read)
+            while waiting and all(place in stored for place in waiting[0][1]):
+                number, bucket = waiting.pop(0)
+                tensors, name = [stored[place] for place in bucket], f"bucket_{number}"
+                sums = self.replicas.reduce_in_graph(tensors, name, fp16=self._fp16, scatter=self._sharded)
+                reduced.update(zip(bucket, sums, strict=True))
+            return list(read.values())
 
-        reduced = dict(bucket_by_bucket(self.buckets, totals, reduce))
-        return [reduced[place] for place in range(len(totals))], measures
+        boundaries.backward(boundaries.segments(loss, list(variables), self._first_layers), variables, store)
+        return [reduced[place] for place in range(len(variables))], measures
 
     def _micro_batches(
         self, stacked: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, places: tf.Tensor
@@ -264,26 +279,37 @@ class Step:
         step: tf.Tensor,
         place: tf.Tensor,
         single: bool,
-        apart: bool = False,
     ) -> dict[str, tf.Tensor]:
-        """Add the micro-batch's gradients to `gradients`, or assign them if it is the only one; return its measures.
-
-        apart: with XLA, compile groups of layers and not the whole.
-        """
+        """Add the micro-batch's gradients to `gradients`, or assign them if it is the only one; return its measures."""
         with tf.GradientTape() as tape:
-            rng = DropoutRng(micro_batch_seed(self.seed, step, place))
-            measures = self.task.measure(batch, self._mode(rng, self._layers_apart if apart else 0))
-            loss = tf.add_n([measure.loss / weights[name] for name, measure in measures.items()])
-            scaled = loss * self.guard.loss_scale.scale
-        gradients = tape.gradient(scaled, list(self.optimizer.weights.values()))
-        for total, gradient in zip(self.gradients, gradients, strict=True):
-            if isinstance(gradient, tf.IndexedSlices):  # few rows of a table: do not expand them to a whole one
-                if single:
-                    total.assign(tf.zeros_like(total))
-                total.scatter_add(gradient)
-            elif gradient is not None:  # None: a weight that this task does not use
-                (total.assign if single else total.assign_add)(gradient)
-        return _flatten(measures)
+            measures, loss = self._loss(batch, weights, step, place)
+        for number, gradient in enumerate(tape.gradient(loss, list(self.optimizer.weights.values()))):
+            self._add(number, gradient, single)
+        return measures
+
+    def _loss(
+        self,
+        batch: Batch,
+        weights: dict[str, tf.Tensor],
+        step: tf.Tensor,
+        place: tf.Tensor,
+        groups: Groups | None = None,
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Return the measures of a micro-batch, and its part of the batch's mean loss, times the loss scale."""
+        rng = DropoutRng(micro_batch_seed(self.seed, step, place))
+        measures = self.task.measure(batch, self._mode(rng, groups))
+        loss = tf.add_n([measure.loss / weights[name] for name, measure in measures.items()])
+        return _flatten(measures), loss * self.guard.loss_scale.scale
+
+    def _add(self, number: int, gradient: tf.Tensor | tf.IndexedSlices | None, single: bool) -> None:
+        """Add a gradient to its sum over the micro-batches, or assign it if there is a single one."""
+        total = self.gradients[number]
+        if isinstance(gradient, tf.IndexedSlices):  # few rows of a table: do not expand them to a whole one
+            if single:
+                total.assign(tf.zeros_like(total))
+            total.scatter_add(gradient)
+        elif gradient is not None:  # None: a weight that this task does not use
+            (total.assign if single else total.assign_add)(gradient)
 
     def _clear_gradients(self) -> None:
         for total in self.gradients:
@@ -300,12 +326,6 @@ class Step:
 def gradient_buckets(weights: dict[str, tf.Variable], parallel: ParallelConfig) -> list[list[int]]:
     """Return the places, in `weights`, of the gradients of each bucket."""
     return buckets({name: 4 * weight.shape.num_elements() for name, weight in weights.items()}, parallel.bucket_bytes)
-
-
-def layers_per_bucket(weights: dict[str, tf.Variable], parallel: ParallelConfig) -> int:
-    """Return how many layers have about the gradients of one bucket, at least 1."""
-    layer = 4 * sum(weight.shape.num_elements() for name, weight in weights.items() if name.startswith("layer_0/"))
-    return max(1, int(min(parallel.bucket_bytes / layer, 1000)))
 
 
 def _shapes(batch: Batch) -> list[tuple[int, ...]]:
