@@ -7,7 +7,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.training.buckets import bucket_by_bucket, buckets
+from bert.training.buckets import bucket_by_bucket, buckets, depth, first_layers
 
 NAMES = ["embeddings/word", "embeddings/position", "layer_0/mlp/inner/kernel", "layer_10/mlp/inner/kernel"]
 NAMES += ["layer_2/attention/key/bias", "final/layer_norm/gamma", "masked_lm/bias", "pooler/kernel"]
@@ -31,6 +31,23 @@ def test_every_gradient_is_in_one_bucket_and_only_a_single_one_exceeds_the_limit
     filled, values = buckets(sizes, limit), list(sizes.values())
     assert sorted(place for bucket in filled for place in bucket) == list(range(len(sizes)))
     assert all(sum(values[place] for place in bucket) <= limit or len(bucket) == 1 for bucket in filled)
+
+
+@given(st.integers(1, 9), st.integers(1, 400))
+def test_a_layer_is_divided_only_if_it_is_larger_than_a_bucket(layers: int, limit: int) -> None:
+    kinds = {"attention/key/kernel": 40, "attention/key/bias": 3, "mlp/inner/kernel": 57}  # 100 bytes in a layer
+    sizes = {f"layer_{number}/{kind}": size for number in range(layers) for kind, size in kinds.items()}
+    found = [{depth(list(sizes)[place]) for place in bucket} for bucket in buckets(sizes, limit)]
+    divided = [number for number in range(1, layers + 1) if sum(number in bucket for bucket in found) > 1]
+    assert len(divided) == (layers if limit < 100 else 0)
+    assert all(len(bucket) == 1 for bucket in found) or limit >= 100
+
+
+def test_groups_of_layers_begin_where_buckets_are_complete() -> None:
+    names = ["embeddings/word", *(f"layer_{number}/mlp/inner/kernel" for number in range(5)), "pooler/kernel"]
+    assert first_layers(names, [[6, 5, 4], [3, 2, 1], [0]]) == (0, 3)
+    assert first_layers(names, [[6], [5], [4], [3], [2], [1, 0]]) == (0, 1, 2, 3, 4)
+    assert first_layers(names, [list(range(7))]) == (0,)
 
 
 @given(st.permutations(range(7)), st.lists(st.integers(0, 7), max_size=3))
