@@ -118,9 +118,9 @@ DYING = """
     from bert.training import checkpoint, step
     saves, save, steps, write = [], checkpoint.save, checkpoint.steps, checkpoint.tf.raw_ops.SaveV2
     publish, remove = workspace.Workspace.publish, workspace.shutil.rmtree
-    def count(*arguments):
+    def count(*arguments, **named):
         saves.append(arguments)
-        return save(*arguments)
+        return save(*arguments, **named)
     checkpoint.save = count
     def die():
         if len(saves) == 2:
@@ -192,18 +192,18 @@ ASKED = """
     from bert.training import checkpoint, step
     def ask(): os.kill(os.getpid(), signal.{kind})
     asked, update, save = [], step.Step.update, checkpoint.save
-    def asking(self, number, *arguments):
+    def asking(self, number, *arguments, **named):
         if number == {number}:
             asked.append(ask())
-        return update(self, number, *arguments)
+        return update(self, number, *arguments, **named)
     step.Step.update = asking
 """
 AGAIN = """
-    def impatient(*arguments):
+    def impatient(*arguments, **named):
         if asked:
             ask()
             time.sleep(0.5)
-        return save(*arguments)
+        return save(*arguments, **named)
     checkpoint.save = impatient
     atexit.register(ask)
 """

@@ -61,10 +61,10 @@ POISON = """
         if rank == 1 and now[0] == 5 and len(tensors) > 9:
             tensors[3] = tensors[3] * float("inf")
         return add(self, tensors, num_fp16)
-    def updated(self, number, *arguments):
+    def updated(self, number, *arguments, **named):
         now[0] = number
         poison.assign(float("nan") if rank == 1 and number >= 9 else 1.0)
-        found = update(self, number, *arguments)
+        found = update(self, number, *arguments, **named)
         state = {name: v.numpy().tobytes() for name, v in sorted(self.state.items()) if not name.startswith(GUARD)}
         digest = hashlib.sha256(b"".join(state.values())).hexdigest()
         kept = {name: found[name] for name in ("skipped", "skipped_in_a_row", "loss_scale")}

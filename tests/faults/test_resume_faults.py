@@ -191,10 +191,10 @@ STOP = """
     import os, signal
     from bert.training import step
     update = step.Step.update
-    def stopped(self, number, *arguments):
+    def stopped(self, number, *arguments, **named):
         if number == {}:
             os.kill(os.getpid(), signal.SIGTERM)
-        return update(self, number, *arguments)
+        return update(self, number, *arguments, **named)
     step.Step.update = stopped
 """
 

@@ -280,10 +280,10 @@ def test_a_packed_run_goes_on_with_the_same_bits(short: Path, tmp_path: Path) ->
         import os, signal
         from bert.training.step import Step
         update = Step.update
-        def stopped(self, step, *rest):
+        def stopped(self, step, *rest, **named):
             if step == 5:
                 os.kill(os.getpid(), signal.SIGTERM)
-            return update(self, step, *rest)
+            return update(self, step, *rest, **named)
         Step.update = stopped
     """
     length = [*PACKED, "--run.steps", "11"]

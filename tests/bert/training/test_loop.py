@@ -148,10 +148,10 @@ STOP = """
     import os, signal
     from bert.training import step
     update = step.Step.update
-    def asking(self, number, *arguments):
+    def asking(self, number, *arguments, **named):
         if number == {number} and self.comm.rank == 0:
             os.kill(os.getpid(), signal.SIGTERM)
-        return update(self, number, *arguments)
+        return update(self, number, *arguments, **named)
     step.Step.update = asking
 """
 
