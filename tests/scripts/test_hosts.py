@@ -95,7 +95,7 @@ def test_ranks_of_two_hosts_find_each_other_and_their_failure_is_theirs(hosts: d
 
 @pytest.mark.multiprocess
 def test_without_a_rank_here_a_signal_ends_all_and_says_so(hosts: dict[str, str]) -> None:
-    loop = "while echo $HOROVOD_RANK; do sleep 0.2; done"
+    loop = "while :; do echo $HOROVOD_RANK; sleep 0.2; done"  # ends by a signal only, not if its output is closed
     command = line("node-b.invalid:1,node-c.invalid:1", "sh", "-c", loop)
     launcher, seen = subprocess.Popen(command, env=hosts, stdout=-1, stderr=-1, text=True), set[str]()
     assert launcher.stdout
