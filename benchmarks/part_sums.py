@@ -1,6 +1,6 @@
 """Measure what a sum over the parts of a model takes, which every layer of tensor parallelism waits for.
 
-    python -m benchmarks.part_sums [--ranks 2] [--tensor 2] [--cycle-time 0 1]
+    python -m benchmarks.part_sums [--ranks 2] [--tensor 2] [--cycle_time 0 1]
 
 Sums depend on each other in a chain, as those of layers do, and between two of them is one multiplication. The table
 has the best and the median microseconds of a sum over all turns. The first rank's clock is used.
@@ -55,7 +55,7 @@ def measure_rank(options: Options, result: Path) -> None:
 
     comm = connect(RunConfig(device="cpu"), ParallelConfig(tensor=options.tensor))
 
-    @tf.function
+    @tf.function(autograph=False)
     def chain(x: tf.Tensor) -> tf.Tensor:
         for number in range(CHAIN):
             x = comm.parts.sum(x, f"link_{number}") * (1 / options.tensor)

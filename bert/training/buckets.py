@@ -42,8 +42,8 @@ def buckets(sizes: Mapping[str, int], limit: float) -> list[list[int]]:
 
 def first_layers(names: Sequence[str], divided: Buckets) -> tuple[int, ...]:
     """Return the layers at which the backward pass completes a bucket, in ascending order; the first one is 0."""
-    deepest = (min(depth(names[place]) for place in bucket) for bucket in divided)
-    return tuple(sorted({0} | {int(depth) - 1 for depth in deepest if 0 < depth < float("inf")}))
+    ends = (min(depth(names[place]) for place in bucket) for bucket in divided)
+    return tuple(sorted({0} | {int(end) - 1 for end in ends if 0 < end < float("inf")}))
 
 
 def bucket_by_bucket(
@@ -59,7 +59,7 @@ def bucket_by_bucket(
 
 
 def depth(name: str) -> float:
-    """Return how deep in the model a variable is: 0 for the embeddings, the layer's number, infinity for the heads."""
+    """Return how deep in the model a variable is: 0 for the embeddings, 1 for layer 0, ..., infinity for the heads."""
     if name.startswith("embeddings/"):
         return 0
     layer = re.match(r"layer_(\d+)/", name)

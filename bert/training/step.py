@@ -243,11 +243,13 @@ class Step:
         places = {name: number for number, name in enumerate(variables)}
 
         def store(found: Gradients) -> list[tf.Tensor]:
+            read = {}
             for name, gradient in found.items():
-                self._add(places[name], gradient, single)
-            # Read from the variables: TensorFlow would merge the additions into those of the backward pass, in another
-            # order, and the bits would not be those without overlap.
-            read = {places[name]: self.gradients[places[name]].read_value() for name in found}
+                place = places[name]
+                self._add(place, gradient, single)
+                # Read from the variable: TensorFlow would merge the addition into those of the backward pass, in
+                # another order, and the bits would not be those without overlap.
+                read[place] = self.gradients[place].read_value()
             stored.update(read)
             while waiting and all(place in stored for place in waiting[0][1]):
                 number, bucket = waiting.pop(0)
