@@ -418,6 +418,41 @@ class PretrainConfig(TrainConfig):
     """samples"""
 
 
+@dataclass(frozen=True, kw_only=True)
+class StartConfig(InitConfig):
+    """The initial weights of a fine-tuning; they must be named, because random ones are rarely intended."""
+
+    checkpoint: Path | Weights | None = None
+    """run directory whose newest checkpoint gives the encoder; none: random weights"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochConfig:
+    """The length of a run, relative to its data."""
+
+    epochs: Annotated[float, Range(0, 1e6, above=True)] = 2.0
+    """passes over the training samples, if run.steps is 0"""
+    warmup: Annotated[float, Range(0, 1, below=True)] = 0.1
+    """share of the updates over which the learning rate rises, if optimizer.warmup_steps is 0"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self, "length.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuneConfig(TrainConfig):
+    """A fine-tuning run; `model` is used only if no checkpoint gives the architecture."""
+
+    length: EpochConfig = EpochConfig()
+    """length of the run"""
+    init: StartConfig = StartConfig()
+    """initial weights"""
+
+    def __post_init__(self) -> None:
+        if self.batch.pack:
+            raise UsageError("batch.pack is for pretraining only; give batch.bucket_by_length to avoid padding")
+
+
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     """Return a configuration as dotted names and plain values, the form that `config.json` has."""
     values: dict[str, Any] = {}

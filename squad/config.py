@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
 
 from bert import ranges
-from bert.config import InitConfig, Size, TrainConfig, Weights
+from bert.config import FineTuneConfig, Size
 from bert.errors import UsageError
-from bert.ranges import Range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,39 +44,10 @@ class SquadData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartConfig(InitConfig):
-    """The initial weights; they must be named, because random ones are rarely intended."""
-
-    checkpoint: Path | Weights | None = None
-    """run directory whose newest checkpoint gives the encoder; none: random weights"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EpochConfig:
-    """The length of the run, relative to its data."""
-
-    epochs: Annotated[float, Range(0, 1e6, above=True)] = 2.0
-    """passes over the training windows, if run.steps is 0"""
-    warmup: Annotated[float, Range(0, 1, below=True)] = 0.1
-    """share of the updates over which the learning rate rises, if optimizer.warmup_steps is 0"""
-
-    def __post_init__(self) -> None:
-        ranges.check(self, "length.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SquadConfig(TrainConfig):
-    """A fine-tuning run; `model` is used only if no checkpoint gives the architecture."""
+class SquadConfig(FineTuneConfig):
+    """A fine-tuning run on questions."""
 
     data: SquadData = field(default_factory=SquadData)
     """questions"""
     windows: Windowing = field(default_factory=Windowing)
     """model input"""
-    length: EpochConfig = field(default_factory=EpochConfig)
-    """length of the run"""
-    init: StartConfig = field(default_factory=StartConfig)
-    """initial weights"""
-
-    def __post_init__(self) -> None:
-        if self.batch.pack:
-            raise UsageError("batch.pack is for pretraining only; give batch.bucket_by_length to avoid padding")

@@ -10,9 +10,9 @@ of Large instead of 12, which 8 ranks do not divide. All recipes run on 1, 2, 4 
 from collections.abc import Callable
 
 from bert import cli
-from bert.config import BatchConfig, OptimizerConfig, RunConfig
+from bert.config import BatchConfig, EpochConfig, OptimizerConfig, RunConfig
 from bert.recipes import AUTO, DEMO_MODEL, MINI, SIZES
-from squad.config import EpochConfig, SquadConfig, Windowing
+from squad.config import SquadConfig, Windowing
 
 RECIPES: dict[str, Callable[[], SquadConfig]] = {}  # by name
 recipe = cli.registers(RECIPES)

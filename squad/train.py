@@ -8,7 +8,6 @@ fine-tuning; none starts from random weights. If RUN has no head for questions, 
 initialised randomly. The same command resumes a stopped run. squad.predict needs only the run directory.
 """
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,14 +15,14 @@ import tensorflow as tf
 
 from bert import cli, paths
 from bert.config import ModelConfig
-from bert.errors import UsageError, UserError
+from bert.errors import UsageError
 from bert.inputs import records
 from bert.inputs.sampler import Batch
 from bert.inputs.tokenization import tokenizer_for
 from bert.model import losses
 from bert.model.encoder import Mode
 from bert.model.parts import WHOLE, Parts
-from bert.training import checkpoint, loop, preflight, resume
+from bert.training import fine_tuning, loop, preflight
 from bert.training.distributed import Communicator, connect
 from squad import features
 from squad.config import SquadConfig
@@ -49,54 +48,16 @@ class AnswerSpans:
         return {"span": losses.span(start, end, batch["start_positions"][:, 0], batch["end_positions"][:, 0])}
 
 
-def sources(config: SquadConfig, recipe: SquadConfig) -> tuple[Path, ModelConfig]:
-    """Return the vocabulary and the architecture: those of the checkpoint, or with random weights of the command."""
-    if config.init.checkpoint is None:
-        raise UsageError("no weights: give --init.checkpoint, a run directory, or none for random weights")
-    start_from = config.init.source
-    if start_from is None:
-        if config.data.vocab is None:
-            raise UsageError("random weights come without a vocabulary; give --data.vocab")
-        return config.data.vocab, config.model
-    if config.model != recipe.model:
-        raise UsageError(f"model.* has no effect: the architecture is that of {start_from}; leave it out")
-    checkpoint.check_description(start_from)
-    model = replace(ModelConfig.load(start_from / "bert_config.json"), fused_attention=False)  # a choice of that run
-    return config.data.vocab or start_from / "vocab.txt", model
-
-
 def resolve(
-    config: SquadConfig, name: str, model: ModelConfig, windows: int, impossible: int, comm: Communicator
+    config: SquadConfig, name: str, model: ModelConfig, data: records.Dataset, comm: Communicator
 ) -> SquadConfig:
     """Return the configuration with everything derived filled in.
 
-    windows: number of training windows, which gives the length of the run. impossible: number of impossible questions;
-    `data.impossible` then says whether there are any, for prediction.
+    `data.impossible` then says whether there are impossible questions, for prediction.
     """
-    batch = config.batch.divided(comm.replicas.size)
-    updates_per_epoch = windows / batch.total
-    steps = math.ceil(config.length.epochs * updates_per_epoch)
-    run = resume.place(config.run, paths.workdir() / "squad" / name, steps=steps)
-    warmup = config.optimizer.warmup_steps or int(config.length.warmup * run.steps)
-    data, optimizer = replace(config.data, impossible=impossible > 0), replace(config.optimizer, warmup_steps=warmup)
-    precision = config.precision.resolved(comm.device.is_gpu, comm.device.has_bfloat16)
-    return replace(config, model=model, run=run, data=data, optimizer=optimizer, precision=precision, batch=batch)
-
-
-def training_set(config: SquadConfig, vocab: Path, model: ModelConfig, comm: Communicator) -> Path:
-    """Return the folder of the training windows, which rank 0 makes; if that fails, every rank raises its error."""
-    result: Path | Exception | None = None
-    if comm.rank == 0:
-        try:
-            tokenizer = tokenizer_for(vocab, model)
-            result = features.training_set(config.data, tokenizer, vocab, config.windows, paths.workdir())
-        except (UserError, OSError) as error:
-            result = error
-    result = comm.broadcast_object(result)
-    if isinstance(result, Exception):
-        raise result
-    assert result is not None
-    return result
+    model = replace(model, vocab_size=data.description.vocab_size)
+    config = replace(config, data=replace(config.data, impossible=data.manifest.count("impossible") > 0))
+    return fine_tuning.resolve(config, paths.workdir() / "squad" / name, model, len(data), comm)
 
 
 def main(argv: list[str]) -> None:
@@ -104,29 +65,32 @@ def main(argv: list[str]) -> None:
     name, config = cli.choose(argv, RECIPES, prog="python -m squad.train", description=__doc__)
     if config.data.train_file is None:
         raise UsageError("no questions: give --data.train_file, a SQuAD training set")
-    vocab, model = sources(config, RECIPES[name]())
+    vocab, model = fine_tuning.sources(config, RECIPES[name](), config.data.vocab)
     if config.windows.max_seq_length > model.max_position_embeddings:
         raise UsageError(
             f"windows.max_seq_length {config.windows.max_seq_length} is more than the model's "
             f"{model.max_position_embeddings} positions; lower it"
         )
     comm = connect(config.run, config.parallel)
-    data = records.Dataset(training_set(config, vocab, model, comm), "train")
-    model = replace(model, vocab_size=data.description.vocab_size)
-    wanted = config.batch
-    config = resolve(config, name, model, windows=len(data), impossible=data.manifest.count("impossible"), comm=comm)
-    loop.tell(config.batch.change(wanted), comm)
-    preflight.parts(model, config.run, comm)
-    preflight.memory(model, config.parallel, comm)
-    task = AnswerSpans(model, config.run.seed, comm.parts)
+
+    def make() -> Path:
+        tokenizer = tokenizer_for(vocab, model)
+        return features.training_set(config.data, tokenizer, vocab, config.windows, paths.workdir())
+
+    data = records.Dataset(fine_tuning.on_rank_zero(make, comm), "train")
+    run = resolve(config, name, model, data, comm)
+    loop.tell(run.batch.change(config.batch), comm)
+    preflight.parts(run.model, run.run, comm)
+    preflight.memory(run.model, run.parallel, comm)
+    task = AnswerSpans(run.model, run.run.seed, comm.parts)
     loop.train(
         task,
-        config,
+        run,
         comm,
         data=data,
         heldout=None,
         vocab=vocab,
-        start_from=config.init.source,
+        start_from=run.init.source,
         new_heads=("answer_span",),
         recipe=name,
     )

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.config import ModelConfig
+from bert.config import ModelConfig, StartConfig
 from bert.convert import __main__ as convert
 from bert.errors import InputError, UsageError
 from bert.inputs.vocabulary import SPECIAL
-from bert.training import checkpoint
+from bert.training import checkpoint, fine_tuning
 from squad import metric, predict, train
-from squad.config import StartConfig
 from squad.recipes import RECIPES
 from tests.training import same_bits, sign, weights
 
@@ -200,7 +199,7 @@ def test_fine_tuning_leaves_out_attention_that_needs_a_gpu(tmp_path):
     trained = ModelConfig(vocab_size=25, attention_probs_dropout_prob=0.0, fused_attention=True)
     trained.save(tmp_path / "bert_config.json")
     recipe = RECIPES["squad_tiny"]()
-    _, model = train.sources(dataclasses.replace(recipe, init=StartConfig(checkpoint=tmp_path)), recipe)
+    _, model = fine_tuning.sources(dataclasses.replace(recipe, init=StartConfig(checkpoint=tmp_path)), recipe, None)
     assert model == dataclasses.replace(trained, fused_attention=False)
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert import encode
 from bert.causal import trained
-from bert.config import ModelConfig, PretrainConfig
+from bert.config import ModelConfig, PretrainConfig, StartConfig
 from bert.convert import __main__ as convert
 from bert.convert import names
 from bert.errors import InputError, IntegrityError
@@ -20,12 +20,10 @@ from bert.model import heads
 from bert.model.encoder import Encoder, variables
 from bert.pretrain import PretrainingModel
 from bert.storage import manifest
-from bert.training import checkpoint, description, resume
+from bert.training import checkpoint, description, fine_tuning, resume
 from bert.training.distributed import Communicator
 from bert.training.saver import Saver
 from squad import model as questions
-from squad import train
-from squad.config import StartConfig
 from squad.model import QuestionAnswering
 from squad.recipes import RECIPES
 
@@ -81,7 +79,7 @@ def _resume(run: Path, config: PretrainConfig, dataset: Path) -> None:
 
 def _fine_tune(run: Path, config: PretrainConfig, dataset: Path) -> None:
     recipe = RECIPES["squad_tiny"]()
-    train.sources(dataclasses.replace(recipe, init=StartConfig(checkpoint=run)), recipe)
+    fine_tuning.sources(dataclasses.replace(recipe, init=StartConfig(checkpoint=run)), recipe, None)
 
 
 def _encode(run: Path, config: PretrainConfig, dataset: Path) -> None:

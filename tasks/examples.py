@@ -1,0 +1,71 @@
+"""The examples of each kind of task, as the readers of files yield them."""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bert.errors import InputError
+
+MAX_LISTED = 3  # reasons in a message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextExample:
+    """A text or a pair of texts, with its label."""
+
+    id: str
+    """what a prediction is written under: the file's own index, or the number of the row, from 0"""
+    first: str
+    second: str | None = None
+    label: str | float | None = None
+    """the name of the class; a number in regression; None where the file has no labels"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceExample:
+    """Several continuations or answers, one of which is right; each is a pair of texts."""
+
+    id: str
+    pairs: tuple[tuple[str, str], ...]
+    """both segments of each choice"""
+    label: int | None = None
+    """index of the right one; None where the file has no labels"""
+    group: str = ""
+    """part of the data set that is also scored on its own, as `middle` and `high` of RACE"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaggedSentence:
+    """The words of a sentence, with a tag for each."""
+
+    id: str
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None = None
+    """None where the file has no tags"""
+    document: int = 0
+    """number of the document in the file, from 0"""
+
+
+@dataclass
+class Skipped:
+    """Items of a file that are left out, counted, with the reasons of the first few."""
+
+    strict: bool = False
+    """raise InputError at the first one instead"""
+    count: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+    def add(self, path: Path, line: int, reason: str) -> None:
+        """Leave out the item that begins in a line of a file, counted from 1."""
+        where = f"{path}: line {line}: {reason}"
+        if self.strict:
+            raise InputError(where)
+        self.count += 1
+        if len(self.reasons) < MAX_LISTED:
+            self.reasons.append(where)
+
+    def report(self) -> None:
+        """Print one line about what was left out, if anything was."""
+        if self.count:
+            more = " ..." if self.count > len(self.reasons) else ""
+            print(f"note: {self.count} items are not used: {'; '.join(self.reasons)}{more}", file=sys.stderr)
