@@ -1,8 +1,8 @@
 """Entities in tags, and their precision, recall and F1 as conlleval computes them (Tjong Kim Sang and Buchholz 2000).
 
-A tag is O, or B, I, E, S, L or U and, after a dash, a type. Tags are read as conlleval reads them, also where they
-follow no scheme: an I- after O or after another type begins an entity. E- and L- end one, S- and U- are one of a single
-word.
+A tag is O, or one of B, I, E, S, L, U, alone or with a dash and a type. Tags are read as conlleval reads them, also
+where they follow no scheme: an I- after O or after another type begins an entity. E- and L- end one, S- and U- are one
+of a single word.
 """
 
 import itertools
@@ -83,7 +83,9 @@ def parse(tag: str) -> tuple[str, str]:
     """
     letter, dash, kind = tag.partition("-")
     if letter not in LETTERS or (letter == "O" and dash) or (dash and not kind):
-        raise InputError(f"{tag[:100]!r} is no tag: it must be O, or B, I, E, S, L or U, a dash and a type")
+        raise InputError(
+            f"{tag[:100]!r} is no tag: it must be O, or one of B, I, E, S, L, U, alone or with a dash and a type"
+        )
     return SAME_AS.get(letter, letter), kind
 
 
@@ -118,8 +120,8 @@ def score(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> 
     sentences = words = correct_tags = 0
     for true, guess in itertools.zip_longest(gold, predicted):
         if true is None or guess is None:
-            less, more = ("the file", "the predictions") if true is None else ("the predictions", "the file")
-            raise InputError(f"{less}: {sentences} sentences, {more} have more; there must be one for each")
+            there, missing = ("the predictions", "the file") if true is None else ("the file", "the predictions")
+            raise InputError(f"sentence {sentences}, counted from 0, is in {there} but not in {missing}")
         if len(true) != len(guess):
             raise InputError(
                 f"sentence {sentences}, counted from 0, has {len(true)} words and {len(guess)} predicted tags; "
