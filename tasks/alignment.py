@@ -70,11 +70,11 @@ def windows(tokenizer: Pieces, sentences: Sequence[Sequence[str]], length: int, 
     splits = np.cumsum([0, *map(len, sentences)])
     cuts: list[tuple[int, int, int]] = []  # sentence, first of all pieces and number of pieces of each window
     row = np.zeros(splits[-1], np.int64)
-    for sentence, (begin, end) in enumerate(pairwise(splits)):
+    for number, (begin, end) in enumerate(pairwise(splits)):
         if begin < end:
             best, spans = _read_in(words.splits[begin : end + 1], room, stride)
             row[begin:end] = len(cuts) + best
-            cuts += [(sentence, words.splits[begin] + first, count) for first, count in spans]
+            cuts += [(number, words.splits[begin] + first, count) for first, count in spans]
     table = np.array(cuts, np.int64).reshape(-1, 3)
     sentence, first, count = table.T
     position = 1 + words.splits[:-1] - first[row]
@@ -87,22 +87,22 @@ def windows(tokenizer: Pieces, sentences: Sequence[Sequence[str]], length: int, 
     )
 
 
-def labels(windows: Windows, tags: Sequence[np.ndarray]) -> np.ndarray:
+def labels(batch: Windows, tags: Sequence[np.ndarray]) -> np.ndarray:
     """Return the label of each position [W, S] int32 for the tags of the words of each sentence, as integers.
 
     A position has the label -1 if no word is read there.
     """
     flat = np.concatenate([np.zeros(0, np.int32), *tags])
-    assert [len(row) for row in tags] == np.diff(windows.splits).tolist(), "one tag for each word"
-    result = np.full(windows.input_ids.shape, NO_LABEL, np.int32)
-    result[windows.row, windows.position] = flat
+    assert [len(row) for row in tags] == np.diff(batch.splits).tolist(), "one tag for each word"
+    result = np.full(batch.input_ids.shape, NO_LABEL, np.int32)
+    result[batch.row, batch.position] = flat
     return result
 
 
-def collect(windows: Windows, predicted: np.ndarray) -> list[np.ndarray]:
+def collect(batch: Windows, predicted: np.ndarray) -> list[np.ndarray]:
     """Return the values of the words of each sentence [words, ...], from those of all positions [W, S, ...]."""
-    values = predicted[windows.row, windows.position]
-    return [values[begin:end] for begin, end in pairwise(windows.splits)]
+    values = predicted[batch.row, batch.position]
+    return [values[begin:end] for begin, end in pairwise(batch.splits)]
 
 
 def _words(tokenizer: Pieces, words: Sequence[str], room: int) -> _Words:

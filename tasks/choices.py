@@ -16,23 +16,22 @@ FEWEST = 2  # choices
 
 
 def read(path: Path, skipped: Skipped) -> Iterator[ChoiceExample]:
-    """Yield the examples of a file in order; all have as many choices as the first one.
+    """Yield the examples of a file in order; all have as many choices as the first one, and a label if it has one.
 
     A malformed line is left out and counted. Empty lines are no examples.
     """
-    count = 0
+    first: ChoiceExample | None = None
     with files.open_text(path) as stream:
         for number, line in enumerate(files.read_lines(stream, path)):
             if not line.strip():
                 continue
             try:
                 example = _example(line.removeprefix("\ufeff"), number)
-                if count not in (0, len(example.pairs)):
-                    raise ValueError(f"{len(example.pairs)} choices, where the examples before have {count}")
+                first = first or example
+                _check_like(first, example)
             except ValueError as error:
                 skipped.add(path, number + 1, str(error))
                 continue
-            count = len(example.pairs)
             yield example
 
 
@@ -66,6 +65,14 @@ def _object(line: str) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")
     return record
+
+
+def _check_like(first: ChoiceExample, example: ChoiceExample) -> None:
+    """Raise ValueError if an example does not have what the file's first one has, so that no batch can hold both."""
+    if len(example.pairs) != len(first.pairs):
+        raise ValueError(f"{len(example.pairs)} choices, where the first example has {len(first.pairs)}")
+    if (example.label is None) != (first.label is None):
+        raise ValueError("no label, unlike the first example" if example.label is None else "the first to have a label")
 
 
 def _check_writable(*names: str) -> None:

@@ -62,20 +62,19 @@ def _questions(path: Path, level: Level, skipped: Skipped) -> Iterator[ChoiceExa
     except ValueError as error:
         skipped.add(path, 1, str(error))
         return
-    for number, question in enumerate(questions):
-        answer = None if answers is None else answers[number]
-        if reason := _fault(question, options[number], answer):
+    for number, (question, choices, answer) in enumerate(zip(questions, options, answers, strict=True)):
+        if reason := _fault(question, choices, answer):
             skipped.add(path, 1, f"question {number}: {reason}")
             continue
         yield ChoiceExample(
             id=f"{level}/{path.name}/{number}",
-            pairs=tuple((with_answer(question, option), article) for option in options[number]),
-            label=None if answer is None else ANSWERS.index(answer),
+            pairs=tuple((with_answer(question, choice), article) for choice in choices),
+            label=ANSWERS.index(answer),
             group=level,
         )
 
 
-def _fields(path: Path) -> tuple[str, list[Any], list[Any], list[Any] | None]:
+def _fields(path: Path) -> tuple[str, list[Any], list[Any], list[Any]]:
     """Return article, questions, options and answers of a file. Raise ValueError if they are not of RACE's format."""
     text = files.read_text(path, MAX_FILE, "give one passage in each file")
     try:
@@ -87,12 +86,12 @@ def _fields(path: Path) -> tuple[str, list[Any], list[Any], list[Any] | None]:
     article = record.get("article")
     if not isinstance(article, str) or not article.strip():
         raise ValueError("no article")
-    lists = [record.get(key) for key in ("questions", "options", "answers")]
-    if "answers" not in record:  # as in a test set for submission
-        del lists[2]
-    if not all(isinstance(values, list) and len(values) == len(lists[0]) for values in lists):
-        raise ValueError("questions, options and answers are not lists of the same length")
-    return article, lists[0], lists[1], lists[2] if len(lists) > 2 else None
+    questions, options, answers = (record.get(key) for key in ("questions", "options", "answers"))
+    if not (isinstance(questions, list) and isinstance(options, list) and isinstance(answers, list)):
+        raise ValueError("questions, options and answers are not three lists")
+    if not len(questions) == len(options) == len(answers):
+        raise ValueError(f"{len(questions)} questions, {len(options)} lists of options, {len(answers)} answers")
+    return article, questions, options, answers
 
 
 def _fault(question: Any, options: Any, answer: Any) -> str:
@@ -104,6 +103,6 @@ def _fault(question: Any, options: Any, answer: Any) -> str:
         return f"{found} options, not {len(ANSWERS)}"
     if not all(isinstance(option, str) and option.strip() for option in options):
         return "an option is empty"
-    if answer is not None and answer not in ANSWERS:
+    if answer not in ANSWERS:
         return f"the answer is {str(answer)[:20]!r}, not one of {', '.join(ANSWERS)}"
     return ""

@@ -5,9 +5,10 @@ segment of a pair is `sent1`, the second `sent2` and an ending.
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from bert.errors import InputError
 from bert.storage import files
@@ -15,15 +16,23 @@ from tasks.examples import ChoiceExample, Skipped
 
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 REQUIRED = ("sent1", "sent2", *ENDINGS)
+INDEX, SOURCE, LABEL = "", "gold-source", "label"  # columns that a file may lack
 LABELS = {str(label): label for label in range(len(ENDINGS))}
 GENERATED = "gen"  # a `gold-source` begins with it where annotators liked a generated ending best
 MAX_SHOWN = 20  # characters of the file in a message
 
 
-class Row(NamedTuple):
-    """A row of the file after the header, with its number, from 0, and its first line, from 1."""
+@dataclass(frozen=True)
+class Header:
+    """The number of columns, and the index of each by its name."""
 
-    number: int
+    width: int
+    index: dict[str, int]
+
+
+class Row(NamedTuple):
+    """A row of the file and its first line, from 1."""
+
     line: int
     fields: list[str]
 
@@ -36,33 +45,24 @@ def read(path: Path, skipped: Skipped, generated: bool = True) -> Iterator[Choic
     InputError if the file is not CSV or lacks a column.
     """
     with files.open_text(path) as stream:
-        reader = csv.reader(files.read_lines(stream, path), strict=True)
-        columns = _columns(path, reader, generated)
-        for row in _rows(path, reader):
-            if reason := _fault(row, columns):
+        rows = _rows(path, stream)
+        header = _header(path, next(rows, Row(1, [])), () if generated else (SOURCE,))
+        for number, row in enumerate(rows):
+            if reason := _fault(row.fields, header):
                 skipped.add(path, row.line, reason)
-            elif generated or not row.fields[columns["gold-source"]].startswith(GENERATED):
-                yield _example(row, columns)
+                continue
+            text = {name: row.fields[index] for name, index in header.index.items()}
+            if generated or not text[SOURCE].startswith(GENERATED):
+                yield ChoiceExample(
+                    id=text.get(INDEX, str(number)),
+                    pairs=tuple((text["sent1"], f"{text['sent2']} {text[ending]}".lstrip()) for ending in ENDINGS),
+                    label=LABELS[text[LABEL]] if LABEL in text else None,
+                )
 
 
-def _columns(path: Path, reader: Iterator[list[str]], generated: bool) -> dict[str, int]:
-    """Return the index of each column by its name in the header."""
-    try:
-        header = next(reader, [])
-    except csv.Error as error:
-        raise InputError(f"{path}: line 1: not CSV ({error}); give the file as published") from error
-    columns = {name.removeprefix("\ufeff"): index for index, name in enumerate(header)}
-    missing = [name for name in (*REQUIRED, *([] if generated else ["gold-source"])) if name not in columns]
-    if missing:
-        raise InputError(
-            f"{path}: no column {', '.join(missing)} in the header; give train.csv, val.csv or test.csv of SWAG "
-            "(the files *_full.csv have other columns)"
-        )
-    return columns
-
-
-def _rows(path: Path, reader: "csv._reader") -> Iterator[Row]:
-    number = 0
+def _rows(path: Path, stream: IO[str]) -> Iterator[Row]:
+    """Yield all rows of a CSV file that are not empty."""
+    reader = csv.reader(files.read_lines(stream, path), strict=True)
     while True:
         line = reader.line_num + 1
         try:
@@ -71,28 +71,30 @@ def _rows(path: Path, reader: "csv._reader") -> Iterator[Row]:
             raise InputError(f"{path}: line {line}: not CSV ({error}); correct its quotes") from error
         if fields is None:
             return
-        if fields:  # else the line is empty
-            yield Row(number, line, fields)
-            number += 1
+        if fields:
+            yield Row(line, fields)
 
 
-def _fault(row: Row, columns: dict[str, int]) -> str:
+def _header(path: Path, row: Row, needed: Sequence[str]) -> Header:
+    names = [name.removeprefix("\ufeff") for name in row.fields]
+    missing = [name for name in (*REQUIRED, *needed) if name not in names]
+    if missing:
+        raise InputError(
+            f"{path}: no column {', '.join(missing)} in the header; give train.csv, val.csv or test.csv of SWAG "
+            "(the files *_full.csv have other columns)"
+        )
+    twice = [name for name in (*REQUIRED, SOURCE, LABEL) if names.count(name) > 1]
+    if twice:
+        raise InputError(f"{path}: two columns {twice[0]} in the header; remove one")
+    return Header(len(names), {name: index for index, name in reversed([*enumerate(names)])})  # the first of a name
+
+
+def _fault(fields: list[str], header: Header) -> str:
     """Return what is wrong with a row, in words; "" if nothing is."""
-    if len(row.fields) != len(columns):
-        return f"{len(row.fields)} columns, not {len(columns)}"
-    empty = [name for name in ("sent1", *ENDINGS) if not row.fields[columns[name]].strip()]
+    if len(fields) != header.width:
+        return f"{len(fields)} columns, not {header.width}"
+    empty = [name for name in ("sent1", *ENDINGS) if not fields[header.index[name]].strip()]
     if empty:
         return f"{empty[0]} is empty"
-    label = row.fields[columns["label"]] if "label" in columns else "0"
+    label = fields[header.index[LABEL]] if LABEL in header.index else "0"
     return "" if label in LABELS else f"the label is {label[:MAX_SHOWN]!r}, not one of {', '.join(LABELS)}"
-
-
-def _example(row: Row, columns: dict[str, int]) -> ChoiceExample:
-    def text(name: str) -> str:
-        return row.fields[columns[name]]
-
-    return ChoiceExample(
-        id=text("") if "" in columns else str(row.number),
-        pairs=tuple((text("sent1"), f"{text('sent2')} {text(ending)}".lstrip()) for ending in ENDINGS),
-        label=LABELS[text("label")] if "label" in columns else None,
-    )

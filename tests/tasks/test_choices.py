@@ -33,8 +33,14 @@ def test_each_choice_is_paired_with_the_context(tmp_path: Path) -> None:
 def test_id_and_label_may_be_missing_and_empty_lines_are_no_examples(tmp_path: Path) -> None:
     bare = line()
     del bare["id"], bare["label"]
-    examples = read(write(tmp_path / "dev.jsonl", "\ufeff" + json.dumps(line()), " ", bare, line(id=5, label=None)))
-    assert [(example.id, example.label) for example in examples] == [("a7", 1), ("2", None), ("5", None)]
+    path = write(tmp_path / "dev.jsonl", "\ufeff" + json.dumps(line(label=None)), " ", bare, line(id=5, label=None))
+    assert [(example.id, example.label) for example in read(path)] == [("a7", None), ("2", None), ("5", None)]
+
+
+def test_a_file_without_labels_has_none_in_any_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "dev.jsonl", line(label=None), line())
+    with pytest.raises(InputError, match="line 2: the first to have a label"):
+        read(path)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +55,8 @@ def test_id_and_label_may_be_missing_and_empty_lines_are_no_examples(tmp_path: P
         (line(choices=["Stay."]), "'choices' is not a list of at least 2"),
         (line(choices="Stay."), "'choices'"),
         (line(choices=["Stay.", "", "Sing."]), "one of 'choices'"),
-        (line(choices=["Stay.", "Go."]), "2 choices, where the examples before have 3"),
+        (line(choices=["Stay.", "Go."]), "2 choices, where the first example has 3"),
+        (line(label=None), "no label, unlike the first example"),
         (line(label=3), "'label' is not an index of the 3 choices"),
         (line(label=-1), "'label'"),
         (line(label=True), "'label'"),

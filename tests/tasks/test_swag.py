@@ -119,3 +119,12 @@ def test_an_empty_file_has_no_header(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("")
     with pytest.raises(InputError, match="no column sent1"):
         read(tmp_path / "train.csv")
+
+
+def test_two_columns_of_one_name_are_refused_but_two_indices_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(",,sent1,sent2,ending0,ending1,ending2,ending3\n7,8,a.,b,c,d,e,f\n")
+    assert [example.id for example in read(path)] == ["7"]
+    path.write_text("sent1,sent2,ending0,ending1,ending2,ending3,ending0\n")
+    with pytest.raises(InputError, match="two columns ending0 in the header"):
+        read(path)
