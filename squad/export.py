@@ -203,7 +203,10 @@ def _cut(passages: Passages, asked: tf.RaggedTensor, room: tf.Tensor, step: tf.T
 
 def _best_window(passages: Passages, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     """Return for each token the window with the most context [t + 1], as features.best_window does."""
-    return tf.pad(windows.best(passages.count, room, step, count), [[0, 1]])
+    row = tf.repeat(tf.range(tf.size(count)), passages.count)  # [t]
+    at = tf.range(tf.size(row)) - tf.gather(passages.first, row)
+    tokens = windows.Spans(row, at, at + 1)
+    return tf.pad(windows.most_context(tokens, passages.count, room, step, count), [[0, 1]])
 
 
 def _distinct(passages: Passages, cuts: Cuts, spans: Spans, questions: tf.Tensor) -> tuple[tf.Tensor, ...]:

@@ -12,7 +12,7 @@ from bert.export.trained import Trained
 
 
 class Tagging(Reader):
-    """A tag for each word, read at its first piece in the window where that has the most context."""
+    """A tag for each word, read at its first piece in the window where the word has the most context."""
 
     def __init__(self, trained: Trained) -> None:
         super().__init__(trained)
@@ -29,13 +29,12 @@ class Tagging(Reader):
         number = windows.counts(tokens, room, step)
         cuts = windows.cut(tokens, room, step, number)
         tag, probability = self._read(pieces, tf.gather(tf.cumsum(tokens, exclusive=True), cuts.text), cuts)  # [W, S]
-        # The place of each word: its first piece's window, and its position in that.
-        first = tf.cumsum(count, exclusive=True)  # [P] index of the first piece
         sentence = tf.repeat(tf.range(tf.size(tokens)), tf.fill(tf.shape(tokens), tf.shape(words)[1]))
-        nearest = tf.gather(tf.pad(windows.best(tokens, room, step, number), [[0, 1]]), first)
-        window = tf.gather(tf.cumsum(number, exclusive=True), sentence) + nearest
-        begin = tf.gather(tf.cumsum(tokens, exclusive=True), sentence) + tf.gather(cuts.skipped, window)
-        place = tf.stack([window, tf.where(count > 0, 1 + first - begin, 0)], axis=1)
+        begin = tf.cumsum(count, exclusive=True) - tf.gather(tf.cumsum(tokens, exclusive=True), sentence)  # [P]
+        best = windows.most_context(windows.Spans(sentence, begin, begin + count), tokens, room, step, number)
+        window = tf.gather(tf.cumsum(number, exclusive=True), sentence) + best
+        position = 1 + begin - tf.gather(cuts.skipped, window)  # of the first piece
+        place = tf.stack([window, tf.where(count > 0, position, 0)], axis=1)
         tags = tf.where(count > 0, tf.gather(self.labels, tf.gather_nd(tag, place)), "")
         certain = tf.where(count > 0, tf.gather_nd(probability, place), 0)
         return {"tags": tf.reshape(tags, tf.shape(words)), "probabilities": tf.reshape(certain, tf.shape(words))}
@@ -43,11 +42,12 @@ class Tagging(Reader):
     def _pieces(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the pieces of all words [t + 1], and the number of each word's [P], which is 0 only if it is empty.
 
-        A word of which the tokenizer makes nothing becomes [UNK], so that it keeps its tag.
+        A word of which the tokenizer makes nothing becomes [UNK], so that it keeps its tag; of a word that no window
+        can hold the first ones are taken.
         """
         found = self.tokenizer.in_graph().tokenize(words)
         lengths = int32(found.row_lengths())
-        count = tf.where(words == "", 0, tf.maximum(lengths, 1))
+        count = tf.where(words == "", 0, tf.clip_by_value(lengths, 1, self.sizes.length - 2))
         starts = tf.where(lengths > 0, int32(found.row_starts()), tf.size(found.flat_values))
         known = tf.pad(found.flat_values, [[0, 1]], constant_values=self.tokenizer.unk_id)
         pieces = tf.gather(known, tf.ragged.range(starts, starts + count).flat_values)

@@ -1,5 +1,6 @@
 """Each word has the tag of its first piece, in the window of its sentence where that has the most context."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -28,18 +29,25 @@ SENTENCES = [
 
 def expected(python: Python, sentence: list[str]) -> tuple[list[str], list[float]]:
     """Tags and their probabilities, one window at a time."""
-    pieces = [python.tokens(word) or [python.tokenizer.unk_id] for word in sentence]
-    first = np.cumsum([0, *map(len, pieces)])[:-1]
+    pieces = [(python.tokens(word) or [python.tokenizer.unk_id])[: LENGTH - 2] for word in sentence]
+    ends = np.cumsum([0, *map(len, pieces)])
     ids = [piece for word in pieces for piece in word]
     cuts = features.cut(len(ids), LENGTH - 2, STRIDE)
-    best = features.best_window(len(ids), LENGTH - 2, STRIDE)
     assert python.model.output is not None
     cls, sep = python.tokenizer.cls_id, python.tokenizer.sep_id
     windows = []
     for skipped, length in cuts:
         states = python.states([cls, *ids[skipped : skipped + length], sep], LENGTH)
         windows.append(softmax(python.model.output(states).numpy()[0]))
-    rows = [windows[best[place]][1 + place - cuts[best[place]][0]] for place in first]
+    rows = []
+    for begin, end in itertools.pairwise(ends):
+        context = {
+            number: min(begin - skipped, skipped + length - end) + 0.01 * length
+            for number, (skipped, length) in enumerate(cuts)
+            if skipped <= begin < skipped + length
+        }
+        best = max(context, key=context.__getitem__)
+        rows.append(windows[best][1 + begin - cuts[best][0]])
     return [NAMES[row.argmax()] for row in rows], [row.max() for row in rows]
 
 
