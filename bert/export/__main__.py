@@ -72,7 +72,7 @@ def export(options: Options) -> Path:
 
     def make(partial: Path) -> outputs.StageResult:
         module = serving(trained)
-        graph.save(module, module.signatures, partial)
+        graph.save(module, module.served, partial)
         return outputs.StageResult(counts={"parameters": trained.parameters})
 
     folder = options.output / str(options.version)

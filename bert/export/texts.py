@@ -51,11 +51,12 @@ class Reader(tf.Module):
 
     def logits(self, lines: Lines, outputs: int) -> tf.Tensor:
         """Return the logits [N, outputs] of the pooled states."""
-        assert self.pooler is not None and self.output is not None
+        pooler, output = self.pooler, self.output
+        assert pooler is not None and output is not None
 
         def compute(rows: tf.Tensor) -> list[tf.Tensor]:
             states, _ = self.states(*(tf.gather(x, rows) for x in lines))
-            return [tf.debugging.check_numerics(self.output(self.pooler(states)), NOT_FINITE)]
+            return [tf.debugging.check_numerics(output(pooler(states)), NOT_FINITE)]
 
         return in_batches(lines.ids.row_lengths(), [tf.TensorSpec([None, outputs], tf.float32)], compute)[0]
 
@@ -89,7 +90,7 @@ class Classifying(Reader):
         assert self.head is not None
         self.labels = tf.constant(self.head.labels, tf.string)
         text, *pair = (tf.TensorSpec([None], tf.string, name) for name in ("text", "first", "second"))
-        self.signatures = {
+        self.served = {
             "serving_default": tf.function(self._of_texts, [text]),
             "pairs": tf.function(self._of_pairs, pair),
         }
@@ -120,7 +121,7 @@ class Choosing(Reader):
     def __init__(self, trained: Trained) -> None:
         super().__init__(trained)
         texts = [tf.TensorSpec([None, None], tf.string, name) for name in ("first", "second")]
-        self.signatures = {"serving_default": tf.function(self._answer, texts)}
+        self.served = {"serving_default": tf.function(self._answer, texts)}
 
     def _answer(self, first: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
         first, second = _paired(first, second)  # [B, C]
@@ -135,7 +136,7 @@ class Encoding(Reader):
 
     def __init__(self, trained: Trained) -> None:
         super().__init__(trained)
-        self.signatures = {"serving_default": tf.function(self._answer, [tf.TensorSpec([None], tf.string, "text")])}
+        self.served = {"serving_default": tf.function(self._answer, [tf.TensorSpec([None], tf.string, "text")])}
 
     def _answer(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         lines, width = self.lines(text), self.encoder.width

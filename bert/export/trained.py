@@ -28,11 +28,11 @@ class Sizes:
     """tokens of an input, special tokens included"""
     first_length: int = 0
     """tokens to keep of the first text of a pair; 0: all that fit"""
-    stride: int
-    """tokens between the starts of two windows of a sentence that is too long to be tagged at once"""
+    stride: int = 0
+    """tokens between the starts of two windows of a sentence that is too long to be tagged at once; 0: half of them"""
 
     def __post_init__(self) -> None:
-        if self.length < 5 or self.first_length < 0 or self.stride < 1:  # a pair has three special tokens
+        if self.length < 5 or min(self.first_length, self.stride) < 0:  # a pair has three special tokens
             raise ValueError(f"length {self.length}, first_length {self.first_length} or stride {self.stride}")
 
 
@@ -97,7 +97,7 @@ def load(run: Path, compute: Compute = "float32", length: int | None = None) -> 
         output=model.output,
         head=head,
         tokenizer=tokenizer,
-        sizes=_sizes(facts, path, config.max_position_embeddings, length),
+        sizes=_sizes(facts if head else {}, path, config.max_position_embeddings, length),
         checkpoint=taken,
         parameters=parameters,
     )
@@ -109,7 +109,7 @@ def _sizes(facts: dict[str, Any], path: Path, positions: int, length: int | None
         settings = facts.get("config", {})
         longest = length or settings.get("data.length", positions)
         stored = {name: settings[f"data.{name}"] for name in ("first_length", "stride") if f"data.{name}" in settings}
-        sizes: Sizes = checked_json.take(Sizes, {"length": longest, "stride": max(1, longest // 2)} | stored)
+        sizes: Sizes = checked_json.take(Sizes, {"length": longest} | stored)
     except (ValueError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not the configuration of a run ({error}); give its run directory") from error
     if sizes.length > positions:

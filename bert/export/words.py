@@ -19,13 +19,13 @@ class Tagging(Reader):
         assert self.head is not None
         self.labels = tf.constant(self.head.labels, tf.string)
         words = tf.TensorSpec([None, None], tf.string, "words")
-        self.signatures = {"serving_default": tf.function(self._answer, [words])}
+        self.served = {"serving_default": tf.function(self._answer, [words])}
 
     def _answer(self, words: tf.Tensor) -> dict[str, tf.Tensor]:
         pieces, count = self._pieces(tf.reshape(words, [-1]))
         tokens = tf.reduce_sum(tf.reshape(count, tf.shape(words)), axis=1)  # [B]
         room = tf.fill(tf.shape(tokens), self.sizes.length - 2)
-        step = tf.minimum(self.sizes.stride, room)
+        step = tf.minimum(self.sizes.stride or self.sizes.length // 2, room)
         number = windows.counts(tokens, room, step)
         cuts = windows.cut(tokens, room, step, number)
         tag, probability = self._read(pieces, tf.gather(tf.cumsum(tokens, exclusive=True), cuts.text), cuts)  # [W, S]
@@ -55,15 +55,15 @@ class Tagging(Reader):
 
     def _read(self, pieces: tf.Tensor, begin: tf.Tensor, cuts: windows.Windows) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the tag at each position of all windows, and its probability [W, S]; begin: of their sentences [W]."""
-        assert self.output is not None
-        length = self.sizes.length
+        output, length = self.output, self.sizes.length
+        assert output is not None
         cls, sep = (tf.fill([tf.size(begin), 1], x) for x in (self.tokenizer.cls_id, self.tokenizer.sep_id))
         starts = begin + cuts.skipped
         ids = tf.concat([cls, tf.gather(pieces, tf.ragged.range(starts, starts + cuts.length)), sep], axis=1)
 
         def compute(rows: tf.Tensor) -> list[tf.Tensor]:
             states, mask = self.states(tf.gather(ids, rows), tf.gather(cuts.length + 2, rows))
-            probabilities = tf.nn.softmax(tf.debugging.check_numerics(self.output(states), NOT_FINITE))
+            probabilities = tf.nn.softmax(tf.debugging.check_numerics(output(states), NOT_FINITE))
             rest = [[0, 0], [0, length - tf.shape(mask)[1]]]
             tag = tf.argmax(probabilities, axis=2, output_type=tf.int32)
             return [tf.pad(tag, rest), tf.pad(tf.reduce_max(probabilities, axis=2), rest)]

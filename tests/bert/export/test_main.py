@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -95,7 +96,7 @@ def test_the_same_command_again_changes_nothing_and_another_replaces_the_whole(
     ],
 )
 def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
-    settings: dict[str, object], more: tuple[object, ...], error: type[Exception], said: str, tmp_path: Path
+    settings: dict[str, Any], more: tuple[object, ...], error: type[Exception], said: str, tmp_path: Path
 ) -> None:
     run = a_run(tmp_path / "run", CLASSES, **settings)
     with pytest.raises(error, match=said):

@@ -88,7 +88,10 @@ def test_choices_are_compared_with_each_other(tmp_path: Path) -> None:
         grid = [pairs[begin : begin + choices] for begin in range(0, len(pairs), choices)]
         first, second = ([[pair[i] for pair in row] for row in grid] for i in (0, 1))
         found = ask(folder, first=first, second=second)
-        scores = [[python.logits(*one_by_one(*map(python.tokens, pair), 28))[0] for pair in row] for row in grid]
+        scores = [
+            [python.logits(*one_by_one(python.tokens(one), python.tokens(two), 28))[0] for one, two in row]
+            for row in grid
+        ]
         np.testing.assert_allclose(found["probabilities"], softmax(np.array(scores)), atol=1e-5)
         assert found["choice"].tolist() == np.argmax(scores, axis=1).tolist()
 
