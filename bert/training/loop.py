@@ -8,9 +8,9 @@ never stopped.
 
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -53,14 +53,15 @@ def train(
     vocab: Path,
     start_from: Path | None,
     new_heads: tuple[str, ...] = (),
-    recipe: str | None = None,
+    facts: Mapping[str, Any] = resume.NOTHING,
 ) -> Measures:
     """Train `task` to `config.run.steps`; return the measures of the last evaluation.
 
     If the run directory has a checkpoint, resume from it. Otherwise take the initial weights from the run directory
     `start_from`, or random ones if it is None. The heads in `new_heads`, and those that an import lacks, may be missing
     in `start_from`; they are then initialised randomly. `vocab`, a `vocab.txt` or `tokenizer.json`, is copied to the
-    run directory; the name of the `recipe` is recorded.
+    run directory. `facts` are recorded in its `config.json`: the name of the `recipe` and, for fine-tuning, what the
+    outputs mean (`bert.labels.Head.facts`). A head of the same kind with other classes is not taken from `start_from`.
 
     Raise Stopped after SIGTERM, SIGINT, SIGUSR1 or SIGHUP, with the state saved. Raise UsageError if the directory
     holds a run with another configuration, or if another process is training in it.
@@ -82,7 +83,7 @@ def train(
         first = resume.restore(config, comm, step.state, data.manifest)
         if first == 0:
             weights = {name: step.state[name] for name in weights}  # with tensor parallelism, divided variables
-            resume.begin(config, comm, weights, data.manifest, vocab, start_from, new_heads, recipe)
+            resume.begin(config, comm, weights, data.manifest, vocab, start_from, new_heads, facts)
         if is_divided(step.state):
             preflight.shared(run.path, comm)
         return trainer.run(first)
