@@ -92,10 +92,13 @@ class Tagging:
 
     def scores(self, logits: np.ndarray, gold: dict[str, np.ndarray]) -> metrics.Scores:
         """Return the metrics of logits [n, S, C] for the features of the same windows, in order."""
-        predicted = logits.argmax(axis=-1)
-        found = entities.score(self._sentences(gold["label"], gold["word"]), self._sentences(predicted, gold["word"]))
-        values = {"f1": found.f1, "precision": found.precision, "recall": found.recall, "accuracy": found.accuracy}
-        return metrics.Scores({name: values[name] for name in self.metrics}, [])
+        predicted, words = logits.argmax(axis=-1), gold["word"]
+        if not self.data.entities:
+            return metrics.scores(self.metrics, gold["label"][words != UNREAD], predicted[words != UNREAD])
+        found = entities.score(self._sentences(gold["label"], words), self._sentences(predicted, words))
+        overall = found.overall
+        values = {"f1": overall.f1, "precision": overall.precision, "recall": overall.recall}
+        return metrics.Scores(values=values | {"accuracy": found.accuracy})
 
     def _sentences(self, tags: np.ndarray, words: np.ndarray) -> Iterator[list[str]]:
         """Yield the tags of each sentence, from tags and words [n, S]; word 0 begins a sentence."""
