@@ -3,7 +3,7 @@
 B windows of sentences, S positions, C tags.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,18 @@ class Tagging:
         predicted, words = logits.argmax(axis=-1), gold["word"]
         if not self.data.entities:
             return metrics.scores(self.metrics, gold["label"][words != UNREAD], predicted[words != UNREAD])
-        found = entities.score(self._sentences(gold["label"], words), self._sentences(predicted, words))
+        return self._scores(self._sentences(gold["label"], words), self._sentences(predicted, words))
+
+    def compare(self, examples: Sequence[TaggedSentence], found: Sequence[dict[str, Any]]) -> metrics.Scores:
+        """Return the metrics of written predictions for sentences with tags."""
+        expected, predicted = [example.tags or () for example in examples], [line.get("tags", []) for line in found]
+        if self.data.entities:
+            return self._scores(expected, predicted)
+        gold, tags = ([self.labels.index(tag, "") for row in part for tag in row] for part in (expected, predicted))
+        return metrics.scores(self.metrics, gold, tags)
+
+    def _scores(self, expected: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> metrics.Scores:
+        found = entities.score(expected, predicted)
         overall = found.overall
         values = {"f1": overall.f1, "precision": overall.precision, "recall": overall.recall}
         return metrics.Scores(values=values | {"accuracy": found.accuracy})

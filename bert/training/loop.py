@@ -352,9 +352,9 @@ def sequence_length(model: ModelConfig, data: Data) -> int:
 
 
 def _mask(batch: sampler.Batch) -> np.ndarray:
-    """Return 1 for each token that the model reads, 0 for padding [B, T]; a stream of tokens has no padding."""
+    """Return 1 for each token that the model reads, 0 for padding [rows, T]; a stream of tokens has no padding."""
     mask = batch["input_mask"] if "input_mask" in batch else tf.ones_like(batch["input_ids"][:, 1:])
-    return np.asarray(mask)
+    return np.asarray(mask).reshape(-1, mask.shape[-1])  # of multiple choice, each choice is a row
 
 
 def _clock(config: TrainConfig, data: Data, comm: Communicator) -> metrics.Clock:
