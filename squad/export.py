@@ -203,7 +203,7 @@ class Answering(tf.Module):
 
 
 def _cut(passages: Passages, asked: tf.RaggedTensor, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> Cuts:
-    """Cut the windows, as features.cut does."""
+    """Cut the windows, as bert.inputs.windows.cut does."""
     question, number = tf.repeat(tf.range(tf.size(count)), count), tf.ragged.range(count).flat_values
     skipped = number * tf.gather(step, question)
     length = tf.minimum(tf.gather(room, question), tf.gather(passages.count, question) - skipped)
@@ -212,7 +212,7 @@ def _cut(passages: Passages, asked: tf.RaggedTensor, room: tf.Tensor, step: tf.T
 
 
 def _best_window(passages: Passages, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Return for each token the window with the most context [t + 1], as features.best_window does."""
+    """Return for each token the window with the most context [t + 1], as windows.best_window does."""
     row = tf.repeat(tf.range(tf.size(count)), passages.count)  # [t]
     reach = tf.reduce_max(tf.pad(_over(room, step), [[0, 1]]))  # windows that may hold one token; 0 without questions
     room, step, last, tokens = (tf.gather(x, row)[:, None] for x in (room, step, count - 1, passages.count))
