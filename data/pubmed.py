@@ -59,7 +59,7 @@ class Settings(NamedTuple):
     title: bool
     labels: bool
     language: str
-    verdicts: bytes = b""
+    verdicts: bytes
 
 
 class SurveyTask(NamedTuple):
@@ -101,9 +101,7 @@ class PubmedStage(sources.SourceStage):
     options: Options
 
     def __init__(self, options: Options, paths: Sequence[Path]) -> None:
-        super().__init__(
-            options, [(path,) for path in paths], Settings(options.title, options.labels, options.language)
-        )
+        super().__init__(options, [(path,) for path in paths])
 
     def parameters(self) -> dict[str, Any]:
         return {"title": self.options.title, "labels": self.options.labels, "language": self.options.language}
@@ -122,10 +120,8 @@ class PubmedStage(sources.SourceStage):
                 np.savez(stream, *np.split(verdicts(np.frombuffer(found, "<u8")), ends[:-1]))
         with np.load(saved) as arrays:
             split = [arrays[name].tobytes() for name in arrays.files]
-        return [
-            task._replace(settings=self.settings._replace(verdicts=verdict))
-            for task, verdict in zip(listed, split, strict=True)
-        ]
+        wanted = self.options.title, self.options.labels, self.options.language
+        return [task._replace(settings=Settings(*wanted, verdict)) for task, verdict in zip(listed, split, strict=True)]
 
     @classmethod
     def read(cls, task: sources.SourceTask) -> sources.ReadResult:

@@ -130,7 +130,7 @@ EVENTS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 3), st.booleans())
 @given(EVENTS)
 def test_the_last_of_the_highest_version_decides(events):
     found = np.array([(pmid << 16) + (version << 1) + gone for pmid, version, gone in events], np.uint64)
-    decides = {}
+    decides: dict[int, int] = {}
     for number, (pmid, version, _) in enumerate(events):
         if pmid not in decides or version >= events[decides[pmid]][1]:
             decides[pmid] = number
