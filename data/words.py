@@ -54,7 +54,7 @@ class Found(NamedTuple):
     """A word, how often it occurs, and the old tokens that spell it."""
 
     word: str
-    count: int
+    frequency: int
     pieces: tuple[int, ...]
     saved: int  # tokens, in the whole text
 
@@ -119,7 +119,7 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
         stream.writelines(f"{one.word}\n" for one in found)
     with files.atomic_write(partial / "words.tsv") as stream:
         for one in found:
-            stream.write(f"{one.word}\t{one.count}\t{' '.join(vocabulary[number] for number in one.pieces)}\n")
+            stream.write(f"{one.word}\t{one.frequency}\t{' '.join(vocabulary[number] for number in one.pieces)}\n")
     saved = sum(one.saved for one in found)
     lossy = f"; counts are up to {counter.missed:,} too low" if counter.missed else ""
     progress.done(f"{len(found):,} words save {saved:,} tokens in a text of {total:,} words{lossy}")

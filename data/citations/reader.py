@@ -20,9 +20,9 @@ MAX_BETWEEN = 1_000_000  # bytes before, between and after the records
 BEGIN = re.compile(rb"<(PubmedArticle|PubmedBookArticle|DeleteCitation)>")
 LONGEST_TAG = len(b"</PubmedArticleSet>")
 FIRST, LAST = re.compile(rb"<PubmedArticleSet[\s>]"), re.compile(rb"</PubmedArticleSet\s*>|<PubmedArticleSet\s*/>")
-DECLARATION = re.compile(rb"<!(?:ENTITY|DOCTYPE[^>]*\[)")
-CITATION = re.compile(rb"<MedlineCitation\b[^>]*>\s*<PMID\b([^>]*)>\s*([0-9]{1,9})\s*</PMID>")
-PMID = re.compile(rb"<PMID\b([^>]*)>\s*([0-9]{1,9})\s*</PMID>")
+DECLARATION = b"<!ENTITY"
+CITATION = re.compile(rb"<MedlineCitation\b[^<>]*>\s*<PMID\b([^<>]*)>\s*([0-9]{1,9})\s*</PMID>")
+PMID = re.compile(rb"<PMID\b([^<>]*)>\s*([0-9]{1,9})\s*</PMID>")
 VERSION = re.compile(rb"""\bVersion\s*=\s*["']([0-9]{1,3})["']""")
 HEAD = 65_536  # bytes; the number of a citation is within the first of its record
 NO_PUBMED = "not XML of PubMed (it does not begin with <PubmedArticleSet>); give the files of its baseline or updates"
@@ -105,7 +105,7 @@ class Reader:
         """Take `size` bytes that are in no record out of the buffer, and notice the begin and the end of the file."""
         self._between = (self._between[-LONGEST_TAG:] if self._opened else self._between) + self._buffer[:size]
         del self._buffer[:size]
-        if DECLARATION.search(self._between):
+        if DECLARATION in self._between:
             raise InputError(f"{self.path}: declares entities (<!ENTITY), which files of PubMed do not; refused")
         self._opened = self._opened or FIRST.search(self._between) is not None
         self._closed = self._closed or LAST.search(self._between) is not None

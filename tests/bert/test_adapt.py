@@ -124,8 +124,7 @@ def test_words_are_taken_as_the_tokenizer_will_meet_them():
 def test_pretraining_goes_on_with_data_of_the_new_vocabulary(tmp_path, monkeypatch):
     dataset = training.write_dataset(tmp_path / "data")
     final = load_vocab(dataset / "vocab.txt")
-    sizes = {"hidden_size": 20, "num_hidden_layers": 2, "intermediate_size": 28, "max_position_embeddings": 17}
-    config = dataclasses.replace(CONFIG, vocab_size=96, **sizes)
+    config = dataclasses.replace(CONFIG, vocab_size=96)  # otherwise as training.TINY says
     words = [*final[5:20], "[unused3]", *final[21:96]]
     old = a_run(tmp_path / "run", config, PretrainingModel(config, 0), words)
     (tmp_path / "words.txt").write_text("\n".join([final[20], *final[96:]]))
