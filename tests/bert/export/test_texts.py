@@ -20,7 +20,7 @@ NAMES = ("no", "yes", "perhaps")
 CLASSES = Head(kind="classifier", labels=NAMES)
 NUMBER = Head(kind="classifier", regression=True)
 CHOICE = Head(kind="choice", labels=("0", "1", "2"))
-PAIRS = [(first, second) for first in HOSTILE[::3] for second in HOSTILE]
+PAIRS = [(first, second) for first in HOSTILE[::5] for second in HOSTILE[::2]]
 
 
 def one_by_one(first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
