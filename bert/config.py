@@ -271,7 +271,8 @@ class ParallelConfig:
     overlap: bool = False
     """send gradients in buckets while the backward pass of the last micro-batch still computes the others"""
     bucket_megabytes: Annotated[float, Range(0, 1e6)] = 0.0
-    """size of a bucket, as float32; 0: all gradients in one bucket, or buckets of 25 with overlap or shard_optimizer"""
+    """size of a bucket, as float32; 0: all gradients in one bucket, or a tenth of them, at least 1 and at most 25, with
+    overlap or shard_optimizer"""
     shard_optimizer: bool = False
     """divide the optimizer's moments and its update over the ranks (ZeRO stage 1): less memory, the same result"""
     tensor: Annotated[int, Range(1, 1024)] = 1
@@ -280,11 +281,14 @@ class ParallelConfig:
     def __post_init__(self) -> None:
         ranges.check(self, "parallel.")
 
-    @property
-    def bucket_bytes(self) -> float:
-        """Return the largest size of a bucket; infinity for a single bucket."""
-        megabytes = self.bucket_megabytes or (25.0 if self.overlap or self.shard_optimizer else math.inf)
-        return megabytes * 1e6
+    def bucket_bytes(self, gradients: float) -> float:
+        """Return the largest size of a bucket, for gradients of so many bytes in all; infinity for a single bucket.
+
+        A tenth, since most of the gradients are to travel while the backward pass computes the others.
+        """
+        if self.bucket_megabytes:
+            return self.bucket_megabytes * 1e6
+        return min(max(gradients / 10, 1e6), 25e6) if self.overlap or self.shard_optimizer else math.inf
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -195,14 +195,14 @@ class Answering(tf.Module):
 
 
 def _cut(passages: Passages, asked: tf.RaggedTensor, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> Cuts:
-    """Cut the windows, as features.cut does."""
+    """Cut the windows, as bert.inputs.windows.cut does."""
     question, number, skipped, length = windows.cut(passages.count, room, step, count)
     offset = tf.gather(int32(asked.row_lengths()) + 2, question)
     return Cuts(question, number, offset, tf.gather(passages.first, question) + skipped, length)
 
 
 def _best_window(passages: Passages, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Return for each token the window with the most context [t + 1], as features.best_window does."""
+    """Return for each token the window with the most context [t + 1], as windows.best_window does."""
     row = tf.repeat(tf.range(tf.size(count)), passages.count)  # [t]
     at = tf.range(tf.size(row)) - tf.gather(passages.first, row)
     tokens = windows.Spans(row, at, at + 1)

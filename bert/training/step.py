@@ -327,7 +327,8 @@ class Step:
 
 def gradient_buckets(weights: dict[str, tf.Variable], parallel: ParallelConfig) -> list[list[int]]:
     """Return the places, in `weights`, of the gradients of each bucket."""
-    return buckets({name: 4 * weight.shape.num_elements() for name, weight in weights.items()}, parallel.bucket_bytes)
+    sizes = {name: 4 * weight.shape.num_elements() for name, weight in weights.items()}
+    return buckets(sizes, parallel.bucket_bytes(sum(sizes.values())))
 
 
 def _shapes(batch: Batch) -> list[tuple[int, ...]]:
