@@ -127,13 +127,16 @@ def _scores(lines: list[dict[str, Any]]) -> Iterator[str]:
     if not lines:
         yield "Unknown."
         return
-    keys = [key for key in dict.fromkeys(key for line in lines for key in line) if _is_score(key)]
+    keys = list(dict.fromkeys(key for line in lines for key, value in line.items() if _is_score(key, value, line)))
     rows = [(line["split"], line["step"], *(_rounded(line.get(key, "")) for key in keys)) for line in lines]
     yield from _table(("split", "step", *keys), rows)
 
 
-def _is_score(key: str) -> bool:
-    return key == "loss" or key.endswith(("_loss", "_accuracy"))
+def _is_score(key: str, value: Any, line: dict[str, Any]) -> bool:
+    """Return whether an entry of a line is a score; beside those, training measures rates."""
+    if key == "loss" or key.endswith(("_loss", "_accuracy")):
+        return True
+    return line["split"] != "train" and key != "step" and isinstance(value, float)
 
 
 def _rounded(value: Any) -> str:

@@ -41,7 +41,7 @@ class Model:
     tokenizer: str = ""
     """content of the tokenizer.json of a causal model"""
     scores: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    """the last line of metrics.jsonl for each split"""
+    """the last line of metrics.jsonl for each split, up to the step of the weights"""
 
 
 def gather(match: Match, form: Form, get: Callable[[str], np.ndarray], where: object) -> dict[str, np.ndarray]:
@@ -94,7 +94,7 @@ def read_model(run: Path) -> Model:
         settings=settings,
         head=head,
         tokenizer=tokenizer,
-        scores=_last_lines(run / "metrics.jsonl"),
+        scores=_last_lines(run / "metrics.jsonl", int(folder.name.removeprefix("step-"))),
     )
 
 
@@ -110,9 +110,9 @@ def _read_vocabulary(run: Path, config: ModelConfig) -> tuple[list[str], str]:
     return [], byte_bpe.text_of(vocabulary, merges, path)
 
 
-def _last_lines(path: Path) -> list[dict[str, Any]]:
+def _last_lines(path: Path, step: int) -> list[dict[str, Any]]:
     lines, _ = journal.read(path) if path.exists() else ([], 0)
-    return list({line["split"]: line for line in lines}.values())
+    return list({line["split"]: line for line in lines if line["step"] <= step}.values())
 
 
 def import_settings(origin: str, match: Match) -> dict[str, Any]:

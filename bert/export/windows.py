@@ -1,4 +1,4 @@
-"""Texts that are too long for the model, as overlapping windows, in a graph: as squad.features has them in NumPy.
+"""Texts that are too long for the model, as overlapping windows, in a graph: as bert.inputs.windows has them in NumPy.
 
 B texts, W windows of all of them, n spans of tokens.
 """

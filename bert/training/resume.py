@@ -128,7 +128,9 @@ def _missing_heads(run: Path) -> tuple[str, ...]:
 def _head_of_other_classes(run: Path, facts: Mapping[str, Any]) -> str | None:
     """Return the head that `facts` names if it is the run's as well, with other classes; report it on stderr."""
     ours, theirs = labels.of(facts, run), labels.of(_facts(run), run / "config.json")
-    if ours is None or theirs is None or ours.kind != theirs.kind or ours.kind == "choice" or ours == theirs:
+    if ours is None or theirs is None or ours.kind != theirs.kind or ours.kind == "choice":
+        return None
+    if ours == theirs or (ours.regression and theirs.regression):
         return None
     meant = [f"classes {head.listed()}" if not head.regression else "a number" for head in (theirs, ours)]
     print(f"note: {run}: {ours.kind} has {meant[0]}, not {meant[1]}; initialised randomly", file=sys.stderr)

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,13 +30,18 @@ def test_the_card_says_what_the_run_was(tmp_path: Path) -> None:
     about = {"config": settings, "versions": {"tensorflow": "2.21.0"}}
     (tmp_path / "run/config.json").write_text(json.dumps(about))
     sign(tmp_path / "run")
-    lines = [{"step": step, "split": "heldout", "loss": 3.0 - step, "mlm_accuracy": 0.51 + step} for step in (0, 7)]
+    lines: list[dict[str, Any]] = [
+        {"step": step, "split": "heldout", "loss": 3.0 - step, "mlm_accuracy": 0.51 + step, "matthews": 0.25}
+        for step in (0, 7, 9)  # the weights are of step 7
+    ]
+    lines.append({"step": 7, "split": "train", "loss": 1.5, "learning_rate": 0.125})
     (tmp_path / "run/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 8, "spl')
     convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "theirs")])
     card = (tmp_path / "theirs/README.md").read_text()
     assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n")
     assert "--data.train 'some folder/seq128' \\\n    --batch.total 24 \\\n    --precision.xla false\n" in card
-    assert "| heldout | 7 | -4.0000 | 7.5100 |" in card and "/x" not in card
+    assert "| heldout | 7 | -4.0000 | 7.5100 | 0.2500 |" in card and "/x" not in card
+    assert "| train | 7 | 1.5000 |  |  |" in card and "learning" not in card
 
 
 HOSTILE = [

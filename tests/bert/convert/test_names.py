@@ -30,7 +30,8 @@ def test_the_table_has_every_variable_with_its_shape(config: ModelConfig) -> Non
     assert {weight.ours: weight.shape for weight in table} == {
         name: tuple(variable.shape) for module in built for name, variable in module.items()
     }
-    for form, same in (("google", names.NOT_GOOGLE), ("huggingface", ["choice", "tags"])):  # the latter: as classifier
+    other: dict[names.Form, list[str]] = {"google": names.NOT_GOOGLE, "huggingface": ["choice", "tags"]}
+    for form, same in other.items():  # heads without a name, and those that are also called `classifier`
         named = [weight.name(form) for weight in table if weight.ours.split("/")[0] not in same]
         assert len(set(named)) == len(named)
 

@@ -17,6 +17,7 @@ from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch, variables
 from bert.storage import files
 from bert.training import checkpoint
+from tasks import inputs
 
 LETTERS = string.digits + string.ascii_letters + string.punctuation + "\u6771\u4eac\u2044"
 VOCAB = [*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS), "river", "cafe", "##ly"]
@@ -72,7 +73,7 @@ def ask(folder: Path, signature: str = "serving_default", **texts: Any) -> Answe
 
 
 class Python:
-    """The same model, one input at a time, without a graph."""
+    """The same model without a graph, for arrays of ids, mask and segments as tasks has them."""
 
     def __init__(self, run: Path, head: Head | None) -> None:
         config = ModelConfig.load(run / "bert_config.json")
@@ -80,21 +81,16 @@ class Python:
         self.model = Model(config, head)
         checkpoint.load_weights(run, variables(self.model))
 
-    def tokens(self, text: str) -> list[int]:
-        return self.tokenizer.encode([text])[0].tolist()
+    def states(self, arrays: dict[str, np.ndarray]) -> tf.Tensor:
+        """Last hidden states [n, S, D]."""
+        ids, mask, segments = (tf.constant(arrays[name], tf.int32) for name in inputs.NAMES)
+        return self.model.encoder(TokenBatch(ids, mask, segments), Mode(tf.float32, DropoutRng(None)))
 
-    def states(self, ids: list[int], first: int) -> tf.Tensor:
-        """Hidden states [1, S, D] of ids, of which `first` are in the first segment."""
-        segments = [int(place >= first) for place in range(len(ids))]
-        tokens = TokenBatch(tf.constant([ids]), tf.ones([1, len(ids)], tf.int32), tf.constant([segments]))
-        return self.model.encoder(tokens, Mode(tf.float32, DropoutRng(None)))
-
-    def logits(self, first: list[int], second: list[int] | None = None) -> np.ndarray:
-        """Logits of the pooled state of [CLS] first [SEP] (second [SEP])."""
-        cls, sep = self.tokenizer.cls_id, self.tokenizer.sep_id
-        ids = [cls, *first, sep] + ([*second, sep] if second is not None else [])
-        assert self.model.pooler is not None and self.model.output is not None
-        found: np.ndarray = self.model.output(self.model.pooler(self.states(ids, len(first) + 2))).numpy()[0]
+    def logits(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
+        """Logits [n, C] of the pooled states or, of tags, [n, S, C]."""
+        states, output = self.states(arrays), self.model.output
+        assert output is not None
+        found: np.ndarray = output(self.model.pooler(states) if self.model.pooler else states).numpy()
         return found
 
 

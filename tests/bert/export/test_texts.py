@@ -1,4 +1,4 @@
-"""The graph gives for texts, pairs and choices what the model gives for the same tokens, one at a time."""
+"""The graph gives for texts, pairs and choices what the model gives for the input that tasks makes of them."""
 
 import math
 from pathlib import Path
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bert.export import texts
 from bert.export.trained import load
 from bert.labels import Head
+from tasks import inputs
 from tests.bert.export.served import CONFIG, HOSTILE, Python, a_run, ask, exported, softmax
 
 pytest.importorskip("tensorflow_text", reason="its operations are part of the graph")
@@ -49,7 +50,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_texts_have_the_classes_that_they_have_alone(classes: Path) -> None:
     python, found = Python(classes / "run", CLASSES), ask(classes / "served/1", text=HOSTILE)
-    expected = softmax(np.stack([python.logits(python.tokens(text)[:27]) for text in HOSTILE]))
+    expected = softmax(python.logits(inputs.pairs(python.tokenizer, HOSTILE, [None] * len(HOSTILE), 29)))
     np.testing.assert_allclose(found["probabilities"], expected, atol=1e-5)
     np.testing.assert_allclose(found["probability"], expected.max(axis=1), atol=1e-5)
     assert [name.decode() for name in found["label"]] == [NAMES[number] for number in expected.argmax(axis=1)]
@@ -61,11 +62,8 @@ def test_pairs_are_cut_as_in_training(classes: Path) -> None:
     python = Python(classes / "run", CLASSES)
     columns = dict(zip(("first", "second"), zip(*PAIRS, strict=True), strict=True))
     found = ask(classes / "served/1", "pairs", **columns)
-    rows = []
-    for first, second in PAIRS:
-        kept = one_by_one(python.tokens(first)[:11], python.tokens(second), 26)
-        rows.append(python.logits(*kept))
-    np.testing.assert_allclose(found["probabilities"], softmax(np.stack(rows)), atol=1e-5)
+    arrays = inputs.pairs(python.tokenizer, columns["first"], columns["second"], 29, 11)
+    np.testing.assert_allclose(found["probabilities"], softmax(python.logits(arrays)), atol=1e-5)
     # A pair with an empty second text is not that text alone.
     alone = ask(classes / "served/1", text=["river"])["probabilities"]
     pair = ask(classes / "served/1", "pairs", first=["river"], second=[""])["probabilities"]
@@ -75,7 +73,7 @@ def test_pairs_are_cut_as_in_training(classes: Path) -> None:
 def test_a_number_is_given_as_it_is(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", NUMBER)  # no lengths: as of an import
     python, found = Python(run, NUMBER), ask(exported(run, tmp_path / "served"), text=HOSTILE)
-    expected = [python.logits(python.tokens(text)[:71])[0] for text in HOSTILE]
+    expected = python.logits(inputs.pairs(python.tokenizer, HOSTILE, [None] * len(HOSTILE), 73))[:, 0]
     assert [*found] == ["value"] and np.std(expected) > 0.1
     np.testing.assert_allclose(found["value"], expected, atol=1e-4)
 
@@ -88,21 +86,19 @@ def test_choices_are_compared_with_each_other(tmp_path: Path) -> None:
         grid = [pairs[begin : begin + choices] for begin in range(0, len(pairs), choices)]
         first, second = ([[pair[i] for pair in row] for row in grid] for i in (0, 1))
         found = ask(folder, first=first, second=second)
-        scores = [
-            [python.logits(*one_by_one(python.tokens(one), python.tokens(two), 28))[0] for one, two in row]
-            for row in grid
-        ]
-        np.testing.assert_allclose(found["probabilities"], softmax(np.array(scores)), atol=1e-5)
-        assert found["choice"].tolist() == np.argmax(scores, axis=1).tolist()
+        arrays = inputs.pairs(python.tokenizer, [pair[0] for pair in pairs], [pair[1] for pair in pairs], 31)
+        scores = python.logits(arrays).reshape(-1, choices)
+        np.testing.assert_allclose(found["probabilities"], softmax(scores), atol=1e-5)
+        assert found["choice"].tolist() == scores.argmax(axis=1).tolist()
 
 
 def test_an_encoder_alone_gives_features(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", None)
     python, found = Python(run, None), ask(exported(run, tmp_path / "served", "--length", 17), text=HOSTILE)
-    cls, sep = python.tokenizer.cls_id, python.tokenizer.sep_id
-    states = [python.states([cls, *python.tokens(text)[:15], sep], 17)[0].numpy() for text in HOSTILE]
-    np.testing.assert_allclose(found["mean"], [x.mean(axis=0) for x in states], atol=1e-4)
-    np.testing.assert_allclose(found["cls"], [x[0] for x in states], atol=1e-4)
+    arrays = inputs.pairs(python.tokenizer, HOSTILE, [None] * len(HOSTILE), 17)
+    states, mask = python.states(arrays).numpy(), arrays["input_mask"][..., None]
+    np.testing.assert_allclose(found["mean"], (states * mask).sum(axis=1) / mask.sum(axis=1), atol=1e-4)
+    np.testing.assert_allclose(found["cls"], states[:, 0], atol=1e-4)
     assert found["cls"].shape == (len(HOSTILE), CONFIG.hidden_size)
 
 

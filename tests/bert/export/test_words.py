@@ -1,13 +1,12 @@
 """Each word has the tag of its first piece, in the window of its sentence where that has the most context."""
 
-import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bert.labels import Head
-from squad import features
+from tasks import alignment, inputs
 from tests.bert.export.served import Python, a_run, ask, exported, softmax
 
 pytest.importorskip("tensorflow_text", reason="its operations are part of the graph")
@@ -27,30 +26,6 @@ SENTENCES = [
 ]
 
 
-def expected(python: Python, sentence: list[str]) -> tuple[list[str], list[float]]:
-    """Tags and their probabilities, one window at a time."""
-    pieces = [(python.tokens(word) or [python.tokenizer.unk_id])[: LENGTH - 2] for word in sentence]
-    ends = np.cumsum([0, *map(len, pieces)])
-    ids = [piece for word in pieces for piece in word]
-    cuts = features.cut(len(ids), LENGTH - 2, STRIDE)
-    assert python.model.output is not None
-    cls, sep = python.tokenizer.cls_id, python.tokenizer.sep_id
-    windows = []
-    for skipped, length in cuts:
-        states = python.states([cls, *ids[skipped : skipped + length], sep], LENGTH)
-        windows.append(softmax(python.model.output(states).numpy()[0]))
-    rows = []
-    for begin, end in itertools.pairwise(ends):
-        context = {
-            number: min(begin - skipped, skipped + length - end) + 0.01 * length
-            for number, (skipped, length) in enumerate(cuts)
-            if skipped <= begin < skipped + length
-        }
-        best = max(context, key=context.__getitem__)
-        rows.append(windows[best][1 + begin - cuts[best][0]])
-    return [NAMES[row.argmax()] for row in rows], [row.max() for row in rows]
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The export of a run with tags, in served/1, and the run."""
@@ -61,16 +36,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_words_have_their_tags_and_padding_has_none(served: Path) -> None:
     python, longest = Python(served / "run", HEAD), max(map(len, SENTENCES))
+    cut = alignment.windows(python.tokenizer, SENTENCES, LENGTH, STRIDE)
+    assert len(cut.input_ids) > len(SENTENCES)
+    probabilities = softmax(python.logits({name: getattr(cut, name) for name in inputs.NAMES}))
     padded = [sentence + [""] * (longest - len(sentence)) for sentence in SENTENCES]
     found = ask(served / "served/1", words=padded)
-    told = set()
-    for sentence, tags, probabilities in zip(SENTENCES, found["tags"], found["probabilities"], strict=True):
-        names, certain = expected(python, sentence)
-        rest = longest - len(sentence)
-        assert [tag.decode() for tag in tags] == names + [""] * rest
-        np.testing.assert_allclose(probabilities, certain + [0.0] * rest, atol=1e-5)
-        told |= {*names}
-    assert len(told) > 2
+    for row, expected in enumerate(alignment.collect(cut, probabilities)):
+        rest = longest - len(expected)
+        names = [NAMES[number] for number in expected.argmax(axis=1)]
+        assert [tag.decode() for tag in found["tags"][row]] == names + [""] * rest
+        certain = [*expected.max(axis=1), *[0.0] * rest]
+        np.testing.assert_allclose(found["probabilities"][row], certain, atol=1e-5)
+    assert len({*found["tags"].flatten()}) > 3
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 3)])

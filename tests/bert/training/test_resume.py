@@ -158,6 +158,7 @@ class Classifying(tf.Module):
         (Head(kind="classifier", labels=("no", "yes")).facts(), "classes no, yes, not classes no, yes, ?;"),
         (Head(kind="classifier", regression=True).facts(), "a number, not classes no, yes, ?;"),
         (Head(kind="tags", labels=("no", "yes")).facts(), ""),
+        ({"head": "answer_span"}, ""),
     ],
 )
 def test_a_head_is_taken_only_if_its_classes_have_the_same_names_in_the_same_order(
