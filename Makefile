@@ -20,6 +20,9 @@ SHELL := bash
 ##   SQUAD_TRAIN    question set to fine-tune on, .json, .jsonl or compressed (.xz, .gz, .bz2);  SQUAD_DEV to answer; or
 ##                  squad1 or squad2, which is downloaded
 ##   SQUAD_RECIPE   of squad/recipes.py;  SQUAD_RUN  its run directory
+##   GLUE           folder of GLUE's tasks, or of TASK alone: cola sst2 mrpc qqp stsb mnli qnli rte wnli
+##   RACE, NER      folder of RACE; folder with CoNLL-2003's eng.train, eng.testa, eng.testb
+##   TASK_RUN       run directory of glue, race and ner
 ##   PRETRAINED     run or import to fine-tune (default: the last phase of RECIPE, pretrained first if need be)
 ##   NP             ranks on this machine (2);  FLAGS  more flags for the command of the target
 ##   PRETRAIN_FLAGS more flags for pretraining where another target implies it
@@ -31,8 +34,8 @@ SHELL := bash
 ## in it group as in a shell, and nothing is expanded: FLAGS='--run.seed 7 --data.vocab "my words.txt"'. Give values as
 ## NAME=value, or in the environment: NAME:=value and NAME!=value ask make itself to expand or run them.
 VARIABLES := WIKIPEDIA BOOKS TEXT BERT_CONTACT VOCAB VOCAB_SIZE LOWER_CASE BPE BPE_SIZE HELDOUT SHARDS DUPE_FACTOR \
-	MASKED_LM_PROB RECORDS PHASE1_SEQ PHASE2_SEQ RECIPE SQUAD_TRAIN SQUAD_DEV SQUAD_RECIPE SQUAD_RUN PRETRAINED NP \
-	FLAGS PRETRAIN_FLAGS SQUAD_FLAGS BERT_WORKDIR PYTHON VENV DEVICE
+	MASKED_LM_PROB RECORDS PHASE1_SEQ PHASE2_SEQ RECIPE SQUAD_TRAIN SQUAD_DEV SQUAD_RECIPE SQUAD_RUN GLUE TASK RACE \
+	NER TASK_RUN PRETRAINED NP FLAGS PRETRAIN_FLAGS SQUAD_FLAGS TASK_FLAGS BERT_WORKDIR PYTHON VENV DEVICE
 
 # make would expand $(...) in values from its command line when it exports them, and in values from the environment when
 # a rule here uses them. So each value is replaced by its own text, and recipes use "$$NAME", never $(NAME).
@@ -45,6 +48,7 @@ $(foreach name,$(VARIABLES),$(if $(call given,$(name)),$(eval $(call as_text,$(n
 
 PRETRAIN_FLAGS ?= $(if $(filter pretrain,$(MAKECMDGOALS)),$(FLAGS))
 SQUAD_FLAGS  ?= $(if $(filter squad squad-eval,$(MAKECMDGOALS)),$(FLAGS))
+TASK_FLAGS   ?= $(if $(filter glue race ner,$(MAKECMDGOALS)),$(FLAGS))
 export $(VARIABLES)
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
@@ -55,7 +59,7 @@ FLAGGED := scripts/launcher.sh with-flags FLAGS
 
 .PHONY: help setup doctor demo test test-all soak parity bench gpu-check gpu-day-prepare gpu-day lock audit lint \
 	download wikipedia books text documents shards vocab corpus tfrecords bpe tokens verify stats \
-	pretrain squad squad-eval clean
+	pretrain squad squad-eval glue race ner clean
 
 help: ## List the targets and variables
 	@echo "Targets:"
@@ -132,16 +136,19 @@ samples := $(if $(filter gpt2_%,$(value RECIPE)),tokens,tfrecords)
 pretrain: check-pretrain $(samples) ## Pretrain RECIPE, phase 2 from all weights of phase 1
 squad: check-squad download ## Fine-tune PRETRAINED, or else RECIPE after pretraining, on SQUAD_TRAIN
 squad-eval: check-squad-eval download ## Answer SQUAD_DEV with the fine-tuned model and print its scores
-squad: $(filter pretrain,$(MAKECMDGOALS))
+glue: check-glue setup ## Fine-tune PRETRAINED, or else RECIPE after pretraining, on TASK of GLUE; print the scores
+race: check-race setup ## The same on RACE, multiple choice
+ner: check-ner setup ## The same on NER, the tagging of names
+squad glue race ner: $(filter pretrain,$(MAKECMDGOALS))
 squad-eval: $(if $(SQUAD_TRAIN),squad)
 # A finished pretraining run is used as it is, whatever its flags and data were. So is a fine-tuned model where
 # SQUAD_TRAIN is not set.
-squad:
+squad glue race ner:
 	$(IN) if ! scripts/train.sh is-pretrained; then $(MAKE) --no-print-directory -o setup -o download pretrain; fi
 	$(IN) scripts/train.sh $@
 pretrain squad-eval:
 	$(IN) scripts/train.sh $@
-check-pretrain check-squad check-squad-eval: # before hours are spent
+check-pretrain check-squad check-squad-eval check-glue check-race check-ner: # before hours are spent
 	$(IN) scripts/train.sh $@
 
 clean: ## Remove caches; the work folder and the environment stay

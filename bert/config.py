@@ -271,7 +271,8 @@ class ParallelConfig:
     overlap: bool = False
     """send gradients in buckets while the backward pass of the last micro-batch still computes the others"""
     bucket_megabytes: Annotated[float, Range(0, 1e6)] = 0.0
-    """size of a bucket, as float32; 0: all gradients in one bucket, or buckets of 25 with overlap or shard_optimizer"""
+    """size of a bucket, as float32; 0: all gradients in one bucket, or a tenth of them, at least 1 and at most 25, with
+    overlap or shard_optimizer"""
     shard_optimizer: bool = False
     """divide the optimizer's moments and its update over the ranks (ZeRO stage 1): less memory, the same result"""
     tensor: Annotated[int, Range(1, 1024)] = 1
@@ -280,11 +281,14 @@ class ParallelConfig:
     def __post_init__(self) -> None:
         ranges.check(self, "parallel.")
 
-    @property
-    def bucket_bytes(self) -> float:
-        """Return the largest size of a bucket; infinity for a single bucket."""
-        megabytes = self.bucket_megabytes or (25.0 if self.overlap or self.shard_optimizer else math.inf)
-        return megabytes * 1e6
+    def bucket_bytes(self, gradients: float) -> float:
+        """Return the largest size of a bucket, for gradients of so many bytes in all; infinity for a single bucket.
+
+        A tenth, since most of the gradients are to travel while the backward pass computes the others.
+        """
+        if self.bucket_megabytes:
+            return self.bucket_megabytes * 1e6
+        return min(max(gradients / 10, 1e6), 25e6) if self.overlap or self.shard_optimizer else math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,6 +317,8 @@ class RunConfig:
     """updates between evaluations on the held-out split; 0: never"""
     evaluate_sequences: Count = 2048
     """held-out sequences per evaluation, always the same ones"""
+    patience: CountOrNone = 0
+    """end the run after so many evaluations on a development set without improvement; 0: never"""
     target_accuracy: Share = 0.0
     """end the run when an evaluation reaches this accuracy in its first objective; 0: never"""
     peak_teraflops: Annotated[float, Range(0, 1e6)] = 0.0
@@ -434,6 +440,8 @@ class EpochConfig:
     """passes over the training samples, if run.steps is 0"""
     warmup: Annotated[float, Range(0, 1, below=True)] = 0.1
     """share of the updates over which the learning rate rises, if optimizer.warmup_steps is 0"""
+    evaluations: Annotated[float, Range(0, 1e6)] = 0.0
+    """evaluations on the development set in a pass over the training samples; 0: every run.evaluate_every updates"""
 
     def __post_init__(self) -> None:
         ranges.check(self, "length.")

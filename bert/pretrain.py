@@ -209,7 +209,7 @@ def main(argv: list[str]) -> None:
         heldout=heldout,
         vocab=folder / (byte_bpe.NAME if config.model.causal else records.VOCABULARY),
         start_from=config.init.source,
-        recipe=f"{recipe} --smoke" if options.smoke else recipe,
+        facts={"recipe": f"{recipe} --smoke" if options.smoke else recipe},
     )
 
 

@@ -3,6 +3,7 @@
 #
 #   scripts/train.sh pretrain              the phases of a recipe; phase 2 starts from all weights of phase 1
 #   scripts/train.sh squad|squad-eval      fine-tune on SQUAD_TRAIN; answer SQUAD_DEV and print the scores
+#   scripts/train.sh glue|race|ner         fine-tune on TASK of GLUE, on RACE, on NER; print the scores
 #   scripts/train.sh check-STAGE           check the settings of a stage alone: 2 if one is missing or wrong
 #   scripts/train.sh is-pretrained         0 if what is to be fine-tuned is given, or its run is finished
 #
@@ -14,8 +15,8 @@ wrong() { # MESSAGE
     echo "error: $1" >&2
     exit 2
 }
-need() { # NAME
-    [ -n "${!1:-}" ] || wrong "$1 is not set ; repeat as: make $goal $1=FILE"
+need() { # NAME [VALUE]
+    [ -n "${!1:-}" ] || wrong "$1 is not set ; repeat as: make $goal $1=${2:-FILE}"
 }
 recipes() { # FILE: the names of the recipes in it
     sed -nE 's/^def ([a-z][a-z0-9_]*)\(.*/\1/p' "$1"
@@ -52,15 +53,27 @@ is_finished() { # RUN
     [[ $steps =~ ^[0-9]+$ && -d $1/checkpoints/step-$(printf %08d "$((10#$steps))") ]]
 }
 
+task_of_goal() { # set `task` and `folder` of a goal, or end with 2
+    case $goal in
+    glue)
+        need GLUE FOLDER && need TASK mrpc && task=$TASK folder=$GLUE
+        is_name "$task" "$(printf '%s\n' $glue)" || wrong "TASK is $(printf %q "$task") ; it is one of: $glue"
+        ;;
+    race) need RACE FOLDER && task=race folder=$RACE ;;
+    ner) need NER FOLDER && task=conll2003 folder=$NER ;;
+    esac
+}
+
+glue='cola sst2 mrpc qqp stsb mnli qnli rte wnli'
 goal=${1#check-}
 choose_recipes
 start=${PRETRAINED:-$work/pretrain/${phases[-1]}} run=${SQUAD_RUN:-$work/squad/$RECIPE}
 case $1 in
 check-*)
-    for flags in PRETRAIN_FLAGS SQUAD_FLAGS; do "$scripts/launcher.sh" with-flags "$flags" true; done
-    case $goal in squad) need SQUAD_TRAIN ;; squad-eval) need SQUAD_DEV ;; esac
-    [[ $goal != squad || $RECIPE != gpt2_* || -n ${PRETRAINED:-} ]] ||
-        wrong "RECIPE is $RECIPE, a causal model, which cannot be fine-tuned on SQuAD ; set a BERT recipe or PRETRAINED"
+    for flags in PRETRAIN_FLAGS SQUAD_FLAGS TASK_FLAGS; do "$scripts/launcher.sh" with-flags "$flags" true; done
+    case $goal in squad) need SQUAD_TRAIN ;; squad-eval) need SQUAD_DEV ;; glue | race | ner) task_of_goal ;; esac
+    [[ $goal == pretrain || $goal == squad-eval || $RECIPE != gpt2_* || -n ${PRETRAINED:-} ]] ||
+        wrong "RECIPE is $RECIPE, a causal model, which cannot be fine-tuned ; set a BERT recipe or PRETRAINED"
     ;;
 is-pretrained) [ -n "${PRETRAINED:-}" ] || is_finished "$start" ;;
 pretrain)
@@ -77,6 +90,12 @@ pretrain)
 squad)
     launch SQUAD_FLAGS squad.train "$squad_recipe" --data.train_file "$(question_set "$SQUAD_TRAIN" train)" \
         --init.checkpoint "$start" --run.directory "$run"
+    ;;
+glue | race | ner)
+    task_of_goal
+    launch TASK_FLAGS tasks.train "$task" --data.folder "$folder" --init.checkpoint "$start" \
+        --run.directory "${TASK_RUN:-$work/tasks/$task}"
+    "$scripts/launcher.sh" quiet python -m tasks.evaluate --model "${TASK_RUN:-$work/tasks/$task}" --folder "$folder"
     ;;
 squad-eval)
     dev=$(question_set "$SQUAD_DEV" dev)

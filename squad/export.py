@@ -10,10 +10,8 @@ above the threshold. The graph contains tokenizer, windows and answer selection.
 of tensorflow_text, which TensorFlow Serving includes, and none of this code.
 """
 
-import contextlib
 import math
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -21,16 +19,17 @@ from typing import Annotated, NamedTuple
 import tensorflow as tf
 
 from bert import cli, ranges
+from bert.export import graph, windows
+from bert.export.graph import int32
 from bert.hardware import devices
 from bert.hardware.devices import Kind
-from bert.model.inference import LENGTH_MULTIPLE
 from bert.ranges import AnyNumber, Range
 from bert.storage import outputs
 from squad import predict
+from squad.features import INPUTS
 from squad.model import Compute, FineTuned, load
 
 STAGE = "squad.export"
-ROWS = 32  # windows per batch
 N_BEST = 20  # answers in the softmax of probabilities, as in squad.predict
 MAX_ANSWER_LENGTH = 30  # tokens
 ROW = [None, N_BEST]
@@ -87,6 +86,15 @@ class Spans(NamedTuple):
     null: tf.Tensor  # [W] score of no answer
 
 
+# Of one batch: a specification for each field.
+SPANS = Spans(
+    tf.TensorSpec(ROW, tf.float32),
+    tf.TensorSpec(ROW, tf.int32),
+    tf.TensorSpec(ROW, tf.int32),
+    tf.TensorSpec([None], tf.float32),
+)
+
+
 class Answering(tf.Module):
     """Questions and passages to answers in one graph: what squad.features, squad.reader and squad.answers do in NumPy.
 
@@ -109,9 +117,9 @@ class Answering(tf.Module):
             question, context = tf.identity(question), tf.identity(context)
         asked = self.tokenizer.in_graph().tokenize(question)[:, : self.windowing.max_query_length]
         passages = self._passages(context)
-        room = self.windowing.max_seq_length - 3 - _int32(asked.row_lengths())  # [B]
+        room = self.windowing.max_seq_length - 3 - int32(asked.row_lengths())  # [B]
         step = tf.minimum(self.windowing.doc_stride, room)
-        count = _over(tf.maximum(0, passages.count - room), step) + 1  # windows [B]
+        count = windows.counts(passages.count, room, step)  # windows [B]
         cuts = _cut(passages, asked, room, step, count)
         spans = self._read(asked, passages, cuts, _best_window(passages, room, step, count))
         return self._choose(context, passages, cuts, spans)
@@ -123,40 +131,30 @@ class Answering(tf.Module):
         codes, at = tf.strings.unicode_decode_with_offsets(context, "UTF-8", errors="strict")
         characters = codes.with_flat_values(tf.strings.as_string(codes.flat_values))
         before = tf.cumsum(tf.strings.length(context), exclusive=True)  # bytes [B]
-        at = _int32(at.flat_values) + tf.gather(before, characters.value_rowids())
+        at = int32(at.flat_values) + tf.gather(before, characters.value_rowids())
         row = ids.value_rowids()
 
         def character(offsets: tf.RaggedTensor) -> tf.Tensor:  # byte offsets as character offsets
-            index = tf.searchsorted(at, _int32(offsets.flat_values) + tf.gather(before, row))
-            return index - _int32(tf.gather(characters.row_starts(), row))
+            index = tf.searchsorted(at, int32(offsets.flat_values) + tf.gather(before, row))
+            return index - int32(tf.gather(characters.row_starts(), row))
 
         begin = character(starts)
         flat = (ids.flat_values, begin, tf.maximum(character(ends), begin + 1))
-        count, first = _int32(ids.row_lengths()), _int32(ids.row_starts())
+        count, first = int32(ids.row_lengths()), int32(ids.row_starts())
         return Passages(characters, count, first, *(tf.pad(x, [[0, 1]]) for x in flat))
 
     def _read(self, asked: tf.RaggedTensor, passages: Passages, cuts: Cuts, best: tf.Tensor) -> Spans:
         """Score windows in batches of similar length, padded to a multiple of LENGTH_MULTIPLE."""
-        order = tf.argsort(cuts.offset + cuts.length, stable=True)
-        batches = _over(tf.size(order), ROWS)
-        arrays = [
-            tf.TensorArray(kind, batches, infer_shape=False, element_shape=shape)
-            for kind, shape in Spans((tf.float32, ROW), (tf.int32, ROW), (tf.int32, ROW), (tf.float32, [None]))
-        ]
 
-        def read(number: tf.Tensor, *filled: tf.TensorArray) -> tuple[tf.Tensor | tf.TensorArray, ...]:
-            rows = order[number * ROWS : (number + 1) * ROWS]
-            spans = self._score(asked, passages, Cuts(*(tf.gather(x, rows) for x in cuts)), best)
-            return number + 1, *(array.write(number, x) for array, x in zip(filled, spans, strict=True))
+        def read(rows: tf.Tensor) -> Spans:
+            return self._score(asked, passages, Cuts(*(tf.gather(x, rows) for x in cuts)), best)
 
-        _, *filled = tf.while_loop(lambda number, *_: number < batches, read, [0, *arrays], parallel_iterations=1)
-        back = tf.math.invert_permutation(order)
-        return Spans(*(tf.gather(array.concat(), back) for array in filled))
+        return Spans(*graph.in_batches(cuts.offset + cuts.length, SPANS, read))
 
     def _score(self, asked: tf.RaggedTensor, passages: Passages, cuts: Cuts, best: tf.Tensor) -> Spans:
         """Run the model on R windows and return their best spans."""
         inputs = self._inputs(asked, passages, cuts)
-        with _inlined():
+        with graph.inlined():
             logits = self.logits(inputs)
         start, end = (tf.debugging.check_numerics(x, "not finite: the model's training failed") for x in logits)
         null = start[:, 0] + end[:, 0]
@@ -175,14 +173,8 @@ class Answering(tf.Module):
         passage = tf.gather(passages.ids, tf.ragged.range(cuts.first, cuts.first + cuts.length))
         cls, sep = (tf.fill([tf.size(cuts.first), 1], x) for x in (self.tokenizer.cls_id, self.tokenizer.sep_id))
         line = tf.concat([cls, tf.gather(asked, cuts.question), sep, passage, sep], axis=1)
-        length = _int32(line.row_lengths())
-        longest = tf.reduce_max(length)
-        width = tf.minimum(_over(longest, LENGTH_MULTIPLE) * LENGTH_MULTIPLE, self.windowing.max_seq_length)
-        ids = line.to_tensor(self.tokenizer.pad_id)
-        ids = tf.pad(ids, [[0, 0], [0, width - longest]], constant_values=self.tokenizer.pad_id)
-        mask = tf.sequence_mask(length, width, tf.int32)
-        segments = mask - tf.sequence_mask(cuts.offset, width, tf.int32)
-        return {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+        padded = graph.model_input(line, cuts.offset, self.tokenizer.pad_id, self.windowing.max_seq_length)
+        return dict(zip(INPUTS, padded, strict=True))
 
     def _choose(self, context: tf.Tensor, passages: Passages, cuts: Cuts, spans: Spans) -> dict[str, tf.Tensor]:
         """Return each question's best answer, with its probability among the best answers with different texts."""
@@ -203,26 +195,18 @@ class Answering(tf.Module):
 
 
 def _cut(passages: Passages, asked: tf.RaggedTensor, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> Cuts:
-    """Cut the windows, as features.cut does."""
-    question, number = tf.repeat(tf.range(tf.size(count)), count), tf.ragged.range(count).flat_values
-    skipped = number * tf.gather(step, question)
-    length = tf.minimum(tf.gather(room, question), tf.gather(passages.count, question) - skipped)
-    offset = tf.gather(_int32(asked.row_lengths()) + 2, question)
+    """Cut the windows, as bert.inputs.windows.cut does."""
+    question, number, skipped, length = windows.cut(passages.count, room, step, count)
+    offset = tf.gather(int32(asked.row_lengths()) + 2, question)
     return Cuts(question, number, offset, tf.gather(passages.first, question) + skipped, length)
 
 
 def _best_window(passages: Passages, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Return for each token the window with the most context [t + 1], as features.best_window does."""
+    """Return for each token the window with the most context [t + 1], as windows.best_window does."""
     row = tf.repeat(tf.range(tf.size(count)), passages.count)  # [t]
-    reach = tf.reduce_max(tf.pad(_over(room, step), [[0, 1]]))  # windows that may hold one token; 0 without questions
-    room, step, last, tokens = (tf.gather(x, row)[:, None] for x in (room, step, count - 1, passages.count))
-    at = (tf.range(tf.size(row)) - tf.gather(passages.first, row))[:, None]
-    near = tf.maximum(tf.minimum(at // step, last) - tf.range(reach, -1, -1), 0)
-    length = tf.minimum(room, tokens - near * step)
-    context = tf.minimum(at - near * step, near * step + length - 1 - at)
-    score = tf.cast(context, tf.float64) + 0.01 * tf.cast(length, tf.float64)
-    best = tf.argmax(tf.where(context >= 0, score, -1), axis=1, output_type=tf.int32)
-    return tf.pad(tf.gather(near, best, batch_dims=1), [[0, 1]])
+    at = tf.range(tf.size(row)) - tf.gather(passages.first, row)
+    tokens = windows.Spans(row, at, at + 1)
+    return tf.pad(windows.most_context(tokens, passages.count, room, step, count), [[0, 1]])
 
 
 def _distinct(passages: Passages, cuts: Cuts, spans: Spans, questions: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -237,7 +221,7 @@ def _distinct(passages: Passages, cuts: Cuts, spans: Spans, questions: tf.Tensor
     order = tf.gather(order, tf.argsort(tf.gather(question, order), stable=True))
     question, score, first, last = (tf.gather(x, order) for x in (question, score, first, last))
     begin, end = tf.gather(passages.begin, first), tf.gather(passages.end, last)
-    base = tf.gather(_int32(passages.characters.row_starts()), question)
+    base = tf.gather(int32(passages.characters.row_starts()), question)
     text = tf.gather(passages.characters.flat_values, tf.ragged.range(base + begin, base + end))
     text = tf.strings.reduce_join(text, axis=-1, separator=" ")
     texts, which = tf.unique(tf.strings.join([tf.strings.as_string(question), text], " "))
@@ -250,24 +234,6 @@ def _distinct(passages: Passages, cuts: Cuts, spans: Spans, questions: tf.Tensor
     return rows(tf.cast(score, tf.float64), -math.inf), rows(begin, 0), rows(end, 0)
 
 
-@contextlib.contextmanager
-def _inlined() -> Iterator[None]:
-    """Trace tf.functions as plain operations: XLA would compile for each new shape, and servers lack it on CPUs."""
-    tf.config.run_functions_eagerly(True)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(False)
-
-
-def _over(total: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    return -(-total // size)  # rounded up
-
-
-def _int32(x: tf.Tensor) -> tf.Tensor:
-    return tf.cast(x, tf.int32)
-
-
 def export(options: Options) -> Path:
     """Write the SavedModel and return its folder.
 
@@ -278,8 +244,7 @@ def export(options: Options) -> Path:
 
     def make(partial: Path) -> outputs.StageResult:
         module = Answering(fine_tuned, limit=limit, max_answer_length=options.max_answer_length)
-        serving = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-        tf.saved_model.save(module, str(partial), signatures={"serving_default": module.answer}, options=serving)
+        graph.save(module, {"serving_default": module.answer}, partial)
         return outputs.StageResult(counts={"parameters": fine_tuned.parameters})
 
     folder = options.output / str(options.version)

@@ -11,7 +11,6 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from bert.errors import InputError
 from bert.inputs import records, tf_example
 from bert.inputs.tokenization import Tokenizer
+from bert.inputs.windows import best_window, cut
 from bert.storage import files, outputs
 from squad import examples
 from squad.config import SquadData, Windowing
@@ -64,28 +64,6 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
     lengths = np.concatenate([np.diff(part) for part in splits])
     flat = [np.concatenate(part) for part in (ids, starts, ends)]
     return Tokens(flat[0], np.concatenate([[0], np.cumsum(lengths)]), flat[1], flat[2])
-
-
-def cut(tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """Return first token and length of each window of at most `room` tokens over a passage of `tokens` tokens."""
-    step, last = min(stride, room), max(0, tokens - room)
-    return [(first, min(room, tokens - first)) for first in range(0, last + step, step)]
-
-
-@lru_cache(maxsize=128)
-def best_window(tokens: int, room: int, stride: int) -> np.ndarray:
-    """Return for each passage token the window with the most context [tokens].
-
-    That is the greatest min(tokens to the left, tokens to the right) + 0.01 * window length, the first of several.
-    """
-    spans = np.array(cut(tokens, room, stride))
-    first, length = spans[:, 0], spans[:, 1]
-    step, at = min(stride, room), np.arange(tokens)
-    last = np.minimum(at // step, len(spans) - 1)[:, None]  # the last window that has the token; few others do
-    near = np.maximum(last - np.arange(-(-room // step), -1, -1), 0)
-    context = np.minimum(at[:, None] - first[near], first[near] + length[near] - 1 - at[:, None])
-    best = np.argmax(np.where(context >= 0, context + 0.01 * length[near], -1), axis=1)
-    return near[at, best]
 
 
 def windows(tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens, windowing: Windowing) -> Windows:

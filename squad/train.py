@@ -19,6 +19,7 @@ from bert.errors import UsageError
 from bert.inputs import records
 from bert.inputs.sampler import Batch
 from bert.inputs.tokenization import tokenizer_for
+from bert.labels import Head
 from bert.model import losses
 from bert.model.encoder import Mode
 from bert.model.parts import WHOLE, Parts
@@ -28,6 +29,8 @@ from squad import features
 from squad.config import SquadConfig
 from squad.model import QuestionAnswering
 from squad.recipes import RECIPES
+
+HEAD = Head(kind="answer_span")
 
 
 class AnswerSpans:
@@ -92,7 +95,7 @@ def main(argv: list[str]) -> None:
         vocab=vocab,
         start_from=run.init.source,
         new_heads=("answer_span",),
-        recipe=name,
+        facts={"recipe": name} | HEAD.facts(),
     )
 
 

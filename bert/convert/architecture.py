@@ -1,10 +1,12 @@
 """The configuration files of the other formats: checked, since our encoder supports only one variant of BERT."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bert.config import ModelConfig
 from bert.errors import InputError, UsageError
+from bert.labels import KINDS, Head, is_complete, of, ordered
 from bert.storage import files
 
 SIZES = (
@@ -52,21 +54,36 @@ def read_architecture(path: Path) -> ModelConfig:
 
 
 def labels(fields: dict[str, Any], classes: int, path: Path) -> list[str]:
-    """Return the names of a classifier's classes, by default LABEL_0, LABEL_1, ... as in transformers.
+    """Return the names of the classes of texts or tokens, by default LABEL_0, LABEL_1, ... as in transformers.
 
-    fields: the configuration that was read from `path`. Raises InputError if it has another number of classes.
+    fields: the configuration that was read from `path`. Raises InputError if it has another number of classes, or if
+    two of them have one name.
     """
     if not classes:
         return []
-    numbers, names = [str(number) for number in range(classes)], fields.get("id2label")
+    names = fields.get("id2label")
     if names is None and fields.get("num_labels", classes) == classes:
-        return [f"LABEL_{number}" for number in numbers]
-    if not isinstance(names, dict) or names.keys() != set(numbers) or {*map(type, names.values())} != {str}:
+        return [f"LABEL_{number}" for number in range(classes)]
+    if not is_complete(names, classes):
         key = "num_labels" if names is None else "id2label"
         raise InputError(f"{path}: the classifier has {classes} classes, {key} does not; use the model's original file")
-    if broken := [name for name in names.values() if files.SURROGATE.search(name)]:
-        raise InputError(f"{path}: id2label has half a surrogate pair in {broken[0]!a}; correct the name")
-    return [names[number] for number in numbers]
+    assert isinstance(names, dict)
+    return list(ordered(names, path))
+
+
+def head(names: Sequence[str], fields: dict[str, Any], classes: int, path: Path) -> Head | None:
+    """Return the head of a task among the model's heads, with the names of its classes; None if there is none.
+
+    fields, path: as of `labels`. One class of texts means a number, as in transformers.
+    """
+    kind = next((kind for kind in KINDS if kind in names), None)
+    if kind is None:
+        return None
+    if kind not in ("classifier", "tags"):
+        stored = of(fields, path) if fields.get("head") == kind else None
+        return stored or Head(kind=kind)
+    found, regression = tuple(labels(fields, classes, path)), kind == "classifier" and classes == 1
+    return Head(kind=kind, labels=() if regression and found == ("LABEL_0",) else found, regression=regression)
 
 
 def keys(config: ModelConfig) -> dict[str, Any]:

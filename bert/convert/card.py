@@ -9,14 +9,24 @@ import numpy as np
 
 from bert.convert.run import Model
 from bert.inputs.vocabulary import is_lower_case
+from bert.labels import Head
 
 TASKS = {
     "BertForQuestionAnswering": "question-answering",
     "BertForSequenceClassification": "text-classification",
+    "BertForMultipleChoice": "multiple-choice",
+    "BertForTokenClassification": "token-classification",
     "BertForPreTraining": "fill-mask",
     "BertForMaskedLM": "fill-mask",
     "GPT2LMHeadModel": "text-generation",
 }
+MEANINGS = {  # of the logits of a head
+    "classifier": "class of a text, or of a pair of texts",
+    "choice": "score of a choice, compared with those of the other choices",
+    "tags": "class of each word, read at its first piece",
+    "answer_span": "first and last token of the answer in a passage",
+}
+COMMANDS = dict.fromkeys(("classifier", "choice", "tags"), "tasks.train") | {"answer_span": "squad.train"}
 
 
 def text(model: Model, kind: str) -> str:
@@ -69,10 +79,19 @@ def _architecture(model: Model) -> Iterator[str]:
         "longest sequence": f"{config.max_position_embeddings} tokens",
         "vocabulary": f"{config.vocab_size:,} entries, {kind}",
         "heads": ", ".join(model.match.heads) or "none",
-        **({"classes": ", ".join(model.labels)} if model.labels else {}),
+        **_output(model.head),
         "weights": f"{sum(np.size(value) for value in model.values.values()):,}, float32",
     }
     yield from _table(("GPT-2" if config.causal else "BERT", ""), [(key, value) for key, value in rows.items()])
+
+
+def _output(head: Head | None) -> dict[str, str]:
+    """Return the rows that say what the outputs of a fine-tuned model mean."""
+    if head is None:
+        return {}
+    meaning = "a number for a text, or for a pair of texts" if head.regression else MEANINGS[head.kind]
+    # The names of choices are their numbers.
+    return {"output": meaning} | ({"classes": ", ".join(head.labels)} if head.labels and head.kind != "choice" else {})
 
 
 def _training(model: Model) -> Iterator[str]:
@@ -82,14 +101,14 @@ def _training(model: Model) -> Iterator[str]:
     if origin or not settings:
         yield f"Unknown: the weights were converted from {_plain(origin or 'another format')}.\n"
         return
-    for key in ("data.train", "data.train_file", "init.checkpoint"):
-        if key in settings:
+    for key in ("data.task", "data.folder", "data.train", "data.train_file", "init.checkpoint"):
+        if settings.get(key) is not None:
             yield f"- `{key}`: {_code(settings[key])}"
-    module = "squad.train" if "data.train_file" in settings else "bert.pretrain"
+    module = COMMANDS[model.head.kind] if model.head else "bert.pretrain"
     recipe = model.settings.get("recipe") or "RECIPE"  # earlier versions did not store it
     words = " ".join(map(shlex.quote, str(recipe).split()))  # of the recipe, and --smoke
-    # With a checkpoint, squad.train takes the architecture from it: model.* must not be given.
-    has_checkpoint = module == "squad.train" and settings.get("init.checkpoint") is not None
+    # With a checkpoint, fine-tuning takes the architecture from it: model.* must not be given.
+    has_checkpoint = model.head is not None and settings.get("init.checkpoint") is not None
     keys = [key for key in settings if key != "run.directory" and not (has_checkpoint and key.startswith("model."))]
     flags = [f"    {shlex.quote(f'--{key}')} {_argument(settings[key])}" for key in keys]
     command = " \\\n".join([f"python -m {module} {words}", *flags])

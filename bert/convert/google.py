@@ -6,6 +6,7 @@ versions of Google's code compute a tanh approximation under the same name.)
 """
 
 import math
+import sys
 from pathlib import Path
 
 import tensorflow as tf
@@ -58,14 +59,14 @@ def read_model(folder: Path) -> Model:
     try:
         tensors = Bundle(prefix)
         shapes = tensors.shapes()
-        match = names.match(config, "google", shapes, prefix, IGNORED)
+        match = names.match(config, "google", shapes, prefix, IGNORED, absent=names.NOT_GOOGLE)
         _check_size(match.weights, tensors, data, prefix)
         values = run.gather(match, "google", tensors.get, prefix)
     except (Damaged, FileNotFoundError) as error:
         raise InputError(f"{prefix}: the checkpoint is truncated or damaged ({error}); download it again") from error
     settings = run.import_settings(f"google {folder.name}", match)
-    labels = architecture.labels({}, names.class_count("google", shapes), prefix)
-    return Model(config=config, vocab=vocab, match=match, values=values, settings=settings, labels=labels)
+    head = architecture.head(match.heads, {}, names.class_count("google", shapes, names.NOT_GOOGLE), prefix)
+    return Model(config=config, vocab=vocab, match=match, values=values, settings=settings, head=head)
 
 
 def _check_size(weights: list[names.Weight], tensors: Bundle, data: list[Path], prefix: Path) -> None:
@@ -83,10 +84,19 @@ def _check_size(weights: list[names.Weight], tensors: Bundle, data: list[Path], 
 def write_model(model: Model, folder: Path) -> None:
     """Write checkpoint, configuration and vocabulary under the file names of the published models.
 
-    Raise InputError for a causal model, which this format cannot hold.
+    Raise InputError for a causal model and for the heads of choices and tags, which this format cannot hold. Names of
+    classes, which it cannot hold either, are reported on stderr.
     """
     if model.config.causal:
         raise InputError("a causal model has no form in Google's format; export it with huggingface instead of google")
+    if lacking := [name for name in model.match.heads if name in names.NOT_GOOGLE]:
+        raise InputError(
+            f"the head {lacking[0]} has no form in Google's format, whose only classifier is of texts; "
+            "export it with huggingface instead of google"
+        )
+    if model.head and model.head.labels:
+        listed = model.head.listed()
+        print(f"note: {folder}: the format has no names of classes; give them to an import: {listed}", file=sys.stderr)
     files.write_json(folder / CONFIG, architecture.keys(model.config))
     run.write_vocab(model, folder)
     values = {weight.google: weight.convert("google", model.values[weight.ours]) for weight in model.match.weights}

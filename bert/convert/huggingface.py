@@ -23,6 +23,7 @@ from bert.convert.run import Model
 from bert.errors import InputError
 from bert.inputs import byte_bpe
 from bert.inputs.vocabulary import SPECIAL, check_vocab, is_lower_case, load_vocab
+from bert.labels import by_number
 from bert.storage import files
 
 CONFIG, VOCAB, WEIGHTS = "config.json", "vocab.txt", "model.safetensors"
@@ -31,8 +32,12 @@ SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.safetensors")  # a name in the
 DTYPES = ("F32", "F16", "BF16")  # float32 holds every value of the other two
 UNPREFIXED = dict.fromkeys(("embeddings", "encoder", "pooler"), "bert") | dict.fromkeys(gpt2.UNPREFIXED, "transformer")
 
-# The only class whose "classifier" is supported: others use the name for one of tokens or of choices.
-SEQUENCES = "BertForSequenceClassification"
+# What "classifier" is in the classes of transformers: they use the name for three heads.
+CLASSIFIERS = {
+    "BertForSequenceClassification": "classifier",
+    "BertForMultipleChoice": "choice",
+    "BertForTokenClassification": "tags",
+}
 IGNORED = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids", *gpt2.IGNORED)  # of earlier versions
 TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -41,7 +46,9 @@ TIED = {
 }
 CLASSES = {  # transformers class -> heads that it needs; an export takes the first that fits
     "BertForQuestionAnswering": {"answer_span"},
-    SEQUENCES: {"pooler", "classifier"},
+    "BertForSequenceClassification": {"pooler", "classifier"},
+    "BertForMultipleChoice": {"pooler", "choice"},
+    "BertForTokenClassification": {"tags"},
     "BertForPreTraining": {"masked_lm", "next_sentence"},
     "BertForMaskedLM": {"masked_lm"},
     "BertForNextSentencePrediction": {"next_sentence"},
@@ -146,12 +153,14 @@ def read_model(folder: Path) -> Model:
     with _opened(folder) as tensors:
         shapes = tensors.shapes()
         _check_tied(tensors, shapes, folder)
-        is_supported = fields.get("architectures") == [SEQUENCES]
-        unsupported = set() if is_supported else {name for name in shapes if name.startswith("classifier.")}
+        kind = _classifier(fields, shapes)
+        unsupported = set() if kind else {name for name in shapes if name.startswith("classifier.")}
         copies = {name for name, original in TIED.items() if original in shapes}
         shapes = {name: shape for name, shape in shapes.items() if name not in {*unsupported, *copies}}
-        match = names.match(config, "huggingface", shapes, folder, IGNORED)
-        labels = architecture.labels(fields, names.class_count("huggingface", shapes), folder / CONFIG)
+        absent = {name for name in names.SAME_NAME if name != kind}
+        match = names.match(config, "huggingface", shapes, folder, IGNORED, absent)
+        classes = names.class_count("huggingface", shapes, absent)
+        head = architecture.head(match.heads, fields, classes, folder / CONFIG)
         values = run.gather(match, "huggingface", tensors.get, folder)
     match = match._replace(ignored=[*match.ignored, *sorted(unsupported)])
     settings = run.import_settings(f"huggingface {folder.name}", match)
@@ -161,9 +170,22 @@ def read_model(folder: Path) -> Model:
         match=match,
         values=values,
         settings=settings,
-        labels=labels,
+        head=head,
         tokenizer=tokenizer,
     )
+
+
+def _classifier(fields: dict[str, Any], shapes: dict[str, names.Shape]) -> str | None:
+    """Return which head the tensors `classifier.*` are; None if there is no such head here.
+
+    Classes of which several can be right, and several numbers, are other functions of the same weights.
+    """
+    classes = fields.get("architectures")
+    kind = CLASSIFIERS.get(str(classes[0])) if isinstance(classes, list) and len(classes) == 1 else None
+    if kind != "classifier":
+        return kind
+    usual = "regression" if shapes.get("classifier.bias") == (1,) else "single_label_classification"
+    return kind if fields.get("problem_type") in (None, usual) else None
 
 
 def _check_tied(tensors: Tensors, shapes: dict[str, names.Shape], folder: Path) -> None:
@@ -208,8 +230,13 @@ def _wordpiece_vocab(path: Path) -> list[str]:
 
 
 def write_model(model: Model, folder: Path) -> None:
-    """Write a folder for `from_pretrained` of transformers, with a model card."""
+    """Write a folder for `from_pretrained` of transformers, with a model card.
+
+    Raise InputError if the model has two heads that transformers calls the same.
+    """
     causal, heads = model.config.causal, set(model.match.heads)
+    if len(same := [name for name in names.SAME_NAME if name in heads]) > 1:
+        raise InputError(f"transformers calls the heads {' and '.join(same)} the same; export a model with one of them")
     kind = gpt2.KIND if causal else next(name for name, needed in CLASSES.items() if needed <= heads)
     tensors = {}
     for weight in model.match.weights:
@@ -232,8 +259,10 @@ def write_model(model: Model, folder: Path) -> None:
 def _write_config(model: Model, folder: Path, kind: str) -> None:
     specific = {"architectures": [kind], "pad_token_id": model.vocab.index("[PAD]"), "tie_word_embeddings": True}
     fixed = {key: value for key, value in architecture.SUPPORTED.items() if value is not None}
-    if kind == SEQUENCES:
-        specific |= run.class_names(model) | {"label2id": {label: n for n, label in enumerate(model.labels)}}
+    if model.head and CLASSIFIERS.get(kind) in ("classifier", "tags"):
+        labels = model.head.labels or ("LABEL_0",)  # of a number; without names transformers expects two classes
+        specific |= {"id2label": by_number(labels), "label2id": {label: n for n, label in enumerate(labels)}}
+        specific |= {"problem_type": "regression"} if model.head.regression else {}
     files.write_json(folder / CONFIG, fixed | architecture.keys(model.config) | specific)
 
 

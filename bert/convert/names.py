@@ -8,7 +8,7 @@ Sources: google-research/bert (modeling.py, run_pretraining.py, run_squad.py, ru
 
 import fnmatch
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from bert.config import ModelConfig
 from bert.errors import InputError
 
 Form = Literal["ours", "google", "huggingface"]
+FORMS: tuple[Form, ...] = ("ours", "google", "huggingface")  # in the order of the columns below
 Shape = tuple[int, ...]
 MAX_LISTED = 4  # names in a message
 
@@ -71,16 +72,20 @@ HEADS = (
     ("masked_lm/bias", "cls/predictions/output_bias", "cls.predictions.bias", "vector", "V"),
     ("next_sentence", "cls/seq_relationship", "cls.seq_relationship", "output", "D2"),
     ("answer_span", "cls/squad", "qa_outputs", "output", "D2"),
-    ("classifier", "", "classifier", "classes", "DC"),
+    ("classifier", "output", "classifier", "classes", "DC"),
+    ("choice", "", "classifier", "dense", "D1"),
+    ("tags", "", "classifier", "dense", "DC"),
 )
 HEAD_NAMES = list(dict.fromkeys(row[0].split("/")[0] for row in HEADS))
+NOT_GOOGLE = [row[0] for row in HEADS if not row[1]]  # heads that Google's format has no name for
+SAME_NAME = [row[0] for row in HEADS if row[2] == "classifier"]  # heads that Hugging Face's format calls the same
 TENSORS = {  # kind -> for each of its tensors the suffixes in the three forms
     "table": (("", "", ".weight"),),
     "vector": (("", "", ""),),
     "norm": (("/gamma", "/gamma", ".weight"), ("/beta", "/beta", ".bias")),
     "dense": (("/kernel", "/kernel", ".weight"), ("/bias", "/bias", ".bias")),
     "output": (("/kernel", "/output_weights", ".weight"), ("/bias", "/output_bias", ".bias")),
-    "classes": (("/kernel", "output_weights", ".weight"), ("/bias", "output_bias", ".bias")),
+    "classes": (("/kernel", "_weights", ".weight"), ("/bias", "_bias", ".bias")),
 }
 
 
@@ -119,6 +124,7 @@ def _weights(row: tuple[str, str, str, str, str], config: ModelConfig, classes: 
         "D": config.hidden_size,
         "F": config.intermediate_size,
         "V": config.vocab_size,
+        "1": 1,
         "2": 2,
         "C": classes,
         "P": config.max_position_embeddings,
@@ -148,7 +154,10 @@ def encoder(config: ModelConfig) -> Iterator[Weight]:
 
 
 def heads(config: ModelConfig, classes: int) -> dict[str, list[Weight]]:
-    """Return the weights of every known head, by its name; a causal model has none. classes: of the classifier."""
+    """Return the weights of every known head, by its name; a causal model has none.
+
+    classes: of texts or of tokens.
+    """
     weights: dict[str, list[Weight]] = {}
     if config.causal:
         return weights
@@ -157,10 +166,17 @@ def heads(config: ModelConfig, classes: int) -> dict[str, list[Weight]]:
     return weights
 
 
-def class_count(form: Form, shapes: Mapping[str, Shape]) -> int:
-    """Return the number of classes of the classifier in a set of tensors (the size of its bias); 0 if there is none."""
-    bias = {"ours": "classifier/bias", "google": "output_bias", "huggingface": "classifier.bias"}[form]
-    return next(iter(shapes.get(bias, ())), 0)
+def class_count(form: Form, shapes: Mapping[str, Shape], absent: Container[str] = ()) -> int:
+    """Return the number of classes of texts or tokens in a set of tensors (the size of a bias); 0 if there are none.
+
+    absent: as of `match`.
+    """
+    place = FORMS.index(form)
+    for row in HEADS:
+        bias = row[place] + TENSORS[row[3]][-1][place]
+        if row[4] == "DC" and row[0] not in absent and bias in shapes:
+            return next(iter(shapes[bias]), 0)
+    return 0
 
 
 class Match(NamedTuple):
@@ -172,14 +188,23 @@ class Match(NamedTuple):
     ignored: list[str]  # names of tensors that a model does not need
 
 
-def match(config: ModelConfig, form: Form, shapes: Mapping[str, Shape], where: object, ignored: Sequence[str]) -> Match:
+def match(
+    config: ModelConfig,
+    form: Form,
+    shapes: Mapping[str, Shape],
+    where: object,
+    ignored: Sequence[str],
+    absent: Container[str] = (),
+) -> Match:
     """Find the encoder and the heads among tensors with these names and shapes.
 
     A head is expected whole if one of its tensors is there. where: for error messages. ignored: patterns of names that
-    a model does not need. Raises InputError, naming tensors, if some are missing, unknown or of another shape.
+    a model does not need. absent: heads that cannot be there, even if a tensor has the name of one of theirs. Raises
+    InputError, naming tensors, if some are missing, unknown or of another shape.
     """
-    known_heads = heads(config, class_count(form, shapes))
-    present = [name for name, head in known_heads.items() if any(weight.name(form) in shapes for weight in head)]
+    known_heads = heads(config, class_count(form, shapes, absent))
+    possible = {name: head for name, head in known_heads.items() if name not in absent}
+    present = [name for name, head in possible.items() if any(weight.name(form) in shapes for weight in head)]
     matched: dict[str, Weight] = {}
     missing: list[str] = []
     for weight in itertools.chain(encoder(config), *(known_heads[name] for name in present)):

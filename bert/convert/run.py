@@ -14,6 +14,7 @@ from bert.convert.names import Form, Match
 from bert.errors import InputError
 from bert.inputs import byte_bpe
 from bert.inputs.vocabulary import load_vocab
+from bert.labels import Head
 from bert.storage import files, journal, outputs
 from bert.training import checkpoint
 
@@ -35,8 +36,8 @@ class Model:
     values: dict[str, np.ndarray]
     settings: dict[str, Any]
     """config.json of the run"""
-    labels: list[str] = dataclasses.field(default_factory=list)
-    """names of the classes; empty without a classifier"""
+    head: Head | None = None
+    """what the outputs of a fine-tuned model mean"""
     tokenizer: str = ""
     """content of the tokenizer.json of a causal model"""
     scores: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -67,12 +68,12 @@ def check_vocab_size(config: ModelConfig, vocab: Sized, path: Path) -> None:
 
 def input_files(run: Path) -> list[Path]:
     """Return the files that an export reads. Raises InputError if the run has no undamaged checkpoint."""
-    return [checkpoint.newest(run), *(run / name for name in DESCRIPTION if (run / name).exists())]
+    return [checkpoint.to_use(run), *(run / name for name in DESCRIPTION if (run / name).exists())]
 
 
 def read_model(run: Path) -> Model:
     """Read the newest checkpoint of a run, without optimizer state. Raises InputError if it is not a run directory."""
-    folder, config = checkpoint.newest(run), ModelConfig.load(run / "bert_config.json")
+    folder, config = checkpoint.to_use(run), ModelConfig.load(run / "bert_config.json")
     for key, value in (GPT2 if config.causal else BERT).items():
         if (ours := getattr(config, key)) != value:
             path = run / "bert_config.json"
@@ -84,14 +85,14 @@ def read_model(run: Path) -> Model:
     tokens, tokenizer = _read_vocabulary(run, config)
     values = gather(match, "ours", reader.get_tensor, folder)
     settings = architecture.read_object(run / "config.json") if (run / "config.json").exists() else {}
-    labels = architecture.labels(settings, names.class_count("ours", shapes), run / "config.json")
+    head = architecture.head(match.heads, settings, names.class_count("ours", shapes), run / "config.json")
     return Model(
         config=config,
         vocab=tokens,
         match=match,
         values=values,
         settings=settings,
-        labels=labels,
+        head=head,
         tokenizer=tokenizer,
         scores=_last_lines(run / "metrics.jsonl"),
     )
@@ -121,16 +122,21 @@ def import_settings(origin: str, match: Match) -> dict[str, Any]:
 
 def write_model(model: Model, folder: Path) -> None:
     """Write a run directory whose only checkpoint, of step 0, has all weights."""
-    about = {"config": flatten(model.config, "model."), "versions": outputs.versions()} | class_names(model)
-    files.write_json(folder / "config.json", model.settings | about)
+    about = {"config": flatten(model.config, "model."), "versions": outputs.versions()}
+    files.write_json(folder / "config.json", model.settings | about | (model.head.facts() if model.head else {}))
     model.config.save(folder / "bert_config.json")
     write_vocab(model, folder)
     checkpoint.save(folder, 0, model.values, keep=1)
 
 
-def class_names(model: Model) -> dict[str, Any]:
-    """Return the entry with the names of the classes, if there are any, in config.json of transformers and of ours."""
-    return {"id2label": {str(number): label for number, label in enumerate(model.labels)}} if model.labels else {}
+def named(model: Model, labels: tuple[str, ...]) -> Model:
+    """Return the model with these names of its classes. Raise InputError if it has another number of them."""
+    classes = len(model.head.labels) if model.head else 0
+    if len(set(labels)) != len(labels):
+        raise InputError(f"--labels names {len(labels) - len(set(labels))} classes twice; give each its own name")
+    if model.head is None or classes != len(labels):
+        raise InputError(f"--labels gives {len(labels)} names, but the model has {classes} classes; give one for each")
+    return dataclasses.replace(model, head=dataclasses.replace(model.head, labels=labels))
 
 
 def write_vocab(model: Model, folder: Path) -> None:

@@ -1,18 +1,20 @@
-"""Heads of the encoder: pooler, masked LM, next sentence, answer span and classification.
+"""Heads of the encoder: pooler, masked LM, next sentence, answer span, classes of texts, choices and tags.
 
-Shapes as in encoder.py; M masked tokens, U scores of the vocabulary, C classes.
+Shapes as in encoder.py; M rows, such as masked tokens or texts, U scores of the vocabulary, C classes.
 """
 
 import tensorflow as tf
 
 from bert.config import ModelConfig
-from bert.model.encoder import Dense, LayerNorm
+from bert.model.dropout import apply_dropout
+from bert.model.encoder import Dense, LayerNorm, Mode
 from bert.model.fused_ops import ACTIVATIONS
 from bert.model.initializers import Initializer
 from bert.model.losses import Measure, classification, divided_classification
 from bert.model.parts import WHOLE, Parts
 
-NAMES = ("pooler", "masked_lm", "next_sentence", "answer_span", "classifier")  # first parts of their variables' names
+# First parts of their variables' names.
+NAMES = ("pooler", "masked_lm", "next_sentence", "answer_span", "classifier", "choice", "tags")
 MASKED_LOGIT = -1e9  # logit whose probability is 0
 
 
@@ -91,12 +93,42 @@ class AnswerSpan(tf.Module):
         return start, end
 
 
-class Classifier(tf.Module):
-    """Logits of a sequence's classes."""
+class _Output(tf.Module):
+    """Dropout, at the rate of the hidden states, and a dense layer (run_classifier.py of google-research/bert)."""
+
+    def __init__(self, config: ModelConfig, seed: int, name: str, outputs: int) -> None:
+        super().__init__()
+        self.output = Dense(Initializer(seed, config.initializer_range), name, config.hidden_size, outputs)
+        self.rate, self.branch = config.hidden_dropout_prob, config.num_hidden_layers + 1  # after those of the encoder
+
+    def __call__(self, x: tf.Tensor, mode: Mode | None = None) -> tf.Tensor:
+        """Return the logits of the rows x [M, D], float32 [M, C]; without a mode nothing is dropped."""
+        if mode is not None:
+            x = apply_dropout(x, mode.dropout.branch(self.branch).bits(tf.shape(x), self.rate), self.rate)
+        return self.output(x)
+
+
+class Classifier(_Output):
+    """Logits of a text's classes, from its pooled output; in regression the one class is the number itself."""
 
     def __init__(self, config: ModelConfig, seed: int, classes: int) -> None:
-        super().__init__()
-        self.output = Dense(Initializer(seed, config.initializer_range), "classifier", config.hidden_size, classes)
+        super().__init__(config, seed, "classifier", classes)
 
-    def __call__(self, pooled: tf.Tensor) -> tf.Tensor:  # [B, D] -> [B, C] float32
-        return self.output(pooled)
+
+class Choice(_Output):
+    """Score of a choice [M, 1], from its pooled output; the softmax is over the choices of one question."""
+
+    def __init__(self, config: ModelConfig, seed: int) -> None:
+        super().__init__(config, seed, "choice", 1)
+
+
+class Tags(_Output):
+    """Logits of each token's tag."""
+
+    def __init__(self, config: ModelConfig, seed: int, classes: int) -> None:
+        super().__init__(config, seed, "tags", classes)
+
+    def __call__(self, hidden: tf.Tensor, mode: Mode | None = None) -> tf.Tensor:
+        """Return the logits of the hidden states [B, T, D], float32 [B, T, C]; without a mode nothing is dropped."""
+        logits = super().__call__(tf.reshape(hidden, [-1, hidden.shape[2]]), mode)
+        return tf.reshape(logits, [tf.shape(hidden)[0], tf.shape(hidden)[1], logits.shape[1]])

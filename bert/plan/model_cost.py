@@ -55,7 +55,7 @@ def update_bytes(model: ModelConfig, replicas: int, parallel: ParallelConfig) ->
     if not parallel.shard_optimizer:
         return state + 4 * count
     largest = 4 * model.hidden_size * -(-max(model.vocab_size, model.intermediate_size) // parallel.tensor)
-    return state + 8 * count // replicas + int(min(4 * count, max(parallel.bucket_bytes, largest)))
+    return state + 8 * count // replicas + int(min(4 * count, max(parallel.bucket_bytes(4 * count), largest)))
 
 
 def flops(model: ModelConfig, sequence: int, predictions: float, states: float | None = None) -> float:

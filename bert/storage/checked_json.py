@@ -9,8 +9,8 @@ The second line of such a file is its checksum, the SHA-256 of all bytes after t
 So any damage is noticed, even damage that leaves valid JSON: `tail -n +3 FILE | sha256sum` gives the same number. A
 file without a checksum, which earlier versions wrote, is read too; then only the types are checked.
 
-A type is a dataclass of strings, numbers, None, Literal, `list[X]`, `dict[str, X]`, `X | Y`, `Any` and other such
-dataclasses. A dataclass can check its values in `__post_init__`, by raising ValueError.
+A type is a dataclass of strings, numbers, None, Literal, `list[X]`, `tuple[X, ...]`, `dict[str, X]`, `X | Y`, `Any` and
+other such dataclasses. A dataclass can check its values in `__post_init__`, by raising ValueError.
 """
 
 import dataclasses
@@ -115,6 +115,8 @@ def take(hint: Any, value: Any, where: str = "") -> Any:
         return _first_that_fits(arguments, value, where)
     if origin is list and isinstance(value, list):
         return [take(arguments[0], item, f"{where}[{number}]") for number, item in enumerate(value)]
+    if origin is tuple and isinstance(value, list):  # of any length
+        return tuple(take(arguments[0], item, f"{where}[{number}]") for number, item in enumerate(value))
     if origin is dict and isinstance(value, dict):
         return {_text(name, where): take(arguments[1], item, _below(where, name)) for name, item in value.items()}
     if not _fits(hint, origin, arguments, value):

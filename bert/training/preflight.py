@@ -44,7 +44,7 @@ def pointless(parallel: ParallelConfig, model: ModelConfig, replicas: int) -> st
         verb, where = "have" if len(given) > 1 else "has", "one rank" if parallel.tensor == 1 else "one replica"
         return f"{', '.join(given)} {verb} no effect on {where}; scripts/launch.sh starts several"
     gradients = 4 * model_cost.parameters(model)
-    if parallel.overlap and gradients <= parallel.bucket_bytes:
+    if parallel.overlap and gradients <= parallel.bucket_bytes(gradients):
         return (
             f"parallel.overlap hides nothing: all {gradients / 1e6:,.1f} MB of gradients are in one bucket, which is "
             "complete when the backward pass ends; give a smaller --parallel.bucket_megabytes"

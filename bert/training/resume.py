@@ -2,10 +2,12 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from bert import labels
 from bert.config import RunConfig, TrainConfig, defaults, flatten
 from bert.errors import IntegrityError, UsageError
 from bert.inputs import byte_bpe, records
@@ -16,6 +18,7 @@ from bert.training import checkpoint, division
 from bert.training.distributed import Communicator
 from bert.training.division import State
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 VERSION = 2  # of the run directory's layout, in config.json; run directories without a version are of version 1
 
 # Settings that may change when a run is resumed: the weights do not depend on them.
@@ -29,6 +32,7 @@ FREE = {
     "run.keep_every",
     "run.evaluate_every",
     "run.evaluate_sequences",
+    "run.patience",
     "run.target_accuracy",
     "run.max_skipped",
     "run.peak_teraflops",
@@ -40,6 +44,7 @@ FREE = {
     "batch.max_per_device",
     "batch.fit",
     "data.skip_bad",
+    "length.evaluations",
     "model.recompute_activations",
     "parallel.overlap",
     "parallel.bucket_megabytes",
@@ -84,42 +89,73 @@ def begin(
     vocab: Path,
     start_from: Path | None,
     new_heads: tuple[str, ...],
-    recipe: str | None = None,
+    facts: Mapping[str, Any] = NOTHING,
 ) -> None:
     """Set the initial weights on every rank, and describe the run in its directory.
 
-    Heads in `new_heads`, and those that an import lacks, are initialised randomly if `start_from` has none. Raise
-    UsageError if `start_from` has another vocabulary, IntegrityError if a file that describes it has changed.
+    Heads in `new_heads`, and those that an import lacks, are initialised randomly if `start_from` has none; so is the
+    head of a task if its classes have other names, or another order, than those that `facts` names. Raise UsageError if
+    `start_from` has another vocabulary, IntegrityError if a file that describes it has changed.
+
+    facts: more entries of `config.json`, such as those of `bert.labels.Head.facts` and the name of the recipe.
     """
     if comm.rank == 0:
+        name = byte_bpe.NAME if config.model.causal else records.VOCABULARY
         if start_from is not None:
             checkpoint.check_description(start_from)
-            _check_vocabulary(start_from / vocab.name, vocab)
-            checkpoint.load_weights(start_from, weights, (*new_heads, *_missing_heads(start_from)))
+            _check_vocabulary(start_from / name, vocab, config.model.causal)
+            taken = _without(weights, _head_of_other_classes(start_from, facts))
+            checkpoint.load_weights(start_from, taken, (*new_heads, *_missing_heads(start_from)))
         directory = config.run.path
-        facts = {"version": VERSION, "recipe": recipe, "config": flatten(config), "versions": outputs.versions()}
-        files.write_json(directory / "config.json", facts | {"data": manifest.content_hash(data.path)})
+        fixed = {"version": VERSION, "config": flatten(config), "versions": outputs.versions()}
+        fixed |= {"data": manifest.content_hash(data.path)}
+        files.write_json(directory / "config.json", {"recipe": None} | dict(facts) | fixed)
         config.model.save(directory / "bert_config.json")
-        with files.atomic_write(directory / vocab.name, "wb") as stream:
+        with files.atomic_write(directory / name, "wb") as stream:
             stream.write(vocab.read_bytes())
     division.synchronise(weights, comm)
 
 
 def _missing_heads(run: Path) -> tuple[str, ...]:
     """Return the heads that an import lacks, from its `config.json`; a run that was trained here lacks none."""
+    facts = _facts(run)
+    try:
+        return tuple(map(str, facts.get("imported", {}).get("missing_heads", ())))
+    except (TypeError, AttributeError) as error:
+        raise IntegrityError(f"{run / 'config.json'}: damaged ({error}); restore it, or import {run} again") from error
+
+
+def _head_of_other_classes(run: Path, facts: Mapping[str, Any]) -> str | None:
+    """Return the head that `facts` names if it is the run's as well, with other classes; report it on stderr."""
+    ours, theirs = labels.of(facts, run), labels.of(_facts(run), run / "config.json")
+    if ours is None or theirs is None or ours.kind != theirs.kind or ours.kind == "choice" or ours == theirs:
+        return None
+    meant = [f"classes {head.listed()}" if not head.regression else "a number" for head in (theirs, ours)]
+    print(f"note: {run}: {ours.kind} has {meant[0]}, not {meant[1]}; initialised randomly", file=sys.stderr)
+    return ours.kind
+
+
+def _without(weights: State, head: str | None) -> State:
+    return {name: weight for name, weight in weights.items() if name.split("/")[0] != head}
+
+
+def _facts(run: Path) -> dict[str, Any]:
+    """Return the content of the `config.json` of a run, which is empty if there is none."""
     path = run / "config.json"
     try:
         facts = files.read_json(path)
-        return tuple(map(str, facts.get("imported", {}).get("missing_heads", ())))
     except FileNotFoundError:
-        return ()
-    except (ValueError, TypeError, AttributeError) as error:
+        return {}
+    except ValueError as error:
         raise IntegrityError(f"{path}: damaged ({error}); restore it, or import {run} again") from error
+    if not isinstance(facts, dict):
+        raise IntegrityError(f"{path}: damaged (not an object); restore it, or import {run} again")
+    return facts
 
 
-def _check_vocabulary(theirs: Path, ours: Path) -> None:
+def _check_vocabulary(theirs: Path, ours: Path, causal: bool) -> None:
     """Raise UsageError if the vocabularies differ; equal sizes would hide that the weights are for other words."""
-    read: Callable[[Path], Any] = load_vocab if ours.name == records.VOCABULARY else byte_bpe.read
+    read: Callable[[Path], Any] = byte_bpe.read if causal else load_vocab
     if theirs.exists() and read(theirs) != read(ours):
         raise UsageError(f"{theirs} and {ours} differ; make the data with the vocabulary of the weights")
 

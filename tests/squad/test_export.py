@@ -18,11 +18,12 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bert.config import ModelConfig
 from bert.errors import ResourceError, UsageError
+from bert.inputs import windows
 from bert.inputs.vocabulary import SPECIAL
 from bert.model.encoder import variables
 from bert.storage import files, manifest
 from bert.training import checkpoint
-from squad import export, features, latency, model, threshold
+from squad import export, latency, model, threshold
 from squad.config import Windowing
 from squad.examples import Dataset, Example
 from squad.reader import Reader
@@ -162,8 +163,8 @@ def test_any_texts_are_answered_as_by_predict(narrow, pairs):
 def test_windows_are_those_that_training_has(lengths, size, stride):
     asked, told = (np.array(column, np.int32) for column in zip(*lengths, strict=True))
     room = size - 3 - asked
-    spans = [features.cut(int(tokens), int(free), stride) for tokens, free in zip(told, room, strict=True)]
-    best = [features.best_window(int(tokens), int(free), stride) for tokens, free in zip(told, room, strict=True)]
+    spans = [windows.cut(int(tokens), int(free), stride) for tokens, free in zip(told, room, strict=True)]
+    best = [windows.best_window(int(tokens), int(free), stride) for tokens, free in zip(told, room, strict=True)]
     first, step = np.cumsum(told, dtype=np.int32) - told, np.minimum(stride, room)
     passages = export.Passages(None, tf.constant(told), tf.constant(first), None, None, None)
     count = tf.constant([len(cuts) for cuts in spans])

@@ -53,27 +53,6 @@ def asked(question="who", passage=0, identity="q"):
     return Example(id=identity, question=question, passage=passage, answers=())
 
 
-@given(st.integers(0, 90), st.integers(1, 23), st.integers(1, 29))
-def test_every_passage_token_is_in_a_window_and_none_is_longer_than_its_room(tokens, room, stride):
-    spans = features.cut(tokens, room, stride)
-    seen = {first + k for first, length in spans for k in range(length)}
-    assert seen == set(range(tokens))
-    assert all(length <= room for _, length in spans)
-    assert [sum(span) == tokens for span in spans] == [False] * (len(spans) - 1) + [True]  # it stops at the end
-
-
-@given(st.integers(0, 90), st.integers(1, 23), st.integers(1, 29))
-def test_each_token_has_one_window_and_it_is_the_one_with_most_context(tokens, room, stride):
-    spans, best = features.cut(tokens, room, stride), features.best_window(tokens, room, stride)
-    assert best.shape == (tokens,)
-    for token in range(tokens):
-        scores = [
-            min(token - first, first + length - 1 - token) + length / 100 if first <= token < first + length else -1
-            for first, length in spans
-        ]
-        assert best[token] == scores.index(max(scores))
-
-
 def test_a_window_reads_cls_question_sep_passage_sep(tokenizer):
     passages = features.tokenize(tokenizer, ["river " * 30, ""])
     batch = features.windows(tokenizer, [asked("who is this cafe"), asked("river", 1)], passages, SMALL)

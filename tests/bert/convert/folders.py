@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from bert.config import ModelConfig
 from bert.inputs.vocabulary import SPECIAL
 from bert.model.encoder import Encoder, variables
-from bert.model.heads import Classifier, Pooler
+from bert.model.heads import Choice, Classifier, Pooler, Tags
 from bert.pretrain import PretrainingModel
 from bert.training import checkpoint
 from squad.model import QuestionAnswering
@@ -71,6 +71,22 @@ class Sequences(tf.Module):
         self.classifier = Classifier(config, 0, classes)
 
 
+class Choices(tf.Module):
+    """What compares choices."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.encoder, self.pooler, self.choice = Encoder(config, 0), Pooler(config, 0), Choice(config, 0)
+
+
+class Words(tf.Module):
+    """What tags words."""
+
+    def __init__(self, config: ModelConfig, classes: int) -> None:
+        super().__init__()
+        self.encoder, self.tags = Encoder(config, 0), Tags(config, 0, classes)
+
+
 def models(config: ModelConfig) -> dict[str, tf.Module]:
     words_only = PretrainingModel(config, 0, pairs="none")
     return {
@@ -78,6 +94,8 @@ def models(config: ModelConfig) -> dict[str, tf.Module]:
         "BertForMaskedLM": words_only,
         "BertForQuestionAnswering": QuestionAnswering(config, 0),
         "BertForSequenceClassification": Sequences(config, classes=3),
+        "BertForMultipleChoice": Choices(config),
+        "BertForTokenClassification": Words(config, classes=3),
     }
 
 

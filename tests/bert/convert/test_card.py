@@ -14,6 +14,7 @@ from bert.convert import __main__ as convert
 from bert.convert import card
 from bert.convert.names import Match
 from bert.convert.run import Model
+from bert.labels import Head
 from bert.pretrain import PretrainingModel
 from tests.bert.convert.folders import (
     SMALL,
@@ -73,7 +74,7 @@ def test_names_are_shown_and_never_markup(name: str) -> None:
         match=match,
         values={"a": weight},
         settings=settings,
-        labels=[name, "b"],
+        head=Head(kind="classifier", labels=(name, "b")),
         scores=scores,
     )
     imported = dataclasses.replace(model, settings={"imported": {"origin": name}})

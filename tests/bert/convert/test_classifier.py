@@ -1,4 +1,4 @@
-"""A head for classes of sequences goes out and comes in with the names of its classes, or is refused by name."""
+"""Heads of tasks go out and come in with the names of their classes, or are refused by name."""
 
 import json
 from collections.abc import Callable
@@ -10,14 +10,17 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
+from bert import labels
 from bert.config import ModelConfig
 from bert.convert import __main__ as convert
-from bert.errors import InputError
+from bert.errors import InputError, UsageError
 from bert.inputs.vocabulary import SPECIAL
+from bert.labels import Head
 from bert.model.encoder import Encoder, variables
 from bert.model.heads import Classifier, Pooler
 from bert.training import checkpoint
-from tests.training import VOCAB, same_bits, weights
+from tests.bert.convert.folders import SMALL, Choices, Sequences, Words, a_run
+from tests.training import VOCAB, same_bits, sign, weights
 
 CLASSES = 3
 OTHER_CLASSES = "config.json: the classifier has 3 classes, "
@@ -84,8 +87,8 @@ def test_the_classifier_of_a_google_checkpoint_comes_in(theirs: Path, tmp_path: 
     same_bits(weights(run, 0), weights(came_in(tmp_path / "google"), 0))
 
 
-@pytest.mark.parametrize("kind", ["BertForTokenClassification", "BertForMultipleChoice", None])
-def test_a_classifier_of_something_else_is_named_and_left_aside(kind: str | None, theirs: Path) -> None:
+@pytest.mark.parametrize("kind", ["BertForSomethingElse", ["BertForTokenClassification"], None])
+def test_a_classifier_of_something_else_is_named_and_left_aside(kind: Any, theirs: Path) -> None:
     edit(theirs, architectures=kind and [kind])
     run = came_in(theirs)
     assert not [name for name in weights(run, 0) if "classifier" in name]
@@ -122,6 +125,7 @@ def test_a_classifier_of_something_else_is_named_and_left_aside(kind: str | None
             f"{OTHER_CLASSES}id2label does not",
         ),
         (lambda t: None, {"id2label": ["a", "b", "c"]}, f"{OTHER_CLASSES}id2label does not"),
+        (lambda t: None, {"id2label": {"0": "a", "1": "b", "2": "a"}}, "id2label names two classes 'a'"),
         (
             lambda t: None,
             {"id2label": None, "num_labels": 10**16},
@@ -139,3 +143,121 @@ def test_a_classifier_that_is_not_whole_or_of_other_classes_is_refused(
     with pytest.raises(InputError, match=said):
         came_in(theirs)
     assert not theirs.with_name("back").exists()
+
+
+@pytest.mark.parametrize("problem", ["multi_label_classification", "regression"])
+def test_another_function_of_the_same_weights_is_left_aside(problem: str, theirs: Path) -> None:
+    edit(theirs, problem_type=problem)
+    about = json.loads((came_in(theirs) / "config.json").read_text())
+    assert about["imported"]["ignored"] == ["classifier.bias", "classifier.weight"] and "head" not in about
+
+
+def exported(folder: Path, module: tf.Module, **facts: Any) -> Path:
+    """The export of a run with random weights, whose config.json says `facts`."""
+    a_run(folder / "run", SMALL, module)
+    (folder / "run/config.json").write_text(json.dumps({"config": {}} | facts))
+    sign(folder / "run")
+    convert.main(["export", "huggingface", str(folder / "run"), str(folder / "huggingface")])
+    return folder / "huggingface"
+
+
+def trained(run: Path) -> Arrays:
+    """The weights of a run, without the state of the optimizer."""
+    return {name: value for name, value in weights(run, 7).items() if name.split("/")[0] not in checkpoint.STATE}
+
+
+def test_tags_go_out_and_come_in_without_a_pooler(tmp_path: Path) -> None:
+    head = Head(kind="tags", labels=("O", "B-PER", "I-PER"))
+    theirs = exported(tmp_path, Words(SMALL, classes=3), **head.facts())
+    facts = json.loads((theirs / "config.json").read_text())
+    assert facts["architectures"] == ["BertForTokenClassification"] and "problem_type" not in facts
+    assert facts["id2label"] == {"0": "O", "1": "B-PER", "2": "I-PER"}
+    assert facts["label2id"] == {"O": 0, "B-PER": 1, "I-PER": 2}
+    stored = load_file(theirs / "model.safetensors")
+    assert stored["classifier.weight"].shape == (3, 20) and not [name for name in stored if "pooler" in name]
+    assert labels.read(came_in(theirs)) == head
+    same_bits(trained(tmp_path / "run"), weights(tmp_path / "back", 0))
+
+
+def test_choices_go_out_and_come_in_without_names(tmp_path: Path) -> None:
+    theirs = exported(tmp_path, Choices(SMALL), **Head(kind="choice", labels=("0", "1", "2", "3")).facts())
+    facts = json.loads((theirs / "config.json").read_text())
+    assert facts["architectures"] == ["BertForMultipleChoice"] and "id2label" not in facts
+    assert load_file(theirs / "model.safetensors")["classifier.bias"].shape == (1,)
+    edit(theirs, id2label={"0": "LABEL_0", "1": "LABEL_1"})  # as transformers may write it: of no head
+    assert labels.read(came_in(theirs)) == Head(kind="choice")
+    same_bits(trained(tmp_path / "run"), weights(tmp_path / "back", 0))
+
+
+def test_a_number_goes_out_and_comes_in_as_regression(tmp_path: Path) -> None:
+    theirs = exported(tmp_path, Sequences(SMALL, classes=1), **Head(kind="classifier", regression=True).facts())
+    facts = json.loads((theirs / "config.json").read_text())
+    assert facts["architectures"] == ["BertForSequenceClassification"] and facts["problem_type"] == "regression"
+    assert facts["id2label"] == {"0": "LABEL_0"}  # without it transformers expects two classes
+    assert labels.read(came_in(theirs)) == Head(kind="classifier", regression=True)
+    same_bits(trained(tmp_path / "run"), weights(tmp_path / "back", 0))
+
+
+def test_one_class_is_a_number_whatever_the_file_says_of_it(tmp_path: Path) -> None:
+    theirs = exported(tmp_path, Sequences(SMALL, classes=1))
+    edit(theirs, problem_type=None, id2label={"0": "similarity"})
+    assert labels.read(came_in(theirs)) == Head(kind="classifier", labels=("similarity",), regression=True)
+
+
+@pytest.mark.parametrize(("module", "name"), [(Choices(SMALL), "choice"), (Words(SMALL, classes=3), "tags")])
+def test_google_s_format_has_no_choices_and_no_tags(module: tf.Module, name: str, tmp_path: Path) -> None:
+    a_run(tmp_path / "run", SMALL, module)
+    with pytest.raises(InputError, match=f"the head {name} has no form in Google's format"):
+        convert.main(["export", "google", str(tmp_path / "run"), str(tmp_path / "google")])
+    assert not (tmp_path / "google").exists()
+
+
+def test_an_import_is_given_the_names_that_its_source_does_not_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported(tmp_path, Sequences(SMALL, classes=3), **Head(kind="classifier", labels=("no", "yes", "?")).facts())
+    convert.main(["export", "google", str(tmp_path / "run"), str(tmp_path / "google")])
+    assert "the format has no names of classes; give them to an import: no, yes, ?" in capsys.readouterr().err
+    command = ["import", "google", str(tmp_path / "google"), str(tmp_path / "back")]
+    convert.main(command)
+    assert labels.read(tmp_path / "back").labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    convert.main([*command, "--labels", "no", "yes", "?"])
+    assert labels.read(tmp_path / "back").labels == ("no", "yes", "?")
+    for wrong in (["no", "yes"], ["no", "yes", "no"]):
+        with pytest.raises(InputError, match="--labels"):
+            convert.main([*command, "--labels", *wrong])
+    with pytest.raises(UsageError, match="--labels has no effect on an export"):
+        convert.main(["export", "google", "a", "b", "--labels", "no"])
+
+
+class Two(tf.Module):
+    """An encoder with two heads that transformers calls `classifier`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.classifier = Words(SMALL, classes=3), Classifier(SMALL, 0, 3)
+
+
+def test_two_heads_of_one_name_are_not_mixed(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="transformers calls the heads classifier and tags the same"):
+        exported(tmp_path, Two())
+
+
+@pytest.mark.parametrize(
+    ("module", "head", "said"),
+    [
+        (Sequences(SMALL, 3), Head(kind="classifier", labels=("a", "b", "c")), "| output | class of a text, or"),
+        (Sequences(SMALL, 1), Head(kind="classifier", regression=True), "| output | a number for a text, or"),
+        (Choices(SMALL), Head(kind="choice", labels=("0", "1")), "| output | score of a choice"),
+        (Words(SMALL, 3), Head(kind="tags", labels=("a", "b", "c")), "| output | class of each word"),
+    ],
+)
+def test_the_card_says_what_the_output_is_and_how_it_was_trained(
+    module: tf.Module, head: Head, said: str, tmp_path: Path
+) -> None:
+    settings = {"data.task": "mine", "init.checkpoint": "base", "model.hidden_size": 20}
+    theirs = exported(tmp_path, module, config=settings, recipe="classify", **head.facts())
+    card = (theirs / "README.md").read_text()
+    assert said in card and "python -m tasks.train classify" in card and "--model." not in card
+    assert ("| classes | a, b, c |" in card) == (head.labels == ("a", "b", "c"))
+    assert "pipeline_tag: feature-extraction" not in card and "- `data.task`: `mine`" in card

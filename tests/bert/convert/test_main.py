@@ -20,9 +20,13 @@ from tests.bert.convert.folders import (
     weights,
 )
 
+NEW = ("BertForMultipleChoice", "BertForTokenClassification")  # Google's format has no names for their heads
 
-@pytest.mark.parametrize("form", ["google", "huggingface"])
-@pytest.mark.parametrize("kind", models(SMALL))
+
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [("huggingface", kind) for kind in models(SMALL)] + [("google", kind) for kind in models(SMALL) if kind not in NEW],
+)
 @pytest.mark.parametrize("config", [SMALL, DEEP], ids=["two layers", "eleven"])
 def test_there_and_back_is_bit_equal(form: str, kind: str, config: ModelConfig, tmp_path: Path) -> None:
     before = a_run(tmp_path / "run", config, models(config)[kind])

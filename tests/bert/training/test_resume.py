@@ -3,14 +3,18 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.config import PretrainConfig, RunConfig
+from bert import labels
+from bert.config import ModelConfig, PretrainConfig, RunConfig
 from bert.errors import InputError, IntegrityError, UsageError
-from bert.model.encoder import variables
+from bert.labels import Head
+from bert.model.encoder import Encoder, variables
+from bert.model.heads import Classifier, Pooler
 from bert.pretrain import PretrainingModel
 from bert.storage import manifest
 from bert.training import checkpoint, resume
@@ -134,3 +138,59 @@ def test_the_current_folder_is_a_run_directory() -> None:
     default = Path("work/recipe")
     for directory, expected in ((Path("."), Path(".")), (Path("x"), Path("x")), (None, default)):
         assert resume.place(RunConfig(directory=directory), default, steps=7) == RunConfig(directory=expected, steps=7)
+
+
+class Classifying(tf.Module):
+    """What classifies texts in three classes."""
+
+    def __init__(self, config: ModelConfig, seed: int) -> None:
+        super().__init__()
+        self.encoder, self.pooler = Encoder(config, seed), Pooler(config, seed)
+        self.classifier = Classifier(config, seed, 3)
+
+
+@pytest.mark.parametrize(
+    ("stored", "note"),
+    [
+        ({}, ""),  # of an earlier version
+        (Head(kind="classifier", labels=("no", "yes", "?")).facts(), ""),
+        (Head(kind="classifier", labels=("yes", "no", "?")).facts(), "classes yes, no, ?, not classes no, yes, ?;"),
+        (Head(kind="classifier", labels=("no", "yes")).facts(), "classes no, yes, not classes no, yes, ?;"),
+        (Head(kind="classifier", regression=True).facts(), "a number, not classes no, yes, ?;"),
+        (Head(kind="tags", labels=("no", "yes")).facts(), ""),
+    ],
+)
+def test_a_head_is_taken_only_if_its_classes_have_the_same_names_in_the_same_order(
+    stored: dict[str, Any],
+    note: str,
+    config: PretrainConfig,
+    dataset: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = write_run(tmp_path / "other", Classifying(config.model, 1), config.model, dataset)
+    (tmp_path / "other/config.json").write_text(json.dumps({"config": {}} | stored))
+    sign(tmp_path / "other")
+    module, data, vocab = variables(Classifying(config.model, 2)), manifest.load(dataset), dataset / "vocab.txt"
+    random = {name: variable.numpy() for name, variable in module.items()}
+    facts = {"recipe": "classify"} | Head(kind="classifier", labels=("no", "yes", "?")).facts()
+    resume.begin(
+        config, Communicator(), module, data, vocab, tmp_path / "other", new_heads=("classifier",), facts=facts
+    )
+    assert (f"classifier has {note} initialised randomly" in capsys.readouterr().err) == bool(note)
+    for name, variable in module.items():
+        expected = random if note and name.startswith("classifier/") else before
+        np.testing.assert_array_equal(variable.numpy(), expected[name], err_msg=name)
+    assert labels.read(config.run.path) == Head(kind="classifier", labels=("no", "yes", "?"))
+
+
+def test_what_a_task_says_of_itself_is_recorded_beside_what_every_run_says(
+    config: PretrainConfig, dataset: Path
+) -> None:
+    data, vocab = manifest.load(dataset), dataset / "vocab.txt"
+    resume.begin(
+        config, Communicator(), {}, data, vocab, None, (), {"recipe": "mine", "config": "another", "head": "tags"}
+    )
+    facts = json.loads((config.run.path / "config.json").read_text())
+    assert facts["recipe"] == "mine" and facts["head"] == "tags" and facts["config"]["run.seed"] == config.run.seed
+    resume._check_same(config, data)

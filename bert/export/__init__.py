@@ -1,0 +1,1 @@
+"""Trained models in forms that serve without this code: `python -m bert.export --help`."""

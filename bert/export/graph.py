@@ -1,0 +1,76 @@
+"""What the graphs of exported models share: batches of similar length, padded model input, and how they are saved.
+
+N rows, R rows per batch, S positions.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import tensorflow as tf
+
+from bert.model.inference import LENGTH_MULTIPLE
+
+ROWS = 32  # per batch
+
+
+@contextlib.contextmanager
+def inlined() -> Iterator[None]:
+    """Trace tf.functions as plain operations: XLA would compile for each new shape, and servers lack it on CPUs."""
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
+def over(total: tf.Tensor, size: tf.Tensor | int) -> tf.Tensor:
+    """Return total / size, rounded up."""
+    return -(-total // size)
+
+
+def int32(x: tf.Tensor) -> tf.Tensor:
+    """Return x as int32."""
+    return tf.cast(x, tf.int32)
+
+
+def in_batches(
+    lengths: tf.Tensor,
+    results: Sequence[tf.TensorSpec],
+    compute: Callable[[tf.Tensor], Sequence[tf.Tensor]],
+) -> tuple[tf.Tensor, ...]:
+    """Return what `compute` gives for all rows, in their order, from batches of rows of similar length.
+
+    lengths: of the rows, [N]. compute: takes the indices of at most ROWS rows. results: one specification for each
+    tensor that it returns; all have the rows on the first axis.
+    """
+    order = tf.argsort(lengths, stable=True)
+    batches = over(tf.size(order), ROWS)
+    arrays = [tf.TensorArray(spec.dtype, batches, infer_shape=False, element_shape=spec.shape) for spec in results]
+
+    def step(number: tf.Tensor, *filled: tf.TensorArray) -> tuple[tf.Tensor | tf.TensorArray, ...]:
+        computed = compute(order[number * ROWS : (number + 1) * ROWS])
+        return number + 1, *(array.write(number, x) for array, x in zip(filled, computed, strict=True))
+
+    _, *filled = tf.while_loop(lambda number, *_: number < batches, step, [0, *arrays], parallel_iterations=1)
+    back = tf.math.invert_permutation(order)
+    return tuple(tf.gather(array.concat(), back) for array in filled)
+
+
+def model_input(line: tf.RaggedTensor, first: tf.Tensor, pad_id: int, longest: int) -> tuple[tf.Tensor, ...]:
+    """Return ids, mask and segments [R, S] int32 of lines of ids [R, (tokens)], special tokens included.
+
+    first: number of tokens in the first segment [R]. S is a multiple of LENGTH_MULTIPLE, or `longest`.
+    """
+    lengths = int32(line.row_lengths())
+    most = tf.reduce_max(lengths)
+    width = tf.minimum(over(most, LENGTH_MULTIPLE) * LENGTH_MULTIPLE, longest)
+    ids = tf.pad(line.to_tensor(pad_id), [[0, 0], [0, width - most]], constant_values=pad_id)
+    mask = tf.sequence_mask(lengths, width, tf.int32)
+    return ids, mask, mask - tf.sequence_mask(first, width, tf.int32)
+
+
+def save(module: tf.Module, signatures: dict[str, tf.types.experimental.PolymorphicFunction], folder: Path) -> None:
+    """Write a SavedModel for TensorFlow Serving."""
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    tf.saved_model.save(module, str(folder), signatures=signatures, options=options)

@@ -1,0 +1,152 @@
+"""Texts and pairs of texts to what the model makes of them, in one graph.
+
+B texts, pairs or questions, C classes or choices, N inputs of the model, R of them per batch, S positions, D width.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert.export.graph import in_batches, inlined, int32, model_input
+from bert.export.trained import Trained
+
+NOT_FINITE = "not finite: the model's training failed"
+
+
+class Lines(NamedTuple):
+    """N inputs of the model."""
+
+    ids: tf.RaggedTensor  # [N, (tokens)] with special tokens
+    first: tf.Tensor  # number of tokens in the first segment [N]
+
+
+class Reader(tf.Module):
+    """What every signature shares: tokens, and the encoder."""
+
+    def __init__(self, trained: Trained) -> None:
+        super().__init__()
+        self.encoder, self.pooler, self.output = trained.encoder, trained.pooler, trained.output  # tracks variables
+        self.tokenizer, self.head, self.sizes = trained.tokenizer, trained.head, trained.sizes
+
+    def lines(self, first: tf.Tensor, second: tf.Tensor | None = None) -> Lines:
+        """Return the input for texts [N], or for pairs of texts, cut as tasks.inputs does."""
+        tokens = self.tokenizer.in_graph().tokenize(first)
+        length, kept = self.sizes.length, int32(tokens.row_lengths())
+        cls, sep = (tf.fill([tf.size(first), 1], x) for x in (self.tokenizer.cls_id, self.tokenizer.sep_id))
+        if second is None:
+            kept = tf.minimum(kept, length - 2)
+            return Lines(tf.concat([cls, _beginning(tokens, kept), sep], axis=1), kept + 2)
+        others = self.tokenizer.in_graph().tokenize(second)
+        if self.sizes.first_length:
+            kept = tf.minimum(kept, self.sizes.first_length)
+        kept, rest = shares(kept, int32(others.row_lengths()), length - 3)
+        ids = tf.concat([cls, _beginning(tokens, kept), sep, _beginning(others, rest), sep], axis=1)
+        return Lines(ids, kept + 2)
+
+    def states(self, ids: tf.RaggedTensor, first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the last hidden states [R, S, D] of inputs, and their mask [R, S]; arguments as of `Lines`."""
+        ids, mask, segments = model_input(ids, first, self.tokenizer.pad_id, self.sizes.length)
+        with inlined():
+            return self.encoder(ids, mask, segments), mask
+
+    def logits(self, lines: Lines, outputs: int) -> tf.Tensor:
+        """Return the logits [N, outputs] of the pooled states."""
+        pooler, output = self.pooler, self.output
+        assert pooler is not None and output is not None
+
+        def compute(rows: tf.Tensor) -> list[tf.Tensor]:
+            states, _ = self.states(*(tf.gather(x, rows) for x in lines))
+            return [tf.debugging.check_numerics(output(pooler(states)), NOT_FINITE)]
+
+        return in_batches(lines.ids.row_lengths(), [tf.TensorSpec([None, outputs], tf.float32)], compute)[0]
+
+
+def shares(first: tf.Tensor, second: tf.Tensor, room: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return how many tokens of each text are kept [N], so that both together have at most `room`.
+
+    Tokens are taken from the longer text; from the second one if they are equally long.
+    """
+    kept = tf.minimum(first, tf.maximum(room - second, room - room // 2))
+    return kept, tf.minimum(second, room - kept)
+
+
+def _beginning(tokens: tf.RaggedTensor, kept: tf.Tensor) -> tf.RaggedTensor:
+    """Return the first tokens of each row, as many as `kept` [N] says."""
+    starts = int32(tokens.row_starts())
+    return tf.gather(tf.pad(tokens.flat_values, [[0, 1]]), tf.ragged.range(starts, starts + kept))
+
+
+def _paired(first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    same = tf.debugging.assert_equal(tf.shape(first), tf.shape(second), "every first text needs its second")
+    with tf.control_dependencies([same]):  # so that this error comes first
+        return tf.identity(first), tf.identity(second)
+
+
+class Classifying(Reader):
+    """Classes of texts, or a number for each."""
+
+    def __init__(self, trained: Trained) -> None:
+        super().__init__(trained)
+        assert self.head is not None
+        self.labels = tf.constant(self.head.labels, tf.string)
+        text, *pair = (tf.TensorSpec([None], tf.string, name) for name in ("text", "first", "second"))
+        self.served = {
+            "serving_default": tf.function(self._of_texts, [text]),
+            "pairs": tf.function(self._of_pairs, pair),
+        }
+
+    def _of_texts(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        return self._answer(self.lines(text))
+
+    def _of_pairs(self, first: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
+        return self._answer(self.lines(*_paired(first, second)))
+
+    def _answer(self, lines: Lines) -> dict[str, tf.Tensor]:
+        assert self.head is not None
+        if self.head.regression:
+            return {"value": self.logits(lines, 1)[:, 0]}
+        probabilities = tf.nn.softmax(self.logits(lines, len(self.head.labels)))  # [B, C]
+        best = tf.argmax(probabilities, axis=1)
+        return {
+            "label": tf.gather(self.labels, best),
+            "probability": tf.reduce_max(probabilities, axis=1),
+            "labels": tf.tile(self.labels[None], [tf.shape(best)[0], 1]),
+            "probabilities": probabilities,
+        }
+
+
+class Choosing(Reader):
+    """The best of several choices; each is a pair of texts."""
+
+    def __init__(self, trained: Trained) -> None:
+        super().__init__(trained)
+        texts = [tf.TensorSpec([None, None], tf.string, name) for name in ("first", "second")]
+        self.served = {"serving_default": tf.function(self._answer, texts)}
+
+    def _answer(self, first: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
+        first, second = _paired(first, second)  # [B, C]
+        lines = self.lines(tf.reshape(first, [-1]), tf.reshape(second, [-1]))
+        probabilities = tf.nn.softmax(tf.reshape(self.logits(lines, 1), tf.shape(first)))
+        best = tf.argmax(probabilities, axis=1, output_type=tf.int32)
+        return {"choice": best, "probabilities": probabilities}
+
+
+class Encoding(Reader):
+    """Features of texts, as bert.encode computes them from the last layer."""
+
+    def __init__(self, trained: Trained) -> None:
+        super().__init__(trained)
+        self.served = {"serving_default": tf.function(self._answer, [tf.TensorSpec([None], tf.string, "text")])}
+
+    def _answer(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        lines, width = self.lines(text), self.encoder.width
+
+        def compute(rows: tf.Tensor) -> list[tf.Tensor]:
+            states, mask = self.states(*(tf.gather(x, rows) for x in lines))
+            states = tf.debugging.check_numerics(states, NOT_FINITE)
+            weights = tf.cast(mask, tf.float32)
+            mean = tf.einsum("rsd,rs->rd", states, weights / tf.reduce_sum(weights, axis=1, keepdims=True))
+            return [mean, states[:, 0]]
+
+        mean, cls = in_batches(lines.ids.row_lengths(), [tf.TensorSpec([None, width], tf.float32)] * 2, compute)
+        return {"mean": mean, "cls": cls}

@@ -1,0 +1,106 @@
+"""What the outputs of a fine-tuned model mean: its head and the names of its classes, as `config.json` of a run says.
+
+    "head": "classifier", "id2label": {"0": "negative", "1": "positive"}    classes of a text or of a pair of texts
+    "head": "classifier", "regression": true                                a number for a text or for a pair
+    "head": "tags", "id2label": {"0": "O", "1": "B-PER", ...}               classes of each word
+    "head": "choice"                                                        a score of each choice
+    "head": "answer_span"                                                   the first and the last token of an answer
+
+The names are in the order of the logits. Everything else, such as labels in files and another model's classes, is
+mapped by name.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bert.errors import InputError
+from bert.storage import files
+
+KINDS = ("classifier", "choice", "tags", "answer_span")  # first parts of the variables' names
+MAX_LISTED = 10  # names in a message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """The head of a fine-tuned model."""
+
+    kind: str
+    """one of KINDS"""
+    labels: tuple[str, ...] = ()
+    """names of the classes, in the order of the logits; none for a number, an answer, or choices without names"""
+    regression: bool = False
+    """whether the output is a number"""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the entries of `config.json`."""
+        named = {"id2label": by_number(self.labels)} if self.labels else {}
+        return {"head": self.kind, "regression": self.regression} | named
+
+    def listed(self) -> str:
+        """Return the names of the classes for a message."""
+        return ", ".join(self.labels[:MAX_LISTED]) + (", ..." if len(self.labels) > MAX_LISTED else "")
+
+
+def by_number(labels: Iterable[str]) -> dict[str, str]:
+    """Return the names as `id2label` has them in JSON: by the number of the logit, as text."""
+    return {str(number): label for number, label in enumerate(labels)}
+
+
+def is_complete(id2label: object, classes: int) -> bool:
+    """Return whether `id2label`, as read from a file, names each of so many classes."""
+    if not isinstance(id2label, dict):
+        return False
+    return id2label.keys() == {*map(str, range(classes))} and all(type(name) is str for name in id2label.values())
+
+
+def ordered(id2label: Mapping[str, str], path: Path) -> tuple[str, ...]:
+    """Return the names of a complete `id2label` in the order of the logits.
+
+    path: of the file that it was read from. Raise InputError if two classes have one name, which could not be told
+    apart, or if a name cannot be written to a file.
+    """
+    names = tuple(id2label[str(number)] for number in range(len(id2label)))
+    if broken := [name for name in names if files.SURROGATE.search(name)]:
+        raise InputError(f"{path}: id2label has half a surrogate pair in {broken[0]!a}; correct the name")
+    if len(set(names)) < len(names):
+        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        raise InputError(f"{path}: id2label names two classes {twice!a}; give each its own name")
+    return names
+
+
+def of(facts: Mapping[str, Any], path: Path) -> Head | None:
+    """Return the head that the content of a run's `config.json` names; None if it names none, as of pretraining.
+
+    Raise InputError, naming the file, if the entries are not those of `Head.facts`.
+    """
+    id2label = facts.get("id2label")
+    kind = facts.get("head", None if id2label is None else "classifier")  # earlier imports have no "head"
+    if kind is None:
+        return None
+    regression = facts.get("regression", False)
+    if kind not in KINDS or type(regression) is not bool:
+        raise InputError(f"{path}: head is {kind!a} and regression is {regression!a}; give a run of this program")
+    if id2label is None:
+        return Head(kind=kind, regression=regression)
+    if not isinstance(id2label, dict) or not is_complete(id2label, len(id2label)):
+        raise InputError(f"{path}: id2label does not name each class; give a run of this program")
+    return Head(kind=kind, labels=ordered(id2label, path), regression=regression)
+
+
+def read(run: Path) -> Head:
+    """Return the head of a run directory. Raise InputError if it has none, or if its `config.json` is damaged."""
+    path = run / "config.json"
+    try:
+        facts = files.read_json(path)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file; give the run directory of a fine-tuned model") from error
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{path}: damaged ({error}); restore it, or train the model again") from error
+    head = of(facts, path) if isinstance(facts, dict) else None
+    if head is None:
+        raise InputError(f"{path}: names no head; give the run directory of a fine-tuned model, or an import of one")
+    return head

@@ -1,0 +1,125 @@
+"""Multiple choice: each choice is a pair of texts with a score from the state of [CLS]; the highest one is taken.
+
+B examples, C choices, S positions.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert.config import ModelConfig
+from bert.errors import InputError
+from bert.inputs.sampler import Batch
+from bert.inputs.tokenization import Tokenizer
+from bert.model import heads, losses
+from bert.model.encoder import Encoder, Mode, TokenBatch
+from bert.model.parts import WHOLE, Parts
+from tasks import inputs, metrics
+from tasks.classification import softmax
+from tasks.config import TaskData
+from tasks.examples import ChoiceExample
+from tasks.labels import Labels
+
+HEADS = ("pooler", "choice")
+
+
+class Model(tf.Module):
+    """Encoder, pooler and a score."""
+
+    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
+        super().__init__()
+        self.encoder = Encoder(config, seed, parts)
+        self.pooler = heads.Pooler(config, seed)
+        self.choice = heads.Choice(config, seed)
+
+    def __call__(self, batch: Batch, mode: Mode) -> tf.Tensor:
+        """Return the score of each choice [B, C], float32. All choices of a batch share one pass of the encoder."""
+        choices, length = batch["input_ids"].shape[1], tf.shape(batch["input_ids"])[2]
+        tokens = TokenBatch(*(tf.reshape(batch[name], [-1, length]) for name in inputs.NAMES))
+        first = tf.range(tf.shape(tokens.ids)[0]) * length
+        scores = self.head(self.encoder(tokens, mode, first)[:, None], mode)
+        return tf.reshape(scores, [-1, choices])
+
+    def head(self, hidden: tf.Tensor, mode: Mode) -> tf.Tensor:
+        """Return the scores [B*C, 1] for the last hidden states [B*C, S, D], of which the first is read."""
+        return self.choice(self.pooler(hidden), mode)
+
+
+class Choice:
+    """What a run on multiple choice consists of."""
+
+    head = "choice"
+
+    def __init__(self, data: TaskData, labels: Labels, names: tuple[str, ...], groups: tuple[str, ...] = ()) -> None:
+        """labels: the numbers of the choices. names: of the metrics. groups: parts that are also scored alone."""
+        self.data, self.labels, self.metrics, self.groups = data, labels, names, groups
+
+    def features(self) -> dict[str, dict[str, Any]]:
+        """Return shape and type of each feature of a record."""
+        shape = [self.labels.outputs, self.data.length]
+        one = {"shape": [1], "dtype": "int64"}
+        return {name: {"shape": shape, "dtype": "int64"} for name in inputs.NAMES} | {"label": one, "group": one}
+
+    def encode(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer) -> dict[str, np.ndarray]:
+        """Return the features of all examples [n, ...]; `label` if they have labels."""
+        choices = self.labels.outputs
+        for example in examples:
+            self.check(example)
+        firsts, seconds = zip(*(pair for example in examples for pair in example.pairs), strict=True)
+        flat = inputs.pairs(tokenizer, firsts, seconds, self.data.length, self.data.first_length)
+        arrays = {name: rows.reshape(-1, choices, self.data.length) for name, rows in flat.items()}
+        arrays["group"] = np.array([[self._group(example)] for example in examples], np.int64)
+        if examples and examples[0].label is not None:
+            arrays["label"] = np.array([[example.label] for example in examples], np.int64)
+        return arrays
+
+    def check(self, example: ChoiceExample) -> None:
+        """Raise InputError if the example has not as many choices as the model."""
+        if len(example.pairs) != self.labels.outputs:
+            raise InputError(
+                f"example {example.id}: {len(example.pairs)} choices, but the model has {self.labels.outputs}"
+            )
+
+    def _group(self, example: ChoiceExample) -> int:
+        return self.groups.index(example.group) if example.group in self.groups else -1
+
+    def model(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> Model:
+        """Return the model to train."""
+        return Model(config, seed, parts)
+
+    def measure(self, logits: tf.Tensor, batch: Batch) -> losses.Measure:
+        """Return the summed cross-entropy of a batch and the number of right choices."""
+        return losses.classification(logits, tf.zeros(self.labels.outputs), batch["label"][:, 0], self.weights(batch))
+
+    def weights(self, batch: Batch) -> tf.Tensor:
+        """Return the weight of each example in the loss [B]."""
+        return tf.ones_like(batch["label"][:, 0], tf.float32)
+
+    def scores(self, logits: np.ndarray, gold: dict[str, np.ndarray]) -> metrics.Scores:
+        """Return the metrics of scores [n, C] for the features of the same examples, also those of each group."""
+        return self._scores(gold["label"][:, 0], logits.argmax(axis=1), gold["group"][:, 0])
+
+    def compare(self, examples: Sequence[ChoiceExample], found: Sequence[dict[str, Any]]) -> metrics.Scores:
+        """Return the metrics of written predictions for examples with labels."""
+        expected = np.array([example.label for example in examples])
+        predicted = [self.labels.index(str(line.get("label")), str(line["id"])) for line in found]
+        return self._scores(expected, np.array(predicted), np.array([self._group(example) for example in examples]))
+
+    def _scores(self, expected: np.ndarray, predicted: np.ndarray, group: np.ndarray) -> metrics.Scores:
+        result = metrics.scores(self.metrics, expected, predicted)
+        for number, name in enumerate(self.groups):
+            if 0 < (chosen := group == number).sum() < len(group):
+                part = metrics.scores(self.metrics, expected[chosen], predicted[chosen])
+                result.values.update({f"{name}_{metric}": value for metric, value in part.values.items()})
+        return result
+
+    def predictions(
+        self, examples: Sequence[ChoiceExample], arrays: dict[str, np.ndarray], logits: np.ndarray
+    ) -> list[dict[str, Any]]:
+        """Return what is predicted for each example, as written to a file."""
+        return [
+            {"id": example.id, "label": int(row.argmax()), "probabilities": row.tolist()}
+            for example, row in zip(examples, softmax(logits), strict=True)
+        ]

@@ -1,0 +1,182 @@
+"""The data sets that are known by name: what kind of task each is, its files, labels and metrics."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from bert.errors import InputError, UsageError
+from tasks import choices, conll, entities, glue, race, swag, tables
+from tasks.choice import Choice
+from tasks.classification import Classification
+from tasks.config import TaskData
+from tasks.examples import ChoiceExample, Skipped, TaggedSentence, TextExample
+from tasks.labels import Labels
+from tasks.tagging import Tagging
+
+Kind = Classification | Choice | Tagging
+Example = TextExample | ChoiceExample | TaggedSentence
+Split = Literal["train", "dev", "test"]
+Reader = Callable[[TaskData, Path, Split, Skipped], Iterator[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownData:
+    """A data set, or a layout of one's own files."""
+
+    kind: Literal["classification", "choice", "tagging"]
+    read: Reader
+    """yields the examples of one of the files; the labels of split `test` are not read"""
+    files: dict[Split, dict[str, str]]
+    """for each split its files in `data.folder`, by the name of their scores; the first one counts in training"""
+    originals: dict[Split, str] = field(default_factory=dict)
+    """files that stand for a split where its own is missing"""
+    metrics: tuple[str, ...]
+    """the one by which checkpoints are compared first"""
+    labels: tuple[str, ...] = ()
+    """in the order of the logits; empty if they are found in the training examples"""
+    regression: bool = False
+    """whether the label is a number"""
+    folder: str = ""
+    """name of the data set's folder, if several are in one folder"""
+
+
+def of(data: TaskData) -> KnownData:
+    """Return what is known of the data set that `data` names."""
+    if data.task not in KNOWN:
+        raise UsageError(f"--data.task {data.task!r}: one of {', '.join(KNOWN)}")
+    return KNOWN[data.task]
+
+
+def kind(data: TaskData, labels: Labels) -> Kind:
+    """Return the kind of task, with its labels."""
+    known = of(data)
+    if known.kind == "choice":
+        return Choice(data, labels, known.metrics, data.levels if data.task == "race" else ())
+    if known.kind == "tagging":
+        return Tagging(data, labels, known.metrics if data.entities else ("accuracy",))
+    return Classification(data, labels, known.metrics)
+
+
+def sources(data: TaskData) -> dict[Split, Path]:
+    """Return the file, or folder, of the training examples, and of the development examples if there are any.
+
+    Raise UsageError if the training examples are not given, InputError if a file of the data set is missing.
+    """
+    found: dict[Split, Path] = {}
+    if data.folder is not None:
+        found = {"train": next(iter(files(data, data.folder, "train").values()))}
+        if known_dev := files(data, data.folder, "dev"):
+            found["dev"] = next(iter(known_dev.values()))
+    if data.train is not None:
+        found["train"] = data.train
+    if data.dev is not None:
+        found["dev"] = data.dev
+    if "train" not in found:
+        flags = "--data.folder, the data set, or --data.train" if of(data).files else "--data.train"
+        raise UsageError(f"no examples: give {flags}")
+    return found
+
+
+def files(data: TaskData, folder: Path, split: Split) -> dict[str, Path]:
+    """Return the files of a split in the folder of a data set, by the name that their scores have.
+
+    The folder may also be one that has the data set's folder in it. Raise UsageError if the layout is that of one's own
+    files, InputError if a file is missing.
+    """
+    known = of(data)
+    if not known.files:
+        raise UsageError(f"--data.folder has no effect for {data.task}, which reads your own files; give --data.train")
+    place = folder / known.folder if known.folder and (folder / known.folder).is_dir() else folder
+    paths = {name: place / file for name, file in known.files.get(split, {}).items()}
+    for name, path in paths.items():
+        if not path.exists() and split in known.originals:
+            path = paths[name] = place / known.originals[split]
+        if not path.exists():
+            raise InputError(f"{path}: no such file; give the folder of {data.task} as it is distributed")
+    return paths
+
+
+def labels_of(example: Example) -> Sequence[str]:
+    """Return the names of an example's labels."""
+    if isinstance(example, TaggedSentence):
+        return example.tags or ()
+    if isinstance(example, ChoiceExample):
+        return [str(number) for number in range(len(example.pairs))]
+    return () if example.label is None else (str(example.label),)
+
+
+def _glue(name: str) -> KnownData:
+    task = glue.TASKS[name]
+
+    def read(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TextExample]:
+        return glue.read(task, path, split, skipped)
+
+    return KnownData(
+        kind="classification",
+        read=read,
+        files=task.files,
+        originals=task.originals,
+        metrics=task.metrics,
+        labels=task.labels,
+        regression=task.regression,
+        folder=task.folder,
+    )
+
+
+def _table(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TextExample]:
+    label = None if split == "test" else data.label
+    return tables.read(path, data.text, label, regression=data.task == "regress", skipped=skipped)
+
+
+def _race(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[ChoiceExample]:
+    return race.read(path.parent, split_of(path), data.levels, skipped)
+
+
+def split_of(folder: Path) -> Split:
+    """Return the split that a folder of RACE is."""
+    for split in get_args(Split):
+        if folder.name == split:
+            return cast(Split, split)
+    raise InputError(f"{folder}: not a split of RACE; give its folder train, dev or test")
+
+
+def _swag(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[ChoiceExample]:
+    return swag.read(path, skipped)
+
+
+def _choices(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[ChoiceExample]:
+    return choices.read(path, skipped)
+
+
+def _sentences(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TaggedSentence]:
+    """Yield tagged sentences; the tags of entities in the scheme IOB2, whatever the file has."""
+    for sentence in conll.read(path, skipped, tags=split != "test"):
+        if data.entities and sentence.tags is not None:
+            yield dataclasses.replace(sentence, tags=tuple(entities.to_iob2(sentence.tags)))
+        else:
+            yield sentence
+
+
+CONLL: dict[Split, dict[str, str]] = {
+    "train": {"": "eng.train"},
+    "dev": {"": "eng.testa"},
+    "test": {"": "eng.testb"},
+}
+RACE: dict[Split, dict[str, str]] = {split: {"": split} for split in ("train", "dev", "test")}
+SWAG: dict[Split, dict[str, str]] = {"train": {"": "train.csv"}, "dev": {"": "val.csv"}, "test": {"": "test.csv"}}
+ENTITIES = ("f1", "precision", "recall", "accuracy")
+FOUR = ("0", "1", "2", "3")
+KNOWN: dict[str, KnownData] = {
+    **{name: _glue(name) for name in ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli")},
+    "race": KnownData(kind="choice", read=_race, files=RACE, metrics=("accuracy",), labels=FOUR, folder="RACE"),
+    "swag": KnownData(kind="choice", read=_swag, files=SWAG, metrics=("accuracy",), labels=FOUR),
+    "conll2003": KnownData(kind="tagging", read=_sentences, files=CONLL, metrics=ENTITIES),
+    "classify": KnownData(kind="classification", read=_table, files={}, metrics=("accuracy", "macro_f1")),
+    "regress": KnownData(
+        kind="classification", read=_table, files={}, metrics=("pearson", "spearman"), regression=True
+    ),
+    "choose": KnownData(kind="choice", read=_choices, files={}, metrics=("accuracy",)),
+    "tag": KnownData(kind="tagging", read=_sentences, files={}, metrics=ENTITIES),
+}

@@ -1,0 +1,139 @@
+"""The examples of a task as records: written once for each setting, read by the trainer."""
+
+import hashlib
+import itertools
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bert.errors import InputError
+from bert.inputs import records, tf_example
+from bert.inputs.tokenization import Tokenizer
+from bert.storage import manifest, outputs
+from tasks import datasets, labels
+from tasks.config import TaskData
+from tasks.datasets import Example, Kind, KnownData, Split
+from tasks.examples import Skipped
+from tasks.labels import Labels
+
+STAGE = "tasks.features"
+CHUNK = 1024  # examples that are encoded at once
+NOT_OF_RECORDS = ("folder", "train", "dev", "vocab")  # settings whose content counts, not their value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """What the manifest of the records says about the labels."""
+
+    labels: dict[str, Any]
+
+
+def build(data: TaskData, tokenizer: Tokenizer, vocab: Path, workdir: Path, trained: tuple[str, ...] = ()) -> Path:
+    """Return the folder of TFRecords of the training and the development examples.
+
+    trained: the labels of the initial weights. If they are those of the examples, in any order, theirs is kept.
+    """
+    known, sources = datasets.of(data), datasets.sources(data)
+    settings = {name: value for name, value in asdict(data).items() if name not in NOT_OF_RECORDS}
+    parameters = settings | {"lower_case": tokenizer.lower_case, "trained": list(trained)}
+    paths = list(sources.values())
+    hashes = [manifest.content_hash(path) for path in paths]
+    key = json.dumps([hashes, tokenizer.vocab_sha256, parameters], default=str)
+    folder = workdir / "tasks" / "features" / hashlib.sha256(key.encode()).hexdigest()[:16]
+
+    def make(partial: Path) -> outputs.StageResult:
+        return _write(partial, data, known, sources, tokenizer, trained)
+
+    outputs.build(folder, stage=STAGE, parameters=parameters, inputs=[*paths, vocab], make=make)
+    return folder
+
+
+def kind(data: TaskData, folder: Path) -> Kind:
+    """Return the kind of task, with the labels that were found when the records in `folder` were written."""
+    stored = manifest.load(folder).extra_as(Stored).labels
+    return datasets.kind(data, labels.from_facts(stored))
+
+
+def _write(
+    partial: Path,
+    data: TaskData,
+    known: KnownData,
+    sources: dict[Split, Path],
+    tokenizer: Tokenizer,
+    trained: tuple[str, ...],
+) -> outputs.StageResult:
+    skipped = {split: Skipped(data.strict) for split in sources}
+    found = _labels(data, known, sources["train"], trained)
+    made = datasets.kind(data, found)
+    counts: dict[str, int] = {"dev": 0}
+    written = {}
+    for split, path in sources.items():
+        examples = _limited(known.read(data, path, split, skipped[split]), data.limit if split == "train" else 0)
+        name = f"{split}-00000-of-00001.tfrecord"
+        with records.RecordWriter(partial / name) as writer:
+            counts[split] = _write_records(writer, made, examples, tokenizer)
+            written[name] = writer.count
+        skipped[split].report()
+        if not writer.count:
+            raise InputError(f"{path}: no usable example; check the file and the names of its columns")
+    counts |= {f"{split}_skipped": left_out.count for split, left_out in skipped.items()}
+    extra = {
+        "features": made.features(),
+        "vocab_sha256": tokenizer.vocab_sha256,
+        "vocab_size": len(tokenizer.vocab),
+        "labels": found.facts(made.head),
+    }
+    return outputs.StageResult(counts=counts, records=written, extra=extra)
+
+
+def _write_records(writer: records.RecordWriter, made: Kind, examples: Iterable[Example], tokenizer: Tokenizer) -> int:
+    """Write the records of all examples; return the number of examples."""
+    count, needed = 0, made.features()
+    for chunk in chunks(examples):
+        arrays = made.encode(chunk, tokenizer)
+        if missing := [name for name in needed if name not in arrays]:
+            raise InputError(f"example {chunk[0].id}: has no {missing[0]}; give a file with labels")
+        flat = {name: values.reshape(len(values), -1) for name, values in arrays.items()}
+        for serialized in tf_example.encode_batch(flat):
+            writer.write(serialized)
+        count += len(chunk)
+    return count
+
+
+def chunks(examples: Iterable[Example]) -> Iterator[list[Any]]:
+    """Yield the examples in lists of at most `CHUNK`."""
+    rest = iter(examples)
+    return iter(lambda: list(itertools.islice(rest, CHUNK)), [])
+
+
+def _limited(examples: Iterator[Example], limit: int) -> Iterator[Example]:
+    return itertools.islice(examples, limit) if limit else examples
+
+
+def _labels(data: TaskData, known: KnownData, train: Path, trained: tuple[str, ...]) -> Labels:
+    """Return the labels of a task, from the training examples where the data set does not fix them."""
+    if known.regression:
+        return Labels(regression=True)
+    names = known.labels
+    if names and data.class_weights == "equal":
+        return Labels(names=_order(names, trained))
+    counts: Counter[str] = Counter()
+    for example in _limited(known.read(data, train, "train", Skipped(data.strict)), data.limit):
+        counts.update(datasets.labels_of(example))
+    names = _order(names or labels.found(counts, train), trained)
+    print(f"labels of {train}: {_listed(names, counts)}", file=sys.stderr)
+    return Labels(names=names, weights=labels.balanced(names, counts) if data.class_weights == "balanced" else None)
+
+
+def _order(names: tuple[str, ...], trained: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the labels in the order of the trained head if it has just these, else as they are."""
+    return trained if sorted(trained) == sorted(names) else names
+
+
+def _listed(names: tuple[str, ...], counts: Counter[str]) -> str:
+    shown = ", ".join(f"{name} {counts[name]:,}" for name in names[:10])
+    return shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")

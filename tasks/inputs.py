@@ -1,0 +1,53 @@
+"""Texts and pairs of texts as model input: [CLS] first [SEP], or [CLS] first [SEP] second [SEP].
+
+n examples, S positions.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert.inputs.tokenization import Tokenizer
+
+NAMES = ("input_ids", "input_mask", "segment_ids")  # features of every record
+
+
+def pairs(
+    tokenizer: Tokenizer, firsts: Sequence[str], seconds: Sequence[str | None], length: int, first_length: int = 0
+) -> dict[str, np.ndarray]:
+    """Return ids, mask and segments [n, length] int32 of texts (second None) and pairs of texts.
+
+    first_length: tokens to keep of the first text; 0 keeps all that fit. What does not fit then is cut from the longer
+    text, token by token, as `_truncate_seq_pair` of google-research/bert does.
+    """
+    count = len(firsts)
+    ids, splits = tokenizer.encode([*firsts, *(second or "" for second in seconds)])
+    lengths = np.diff(splits)
+    first, second = lengths[:count], lengths[count:]
+    if first_length:
+        first = np.minimum(first, first_length)
+    paired = np.array([text is not None for text in seconds])
+    first, second = shares(first, second, length - 2 - paired)
+    rows = np.full((count, length), tokenizer.pad_id, np.int32)
+    mask, segments = np.zeros_like(rows), np.zeros_like(rows)
+    rows[:, 0] = tokenizer.cls_id
+    for row in range(count):
+        end = 1 + first[row]
+        rows[row, 1:end] = ids[splits[row] : splits[row] + first[row]]
+        rows[row, end] = tokenizer.sep_id
+        if paired[row]:
+            begin, end = end + 1, end + 1 + second[row]
+            rows[row, begin:end] = ids[splits[count + row] : splits[count + row] + second[row]]
+            rows[row, end] = tokenizer.sep_id
+            segments[row, begin : end + 1] = 1
+        mask[row, : end + 1] = 1
+    return dict(zip(NAMES, (rows, mask, segments), strict=True))
+
+
+def shares(first: np.ndarray, second: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many tokens of each text are kept [n], so that both together have at most `room` [n].
+
+    Tokens are taken from the longer text; from the second one if they are equally long.
+    """
+    kept = np.minimum(first, np.maximum(room - second, room - room // 2))
+    return kept, np.minimum(second, room - kept)

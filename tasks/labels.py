@@ -1,0 +1,96 @@
+"""The names of a task's classes: found in the training examples, stored with the weights, mapped by name."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bert.errors import InputError
+from tasks.examples import TextExample
+
+MOST = 10_000  # classes; more are probably a column that is not the label
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """The classes in the order of the logits; none for a number."""
+
+    names: tuple[str, ...] = ()
+    """of the classes"""
+    regression: bool = False
+    """whether the label is a number"""
+    weights: tuple[float, ...] | None = None
+    """of each class in the loss; None weights all equally"""
+
+    @property
+    def outputs(self) -> int:
+        """Number of logits."""
+        return 1 if self.regression else len(self.names)
+
+    def numbers(self, examples: Sequence[TextExample]) -> np.ndarray:
+        """Return the labels [n]: indices of classes int64, or numbers float32. Raise InputError for an unknown one."""
+        if self.regression:
+            return np.array([example.label for example in examples], np.float32)
+        return np.array([self.index(str(example.label), example.id) for example in examples], np.int64)
+
+    def index(self, name: str, example: str) -> int:
+        """Return the index of a class. Raise InputError, naming the example's id, if there is no such class."""
+        try:
+            return self.names.index(name)
+        except ValueError as error:
+            known = ", ".join(self.names[:10]) + (", ..." if len(self.names) > 10 else "")
+            raise InputError(f"example {example}: label {name!r} is not one of the model's ({known})") from error
+
+    def facts(self, head: str) -> dict[str, Any]:
+        """Return what the manifest of the records and a run's `config.json` say of the labels, and the head."""
+        named = {"id2label": {str(number): name for number, name in enumerate(self.names)}} if self.names else {}
+        return {"head": head, "regression": self.regression, "class_weights": self.weights} | named
+
+    def named(self, values: np.ndarray) -> dict[str, float]:
+        """Return values [C] by the names of the classes."""
+        return dict(zip(self.names, values.tolist(), strict=True))
+
+
+def from_facts(facts: Mapping[str, Any]) -> Labels:
+    """Return the labels that `Labels.facts` described. Raise ValueError if it is something else."""
+    names = facts.get("id2label", {})
+    numbers = [str(number) for number in range(len(names))]
+    if sorted(names) != sorted(numbers) or not all(isinstance(name, str) for name in names.values()):
+        raise ValueError("id2label does not name each class")
+    weights = facts.get("class_weights")
+    return Labels(
+        names=tuple(names[number] for number in numbers),
+        regression=bool(facts.get("regression", False)),
+        weights=None if weights is None else tuple(map(float, weights)),
+    )
+
+
+def found(counts: Counter[str], where: object) -> tuple[str, ...]:
+    """Return the classes of training examples, sorted: numbers by value, others by name.
+
+    counts: how often each occurs. Raise InputError if there is only one, or too many to be classes.
+    """
+    if len(counts) < 2:
+        raise InputError(
+            f"{where}: all {counts.total()} examples have the label {next(iter(counts), None)!r}; check it"
+        )
+    if len(counts) > MOST:
+        raise InputError(f"{where}: {len(counts)} different labels; is it the column of the label?")
+    return tuple(sorted(counts, key=lambda name: (_number(name), name)))
+
+
+def balanced(names: Iterable[str], counts: Counter[str]) -> tuple[float, ...]:
+    """Return the weight of each class: n / (C n_c), so that all together have the weight of n examples."""
+    names = tuple(names)
+    return tuple(counts.total() / (len(names) * counts[name]) if counts[name] else 0.0 for name in names)
+
+
+def _number(name: str) -> float:
+    try:
+        value = float(name)
+    except ValueError:
+        return math.inf
+    return value if math.isfinite(value) else math.inf

@@ -1,0 +1,158 @@
+"""A fine-tuned model for inference, as it is loaded from a run directory."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tensorflow as tf
+
+from bert import labels
+from bert.config import ModelConfig
+from bert.errors import InputError, IntegrityError
+from bert.inputs import sampler
+from bert.inputs.sampler import Batch
+from bert.inputs.tokenization import Tokenizer, tokenizer_for
+from bert.model import inference
+from bert.model.dropout import DropoutRng
+from bert.model.encoder import Mode, variables
+from bert.model.inference import InferenceEncoder
+from bert.storage import checked_json, files, manifest
+from bert.training import checkpoint
+from tasks import datasets, inputs
+from tasks.config import TaskData
+from tasks.datasets import Kind
+from tasks.labels import Labels
+
+Compute = Literal["float32", "bfloat16", "float16"]
+UNTRAINED = Mode(tf.float32, DropoutRng(None))  # without dropout
+OF_THE_RUN = ("folder", "train", "dev", "vocab", "limit", "class_weights", "strict")  # settings of training alone
+CHOICES = 4  # of imported models, which do not say
+DEFAULTS = {"classifier": "classify", "choice": "choose", "tags": "tag"}  # layouts for the heads of imported models
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuned:
+    """A fine-tuned model, with what its inputs and outputs mean."""
+
+    kind: Kind
+    """the kind of task, with the labels"""
+    model: Any
+    """the module of that kind; its head is used, its encoder is not"""
+    encoder: InferenceEncoder
+    tokenizer: Tokenizer
+    checkpoint: Path
+    """the checkpoint's folder"""
+
+    def logits(self, batch: Batch) -> tf.Tensor:
+        """Return the logits, as the kind's `Model` does."""
+        shape = tf.shape(batch["input_ids"])
+        hidden = self.encoder(*(tf.reshape(batch[name], [-1, shape[-1]]) for name in inputs.NAMES))
+        logits = self.model.head(hidden, UNTRAINED)
+        return tf.reshape(logits, [shape[0], -1]) if self.kind.head == "choice" else logits
+
+    @property
+    def weights(self) -> str:
+        """Content hash of the checkpoint."""
+        return manifest.content_hash(self.checkpoint)
+
+
+class Reader:
+    """Compute the logits of many examples, in batches of similar length; the model is traced once."""
+
+    def __init__(self, fine_tuned: FineTuned, batch: int) -> None:
+        """batch: maximum number of sequences that are computed at once."""
+        self.fine_tuned, self.batch = fine_tuned, batch
+        rank = 3 if fine_tuned.kind.head == "choice" else 2
+        self._score = tf.function(
+            fine_tuned.logits, input_signature=[dict.fromkeys(inputs.NAMES, tf.TensorSpec([None] * rank, tf.int32))]
+        )
+
+    def logits(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
+        """Return the logits [n, ...] of encoded examples; positions beyond the longest one of a batch have 0."""
+        mask = arrays["input_mask"]
+        lengths = mask.reshape(len(mask), -1, mask.shape[-1]).sum(axis=-1).max(axis=-1)
+        rows = max(1, self.batch // int(np.prod(mask.shape[1:-1])))
+        found: np.ndarray | None = None
+        order = np.argsort(lengths, kind="stable")
+        for begin in range(0, len(order), rows):
+            chosen = order[begin : begin + rows]
+            longest = int(lengths[chosen].max())
+            width = sampler.padded_length(longest, inference.LENGTH_MULTIPLE, mask.shape[-1])
+            batch = {name: tf.constant(arrays[name][chosen][..., :width]) for name in inputs.NAMES}
+            logits = self._score(batch).numpy()
+            if found is None:
+                shape = mask.shape[:2] if self.fine_tuned.kind.head == "tags" else mask.shape[:1]
+                found = np.zeros((*shape, logits.shape[-1]), np.float32)
+            if self.fine_tuned.kind.head == "tags":
+                found[chosen, :width] = logits
+            else:
+                found[chosen] = logits
+        assert found is not None, "there is an example"
+        if not np.isfinite(found).all():
+            raise IntegrityError("the model's logits are not finite: its training failed; use another checkpoint")
+        return found
+
+
+def facts(kind: Kind) -> dict[str, Any]:
+    """Return what `load` needs to know, for the run's `config.json`."""
+    settings = {name: value for name, value in asdict(kind.data).items() if name not in OF_THE_RUN}
+    names = () if kind.head == "choice" else kind.labels.names
+    head = labels.Head(kind=kind.head, labels=names, regression=kind.labels.regression)
+    return {"inputs": settings, "choices": kind.labels.outputs} | head.facts()
+
+
+def load(run: Path, compute: Compute = "float32") -> FineTuned:
+    """Load the best checkpoint of a `tasks.train` run, or an imported model, whose inputs get default settings.
+
+    compute: data type of the encoder's matrix products. Raise InputError if `run` is no such directory, IntegrityError
+    if the checkpoint or a file beside it is damaged.
+    """
+    if not run.is_dir():
+        raise InputError(f"{run}: no such folder; give the run directory of python -m tasks.train")
+    checkpoint.check_description(run)
+    config = ModelConfig.load(run / "bert_config.json")
+    kind = _kind(run, config)
+    tokenizer = tokenizer_for(run / "vocab.txt", config)
+    model = kind.model(config, seed=0)
+    taken = checkpoint.load_weights(run, variables(model))
+    return FineTuned(
+        kind=kind,
+        model=model,
+        encoder=InferenceEncoder(model.encoder, tf.as_dtype(compute)),
+        tokenizer=tokenizer,
+        checkpoint=taken,
+    )
+
+
+def _kind(run: Path, config: ModelConfig) -> Kind:
+    """Return the kind of task of a run, from its `config.json`."""
+    path, head = run / "config.json", labels.read(run)
+    if head.kind not in DEFAULTS:
+        raise InputError(f"{run}: has the head {head.kind!r}; give the run directory of python -m tasks.train")
+    try:
+        described = files.read_json(path)
+        if "inputs" in described:
+            data: TaskData = checked_json.take(TaskData, described["inputs"])
+        else:
+            data = TaskData(
+                task="regress" if head.regression else DEFAULTS[head.kind],
+                length=min(512, config.max_position_embeddings),
+            )
+        names = head.labels
+        if head.kind == "choice":
+            names = tuple(str(number) for number in range(int(described.get("choices", CHOICES))))
+        return datasets.kind(data, Labels(names=names, regression=head.regression))
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: not the configuration of a tasks.train run ({error}); give its run directory"
+        ) from error
+
+
+def trained_labels(run: Path | None) -> tuple[str, ...]:
+    """Return the names of the classes of a run's head; empty if it has none, or no run is given."""
+    if run is None or not (run / "config.json").exists():
+        return ()
+    described = files.read_json(run / "config.json")
+    head = labels.of(described, run / "config.json") if isinstance(described, dict) else None
+    return () if head is None else head.labels

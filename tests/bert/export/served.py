@@ -1,0 +1,104 @@
+"""Small fine-tuned runs with random weights, and what their exports answer."""
+
+import string
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert.config import ModelConfig
+from bert.export import __main__ as export
+from bert.export.trained import Model
+from bert.inputs.tokenization import Tokenizer, tokenizer_for
+from bert.inputs.vocabulary import SPECIAL
+from bert.labels import Head
+from bert.model.dropout import DropoutRng
+from bert.model.encoder import Mode, TokenBatch, variables
+from bert.storage import files
+from bert.training import checkpoint
+
+LETTERS = string.digits + string.ascii_letters + string.punctuation + "\u6771\u4eac\u2044"
+VOCAB = [*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS), "river", "cafe", "##ly"]
+CONFIG = ModelConfig(
+    vocab_size=len(VOCAB),
+    hidden_size=24,
+    num_attention_heads=3,
+    num_hidden_layers=2,
+    intermediate_size=40,
+    max_position_embeddings=73,
+    initializer_range=0.5,  # large, so that probabilities are far apart
+)
+HOSTILE = [
+    "",
+    " \n\t\u3000",
+    "river",
+    " river\n",
+    "[CLS] river [SEP] [PAD]",
+    "caf\u00e9 nai\u0308ve \u0301",
+    "\u6771\u4eac\u6771",
+    "\U0001f389 a \U0001f468\u200d\U0001f469 b",
+    "x\u2026y \ufb01ne H\u00b2O \u00bd",
+    "\u0130zmir \u00dfs \ufeffbom nul\x00nul",
+    "\uffff \ue000",
+    "z" * 300,
+    "".join(f"\u6771\u4eac \u00e9 \U0001f389 river {number}, " for number in range(29)),
+]
+Answers = dict[str, np.ndarray]
+
+
+def a_run(folder: Path, head: Head | None, config: ModelConfig = CONFIG, **settings: Any) -> Path:
+    """A run directory; settings are those of data."""
+    folder.mkdir(parents=True)
+    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    config.save(folder / "bert_config.json")
+    described = {"config": {f"data.{name}": value for name, value in settings.items()}}
+    files.write_json(folder / "config.json", described | (head.facts() if head else {}))
+    weights = {name: tf.identity(x) for name, x in variables(Model(config, head)).items()}
+    checkpoint.save(folder, 3, weights, keep=1)
+    return folder
+
+
+def exported(run: Path, output: Path, *more: object) -> Path:
+    export.main(["savedmodel", str(run), str(output), *map(str, more)])
+    return output / "1"
+
+
+def ask(folder: Path, signature: str = "serving_default", **texts: Any) -> Answers:
+    """The answers of a SavedModel's signature."""
+    loaded = tf.saved_model.load(str(folder))
+    given = {name: tf.constant(value, tf.string) for name, value in texts.items()}
+    return {name: value.numpy() for name, value in loaded.signatures[signature](**given).items()}
+
+
+class Python:
+    """The same model, one input at a time, without a graph."""
+
+    def __init__(self, run: Path, head: Head | None) -> None:
+        config = ModelConfig.load(run / "bert_config.json")
+        self.tokenizer: Tokenizer = tokenizer_for(run / "vocab.txt", config)
+        self.model = Model(config, head)
+        checkpoint.load_weights(run, variables(self.model))
+
+    def tokens(self, text: str) -> list[int]:
+        return self.tokenizer.encode([text])[0].tolist()
+
+    def states(self, ids: list[int], first: int) -> tf.Tensor:
+        """Hidden states [1, S, D] of ids, of which `first` are in the first segment."""
+        segments = [int(place >= first) for place in range(len(ids))]
+        tokens = TokenBatch(tf.constant([ids]), tf.ones([1, len(ids)], tf.int32), tf.constant([segments]))
+        return self.model.encoder(tokens, Mode(tf.float32, DropoutRng(None)))
+
+    def logits(self, first: list[int], second: list[int] | None = None) -> np.ndarray:
+        """Logits of the pooled state of [CLS] first [SEP] (second [SEP])."""
+        cls, sep = self.tokenizer.cls_id, self.tokenizer.sep_id
+        ids = [cls, *first, sep] + ([*second, sep] if second is not None else [])
+        assert self.model.pooler is not None and self.model.output is not None
+        found: np.ndarray = self.model.output(self.model.pooler(self.states(ids, len(first) + 2))).numpy()[0]
+        return found
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(logits.astype(float) - logits.max(axis=-1, keepdims=True))
+    probabilities: np.ndarray = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    return probabilities

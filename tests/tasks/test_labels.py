@@ -1,0 +1,55 @@
+"""Labels are found, ordered, weighted, stored and read back by name."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from bert.errors import InputError
+from tasks import labels
+from tasks.examples import TextExample
+from tasks.labels import Labels
+
+
+def test_numbers_are_sorted_by_value_and_names_by_name() -> None:
+    assert labels.found(Counter(["10", "9", "-1", "9"]), "f") == ("-1", "9", "10")
+    assert labels.found(Counter(["no", "Yes", "maybe", "7"]), "f") == ("7", "Yes", "maybe", "no")
+
+
+def test_one_class_is_no_classification() -> None:
+    with pytest.raises(InputError, match=r"^f: all 3 examples have the label 'x'"):
+        labels.found(Counter({"x": 3}), "f")
+    with pytest.raises(InputError, match=r"^f: 10001 different labels"):
+        labels.found(Counter(map(str, range(10_001))), "f")
+
+
+def test_balanced_classes_have_the_same_weight_together_and_all_that_of_the_examples() -> None:
+    counts = Counter({"a": 6, "b": 1, "c": 2})
+    weights = labels.balanced(("a", "b", "c", "never"), counts)
+    assert weights == pytest.approx((9 / 24, 9 / 4, 9 / 8, 0))
+    assert {counts[name] * weight for name, weight in zip("abc", weights, strict=False)} == {9 / 4}
+
+
+@pytest.mark.parametrize(
+    "stored", [Labels(names=("no", "yes"), weights=(0.5, 1.5)), Labels(names=("b", "a")), Labels(regression=True)]
+)
+def test_stored_labels_are_read_back(stored: Labels) -> None:
+    assert labels.from_facts(stored.facts("classifier")) == stored
+
+
+@pytest.mark.parametrize("names", [{"0": "a", "2": "b"}, {"0": 1, "1": "b"}])
+def test_damaged_names_are_refused(names: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="id2label"):
+        labels.from_facts({"id2label": names})
+
+
+def test_an_unknown_label_names_its_example() -> None:
+    known = Labels(names=("no", "yes"))
+    assert known.numbers([TextExample(id="4", first="x", label="yes")]).tolist() == [1]
+    with pytest.raises(InputError, match=r"example 7: label 'Yes' is not one of the model's \(no, yes\)"):
+        known.numbers([TextExample(id="7", first="x", label="Yes")])
+
+
+def test_a_number_stays_a_number() -> None:
+    numbers = Labels(regression=True).numbers([TextExample(id="0", first="x", label=2.5)])
+    assert numbers.dtype == np.float32 and numbers.tolist() == [2.5]

@@ -1,0 +1,130 @@
+"""SWAG's CSV becomes pairs of a sentence and its continuation."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from bert.errors import InputError
+from tasks import swag
+from tasks.examples import ChoiceExample, Skipped
+
+HEADER = ["", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source"]
+HEADER += [f"ending{number}" for number in range(4)]
+
+
+def row(index: int = 5, source: str = "gold", label: str | None = "2", **changes: str) -> list[str]:
+    values = {"sent1": "He waits.", "sent2": "Then he", "ending0": "sits.", "ending1": 'says "no", twice.'}
+    values |= {"ending2": "leaves.", "ending3": "two\nlines"} | changes
+    fields = [str(index), "clip", "17", "He waits. Then he", values["sent1"], values["sent2"], source]
+    return fields + [values[f"ending{number}"] for number in range(4)] + ([] if label is None else [label])
+
+
+def write(path: Path, *rows: list[str], labelled: bool = True, end: str = "\n") -> Path:
+    text = io.StringIO()
+    csv.writer(text, lineterminator=end).writerows([HEADER + ["label"] * labelled, *rows])
+    path.write_bytes(text.getvalue().encode())
+    return path
+
+
+def read(path: Path, skipped: Skipped | None = None, generated: bool = True) -> list[ChoiceExample]:
+    return list(swag.read(path, skipped or Skipped(strict=True), generated))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_row_is_a_sentence_and_four_continuations(tmp_path: Path, end: str) -> None:
+    (example,) = read(write(tmp_path / "train.csv", row(), end=end))
+    assert example == ChoiceExample(
+        id="5",
+        pairs=(
+            ("He waits.", "Then he sits."),
+            ("He waits.", 'Then he says "no", twice.'),
+            ("He waits.", "Then he leaves."),
+            ("He waits.", "Then he two\nlines"),
+        ),
+        label=2,
+    )
+
+
+def test_the_test_file_has_no_labels(tmp_path: Path) -> None:
+    examples = read(write(tmp_path / "test.csv", row(3, label=None), row(4, label=None), labelled=False))
+    assert [(example.id, example.label) for example in examples] == [("3", None), ("4", None)]
+
+
+def test_rows_with_generated_gold_endings_can_be_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.csv", row(0), row(1, source="gen-orig"), row(2, source="gold1-orig"))
+    skipped = Skipped()
+    assert [example.id for example in read(path, skipped)] == ["0", "1", "2"]
+    assert [example.id for example in read(path, skipped, generated=False)] == ["0", "2"]
+    assert not skipped.count  # left out on request
+
+
+def test_without_an_index_the_id_is_the_number_of_the_row(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("\ufeffsent1,sent2,ending0,ending1,ending2,ending3\na.,b,c,d,e,f\n\na.,,c,d,e,f")
+    first, second = read(path)
+    assert (first.id, second.id) == ("0", "1")
+    assert first.pairs[1] == ("a.", "b d")
+    assert second.pairs[1] == ("a.", "d")
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (row(label="4"), "the label is '4', not one of 0, 1, 2, 3"),
+        (row(label=""), "the label is ''"),
+        (row(sent1=" "), "sent1 is empty"),
+        (row(ending2=""), "ending2 is empty"),
+        (row()[:-1], "11 columns, not 12"),
+        ([*row(), "more"], "13 columns, not 12"),
+    ],
+)
+def test_a_malformed_row_is_left_out_with_its_line(tmp_path: Path, bad: list[str], reason: str) -> None:
+    path = write(tmp_path / "train.csv", row(0), bad, row(2))
+    skipped = Skipped()
+    assert [example.id for example in read(path, skipped)] == ["0", "2"]
+    assert skipped.count == 1
+    assert skipped.reasons[0].startswith(f"{path}: line 4: {reason}")  # the row before has two lines
+    with pytest.raises(InputError, match="line 4"):
+        read(path)
+
+
+def test_a_quote_that_does_not_end_is_an_error_and_joins_no_rows(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.csv", row(0))
+    with path.open("a") as stream:
+        stream.write(
+            '1,clip,17,x,"He waits.,Then he,gold,a,b,c,d,1\n' + "2,clip,17,x,He waits.,He,gold,a,b,c,d,1\n" * 9
+        )
+    with pytest.raises(InputError, match=r"train\.csv: line 4: not CSV"):
+        read(path, Skipped())
+
+
+def test_the_files_with_all_texts_are_refused_by_their_columns(tmp_path: Path) -> None:
+    path = tmp_path / "train_full.csv"
+    path.write_text("video-id,fold-ind,startphrase,sent1,sent2,gold-ending,distractor-0\n")
+    with pytest.raises(InputError, match=r"no column ending0, ending1, ending2, ending3 .*_full\.csv"):
+        read(path)
+
+
+def test_generated_endings_can_be_left_out_only_where_the_file_says_which_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("sent1,sent2,ending0,ending1,ending2,ending3,label\na.,b,c,d,e,f,1\n")
+    assert len(read(path)) == 1
+    with pytest.raises(InputError, match="no column gold-source"):
+        read(path, generated=False)
+
+
+def test_an_empty_file_has_no_header(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("")
+    with pytest.raises(InputError, match="no column sent1"):
+        read(tmp_path / "train.csv")
+
+
+def test_two_columns_of_one_name_are_refused_but_two_indices_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(",,sent1,sent2,ending0,ending1,ending2,ending3\n7,8,a.,b,c,d,e,f\n")
+    assert [example.id for example in read(path)] == ["7"]
+    path.write_text("sent1,sent2,ending0,ending1,ending2,ending3,ending0\n")
+    with pytest.raises(InputError, match="two columns ending0 in the header"):
+        read(path)
