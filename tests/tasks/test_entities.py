@@ -144,10 +144,10 @@ def test_the_types_add_up_and_sentences_are_scored_apart(rows: list) -> None:
 def test_scores_that_nothing_defines_are_zero_and_named() -> None:
     nothing = [["O", "O", "O"]]
     some = [["O", "B-PER", "O"]]
-    assert entities.score(nothing, nothing).undefined == ["precision", "recall", "f1"]
-    assert entities.score(some, nothing).undefined == ["precision"]
-    assert entities.score(nothing, some).undefined == ["recall"]
-    assert entities.score(some, some).undefined == []
+    assert list(entities.score(nothing, nothing).undefined) == ["precision", "recall", "f1"]
+    assert entities.score(some, nothing).undefined == {"precision": "no entity is predicted"}
+    assert entities.score(nothing, some).undefined == {"recall": "there are no entities in the file"}
+    assert entities.score(some, some).undefined == {}
     assert entities.score(nothing, nothing).overall.f1 == 0
 
 

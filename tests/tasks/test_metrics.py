@@ -241,3 +241,18 @@ def test_missing_unknown_and_doubled_ids_are_refused_with_the_first_few(
 ) -> None:
     with pytest.raises(InputError, match=message):
         metrics.by_id([(key, 1) for key in gold], [(key, 2) for key in predicted])
+
+
+@given(st.lists(st.lists(st.floats(-9, 9), min_size=3, max_size=3), min_size=1, max_size=7))
+def test_the_predicted_class_has_the_highest_logit(rows: list[list[float]]) -> None:
+    assert metrics.predicted_classes(rows).tolist() == [row.index(max(row)) for row in rows]
+    assert metrics.predicted_classes([rows, rows]).tolist() == [[row.index(max(row)) for row in rows]] * 2
+    assert metrics.predicted_classes(np.zeros((0, 5))).tolist() == []
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_nan_is_no_class(bad: float) -> None:
+    logits = np.zeros((5, 3, 2), np.float16)
+    logits[3, 1, 0] = logits[4, 0, 0] = bad
+    with pytest.raises(IntegrityError, match="2 of 5 examples are NaN or infinite, first those of example 3"):
+        metrics.predicted_classes(logits)
