@@ -15,7 +15,8 @@ from tests.test_setup import Machine
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text().replace("\\\n", "")
 VARIABLES = next(iter(re.findall(r"^VARIABLES := (.*)$", MAKEFILE, re.MULTILINE)), "").split()
-PATHS = ("WIKIPEDIA", "BOOKS", "TEXT", "VOCAB", "SQUAD_TRAIN", "SQUAD_DEV", "SQUAD_RUN", "PRETRAINED", "BERT_WORKDIR")
+SOURCES = ("WIKIPEDIA", "BOOKS", "TEXT", "PUBMED")
+PATHS = (*SOURCES, "VOCAB", "SQUAD_TRAIN", "SQUAD_DEV", "SQUAD_RUN", "PRETRAINED", "BERT_WORKDIR")
 STUBS = ("python", "horovodrun", "pytest", "ruff", "mypy", "lint-imports", "shellcheck")
 # Each part would leave a file behind if a shell, or make, ever read it.
 HOSTILE = (
@@ -137,7 +138,7 @@ def test_all_stages_look_in_the_same_places(value: str, on_command_line: bool, c
     code, error, shown = checkout.make("verify", "pretrain", "squad", on_command_line=on_command_line, **settings)
     assert code == 0, error
     by_module = {words[1]: words[2:] for words in shown}
-    sources = ("wikipedia", "books", "text")
+    sources = [name.lower() for name in SOURCES]
     for name in sources:
         assert by_module[f"data.{name}"] == ["--source", path, "--output", f"{path}/corpus/{name}"]
     assert by_module["data.documents"][1:4] == [f"{path}/corpus/{name}" for name in sources]
