@@ -14,7 +14,7 @@ from bert.labels import Head
 from bert.model.encoder import Encoder, variables
 from bert.model.heads import Choice, Classifier, Pooler, Tags
 from bert.model.inference import InferenceEncoder
-from bert.storage import checked_json, files
+from bert.storage import checked_json
 from bert.training import checkpoint
 
 Compute = Literal["float32", "bfloat16", "float16"]
@@ -82,12 +82,13 @@ def load(run: Path, compute: Compute = "float32", length: int | None = None) -> 
     checkpoint.check_description(run)
     config = ModelConfig.load(run / "bert_config.json")
     tokenizer, path = tokenizer_for(run / "vocab.txt", config), run / "config.json"
-    facts = files.read_json(path) if path.exists() else {}
+    facts = labels.settings(run)
     head = labels.of(facts, path)
     if head and head.kind == "answer_span":
         raise UsageError(f"{run}: answers questions; export it with python -m squad.export")
     if head and not (head.labels or head.regression or head.kind == "choice"):
         raise InputError(f"{path}: names no classes; give the run directory of a fine-tuned model")
+    sizes = _sizes(facts if head else {}, path, config.max_position_embeddings, length)
     model = Model(config, head)
     taken = checkpoint.load_weights(run, variables(model))
     parameters = sum(int(tf.size(weight)) for weight in model.trainable_variables)
@@ -97,7 +98,7 @@ def load(run: Path, compute: Compute = "float32", length: int | None = None) -> 
         output=model.output,
         head=head,
         tokenizer=tokenizer,
-        sizes=_sizes(facts if head else {}, path, config.max_position_embeddings, length),
+        sizes=sizes,
         checkpoint=taken,
         parameters=parameters,
     )
