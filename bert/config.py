@@ -317,6 +317,8 @@ class RunConfig:
     """updates between evaluations on the held-out split; 0: never"""
     evaluate_sequences: Count = 2048
     """held-out sequences per evaluation, always the same ones"""
+    patience: CountOrNone = 0
+    """end the run after so many evaluations on a development set without improvement; 0: never"""
     target_accuracy: Share = 0.0
     """end the run when an evaluation reaches this accuracy in its first objective; 0: never"""
     peak_teraflops: Annotated[float, Range(0, 1e6)] = 0.0
@@ -438,6 +440,8 @@ class EpochConfig:
     """passes over the training samples, if run.steps is 0"""
     warmup: Annotated[float, Range(0, 1, below=True)] = 0.1
     """share of the updates over which the learning rate rises, if optimizer.warmup_steps is 0"""
+    evaluations: Annotated[float, Range(0, 1e6)] = 0.0
+    """evaluations on the development set in a pass over the training samples; 0: every run.evaluate_every updates"""
 
     def __post_init__(self) -> None:
         ranges.check(self, "length.")

@@ -2,6 +2,7 @@
 
     python -m data.download wikipedia --wiki simple --output workdir/corpus/dump
     python -m data.download pg19 --books 100 --output workdir/corpus/pg19
+    python -m data.download pubmed --files 20 --output workdir/corpus/pubmed-files
     python -m data.download squad1 --output workdir/squad/data
 
 The files are first written to a folder beside the output, OUTPUT.incoming. This folder is kept after a failure: repeat
@@ -26,7 +27,7 @@ from bert.errors import IntegrityError, UsageError
 from bert.ranges import Range
 from bert.storage import files, manifest, outputs
 from bert.storage.workspace import Workspace
-from data.fetch import archives, catalog, wikimedia
+from data.fetch import archives, catalog, pubmed, wikimedia
 from data.fetch.connection import RetryPolicy, Unavailable
 from data.fetch.download_dir import STAGE, DownloadDir, Downloaded, link
 from data.fetch.transfer import Client, File
@@ -82,6 +83,18 @@ class Pg19(Options):
     """address of the lists of books"""
     books_url: str = catalog.PG19
     """address of the books"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pubmed(Options):
+    """Flags of `python -m data.download pubmed`."""
+
+    year: Annotated[int, Range(2000, 2099)] | None = None
+    """year of the baseline; NLM keeps only the newest, which is the default"""
+    files: Annotated[int, Range(1, 10_000)] | None = None
+    """fetch only the last N files, which have the newest citations, for a trial; the default is all"""
+    baseline_url: str = pubmed.BASELINE
+    """address of the folder of the baseline"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,6 +173,29 @@ def pg19(options: Pg19, download_dir: DownloadDir) -> Source:
     )
 
 
+def pubmed_baseline(options: Pubmed, download_dir: DownloadDir) -> Source:
+    """Return the page that lists the baseline, its files, and the file with the MD5 of each."""
+
+    def plan() -> list[File]:
+        page, url = pubmed.listing(options.baseline_url), options.baseline_url
+        download_dir.fetch([page])
+        names = pubmed.names(download_dir.folder / page.name, options.year)
+        names = names[-options.files :] if options.files else names
+        digests = pubmed.digests(names, url)
+        download_dir.fetch(digests)
+        citations = [
+            pubmed.citations(name, download_dir.folder / digest.name, url)
+            for name, digest in zip(names, digests, strict=True)
+        ]
+        return [page, *digests, *citations]
+
+    return Source(
+        parameters={"name": "pubmed", "year": options.year, "files": options.files},
+        licence=pubmed.LICENCE,
+        plan=plan,
+    )
+
+
 def fixed(name: str, options: Fixed) -> Source:
     """Return a set of the catalogue."""
     dataset = catalog.SETS[name]
@@ -218,6 +254,7 @@ def _choices() -> dict[str, Callable[[], Options]]:
     return {
         "wikipedia": choice("wikipedia", Wikipedia, "a dump of Wikipedia in any language"),
         "pg19": choice("pg19", Pg19, "PG-19, 28,752 books published before 1919"),
+        "pubmed": choice("pubmed", Pubmed, "PubMed, the abstracts of biomedical literature, as XML"),
         **{name: choice(name, Fixed, dataset.about) for name, dataset in catalog.SETS.items()},
     }
 
@@ -225,7 +262,7 @@ def _choices() -> dict[str, Callable[[], Options]]:
 def _without_logins(options: Options, client: Client) -> Options:
     """Leave user names and passwords in addresses to the client."""
     bare: dict[str, Any] = {}
-    for name in ("dumps_url", "lists_url", "books_url"):
+    for name in ("dumps_url", "lists_url", "books_url", "baseline_url"):
         if hasattr(options, name):
             bare[name] = client.without_login(getattr(options, name))
     if hasattr(options, "mirror"):
@@ -242,6 +279,8 @@ def main(argv: list[str]) -> None:
         source = wikipedia(options, download_dir)
     elif isinstance(options, Pg19):
         source = pg19(options, download_dir)
+    elif isinstance(options, Pubmed):
+        source = pubmed_baseline(options, download_dir)
     else:
         assert isinstance(options, Fixed)
         source = fixed(name, options)

@@ -41,7 +41,7 @@ from data.pipeline.progress import Progress
 BATCH = 1024  # records parsed and checked at once
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
 NONE = np.zeros(0, np.uint64)
-FROM_TEXTS, FETCHED = ("wikipedia", "books", "text"), ("download", "synthetic")  # stages
+FROM_TEXTS, FETCHED = ("wikipedia", "books", "text", "pubmed"), ("download", "synthetic")  # stages
 SPLITS = ("train", "heldout")
 COUNTED = {".jsonl": "documents", ".tfrecord": "records", ".tokens": "tokens"}  # what a manifest calls records
 

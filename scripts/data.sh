@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
 # Run one stage of data preparation, as `make STAGE` does, which runs the stages before it first.
 #
-#   scripts/data.sh download|wikipedia|books|text|documents|shards|vocab|tfrecords|bpe|tokens|verify|stats
+#   scripts/data.sh download|wikipedia|books|text|pubmed|documents|shards|vocab|tfrecords|bpe|tokens|verify|stats
 #
 # The settings are environment variables that the Makefile describes and exports. A stage that is finished and unchanged
 # returns at once. Where no source is set, a finished stage is used as it is.
 set -euo pipefail
 
 stage=$1 work=$BERT_WORKDIR corpus=$BERT_WORKDIR/corpus
-wikipedia=${WIKIPEDIA:-} books=${BOOKS:-} text=${TEXT:-}
+wikipedia=${WIKIPEDIA:-} books=${BOOKS:-} text=${TEXT:-} pubmed=${PUBMED:-}
 run() { python -m "data.$stage" "$@"; }
 finished() { [ -f "$1/manifest.json" ]; }
 is_download() { [[ $1 =~ ^($2)$ && ! -e $1 ]]; } # VALUE NAMES: a file or folder of that name is a path, not a name
 if is_download "$wikipedia" 'simple|[a-z]{2,3}'; then wiki=$wikipedia wikipedia=$corpus/dump-$wikipedia; fi
 if is_download "$books" pg19; then pg19=yes books=$corpus/pg19; fi
-texts=(${wikipedia:+"$corpus/wikipedia"} ${books:+"$corpus/books"} ${text:+"$corpus/text"})
+if is_download "$pubmed" '20[0-9]{2}'; then pubmed_year=$pubmed pubmed=$corpus/pubmed-$pubmed; fi
+texts=(${wikipedia:+"$corpus/wikipedia"} ${books:+"$corpus/books"} ${text:+"$corpus/text"} ${pubmed:+"$corpus/pubmed"})
 
 # Two shards per core as far as each has 16 MiB, at least 8, and none above 512 MiB; unchanged documents keep theirs.
 shard_count() {
@@ -27,21 +28,21 @@ shard_count() {
     printf '%s\n' 8 $((size / 16 < most ? size / 16 : most)) $((size / 512)) | sort -n | tail -n1
 }
 
-if [ -z "$wikipedia$books$text" ]; then
+if [ -z "$wikipedia$books$text$pubmed" ]; then
     case $stage in
     shards) ! finished "$corpus/shards" && finished "$corpus/documents" || exit 0 ;;
     vocab) ! finished "$corpus/vocab" && finished "$corpus/shards" || exit 0 ;;
-    wikipedia | books | text | documents | bpe | tokens)
+    wikipedia | books | text | pubmed | documents | bpe | tokens)
         laters=("$corpus"/{documents,shards} "$work/tfrecords/seq$PHASE1_SEQ")
         case $stage in
-        wikipedia | books | text) laters+=("$corpus/bpe" "$work/tokens") ;;
+        wikipedia | books | text | pubmed) laters+=("$corpus/bpe" "$work/tokens") ;;
         bpe) laters=("$corpus/bpe" "$work/tokens") ;;
         tokens) laters=("$work/tokens") ;;
         esac
         for later in "${laters[@]}"; do
             ! finished "$later" || exit 0
         done
-        echo "error: no source is set ; repeat with WIKIPEDIA=dump.xml.bz2, BOOKS=folder or TEXT=folder" >&2
+        echo "error: no source is set ; repeat with WIKIPEDIA=dump.xml.bz2, BOOKS=folder, TEXT=folder or PUBMED=folder" >&2
         exit 2
         ;;
     esac
@@ -51,12 +52,13 @@ case $stage in
 download)
     [ -z "${wiki:-}" ] || run wikipedia --wiki "$wiki" --output "$wikipedia"
     [ -z "${pg19:-}" ] || run pg19 --output "$books"
+    [ -z "${pubmed_year:-}" ] || run pubmed --year "$pubmed_year" --output "$pubmed"
     for name in squad1 squad2; do
         [[ " ${SQUAD_TRAIN:-} ${SQUAD_DEV:-} " != *" $name "* || -e $name ]] ||
             run "$name" --output "$work/download/$name"
     done
     ;;
-wikipedia | books | text) [ -z "${!stage}" ] || run --source "${!stage}" --output "$corpus/$stage" ;;
+wikipedia | books | text | pubmed) [ -z "${!stage}" ] || run --source "${!stage}" --output "$corpus/$stage" ;;
 documents) run --source "${texts[@]}" --output "$corpus/documents" ;;
 shards) run --source "$corpus/documents" --output "$corpus/shards" --shards "${SHARDS:-$(shard_count)}" ;;
 vocab)

@@ -61,7 +61,7 @@ class _Words:
 def windows(tokenizer: Pieces, sentences: Sequence[Sequence[str]], length: int, stride: int) -> Windows:
     """Return the windows [CLS] pieces [SEP] of sentences, which are sequences of words.
 
-    length: positions of a window, S. stride: pieces from the begin of a window to that of the next one in the same
+    length: positions of a window, S. stride: pieces from the start of a window to the start of the next one in the same
     sentence. A word of more pieces than a window has room for loses the last ones.
     """
     assert length >= SHORTEST and stride >= 1, "the configuration checks both"

@@ -99,11 +99,19 @@ class Choice:
 
     def scores(self, logits: np.ndarray, gold: dict[str, np.ndarray]) -> metrics.Scores:
         """Return the metrics of scores [n, C] for the features of the same examples, also those of each group."""
-        expected, group = gold["label"][:, 0], gold["group"][:, 0]
-        result = metrics.scores(self.metrics, expected, logits.argmax(axis=1))
+        return self._scores(gold["label"][:, 0], logits.argmax(axis=1), gold["group"][:, 0])
+
+    def compare(self, examples: Sequence[ChoiceExample], found: Sequence[dict[str, Any]]) -> metrics.Scores:
+        """Return the metrics of written predictions for examples with labels."""
+        expected = np.array([example.label for example in examples])
+        predicted = [self.labels.index(str(line.get("label")), str(line["id"])) for line in found]
+        return self._scores(expected, np.array(predicted), np.array([self._group(example) for example in examples]))
+
+    def _scores(self, expected: np.ndarray, predicted: np.ndarray, group: np.ndarray) -> metrics.Scores:
+        result = metrics.scores(self.metrics, expected, predicted)
         for number, name in enumerate(self.groups):
             if 0 < (chosen := group == number).sum() < len(group):
-                part = metrics.scores(self.metrics, expected[chosen], logits[chosen].argmax(axis=1))
+                part = metrics.scores(self.metrics, expected[chosen], predicted[chosen])
                 result.values.update({f"{name}_{metric}": value for metric, value in part.values.items()})
         return result
 

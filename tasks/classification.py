@@ -89,6 +89,15 @@ class Classification:
         expected = gold["label"][:, 0]
         return metrics.scores(self.metrics, expected, logits[:, 0] if self.labels.regression else logits.argmax(axis=1))
 
+    def compare(self, examples: Sequence[TextExample], found: Sequence[dict[str, Any]]) -> metrics.Scores:
+        """Return the metrics of written predictions for examples with labels."""
+        expected = self.labels.numbers(examples)
+        if self.labels.regression:
+            return metrics.scores(self.metrics, expected, [float(line["value"]) for line in found])
+        return metrics.scores(
+            self.metrics, expected, [self.labels.index(str(line.get("label")), str(line["id"])) for line in found]
+        )
+
     def predictions(
         self, examples: Sequence[TextExample], arrays: dict[str, np.ndarray], logits: np.ndarray
     ) -> list[dict[str, Any]]:

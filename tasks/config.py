@@ -28,7 +28,7 @@ class TaskData:
     levels: tuple[Literal["middle", "high"], ...] = ("middle", "high")
     """of RACE: the parts to train on and to score"""
     entities: bool = True
-    """of tags: whether they mark entities (B-PER, I-PER, O; any scheme), scored by F1; false scores each tag by itself"""
+    """of tags: whether they mark entities (B-PER, I-PER, O), which F1 scores; false scores each tag by itself"""
     vocab: Path | None = None
     """vocab.txt; default: that of init.checkpoint"""
     length: Size = 128

@@ -2,9 +2,9 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 from bert.errors import InputError, UsageError
 from tasks import choices, conll, entities, glue, race, swag, tables
@@ -29,7 +29,9 @@ class KnownData:
     read: Reader
     """yields the examples of one of the files; the labels of split `test` are not read"""
     files: dict[Split, dict[str, str]]
-    """for each split its files in `data.folder`, by the name that their scores have; the first one counts in training"""
+    """for each split its files in `data.folder`, by the name of their scores; the first one counts in training"""
+    originals: dict[Split, str] = field(default_factory=dict)
+    """files that stand for a split where its own is missing"""
     metrics: tuple[str, ...]
     """the one by which checkpoints are compared first"""
     labels: tuple[str, ...] = ()
@@ -65,7 +67,8 @@ def sources(data: TaskData) -> dict[Split, Path]:
     found: dict[Split, Path] = {}
     if data.folder is not None:
         found = {"train": next(iter(files(data, data.folder, "train").values()))}
-        found |= {"dev": path for path in list(files(data, data.folder, "dev").values())[:1]}
+        if known_dev := files(data, data.folder, "dev"):
+            found["dev"] = next(iter(known_dev.values()))
     if data.train is not None:
         found["train"] = data.train
     if data.dev is not None:
@@ -87,7 +90,9 @@ def files(data: TaskData, folder: Path, split: Split) -> dict[str, Path]:
         raise UsageError(f"--data.folder has no effect for {data.task}, which reads your own files; give --data.train")
     place = folder / known.folder if known.folder and (folder / known.folder).is_dir() else folder
     paths = {name: place / file for name, file in known.files.get(split, {}).items()}
-    for path in paths.values():
+    for name, path in paths.items():
+        if not path.exists() and split in known.originals:
+            path = paths[name] = place / known.originals[split]
         if not path.exists():
             raise InputError(f"{path}: no such file; give the folder of {data.task} as it is distributed")
     return paths
@@ -106,12 +111,13 @@ def _glue(name: str) -> KnownData:
     task = glue.TASKS[name]
 
     def read(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TextExample]:
-        return glue.read(task, path, skipped)
+        return glue.read(task, path, split, skipped)
 
     return KnownData(
         kind="classification",
         read=read,
         files=task.files,
+        originals=task.originals,
         metrics=task.metrics,
         labels=task.labels,
         regression=task.regression,
@@ -125,7 +131,15 @@ def _table(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterat
 
 
 def _race(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[ChoiceExample]:
-    return race.read(path, data.levels, skipped)
+    return race.read(path.parent, split_of(path), data.levels, skipped)
+
+
+def split_of(folder: Path) -> Split:
+    """Return the split that a folder of RACE is."""
+    for split in get_args(Split):
+        if folder.name == split:
+            return cast(Split, split)
+    raise InputError(f"{folder}: not a split of RACE; give its folder train, dev or test")
 
 
 def _swag(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[ChoiceExample]:

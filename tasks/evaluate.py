@@ -1,27 +1,33 @@
 """Score a fine-tuned model, or a file of predictions, on labelled examples.
 
-    python -m tasks.evaluate --model RUN --input DEV.tsv [--predictions predictions.jsonl]
+    python -m tasks.evaluate --model RUN --input DEV.tsv
+    python -m tasks.evaluate --model RUN --folder GLUE/MNLI [--split dev]
+    python -m tasks.evaluate --model RUN --input DEV.tsv --predictions predictions.jsonl
 
-RUN is the directory of a tasks.train run, or an import. The input has the layout that the model was trained on. Without
---predictions the model predicts; with it, the output of tasks.predict is scored, and every example must have one
-prediction. Prints one line of JSON: the number of examples, and the metrics of the task in percent. A metric that
-is not defined, as the correlation of predictions that are all equal, is 0 and named in a note.
+RUN is the directory of a tasks.train run, or an import. The input has the layout that the model was trained on; the
+folder is the data set as it is distributed. With --predictions an output of tasks.predict is scored instead of the
+model; it must have one prediction for each example. Prints one line of JSON: the number of examples, and the metrics of
+the task in percent. A metric that is not defined, as the correlation of predictions that are all equal, is 0 and named
+in a note.
 """
 
 import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from bert import cli, ranges
-from bert.errors import InputError
+from bert.errors import InputError, UsageError
 from bert.hardware import devices
 from bert.hardware.devices import Kind as DeviceKind
 from bert.ranges import BatchSize
-from tasks import datasets, features, inputs
+from bert.storage import files
+from tasks import datasets, features, inputs, metrics
+from tasks.config import TaskData
+from tasks.datasets import Kind
 from tasks.examples import Skipped
 from tasks.model import Compute, FineTuned, Reader, load
 
@@ -32,8 +38,14 @@ class Options:
 
     model: Path
     """run directory of python -m tasks.train"""
-    input: Path
+    input: Path | None = None
     """labelled examples, in the layout that the model was trained on; plain or compressed (.gz, .bz2, .xz)"""
+    folder: Path | None = None
+    """folder of the data set, instead of --input"""
+    split: Literal["train", "dev", "test"] = "dev"
+    """part of the folder to score"""
+    predictions: Path | None = None
+    """output of tasks.predict for the same examples"""
     strict: bool = False
     """fail at the first malformed example; false leaves malformed ones out, and reports them"""
     batch: BatchSize = 32
@@ -45,6 +57,47 @@ class Options:
 
     def __post_init__(self) -> None:
         ranges.check(self)
+        if (self.input is None) == (self.folder is None):
+            raise UsageError("give either --input or --folder")
+
+
+def inputs_of(options: Options, data: TaskData) -> dict[str, Path]:
+    """Return the files to score, by the name that their scores have."""
+    if options.input is not None:
+        return {"": options.input}
+    assert options.folder is not None, "one of both is given"
+    found = datasets.files(data, options.folder, options.split)
+    if not found:
+        raise UsageError(f"--split {options.split}: {data.task} has none")
+    return found
+
+
+def compare(kind: Kind, path: Path, predictions: Path, skipped: Skipped) -> dict[str, Any]:
+    """Return the number of examples and the metrics in percent of predictions that were written to a file."""
+    examples = datasets.of(kind.data).read(kind.data, path, "dev", skipped)
+    gold = [(example.id, example) for example in examples]
+    with files.open_text(predictions) as stream:
+        numbered = enumerate(files.read_lines(stream, predictions), 1)
+        lines = [_parsed(line, number, predictions) for number, line in numbered]
+    expected, found = metrics.by_id(gold, ((str(line.get("id")), line) for line in lines))
+    return _report(kind.compare(expected, found), len(expected))
+
+
+def _parsed(text: str, number: int, path: Path) -> dict[str, Any]:
+    try:
+        line = files.parse_json(text)
+    except ValueError as error:
+        raise InputError(f"{path}: line {number}: not JSON ({error}); give an output of tasks.predict") from error
+    if not isinstance(line, dict):
+        raise InputError(f"{path}: line {number}: not a JSON object; give an output of tasks.predict")
+    return line
+
+
+def _report(scores: metrics.Scores, count: int) -> dict[str, Any]:
+    """Return the scores in percent with the number of examples; name those that are not defined."""
+    if note := scores.note():
+        print(f"note: {note}", file=sys.stderr)
+    return {"examples": count} | {name: 100 * value for name, value in scores.values.items()}
 
 
 def evaluate(fine_tuned: FineTuned, reader: Reader, path: Path, skipped: Skipped) -> dict[str, Any]:
@@ -60,14 +113,12 @@ def evaluate(fine_tuned: FineTuned, reader: Reader, path: Path, skipped: Skipped
         gold = {name: values for name, values in arrays.items() if name not in inputs.NAMES}
         parts.append((reader.logits(arrays), gold))
         count += len(chunk)
+    skipped.report()
     if not parts:
         raise InputError(f"{path}: no usable example; check the file and the names of its columns")
-    skipped.report()
     gold = {name: np.concatenate([part[name] for _, part in parts]) for name in parts[0][1]}
     scores = kind.scores(np.concatenate([logits for logits, _ in parts]), gold)
-    if note := scores.note():
-        print(f"note: {note}", file=sys.stderr)
-    return {"examples": count} | {name: 100 * value for name, value in scores.values.items()}
+    return _report(scores, count)
 
 
 def main(argv: list[str]) -> None:
@@ -76,7 +127,15 @@ def main(argv: list[str]) -> None:
     devices.choose(options.device)
     fine_tuned = load(options.model, options.compute)
     reader = Reader(fine_tuned, options.batch)
-    print(json.dumps(evaluate(fine_tuned, reader, options.input, Skipped(options.strict))))
+    result: dict[str, Any] = {}
+    for name, path in inputs_of(options, fine_tuned.kind.data).items():
+        skipped = Skipped(options.strict)
+        if options.predictions is not None:
+            scores = compare(fine_tuned.kind, path, options.predictions, skipped)
+        else:
+            scores = evaluate(fine_tuned, reader, path, skipped)
+        result |= {f"{name}_{metric}" if name else metric: value for metric, value in scores.items()}
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -77,9 +77,9 @@ def _write(
         with records.RecordWriter(partial / name) as writer:
             counts[split] = _write_records(writer, made, examples, tokenizer)
             written[name] = writer.count
+        skipped[split].report()
         if not writer.count:
             raise InputError(f"{path}: no usable example; check the file and the names of its columns")
-        skipped[split].report()
     counts |= {f"{split}_skipped": left_out.count for split, left_out in skipped.items()}
     extra = {
         "features": made.features(),
@@ -94,7 +94,7 @@ def _write_records(writer: records.RecordWriter, made: Kind, examples: Iterable[
     """Write the records of all examples; return the number of examples."""
     count, needed = 0, made.features()
     for chunk in chunks(examples):
-        arrays = made.encode(chunk, tokenizer)  # type: ignore[arg-type]  # the reader and the kind are of one data set
+        arrays = made.encode(chunk, tokenizer)
         if missing := [name for name in needed if name not in arrays]:
             raise InputError(f"example {chunk[0].id}: has no {missing[0]}; give a file with labels")
         flat = {name: values.reshape(len(values), -1) for name, values in arrays.items()}

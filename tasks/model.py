@@ -1,12 +1,13 @@
 """A fine-tuned model for inference, as it is loaded from a run directory."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
 
+from bert import labels
 from bert.config import ModelConfig
 from bert.errors import InputError, IntegrityError
 from bert.inputs import sampler
@@ -18,13 +19,15 @@ from bert.model.encoder import Mode, variables
 from bert.model.inference import InferenceEncoder
 from bert.storage import checked_json, files, manifest
 from bert.training import checkpoint
-from tasks import datasets, inputs, labels
+from tasks import datasets, inputs
 from tasks.config import TaskData
 from tasks.datasets import Kind
+from tasks.labels import Labels
 
 Compute = Literal["float32", "bfloat16", "float16"]
 UNTRAINED = Mode(tf.float32, DropoutRng(None))  # without dropout
 OF_THE_RUN = ("folder", "train", "dev", "vocab", "limit", "class_weights", "strict")  # settings of training alone
+CHOICES = 4  # of imported models, which do not say
 DEFAULTS = {"classifier": "classify", "choice": "choose", "tags": "tag"}  # layouts for the heads of imported models
 
 
@@ -94,7 +97,9 @@ class Reader:
 def facts(kind: Kind) -> dict[str, Any]:
     """Return what `load` needs to know, for the run's `config.json`."""
     settings = {name: value for name, value in asdict(kind.data).items() if name not in OF_THE_RUN}
-    return {"inputs": settings} | kind.labels.facts(kind.head)
+    names = () if kind.head == "choice" else kind.labels.names
+    head = labels.Head(kind=kind.head, labels=names, regression=kind.labels.regression)
+    return {"inputs": settings, "choices": kind.labels.outputs} | head.facts()
 
 
 def load(run: Path, compute: Compute = "float32") -> FineTuned:
@@ -107,7 +112,7 @@ def load(run: Path, compute: Compute = "float32") -> FineTuned:
         raise InputError(f"{run}: no such folder; give the run directory of python -m tasks.train")
     checkpoint.check_description(run)
     config = ModelConfig.load(run / "bert_config.json")
-    kind = _kind(run / "config.json", config)
+    kind = _kind(run, config)
     tokenizer = tokenizer_for(run / "vocab.txt", config)
     model = kind.model(config, seed=0)
     taken = checkpoint.load_weights(run, variables(model))
@@ -120,35 +125,34 @@ def load(run: Path, compute: Compute = "float32") -> FineTuned:
     )
 
 
-def _kind(path: Path, config: ModelConfig) -> Kind:
+def _kind(run: Path, config: ModelConfig) -> Kind:
     """Return the kind of task of a run, from its `config.json`."""
+    path, head = run / "config.json", labels.read(run)
+    if head.kind not in DEFAULTS:
+        raise InputError(f"{run}: has the head {head.kind!r}; give the run directory of python -m tasks.train")
     try:
-        run = files.read_json(path)
-        if run.get("head") not in DEFAULTS:
-            raise ValueError("it has no head for classes, choices or tags")
-        if "inputs" in run:
-            data: TaskData = checked_json.take(TaskData, run["inputs"])
+        described = files.read_json(path)
+        if "inputs" in described:
+            data: TaskData = checked_json.take(TaskData, described["inputs"])
         else:
-            data = TaskData(task="regress" if run.get("regression") else DEFAULTS[run["head"]])
-            data = replace(data, length=min(512, config.max_position_embeddings))
-        found = labels.from_facts(run)
-        return datasets.kind(data, found)
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file; give the run directory of python -m tasks.train") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+            data = TaskData(
+                task="regress" if head.regression else DEFAULTS[head.kind],
+                length=min(512, config.max_position_embeddings),
+            )
+        names = head.labels
+        if head.kind == "choice":
+            names = tuple(str(number) for number in range(int(described.get("choices", CHOICES))))
+        return datasets.kind(data, Labels(names=names, regression=head.regression))
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path}: not the configuration of a tasks.train run ({error}); give its run directory"
         ) from error
 
 
-def trained_labels(run: Path | None, head: str) -> tuple[str, ...]:
-    """Return the names of the classes of a run's head; empty if it has no such head, or no run is given."""
+def trained_labels(run: Path | None) -> tuple[str, ...]:
+    """Return the names of the classes of a run's head; empty if it has none, or no run is given."""
     if run is None or not (run / "config.json").exists():
         return ()
     described = files.read_json(run / "config.json")
-    if not isinstance(described, dict) or described.get("head") != head:
-        return ()
-    try:
-        return labels.from_facts(described).names
-    except (ValueError, TypeError, AttributeError) as error:
-        raise IntegrityError(f"{run / 'config.json'}: damaged ({error}); restore it") from error
+    head = labels.of(described, run / "config.json") if isinstance(described, dict) else None
+    return () if head is None else head.labels

@@ -57,8 +57,9 @@ def _number(name: str) -> tuple[bool, int, str, str]:
 
 
 def _questions(path: Path, level: Level, skipped: Skipped) -> Iterator[ChoiceExample]:
+    text = files.read_text(path, MAX_FILE, "give one passage in each file")
     try:
-        article, questions, options, answers = _fields(path)
+        article, questions, options, answers = _fields(text)
     except ValueError as error:
         skipped.add(path, 1, str(error))
         return
@@ -74,9 +75,8 @@ def _questions(path: Path, level: Level, skipped: Skipped) -> Iterator[ChoiceExa
         )
 
 
-def _fields(path: Path) -> tuple[str, list[Any], list[Any], list[Any]]:
+def _fields(text: str) -> tuple[str, list[Any], list[Any], list[Any]]:
     """Return article, questions, options and answers of a file. Raise ValueError if they are not of RACE's format."""
-    text = files.read_text(path, MAX_FILE, "give one passage in each file")
     try:
         record = files.parse_json(text.removeprefix("\ufeff"))
     except ValueError as error:

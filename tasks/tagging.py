@@ -3,7 +3,7 @@
 B windows of sentences, S positions, C tags.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,10 +92,24 @@ class Tagging:
 
     def scores(self, logits: np.ndarray, gold: dict[str, np.ndarray]) -> metrics.Scores:
         """Return the metrics of logits [n, S, C] for the features of the same windows, in order."""
-        predicted = logits.argmax(axis=-1)
-        found = entities.score(self._sentences(gold["label"], gold["word"]), self._sentences(predicted, gold["word"]))
-        values = {"f1": found.f1, "precision": found.precision, "recall": found.recall, "accuracy": found.accuracy}
-        return metrics.Scores({name: values[name] for name in self.metrics}, [])
+        predicted, words = logits.argmax(axis=-1), gold["word"]
+        if not self.data.entities:
+            return metrics.scores(self.metrics, gold["label"][words != UNREAD], predicted[words != UNREAD])
+        return self._scores(self._sentences(gold["label"], words), self._sentences(predicted, words))
+
+    def compare(self, examples: Sequence[TaggedSentence], found: Sequence[dict[str, Any]]) -> metrics.Scores:
+        """Return the metrics of written predictions for sentences with tags."""
+        expected, predicted = [example.tags or () for example in examples], [line.get("tags", []) for line in found]
+        if self.data.entities:
+            return self._scores(expected, predicted)
+        gold, tags = ([self.labels.index(tag, "") for row in part for tag in row] for part in (expected, predicted))
+        return metrics.scores(self.metrics, gold, tags)
+
+    def _scores(self, expected: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> metrics.Scores:
+        found = entities.score(expected, predicted)
+        overall = found.overall
+        values = {"f1": overall.f1, "precision": overall.precision, "recall": overall.recall}
+        return metrics.Scores(values=values | {"accuracy": found.accuracy})
 
     def _sentences(self, tags: np.ndarray, words: np.ndarray) -> Iterator[list[str]]:
         """Yield the tags of each sentence, from tags and words [n, S]; word 0 begins a sentence."""

@@ -29,6 +29,7 @@ from bert.training.distributed import connect
 from bert.training.step import Step
 from tasks import datasets, features, inputs
 from tasks.datasets import Kind
+from tasks.model import facts, trained_labels
 from tasks.recipes import RECIPES
 
 CHUNK = 4096  # records whose labels are read at once
@@ -64,7 +65,7 @@ class DevelopmentSet:
 
     def scores(self, step: Step) -> loop.Measures:
         """Return all metrics, as fractions."""
-        logits = prediction.predict(step, self.data, self.batch)["logits"]
+        logits = prediction.predict(step, self.data, self.batch, by_position=self.kind.head == "tags")["logits"]
         return dict(self.kind.scores(logits, self._expected()).values)
 
     def _expected(self) -> dict[str, np.ndarray]:
@@ -80,7 +81,7 @@ class DevelopmentSet:
 def main(argv: list[str]) -> None:
     """Run the command."""
     recipe, config = cli.choose(argv, RECIPES, prog="python -m tasks.train", description=__doc__)
-    datasets.check(config.data)
+    datasets.sources(config.data)  # a missing file is an error before anything is built
     vocab, model = fine_tuning.sources(config, RECIPES[recipe](), config.data.vocab)
     if config.data.length > model.max_position_embeddings:
         raise UsageError(
@@ -89,7 +90,10 @@ def main(argv: list[str]) -> None:
         )
     comm = connect(config.run, config.parallel)
     folder = fine_tuning.on_rank_zero(
-        lambda: features.build(config.data, tokenizer_for(vocab, model), vocab, paths.workdir()), comm
+        lambda: features.build(
+            config.data, tokenizer_for(vocab, model), vocab, paths.workdir(), trained_labels(config.init.source)
+        ),
+        comm,
     )
     data, kind = records.Dataset(folder, "train"), features.kind(config.data, folder)
     model = dataclasses.replace(model, vocab_size=data.description.vocab_size)
@@ -103,13 +107,11 @@ def main(argv: list[str]) -> None:
         run,
         comm,
         data=data,
-        heldout=None,
-        evaluator=DevelopmentSet(kind, records.Dataset(folder, "dev"), run.batch) if has_dev else None,
+        heldout=DevelopmentSet(kind, records.Dataset(folder, "dev"), run.batch) if has_dev else None,
         vocab=vocab,
         start_from=run.init.source,
         new_heads=("pooler", kind.head),
-        recipe=recipe,
-        facts=kind.labels.facts(kind.head),
+        facts={"recipe": recipe} | facts(kind),
     )
 
 

@@ -68,12 +68,12 @@ def check_vocab_size(config: ModelConfig, vocab: Sized, path: Path) -> None:
 
 def input_files(run: Path) -> list[Path]:
     """Return the files that an export reads. Raises InputError if the run has no undamaged checkpoint."""
-    return [checkpoint.newest(run), *(run / name for name in DESCRIPTION if (run / name).exists())]
+    return [checkpoint.to_use(run), *(run / name for name in DESCRIPTION if (run / name).exists())]
 
 
 def read_model(run: Path) -> Model:
     """Read the newest checkpoint of a run, without optimizer state. Raises InputError if it is not a run directory."""
-    folder, config = checkpoint.newest(run), ModelConfig.load(run / "bert_config.json")
+    folder, config = checkpoint.to_use(run), ModelConfig.load(run / "bert_config.json")
     for key, value in (GPT2 if config.causal else BERT).items():
         if (ours := getattr(config, key)) != value:
             path = run / "bert_config.json"

@@ -128,11 +128,15 @@ def padded_length(tokens: int, multiple: int, limit: int) -> int:
 
 
 def trim_padding(batch: Batch, multiple: int) -> Batch:
-    """Remove columns that are padding in every row; the remaining number is a multiple of `multiple`."""
+    """Remove columns that are padding in every row; the remaining number is a multiple of `multiple`.
+
+    Rows are all axes but the last, which are several for multiple choice.
+    """
     mask = batch["input_mask"]
-    tokens = int(tf.reduce_max(tf.reduce_sum(mask, axis=1)))
-    columns = padded_length(tokens, multiple, mask.shape[1])
-    return {name: value[:, :columns] if value.shape[1:] == mask.shape[1:] else value for name, value in batch.items()}
+    tokens = int(tf.reduce_max(tf.reduce_sum(mask, axis=-1)))
+    columns = padded_length(tokens, multiple, mask.shape[-1])
+    same = mask.shape[1:]
+    return {name: value[..., :columns] if value.shape[1:] == same else value for name, value in batch.items()}
 
 
 def pack(batch: Batch) -> Batch:

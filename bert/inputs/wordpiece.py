@@ -63,10 +63,22 @@ class WordPiece:
         self.replacements, self.words = _Replacements(lower_case), _Words(vocab)
         self.sizes = np.array([len(token.removeprefix("##")) for token in vocab])  # characters [V]
 
+    def normalise(self, text: str) -> list[str]:
+        """Return the words of a text before they are split into tokens."""
+        return text.translate(self.replacements).split()
+
+    def pieces(self, token: str) -> tuple[int, ...]:
+        """Return the ids of the tokens that spell `token`, which is inside a word if it begins with "##"; or of [UNK].
+
+        The token itself may be missing in the vocabulary; if it is there, the result is its own id.
+        """
+        inside = token.startswith("##") and token != "##"
+        word = token.removeprefix("##") if inside else token
+        return self.words.split(word, inside) or (self.words.ids["[UNK]"],)
+
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the token ids of all texts, flat [n] int32, and their row splits [len(texts) + 1]."""
-        replaced = (text.translate(self.replacements) for text in texts)
-        rows = [list(chain.from_iterable(map(self.words.__getitem__, text.split()))) for text in replaced]
+        rows = [list(chain.from_iterable(map(self.words.__getitem__, self.normalise(text)))) for text in texts]
         splits = np.cumsum([0, *map(len, rows)])
         return np.fromiter(chain.from_iterable(rows), np.int32, splits[-1]), splits
 
@@ -131,16 +143,19 @@ class _Words(dict[str, tuple[int, ...]]):
     def __missing__(self, word: str) -> tuple[int, ...]:
         if len(self) > MAX_CACHED_WORDS:
             self.clear()
-        self[word] = self._split(word) or (self.ids["[UNK]"],)
+        self[word] = self.split(word) or (self.ids["[UNK]"],)
         return self[word]
 
-    def _split(self, word: str) -> tuple[int, ...]:
-        """Return the longest tokens from the left; none if they do not cover the word."""
+    def split(self, word: str, inside: bool = False) -> tuple[int, ...]:
+        """Return the longest tokens from the left; none if they do not cover the word.
+
+        inside: the characters continue a word, so that the first token begins with "##", too.
+        """
         if len(word.encode()) > MAX_WORD_BYTES:
             return ()
         ids, begin = [], 0
         while begin < len(word):
-            prefix = "##" if begin else ""
+            prefix = "##" if begin or inside else ""
             for end in range(min(len(word), begin + self.longest), begin, -1):
                 number = self.ids.get(prefix + word[begin:end])
                 if number is not None:

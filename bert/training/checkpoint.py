@@ -21,7 +21,7 @@ from bert.errors import InputError, IntegrityError, ResourceError, UsageError
 from bert.model import heads
 from bert.storage import files, manifest, outputs
 from bert.storage.manifest import Manifest
-from bert.training import description
+from bert.training import description, selection
 from bert.training.division import DividedVariable, Piece, State
 
 STAGE, BUNDLE = "checkpoint", "variables"
@@ -121,10 +121,11 @@ def _publish(
 
 
 def remove_old(run: Path, step: int, keep: int, keep_every: int = 0) -> None:
-    """Remove old checkpoints: keep the newest `keep`, and those of multiples of `keep_every` if that is not 0."""
+    """Remove old checkpoints: keep the newest `keep`, multiples of `keep_every` if that is not 0, and the best one."""
+    best = selection.read(run)
     older = [old for old in steps(run) if _step_of(old) <= step]  # newer ones are damaged
     for old in older[:-keep]:
-        if not keep_every or _step_of(old) % keep_every:
+        if (not keep_every or _step_of(old) % keep_every) and not (best and best.step == _step_of(old)):
             outputs.remove(old)
 
 
@@ -172,6 +173,11 @@ def steps(run: Path) -> list[Path]:
     """Return the folders of the run's checkpoints, oldest first."""
     paths = (run / "checkpoints").glob("step-*")
     return sorted(path for path in paths if path.name.removeprefix("step-").isdecimal() and path.is_dir())
+
+
+def exists(run: Path, step: int) -> bool:
+    """Return whether the run has a checkpoint of `step`."""
+    return _folder(run, step).is_dir()
 
 
 def _folder(run: Path, step: int) -> Path:
@@ -226,48 +232,54 @@ def restore(run: Path, variables: State) -> int | None:
 
 
 def load_weights(run: Path, variables: State, new_heads: tuple[str, ...] = ()) -> Path:
-    """Assign the newest checkpoint of another run to `variables`; return the checkpoint's folder.
+    """Assign the checkpoint of another run that is to be used to `variables`; return the checkpoint's folder.
+
+    That is the one which `best.json` names or, without that file, the newest.
 
     A head in `new_heads` keeps its values if the checkpoint has no variable of it; it is then reported on stderr. The
     state of training, and heads of which `variables` has nothing, may remain in the checkpoint. Raise InputError if the
     run has no checkpoint, lacks another variable, or has one of another shape or one more; IntegrityError if a file
     that describes the run has changed; UsageError if TensorFlow cannot read its path.
     """
-    return _read_newest(run, lambda folder: _assign_with_new_heads(folder, variables, new_heads))
+    return _read_to_use(run, lambda folder: _assign_with_new_heads(folder, variables, new_heads))
 
 
-def newest(run: Path) -> Path:
-    """Return the folder of another run's newest undamaged checkpoint. Raise InputError if it has none.
+def to_use(run: Path) -> Path:
+    """Return the folder of the checkpoint of another run that `load_weights` takes. Raise InputError if it has none.
 
     Raise IntegrityError if a file that describes the run has changed.
     """
-    return _read_newest(run, lambda folder: None)
+    return _read_to_use(run, lambda folder: None)
 
 
-def _read_newest(run: Path, read: Callable[[Path], None]) -> Path:
+def _read_to_use(run: Path, read: Callable[[Path], None]) -> Path:
     check_name(run)
     if not run.is_dir():
         raise InputError(f"{run}: no such folder; give the run directory of a finished phase")
     check_description(run)
-    if (step := _newest_undamaged(run, read)) is None:
+    best = selection.read(run)
+    if (step := _newest_undamaged(run, read, best.step if best else None)) is None:
         raise InputError(f"{run}: has no checkpoint; give the run directory of a finished phase")
     return _folder(run, step)
 
 
-def _newest_undamaged(run: Path, read: Callable[[Path], None]) -> int | None:
-    """Call `read` with the folder of the newest undamaged checkpoint; return its step, or None if there is none."""
-    folders = steps(run)
+def _newest_undamaged(run: Path, read: Callable[[Path], None], first: int | None = None) -> int | None:
+    """Call `read` with the folder of the newest undamaged checkpoint; return its step, or None if there is none.
+
+    first: step of the checkpoint to try before all others.
+    """
+    folders = sorted(steps(run), key=lambda folder: (_step_of(folder) == first, _step_of(folder)))
     for folder in reversed(folders):
         try:
             manifest.verify(_facts(folder))
             read(folder)
             return _step_of(folder)
         except (IntegrityError, tf.errors.DataLossError) as error:
-            print(f"warning: {error}; trying the checkpoint before it", file=sys.stderr)
+            print(f"warning: {error}; trying another checkpoint", file=sys.stderr)
         except InputError as error:
             if (folder / manifest.NAME).exists():
                 raise
-            print(f"warning: {error}; trying the checkpoint before it", file=sys.stderr)
+            print(f"warning: {error}; trying another checkpoint", file=sys.stderr)
     if folders:
         where = run / "checkpoints"
         raise IntegrityError(f"{where}: all {len(folders)} checkpoints are damaged; start a new run")

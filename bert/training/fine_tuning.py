@@ -44,6 +44,9 @@ def resolve(config: C, directory: Path, model: ModelConfig, samples: int, comm: 
     batch = config.batch.divided(comm.replicas.size)
     steps = math.ceil(config.length.epochs * samples / batch.total)
     run = resume.place(config.run, directory, steps=steps)
+    if config.length.evaluations:
+        every = max(1, round(samples / batch.total / config.length.evaluations))
+        run = dataclasses.replace(run, evaluate_every=every)
     warmup = config.optimizer.warmup_steps or int(config.length.warmup * run.steps)
     optimizer = dataclasses.replace(config.optimizer, warmup_steps=warmup)
     precision = config.precision.resolved(comm.device.is_gpu, comm.device.has_bfloat16)

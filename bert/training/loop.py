@@ -10,7 +10,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 import tensorflow as tf
@@ -23,12 +23,13 @@ from bert.model.encoder import variables
 from bert.plan import model_cost
 from bert.storage import files
 from bert.storage.manifest import Manifest
-from bert.training import checkpoint, description, metrics, preflight, resume, schedule
+from bert.training import checkpoint, description, metrics, preflight, resume, schedule, selection
 from bert.training.distributed import Communicator
 from bert.training.distributed_optimizer import optimizer_for
 from bert.training.division import is_divided
 from bert.training.profiler import Profiler
 from bert.training.saver import Saver
+from bert.training.selection import Selection
 from bert.training.signals import stops, watchdog
 from bert.training.step import Step, Task
 
@@ -43,13 +44,23 @@ class Data(sampler.Source, Protocol):
     spec: FeatureSpec
 
 
+@runtime_checkable
+class Evaluator(Protocol):
+    """The scores of a model on a development set."""
+
+    measure: str  # the score by which checkpoints are compared; greater is better
+
+    def scores(self, step: Step) -> Measures:
+        """Return all scores by name, the same on all ranks; all ranks call it."""
+
+
 def train(
     task: Task,
     config: TrainConfig,
     comm: Communicator,
     *,
     data: Data,
-    heldout: Data | None,
+    heldout: "Data | Evaluator | None",
     vocab: Path,
     start_from: Path | None,
     new_heads: tuple[str, ...] = (),
@@ -62,6 +73,9 @@ def train(
     in `start_from`; they are then initialised randomly. `vocab`, a `vocab.txt` or `tokenizer.json`, is copied to the
     run directory. `facts` are recorded in its `config.json`: the name of the `recipe` and, for fine-tuning, what the
     outputs mean (`bert.labels.Head.facts`). A head of the same kind with other classes is not taken from `start_from`.
+
+    heldout: samples on which the losses are measured, or an `Evaluator`; for the latter `best.json` names the best
+    checkpoint, which is kept, and the run ends when `config.run.patience` is spent.
 
     Raise Stopped after SIGTERM, SIGINT, SIGUSR1 or SIGHUP, with the state saved. Raise UsageError if the directory
     holds a run with another configuration, or if another process is training in it.
@@ -107,13 +121,14 @@ class Trainer:
         step: Step,
         *,
         data: Data,
-        heldout: Data | None,
+        heldout: "Data | Evaluator | None",
         alive: Callable[[], None],
         requested: Sequence[int],
     ) -> None:
         """alive: to be called at every update, for the watchdog. requested: signals received that ask to stop."""
         self.config, self.comm, self.step = config, comm, step
         self.data, self.heldout, self.alive, self.requested = data, heldout, alive, requested
+        self.selection = Selection(heldout.measure, config.run.patience) if isinstance(heldout, Evaluator) else None
         run = config.run
         self.samples = sampler.BatchSampler(data, config.batch, run.seed, comm.replicas.rank, comm.replicas.size)
         self.saver = Saver(run.path, run.keep, run.keep_every, comm)
@@ -138,11 +153,12 @@ class Trainer:
         profiler = Profiler(run, self.comm)
         samples = self.samples.iterate(first + offset, run.steps + offset)
         self.evaluation = {}
+        self._take_up_selection(first)
         if run.target_accuracy and first and self._evaluates(first, last=False):
             self.evaluation = self._evaluate()  # the run may have ended with it
         with contextlib.closing(samples), contextlib.closing(log), contextlib.closing(profiler):
             for number, micro_batches in enumerate(samples, start=first + 1):
-                if self._budget_spent() or self._target_reached():  # a finished run was started again
+                if self._budget_spent() or self._good_enough():  # a finished run was started again
                     break
                 rate = self._learning_rate(number)
                 with profiler.update(number):
@@ -154,12 +170,16 @@ class Trainer:
                     log.write(number, "train", measures | {"learning_rate": rate} | self.clock.rates())
                 if bad:
                     self._handle_bad_update(number, measures)
+                is_best = False
                 if self._evaluates(number, last):
                     self.evaluation = self._evaluate()
                     log.write(number, "heldout", self.evaluation)
-                finished = last or self._target_reached()
-                if finished or stopping or number % run.save_every == 0:
-                    self._save(number, wait=finished or stopping)
+                    is_best = self._is_best(number)
+                finished = last or self._good_enough()
+                if finished or stopping or is_best or number % run.save_every == 0:
+                    self._save(number, wait=finished or stopping or is_best)
+                if is_best:
+                    self._record_best()
                 if stopping and not last:
                     raise Stopped(f"stopped at step {number} of {run.steps}, saved; the same command resumes")
                 if finished:
@@ -197,6 +217,34 @@ class Trainer:
     def _budget_spent(self) -> bool:
         return 0 < self.config.budget.hours * 3600 <= float(self.step.seconds)
 
+    def _take_up_selection(self, first: int) -> None:
+        """Take up the selection of the best checkpoint as it was after update `first`; rank 0 has the metrics."""
+        if self.selection is not None:
+            if self.comm.rank == 0:
+                self.selection.replay(self.config.run.path, first)
+            self.selection = self.comm.broadcast_object(self.selection)
+            self._record_best()  # the process may have been killed before
+
+    def _is_best(self, number: int) -> bool:
+        """Return whether the last evaluation, after update `number`, is the best one on the development set."""
+        if self.selection is None:
+            return False
+        is_best = self.selection.add(number, self.evaluation[self.selection.measure])
+        if self.selection.is_over():
+            best = self.selection.best
+            found = f"; {best.measure} {best.value:.4g} after update {best.step} stays the best" if best else ""
+            tell(f"step {number}: no improvement in {self.selection.since} evaluations{found}", self.comm)
+        return is_best
+
+    def _record_best(self) -> None:
+        """Name the best checkpoint in `best.json`, if it is there."""
+        best, run = self.selection.best if self.selection else None, self.config.run.path
+        if self.comm.rank == 0 and best and checkpoint.exists(run, best.step) and best != selection.read(run):
+            selection.write(run, best)
+
+    def _good_enough(self) -> bool:
+        return self._target_reached() or (self.selection is not None and self.selection.is_over())
+
     def _target_reached(self) -> bool:
         """Return whether the last evaluation reached the target accuracy; all ranks have the same measures."""
         target = self.config.run.target_accuracy
@@ -208,6 +256,8 @@ class Trainer:
 
     def _evaluate(self) -> Measures:
         assert self.heldout is not None
+        if isinstance(self.heldout, Evaluator):
+            return self.heldout.scores(self.step)
         sequences = self.config.run.evaluate_sequences
         replicas = self.comm.replicas
         batches = sampler.evaluation(self.heldout, self.config.batch, sequences, replicas.rank, replicas.size)
@@ -302,9 +352,9 @@ def sequence_length(model: ModelConfig, data: Data) -> int:
 
 
 def _mask(batch: sampler.Batch) -> np.ndarray:
-    """Return 1 for each token that the model reads, 0 for padding [B, T]; a stream of tokens has no padding."""
+    """Return 1 for each token that the model reads, 0 for padding [rows, T]; a stream of tokens has no padding."""
     mask = batch["input_mask"] if "input_mask" in batch else tf.ones_like(batch["input_ids"][:, 1:])
-    return np.asarray(mask)
+    return np.asarray(mask).reshape(-1, mask.shape[-1])  # of multiple choice, each choice is a row
 
 
 def _clock(config: TrainConfig, data: Data, comm: Communicator) -> metrics.Clock:

@@ -14,16 +14,7 @@ from bert.storage import files
 
 NAME = "metrics.jsonl"
 BAR = 24  # characters
-SHOWN = {
-    "loss",
-    "lm_accuracy",
-    "mlm_accuracy",
-    "nsp_accuracy",
-    "sop_accuracy",
-    "span_accuracy",
-    "learning_rate",
-    "sequences_per_second",
-}
+SHOWN = {"loss", "learning_rate", "sequences_per_second", "f1", "exact_match", "matthews", "pearson", "spearman"}
 
 
 class Log:
@@ -59,7 +50,7 @@ class Log:
         self._show(step, split, values)
 
     def _show(self, step: int, split: str, values: dict[str, float]) -> None:
-        text = " ".join(f"{key}={value:.4g}" for key, value in values.items() if key in SHOWN)
+        text = " ".join(f"{key}={value:.4g}" for key, value in values.items() if _is_shown(key))
         clear = "\r\033[K" if self._bar else ""
         if self._bar and split == "train":
             filled = BAR * step // self.steps
@@ -74,6 +65,10 @@ class Log:
             self._events.close()
             if self._bar:
                 print(file=sys.stderr)
+
+
+def _is_shown(measure: str) -> bool:
+    return measure in SHOWN or measure.endswith("accuracy")
 
 
 def _step_of(line: bytes) -> float:

@@ -32,6 +32,7 @@ FREE = {
     "run.keep_every",
     "run.evaluate_every",
     "run.evaluate_sequences",
+    "run.patience",
     "run.target_accuracy",
     "run.max_skipped",
     "run.peak_teraflops",
@@ -43,6 +44,7 @@ FREE = {
     "batch.max_per_device",
     "batch.fit",
     "data.skip_bad",
+    "length.evaluations",
     "model.recompute_activations",
     "parallel.overlap",
     "parallel.bucket_megabytes",
@@ -98,9 +100,10 @@ def begin(
     facts: more entries of `config.json`, such as those of `bert.labels.Head.facts` and the name of the recipe.
     """
     if comm.rank == 0:
+        name = byte_bpe.NAME if config.model.causal else records.VOCABULARY
         if start_from is not None:
             checkpoint.check_description(start_from)
-            _check_vocabulary(start_from / vocab.name, vocab)
+            _check_vocabulary(start_from / name, vocab, config.model.causal)
             taken = _without(weights, _head_of_other_classes(start_from, facts))
             checkpoint.load_weights(start_from, taken, (*new_heads, *_missing_heads(start_from)))
         directory = config.run.path
@@ -108,7 +111,7 @@ def begin(
         fixed |= {"data": manifest.content_hash(data.path)}
         files.write_json(directory / "config.json", {"recipe": None} | dict(facts) | fixed)
         config.model.save(directory / "bert_config.json")
-        with files.atomic_write(directory / vocab.name, "wb") as stream:
+        with files.atomic_write(directory / name, "wb") as stream:
             stream.write(vocab.read_bytes())
     division.synchronise(weights, comm)
 
@@ -152,9 +155,9 @@ def _facts(run: Path) -> dict[str, Any]:
     return facts
 
 
-def _check_vocabulary(theirs: Path, ours: Path) -> None:
+def _check_vocabulary(theirs: Path, ours: Path, causal: bool) -> None:
     """Raise UsageError if the vocabularies differ; equal sizes would hide that the weights are for other words."""
-    read: Callable[[Path], Any] = load_vocab if ours.name == records.VOCABULARY else byte_bpe.read
+    read: Callable[[Path], Any] = byte_bpe.read if causal else load_vocab
     if theirs.exists() and read(theirs) != read(ours):
         raise UsageError(f"{theirs} and {ours} differ; make the data with the vocabulary of the weights")
 

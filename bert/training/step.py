@@ -34,7 +34,11 @@ UNDIVIDED = ParallelConfig()
 
 
 class Task(Protocol):
-    """A module to train, and the names of its objectives."""
+    """A module to train, and the names of its objectives.
+
+    A task that is scored on a development set also has `predict(batch, mode)`, which returns its outputs by name. One
+    whose predictions are numbers has `counts_correct` = False: no accuracy is logged.
+    """
 
     module: tf.Module
     objectives: tuple[str, ...]
@@ -92,6 +96,12 @@ class Step:
             self._apply = functools.partial(optimizer.update, self.guard, self.buckets)
         else:
             self._apply = tf.function(self._update, jit_compile=True)  # memory traffic only, which fusion saves
+        if hasattr(task, "predict"):
+            self._predict = tf.function(
+                lambda batch: task.predict(batch, self._mode(DropoutRng(None))),
+                jit_compile=whole,
+                reduce_retracing=not whole,
+            )
         self._measure = tf.function(
             lambda batch: task.measure(batch, self._mode(DropoutRng(None))),
             jit_compile=whole,
@@ -128,7 +138,7 @@ class Step:
         measures = {name: float(value) for name, value in applied.items()}
         measures |= {name: float(totals[name]) for name in ("stop", "written")}
         lap("compute")
-        return _means(totals, weights) | measures
+        return self._means(totals, weights) | measures
 
     def _sum_gradients(
         self,
@@ -182,7 +192,22 @@ class Step:
         totals = self._all_reduce_sums(
             parts, [*objectives, *(f"{name}_{field}" for name in objectives for field in Measure._fields)]
         )
-        return _means(totals, {name: totals[name] for name in objectives})
+        return self._means(totals, {name: totals[name] for name in objectives})
+
+    def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return the outputs of the task's `predict` for a batch, without dropout. All parts of a model call it."""
+        with self._sums_within():
+            outputs: dict[str, tf.Tensor] = self._predict(batch)
+            return outputs
+
+    def _means(self, sums: dict[str, tf.Tensor], weights: dict[str, tf.Tensor]) -> dict[str, float]:
+        """Divide summed losses and correct predictions by their weights; "loss" is the sum of all mean losses."""
+        means = {}
+        for name, weight in weights.items():
+            means[f"{name}_loss"] = float(sums[f"{name}_loss"] / weight)
+            if getattr(self.task, "counts_correct", True):
+                means[f"{name}_accuracy"] = float(sums[f"{name}_correct"] / weight)
+        return {"loss": sum(value for name, value in means.items() if name.endswith("_loss")), **means}
 
     def _all_reduce_sums(self, parts: Sequence[dict[str, tf.Tensor]], names: Sequence[str]) -> dict[str, tf.Tensor]:
         """Sum the named scalars over the parts of all replicas."""
@@ -343,12 +368,3 @@ def _stack(batches: Sequence[Batch]) -> Batch:
 
 def _flatten(measures: dict[str, Measure]) -> dict[str, tf.Tensor]:
     return {f"{name}_{field}": value for name, m in measures.items() for field, value in m._asdict().items()}
-
-
-def _means(sums: dict[str, tf.Tensor], weights: dict[str, tf.Tensor]) -> dict[str, float]:
-    """Divide the summed losses and correct predictions by their weights; "loss" is the sum of all mean losses."""
-    means = {}
-    for name, weight in weights.items():
-        means[f"{name}_loss"] = float(sums[f"{name}_loss"] / weight)
-        means[f"{name}_accuracy"] = float(sums[f"{name}_correct"] / weight)
-    return {"loss": sum(value for name, value in means.items() if name.endswith("_loss")), **means}

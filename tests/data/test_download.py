@@ -1,6 +1,7 @@
 """The download command against a local server that stands in for the publishers."""
 
 import dataclasses
+import gzip
 import hashlib
 import io
 import zipfile
@@ -15,7 +16,7 @@ from data import download
 from data.fetch import catalog
 from data.fetch.connection import RetryPolicy
 from data.fetch.transfer import File
-from tests import hostile
+from tests import hostile, pubmed_xml
 from tests.downloads import PART, dump
 from tests.finished import sign
 from tests.hostile import Site
@@ -210,6 +211,63 @@ def test_splits_are_as_asked(site: Site, stage: Stage, tmp_path: Path) -> None:
     assert code == 4 and "line 2" in said[-1]
 
 
+def baseline(site: Site, year: int, count: int) -> dict[str, bytes]:
+    """Publishes the files of a baseline of PubMed, as NLM's page lists them; returns them."""
+    bodies = {
+        f"pubmed{year % 100}n{number:04d}.xml.gz": gzip.compress(pubmed_xml.xml(pubmed_xml.record(number)).encode())
+        for number in range(1, count + 1)
+    }
+    page = "".join(f'<a href="{name}">{name}</a> 19M\n<a href="{name}.md5">{name}.md5</a> 60\n' for name in bodies)
+    site.files["/baseline/"] = f"<html><a href='README.txt'>README.txt</a>\n{page}".encode()
+    for name, body in bodies.items():
+        site.files[f"/baseline/{name}"] = body
+        site.files[f"/baseline/{name}.md5"] = f"MD5({name})= {hashlib.md5(body).hexdigest()}\n".encode()
+    return bodies
+
+
+def pubmed(site: Site, output: Path, *more: object) -> list[object]:
+    return ["pubmed", "--baseline_url", f"{site.url}/baseline", "--output", output, *more]
+
+
+def test_the_last_files_of_pubmed_then_all_are_fetched_once_each(
+    site: Site, stage: Stage, tmp_path: Path, read: Any
+) -> None:
+    bodies = baseline(site, 2026, 5)
+    assert stage("download", *pubmed(site, tmp_path / "out", "--files", 2))[0] == 0
+    last = [name for name in bodies if "n0004" in name or "n0005" in name]
+    assert names(tmp_path / "out") == sorted(["baseline.list", "manifest.json", *last, *(f"{n}.md5" for n in last)])
+    assert stage("download", *pubmed(site, tmp_path / "out", "--year", 2026))[0] == 0
+    asked = [path for path, _ in site.requests]
+    assert len(asked) == len(set(asked)) == 11 and not (tmp_path / "out.incoming").exists()
+    found = manifest.load(tmp_path / "out")
+    assert found.parameters == {"name": "pubmed", "year": 2026, "files": None}
+    assert "name NLM as the source" in found.extra["licence"]
+    assert found.extra["sources"][last[0]]["trust"] == f"by {last[0]}.md5"
+    assert stage("pubmed", "--source", tmp_path / "out", "--output", tmp_path / "pubmed")[0] == 0
+    assert len(read(tmp_path / "pubmed")) == 5
+    site.files.clear()
+    assert stage("download", *pubmed(site, tmp_path / "out", "--year", 2026))[0] == 0  # without a network
+
+
+def test_a_file_of_pubmed_must_have_its_md5(site: Site, stage: Stage, tmp_path: Path) -> None:
+    name = list(baseline(site, 2026, 3))[1]
+    site.files[f"/baseline/{name}"] += b"more"
+    code, said = stage("download", *pubmed(site, tmp_path / "out"))
+    assert code == 4 and "md5" in said[-1] and f"{name}.bad" in said[-1] and not (tmp_path / "out").exists()
+    site.files[f"/baseline/{name}.md5"] = b"<html>moved</html>"
+    code, said = stage("download", *pubmed(site, tmp_path / "other"))
+    assert code == 4 and "is not the MD5 of" in said[-1]
+
+
+def test_a_baseline_that_is_gone_is_one_line(site: Site, stage: Stage, tmp_path: Path) -> None:
+    baseline(site, 2026, 2)
+    code, said = stage("download", *pubmed(site, tmp_path / "out", "--year", 2025))
+    assert code == 3 and "but that of 2026; give --year 2026" in said[-1]
+    site.files["/baseline/"] = b"<html>"
+    code, said = stage("download", *pubmed(site, tmp_path / "other"))
+    assert code == 3 and "lists no pubmed" in said[-1]
+
+
 def known(monkeypatch: pytest.MonkeyPatch, name: str, found: catalog.Set, bodies: dict[str, bytes]) -> None:
     """Puts a set into the catalogue whose files are `bodies`."""
     files = [
@@ -325,7 +383,7 @@ def test_a_checkpoint_is_unpacked_when_its_vocabulary_is_the_known_one(
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        ([], "one of wikipedia pg19 squad1"),
+        ([], "one of wikipedia pg19 pubmed squad1"),
         (["wikipedai"], "did you mean wikipedia"),
         (["pg19", "--books", "0"], "--books 0"),
         (["squad1", "--connections", "3"], "from 1 to 2"),
@@ -334,6 +392,7 @@ def test_a_checkpoint_is_unpacked_when_its_vocabulary_is_the_known_one(
         (["wikipedia", "--date", "20261301"], "--date"),
         (["wikipedia", "--date", "latest"], "--date"),
         (["pg19", "--splits", "dev"], "splits"),
+        (["pubmed", "--year", "26"], "--year 26"),
         (["squad2", "--books", "3"], "--books"),
     ],
 )

@@ -11,10 +11,14 @@ from nltk.tokenize.punkt import PunktParameters
 
 from bert.storage import files
 from data import books, documents, text, wikipedia
+from data.citations import abstract
+from data.citations.reader import Reader
 from data.pipeline import duplicates, sources
 from data.splitting import punkt, sentences
 from data.wiki import dump, references
 from squad import examples
+from tests.pubmed_xml import record as record_of
+from tests.pubmed_xml import xml
 
 SIZE = 50_000  # characters; four times as many took 13 s with an expression of quadratic time
 START = "*** START OF THE PROJECT GUTENBERG EBOOK A ***\n"
@@ -49,6 +53,8 @@ HOSTILE = {
     "references to nothing": ("", f"&{'a' * 32}", ""),
     "a number of many digits": ("&#", "9", ";"),
     "numbers of many digits": ("", f"&#{'9' * 5000};", ""),
+    "records left open": ("", "<PubmedArticle>", ""),
+    "numbers left open": ("", "<MedlineCitation><PMID ", ""),
     "brackets": ("", "[", ""),
     "braces": ("", '{"a":', ""),
     "list markers": ("", " *\n", ""),
@@ -114,6 +120,13 @@ def readers(folder: Path) -> dict[str, Callable[[str], object]]:
     def question(content: str) -> object:
         return in_questions(questions(content))
 
+    def abstracts(path: Path) -> object:
+        return [abstract.parse(one.content) for one in Reader(path).citations() if one.content]
+
+    def citation(content: str) -> object:
+        return in_pubmed(xml(record_of(1, f"<AbstractText>{content}</AbstractText>", title=f"[{content}")))
+
+    in_pubmed = read_file(abstracts, "pubmed.xml", folder)
     in_dump = read_file(dumped, "dump.xml", folder)
     in_json = read_file(lambda path: list(text.read_documents(path, "a", Counter())), "a.jsonl", folder)
     in_questions = read_file(asked, "a.json", folder)
@@ -124,6 +137,9 @@ def readers(folder: Path) -> dict[str, Callable[[str], object]]:
         "a record": record,
         "a dump": in_dump,
         "a page": page,
+        "PubMed": in_pubmed,
+        "records of PubMed": lambda content: in_pubmed(xml(content)),
+        "an abstract": citation,
         "output of wikiextractor": read_file(
             lambda path: list(wikipedia.extracted_articles([path])), "wiki_00", folder
         ),

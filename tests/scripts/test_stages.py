@@ -139,6 +139,23 @@ def test_names_are_downloaded_and_paths_are_not(environment: dict[str, str], che
     assert make("corpus", checkout, named)[2][0] == "-m data.wikipedia --source simple --output w/corpus/wikipedia"
 
 
+def test_a_baseline_of_pubmed_is_named_by_its_year(environment: dict[str, str], checkout: Path) -> None:
+    def shown(pubmed: str, *names: str) -> list[str]:
+        for name in names:
+            script = ["bash", "scripts/data.sh", name]
+            subprocess.run(script, cwd=checkout, env=environment | {"PUBMED": pubmed, "TEXT": "notes"}, check=True)
+        lines = Path(environment["SHOWN"]).read_text().splitlines()
+        Path(environment["SHOWN"]).unlink()
+        return lines
+
+    assert shown("2026", "download", "pubmed", "documents") == [
+        "-m data.download pubmed --year 2026 --output w/corpus/pubmed-2026",
+        "-m data.pubmed --source w/corpus/pubmed-2026 --output w/corpus/pubmed",
+        "-m data.documents --source w/corpus/text w/corpus/pubmed --output w/corpus/documents",
+    ]
+    assert shown("nlm files", "download", "pubmed") == ["-m data.pubmed --source nlm files --output w/corpus/pubmed"]
+
+
 def test_verify_and_stats_imply_the_samples(environment: dict[str, str], checkout: Path) -> None:
     for goal in ("verify", "stats"):
         shown = make(goal, checkout, environment, BOOKS="novels")[2]

@@ -104,6 +104,8 @@ def test_tags_that_are_there_can_be_left_unread(tmp_path: Path) -> None:
 def test_invisible_characters_are_words(tmp_path: Path, word: str) -> None:
     (sentence,) = read(write(tmp_path, f"a O\n{word} B-X\nb O\n"))
     assert (sentence.words, sentence.tags) == (("a", word, "b"), ("O", "B-X", "O"))
+    (sentence,) = read(write(tmp_path, f"a\n{word}\nb\n"), tags=False)
+    assert sentence.words == ("a", word, "b")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ TAGS = ["O", *(f"{letter}-{kind}" for letter in "BIESLU" for kind in ("PER", "LO
 SENTENCE = st.lists(st.sampled_from(TAGS), max_size=17)
 ENTITIES = st.lists(st.tuples(st.sampled_from(["PER", "LOC", ""]), st.integers(1, 3), st.integers(0, 2)), max_size=7)
 # Of what seqeval 1.2.2 found in 10,000 random cases of each kind; `seqeval_oracle.py` says how.
-SEQEVAL = {"IOB": "", "BIOES": ""}
+SEQEVAL = {"IOB": "2ea8750577b78c11f9e3e39854a1529c", "BIOES": "80ebf3b4141a0dbbd6b067e1855ab1c2"}
 
 
 def by_conlleval_rules(tags: Sequence[str]) -> list[Entity]:

@@ -1,0 +1,40 @@
+"""The model's outputs for all samples of a data set, on the ranks that train it."""
+
+import numpy as np
+import tensorflow as tf
+
+from bert.config import BatchConfig
+from bert.hardware.devices import has_gpu
+from bert.inputs import sampler
+from bert.inputs.records import Dataset
+from bert.training.step import Step
+
+
+def predict(step: Step, data: Dataset, batch: BatchConfig, *, by_position: bool = False) -> dict[str, np.ndarray]:
+    """Return the outputs of the task's `predict` for all samples, in order [n, ...]; the same on all ranks.
+
+    Each replica of the model computes its share, in batches of similar length without the padding that all have. The
+    outputs are then summed over the replicas, of which the others have zeros. by_position: outputs have the positions
+    as their second axis; those beyond the longest sample of a batch are 0. All of it is held in memory.
+    """
+    size, width = batch.per_device, data.spec["input_ids"]["shape"][-1]
+    order = np.argsort(data.sizes(np.arange(len(data))), kind="stable")
+    order = np.concatenate([np.repeat(order[:1], -len(order) % size), order])  # full batches: one shape for each length
+    multiple = sampler.GPU_LENGTH_MULTIPLE if has_gpu() else sampler.LENGTH_MULTIPLE
+    replicas, outputs = step.replicas, dict[str, np.ndarray]()
+    batches = order.reshape(-1, size)
+    for number, rows in enumerate(batches):
+        if outputs and number % replicas.size != replicas.rank:  # all replicas compute the first, for the shapes
+            continue
+        with tf.device("CPU:0"):
+            samples = sampler.trim_padding(data.read(rows), multiple)
+        for name, found in step.predict(samples).items():
+            shape = (width, *found.shape[2:]) if by_position else tuple(found.shape[1:])
+            every = outputs.setdefault(name, np.zeros((len(data), *shape), np.float32))
+            if number % replicas.size == replicas.rank:
+                every[rows if not by_position else (rows, slice(found.shape[1]))] = found.numpy()
+    names = sorted(outputs)
+    if replicas.size > 1:
+        summed = replicas.all_reduce([tf.constant(outputs[name]) for name in names])
+        return {name: total.numpy() for name, total in zip(names, summed, strict=True)}
+    return outputs

@@ -1,0 +1,80 @@
+"""Which checkpoint is the best on a development set, and when a run has stopped to become better.
+
+`best.json` in the run directory names the best checkpoint so far. What was measured before a run was stopped is read
+from `metrics.jsonl`, so a resumed run takes the same decisions as one that was never stopped.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bert.storage import checked_json, files
+
+BEST, METRICS, SPLIT = "best.json", "metrics.jsonl", "heldout"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """The content of `best.json`."""
+
+    step: int
+    """update of the checkpoint"""
+    measure: str
+    """what is compared; greater is better"""
+    value: float
+
+
+def read(run: Path) -> Best | None:
+    """Return what `best.json` of a run says; None if there is none. Raise IntegrityError if it is damaged."""
+    if not (run / BEST).exists():
+        return None
+    remedy = "remove it to use the newest checkpoint"
+    best: Best = checked_json.read(run / BEST, Best, what="the record of the best checkpoint", remedy=remedy)
+    return best
+
+
+def write(run: Path, best: Best) -> None:
+    """Write `best.json`."""
+    checked_json.write(run / BEST, asdict(best))
+
+
+class Selection:
+    """The best evaluation of a run so far, and the number of evaluations since."""
+
+    def __init__(self, measure: str, patience: int) -> None:
+        """patience: evaluations without improvement after which the run ends; 0: it never ends early."""
+        self.measure, self.patience = measure, patience
+        self.best: Best | None = None
+        self.since = 0
+
+    def add(self, step: int, value: float) -> bool:
+        """Count the evaluation after update `step`; return whether it is better than all before. NaN never is."""
+        if math.isfinite(value) and (self.best is None or value > self.best.value):
+            self.best, self.since = Best(step=step, measure=self.measure, value=value), 0
+            return True
+        self.since += 1
+        return False
+
+    def is_over(self) -> bool:
+        """Return whether the run has not become better for as many evaluations as it has patience for."""
+        return 0 < self.patience <= self.since
+
+    def replay(self, run: Path, step: int) -> None:
+        """Count the evaluations up to update `step` that `metrics.jsonl` of a run has. Forget what was counted."""
+        self.best, self.since = None, 0
+        if not (run / METRICS).exists():
+            return
+        with open(run / METRICS, encoding="utf-8") as stream:
+            for text in stream:
+                line = _parsed(text)
+                if line.get("split") == SPLIT and line.get("step", math.inf) <= step and self.measure in line:
+                    self.add(int(line["step"]), float(line[self.measure]))  # NaN is stored as text
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        line = files.parse_json(text)
+    except ValueError:
+        return {}  # a line that was cut off when the process was killed
+    return line if isinstance(line, dict) else {}

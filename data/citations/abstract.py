@@ -1,0 +1,63 @@
+"""The text of one citation of PubMed: its abstract, from a record of XML.
+
+Elements as in https://dtd.nlm.nih.gov/ncbi/pubmed/doc/out/190101/index.html.
+"""
+
+import re
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+from data.pipeline import sources
+from data.wiki import references
+
+# Formulas are in MathML, whose prefix a record need not declare.
+WRAPPED = b'<record xmlns:mml="http://www.w3.org/1998/Math/MathML" xmlns:xlink="http://www.w3.org/1999/xlink">'
+NO_LABELS = ("", "UNLABELLED", "UNASSIGNED")
+TRUNCATED = re.compile(r"\s*[(\[]ABSTRACT TRUNCATED(?: AT \d+ WORDS)?[)\]]\.?$")
+
+
+class Article(NamedTuple):
+    """What a citation says."""
+
+    title: str
+    languages: tuple[str, ...]  # of the article; an abstract is in English whatever they are
+    sections: list[tuple[str, str]]  # the label, which may be empty, and the text of each section of the abstract
+    controls: int  # control characters that were removed
+
+
+def parse(content: bytes) -> Article:
+    """Return what a record says. Raise ValueError, with the reason, if it is not well-formed XML."""
+    parser = ElementTree.XMLParser()
+    try:
+        for piece in (WRAPPED, content, b"</record>"):
+            parser.feed(piece)
+        record = parser.close()
+    except ElementTree.ParseError as error:
+        raise ValueError(f"not well-formed XML ({error})") from error
+    article = record.find("PubmedArticle/MedlineCitation/Article")
+    if article is None:
+        return Article("", (), [], 0)
+    title, removed = _text(article.find("ArticleTitle"))
+    sections: list[tuple[str, str]] = []
+    for element in article.iterfind("Abstract/AbstractText"):
+        text, controls = _text(element)
+        removed += controls
+        if text := TRUNCATED.sub("", text):
+            label = " ".join(element.get("Label", "").split()).rstrip(":")
+            sections.append(("" if label in NO_LABELS else label, text))
+    languages = tuple((element.text or "").strip().lower() for element in article.iterfind("Language"))
+    return Article(_without_brackets(title), languages, sections, removed)
+
+
+def _text(element: ElementTree.Element | None) -> tuple[str, int]:
+    """Return the text of an element and of the markup in it, on one line, and how many control characters it had."""
+    if element is None:
+        return "", 0
+    text, removed = sources.without_controls(references.unescape("".join(element.itertext())))
+    return " ".join(text.split()), removed
+
+
+def _without_brackets(title: str) -> str:
+    """Return a title without the brackets that NLM puts around its translation."""
+    match = re.fullmatch(r"\[(.*?)\.?\]\.?", title)
+    return f"{match[1]}." if match and match[1] else title

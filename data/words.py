@@ -1,0 +1,142 @@
+"""Find the words of a corpus that a vocabulary splits into pieces, to extend it with `python -m bert.adapt`.
+
+    python -m data.words --source workdir/corpus/shards --vocab RUN/vocab.txt --new 1000 --output workdir/words
+
+The words are those of the training shards, as the tokenizer of the vocabulary normalises them: lower-cased if the
+vocabulary is. A word saves tokens where it occurs: its pieces less one; an unknown word ([UNK]) counts as two pieces.
+The words that save most are chosen. `words.txt` has them one a line, the best first; `words.tsv` also has how often
+each one occurs, and its pieces. The same text gives the same bytes.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from bert import cli, ranges
+from bert.errors import InputError
+from bert.inputs.vocabulary import is_lower_case, load_vocab
+from bert.inputs.wordpiece import MAX_WORD_BYTES, WordPiece
+from bert.ranges import Range
+from bert.storage import files, outputs
+from data.pipeline import parts
+from data.pipeline.parts import Part
+from data.pipeline.progress import Progress
+
+MAX_COUNTED = 2_000_000  # different words held in memory, about 250 MB
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Flags of `python -m data.words`."""
+
+    source: Path
+    """folder written by data.shards"""
+    vocab: Path
+    """vocab.txt of the trained model"""
+    output: Path
+    """folder to write"""
+    new: Annotated[int, Range(1, 1_000_000)] = 1000
+    """number of words to choose, at most"""
+    minimum: Annotated[int, Range(1, 10**9)] = 20
+    """leave out words that occur less often than this"""
+    max_megabytes: Annotated[int, Range(1, 1_000_000)] = 200
+    """count in at most this much text, an even sample of the documents"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self)
+
+
+class Found(NamedTuple):
+    """A word, how often it occurs, and the old tokens that spell it."""
+
+    word: str
+    frequency: int
+    pieces: tuple[int, ...]
+    saved: int  # tokens, in the whole text
+
+
+class WordCounter:
+    """Count words in bounded memory (lossy counting: Manku and Motwani 2002).
+
+    If there are more than `limit` different words, the rarest are forgotten, so that at most half of the limit is left.
+    A count is then too low by at most `missed`.
+    """
+
+    def __init__(self, limit: int = MAX_COUNTED) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.missed, self._limit = 0, limit
+
+    def add(self, words: Iterable[str]) -> None:
+        """Count the words of a text."""
+        self.counts.update(words)
+        if len(self.counts) > self._limit:
+            self._forget()
+
+    def _forget(self) -> None:
+        values = np.fromiter(self.counts.values(), np.int64, len(self.counts))
+        floor = int(np.partition(values, -(self._limit // 2))[-(self._limit // 2)])
+        self.counts = collections.Counter({word: count for word, count in self.counts.items() if count > floor})
+        self.missed += floor
+
+
+def choose(counts: Mapping[str, int], splitter: WordPiece, unknown: int, new: int, minimum: int) -> list[Found]:
+    """Return the words that save most tokens, the best first; of equal ones the first in the order of code points.
+
+    unknown: the id of [UNK]. A word without a letter is not chosen, nor one that is too long for the tokenizer.
+    """
+    found = []
+    for word, count in counts.items():
+        if count < minimum or not any(map(str.isalpha, word)) or len(word.encode()) > MAX_WORD_BYTES:
+            continue
+        pieces = splitter.pieces(word)
+        if len(pieces) > 1 or pieces == (unknown,):
+            found.append(Found(word, count, pieces, count * max(1, len(pieces) - 1)))
+    return sorted(found, key=lambda one: (-one.saved, one.word))[:new]
+
+
+def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.StageResult:
+    """Count the words, choose, and write `words.txt` and `words.tsv`. Raise InputError if there is no such word."""
+    vocabulary = load_vocab(options.vocab)
+    splitter, counter, progress = WordPiece(vocabulary, is_lower_case(vocabulary)), WordCounter(), Progress("words")
+    total = 0
+    for document in parts.sample(sources, options.max_megabytes * 1_000_000, "sentences"):
+        text = " ".join(document["sentences"])
+        words = splitter.normalise(text)
+        counter.add(words)
+        total += len(words)
+        progress.add(1, len(text))
+    found = choose(counter.counts, splitter, vocabulary.index("[UNK]"), options.new, options.minimum)
+    if not found:
+        raise InputError(
+            f"{options.source}: {options.vocab} splits no word that occurs {options.minimum} times; give more text, or "
+            "a lower --minimum"
+        )
+    with files.atomic_write(partial / "words.txt") as stream:
+        stream.writelines(f"{one.word}\n" for one in found)
+    with files.atomic_write(partial / "words.tsv") as stream:
+        for one in found:
+            stream.write(f"{one.word}\t{one.frequency}\t{' '.join(vocabulary[number] for number in one.pieces)}\n")
+    saved = sum(one.saved for one in found)
+    lossy = f"; counts are up to {counter.missed:,} too low" if counter.missed else ""
+    progress.done(f"{len(found):,} words save {saved:,} tokens in a text of {total:,} words{lossy}")
+    return outputs.StageResult(counts={"words": len(found), "saved tokens": saved, "words of text": total})
+
+
+def main(argv: list[str]) -> None:
+    options = cli.parse(Options, argv, prog="python -m data.words", description=__doc__)
+    sources = parts.find(options.source, "train", "shards")
+    outputs.build(
+        options.output,
+        stage="words",
+        parameters={"new": options.new, "minimum": options.minimum, "max_megabytes": options.max_megabytes},
+        inputs=[options.source, options.vocab],
+        make=lambda partial: make(options, sources, partial),
+    )
+
+
+if __name__ == "__main__":
+    cli.main(main)

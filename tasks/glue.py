@@ -1,0 +1,236 @@
+"""GLUE: the files of its nine tasks and of the diagnostic set, byte for byte as they are distributed.
+
+Columns are separated by tabs and never quoted: Python's csv reader would join lines at quotation marks and lose 97
+lines of MRPC's training set. A file with a header is read by the names in it, since the order of columns differs
+between copies. Source of the layouts: the files, and nyu-mll/GLUE-baselines.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from bert.errors import InputError
+from bert.storage import files
+from tasks.examples import Skipped, TextExample
+
+Split = Literal["train", "dev", "test"]
+Files = dict[Split, dict[str, str]]
+
+ENTAILMENT = ("entailment", "not_entailment")
+BINARY = ("0", "1")
+NLI = ("contradiction", "entailment", "neutral")  # the order of google-research/bert
+USUAL: Files = {"train": {"": "train.tsv"}, "dev": {"": "dev.tsv"}, "test": {"": "test.tsv"}}
+MICROSOFT, DEV_IDS = "msr_paraphrase_train.txt", "dev_ids.tsv"  # MRPC as published; GLUE's dev set is a part of it
+MARK = "\ufeff"  # a byte order mark
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A task of GLUE: names of columns may have several spellings, the first one that is there counts."""
+
+    folder: str
+    """its folder, and the name of its submission"""
+    first: tuple[str, ...]
+    """columns of the text, or of the first one of the pair"""
+    second: tuple[str, ...] = ()
+    """columns of the second text; none for single texts"""
+    label: tuple[str, ...] = ("label",)
+    """columns of the label"""
+    labels: tuple[str, ...] = BINARY
+    """names of the classes, in the order of the logits"""
+    metrics: tuple[str, ...] = ("accuracy",)
+    """as GLUE defines them, the one by which checkpoints are compared first"""
+    regression: bool = False
+    """whether the label is a number"""
+    files: Files = field(default_factory=lambda: USUAL)
+    """of each split, by the name that their scores have"""
+    submissions: dict[str, str] = field(default_factory=dict)
+    """names of the submissions by the names of the test files, where there are several"""
+    originals: dict[Split, str] = field(default_factory=dict)
+    """files that stand for a split where its own is missing"""
+    headerless: tuple[str, ...] = ()
+    """columns of files without a header"""
+    more_columns: bool = False
+    """whether rows of a file without a header may have more columns at the end"""
+    short_rows: bool = False
+    """whether the distributed file has rows that lack columns: they are left out and counted"""
+
+
+TASKS = {
+    "cola": Task(
+        folder="CoLA",
+        first=("sentence",),
+        metrics=("matthews",),
+        headerless=("source", "label", "mark", "sentence"),
+    ),
+    "sst2": Task(folder="SST-2", first=("sentence", "text")),
+    "mrpc": Task(
+        folder="MRPC",
+        first=("#1 String",),
+        second=("#2 String",),
+        label=("Quality",),
+        metrics=("f1", "accuracy"),
+        originals={"train": MICROSOFT, "dev": MICROSOFT, "test": "msr_paraphrase_test.txt"},
+    ),
+    "qqp": Task(
+        folder="QQP",
+        first=("question1",),
+        second=("question2",),
+        label=("is_duplicate",),
+        metrics=("f1", "accuracy"),
+        short_rows=True,
+    ),
+    "stsb": Task(
+        folder="STS-B",
+        first=("sentence1",),
+        second=("sentence2",),
+        label=("score",),
+        labels=(),
+        metrics=("pearson", "spearman"),
+        regression=True,
+        headerless=("genre", "filename", "year", "index in file", "score", "sentence1", "sentence2"),
+        more_columns=True,  # the original files have sources in some rows
+    ),
+    "mnli": Task(
+        folder="MNLI",
+        first=("sentence1",),
+        second=("sentence2",),
+        label=("gold_label",),
+        labels=NLI,
+        files={
+            "train": {"": "train.tsv"},
+            "dev": {"matched": "dev_matched.tsv", "mismatched": "dev_mismatched.tsv"},
+            "test": {"matched": "test_matched.tsv", "mismatched": "test_mismatched.tsv"},
+        },
+        submissions={"matched": "MNLI-m", "mismatched": "MNLI-mm"},
+    ),
+    "qnli": Task(folder="QNLI", first=("question",), second=("sentence",), labels=ENTAILMENT),
+    "rte": Task(folder="RTE", first=("sentence1",), second=("sentence2",), labels=ENTAILMENT),
+    "wnli": Task(folder="WNLI", first=("sentence1",), second=("sentence2",)),
+    "ax": Task(
+        folder="AX",
+        first=("sentence1",),
+        second=("sentence2",),
+        labels=NLI,
+        metrics=("matthews",),
+        files={"test": {"": "diagnostic.tsv"}},
+    ),
+}
+
+
+def read(task: Task, path: Path, split: Split, skipped: Skipped) -> Iterator[TextExample]:
+    """Yield the examples of a file in order; their label is None where the file has no column for it.
+
+    split: of MRPC's original training file only the rows of that split are yielded, and labels of `test` are not
+    checked, since some copies have other things in that column. The id is the file's `index` or `id`, else the number
+    of the row. Rows of QQP that lack columns are left out and counted. Raise InputError for any other row that has not
+    the columns of the first one, for an empty text, or for a label that is none of the task's.
+    """
+    with files.open_text(path) as stream:
+        lines: Iterator[tuple[int, list[str]]] = enumerate(
+            (line.rstrip("\r\n").split("\t") for line in files.read_lines(stream, path)), 1
+        )
+        number, fields = next(lines, (1, []))
+        fields = [fields[0].removeprefix(MARK), *fields[1:]] if fields else []
+        columns, is_header = _columns(task, fields, path)
+        if not is_header:
+            lines = _chain((number, fields), lines)
+        get = _Places(task, columns, split, path)
+        for row, (number, fields) in enumerate(lines):
+            if fields == [""]:
+                continue
+            if reason := get.fault(fields):
+                if not task.short_rows:
+                    raise InputError(f"{path}: line {number}: {reason}; give the file as it is distributed")
+                skipped.add(path, number, reason)
+                continue
+            if get.is_in_split(fields):
+                yield get.example(fields, row, number)
+
+
+def _chain(first: tuple[int, list[str]], rest: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
+    yield first
+    yield from rest
+
+
+def _dev_ids(path: Path) -> set[tuple[str, ...]]:
+    """Return the two ids of each pair of GLUE's development set, from the file beside MRPC's original one."""
+    ids = path.with_name(DEV_IDS)
+    if not ids.exists():
+        raise InputError(f"{ids}: no such file; it tells which pairs of {path.name} are GLUE's development set")
+    with files.open_text(ids) as stream:
+        return {tuple(line.split()) for line in files.read_lines(stream, ids)}
+
+
+def _columns(task: Task, fields: Sequence[str], path: Path) -> tuple[list[str], bool]:
+    """Return the names of the columns, and whether the first line has them."""
+    if any(name in fields for name in task.first):
+        return list(fields), True
+    if len(fields) == len(task.headerless) or (task.more_columns and len(fields) > len(task.headerless)):
+        return list(task.headerless), False
+    raise InputError(
+        f"{path}: line 1: no column {' or '.join(task.first)} among {', '.join(map(repr, fields[:8]))}; give the file "
+        f"of {task.folder} as it is distributed"
+    )
+
+
+class _Places:
+    """Where the columns of a file are, and how a row becomes an example."""
+
+    def __init__(self, task: Task, columns: Sequence[str], split: Split, path: Path) -> None:
+        self.task, self.path, self.count = task, path, len(columns)
+        self.is_open = task.more_columns and tuple(columns) == task.headerless
+        self.first, self.second = self._place(columns, task.first), self._place(columns, task.second)
+        self.id = self._place(columns, ("index", "id"))
+        self.label = None if split == "test" else self._place(columns, task.label)
+        self.ids = [self._place(columns, (name,)) for name in ("#1 ID", "#2 ID")]
+        self.dev, self.split = _dev_ids(path) if path.name == MICROSOFT else None, split
+        if task.second and self.second is None:
+            raise InputError(
+                f"{path}: line 1: no column {' or '.join(task.second)}; give the file as it is distributed"
+            )
+
+    @staticmethod
+    def _place(columns: Sequence[str], names: Sequence[str]) -> int | None:
+        return next((columns.index(name) for name in names if name in columns), None)
+
+    def fault(self, fields: Sequence[str]) -> str:
+        """Return what is wrong with a row, in words; "" if nothing is."""
+        if len(fields) != self.count and not (self.is_open and len(fields) > self.count):
+            return f"{len(fields)} columns, not {self.count}"
+        for place in (self.first, self.second):
+            if place is not None and not fields[place].strip():
+                return f"the text in column {place + 1} is empty"
+        return ""
+
+    def is_in_split(self, fields: Sequence[str]) -> bool:
+        """Return whether a row belongs to the split; only MRPC's original file has rows of two."""
+        if self.dev is None:
+            return True
+        ids = tuple(fields[place] for place in self.ids if place is not None)
+        return (ids in self.dev) == (self.split == "dev")
+
+    def example(self, fields: Sequence[str], row: int, line: int) -> TextExample:
+        """Return the example of a row without fault."""
+        assert self.first is not None, "the header or the layout has the column"
+        return TextExample(
+            id=str(row) if self.id is None else fields[self.id],
+            first=fields[self.first],
+            second=None if self.second is None else fields[self.second],
+            label=None if self.label is None else self._label(fields[self.label], line),
+        )
+
+    def _label(self, text: str, line: int) -> str | float:
+        if self.task.regression:
+            try:
+                value = float(text)
+            except ValueError:
+                value = float("nan")
+            if not 0 <= value <= 5:
+                raise InputError(f"{self.path}: line {line}: the score {text!r} is not a number from 0 to 5")
+            return value
+        if text not in self.task.labels:
+            known = ", ".join(self.task.labels)
+            raise InputError(f"{self.path}: line {line}: the label {text!r} is not one of {known}")
+        return text

@@ -1,0 +1,53 @@
+"""Files of predictions as the GLUE server takes them, and the score of GLUE."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from statistics import fmean
+
+from bert.errors import InputError, UsageError
+from bert.storage import files
+from tasks import glue
+
+SCALE = (0.0, 5.0)  # of STS-B
+
+
+@contextlib.contextmanager
+def writer(task: str, path: Path) -> Iterator[Callable[[str, object], None]]:
+    """Yield a function that adds the prediction for an id; the file appears at the end.
+
+    The ids must be 0, 1, 2 ... in order, as those of GLUE's test files are. Raise UsageError if the task is none of
+    GLUE's, InputError for another id.
+    """
+    if task not in glue.TASKS:
+        raise UsageError(f"--submission is for the tasks of GLUE ({', '.join(glue.TASKS)}), not for {task}")
+    with files.atomic_write(path) as stream:
+        count = 0
+        stream.write("index\tprediction\n")
+
+        def add(identity: str, prediction: object) -> None:
+            nonlocal count
+            if identity != str(count):
+                raise InputError(f"the id {identity!r} stands where {count} is expected; give GLUE's own test file")
+            stream.write(f"{identity}\t{_text(prediction)}\n")
+            count += 1
+
+        yield add
+
+
+def _text(prediction: object) -> str:
+    if isinstance(prediction, float):
+        return f"{min(max(prediction, SCALE[0]), SCALE[1]):.4f}"
+    return str(prediction)
+
+
+def score(scores: Mapping[str, Mapping[str, float]]) -> float:
+    """Return GLUE's score: the mean over its nine tasks of the mean of a task's metrics.
+
+    scores: metrics by task. MNLI has those of both its sets. The diagnostic set does not count. Raise InputError if a
+    task is missing.
+    """
+    needed = [name for name in glue.TASKS if name != "ax"]
+    if missing := [name for name in needed if not scores.get(name)]:
+        raise InputError(f"no scores of {', '.join(missing)}; GLUE's score is the mean over nine tasks")
+    return fmean(fmean(scores[name].values()) for name in needed)

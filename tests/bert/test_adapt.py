@@ -1,0 +1,140 @@
+"""A trained model with new words: they begin as the mean of what they replace, and nothing else changes."""
+
+import dataclasses
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from bert import adapt, cli
+from bert.inputs.tokenization import Tokenizer
+from bert.inputs.vocabulary import SPECIAL, load_vocab
+from bert.inputs.wordpiece import WordPiece
+from bert.pretrain import PretrainingModel
+from squad.model import QuestionAnswering
+from tests import training
+from tests.bert.convert.folders import SMALL, a_run, weights
+
+PIECES = ["[unused0]", "hep", "##ato", "##cyte", "##s", "the", "a", "[unused7]", "##a", "x", "#"]  # ids 5 to 15
+HEP, ATO, CYTE, S, UNK, UNUSED0, UNUSED7 = 6, 7, 8, 9, 1, 5, 12
+CONFIG = dataclasses.replace(SMALL, type_vocab_size=2)
+
+
+def run_adapt(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["adapt", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ending:
+        cli.main(adapt.main)
+    return int(str(ending.value.code))
+
+
+def test_a_new_word_is_the_mean_of_its_pieces_and_all_else_keeps_its_bits(tmp_path, monkeypatch, capsys):
+    old = a_run(tmp_path / "run", CONFIG, PretrainingModel(CONFIG, 0), PIECES)
+    (tmp_path / "words.txt").write_text(
+        "Hepatocyte\nhepatocytes\n##atocyte\nqux\nthe\nhepatocyte\nnew york\n\n[MASK]\n"
+    )
+    assert (
+        run_adapt(monkeypatch, tmp_path / "run", "--words", tmp_path / "words.txt", "--output", tmp_path / "new") == 0
+    )
+    said = capsys.readouterr().err
+    assert "2 already in the vocabulary ('the', '[MASK]')" in said and "1 repeated ('hepatocyte')" in said
+    assert "1 not one word to the tokenizer ('new york')" in said and "1 words taken as the tokenizer" in said
+    assert "4 new words, 2 in place of [unused] entries and 2 appended; 33 entries" in said and "1 were unknown" in said
+    before, after = load_vocab(tmp_path / "run/vocab.txt"), load_vocab(tmp_path / "new/vocab.txt")
+    assert after[UNUSED0] == "hepatocyte" and after[UNUSED7] == "hepatocytes" and after[31:] == ["##atocyte", "qux"]
+    assert [n for n in range(31) if after[n] != before[n]] == [UNUSED0, UNUSED7]
+    new = weights(tmp_path / "new")
+    assert new.keys() == old.keys()
+    for name, value in old.items():
+        if name not in ("embeddings/word", "masked_lm/bias"):
+            assert new[name].tobytes() == value.tobytes(), name
+    replaced = {UNUSED0: [HEP, ATO, CYTE], UNUSED7: [HEP, ATO, CYTE, S], 31: [ATO, CYTE], 32: [UNK]}
+    for name in ("embeddings/word", "masked_lm/bias"):
+        assert new[name].dtype == np.float32 and len(new[name]) == 33
+        for number in range(33):
+            if number in replaced:
+                expected = sum(old[name][piece] for piece in replaced[number]) / len(replaced[number])
+                np.testing.assert_allclose(new[name][number], expected, rtol=1e-6, atol=1e-8)
+            else:
+                assert new[name][number].tobytes() == old[name][number].tobytes()
+    ids, _ = Tokenizer(tmp_path / "new/vocab.txt").encode(["The hepatocytes, xatocyte"])
+    assert [after[number] for number in ids] == ["the", "hepatocytes", "[UNK]", "x", "##atocyte"]
+    facts = json.loads((tmp_path / "new/config.json").read_text())
+    assert facts["imported"]["origin"] == "adapt run" and facts["config"]["model.vocab_size"] == 33
+    assert facts["imported"]["missing_heads"] == ["answer_span", "classifier"]
+    assert "adam_m/pooler/kernel" in facts["imported"]["ignored"]
+    assert facts["adapted"] == {"words": "words.txt", "renamed": 2, "appended": 2}
+    assert json.loads((tmp_path / "new/bert_config.json").read_text())["vocab_size"] == 33
+
+
+def test_unused_entries_can_stay_and_a_head_for_words_is_not_needed(tmp_path, monkeypatch):
+    old = a_run(tmp_path / "run", CONFIG, QuestionAnswering(CONFIG, 0), PIECES)
+    (tmp_path / "words.txt").write_text("\ufeffhepatocyte\r\n")
+    arguments = ("--words", tmp_path / "words.txt", "--output", tmp_path / "new", "--unused", "false")
+    assert run_adapt(monkeypatch, tmp_path / "run", *arguments) == 0
+    assert load_vocab(tmp_path / "new/vocab.txt") == [*load_vocab(tmp_path / "run/vocab.txt"), "hepatocyte"]
+    new = weights(tmp_path / "new")
+    assert new.keys() == old.keys() and new["embeddings/word"].shape == (32, 20)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [("the\n\n", 3, "no word that the vocabulary"), (b"\xff", 3, "not UTF-8"), (None, 3, "no such file")],
+)
+def test_a_list_without_a_new_word_is_one_line(tmp_path, monkeypatch, capsys, words, code, said):
+    a_run(tmp_path / "run", CONFIG, PretrainingModel(CONFIG, 0), PIECES)
+    if words is not None:
+        (tmp_path / "words.txt").write_bytes(words if isinstance(words, bytes) else words.encode())
+    arguments = ("--words", tmp_path / "words.txt", "--output", tmp_path / "new")
+    assert run_adapt(monkeypatch, tmp_path / "run", *arguments) == code
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+    assert len(lines) == 1 and said in lines[0] and not (tmp_path / "new").exists()
+
+
+def test_a_run_whose_vocabulary_was_edited_is_refused(tmp_path, monkeypatch, capsys):
+    a_run(tmp_path / "run", CONFIG, PretrainingModel(CONFIG, 0), PIECES)
+    (tmp_path / "words.txt").write_text("hepatocyte\n")
+    with open(tmp_path / "run/vocab.txt", "a") as stream:
+        stream.write("more\n")
+    arguments = ("--words", tmp_path / "words.txt", "--output", tmp_path / "new")
+    assert run_adapt(monkeypatch, tmp_path / "run", *arguments) == 4 and "vocab.txt" in capsys.readouterr().err
+
+
+def test_words_are_taken_as_the_tokenizer_will_meet_them():
+    def chosen(*lines: str, lower_case: bool = True) -> adapt.Choice:
+        vocabulary = [*SPECIAL, *PIECES, "D"]
+        return adapt.choose(lines, vocabulary, WordPiece(vocabulary, lower_case))
+
+    assert chosen("Na\u00efve", "naive", "##ASE", "\uff48ep\u00adx", "\u03b2").words == [
+        "naive",
+        "##ase",
+        "hepx",
+        "\u03b2",
+    ]
+    assert chosen("DNA", "dna", "##ASE", "Ti", "Ti", lower_case=False).words == ["DNA", "dna", "##ASE", "Ti"]
+    left = chosen("il-6", "##-6", "##", "###", "\u4e2d\u6587", "a\tb", "\x07", "[NEW]", "q" * 101, "the").left_out
+    assert left == {
+        adapt.DIVIDED: ["il-6", "##-6", "##", "###", "\u4e2d\u6587", "a\tb", "\x07", "[NEW]"],
+        adapt.LONG: ["q" * 101],
+        adapt.KNOWN: ["the"],
+    }
+
+
+@pytest.mark.slow
+def test_pretraining_goes_on_with_data_of_the_new_vocabulary(tmp_path, monkeypatch):
+    dataset = training.write_dataset(tmp_path / "data")
+    final = load_vocab(dataset / "vocab.txt")
+    config = dataclasses.replace(CONFIG, vocab_size=96)  # otherwise as training.TINY says
+    words = [*final[5:20], "[unused3]", *final[21:96]]
+    old = a_run(tmp_path / "run", config, PretrainingModel(config, 0), words)
+    (tmp_path / "words.txt").write_text("\n".join([final[20], *final[96:]]))
+    arguments = ("--words", tmp_path / "words.txt", "--output", tmp_path / "new")
+    assert run_adapt(monkeypatch, tmp_path / "run", *arguments) == 0
+    assert (tmp_path / "new/vocab.txt").read_bytes() == (dataset / "vocab.txt").read_bytes()
+    more = ("--model.num_hidden_layers", "2", "--run.steps", "1")
+    refused = training.pretrain(dataset, tmp_path / "a", "--init.checkpoint", str(tmp_path / "run"), *more)
+    assert refused.returncode == 2 and "vocab.txt" in training.errors(refused.stderr)[0]
+    done = training.pretrain(dataset, tmp_path / "b", "--init.checkpoint", str(tmp_path / "new"), *more)
+    assert done.returncode == 0, done.stderr
+    trained = training.weights(tmp_path / "b", 1)["embeddings/word"]
+    assert trained.shape == (99, 20) and np.abs(trained[:96] - old["embeddings/word"])[21:].max() < 0.1

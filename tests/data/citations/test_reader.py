@@ -1,0 +1,44 @@
+"""Records of PubMed, wherever the blocks of a file end, and however long they are."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert.errors import InputError
+from data.citations.reader import Reader
+from tests.pubmed_xml import deletion, record, xml
+
+CONTENT = xml(record(3), record(4, None, version=12), deletion(5, 6), record(123456789)).encode()
+
+
+@given(st.lists(st.integers(0, len(CONTENT)), max_size=9).map(sorted))
+def test_the_records_do_not_depend_on_where_the_blocks_end(cuts: list[int]) -> None:
+    reader = Reader(Path("a.xml"))
+    found = []
+    for begin, end in zip([0, *cuts], [*cuts, len(CONTENT)], strict=True):
+        found += list(reader.add(CONTENT[begin:end]))
+    reader.finish()
+    assert [(one.pmid, one.version, one.content is None) for one in found] == [
+        (3, 1, False),
+        (4, 12, False),
+        (5, 1, True),
+        (6, 1, True),
+        (123456789, 1, False),
+    ]
+    assert b"".join(one.content or b"" for one in found) in CONTENT.replace(deletion(5, 6).encode(), b"").replace(
+        b"</PubmedArticle>\n", b"</PubmedArticle>"
+    )
+    assert reader.records == 4
+
+
+def test_memory_is_bounded_by_the_longest_record_that_is_accepted() -> None:
+    reader = Reader(Path("a.xml"), max_record=5000)
+    with pytest.raises(InputError, match="record 2 has more than 5,000 bytes"):
+        for block in [
+            xml(record(3)).removesuffix("</PubmedArticleSet>\n").encode(),
+            b"<PubmedArticle>",
+            *[b" " * 99] * 60,
+        ]:
+            list(reader.add(block))
