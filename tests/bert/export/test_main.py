@@ -89,7 +89,7 @@ def test_the_same_command_again_changes_nothing_and_another_replaces_the_whole(
     [
         ({"length": "long"}, (), InputError, "length is 'long'"),
         ({"length": 3}, (), InputError, "length 3"),
-        ({"stride": -1}, (), InputError, "stride -1"),
+        ({"stride": 0}, (), InputError, "stride 0"),
         ({"length": 74}, (), UsageError, "only 73 positions"),
         ({}, ("--length", 74), UsageError, "only 73 positions"),
         ({}, ("--length", 4), UsageError, "from 5"),
@@ -111,7 +111,7 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
         (json.dumps(Head(kind="classifier").facts()), InputError, "names no classes"),
         (json.dumps(Head(kind="answer_span").facts()), UsageError, "python -m squad.export"),
         (json.dumps(CLASSES.facts()), InputError, "no variable classifier/bias"),
-        (json.dumps(CLASSES.facts() | {"config": []}), InputError, "not the configuration of a run"),
+        (json.dumps(CLASSES.facts() | {"inputs": ["length"]}), InputError, "not the configuration of a run"),
         ("{", InputError, r"config\.json: damaged"),
     ],
 )
