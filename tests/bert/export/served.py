@@ -1,5 +1,6 @@
 """Small fine-tuned runs with random weights, and what their exports answer."""
 
+import functools
 import string
 from pathlib import Path
 from typing import Any
@@ -67,9 +68,13 @@ def exported(run: Path, output: Path, *more: object) -> Path:
 
 def ask(folder: Path, signature: str = "serving_default", **texts: Any) -> Answers:
     """The answers of a SavedModel's signature."""
-    loaded = tf.saved_model.load(str(folder))
     given = {name: tf.constant(value, tf.string) for name, value in texts.items()}
-    return {name: value.numpy() for name, value in loaded.signatures[signature](**given).items()}
+    return {name: value.numpy() for name, value in _loaded(folder).signatures[signature](**given).items()}
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(folder: Path) -> Any:
+    return tf.saved_model.load(str(folder))
 
 
 class Python:
