@@ -6,7 +6,8 @@ SHELL := bash
 
 ##   WIKIPEDIA      dump (.xml, .xml.bz2), folder of its parts or wikiextractor output; en, simple, de ...: a download
 ##   BOOKS          folder of books, one .txt each; or pg19, which is downloaded
-##   TEXT           any other text: folder of .txt, .jsonl or .parquet files, or one such file; one of the three is set
+##   PUBMED         files of PubMed (.xml.gz) or their folder; or a year such as 2026, whose baseline is downloaded
+##   TEXT           any other text: folder of .txt, .jsonl or .parquet files, or one such file; one of the four is set
 ##   BERT_CONTACT   a mail address or page that downloads tell the servers
 ##   VOCAB          vocab.txt to use, or `train` (default) to train one of VOCAB_SIZE entries (30522)
 ##   LOWER_CASE     false for a cased vocabulary
@@ -33,9 +34,10 @@ SHELL := bash
 ## needs quotes: make corpus BOOKS='my $ books'. FLAGS is a list of words, separated by spaces. Quotes and backslashes
 ## in it group as in a shell, and nothing is expanded: FLAGS='--run.seed 7 --data.vocab "my words.txt"'. Give values as
 ## NAME=value, or in the environment: NAME:=value and NAME!=value ask make itself to expand or run them.
-VARIABLES := WIKIPEDIA BOOKS TEXT BERT_CONTACT VOCAB VOCAB_SIZE LOWER_CASE BPE BPE_SIZE HELDOUT SHARDS DUPE_FACTOR \
-	MASKED_LM_PROB RECORDS PHASE1_SEQ PHASE2_SEQ RECIPE SQUAD_TRAIN SQUAD_DEV SQUAD_RECIPE SQUAD_RUN GLUE TASK RACE \
-	NER TASK_RUN PRETRAINED NP FLAGS PRETRAIN_FLAGS SQUAD_FLAGS TASK_FLAGS BERT_WORKDIR PYTHON VENV DEVICE
+VARIABLES := WIKIPEDIA BOOKS PUBMED TEXT BERT_CONTACT VOCAB VOCAB_SIZE LOWER_CASE BPE BPE_SIZE HELDOUT SHARDS \
+	DUPE_FACTOR MASKED_LM_PROB RECORDS PHASE1_SEQ PHASE2_SEQ RECIPE SQUAD_TRAIN SQUAD_DEV SQUAD_RECIPE \
+	SQUAD_RUN GLUE TASK RACE NER TASK_RUN PRETRAINED NP FLAGS PRETRAIN_FLAGS SQUAD_FLAGS TASK_FLAGS \
+	BERT_WORKDIR PYTHON VENV DEVICE
 
 # make would expand $(...) in values from its command line when it exports them, and in values from the environment when
 # a rule here uses them. So each value is replaced by its own text, and recipes use "$$NAME", never $(NAME).
@@ -58,7 +60,7 @@ IN := @. scripts/variables.sh &&
 FLAGGED := scripts/launcher.sh with-flags FLAGS
 
 .PHONY: help setup doctor demo test test-all soak parity bench gpu-check gpu-day-prepare gpu-day lock audit lint \
-	download wikipedia books text documents shards vocab corpus tfrecords bpe tokens verify stats \
+	download wikipedia books text pubmed documents shards vocab corpus tfrecords bpe tokens verify stats \
 	pretrain squad squad-eval glue race ner clean
 
 help: ## List the targets and variables
@@ -115,20 +117,21 @@ lint: setup ## Check style, types, import directions and shell scripts
 	$(IN) shellcheck --external-sources scripts/*.sh .ci/run
 
 # Each stage implies those before it. A stage that is finished and unchanged returns at once.
-download: setup ## Fetch what WIKIPEDIA, BOOKS, SQUAD_TRAIN and SQUAD_DEV name
+download: setup ## Fetch what WIKIPEDIA, BOOKS, PUBMED, SQUAD_TRAIN and SQUAD_DEV name
 wikipedia: download ## Extract the articles of WIKIPEDIA
 books: download ## Read BOOKS
 text: download ## Read TEXT
-documents: wikipedia books text ## Split all of it into sentences
+pubmed: download ## Read PUBMED
+documents: wikipedia books text pubmed ## Split all of it into sentences
 shards: documents ## Shuffle the documents into shards, some of them held out
 vocab: shards ## Train a vocabulary on the shards, or take VOCAB
 corpus: vocab ## All of the above: sharded documents and a vocabulary
 tfrecords: vocab ## Masked samples of 128 and of 512 tokens
-bpe: wikipedia books text ## For causal models: train a byte-level BPE on the texts, or take BPE
+bpe: wikipedia books text pubmed ## For causal models: train a byte-level BPE on the texts, or take BPE
 tokens: bpe ## The texts as tokens of that BPE, in one stream
 verify: tfrecords ## Check every file, line and record of the corpus, the samples and the tokens
 stats: tfrecords ## Tables and pictures of the corpus, the samples and the tokens, beside each folder
-download wikipedia books text documents shards vocab tfrecords bpe tokens verify stats:
+download wikipedia books text pubmed documents shards vocab tfrecords bpe tokens verify stats:
 	$(IN) scripts/launcher.sh quiet scripts/data.sh $@
 
 # Recipes of causal models are named gpt2_...: they read tokens, the others masked samples.

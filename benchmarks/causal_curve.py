@@ -185,14 +185,8 @@ def run_both(options: Options, config: PretrainConfig, work: Path) -> list[dict[
         processes = []
         for number, command in enumerate((command_of_ours(options, config), peer_command)):
             log = stack.enter_context(open(options.output / f"{('ours', 'torch')[number]}.log", "w"))
-            core = {cores[number % len(cores)]}
-            process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                preexec_fn=lambda core=core: os.sched_setaffinity(0, core),
-            )
+            core = f"{cores[number % len(cores)]}"
+            process = subprocess.Popen(["taskset", "-c", core, *command], stdout=log, stderr=log, env=environment)
             stack.callback(process.kill)
             processes.append(process)
         ours, peer = processes

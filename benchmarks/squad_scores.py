@@ -104,16 +104,16 @@ def ours(options: Options, begin: Path) -> Path:
         "optimizer.learning_rate": options.learning_rate,
         "optimizer.warmup_steps": int(options.steps * WARMUP),
     }
-    _run([sys.executable, "-m", "squad.train", RECIPE, *_flags(settings)])
+    run_checked([sys.executable, "-m", "squad.train", RECIPE, *flags_of(settings)])
     return run
 
 
 def peer(options: Options, begin: Path) -> Path:
     """Fine-tunes in a plain loop of PyTorch; returns a run directory with its weights."""
     exported, trained, run = (options.output / name for name in ("exported", "transformers", "peer"))
-    _run([sys.executable, "-m", "bert.convert", "export", "huggingface", str(begin), str(exported)])
+    run_checked([sys.executable, "-m", "bert.convert", "export", "huggingface", str(begin), str(exported)])
     sampler, learning = write_updates(options)
-    _run(
+    run_checked(
         [
             str(options.peer_python.absolute()),
             "-m",
@@ -123,7 +123,7 @@ def peer(options: Options, begin: Path) -> Path:
             str(options.seed),
         ]
     )
-    _run([sys.executable, "-m", "bert.convert", "import", "huggingface", str(trained), str(run)])
+    run_checked([sys.executable, "-m", "bert.convert", "import", "huggingface", str(trained), str(run)])
     return run
 
 
@@ -155,7 +155,7 @@ def write_updates(options: Options) -> tuple[Path, Path]:
 def scored(run: Path, options: Options) -> dict[str, float]:
     """Scores of a run's answers to the development set."""
     answers = options.output / f"{run.name}.json"
-    _run(
+    run_checked(
         [
             sys.executable,
             "-m",
@@ -180,11 +180,11 @@ def measured(run: Path, name: str) -> np.ndarray:
     return np.array([line[name] for line in lines if line["split"] == "train"])
 
 
-def _flags(settings: dict[str, Any]) -> list[str]:
+def flags_of(settings: dict[str, Any]) -> list[str]:
     return [word for name, value in settings.items() for word in (f"--{name}", str(value))]
 
 
-def _run(command: Sequence[str]) -> None:
+def run_checked(command: Sequence[str]) -> None:
     if subprocess.run(command, check=False).returncode:
         raise UserError(f"{' '.join(command[:4])} failed; see its message above")
 

@@ -35,9 +35,10 @@ from bert.training import checkpoint
 
 UNUSED = re.compile(r"\[unused[0-9]+\]")
 EMBEDDING, BIAS = "embeddings/word", "masked_lm/bias"  # the weights with an entry for each token: [V, D] and [V]
-KNOWN, REPEATED, DIVIDED, LONG = (
+KNOWN, REPEATED, CAPITALS, DIVIDED, LONG = (
     "already in the vocabulary",
     "repeated",
+    "with capitals that stay",  # Cherokee letters, which Unicode folds to capitals: the vocabulary would count as cased
     "not one word to the tokenizer",
     f"of more than {MAX_WORD_BYTES} bytes",
 )
@@ -76,13 +77,15 @@ class Extended(NamedTuple):
 
 def choose(lines: Iterable[str], vocabulary: Sequence[str], splitter: WordPiece) -> Choice:
     """Return the words of a list that are new, as the tokenizer of the vocabulary normalises them, in their order."""
-    known, chosen = set(vocabulary), dict[str, None]()
+    known, chosen, lower_case = set(vocabulary), dict[str, None](), is_lower_case(vocabulary)
     normalised, left_out = 0, dict[str, list[str]]()
     for line in lines:
         if not (written := line.strip()):
             continue
         word = written if written in known else _normal(written, splitter)
         reason = _reason(word, known, chosen)
+        if not reason and lower_case and word != word.lower():
+            reason = CAPITALS
         if reason:
             left_out.setdefault(reason, []).append(written)
         else:

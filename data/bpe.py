@@ -38,7 +38,7 @@ class Options:
     """Flags of `python -m data.bpe`."""
 
     source: tuple[Path, ...] = ()
-    """folders written by data.wikipedia, data.books, data.text; required with --size"""
+    """folders written by data.wikipedia, data.books, data.pubmed, data.text; required with --size"""
     output: Path
     """folder to write"""
     size: Annotated[int, Range(257, byte_bpe.LARGEST)] | None = None

@@ -46,7 +46,7 @@ class Options(tasks.Options):
     """Flags of `python -m data.documents`."""
 
     source: tuple[Path, ...]
-    """folders written by data.wikipedia, data.books, data.text"""
+    """folders written by data.wikipedia, data.books, data.pubmed, data.text"""
     output: Path
     """folder to write"""
     punkt: Path | None = None

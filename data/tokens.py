@@ -49,7 +49,7 @@ class Options(tasks.Options):
     """Flags of `python -m data.tokens`."""
 
     source: tuple[Path, ...]
-    """folders written by data.wikipedia, data.books, data.text"""
+    """folders written by data.wikipedia, data.books, data.pubmed, data.text"""
     tokenizer: Path
     """folder written by data.bpe"""
     output: Path

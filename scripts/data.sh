@@ -42,7 +42,7 @@ if [ -z "$wikipedia$books$text$pubmed" ]; then
         for later in "${laters[@]}"; do
             ! finished "$later" || exit 0
         done
-        echo "error: no source is set ; repeat with WIKIPEDIA=dump.xml.bz2, BOOKS=folder, TEXT=folder or PUBMED=folder" >&2
+        echo "error: no source is set ; repeat with WIKIPEDIA=dump.xml.bz2, or BOOKS, TEXT or PUBMED=folder" >&2
         exit 2
         ;;
     esac

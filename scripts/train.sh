@@ -53,18 +53,19 @@ is_finished() { # RUN
     [[ $steps =~ ^[0-9]+$ && -d $1/checkpoints/step-$(printf %08d "$((10#$steps))") ]]
 }
 
-task_of_goal() { # set `task` and `folder` of a goal, or end with 2
+task_of_goal() { # set `chosen`, a recipe, and `folder` of a goal, or end with 2
     case $goal in
     glue)
-        need GLUE FOLDER && need TASK mrpc && task=$TASK folder=$GLUE
-        is_name "$task" "$(printf '%s\n' $glue)" || wrong "TASK is $(printf %q "$task") ; it is one of: $glue"
+        need GLUE FOLDER && need TASK mrpc && chosen=$TASK folder=$GLUE
+        is_name "$chosen" "${tasks_of_glue// /$'\n'}" ||
+            wrong "TASK is $(printf %q "$chosen") ; it is one of: $tasks_of_glue"
         ;;
-    race) need RACE FOLDER && task=race folder=$RACE ;;
-    ner) need NER FOLDER && task=conll2003 folder=$NER ;;
+    race) need RACE FOLDER && chosen=race folder=$RACE ;;
+    ner) need NER FOLDER && chosen=conll2003 folder=$NER ;;
     esac
 }
 
-glue='cola sst2 mrpc qqp stsb mnli qnli rte wnli'
+tasks_of_glue='cola sst2 mrpc qqp stsb mnli qnli rte wnli'
 goal=${1#check-}
 choose_recipes
 start=${PRETRAINED:-$work/pretrain/${phases[-1]}} run=${SQUAD_RUN:-$work/squad/$RECIPE}
@@ -93,9 +94,9 @@ squad)
     ;;
 glue | race | ner)
     task_of_goal
-    launch TASK_FLAGS tasks.train "$task" --data.folder "$folder" --init.checkpoint "$start" \
-        --run.directory "${TASK_RUN:-$work/tasks/$task}"
-    "$scripts/launcher.sh" quiet python -m tasks.evaluate --model "${TASK_RUN:-$work/tasks/$task}" --folder "$folder"
+    launch TASK_FLAGS tasks.train "$chosen" --data.folder "$folder" --init.checkpoint "$start" \
+        --run.directory "${TASK_RUN:-$work/tasks/$chosen}"
+    "$scripts/launcher.sh" quiet python -m tasks.evaluate --model "${TASK_RUN:-$work/tasks/$chosen}" --folder "$folder"
     ;;
 squad-eval)
     dev=$(question_set "$SQUAD_DEV" dev)

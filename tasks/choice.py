@@ -99,7 +99,7 @@ class Choice:
 
     def scores(self, logits: np.ndarray, gold: dict[str, np.ndarray]) -> metrics.Scores:
         """Return the metrics of scores [n, C] for the features of the same examples, also those of each group."""
-        return self._scores(gold["label"][:, 0], logits.argmax(axis=1), gold["group"][:, 0])
+        return self._scores(gold["label"][:, 0], metrics.predicted_classes(logits), gold["group"][:, 0])
 
     def compare(self, examples: Sequence[ChoiceExample], found: Sequence[dict[str, Any]]) -> metrics.Scores:
         """Return the metrics of written predictions for examples with labels."""

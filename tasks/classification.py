@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.config import ModelConfig
+from bert.errors import InputError
 from bert.inputs.sampler import Batch
 from bert.inputs.tokenization import Tokenizer
 from bert.model import heads, losses
@@ -87,13 +88,14 @@ class Classification:
     def scores(self, logits: np.ndarray, gold: dict[str, np.ndarray]) -> metrics.Scores:
         """Return the metrics of logits [n, C] for the features of the same examples."""
         expected = gold["label"][:, 0]
-        return metrics.scores(self.metrics, expected, logits[:, 0] if self.labels.regression else logits.argmax(axis=1))
+        predicted = logits[:, 0] if self.labels.regression else metrics.predicted_classes(logits)
+        return metrics.scores(self.metrics, expected, predicted)
 
     def compare(self, examples: Sequence[TextExample], found: Sequence[dict[str, Any]]) -> metrics.Scores:
         """Return the metrics of written predictions for examples with labels."""
         expected = self.labels.numbers(examples)
         if self.labels.regression:
-            return metrics.scores(self.metrics, expected, [float(line["value"]) for line in found])
+            return metrics.scores(self.metrics, expected, [number(line) for line in found])
         return metrics.scores(
             self.metrics, expected, [self.labels.index(str(line.get("label")), str(line["id"])) for line in found]
         )
@@ -109,6 +111,16 @@ class Classification:
             {"id": example.id, "label": self.labels.names[int(row.argmax())], "probabilities": self.labels.named(row)}
             for example, row in zip(examples, probabilities, strict=True)
         ]
+
+
+def number(line: dict[str, Any]) -> float:
+    """Return the number that a line of predictions has. Raise InputError if it has none."""
+    value = line.get("value")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(
+            f"the prediction for {line.get('id')!r} has no number `value`; give an output of tasks.predict"
+        )
+    return float(value)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -68,11 +68,12 @@ class EntityScores:
         return self.correct_tags / self.words
 
     @property
-    def undefined(self) -> list[str]:
-        """Which of precision, recall and f1 are 0 because there is nothing to divide by."""
-        counts = self.overall
-        divisors = {"precision": counts.predicted, "recall": counts.gold, "f1": counts.gold + counts.predicted}
-        return [name for name, divisor in divisors.items() if not divisor]
+    def undefined(self) -> dict[str, str]:
+        """Why precision, recall or f1 is 0 where there is nothing to divide by, by their names."""
+        in_file, predicted = "there are no entities in the file", "no entity is predicted"
+        reasons = {} if self.overall.predicted else {"precision": predicted}
+        reasons |= {} if self.overall.gold else {"recall": in_file}
+        return reasons if len(reasons) < 2 else reasons | {"f1": f"{in_file}, and {predicted}"}
 
 
 @lru_cache(maxsize=4096)

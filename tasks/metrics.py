@@ -148,6 +148,23 @@ def by_id(
     return list(true.values()), [guess[key] for key in true]
 
 
+def predicted_classes(logits: ArrayLike) -> Classes:
+    """Return the class with the highest logit, from logits [..., C]; the first one of several.
+
+    Raises IntegrityError for NaN or infinity: NumPy's argmax would return the class that is NaN, and a score of that
+    looks like any other.
+    """
+    values = np.asarray(logits)
+    finite = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
+    if not finite.all():
+        wrong = np.flatnonzero(~finite)
+        raise IntegrityError(
+            f"the logits of {len(wrong)} of {len(values)} examples are NaN or infinite, first those of example "
+            f"{wrong[0]}, counted from 0; the weights, or the type of their products, cannot be used"
+        )
+    return values.argmax(axis=-1)
+
+
 def _unique(pairs: Iterable[tuple[str, Gold]], where: str) -> dict[str, Gold]:
     values: dict[str, Gold] = {}
     doubled: dict[str, None] = {}  # a set that keeps its order

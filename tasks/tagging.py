@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.config import ModelConfig
+from bert.errors import InputError
 from bert.inputs.sampler import Batch
 from bert.inputs.tokenization import Tokenizer
 from bert.model import heads, losses
@@ -92,14 +93,14 @@ class Tagging:
 
     def scores(self, logits: np.ndarray, gold: dict[str, np.ndarray]) -> metrics.Scores:
         """Return the metrics of logits [n, S, C] for the features of the same windows, in order."""
-        predicted, words = logits.argmax(axis=-1), gold["word"]
+        predicted, words = metrics.predicted_classes(logits), gold["word"]
         if not self.data.entities:
             return metrics.scores(self.metrics, gold["label"][words != UNREAD], predicted[words != UNREAD])
         return self._scores(self._sentences(gold["label"], words), self._sentences(predicted, words))
 
     def compare(self, examples: Sequence[TaggedSentence], found: Sequence[dict[str, Any]]) -> metrics.Scores:
         """Return the metrics of written predictions for sentences with tags."""
-        expected, predicted = [example.tags or () for example in examples], [line.get("tags", []) for line in found]
+        expected, predicted = [example.tags or () for example in examples], [tags_of(line) for line in found]
         if self.data.entities:
             return self._scores(expected, predicted)
         gold, tags = ([self.labels.index(tag, "") for row in part for tag in row] for part in (expected, predicted))
@@ -109,7 +110,7 @@ class Tagging:
         found = entities.score(expected, predicted)
         overall = found.overall
         values = {"f1": overall.f1, "precision": overall.precision, "recall": overall.recall}
-        return metrics.Scores(values=values | {"accuracy": found.accuracy})
+        return metrics.Scores(values=values | {"accuracy": found.accuracy}, undefined=found.undefined)
 
     def _sentences(self, tags: np.ndarray, words: np.ndarray) -> Iterator[list[str]]:
         """Yield the tags of each sentence, from tags and words [n, S]; word 0 begins a sentence."""
@@ -136,3 +137,11 @@ class Tagging:
             }
             for example, end in zip(examples, ends, strict=True)
         ]
+
+
+def tags_of(line: dict[str, Any]) -> list[str]:
+    """Return the tags that a line of predictions has. Raise InputError if it has none."""
+    tags = line.get("tags")
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise InputError(f"the prediction for {line.get('id')!r} has no list `tags`; give an output of tasks.predict")
+    return tags

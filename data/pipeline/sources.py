@@ -1,7 +1,7 @@
 """What the stages that read source text share: encodings, groups of files, parallel reading, and cuts of long texts.
 
-wikipedia, books and text are each a `SourceStage`. Their source files are put into groups by size alone; a group is one
-task, and the parts that it writes are numbered in the order of the files.
+wikipedia, books, pubmed and text are each a `SourceStage`. Their source files are put into groups by size alone, or
+each is a group; a group is one task, and the parts that it writes are numbered in the order of the files.
 """
 
 import abc

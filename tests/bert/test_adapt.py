@@ -3,13 +3,16 @@
 import dataclasses
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from bert import adapt, cli
 from bert.inputs.tokenization import Tokenizer
-from bert.inputs.vocabulary import SPECIAL, load_vocab
+from bert.inputs.vocabulary import SPECIAL, check_vocab, is_lower_case, load_vocab
 from bert.inputs.wordpiece import WordPiece
 from bert.pretrain import PretrainingModel
 from squad.model import QuestionAnswering
@@ -118,6 +121,22 @@ def test_words_are_taken_as_the_tokenizer_will_meet_them():
         adapt.LONG: ["q" * 101],
         adapt.KNOWN: ["the"],
     }
+
+
+@example(["\u13a0", "\u0130", "\u00df", "\u1e9e", "\u01c5", "##\u0301", "\u212b", "\ufb01"], True, True)
+@given(st.lists(st.text(max_size=9)), st.booleans(), st.booleans())
+def test_the_tokenizer_finds_every_new_word_of_any_list(lines: list[str], lower_case: bool, unused: bool) -> None:
+    vocabulary = [*SPECIAL, *PIECES, *(() if lower_case else "D")]
+    choice = adapt.choose(lines, vocabulary, WordPiece(vocabulary, lower_case))
+    assert len(choice.words) + sum(map(len, choice.left_out.values())) == sum(bool(line.strip()) for line in lines)
+    extended = adapt.extend(vocabulary, choice.words, unused)
+    check_vocab(extended.tokens, Path("vocab.txt"))
+    assert is_lower_case(extended.tokens) == lower_case
+    splitter = WordPiece(extended.tokens, lower_case)
+    for word, number in zip(choice.words, extended.ids, strict=True):
+        assert splitter.pieces(word) == (number,)
+        if not word.startswith("##"):
+            assert splitter.encode([word])[0].tolist() == [number]
 
 
 @pytest.mark.slow

@@ -15,7 +15,8 @@ from tests.test_setup import Machine
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text().replace("\\\n", "")
 VARIABLES = next(iter(re.findall(r"^VARIABLES := (.*)$", MAKEFILE, re.MULTILINE)), "").split()
-PATHS = ("WIKIPEDIA", "BOOKS", "TEXT", "VOCAB", "SQUAD_TRAIN", "SQUAD_DEV", "SQUAD_RUN", "PRETRAINED", "BERT_WORKDIR")
+SOURCES = ("WIKIPEDIA", "BOOKS", "TEXT", "PUBMED")
+PATHS = (*SOURCES, "VOCAB", "SQUAD_TRAIN", "SQUAD_DEV", "SQUAD_RUN", "PRETRAINED", "BERT_WORKDIR")
 STUBS = ("python", "horovodrun", "pytest", "ruff", "mypy", "lint-imports", "shellcheck")
 # Each part would leave a file behind if a shell, or make, ever read it.
 HOSTILE = (
@@ -98,20 +99,21 @@ def test_no_recipe_pastes_a_variable_into_shell_text() -> None:
 
 @BOTH
 def test_no_target_runs_what_a_value_contains(on_command_line: bool, checkout: Checkout) -> None:
-    hostile = {name: HOSTILE for name in VARIABLES if name not in ("RECIPE", "SQUAD_RECIPE", "NP")}
+    hostile = {name: HOSTILE for name in VARIABLES if name not in ("RECIPE", "SQUAD_RECIPE", "TASK", "NP")}
     goals = [goal for goal in targets() if goal not in ("setup", "clean")]
     code, error, _ = checkout.make(*goals, on_command_line=on_command_line, **hostile)
     assert code == 2 and "error: FLAGS: no closing quotation" in error  # whose quotes do not close
     (checkout.folder / HOSTILE).mkdir(exist_ok=True)
     (checkout.folder / HOSTILE / "config.json").touch()  # a model to answer with
-    closed = dict.fromkeys(("FLAGS", "PRETRAIN_FLAGS", "SQUAD_FLAGS"), re.sub("['\"]", "", HOSTILE))
-    given = hostile | closed | {"PYTHON": "python"}
+    closed = dict.fromkeys(("FLAGS", "PRETRAIN_FLAGS", "SQUAD_FLAGS", "TASK_FLAGS"), re.sub("['\"]", "", HOSTILE))
+    given = hostile | closed | {"PYTHON": "python", "TASK": "rte"}
     code, error, shown = checkout.make(*goals, on_command_line=on_command_line, **given)
     modules = {words[1] for words in shown if words[:1] == ["-m"]}
-    everything = "doctor verify stats vocab tfrecords wikipedia pretrain train predict metric steps gpu_check gpu_day"
+    everything = "doctor verify stats vocab tfrecords wikipedia pretrain train predict metric evaluate steps gpu_check gpu_day"
     assert {name.split(".")[-1] for name in modules} >= set(everything.split()), error
-    for setting in ("RECIPE", "SQUAD_RECIPE", "NP"):
-        code, error, _ = checkout.make("pretrain", "squad", on_command_line=on_command_line, **{setting: HOSTILE})
+    for setting in ("RECIPE", "SQUAD_RECIPE", "TASK", "NP"):
+        given = {"GLUE": "glue", setting: HOSTILE}
+        code, error, _ = checkout.make("pretrain", "squad", "glue", on_command_line=on_command_line, **given)
         assert code == 2 and "error: " in error
 
 
@@ -137,10 +139,10 @@ def test_all_stages_look_in_the_same_places(value: str, on_command_line: bool, c
     code, error, shown = checkout.make("verify", "pretrain", "squad", on_command_line=on_command_line, **settings)
     assert code == 0, error
     by_module = {words[1]: words[2:] for words in shown}
-    sources = ("wikipedia", "books", "text")
+    sources = [name.lower() for name in SOURCES]
     for name in sources:
         assert by_module[f"data.{name}"] == ["--source", path, "--output", f"{path}/corpus/{name}"]
-    assert by_module["data.documents"][1:4] == [f"{path}/corpus/{name}" for name in sources]
+    assert by_module["data.documents"][1:5] == [f"{path}/corpus/{name}" for name in sources]
     assert by_module["data.vocab"][-2:] == ["--vocab", path]
     assert by_module["data.verify"] == [f"{path}/corpus", f"{path}/tfrecords"]
     records = [words for words in shown if words[1] == "data.tfrecords"]

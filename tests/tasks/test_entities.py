@@ -111,9 +111,8 @@ def test_the_published_example_of_conlleval_has_its_figures() -> None:
     assert list(scores.types) == list(published)
     figures = {"overall": (scores.overall, (68.83, 80.83, 74.35))}
     figures |= {kind: (scores.types[kind], expected) for kind, (_, expected) in published.items()}
-    for counts, expected in figures.values():
-        found = tuple(round(100 * value, 2) for value in (counts.precision, counts.recall, counts.f1))
-        assert found == expected
+    for scored, expected in figures.values():
+        assert tuple(round(100 * value, 2) for value in (scored.precision, scored.recall, scored.f1)) == expected
     assert {kind: counts.gold for kind, counts in scores.types.items()} == {k: c[0] for k, (c, _) in published.items()}
 
 
@@ -145,10 +144,10 @@ def test_the_types_add_up_and_sentences_are_scored_apart(rows: list) -> None:
 def test_scores_that_nothing_defines_are_zero_and_named() -> None:
     nothing = [["O", "O", "O"]]
     some = [["O", "B-PER", "O"]]
-    assert entities.score(nothing, nothing).undefined == ["precision", "recall", "f1"]
-    assert entities.score(some, nothing).undefined == ["precision"]
-    assert entities.score(nothing, some).undefined == ["recall"]
-    assert entities.score(some, some).undefined == []
+    assert list(entities.score(nothing, nothing).undefined) == ["precision", "recall", "f1"]
+    assert entities.score(some, nothing).undefined == {"precision": "no entity is predicted"}
+    assert entities.score(nothing, some).undefined == {"recall": "there are no entities in the file"}
+    assert entities.score(some, some).undefined == {}
     assert entities.score(nothing, nothing).overall.f1 == 0
 
 

@@ -1,120 +1,103 @@
 """Scores equal those of scikit-learn and SciPy on random cases; what cannot be scored is refused, or noted."""
 
 import math
-import warnings
-from collections.abc import Callable, Iterator
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
-from sklearn import config_context
-from sklearn import metrics as sklearn_metrics
 
 from bert.errors import InputError, IntegrityError, UsageError
 from tasks import metrics
 
-CASES = 10_000  # of each family
+CASES = 10_000  # of classes, and of numbers
 ALL = ("accuracy", "f1", "micro_f1", "macro_f1", "matthews", "pearson", "spearman")
+PYTHON = Path(__file__).resolve().parents[2] / ".venv-oracles" / "bin" / "python"
 Array = np.ndarray[Any, Any]
-Score = Callable[[Array, Array], float]
+Pairs = list[tuple[Array, Array]]
 
-ORACLES: dict[str, tuple[Score, Score]] = {  # ours, scikit-learn's
-    "accuracy": (metrics.accuracy, sklearn_metrics.accuracy_score),
-    "f1": (
-        lambda gold, predicted: metrics.f1(gold, predicted, positive=2),
-        lambda gold, predicted: sklearn_metrics.f1_score(gold == 2, predicted == 2, zero_division=0),
-    ),
-    "micro_f1": (
-        lambda gold, predicted: metrics.micro_f1(gold, predicted, [1, 3, 4]),
-        lambda gold, predicted: sklearn_metrics.f1_score(
-            gold, predicted, labels=[1, 3, 4], average="micro", zero_division=0
-        ),
-    ),
-    "macro_f1": (
-        metrics.macro_f1,
-        lambda gold, predicted: sklearn_metrics.f1_score(gold, predicted, average="macro", zero_division=0),
-    ),
-    "macro_f1 of five classes": (
-        lambda gold, predicted: metrics.macro_f1(gold, predicted, range(5)),
-        lambda gold, predicted: sklearn_metrics.f1_score(
-            gold, predicted, labels=range(5), average="macro", zero_division=0
-        ),
-    ),
-    "matthews": (metrics.matthews, sklearn_metrics.matthews_corrcoef),
-}
+compared = pytest.mark.skipif(
+    not PYTHON.exists(), reason="needs scripts/extra_venv.sh oracles true, which installs scikit-learn and SciPy"
+)
 
 
-def random_classes(count: int) -> Iterator[tuple[Array, Array]]:
+def oracle(job: str, folder: Path, **cases: Any) -> dict[str, Array]:
+    """The scores of scores_oracle.py, which is a process of another environment; NaN where they are undefined."""
+    np.savez(folder / "cases.npz", **cases)
+    program = Path(__file__).with_name("scores_oracle.py")
+    subprocess.run([PYTHON, program, job, folder / "cases.npz", folder / "scores.npz"], check=True, timeout=300)
+    with np.load(folder / "scores.npz") as scores:
+        return dict(scores)
+
+
+def random_classes() -> Pairs:
     """Classes of one to five kinds, for 1 to 59 examples, often right; one kind is often rare or absent."""
     random = np.random.default_rng(17)
-    for _ in range(count):
+    cases = []
+    for _ in range(CASES):
         kinds, length = random.integers(1, 6), random.integers(1, 60)
-        shares = random.dirichlet(np.full(kinds, 0.7))
-        gold, guess = random.choice(kinds, (2, length), p=shares)
-        yield gold, np.where(random.random(length) < random.random(), gold, guess)
+        gold, guess = random.choice(kinds, (2, length), p=random.dirichlet(np.full(kinds, 0.7)))
+        cases.append((gold, np.where(random.random(length) < random.random(), gold, guess)))
+    return cases
 
 
-@pytest.mark.parametrize("name", ORACLES)
-def test_classes_score_as_by_scikit_learn(name: str) -> None:
-    ours, theirs = ORACLES[name]
-    with config_context(assume_finite=True, skip_parameter_validation=True), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of one class only
-        for gold, predicted in random_classes(2000 if name == "matthews" else 500):
-            assert ours(gold, predicted) == pytest.approx(theirs(gold, predicted), abs=1e-12), (gold, predicted)
+@compared
+@pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.slow)])
+def test_ten_thousand_cases_of_classes_score_as_by_scikit_learn(every: int, tmp_path: Path) -> None:
+    cases = random_classes()
+    gold, predicted = (np.concatenate([case[side] for case in cases]) for side in (0, 1))
+    lengths = np.array([len(one) for one, _ in cases])
+    theirs = oracle("classes", tmp_path, gold=gold, predicted=predicted, lengths=lengths, every=every)
+    scored = [metrics.scores(ALL[:5], *case, positive=2, classes=[1, 3, 4]) for case in cases]
+    ours = {name: np.array([scores.values[name] for scores in scored]) for name in ("f1", "micro_f1")}
+    for name in ours:
+        assert [name in scores.undefined for scores in scored] == np.isnan(theirs[name]).tolist()
+        theirs[name] = np.nan_to_num(theirs[name])
+    ours["macro_f1"] = np.array([metrics.macro_f1(*case) for case in cases])
+    ours["macro_f1_of_five"] = np.array([metrics.macro_f1(*case, range(5)) for case in cases])
+    ours |= {name: np.array([scores.values[name] for scores in scored]) for name in ("accuracy", "matthews")}
+    ours |= {"direct_macro": ours["macro_f1"], "direct_micro": ours["micro_f1"]}
+    steps = {"accuracy": every, "matthews": every, "direct_macro": 5 * every, "direct_micro": 5 * every}
+    for name, values in ours.items():
+        step = steps.get(name, 1)
+        np.testing.assert_allclose(values[::step], theirs[name][::step], atol=1e-12, err_msg=name)
 
 
-def test_ten_thousand_cases_have_the_f1_of_scikit_learn() -> None:
-    cases = list(random_classes(CASES))
-    # Five classes of its own for each case: so one call scores all of them.
-    gold, predicted = (np.concatenate([5 * at + case[side] for at, case in enumerate(cases)]) for side in (0, 1))
-    every = np.arange(5 * CASES)
-    f1 = sklearn_metrics.f1_score(gold, predicted, labels=every, average=None, zero_division=np.nan).reshape(-1, 5)
-    table = sklearn_metrics.multilabel_confusion_matrix(gold, predicted, labels=every).reshape(-1, 5, 4)
-    _, fp, fn, tp = table[:, [1, 3, 4]].sum(axis=1).T
-    micro = 2 * tp / np.maximum(2 * tp + fp + fn, 1)
-    expected = np.stack([np.nan_to_num(f1[:, 2]), np.nanmean(f1, axis=1), np.nansum(f1, axis=1) / 5, micro], axis=1)
-    names = ("f1", "macro_f1", "macro_f1 of five classes", "micro_f1")
-    ours = [[ORACLES[name][0](*case) for name in names] for case in cases]
-    np.testing.assert_allclose(ours, expected, atol=1e-12)
-
-
-def random_numbers() -> Iterator[tuple[Array, Array]]:
+def random_numbers() -> Pairs:
     """Hundreds of pairs at once [cases, n]: few or many equal numbers, large and small, also far from their mean."""
     random = np.random.default_rng(19)
+    blocks = []
     for block in range(50):
-        length, kinds = int(random.integers(2, 48)), int(random.integers(2, 7))
+        length, kinds = int(random.integers(2, 48)) if block % 5 else 2 + block // 10, int(random.integers(2, 7))
         shape = (CASES // 50, length)
         gold = random.integers(0, kinds, shape) if block % 2 else random.standard_normal(shape)
         predicted = np.where(random.random(shape) < 0.5, gold, random.standard_normal(shape).round(int(block % 3)))
-        yield 10.0 ** random.integers(-9, 9) * gold, predicted + random.integers(0, 99)
+        blocks.append((10.0 ** random.integers(-9, 9) * gold, predicted + random.integers(0, 99)))
+    return blocks
 
 
-def defined(values: Array) -> Array:
-    """SciPy's correlations [cases], where NaN means that they are undefined."""
-    return np.where(np.isnan(values), 0, values)
-
-
-def test_correlations_are_those_of_scipy() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of constant numbers
-        for gold, predicted in random_numbers():
-            theirs = stats.pearsonr(gold, predicted, axis=1).statistic
-            ours = [metrics.pearson(*pair) for pair in zip(gold, predicted, strict=True)]
-            np.testing.assert_allclose(ours, defined(theirs), atol=1e-12)
-
-
-def test_rank_correlations_are_those_of_scipy() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for gold, predicted in random_numbers():
-            theirs = stats.pearsonr(*(stats.rankdata(one, axis=1) for one in (gold, predicted)), axis=1).statistic
-            ours = [metrics.spearman(*pair) for pair in zip(gold, predicted, strict=True)]
-            np.testing.assert_allclose(ours, defined(theirs), atol=1e-12)
-            whole = stats.spearmanr(gold[0], predicted[0]).statistic  # all of it by SciPy, for one of them
-            assert ours[0] == pytest.approx(float(defined(whole)), abs=1e-12)
+@compared
+def test_ten_thousand_correlations_are_those_of_scipy(tmp_path: Path) -> None:
+    blocks = random_numbers()
+    arrays = {f"gold{at}": gold for at, (gold, _) in enumerate(blocks)}
+    arrays |= {f"predicted{at}": predicted for at, (_, predicted) in enumerate(blocks)}
+    theirs = oracle("numbers", tmp_path, **arrays)
+    pairs = [pair for block in blocks for pair in zip(*block, strict=True)]
+    ours = [metrics.scores(["pearson", "spearman"], *pair) for pair in pairs]
+    undefined = np.isnan(theirs["pearson"])
+    assert 9 < undefined.sum() < CASES / 2
+    for name in ("pearson", "spearman"):
+        values = np.array([scores.values[name] for scores in ours])
+        assert [name in scores.undefined for scores in ours] == undefined.tolist()
+        np.testing.assert_allclose(values, np.nan_to_num(theirs[name]), atol=1e-12)
+    np.testing.assert_allclose(
+        [scores.values["spearman"] for scores in ours[:: CASES // 50]],
+        np.nan_to_num(theirs["direct_spearman"][:: CASES // 50]),
+        atol=1e-12,
+    )
 
 
 @given(st.lists(st.tuples(*[st.floats(allow_nan=False, allow_infinity=False)] * 2), min_size=1, max_size=23))
@@ -144,6 +127,17 @@ def test_the_matthews_coefficient_of_two_classes_is_their_correlation(pairs: lis
     tn, fp, fn, tp = table
     below = math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
     assert metrics.matthews(gold, predicted) == pytest.approx((tp * tn - fp * fn) / below if below else 0)
+
+
+@given(st.lists(st.tuples(st.integers(-2, 3), st.integers(-2, 3)), min_size=1, max_size=31))
+def test_the_matthews_coefficient_of_many_classes_is_the_correlation_of_their_indicators(
+    pairs: list[tuple[int, int]],
+) -> None:
+    gold, predicted = np.array(pairs).T
+    x, y = (one[:, None] == np.arange(-2, 4) for one in (gold, predicted))  # [n, classes]
+    x, y = x - x.mean(axis=0), y - y.mean(axis=0)
+    below = math.sqrt((x * x).sum() * (y * y).sum())
+    assert metrics.matthews(gold, predicted) == pytest.approx((x * y).sum() / below if below > 1e-9 else 0, abs=1e-12)
 
 
 def test_many_examples_do_not_overflow() -> None:
@@ -176,19 +170,6 @@ def test_an_undefined_score_is_zero_and_said(gold: list[int], predicted: list[in
     assert set(scores.undefined) == undefined
     assert all(scores.values[name] == 0 for name in undefined)
     assert scores.note().count("undefined") == len(undefined) and "\n" not in scores.note()
-
-
-def test_what_is_undefined_is_what_the_libraries_warn_of() -> None:
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        for gold, predicted in random_classes(300):
-            warned.clear()
-            scores = metrics.scores(["f1", "pearson"], gold, predicted, positive=2)
-            assert not warned
-            sklearn_metrics.f1_score(gold == 2, predicted == 2)
-            assert ("f1" in scores.undefined) == bool(warned)
-            if len(gold) > 1:
-                assert ("pearson" in scores.undefined) == math.isnan(stats.pearsonr(gold, predicted).statistic)
 
 
 def test_the_note_names_the_class_that_all_predictions_are() -> None:
@@ -260,3 +241,18 @@ def test_missing_unknown_and_doubled_ids_are_refused_with_the_first_few(
 ) -> None:
     with pytest.raises(InputError, match=message):
         metrics.by_id([(key, 1) for key in gold], [(key, 2) for key in predicted])
+
+
+@given(st.lists(st.lists(st.floats(-9, 9), min_size=3, max_size=3), min_size=1, max_size=7))
+def test_the_predicted_class_has_the_highest_logit(rows: list[list[float]]) -> None:
+    assert metrics.predicted_classes(rows).tolist() == [row.index(max(row)) for row in rows]
+    assert metrics.predicted_classes([rows, rows]).tolist() == [[row.index(max(row)) for row in rows]] * 2
+    assert metrics.predicted_classes(np.zeros((0, 5))).tolist() == []
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_nan_is_no_class(bad: float) -> None:
+    logits = np.zeros((5, 3, 2), np.float16)
+    logits[3, 1, 0] = logits[4, 0, 0] = bad
+    with pytest.raises(IntegrityError, match="2 of 5 examples are NaN or infinite, first those of example 3"):
+        metrics.predicted_classes(logits)

@@ -1,0 +1,59 @@
+"""Fine-tuning on classification as users of transformers write it, for benchmarks/task_scores.py.
+
+    python -m benchmarks.peers.transformers_tasks START BATCHES.npz RATES.npz OUTPUT COMPUTE SEED
+
+The model of `AutoModelForSequenceClassification`, AdamW of torch, gradients clipped, bfloat16 through torch.autocast.
+Takes the batches in their order, cut to their longest row, and writes the model, its vocabulary and metrics.jsonl.
+Imports nothing of ours.
+"""
+
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from benchmarks import batch_file
+from benchmarks.peers.transformers_torch import grouped
+
+
+def main(start: Path, batches: Path, learning: Path, output: Path, compute: str, seed: int) -> None:
+    """Train and write."""
+    torch.manual_seed(seed)
+    model = AutoModelForSequenceClassification.from_pretrained(start, dtype=torch.float32)
+    given = np.load(learning)
+    beta_1, beta_2, epsilon, decay, clip = map(float, given["adamw"])
+    optimizer = torch.optim.AdamW(grouped(model, decay), betas=(beta_1, beta_2), eps=epsilon, fused=True)
+    model.train()
+    output.mkdir()
+    with open(output / "metrics.jsonl", "w", encoding="utf-8") as log:
+        begun = time.perf_counter()
+        for number, (rate, arrays) in enumerate(zip(given["rates"], batch_file.load(str(batches)), strict=True), 1):
+            longest = int(arrays["input_mask"].sum(axis=1).max())
+            ids, mask, segments = (
+                torch.from_numpy(arrays[name][:, :longest].astype(np.int64))
+                for name in ("input_ids", "input_mask", "segment_ids")
+            )
+            labels = torch.from_numpy(arrays["label"][:, 0])
+            labels = labels if labels.is_floating_point() else labels.long()
+            for group in optimizer.param_groups:
+                group["lr"] = float(rate)
+            with torch.autocast("cpu", torch.bfloat16, enabled=compute == "bfloat16"):
+                loss = model(input_ids=ids, attention_mask=mask, token_type_ids=segments, labels=labels).loss
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+            optimizer.step()
+            line = {"split": "train", "step": number, "loss": loss.item()}
+            taken, begun = time.perf_counter() - begun, time.perf_counter()
+            print(json.dumps(line | {"sequences_per_second": len(ids) / taken}), file=log, flush=True)
+    model.save_pretrained(output)
+    shutil.copyfile(start / "vocab.txt", output / "vocab.txt")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]), sys.argv[5], int(sys.argv[6]))

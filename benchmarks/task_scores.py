@@ -1,0 +1,236 @@
+"""Compare fine-tuning on tasks of GLUE with transformers in a plain PyTorch loop: scores over seeds, and speed.
+
+    python -m benchmarks.task_scores --checkpoint workdir/minilm --data glue --tasks cola mrpc rte --seeds 1 2 3 4 5 \\
+        --peer_python .venv-parity/bin/python --output workdir/benchmarks/tasks
+
+`--data` has a folder for each task, as GLUE names them. For each seed both start from the encoder of `--checkpoint`
+(from `python -m bert.convert import`) and the same randomly initialised head, and have the same batches of similar
+length, learning rates, hyperparameters and threads. They run one after the other. `tasks.evaluate` scores both on the
+development set. Only the random numbers of dropout differ. Prints a line of JSON for each run, and a table: mean and
+deviation over the seeds, and the standard error of the difference of the means.
+"""
+
+import dataclasses
+import json
+import math
+import shutil
+import statistics
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from benchmarks.squad_scores import flags_of, measured, run_checked
+from bert import cli, ranges
+from bert.config import BatchConfig, ModelConfig
+from bert.inputs import sampler
+from bert.inputs.records import Dataset
+from bert.inputs.tokenization import tokenizer_for
+from bert.model.encoder import variables
+from bert.ranges import BatchSize, Range
+from bert.storage import files
+from bert.training import checkpoint, schedule
+from tasks import datasets, evaluate, features
+from tasks import model as trained
+from tasks.config import TaskConfig
+from tasks.datasets import Kind
+from tasks.examples import Skipped
+from tasks.recipes import RECIPES
+
+PEER = "benchmarks.peers.transformers_tasks"
+WARMUP = 0.1
+SIDES = ("ours", "transformers")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Flags of `python -m benchmarks.task_scores`."""
+
+    checkpoint: Path
+    """run directory with the initial weights"""
+    data: Path
+    """folder of the data sets"""
+    output: Path
+    """output folder; finished runs in it are kept"""
+    peer_python: Path
+    """interpreter with torch and transformers (requirements-parity.txt)"""
+    tasks: tuple[str, ...] = ("cola", "mrpc", "rte")
+    """recipes of tasks/recipes.py"""
+    seeds: tuple[Annotated[int, Range(0, 2**31)], ...] = (1, 2, 3, 4, 5)
+    """seeds for the head, the order and dropout"""
+    batch: BatchSize = 32
+    """sequences per update"""
+    epochs: Annotated[float, Range(0, 1e6, above=True)] = 3.0
+    """passes over the training examples"""
+    learning_rate: Annotated[float, Range(0, 100)] = 1e-4
+    """peak learning rate, reached after a tenth of the updates"""
+    limit: Annotated[int, Range(0, 10**9)] = 0
+    """number of training examples, from the first on; 0: all"""
+    compute: str = "bfloat16"
+    """data type of matrix products; for the peer by torch.autocast"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Work:
+    """One task with one seed."""
+
+    options: Options
+    task: str
+    seed: int
+    folder: Path
+    config: TaskConfig
+    records: Path
+    kind: Kind
+
+    @property
+    def steps(self) -> int:
+        """Number of updates."""
+        return math.ceil(self.options.epochs * len(Dataset(self.records, "train")) / self.options.batch)
+
+
+def prepare(options: Options, task: str, seed: int) -> Work:
+    """Write the records of a task, and the run directory that both start from."""
+    config, vocab = RECIPES[task](), options.checkpoint / "vocab.txt"
+    model = ModelConfig.load(options.checkpoint / "bert_config.json")
+    data = dataclasses.replace(config.data, folder=options.data, limit=options.limit)
+    records = features.build(data, tokenizer_for(vocab, model), vocab, options.output)
+    kind, folder = features.kind(data, records), options.output / task / f"seed-{seed}"
+    start = folder / "start"
+    if not start.exists():
+        module = kind.model(model, seed)
+        checkpoint.load_weights(options.checkpoint, variables(module), new_heads=("pooler", kind.head))
+        start.mkdir(parents=True)
+        model.save(start / "bert_config.json")
+        shutil.copyfile(vocab, start / "vocab.txt")
+        files.write_json(start / "config.json", {"version": 2, "config": {}} | trained.facts(kind))
+        checkpoint.save(start, 0, variables(module), keep=1)
+    config = dataclasses.replace(config, data=data)
+    return Work(options=options, task=task, seed=seed, folder=folder, config=config, records=records, kind=kind)
+
+
+def ours(work: Work) -> Path:
+    """Fine-tune in our trainer; return the run directory."""
+    options, run = work.options, work.folder / "ours"
+    settings = {
+        "init.checkpoint": work.folder / "start",
+        "data.folder": options.data,
+        "data.limit": options.limit,
+        "run.directory": run,
+        "run.steps": work.steps,
+        "run.seed": work.seed,
+        "run.save_every": work.steps,
+        "run.log_every": 1,
+        "run.evaluate_every": 0,
+        "length.evaluations": 0,
+        "batch.total": options.batch,
+        "batch.per_device": options.batch,
+        "precision.compute": options.compute,
+        "optimizer.learning_rate": options.learning_rate,
+        "optimizer.warmup_steps": int(work.steps * WARMUP),
+    }
+    run_checked([sys.executable, "-m", "tasks.train", work.task, *flags_of(settings)])
+    return run
+
+
+def peer(work: Work) -> Path:
+    """Fine-tune in a plain loop of PyTorch; return a run directory with its weights."""
+    exported, torch, run = (work.folder / name for name in ("exported", "transformers", "peer"))
+    start = work.folder / "start"
+    run_checked([sys.executable, "-m", "bert.convert", "export", "huggingface", str(start), str(exported)])
+    interpreter = str(work.options.peer_python.absolute())
+    settings = [*map(str, (exported, *write_updates(work), torch)), work.options.compute, str(work.seed)]
+    run_checked([interpreter, "-m", PEER, *settings])
+    run_checked([sys.executable, "-m", "bert.convert", "import", "huggingface", str(torch), str(run)])
+    return run
+
+
+def write_updates(work: Work) -> tuple[Path, Path]:
+    """Write what our trainer reads in each update, and what it learns with; return both files."""
+    options, learnt = work.options, work.config.optimizer
+    batch = BatchConfig(
+        total=options.batch, per_device=options.batch, bucket_by_length=work.config.batch.bucket_by_length
+    )
+    given: dict[str, np.ndarray] = {}
+    taken = sampler.BatchSampler(Dataset(work.records, "train"), batch, work.seed).iterate(0, work.steps)
+    for number, (rows,) in enumerate(taken):
+        given |= {f"{number}/{name}": value.numpy() for name, value in rows.items()}
+    warmup = int(work.steps * WARMUP)
+    rates = [
+        schedule.polynomial(done, peak=options.learning_rate, warmup_steps=warmup, steps=work.steps)
+        for done in range(work.steps)
+    ]
+    adamw = [learnt.beta_1, learnt.beta_2, learnt.epsilon, learnt.weight_decay, learnt.clip_norm]
+    batches, learning = work.folder / "batches.npz", work.folder / "learning.npz"
+    np.savez(batches, allow_pickle=False, **given)
+    np.savez(learning, allow_pickle=False, rates=rates, adamw=adamw)
+    return batches, learning
+
+
+def scored(run: Path, work: Work) -> dict[str, Any]:
+    """Return the scores of a run on the development set, computed in float32 whatever it was trained in."""
+    fine_tuned = dataclasses.replace(trained.load(run), kind=work.kind)
+    (path, *_) = datasets.files(work.config.data, work.options.data, "dev").values()
+    return evaluate.evaluate(fine_tuned, trained.Reader(fine_tuned, work.options.batch), path, Skipped())
+
+
+def measure(work: Work, side: str) -> dict[str, Any]:
+    """Return the figures of one run; they are read if it is finished."""
+    stored = work.folder / f"{side}.json"
+    if stored.exists():
+        figures: dict[str, Any] = files.read_json(stored)
+        return figures
+    run = (ours if side == "ours" else peer)(work)
+    rates = measured(work.folder / side, "sequences_per_second")[work.steps // 2 :]  # all widths are compiled by then
+    figures = {"task": work.task, "seed": work.seed, "side": side, "steps": work.steps, **scored(run, work)}
+    figures["sequences_per_second"] = float(1 / np.mean(1 / rates))
+    files.write_json(stored, figures)
+    return figures
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """Return the table of all runs."""
+    rows = [
+        "| task | score | ours | transformers | difference | its standard error | ours, sequences/s | transformers | "
+        "ratio |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for task in dict.fromkeys(line["task"] for line in lines):
+        both = [[line for line in lines if (line["task"], line["side"]) == (task, side)] for side in SIDES]
+        speeds = [statistics.median(line["sequences_per_second"] for line in side) for side in both]
+        for metric in datasets.KNOWN[task].metrics:
+            values = [[line[metric] for line in side] for side in both]
+            means = [statistics.fmean(side) for side in values]
+            spread = [statistics.stdev(side) if len(side) > 1 else 0.0 for side in values]
+            error = math.sqrt(sum(deviation**2 / len(side) for deviation, side in zip(spread, values, strict=True)))
+            cells = [
+                task,
+                metric,
+                *(f"{mean:.2f} +- {deviation:.2f}" for mean, deviation in zip(means, spread, strict=True)),
+                f"{means[0] - means[1]:+.2f}",
+                f"{error:.2f}",
+                *(f"{speed:.1f}" for speed in speeds),
+                f"{speeds[0] / speeds[1]:.2f}",
+            ]
+            rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    options = cli.parse(Options, argv, prog="python -m benchmarks.task_scores", description=__doc__)
+    lines = []
+    for seed in options.seeds:
+        for task in options.tasks:
+            work = prepare(options, task, seed)
+            for side in SIDES:
+                lines.append(measure(work, side))
+                print(json.dumps(lines[-1]), flush=True)
+    print(table(lines))
+
+
+if __name__ == "__main__":
+    cli.main(main)
