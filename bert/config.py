@@ -491,4 +491,6 @@ def defaults(cls: type, prefix: str = "") -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if value is None or value is Weights.RANDOM:
         return None
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
     return value if isinstance(value, (int, float, str)) else str(value)

@@ -89,18 +89,29 @@ def of(facts: Mapping[str, Any], path: Path) -> Head | None:
     return Head(kind=kind, labels=ordered(id2label, path), regression=regression)
 
 
-def read(run: Path) -> Head:
-    """Return the head of a run directory. Raise InputError if it has none, or if its `config.json` is damaged."""
+def settings(run: Path) -> dict[str, Any]:
+    """Return the content of a run's `config.json`, which is empty if there is none. Raise InputError if it is damaged.
+
+    Runs of pretraining have one, too.
+    """
     path = run / "config.json"
     try:
         facts = files.read_json(path)
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file; give the run directory of a fine-tuned model") from error
+    except FileNotFoundError:
+        return {}
     except InputError:
         raise
     except ValueError as error:
         raise InputError(f"{path}: damaged ({error}); restore it, or train the model again") from error
-    head = of(facts, path) if isinstance(facts, dict) else None
+    if not isinstance(facts, dict):
+        raise InputError(f"{path}: damaged (not an object); restore it, or train the model again")
+    return facts
+
+
+def read(run: Path) -> Head:
+    """Return the head of a run directory. Raise InputError if it has none, or if its `config.json` is damaged."""
+    path = run / "config.json"
+    head = of(settings(run), path)
     if head is None:
         raise InputError(f"{path}: names no head; give the run directory of a fine-tuned model, or an import of one")
     return head

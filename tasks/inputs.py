@@ -17,16 +17,16 @@ def pairs(
 ) -> dict[str, np.ndarray]:
     """Return ids, mask and segments [n, length] int32 of texts (second None) and pairs of texts.
 
-    first_length: tokens to keep of the first text; 0 keeps all that fit. What does not fit then is cut from the longer
-    text, token by token, as `_truncate_seq_pair` of google-research/bert does.
+    first_length: tokens to keep of the first text of a pair; 0 keeps all that fit. What does not fit then is cut from
+    the longer text, token by token, as `_truncate_seq_pair` of google-research/bert does.
     """
     count = len(firsts)
     ids, splits = tokenizer.encode([*firsts, *(second or "" for second in seconds)])
     lengths = np.diff(splits)
     first, second = lengths[:count], lengths[count:]
+    paired = np.array([text is not None for text in seconds], bool)
     if first_length:
-        first = np.minimum(first, first_length)
-    paired = np.array([text is not None for text in seconds])
+        first = np.where(paired, np.minimum(first, first_length), first)
     first, second = shares(first, second, length - 2 - paired)
     rows = np.full((count, length), tokenizer.pad_id, np.int32)
     mask, segments = np.zeros_like(rows), np.zeros_like(rows)

@@ -119,6 +119,8 @@ def _training(model: Model) -> Iterator[str]:
 
 
 def _argument(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(_argument, value))
     return str(value).lower() if isinstance(value, bool) or value is None else shlex.quote(str(value))
 
 

@@ -14,10 +14,11 @@ from bert.labels import Head
 from bert.model.encoder import Encoder, variables
 from bert.model.heads import Choice, Classifier, Pooler, Tags
 from bert.model.inference import InferenceEncoder
-from bert.storage import checked_json, files
+from bert.storage import checked_json
 from bert.training import checkpoint
 
 Compute = Literal["float32", "bfloat16", "float16"]
+LONGEST = 512  # tokens of an input, unless the run says another number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +29,11 @@ class Sizes:
     """tokens of an input, special tokens included"""
     first_length: int = 0
     """tokens to keep of the first text of a pair; 0: all that fit"""
-    stride: int = 0
-    """tokens between the starts of two windows of a sentence that is too long to be tagged at once; 0: half of them"""
+    stride: int = 64
+    """tokens between the starts of two windows of a sentence that is too long to be tagged at once"""
 
     def __post_init__(self) -> None:
-        if self.length < 5 or min(self.first_length, self.stride) < 0:  # a pair has three special tokens
+        if self.length < 5 or self.first_length < 0 or self.stride < 1:  # a pair has three special tokens
             raise ValueError(f"length {self.length}, first_length {self.first_length} or stride {self.stride}")
 
 
@@ -82,12 +83,13 @@ def load(run: Path, compute: Compute = "float32", length: int | None = None) -> 
     checkpoint.check_description(run)
     config = ModelConfig.load(run / "bert_config.json")
     tokenizer, path = tokenizer_for(run / "vocab.txt", config), run / "config.json"
-    facts = files.read_json(path) if path.exists() else {}
+    facts = labels.settings(run)
     head = labels.of(facts, path)
     if head and head.kind == "answer_span":
         raise UsageError(f"{run}: answers questions; export it with python -m squad.export")
     if head and not (head.labels or head.regression or head.kind == "choice"):
         raise InputError(f"{path}: names no classes; give the run directory of a fine-tuned model")
+    sizes = _sizes(facts if head else {}, path, config.max_position_embeddings, length)
     model = Model(config, head)
     taken = checkpoint.load_weights(run, variables(model))
     parameters = sum(int(tf.size(weight)) for weight in model.trainable_variables)
@@ -97,20 +99,19 @@ def load(run: Path, compute: Compute = "float32", length: int | None = None) -> 
         output=model.output,
         head=head,
         tokenizer=tokenizer,
-        sizes=_sizes(facts if head else {}, path, config.max_position_embeddings, length),
+        sizes=sizes,
         checkpoint=taken,
         parameters=parameters,
     )
 
 
 def _sizes(facts: dict[str, Any], path: Path, positions: int, length: int | None) -> Sizes:
-    """Return the sizes of a run's training, or of a model that says nothing of them, such as an import."""
+    """Return the sizes that a run of tasks.train records, or the default ones, as of an import."""
     try:
-        settings = facts.get("config", {})
-        longest = length or settings.get("data.length", positions)
-        stored = {name: settings[f"data.{name}"] for name in ("first_length", "stride") if f"data.{name}" in settings}
-        sizes: Sizes = checked_json.take(Sizes, {"length": longest} | stored)
-    except (ValueError, TypeError, AttributeError) as error:
+        stored: dict[str, Any] = {"length": min(positions, LONGEST if "head" in facts else positions)}
+        stored |= facts.get("inputs", {})
+        sizes: Sizes = checked_json.take(Sizes, stored | ({"length": length} if length else {}))
+    except (ValueError, TypeError) as error:
         raise InputError(f"{path}: not the configuration of a run ({error}); give its run directory") from error
     if sizes.length > positions:
         raise UsageError(f"--length {sizes.length}: the model has only {positions} positions; give a smaller value")

@@ -25,7 +25,7 @@ class Tagging(Reader):
         pieces, count = self._pieces(tf.reshape(words, [-1]))
         tokens = tf.reduce_sum(tf.reshape(count, tf.shape(words)), axis=1)  # [B]
         room = tf.fill(tf.shape(tokens), self.sizes.length - 2)
-        step = tf.minimum(self.sizes.stride or self.sizes.length // 2, room)
+        step = tf.minimum(self.sizes.stride, room)
         number = windows.counts(tokens, room, step)
         cuts = windows.cut(tokens, room, step, number)
         tag, probability = self._read(pieces, tf.gather(tf.cumsum(tokens, exclusive=True), cuts.text), cuts)  # [W, S]

@@ -1,9 +1,15 @@
-"""The batch of any number of ranks."""
+"""The batch of any number of ranks, and configurations as files have them."""
+
+import json
+from collections.abc import Callable
 
 import pytest
 
-from bert.config import BatchConfig
+from bert import recipes
+from bert.config import BatchConfig, TrainConfig, flatten
 from bert.errors import UsageError
+from squad.recipes import RECIPES as OF_SQUAD
+from tasks.recipes import RECIPES as OF_TASKS
 
 NODES = 46 * 8
 
@@ -49,3 +55,9 @@ def test_less_than_a_sequence_for_each_rank_is_an_error_below() -> None:
 def test_without_the_option_the_batch_must_divide() -> None:
     with pytest.raises(UsageError, match=r"the nearest are 35 and 40; --batch.fit nearest"):
         BatchConfig(total=36, per_device=0).divided(5)
+
+
+@pytest.mark.parametrize("recipe", [*recipes.RECIPES.values(), *OF_SQUAD.values(), *OF_TASKS.values()])
+def test_a_configuration_is_what_its_file_will_say(recipe: Callable[[], TrainConfig]) -> None:
+    flat = flatten(recipe())
+    assert json.loads(json.dumps(flat)) == flat

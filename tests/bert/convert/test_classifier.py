@@ -255,9 +255,10 @@ def test_two_heads_of_one_name_are_not_mixed(tmp_path: Path) -> None:
 def test_the_card_says_what_the_output_is_and_how_it_was_trained(
     module: tf.Module, head: Head, said: str, tmp_path: Path
 ) -> None:
-    settings = {"data.task": "mine", "init.checkpoint": "base", "model.hidden_size": 20}
+    settings = {"data.task": "mine", "init.checkpoint": "base", "model.hidden_size": 20, "data.text": ["a b", "c"]}
     theirs = exported(tmp_path, module, config=settings, recipe="classify", **head.facts())
     card = (theirs / "README.md").read_text()
     assert said in card and "python -m tasks.train classify" in card and "--model." not in card
+    assert "    --data.text 'a b' c" in card
     assert ("| classes | a, b, c |" in card) == (head.labels == ("a", "b", "c"))
     assert "pipeline_tag: feature-extraction" not in card and "- `data.task`: `mine`" in card

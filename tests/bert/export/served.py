@@ -1,5 +1,6 @@
 """Small fine-tuned runs with random weights, and what their exports answer."""
 
+import functools
 import string
 from pathlib import Path
 from typing import Any
@@ -48,14 +49,14 @@ HOSTILE = [
 Answers = dict[str, np.ndarray]
 
 
-def a_run(folder: Path, head: Head | None, config: ModelConfig = CONFIG, **settings: Any) -> Path:
-    """A run directory; settings are those of data."""
+def a_run(folder: Path, head: Head | None, facts: dict[str, Any] | None = None, **inputs: Any) -> Path:
+    """A run directory; inputs: settings of its training. facts: other entries of config.json."""
     folder.mkdir(parents=True)
     (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
-    config.save(folder / "bert_config.json")
-    described = {"config": {f"data.{name}": value for name, value in settings.items()}}
-    files.write_json(folder / "config.json", described | (head.facts() if head else {}))
-    weights = {name: tf.identity(x) for name, x in variables(Model(config, head)).items()}
+    CONFIG.save(folder / "bert_config.json")
+    described = (head.facts() if head else {}) | ({"inputs": inputs} if inputs else {})
+    files.write_json(folder / "config.json", described | (facts or {}))
+    weights = {name: tf.identity(x) for name, x in variables(Model(CONFIG, head)).items()}
     checkpoint.save(folder, 3, weights, keep=1)
     return folder
 
@@ -67,9 +68,13 @@ def exported(run: Path, output: Path, *more: object) -> Path:
 
 def ask(folder: Path, signature: str = "serving_default", **texts: Any) -> Answers:
     """The answers of a SavedModel's signature."""
-    loaded = tf.saved_model.load(str(folder))
     given = {name: tf.constant(value, tf.string) for name, value in texts.items()}
-    return {name: value.numpy() for name, value in loaded.signatures[signature](**given).items()}
+    return {name: value.numpy() for name, value in _loaded(folder).signatures[signature](**given).items()}
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(folder: Path) -> Any:
+    return tf.saved_model.load(str(folder))
 
 
 class Python:

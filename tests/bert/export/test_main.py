@@ -89,6 +89,7 @@ def test_the_same_command_again_changes_nothing_and_another_replaces_the_whole(
     [
         ({"length": "long"}, (), InputError, "length is 'long'"),
         ({"length": 3}, (), InputError, "length 3"),
+        ({"stride": 0}, (), InputError, "stride 0"),
         ({"length": 74}, (), UsageError, "only 73 positions"),
         ({}, ("--length", 74), UsageError, "only 73 positions"),
         ({}, ("--length", 4), UsageError, "from 5"),
@@ -105,18 +106,20 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    ("head", "error", "said"),
+    ("content", "error", "said"),
     [
-        (Head(kind="classifier"), InputError, "names no classes"),
-        (Head(kind="answer_span"), UsageError, "python -m squad.export"),
-        (CLASSES, InputError, "no variable classifier/bias"),
+        (json.dumps(Head(kind="classifier").facts()), InputError, "names no classes"),
+        (json.dumps(Head(kind="answer_span").facts()), UsageError, "python -m squad.export"),
+        (json.dumps(CLASSES.facts()), InputError, "no variable classifier/bias"),
+        (json.dumps(CLASSES.facts() | {"inputs": ["length"]}), InputError, "not the configuration of a run"),
+        ("{", InputError, r"config\.json: damaged"),
     ],
 )
 def test_a_run_of_which_the_outputs_are_not_known_is_refused(
-    head: Head, error: type[Exception], said: str, tmp_path: Path
+    content: str, error: type[Exception], said: str, tmp_path: Path
 ) -> None:
     run = a_run(tmp_path / "run", None)
-    (run / "config.json").write_text(json.dumps(head.facts()))
+    (run / "config.json").write_text(content)
     sign(run)
     with pytest.raises(error, match=said):
         exported(run, tmp_path / "served")
