@@ -137,7 +137,7 @@ def test_bad_bytes_and_bad_weights_leave_no_output(run: Path) -> None:
     with pytest.raises(InputError, match="not UTF-8"):
         features_of(run, "features.jsonl")
     (run.parent / "texts.txt").write_bytes(b"w1\n")
-    folder = checkpoint.newest(run)
+    folder = checkpoint.to_use(run)
     reader = tf.train.load_checkpoint(str(folder / checkpoint.BUNDLE))
     values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
     values["layer_1/mlp/outer/bias"][0] = np.nan

@@ -322,7 +322,7 @@ def test_a_checkpoint_with_any_byte_changed_is_refused_or_the_same(original: Pat
             refused(original, BUNDLE)
             found_out += 1
         except pytest.fail.Exception:  # it went through
-            run = checkpoint.newest(tmp_path / "run")
+            run = checkpoint.to_use(tmp_path / "run")
             reader = tf.train.load_checkpoint(str(run / checkpoint.BUNDLE))
             np.testing.assert_array_equal(reader.get_tensor("pooler/bias"), expected["bert/pooler/dense/bias"])
             shutil.rmtree(tmp_path / "run")
