@@ -52,6 +52,8 @@ class Classification:
     def __init__(self, data: TaskData, labels: Labels, names: tuple[str, ...]) -> None:
         """names: of the metrics, the one by which checkpoints are compared first."""
         self.data, self.labels, self.metrics = data, labels, names
+        self.temperature = 1.0  # that logits are divided by, and the threshold of the second of two classes
+        self.threshold: float | None = None
 
     def features(self) -> dict[str, dict[str, Any]]:
         """Return shape and type of each feature of a record."""
@@ -106,11 +108,15 @@ class Classification:
         """Return what is predicted for each example, as written to a file."""
         if self.labels.regression:
             return [{"id": example.id, "value": float(row[0])} for example, row in zip(examples, logits, strict=True)]
-        probabilities = softmax(logits)
+        probabilities = softmax(logits / self.temperature)
         return [
-            {"id": example.id, "label": self.labels.names[int(row.argmax())], "probabilities": self.labels.named(row)}
+            {"id": example.id, "label": self.labels.names[self._chosen(row)], "probabilities": self.labels.named(row)}
             for example, row in zip(examples, probabilities, strict=True)
         ]
+
+    def _chosen(self, probabilities: np.ndarray) -> int:
+        """Return the class that is predicted: the likeliest, or of two the one that the threshold tells."""
+        return int(probabilities.argmax() if self.threshold is None else probabilities[1] >= self.threshold)
 
 
 def number(line: dict[str, Any]) -> float:

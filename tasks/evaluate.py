@@ -100,25 +100,31 @@ def _report(scores: metrics.Scores, count: int) -> dict[str, Any]:
     return {"examples": count} | {name: 100 * value for name, value in scores.values.items()}
 
 
-def evaluate(fine_tuned: FineTuned, reader: Reader, path: Path, skipped: Skipped) -> dict[str, Any]:
-    """Return the number of examples and the metrics in percent. The logits of all examples are held in memory."""
+def logits_and_gold(
+    fine_tuned: FineTuned, reader: Reader, path: Path, skipped: Skipped
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return the logits of all examples with labels, and their features but the inputs. All are held in memory."""
     kind = fine_tuned.kind
-    data = kind.data
     parts: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
-    count = 0
-    for chunk in features.chunks(datasets.of(data).read(data, path, "dev", skipped)):
+    for chunk in features.chunks(datasets.of(kind.data).read(kind.data, path, "dev", skipped)):
         arrays = kind.encode(chunk, fine_tuned.tokenizer)
         if "label" not in arrays:
             raise InputError(f"{path}: example {chunk[0].id} has no label; give labelled examples")
-        gold = {name: values for name, values in arrays.items() if name not in inputs.NAMES}
-        parts.append((reader.logits(arrays), gold))
-        count += len(chunk)
+        parts.append((reader.logits(arrays), {name: arrays[name] for name in arrays if name not in inputs.NAMES}))
     skipped.report()
     if not parts:
         raise InputError(f"{path}: no usable example; check the file and the names of its columns")
     gold = {name: np.concatenate([part[name] for _, part in parts]) for name in parts[0][1]}
-    scores = kind.scores(np.concatenate([logits for logits, _ in parts]), gold)
-    return _report(scores, count)
+    return np.concatenate([logits for logits, _ in parts]), gold
+
+
+def evaluate(fine_tuned: FineTuned, reader: Reader, path: Path, skipped: Skipped) -> dict[str, Any]:
+    """Return the number of examples and the metrics in percent."""
+    logits, gold = logits_and_gold(fine_tuned, reader, path, skipped)
+    count = (
+        int((gold["word"] == 0).sum()) if fine_tuned.kind.head == "tags" else len(logits)
+    )  # windows are no sentences
+    return _report(fine_tuned.kind.scores(logits, gold), count)
 
 
 def main(argv: list[str]) -> None:
