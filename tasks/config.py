@@ -25,6 +25,8 @@ class TaskData:
     """of your own files: the column of the text, or the two columns of a pair"""
     label: str = "label"
     """of your own files: the column of the label"""
+    where: tuple[str, ...] = ()
+    """of your own files: read only the rows that have these values, such as language=de in XNLI"""
     levels: tuple[Literal["middle", "high"], ...] = ("middle", "high")
     """of RACE: the parts to train on and to score"""
     entities: bool = True
@@ -48,6 +50,8 @@ class TaskData:
         ranges.check(self, "data.")
         if not 1 <= len(self.text) <= 2:
             raise UsageError(f"--data.text names {len(self.text)} columns; give one, or two for pairs of texts")
+        if wrong := [condition for condition in self.where if "=" not in condition]:
+            raise UsageError(f"--data.where {wrong[0]}: not COLUMN=VALUE")
         if self.first_length and self.first_length + 4 > self.length:  # [CLS], two [SEP], and one token to read
             raise UsageError(
                 f"data.length is {self.length}; data.first_length {self.first_length} needs "

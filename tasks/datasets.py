@@ -127,7 +127,8 @@ def _glue(name: str) -> KnownData:
 
 def _table(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TextExample]:
     label = None if split == "test" else data.label
-    return tables.read(path, data.text, label, regression=data.task == "regress", skipped=skipped)
+    where = dict(condition.split("=", 1) for condition in data.where)
+    return tables.read(path, data.text, label, regression=data.task == "regress", skipped=skipped, where=where)
 
 
 def _race(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[ChoiceExample]:

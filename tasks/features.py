@@ -77,9 +77,9 @@ def _write(
         with records.RecordWriter(partial / name) as writer:
             counts[split] = _write_records(writer, made, examples, tokenizer)
             written[name] = writer.count
-        skipped[split].report()
         if not writer.count:
-            raise InputError(f"{path}: no usable example; check the file and the names of its columns")
+            raise _nothing(path, skipped[split])
+        skipped[split].report()
     counts |= {f"{split}_skipped": left_out.count for split, left_out in skipped.items()}
     extra = {
         "features": made.features(),
@@ -114,6 +114,12 @@ def _limited(examples: Iterator[Example], limit: int) -> Iterator[Example]:
     return itertools.islice(examples, limit) if limit else examples
 
 
+def _nothing(path: Path, skipped: Skipped) -> InputError:
+    """Return the error for a file without a usable example."""
+    why = f"; the first of {skipped.count} that are not: {skipped.reasons[0]}" if skipped.count else ""
+    return InputError(f"{path}: no usable example{why}; check the file and the names of its columns")
+
+
 def _labels(data: TaskData, known: KnownData, train: Path, trained: tuple[str, ...]) -> Labels:
     """Return the labels of a task, from the training examples where the data set does not fix them."""
     if known.regression:
@@ -122,8 +128,11 @@ def _labels(data: TaskData, known: KnownData, train: Path, trained: tuple[str, .
     if names and data.class_weights == "equal":
         return Labels(names=_order(names, trained))
     counts: Counter[str] = Counter()
-    for example in _limited(known.read(data, train, "train", Skipped(data.strict)), data.limit):
+    skipped = Skipped(data.strict)
+    for example in _limited(known.read(data, train, "train", skipped), data.limit):
         counts.update(datasets.labels_of(example))
+    if not counts:
+        raise _nothing(train, skipped)
     names = _order(names or labels.found(counts, train), trained)
     print(f"labels of {train}: {_listed(names, counts)}", file=sys.stderr)
     return Labels(names=names, weights=labels.balanced(names, counts) if data.class_weights == "balanced" else None)

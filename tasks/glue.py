@@ -167,7 +167,8 @@ def _columns(task: Task, fields: Sequence[str], path: Path) -> tuple[list[str], 
     """Return the names of the columns, and whether the first line has them."""
     if any(name in fields for name in task.first):
         return list(fields), True
-    if len(fields) == len(task.headerless) or (task.more_columns and len(fields) > len(task.headerless)):
+    needed = len(task.headerless)
+    if needed and (len(fields) == needed or (task.more_columns and len(fields) > needed)):
         return list(task.headerless), False
     raise InputError(
         f"{path}: line 1: no column {' or '.join(task.first)} among {', '.join(map(repr, fields[:8]))}; give the file "

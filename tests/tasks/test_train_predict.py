@@ -1,0 +1,229 @@
+"""Each kind of task is learnt, scored and predicted by a tiny model, from files made up here."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert.errors import InputError, UsageError
+from bert.inputs.vocabulary import SPECIAL
+from bert.training import selection
+from tasks import evaluate, predict, train
+from tasks.examples import Skipped
+from tasks.model import Reader, load
+from tests.training import checkpoints, same_bits, weights
+
+ANIMALS = ["ant", "bee", "cat", "dog", "eel", "fox"]
+FRUITS = ["fig", "kiwi", "lime", "nut", "pear", "plum"]
+WORDS = [*ANIMALS, *FRUITS, "a", "the", "and", "is", "here", ".", "?"]
+MODEL = """--model.hidden_size 24 --model.num_attention_heads 3 --model.num_hidden_layers 1 --model.intermediate_size 40
+    --model.max_position_embeddings 33 --model.hidden_dropout_prob 0 --model.attention_probs_dropout_prob 0"""
+SETTINGS = f"""{MODEL} --data.length 17 --batch.total 24 --batch.per_device 12 --optimizer.learning_rate 0.02
+    --length.epochs 6 --length.evaluations 2 --run.log_every 1000"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A vocabulary, and for each kind a training and a development set."""
+    path = tmp_path_factory.mktemp("tasks")
+    (path / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
+    for split, count, seed in (("train", 240, 1), ("dev", 53, 2)):
+        rng = np.random.default_rng(seed)
+        made = [_sentence(rng) for _ in range(count)]
+        kinds = ["fruit" if word in FRUITS else "animal" for _, word in made]
+        _write(
+            path / f"{split}.tsv",
+            ["kind\ttext", *(f"{k}\t{' '.join(s)}" for k, (s, _) in zip(kinds, made, strict=True))],
+        )
+        numbers = [FRUITS.index(word) / 2 if word in FRUITS else -1.0 for _, word in made]
+        rows = zip(numbers, made, strict=True)
+        _write(path / f"{split}_numbers.tsv", ["label\ttext", *(f"{n}\t{' '.join(s)}" for n, (s, _) in rows)])
+        _write(path / f"{split}.jsonl", [json.dumps(_question(rng)) for _ in range(count)])
+        _write(path / f"{split}.conll", [line for sentence, _ in made for line in [*map(_tagged, sentence), ""]])
+    return path
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    path.write_text("\n".join(lines) + "\n")
+
+
+def _sentence(rng: np.random.Generator) -> tuple[list[str], str]:
+    """Two to nine words with one animal or fruit among them."""
+    words = rng.choice(["a", "the", "and", "is", "here"], rng.integers(1, 9)).tolist()
+    word = str(rng.choice([*ANIMALS, *FRUITS]))
+    words.insert(int(rng.integers(len(words) + 1)), word)
+    return words, word
+
+
+def _question(rng: np.random.Generator) -> dict[str, Any]:
+    """Three choices, one of which is a fruit."""
+    label = int(rng.integers(3))
+    choices = [str(rng.choice(FRUITS if number == label else ANIMALS)) for number in range(3)]
+    return {"context": " ".join(_sentence(rng)[0]), "choices": choices, "label": label}
+
+
+def _tagged(word: str) -> str:
+    return f"{word}\tI-FRUIT" if word in FRUITS else f"{word}\tO"
+
+
+FILES = {"classify": "{}.tsv", "regress": "{}_numbers.tsv", "choose": "{}.jsonl", "tag": "{}.conll"}
+COLUMNS = {"classify": "--data.label kind"}
+
+
+def fine_tune(folder: Path, recipe: str, run: Path, *more: str) -> Path:
+    files = [f"--data.{split} {folder / FILES[recipe].format(split)}" for split in ("train", "dev")]
+    start = f"--init.checkpoint none --data.vocab {folder}/vocab.txt --run.directory {run}"
+    words = f"{recipe} {' '.join(files)} {start} {SETTINGS} {COLUMNS.get(recipe, '')}".split()
+    given = dict(zip(words[1::2], words[2::2], strict=True)) | dict(zip(more[::2], more[1::2], strict=True))
+    train.main([recipe, *(word for pair in given.items() for word in pair)])
+    return run
+
+
+@pytest.fixture(autouse=True)
+def workdir(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BERT_WORKDIR", str(folder / "work"))
+
+
+@pytest.fixture(scope="module", params=list(FILES))
+def run(request: pytest.FixtureRequest, folder: Path) -> Path:
+    """A run of each kind; its name is that of the recipe."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BERT_WORKDIR", str(folder / "work"))
+        return fine_tune(folder, request.param, folder / request.param)
+
+
+def dev(run: Path) -> Path:
+    return run.parent / FILES[run.name].format("dev")
+
+
+def scores(run: Path) -> dict[str, float]:
+    model = load(run)
+    return evaluate.evaluate(model, Reader(model, 7), dev(run), Skipped())
+
+
+def test_each_kind_is_learnt_and_the_best_checkpoint_has_the_scores_of_training(run: Path) -> None:
+    found, best = scores(run), selection.read(run)
+    assert best is not None and found["examples"] == 53 and best.measure in found
+    assert found[best.measure] == pytest.approx(100 * best.value, abs=1e-3)
+    assert found[best.measure] > 80  # by chance: 50, 0, 33 and 0
+    assert f"step-{best.step:08d}" in checkpoints(run)
+
+
+def test_written_predictions_have_the_scores_of_the_model(run: Path, tmp_path: Path) -> None:
+    predict.main(["--model", str(run), "--input", str(dev(run)), "--output", str(tmp_path / "out.jsonl")])
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in lines] == [str(number) for number in range(53)]
+    written = evaluate.compare(load(run).kind, dev(run), tmp_path / "out.jsonl", Skipped())
+    assert written == pytest.approx(scores(run), abs=1e-4)
+    for content, reason in ((lines[:-1], "1 ids have no prediction: '52'"), ([*lines, lines[3]], "more than once")):
+        (tmp_path / "bad.jsonl").write_text("\n".join(map(json.dumps, content)))
+        with pytest.raises(InputError, match=reason):
+            evaluate.compare(load(run).kind, dev(run), tmp_path / "bad.jsonl", Skipped())
+
+
+def test_predictions_do_not_depend_on_the_batch(run: Path, tmp_path: Path) -> None:
+    parts = []
+    for batch in ("1", "19"):
+        out = tmp_path / f"{batch}.jsonl"
+        predict.main(["--model", str(run), "--input", str(dev(run)), "--output", str(out), "--batch", batch])
+        parts.append([_numbers(json.loads(line)) for line in out.read_text().splitlines()])
+    for one, many in zip(*parts, strict=True):
+        np.testing.assert_allclose(one, many, atol=1e-5)
+
+
+def _numbers(line: dict[str, Any]) -> list[float]:
+    if "value" in line:
+        return [line["value"]]
+    found = line["probabilities"]
+    return list(found.values()) if isinstance(found, dict) else found
+
+
+def test_a_text_on_the_command_line_is_classified(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if not (folder / "classify").exists():
+        fine_tune(folder, "classify", folder / "classify")
+    predict.main(["--model", str(folder / "classify"), "the plum is here"])
+    line = json.loads(capsys.readouterr().out)
+    assert line["label"] == "fruit" and math.isclose(sum(line["probabilities"].values()), 1)
+
+
+def test_a_stopped_run_goes_on_to_the_same_weights_and_the_same_best_checkpoint(folder: Path, tmp_path: Path) -> None:
+    whole = fine_tune(folder, "classify", tmp_path / "whole", "--run.steps", "20")
+    fine_tune(folder, "classify", tmp_path / "parts", "--run.steps", "20", "--run.save_every", "5")
+    for step in (10, 15, 20):
+        _remove(tmp_path / "parts", step)
+    (tmp_path / "parts" / selection.BEST).unlink()
+    fine_tune(folder, "classify", tmp_path / "parts", "--run.steps", "20")
+    same_bits(weights(whole, 20), weights(tmp_path / "parts", 20))
+    assert selection.read(whole) == selection.read(tmp_path / "parts")
+
+
+def _remove(run: Path, step: int) -> None:
+    for path in (run / "checkpoints" / f"step-{step:08d}").glob("*"):
+        path.unlink()
+    (run / "checkpoints" / f"step-{step:08d}").rmdir()
+
+
+def test_a_run_without_improvement_ends_and_stays_ended(folder: Path, tmp_path: Path, capfd: Any) -> None:
+    patient = ("--run.patience", "2", "--optimizer.learning_rate", "0", "--run.keep", "1")
+    fine_tune(folder, "classify", tmp_path / "run", *patient)
+    assert "no improvement in 2 evaluations; accuracy" in capfd.readouterr().err
+    best, last = selection.read(tmp_path / "run"), checkpoints(tmp_path / "run")[-1]
+    assert best is not None and checkpoints(tmp_path / "run") == [f"step-{best.step:08d}", last]  # despite run.keep
+    before = (tmp_path / "run" / "metrics.jsonl").read_text()
+    fine_tune(folder, "classify", tmp_path / "run", *patient)
+    assert checkpoints(tmp_path / "run")[-1] == last and (tmp_path / "run" / "metrics.jsonl").read_text() == before
+
+
+def test_a_second_run_keeps_the_head_of_the_same_labels_only(folder: Path, tmp_path: Path, capfd: Any) -> None:
+    first = folder / "classify"
+    if not first.exists():
+        fine_tune(folder, "classify", first)
+    reversed_rows = (folder / "train.tsv").read_text().splitlines()
+    _write(tmp_path / "train.tsv", [reversed_rows[0], *reversed(reversed_rows[1:])])
+    command = f"classify --init.checkpoint {first} --data.train {tmp_path}/train.tsv --data.length 17 --data.label kind"
+    flags = "--run.steps 2 --optimizer.learning_rate 0 --batch.per_device 12 --batch.total 24"
+    train.main(f"{command} {flags} --run.directory {tmp_path}/same".split())
+    assert "initialised randomly" not in capfd.readouterr().err
+    same = weights(tmp_path / "same", 2)["classifier/kernel"]
+    best = selection.read(first)
+    assert best is not None
+    np.testing.assert_array_equal(same, weights(first, best.step)["classifier/kernel"])
+    _write(tmp_path / "train.tsv", [row.replace("fruit", "plant") for row in reversed_rows])
+    train.main(f"{command} {flags} --run.directory {tmp_path}/other".split())
+    assert "classifier has classes animal, fruit, not classes animal, plant; init" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("recipe", "content", "reason"),
+    [
+        ("classify", "kind\ttext\nfruit\tfig\nfruit\tplum\n", "all 2 examples have the label 'fruit'"),
+        ("classify", "kind\ttext\n", r"train\.tsv: no usable example; check the file"),
+        ("classify", "a\ttext\nfruit\tfig\n", "the column 'kind' is missing"),
+        ("regress", "label\ttext\nhigh\tfig\n", "no usable example; the first of 1 that are not: .* label is 'high'"),
+        ("choose", '{"context": "a", "choices": ["b"], "label": 0}\n', "choices"),
+        ("tag", "fig\tfruit\n\n", "fruit"),
+    ],
+)
+def test_a_bad_training_set_is_one_line_and_leaves_no_run(
+    folder: Path, tmp_path: Path, recipe: str, content: str, reason: str
+) -> None:
+    path = tmp_path / FILES[recipe].format("train")
+    path.write_text(content)
+    with pytest.raises(InputError, match=reason):
+        fine_tune(folder, recipe, tmp_path / "run", "--data.train", str(path))
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_label_and_a_missing_file_are_one_line(folder: Path, tmp_path: Path) -> None:
+    _write(tmp_path / "dev.tsv", ["kind\ttext", "stone\tfig"])
+    with pytest.raises(InputError, match=r"example 0: label 'stone' is not one of the model's \(animal, fruit\)"):
+        fine_tune(folder, "classify", tmp_path / "run", "--data.dev", str(tmp_path / "dev.tsv"))
+    with pytest.raises(UsageError, match=r"no examples: give --data\.train"):
+        train.main(["classify", "--init.checkpoint", "none", "--data.vocab", str(folder / "vocab.txt")])
+    with pytest.raises(InputError, match=r"nowhere\.tsv: no such file"):
+        fine_tune(folder, "classify", tmp_path / "run", "--data.dev", str(tmp_path / "nowhere.tsv"))
+    assert not (tmp_path / "run").exists()
