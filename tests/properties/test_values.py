@@ -33,10 +33,13 @@ WORDS = {"output": "out.jsonl", "kind": "instances", "size": "1000", "layers": "
 TOGETHER = {
     "bert.convert.__main__": ["import", "google", "a", "b"],
     "bert.export.__main__": ["savedmodel", "a", "b"],
+    "bert.evaluate": ["a", "--text", "b"],
     "bert.evaluate_lm": ["a", "wikitext", "b"],
     "data.bpe": ["--source", "a", "--size", "1000", "--output", "b"],
     "data.vocab": ["--source", "a", "--size", "1000", "--output", "b"],
     "squad.predict": ["--model", "a", "--dataset", "b", "--output", "c"],
+    "tasks.evaluate": ["--model", "a", "--input", "b"],
+    "tasks.predict": ["--model", "a", "--input", "b", "--output", "c"],
     "benchmarks.chunked_loss": ["--form", "chunked"],
     "benchmarks.gpu_day.__main__": ["list"],
     "benchmarks.plan_check": ["--updates", "a"],

@@ -127,7 +127,7 @@ def test_a_damaged_manifest_does_not_accuse_the_files(run: Path, capsys: pytest.
     for change in changes:
         path.write_text(json.dumps(facts | {"extra": facts["extra"] | change}))
         assert checkpoint.load_weights(run, values).name == "step-00000003"
-        assert "trying the checkpoint before it" in capsys.readouterr().err
+        assert "trying another checkpoint" in capsys.readouterr().err
 
 
 def test_a_checkpoint_of_an_earlier_version_is_taken_with_one_warning(

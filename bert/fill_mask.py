@@ -1,0 +1,131 @@
+"""Fill the masked words of a text.
+
+    python -m bert.fill_mask RUN "Paris is the [MASK] of France." [--top 5]
+    python -m bert.fill_mask RUN --input texts.txt --output words.jsonl
+
+RUN is a run directory of bert.pretrain, or an import with a head for masked words. Each [MASK] of a text is filled for
+itself. Prints the likeliest words with their probabilities, or writes for each line of the input a line {"text",
+"masks": [[{"word", "probability"}, ...], ...]}. A word piece within a word begins with ##.
+"""
+
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from bert import cli, ranges
+from bert.errors import InputError, UsageError
+from bert.hardware import devices
+from bert.hardware.devices import Kind
+from bert.masked_words import Compute, MaskedWords
+from bert.ranges import BatchSize, Range
+from bert.storage import files
+
+MASK = "[MASK]"
+CHUNK = 1024  # texts that are read and encoded at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Arguments of `python -m bert.fill_mask`."""
+
+    run: cli.Positional[Path]
+    """run directory"""
+    text: cli.Positional[tuple[str, ...]] = ()
+    """a text with [MASK] in it"""
+    input: Path | None = None
+    """texts, one per line, plain or compressed (.gz, .bz2, .xz), instead of the text"""
+    output: Path | None = None
+    """output file for --input"""
+    top: Annotated[int, Range(1, 100_000)] = 5
+    """number of words for each mask"""
+    json: cli.Switch = False
+    """print one JSON object"""
+    batch: BatchSize = 32
+    """maximum texts per batch"""
+    compute: Compute = "float32"
+    """data type of matrix products"""
+    device: Kind = "auto"
+    """device to compute on; auto uses a GPU if there is one"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self)
+        if len(self.text) > 1:
+            raise UsageError("give one text, in quotes")
+        if (self.input is None) == (not self.text) or (self.input is None) != (self.output is None):
+            raise UsageError("give either a text, or --input and --output")
+
+
+def encode(model: MaskedWords, text: str, where: str) -> np.ndarray:
+    """Return the tokens of a text, of which [MASK] is the special one.
+
+    where: for messages. Raise InputError if there is no mask, or if the text does not fit the model.
+    """
+    tokenizer = model.tokenizer
+    parts = text.split(MASK)
+    if len(parts) == 1:
+        raise InputError(f"{where}: no {MASK} in the text; write it where a word is to be filled in")
+    ids, splits = tokenizer.encode(parts)
+    pieces = [ids[begin:end] for begin, end in itertools.pairwise(splits)]
+    between = [part for piece in pieces for part in (piece, [tokenizer.mask_id])][:-1]
+    tokens = np.concatenate([[tokenizer.cls_id], *between, [tokenizer.sep_id]]).astype(np.int32)
+    if len(tokens) > (longest := model.config.max_position_embeddings):
+        raise InputError(f"{where}: {len(tokens)} tokens, but the model has {longest} positions; give a shorter text")
+    return tokens
+
+
+def fill(model: MaskedWords, texts: list[str], top: int, where: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield each text with the likeliest words of each of its masks, best first."""
+    rows = [encode(model, text, place) for text, place in zip(texts, where, strict=True)]
+    masks = [np.flatnonzero(row == model.tokenizer.mask_id).tolist() for row in rows]
+    vocab = model.tokenizer.vocab
+    for text, found in zip(texts, model.log_probabilities(rows, masks), strict=True):
+        best = np.argsort(-found, axis=1, kind="stable")[:, :top]
+        filled = [
+            [{"word": vocab[word], "probability": float(np.exp(row[word]))} for word in words]
+            for row, words in zip(found, best, strict=True)
+        ]
+        yield {"text": text, "masks": filled}
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield each line of a file, and where it is."""
+    with files.open_text(path) as stream:
+        for number, line in enumerate(files.read_lines(stream, path), 1):
+            yield line.rstrip("\r\n"), f"{path}: line {number}"
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    options = cli.parse(Options, argv, prog="python -m bert.fill_mask", description=__doc__)
+    devices.choose(options.device)
+    model = MaskedWords(options.run, options.compute, options.batch)
+    if options.input is None:
+        (found,) = fill(model, list(options.text), options.top, ["the text"])
+        print(json.dumps(found, ensure_ascii=False) if options.json else _shown(found))
+        return
+    assert options.output is not None, "it is given with --input"
+    rest, count = _lines(options.input), 0
+    with files.atomic_write(options.output) as stream:
+        while chunk := list(itertools.islice(rest, CHUNK)):
+            texts, where = map(list, zip(*chunk, strict=True))
+            for found in fill(model, texts, options.top, where):
+                stream.write(json.dumps(found, ensure_ascii=False) + "\n")
+                count += 1
+    print(f"{options.output}: {count} texts", file=sys.stderr)
+
+
+def _shown(found: dict[str, Any]) -> str:
+    blocks = [
+        "\n".join(f"{choice['probability']:.4f}  {choice['word']}" for choice in choices) for choices in found["masks"]
+    ]
+    return "\n\n".join(blocks)
+
+
+if __name__ == "__main__":
+    cli.main(main)

@@ -1,0 +1,160 @@
+"""A checkpoint is evaluated as during training, and texts are scored and filled with each token's true probability."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert import evaluate, fill_mask
+from bert.config import ModelConfig
+from bert.errors import InputError, UsageError
+from bert.inputs.tokenization import Tokenizer
+from bert.inputs.vocabulary import SPECIAL
+from bert.masked_words import MaskedWords
+from bert.model.dropout import DropoutRng
+from bert.model.encoder import Mode, TokenBatch, variables
+from bert.pretrain import PretrainingModel
+from bert.training import checkpoint
+from tests.training import measured, pretrain, write_dataset
+
+WORDS = ["ant", "bee", "cat", "##s", "dog", "sees", "a", "the", "."]
+SMALL = ModelConfig(
+    vocab_size=len(SPECIAL) + len(WORDS),
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=11,
+    initializer_range=0.5,
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run directory with random weights."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    SMALL.save(folder / "bert_config.json")
+    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
+    checkpoint.save(folder, 3, variables(PretrainingModel(SMALL, seed=5)), keep=1)
+    return folder
+
+
+def log_probabilities(run: Path, ids: list[int], place: int) -> np.ndarray:
+    """log p [V] of the training model, at one place of one text without padding."""
+    model = PretrainingModel(SMALL, seed=0)
+    checkpoint.load_weights(run, variables(model))
+    mode = Mode(np.float32, DropoutRng(None))
+    tokens = np.array([ids], np.int32)
+    hidden = model.encoder(TokenBatch(tokens, np.ones_like(tokens), np.zeros_like(tokens)), mode)[0]
+    logits = (model.masked_lm(hidden, model.encoder.embeddings.word, mode.dtype) + model.masked_lm.biases()).numpy()
+    shifted = logits[place] - logits[place].max()
+    return np.asarray(shifted - np.log(np.exp(shifted).sum()))
+
+
+def tokens_of(run: Path, text: str) -> list[int]:
+    tokenizer = Tokenizer(run / "vocab.txt")
+    return [tokenizer.cls_id, *tokenizer.encode([text])[0].tolist(), tokenizer.sep_id]
+
+
+def test_pseudo_perplexity_is_that_of_each_token_masked_in_turn(
+    run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    texts = ["the ants sees a dog .", "", "cat", "a bee sees the ant . the cats sees a dog . bee"]  # the last: windows
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
+    evaluate.main([str(run), "--text", str(tmp_path / "texts.txt"), "--batch", "4"])
+    found = json.loads(capsys.readouterr().out)
+    expected, mask = [], Tokenizer(run / "vocab.txt").mask_id
+    for text in filter(None, texts):
+        inner, room = tokens_of(run, text)[1:-1], SMALL.max_position_embeddings - 2
+        for first in range(0, len(inner), room):
+            row = [2, *inner[first : first + room], 3]
+            for place in range(1, len(row) - 1):
+                masked = [*row[:place], mask, *row[place + 1 :]]
+                expected.append(log_probabilities(run, masked, place)[row[place]])
+    assert (found["texts"], found["tokens"], found["words"]) == (3, len(expected), 20)
+    assert found["pseudo_perplexity"] == pytest.approx(np.exp(-np.mean(expected)), rel=1e-4)
+    assert found["pseudo_perplexity_per_word"] == pytest.approx(np.exp(-np.sum(expected) / 20), rel=1e-4)
+
+
+def test_masked_words_have_their_probabilities(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, size = "the [MASK] sees a[MASK] dog", SMALL.vocab_size
+    fill_mask.main([str(run), text, "--top", str(size), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    ids = [2, 12, 4, 10, 11, 4, 9, 3]
+    vocabulary = [*SPECIAL, *WORDS]
+    assert [vocabulary[number] for number in ids] == ["[CLS]", "the", "[MASK]", "sees", "a", "[MASK]", "dog", "[SEP]"]
+    for place, choices in zip((2, 5), found["masks"], strict=True):
+        expected = np.exp(log_probabilities(run, ids, place))
+        assert sum(choice["probability"] for choice in choices) == pytest.approx(1, abs=1e-5)
+        assert [choice["probability"] for choice in choices] == sorted(
+            (choice["probability"] for choice in choices), reverse=True
+        )
+        for choice in choices:
+            number = vocabulary.index(choice["word"])
+            assert choice["probability"] == pytest.approx(expected[number], abs=1e-6)
+
+
+def test_a_file_is_filled_in_order_whatever_the_batch(run: Path, tmp_path: Path) -> None:
+    texts = ["[MASK]", "the [MASK] sees [MASK] .", "a cat [MASK]", "[MASK] [MASK] [MASK] dog"]
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
+    results = []
+    for batch in ("1", "3"):
+        command = [
+            str(run),
+            "--input",
+            str(tmp_path / "texts.txt"),
+            "--output",
+            str(tmp_path / batch),
+            "--batch",
+            batch,
+        ]
+        fill_mask.main([*command, "--top", "1"])
+        results.append([json.loads(line) for line in (tmp_path / batch).read_text().splitlines()])
+    for one, many, text in zip(*results, texts, strict=True):
+        assert one["text"] == many["text"] == text and len(one["masks"]) == text.count("[MASK]")
+        for (first,), (second,) in zip(one["masks"], many["masks"], strict=True):
+            assert first["word"] == second["word"]
+            assert first["probability"] == pytest.approx(second["probability"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("the cat", r"the text: no \[MASK\] in the text"), ("[MASK] " * 10, "12 tokens, but the model has 11 positions")],
+)
+def test_a_text_that_cannot_be_filled_is_one_line(run: Path, text: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        fill_mask.main([str(run), text])
+
+
+def test_bad_input_leaves_no_output(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("[MASK] cat\nno mask\n")
+    out = tmp_path / "out.jsonl"
+    with pytest.raises(InputError, match=r"texts\.txt: line 2: no \[MASK\]"):
+        fill_mask.main([str(run), "--input", str(tmp_path / "texts.txt"), "--output", str(out)])
+    assert not out.exists()
+    with pytest.raises(UsageError, match="either --data or --text"):
+        evaluate.main([str(run)])
+    (tmp_path / "empty.txt").write_text("\n\n")
+    with pytest.raises(InputError, match="has no text"):
+        evaluate.main([str(run), "--text", str(tmp_path / "empty.txt")])
+
+
+def test_a_run_without_the_head_is_refused(run: Path) -> None:
+    model = PretrainingModel(SMALL, seed=5)
+    checkpoint.save(run, 4, variables(model.encoder), keep=1)
+    with pytest.raises(InputError, match="has no head 'masked_lm'"):
+        MaskedWords(run)
+
+
+def test_an_evaluation_has_the_figures_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    write_dataset(data)
+    pretrain(data, run, "--run.steps", "2", "--run.evaluate_every", "2")
+    line = measured(run)[(2, "heldout")]
+    evaluate.main([str(run), "--data", str(data), "--batch", "5"])
+    found = json.loads(capsys.readouterr().out)
+    for name in ("mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"):
+        assert found[name] == pytest.approx(line[name], rel=1e-5), name
+    assert found["mlm_perplexity"] == pytest.approx(np.exp(line["mlm_loss"]), rel=1e-5)
