@@ -35,6 +35,7 @@ TOGETHER = {
     "bert.export.__main__": ["savedmodel", "a", "b"],
     "bert.evaluate": ["a", "--text", "b"],
     "bert.evaluate_lm": ["a", "wikitext", "b"],
+    "bert.fill_mask": ["a", "--input", "b", "--output", "c"],
     "data.bpe": ["--source", "a", "--size", "1000", "--output", "b"],
     "data.vocab": ["--source", "a", "--size", "1000", "--output", "b"],
     "squad.predict": ["--model", "a", "--dataset", "b", "--output", "c"],
