@@ -386,6 +386,11 @@ class InitConfig:
 
     checkpoint: Path | Weights | None = Weights.RANDOM
     """run directory of an earlier phase to take all weights from; none: random weights"""
+    frozen_layers: CountOrNone = 0
+    """number of layers that keep their initial weights, and so do the embeddings; 0: all weights learn"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self, "init.")
 
     @property
     def source(self) -> Path | None:

@@ -16,6 +16,8 @@ import numpy as np
 from squad.examples import Example
 from squad.features import Tokens, Windows
 
+MAX_ANSWER_LENGTH = 30  # tokens, unless a command is told otherwise (Devlin et al. 2018)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bert import ranges
-from bert.config import FineTuneConfig, Size
+from bert.config import CountOrNone, FineTuneConfig, Size
 from bert.errors import UsageError
 
 
@@ -35,12 +35,19 @@ class SquadData:
 
     train_file: Path | None = None
     """SQuAD training set, .json or .jsonl, or compressed as .gz, .bz2, .xz"""
+    dev_file: Path | None = None
+    """SQuAD development set to score during training; the checkpoint with the best F1 is then kept"""
+    limit: CountOrNone = 0
+    """number of training questions to use, from the first on; 0: all"""
     impossible: bool = True
     """train on impossible questions, if the set has any, to predict that there is no answer; false leaves them out"""
     strict: bool = False
     """fail at the first malformed question; false reports malformed questions and leaves them out"""
     vocab: Path | None = None
     """vocab.txt; default: that of init.checkpoint"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self, "data.")
 
 
 @dataclass(frozen=True, kw_only=True)

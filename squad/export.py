@@ -26,12 +26,12 @@ from bert.hardware.devices import Kind
 from bert.ranges import AnyNumber, Range
 from bert.storage import outputs
 from squad import predict
+from squad.answers import MAX_ANSWER_LENGTH
 from squad.features import INPUTS
 from squad.model import Compute, FineTuned, load
 
 STAGE = "squad.export"
 N_BEST = 20  # answers in the softmax of probabilities, as in squad.predict
-MAX_ANSWER_LENGTH = 30  # tokens
 ROW = [None, N_BEST]
 
 

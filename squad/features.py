@@ -10,8 +10,9 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,11 +23,13 @@ from bert.inputs.windows import best_window, cut
 from bert.storage import files, outputs
 from squad import examples
 from squad.config import SquadData, Windowing
-from squad.examples import Example, Span
+from squad.examples import Dataset, Example, Span
 
 STAGE = "squad.features"
 NO_ANSWER = (-1, -1)  # token span outside every window, so each window is labelled [CLS]
 BATCH = 1024  # texts per call of the tokenizer
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+LABELS = ("start_positions", "end_positions")
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,8 @@ def label(batch: Windows, row: int, answer: tuple[int, int]) -> tuple[int, int]:
 def training_set(data: SquadData, tokenizer: Tokenizer, vocab: Path, windowing: Windowing, workdir: Path) -> Path:
     """Return the folder of TFRecords with the training windows of `data.train_file`; it is written once per setting."""
     settings = {"impossible": data.impossible, "strict": data.strict, "lower_case": tokenizer.lower_case}
-    parameters = asdict(windowing) | settings
+    limit = {"limit": data.limit} if data.limit else {}  # runs without one go on with the records that they have
+    parameters = asdict(windowing) | settings | limit
     assert data.train_file is not None, "the command checks that it is given"
     key = [files.sha256(data.train_file), tokenizer.vocab_sha256, parameters]
     folder = workdir / "squad" / "features" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
@@ -131,7 +135,7 @@ def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Wind
     dropped: dict[str, str] = {}
     name = "train-00000-of-00001.tfrecord"
     with records.RecordWriter(partial / name) as writer:
-        for piece in examples.read_pieces(data.train_file, strict=data.strict):
+        for piece in _limited(examples.read_pieces(data.train_file, strict=data.strict), data.limit):
             learnable = examples.spans(piece, impossible=data.impossible)
             dropped |= learnable.dropped
             inferred += learnable.inferred
@@ -153,22 +157,53 @@ def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Wind
             "malformed": len(malformed),
         },
         records={name: writer.count},
-        extra={
-            "features": {
-                **{name: {"shape": [windowing.max_seq_length], "dtype": "int64"} for name in INPUTS},
-                **{name: {"shape": [1], "dtype": "int64"} for name in ("start_positions", "end_positions")},
-            },
-            "vocab_sha256": tokenizer.vocab_sha256,
-            "vocab_size": len(tokenizer.vocab),
-            "lower_case": tokenizer.lower_case,
-            "max_seq_length": windowing.max_seq_length,
-            "dropped": dropped,
-            "malformed": malformed,
-        },
+        extra=_described(tokenizer, windowing, LABELS) | {"dropped": dropped, "malformed": malformed},
     )
 
 
-INPUTS = ("input_ids", "input_mask", "segment_ids")
+def development_set(path: Path, batch: Windows, tokenizer: Tokenizer, windowing: Windowing, workdir: Path) -> Path:
+    """Return the folder of TFRecords with the windows of the questions in `path`; it is written once per setting."""
+    parameters = asdict(windowing) | {"lower_case": tokenizer.lower_case}
+    key = [files.sha256(path), tokenizer.vocab_sha256, parameters]
+    folder = workdir / "squad" / "development" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+
+    def make(partial: Path) -> outputs.StageResult:
+        name, count = "dev-00000-of-00001.tfrecord", len(batch.input_ids)
+        with records.RecordWriter(partial / name) as writer:
+            for begin in range(0, count, BATCH):
+                rows = slice(begin, begin + BATCH)
+                for serialized in tf_example.encode_batch({name: getattr(batch, name)[rows] for name in INPUTS}):
+                    writer.write(serialized)
+        return outputs.StageResult(
+            counts={"windows": count}, records={name: count}, extra=_described(tokenizer, windowing, ())
+        )
+
+    outputs.build(folder, stage="squad.development", parameters=parameters, inputs=[path], make=make)
+    return folder
+
+
+def _described(tokenizer: Tokenizer, windowing: Windowing, labels: Sequence[str]) -> dict[str, Any]:
+    """Return the features of a record, and the tokenizer that they were made with."""
+    return {
+        "features": {
+            **{name: {"shape": [windowing.max_seq_length], "dtype": "int64"} for name in INPUTS},
+            **{name: {"shape": [1], "dtype": "int64"} for name in labels},
+        },
+        "vocab_sha256": tokenizer.vocab_sha256,
+        "vocab_size": len(tokenizer.vocab),
+        "lower_case": tokenizer.lower_case,
+        "max_seq_length": windowing.max_seq_length,
+    }
+
+
+def _limited(pieces: Iterator[Dataset], limit: int) -> Iterator[Dataset]:
+    """Yield the pieces up to question number `limit`; 0: all."""
+    left = limit
+    for piece in pieces:
+        yield replace(piece, examples=piece.examples[:left]) if limit else piece
+        left -= len(piece.examples)
+        if limit and left <= 0:
+            return
 
 
 def _encoded(

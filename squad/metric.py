@@ -76,6 +76,13 @@ def f1(prediction: str, gold: str) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
+def check_answers(questions: Sequence[Example], path: Path) -> None:
+    """Raise InputError if a question of version 1.1 has no gold answer."""
+    for question in questions:
+        if not question.answers:
+            raise InputError(f"{path}: question {question.id!r} has no gold answer; add one or remove the question")
+
+
 def score(questions: Sequence[Example], predictions: Mapping[str, str]) -> Score:
     """Score as version 1.1: the best of the gold answers counts; the mean is over all questions, predicted or not."""
     matches, f1s = 0, 0.0
@@ -187,11 +194,7 @@ def main(argv: list[str]) -> None:
         raise UsageError(
             f"--na_prob: {options.dataset} is version 1.1, in which every question has an answer; remove the flag"
         )
-    for question in dataset.examples:
-        if not question.answers:
-            raise InputError(
-                f"{options.dataset}: question {question.id!r} has no gold answer; add one or remove the question"
-            )
+    check_answers(dataset.examples, options.dataset)
     print(json.dumps(asdict(score(dataset.examples, predictions))))
 
 

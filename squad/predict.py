@@ -27,7 +27,7 @@ from bert.hardware.devices import Kind
 from bert.ranges import AnyNumber, BatchSize, Range
 from bert.storage import files
 from squad import examples, threshold
-from squad.answers import NO_ANSWER, Answers, Candidate
+from squad.answers import MAX_ANSWER_LENGTH, NO_ANSWER, Answers, Candidate
 from squad.examples import Dataset, Example, Fault
 from squad.model import Compute, FineTuned, load
 from squad.reader import Reader
@@ -61,7 +61,7 @@ class Options:
     """data type of the encoder's matrix products"""
     n_best: Annotated[int, Range(1, 10_000)] = 20
     """answers per question in --nbest"""
-    max_answer_length: Annotated[int, Range(1, 65_536)] = 30
+    max_answer_length: Annotated[int, Range(1, 65_536)] = MAX_ANSWER_LENGTH
     """maximum length of an answer, in tokens"""
     device: Kind = "auto"
     """device to compute on; auto uses a GPU if there is one"""

@@ -23,6 +23,7 @@ from bert.hardware.devices import Kind
 from bert.ranges import BatchSize, Range
 from bert.storage import files
 from squad import examples, metric
+from squad.answers import MAX_ANSWER_LENGTH
 from squad.model import Compute, load
 from squad.reader import Reader
 
@@ -41,7 +42,7 @@ class Options:
     """maximum windows per batch"""
     compute: Compute = "float32"
     """data type of the encoder's matrix products; use the same one for squad.predict"""
-    max_answer_length: Annotated[int, Range(1, 65_536)] = 30
+    max_answer_length: Annotated[int, Range(1, 65_536)] = MAX_ANSWER_LENGTH
     """maximum length of an answer, in tokens"""
     device: Kind = "auto"
     """device to compute on; auto uses a GPU if there is one"""

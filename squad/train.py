@@ -18,7 +18,7 @@ from bert.config import ModelConfig
 from bert.errors import UsageError
 from bert.inputs import records
 from bert.inputs.sampler import Batch
-from bert.inputs.tokenization import tokenizer_for
+from bert.inputs.tokenization import Tokenizer, tokenizer_for
 from bert.labels import Head
 from bert.model import losses
 from bert.model.encoder import Mode
@@ -27,6 +27,7 @@ from bert.training import fine_tuning, loop, preflight
 from bert.training.distributed import Communicator, connect
 from squad import features
 from squad.config import SquadConfig
+from squad.development import DevelopmentSet, Questions
 from squad.model import QuestionAnswering
 from squad.recipes import RECIPES
 
@@ -50,6 +51,11 @@ class AnswerSpans:
         start, end = self.module(batch, mode)
         return {"span": losses.span(start, end, batch["start_positions"][:, 0], batch["end_positions"][:, 0])}
 
+    def predict(self, batch: Batch, mode: Mode) -> dict[str, tf.Tensor]:
+        """Return start and end logits [B, S]."""
+        start, end = self.module(batch, mode)
+        return {"start": start, "end": end}
+
 
 def resolve(
     config: SquadConfig, name: str, model: ModelConfig, data: records.Dataset, comm: Communicator
@@ -61,6 +67,22 @@ def resolve(
     model = replace(model, vocab_size=data.description.vocab_size)
     config = replace(config, data=replace(config.data, impossible=data.manifest.count("impossible") > 0))
     return fine_tuning.resolve(config, paths.workdir() / "squad" / name, model, len(data), comm)
+
+
+def development_set(run: SquadConfig, tokenizer: Tokenizer, comm: Communicator) -> DevelopmentSet | None:
+    """Return the evaluation on the development set of the run, if it has one."""
+    path = run.data.dev_file
+    if path is None:
+        return None
+    questions: Questions | None = None
+
+    def make() -> Path:
+        nonlocal questions
+        questions = Questions(path, tokenizer, run.windows)
+        return features.development_set(path, questions.windows, tokenizer, run.windows, paths.workdir())
+
+    data = records.Dataset(fine_tuning.on_rank_zero(make, comm), "dev")
+    return DevelopmentSet(questions, data, run.batch, comm, threshold=0.0 if run.data.impossible else None)
 
 
 def main(argv: list[str]) -> None:
@@ -75,13 +97,14 @@ def main(argv: list[str]) -> None:
             f"{model.max_position_embeddings} positions; lower it"
         )
     comm = connect(config.run, config.parallel)
+    tokenizer = tokenizer_for(vocab, model)
 
     def make() -> Path:
-        tokenizer = tokenizer_for(vocab, model)
         return features.training_set(config.data, tokenizer, vocab, config.windows, paths.workdir())
 
     data = records.Dataset(fine_tuning.on_rank_zero(make, comm), "train")
     run = resolve(config, name, model, data, comm)
+    heldout = development_set(run, tokenizer, comm)
     loop.tell(run.batch.change(config.batch), comm)
     preflight.parts(run.model, run.run, comm)
     preflight.memory(run.model, run.parallel, comm)
@@ -91,7 +114,7 @@ def main(argv: list[str]) -> None:
         run,
         comm,
         data=data,
-        heldout=None,
+        heldout=heldout,
         vocab=vocab,
         start_from=run.init.source,
         new_heads=("answer_span",),

@@ -27,6 +27,7 @@ from bert.training import checkpoint, description, metrics, preflight, resume, s
 from bert.training.distributed import Communicator
 from bert.training.distributed_optimizer import optimizer_for
 from bert.training.division import is_divided
+from bert.training.optimizer import learns
 from bert.training.profiler import Profiler
 from bert.training.saver import Saver
 from bert.training.selection import Selection
@@ -85,12 +86,15 @@ def train(
     if said := preflight.pointless(config.parallel, config.model, comm.replicas.size):
         tell(f"warning: {said}", comm)
     checkpoint.check_name(run.path)
+    preflight.frozen_layers(config.init, config.model)
     preflight.apart(run.path, data.manifest.path)
     preflight.fused_attention(config.model, config.precision, sequence_length(config.model, data))
     lock = files.exclusive(run.path) if comm.rank == 0 else contextlib.nullcontext()
     with lock, files.room(run.path), watchdog(run.stall_seconds, comm) as alive, stops() as requested:
-        optimizer = optimizer_for(weights, config.optimizer, config.parallel, comm)
-        step = Step(task, optimizer, comm, config.precision, run, config.parallel)
+        learning = {name: weight for name, weight in weights.items() if learns(name, config.init.frozen_layers)}
+        frozen = {name: weight for name, weight in weights.items() if name not in learning}
+        optimizer = optimizer_for(learning, config.optimizer, config.parallel, comm)
+        step = Step(task, optimizer, comm, config.precision, run, config.parallel, frozen)
         trainer = Trainer(config, comm, step, data=data, heldout=heldout, alive=alive, requested=requested)
         settings = {key: value for key, value in flatten(config).items() if key != "run.directory"}
         preflight.check(settings, data.manifest, step.state, run.path, comm)
@@ -333,6 +337,8 @@ def _start_line(config: TrainConfig, comm: Communicator) -> str:
     precision, batch = config.precision, config.batch
     facts = [comm.device.describe(), precision.compute, "XLA" if precision.xla else "no XLA"]
     facts += ["attention by cuDNN"] if config.model.fused_attention else []
+    if config.init.frozen_layers:
+        facts.append(f"embeddings and the first {config.init.frozen_layers} layers frozen")
     facts += ["deterministic"] if comm.device.is_gpu and config.run.deterministic else []
     replicas, holder = comm.replicas.size, "rank" if comm.parts.count == 1 else "replica"
     facts += [f"model in {comm.parts.count} parts"] if comm.parts.count > 1 else []

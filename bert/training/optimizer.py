@@ -7,6 +7,7 @@ nvlamb   lamb on gradients clipped to a global norm of at most 1; variables with
          (NVIDIA, "A Guide to Optimizer Implementation for BERT at Scale", and FusedLAMB of its PyTorch recipe)
 """
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 
@@ -14,6 +15,7 @@ import tensorflow as tf
 
 from bert.config import OptimizerConfig
 from bert.model.fused_ops import sum_of_squares
+from bert.training.buckets import depth
 from bert.training.division import State
 
 DECAYS = [  # the first pattern that a variable's name matches decides whether it decays
@@ -71,15 +73,14 @@ def decays(name: str) -> bool:
 
 def shares(names: Iterable[str], layer_decay: float) -> dict[str, float]:
     """Return each variable's share of the learning rate: `layer_decay` to the power of the number of layers above."""
-    depths = {name: _depth(name) for name in names}
-    top = 1 + max((depth for depth in depths.values() if depth is not None), default=0)
-    return {name: layer_decay ** (top - (top if depth is None else depth)) for name, depth in depths.items()}
+    depths = {name: depth(name) for name in names}
+    top = 1 + max((found for found in depths.values() if math.isfinite(found)), default=0)
+    return {name: layer_decay ** (top - min(found, top)) for name, found in depths.items()}
 
 
-def _depth(name: str) -> int | None:
-    """Return 0 for the embeddings, the number of the layer from 1, or None for a head."""
-    layer = re.match(r"layer_(\d+)/", name)
-    return int(layer[1]) + 1 if layer else 0 if name.startswith("embeddings/") else None
+def learns(name: str, frozen_layers: int) -> bool:
+    """Return whether a variable changes if the embeddings and the first `frozen_layers` layers are frozen; 0: none."""
+    return frozen_layers == 0 or depth(name) > frozen_layers
 
 
 class Optimizer(tf.Module):

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert.config import ModelConfig, ParallelConfig, PrecisionConfig, RunConfig, flatten
+from bert.config import InitConfig, ModelConfig, ParallelConfig, PrecisionConfig, RunConfig, flatten
 from bert.errors import ResourceError, UsageError, UserError
 from bert.model.attention import attend, scale
 from bert.model.encoder import TokenBatch
@@ -72,6 +72,16 @@ def memory(model: ModelConfig, parallel: ParallelConfig, comm: Communicator) -> 
         f"weights, gradients and moments of {model_cost.parameters(model):,} parameters need {need / 2**30:,.1f} GiB; "
         f"there are {device / 2**30:,.1f} GiB; {remedy}"
     )
+
+
+def frozen_layers(init: InitConfig, model: ModelConfig) -> None:
+    """Raise UsageError if more layers are to be frozen than there are, or if their weights would stay random."""
+    if init.frozen_layers > model.num_hidden_layers:
+        raise UsageError(
+            f"init.frozen_layers {init.frozen_layers} is more than the {model.num_hidden_layers} layers of the model"
+        )
+    if init.frozen_layers and init.source is None:
+        raise UsageError("init.frozen_layers needs --init.checkpoint RUN: random weights would never learn")
 
 
 def parts(model: ModelConfig, run: RunConfig, comm: Communicator) -> None:

@@ -31,6 +31,7 @@ from bert.training.optimizer import Optimizer
 from bert.training.overlap import Boundaries, Gradients
 
 UNDIVIDED = ParallelConfig()
+NOTHING: State = {}
 
 
 class Task(Protocol):
@@ -64,7 +65,9 @@ class Step:
         precision: PrecisionConfig,
         run: RunConfig,
         parallel: ParallelConfig = UNDIVIDED,
+        frozen: State = NOTHING,
     ) -> None:
+        """frozen: weights of the task that the optimizer does not have, because they do not change."""
         self.task, self.optimizer, self.comm, self.seed = task, optimizer, comm, run.seed
         self.replicas, self._in_parts = comm.replicas, comm.parts.count > 1
         self.dtype = tf.float32 if precision.compute == "tf32" else tf.as_dtype(precision.compute)
@@ -75,7 +78,8 @@ class Step:
         # Updates whose samples were left out by rollbacks: the sample order is ahead of the step by so many updates.
         self.sample_offset = tf.Variable(0, name="run/sample_offset", trainable=False, dtype=tf.int64)
         progress = {"run/seconds": self.seconds, "run/sample_offset": self.sample_offset}
-        self.state: State = divided_weights(optimizer.weights, comm) | optimizer.slots | self.guard.slots | progress
+        weights = optimizer.weights | frozen
+        self.state: State = divided_weights(weights, comm) | optimizer.slots | self.guard.slots | progress
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in optimizer.weights.values()]
         self.buckets = gradient_buckets(optimizer.weights, parallel)
         self._fp16, self._overlap = precision.compress, parallel.overlap and self.replicas.size > 1

@@ -197,6 +197,26 @@ def test_a_second_run_keeps_the_head_of_the_same_labels_only(folder: Path, tmp_p
     assert "classifier has classes animal, fruit, not classes animal, plant; init" in capfd.readouterr().err
 
 
+def test_frozen_layers_stay_those_of_the_checkpoint(folder: Path, tmp_path: Path) -> None:
+    first = folder / "classify"
+    if not first.exists():
+        fine_tune(folder, "classify", first)
+    best = selection.read(first)
+    assert best is not None
+    command = f"classify --init.checkpoint {first} --data.train {folder}/train.tsv --data.length 17 --data.label kind"
+    flags = f"--batch.per_device 12 --batch.total 24 --run.directory {tmp_path}/run --optimizer.warmup_steps 1"
+    train.main(f"{command} {flags} --run.steps 3 --init.frozen_layers 1".split())
+    before, after = weights(first, best.step), weights(tmp_path / "run", 3)
+    for name in before:
+        if name.startswith(("embeddings/", "layer_0/", "pooler/", "classifier/")):
+            is_same = before[name].tobytes() == after[name].tobytes()
+            assert is_same == name.startswith(("embeddings/", "layer_0/")), name
+    with pytest.raises(UsageError, match="frozen_layers 2 is more than the 1 layers"):
+        train.main(f"{command} {flags}2 --run.steps 3 --init.frozen_layers 2".split())
+    with pytest.raises(UsageError, match=r"needs --init\.checkpoint RUN"):
+        fine_tune(folder, "classify", tmp_path / "random", "--init.frozen_layers", "1")
+
+
 @pytest.mark.parametrize(
     ("recipe", "content", "reason"),
     [

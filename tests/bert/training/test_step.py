@@ -16,7 +16,7 @@ from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, variables
 from bert.pretrain import Pretraining
 from bert.training.distributed import Communicator
-from bert.training.optimizer import Optimizer
+from bert.training.optimizer import Optimizer, learns
 from bert.training.step import Step, _stack
 from tests.training import ROOT
 
@@ -51,6 +51,33 @@ def test_accumulating_micro_batches_equals_one_big_batch(model_config: ModelConf
     small = BatchSampler(data, BatchConfig(total=12, per_device=3), seed=1).read(0)
     assert (len(big), len(small)) == (1, 4)
     close(updated(config, big), updated(config, small), rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_frozen_weights_keep_their_bits_and_change_no_gradient_of_others(
+    model_config: ModelConfig, dataset: Path, xla: bool
+) -> None:
+    batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
+    gradients = []
+    for frozen_layers in (0, 1):
+        task = Pretraining(model_config, seed=3)
+        every = variables(task.module)
+        before = {name: weight.numpy() for name, weight in every.items()}
+        learning = {name: weight for name, weight in every.items() if learns(name, frozen_layers)}
+        frozen = {name: weight for name, weight in every.items() if name not in learning}
+        optimizer = Optimizer(learning, OptimizerConfig(learning_rate=1.0, layer_decay=0.5))
+        step = Step(task, optimizer, Communicator(), PrecisionConfig(xla=xla), RunConfig(seed=4), frozen=frozen)
+        step.update(1, batches, rate=1e-2)
+        assert every.keys() <= step.state.keys()
+        gradients.append({name: x.numpy() for name, x in zip(learning, step.gradients, strict=True)})
+        assert {name for name in frozen if name.startswith("layer_")} == (
+            {name for name in every if name.startswith("layer_0/")} if frozen_layers else set()
+        )
+        for name, weight in every.items():
+            unchanged = weight.numpy().tobytes() == before[name].tobytes()
+            assert unchanged == (name in frozen), name
+    for name, gradient in gradients[1].items():
+        np.testing.assert_allclose(gradient, gradients[0][name], rtol=1e-5, atol=1e-8, err_msg=name)
 
 
 @pytest.mark.slow

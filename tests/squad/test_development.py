@@ -1,0 +1,103 @@
+"""The scores while fine-tuning are those of squad.predict and squad.metric, and name the best checkpoint."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert.errors import InputError
+from bert.inputs.tokenization import Tokenizer
+from bert.inputs.vocabulary import SPECIAL
+from bert.storage import manifest
+from bert.training import selection
+from squad import examples, features, metric, predict, train
+from squad.config import SquadData, Windowing
+from squad.development import Questions
+from tests.squad.test_train_predict import BATCH, MODEL, WINDOWS, WORDS, question_set
+from tests.training import checkpoints
+
+SMALL = Windowing(max_seq_length=29, doc_stride=7, max_query_length=9)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("development")
+    (path / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
+    question_set(path / "train.json.xz", 150, seed=1)
+    question_set(path / "dev.json.xz", 37, seed=2)
+    return path
+
+
+def with_impossible(dataset: examples.Dataset, path: Path) -> Path:
+    """Write the questions as version 2.0; every third one is impossible."""
+    paragraphs = []
+    for number, example in enumerate(dataset.examples):
+        impossible = number % 3 == 0
+        answers = [] if impossible else [{"text": a.text, "answer_start": a.start} for a in example.answers]
+        question = {"id": example.id, "question": example.question, "answers": answers, "is_impossible": impossible}
+        paragraphs.append({"context": dataset.passages[example.passage], "qas": [question]})
+    path.write_text(json.dumps({"version": "v2.0", "data": [{"paragraphs": paragraphs}]}))
+    return path
+
+
+def test_the_best_checkpoint_has_the_scores_of_predict_and_metric(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
+    run = tmp_path / "run"
+    files = f"--data.train_file {folder}/train.json.xz --data.dev_file {folder}/dev.json.xz --run.directory {run}"
+    start = f"--init.checkpoint none --data.vocab {folder}/vocab.txt --length.evaluations 1 --run.keep 1"
+    train.main(f"squad_tiny {files} {start} {WINDOWS} {BATCH} {MODEL}".split())
+    best = selection.read(run)
+    assert best is not None and best.measure == "f1" and best.value > 0.8
+    assert f"step-{best.step:08d}" in checkpoints(run)
+    measured = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    values = {line["step"]: line["f1"] for line in measured if line["split"] == "heldout"}
+    assert len(values) >= 2 and max(values.values()) == values[best.step] == best.value
+    predict.main(f"--model {run} --dataset {folder}/dev.json.xz --output {tmp_path}/answers.json --batch 5".split())
+    dataset = examples.read_dataset(folder / "dev.json.xz")
+    score = metric.score(dataset.examples, json.loads((tmp_path / "answers.json").read_text()))
+    [line] = [line for line in measured if line["step"] == best.step and line["split"] == "heldout"]
+    assert (line["exact_match"], line["f1"]) == pytest.approx((score.exact_match / 100, score.f1 / 100), abs=1e-9)
+
+
+def test_no_answer_is_right_where_there_is_none(folder: Path, tmp_path: Path) -> None:
+    path = with_impossible(examples.read_dataset(folder / "dev.json.xz"), tmp_path / "dev.json")
+    questions = Questions(path, Tokenizer(folder / "vocab.txt"), SMALL)
+    shape = questions.windows.input_ids.shape
+    starts, ends = np.zeros((2, *shape), np.float32)
+    starts[:, 0] = ends[:, 0] = 1  # [CLS] has the highest scores: no question is answered
+    none = questions.scores(starts, ends, threshold=0.0)
+    assert none == pytest.approx({"exact_match": 13 / 37, "f1": 13 / 37})
+    assert questions.scores(starts, ends, threshold=None)["exact_match"] < 13 / 37
+    starts[3, 5] = np.nan
+    assert all(np.isnan(value) for value in questions.scores(starts, ends, threshold=0.0).values())
+
+
+def test_a_bad_development_set_is_one_line(folder: Path, tmp_path: Path) -> None:
+    tokenizer = Tokenizer(folder / "vocab.txt")
+    dataset = {"version": "1.1", "data": [{"paragraphs": [{"context": "the dog", "qas": []}]}]}
+    (tmp_path / "dev.json").write_text(json.dumps(dataset))
+    with pytest.raises(InputError, match=r"dev\.json: "):
+        Questions(tmp_path / "dev.json", tokenizer, SMALL)
+    dataset["data"][0]["paragraphs"][0]["qas"] = [{"id": "a", "question": "who", "answers": []}]  # type: ignore[index]
+    (tmp_path / "dev.json").write_text(json.dumps(dataset))
+    with pytest.raises(InputError, match=r"dev\.json: .*a"):
+        Questions(tmp_path / "dev.json", tokenizer, SMALL)
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+def test_a_limit_leaves_the_first_questions(
+    folder: Path, tmp_path: Path, pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = examples.read_pieces
+    monkeypatch.setattr(examples, "read_pieces", lambda path, strict: original(path, strict=strict, questions=pieces))
+    tokenizer, vocab = Tokenizer(folder / "vocab.txt"), folder / "vocab.txt"
+    data = SquadData(train_file=folder / "train.json.xz", limit=11)
+    limited = features.training_set(data, tokenizer, vocab, SMALL, tmp_path)
+    whole = features.training_set(dataclasses.replace(data, limit=0), tokenizer, vocab, SMALL, tmp_path)
+    assert manifest.load(limited).counts["questions"] == 11
+    first, second = ((part / "train-00000-of-00001.tfrecord").read_bytes() for part in (limited, whole))
+    assert len(first) < len(second) and second.startswith(first)
