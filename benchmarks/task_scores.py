@@ -1,13 +1,13 @@
-"""Compare fine-tuning on tasks of GLUE with transformers in a plain PyTorch loop: scores over seeds, and speed.
+"""Compare fine-tuning on GLUE, RACE, CoNLL-2003 with transformers in a plain PyTorch loop: scores over seeds, speed.
 
     python -m benchmarks.task_scores --checkpoint workdir/minilm --data glue --tasks cola mrpc rte --seeds 1 2 3 4 5 \\
         --peer_python .venv-parity/bin/python --output workdir/benchmarks/tasks
 
-`--data` has a folder for each task, as GLUE names them. For each seed both start from the encoder of `--checkpoint`
-(from `python -m bert.convert import`) and the same randomly initialised head, and have the same batches of similar
-length, learning rates, hyperparameters and threads. They run one after the other. `tasks.evaluate` scores both on the
-development set. Only the random numbers of dropout differ. Prints a line of JSON for each run, and a table: mean and
-deviation over the seeds, and the standard error of the difference of the means.
+`--data` has a folder for each task, as GLUE names them, or is the folder of RACE or of CoNLL-2003. For each seed both
+start from the encoder of `--checkpoint` (from `python -m bert.convert import`) and the same randomly initialised head,
+and have the same batches of similar length, learning rates, hyperparameters and threads. They run one after the other.
+`tasks.evaluate` scores both on the development set. Only the random numbers of dropout differ. Prints a line of JSON
+for each run, and a table: mean and deviation over the seeds, and the standard error of the difference of the means.
 """
 
 import dataclasses
@@ -67,6 +67,8 @@ class Options:
     """peak learning rate, reached after a tenth of the updates"""
     limit: Annotated[int, Range(0, 10**9)] = 0
     """number of training examples, from the first on; 0: all"""
+    length: Annotated[int, Range(0, 65_536)] = 0
+    """tokens of an input; 0: those of the recipe"""
     compute: str = "bfloat16"
     """data type of matrix products; for the peer by torch.autocast"""
 
@@ -96,7 +98,8 @@ def prepare(options: Options, task: str, seed: int) -> Work:
     """Write the records of a task, and the run directory that both start from."""
     config, vocab = RECIPES[task](), options.checkpoint / "vocab.txt"
     model = ModelConfig.load(options.checkpoint / "bert_config.json")
-    data = dataclasses.replace(config.data, folder=options.data, limit=options.limit)
+    length = options.length or config.data.length
+    data = dataclasses.replace(config.data, folder=options.data, limit=options.limit, length=length)
     records = features.build(data, tokenizer_for(vocab, model), vocab, options.output)
     kind, folder = features.kind(data, records), options.output / task / f"seed-{seed}"
     start = folder / "start"
@@ -119,6 +122,7 @@ def ours(work: Work) -> Path:
         "init.checkpoint": work.folder / "start",
         "data.folder": options.data,
         "data.limit": options.limit,
+        "data.length": work.config.data.length,
         "run.directory": run,
         "run.steps": work.steps,
         "run.seed": work.seed,

@@ -1,10 +1,10 @@
-"""Fine-tuning on classification as users of transformers write it, for benchmarks/task_scores.py.
+"""Fine-tuning on texts, choices or tags as users of transformers write it, for benchmarks/task_scores.py.
 
     python -m benchmarks.peers.transformers_tasks START BATCHES.npz RATES.npz OUTPUT COMPUTE SEED
 
-The model of `AutoModelForSequenceClassification`, AdamW of torch, gradients clipped, bfloat16 through torch.autocast.
-Takes the batches in their order, cut to their longest row, and writes the model, its vocabulary and metrics.jsonl.
-Imports nothing of ours.
+The model of `AutoModelForSequenceClassification`, or of its likes for multiple choice and tokens, AdamW of torch,
+gradients clipped, bfloat16 through torch.autocast. Takes the batches in their order, cut to their longest row, and
+writes the model, its vocabulary and metrics.jsonl. Imports nothing of ours.
 """
 
 import json
@@ -15,16 +15,29 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModelForSequenceClassification
+from transformers import (
+    AutoConfig,
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
 
 from benchmarks import batch_file
 from benchmarks.peers.transformers_torch import grouped
+
+MODELS = {
+    "SequenceClassification": AutoModelForSequenceClassification,
+    "MultipleChoice": AutoModelForMultipleChoice,
+    "TokenClassification": AutoModelForTokenClassification,
+}
+IGNORED = -100  # label of a token that has no part in the loss
 
 
 def main(start: Path, batches: Path, learning: Path, output: Path, compute: str, seed: int) -> None:
     """Train and write."""
     torch.manual_seed(seed)
-    model = AutoModelForSequenceClassification.from_pretrained(start, dtype=torch.float32)
+    kind = AutoConfig.from_pretrained(start).architectures[0].removeprefix("BertFor")
+    model = MODELS[kind].from_pretrained(start, dtype=torch.float32)
     given = np.load(learning)
     beta_1, beta_2, epsilon, decay, clip = map(float, given["adamw"])
     optimizer = torch.optim.AdamW(grouped(model, decay), betas=(beta_1, beta_2), eps=epsilon, fused=True)
@@ -33,13 +46,17 @@ def main(start: Path, batches: Path, learning: Path, output: Path, compute: str,
     with open(output / "metrics.jsonl", "w", encoding="utf-8") as log:
         begun = time.perf_counter()
         for number, (rate, arrays) in enumerate(zip(given["rates"], batch_file.load(str(batches)), strict=True), 1):
-            longest = int(arrays["input_mask"].sum(axis=1).max())
+            longest = int(arrays["input_mask"].sum(axis=-1).max())
             ids, mask, segments = (
-                torch.from_numpy(arrays[name][:, :longest].astype(np.int64))
+                torch.from_numpy(arrays[name][..., :longest].astype(np.int64))
                 for name in ("input_ids", "input_mask", "segment_ids")
             )
-            labels = torch.from_numpy(arrays["label"][:, 0])
-            labels = labels if labels.is_floating_point() else labels.long()
+            if kind == "TokenClassification":
+                read = arrays["label"][:, :longest].astype(np.int64)
+                labels = torch.from_numpy(np.where(read < 0, IGNORED, read))
+            else:
+                labels = torch.from_numpy(arrays["label"][:, 0])
+                labels = labels if labels.is_floating_point() else labels.long()
             for group in optimizer.param_groups:
                 group["lr"] = float(rate)
             with torch.autocast("cpu", torch.bfloat16, enabled=compute == "bfloat16"):
