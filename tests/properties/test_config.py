@@ -10,12 +10,13 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given
 
+from bert import spread
 from bert.config import ModelConfig, flatten
 from bert.convert import architecture
 from bert.recipes import demo_phase1
 from bert.storage import manifest, outputs
 from bert.training import resume
-from squad import model, spread, threshold
+from squad import model, threshold
 from squad.recipes import RECIPES
 from tests.properties.fuzz import fuzz
 from tests.properties.mutations import damaged_json, survives

@@ -255,7 +255,7 @@ def test_a_job_of_an_array_does_its_share(environment: dict[str, str]) -> None:
 def test_each_seed_is_trained_answered_and_scored_once(environment: dict[str, str], tmp_path: Path) -> None:
     for seed in (3, 8):  # which training makes
         (tmp_path / "w" / "seeds" / "squad_base" / f"seed-{seed}").mkdir(parents=True)
-    command = [str(ROOT / "scripts" / "squad_seeds.sh"), "squad_base", "t.json", "d.json", "--init.checkpoint", "r"]
+    command = [str(ROOT / "scripts" / "seeds.sh"), "squad", "squad_base", "t.json", "d.json", "--init.checkpoint", "r"]
     for _ in range(2):
         seeds = environment | {"SEEDS": "3 8"}
         done = subprocess.run(command, cwd=tmp_path, env=seeds, capture_output=True, text=True)
@@ -269,8 +269,37 @@ def test_each_seed_is_trained_answered_and_scored_once(environment: dict[str, st
         "-m squad.metric d.json w/seeds/squad_base/seed-3/predictions.json",
     ]
     other = [line.replace("seed 3", "seed 8").replace("seed-3", "seed-8") for line in one]
-    both = "-m squad.spread w/seeds/squad_base/seed-3/score.json w/seeds/squad_base/seed-8/score.json"
+    folder = "w/seeds/squad_base"
+    both = f"-m bert.spread {folder}/seed-3/score.json {folder}/seed-8/score.json --picture {folder}/spread.png"
     assert shown == [*one, *other, both, one[0], other[0], both]  # training says by itself that it is done
+
+
+@pytest.mark.parametrize(
+    ("given", "train", "evaluate"),
+    [
+        ("glue", "--data.folder glue", "--folder glue"),
+        ("t.tsv d.tsv", "--data.train t.tsv --data.dev d.tsv", "--input d.tsv"),
+    ],
+)
+def test_seeds_of_a_task(environment: dict[str, str], tmp_path: Path, given: str, train: str, evaluate: str) -> None:
+    (tmp_path / "w" / "seeds" / "rte" / "seed-3").mkdir(parents=True)
+    command = [str(ROOT / "scripts" / "seeds.sh"), "tasks", "rte", *given.split(), "--init.checkpoint", "r"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment | {"SEEDS": "3"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    run = "w/seeds/rte/seed-3"
+    assert Path(environment["SHOWN"]).read_text().splitlines() == [
+        f"-m tasks.train rte {train} --run.seed 3 --run.directory {run} --init.checkpoint r",
+        f"-m tasks.evaluate --model {run} {evaluate}",
+        f"-m bert.spread {run}/score.json --picture w/seeds/rte/spread.png",
+    ]
+
+
+@pytest.mark.parametrize("given", ["tasks rte", "squad squad_base t.json --init.checkpoint r", "glue rte data"])
+def test_seeds_of_nothing_are_one_line(environment: dict[str, str], given: str) -> None:
+    done = subprocess.run(
+        [str(ROOT / "scripts" / "seeds.sh"), *given.split()], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
 
 
 def test_phase_2_starts_from_phase_1(environment: dict[str, str], checkout: Path) -> None:
