@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.config import ModelConfig
-from bert.errors import InputError
+from bert.errors import InputError, UsageError
 from bert.inputs.sampler import Batch
 from bert.inputs.tokenization import Tokenizer
 from bert.model import heads, losses
@@ -52,8 +52,14 @@ class Classification:
     def __init__(self, data: TaskData, labels: Labels, names: tuple[str, ...]) -> None:
         """names: of the metrics, the one by which checkpoints are compared first."""
         self.data, self.labels, self.metrics = data, labels, names
+        self.positive = tuple(map(self._positive, data.positive))  # classes of micro_f1
         self.temperature = 1.0  # that logits are divided by, and the threshold of the second of two classes
         self.threshold: float | None = None
+
+    def _positive(self, name: str) -> int:
+        if name not in self.labels.names:
+            raise UsageError(f"--data.positive {name!r} is not one of the classes: {', '.join(self.labels.names)}")
+        return self.labels.names.index(name)
 
     def features(self) -> dict[str, dict[str, Any]]:
         """Return shape and type of each feature of a record."""
@@ -91,16 +97,15 @@ class Classification:
         """Return the metrics of logits [n, C] for the features of the same examples."""
         expected = gold["label"][:, 0]
         predicted = logits[:, 0] if self.labels.regression else metrics.predicted_classes(logits)
-        return metrics.scores(self.metrics, expected, predicted)
+        return metrics.scores(self.metrics, expected, predicted, classes=self.positive or None)
 
     def compare(self, examples: Sequence[TextExample], found: Sequence[dict[str, Any]]) -> metrics.Scores:
         """Return the metrics of written predictions for examples with labels."""
         expected = self.labels.numbers(examples)
         if self.labels.regression:
             return metrics.scores(self.metrics, expected, [number(line) for line in found])
-        return metrics.scores(
-            self.metrics, expected, [self.labels.index(str(line.get("label")), str(line["id"])) for line in found]
-        )
+        predicted = [self.labels.index(str(line.get("label")), str(line["id"])) for line in found]
+        return metrics.scores(self.metrics, expected, predicted, classes=self.positive or None)
 
     def predictions(
         self, examples: Sequence[TextExample], arrays: dict[str, np.ndarray], logits: np.ndarray

@@ -25,6 +25,8 @@ class TaskData:
     """of your own files: the column of the text, or the two columns of a pair"""
     label: str = "label"
     """of your own files: the column of the label"""
+    positive: tuple[str, ...] = ()
+    """of your own files: the classes that F1 is computed over, such as the relations of ChemProt without `false`"""
     where: tuple[str, ...] = ()
     """of your own files: read only the rows that have these values, such as language=de in XNLI"""
     levels: tuple[Literal["middle", "high"], ...] = ("middle", "high")

@@ -56,7 +56,7 @@ def kind(data: TaskData, labels: Labels) -> Kind:
         return Choice(data, labels, known.metrics, data.levels if data.task == "race" else ())
     if known.kind == "tagging":
         return Tagging(data, labels, known.metrics if data.entities else ("accuracy",))
-    return Classification(data, labels, known.metrics)
+    return Classification(data, labels, ("micro_f1", "accuracy") if data.positive else known.metrics)
 
 
 def sources(data: TaskData) -> dict[Split, Path]:
@@ -66,6 +66,8 @@ def sources(data: TaskData) -> dict[Split, Path]:
     """
     found: dict[Split, Path] = {}
     if data.folder is not None:
+        if of(data).files and "train" not in of(data).files:
+            raise UsageError(f"--data.task {data.task} has no training examples; use a model of another task")
         found = {"train": next(iter(files(data, data.folder, "train").values()))}
         if known_dev := files(data, data.folder, "dev"):
             found["dev"] = next(iter(known_dev.values()))
@@ -170,7 +172,7 @@ SWAG: dict[Split, dict[str, str]] = {"train": {"": "train.csv"}, "dev": {"": "va
 ENTITIES = ("f1", "precision", "recall", "accuracy")
 FOUR = ("0", "1", "2", "3")
 KNOWN: dict[str, KnownData] = {
-    **{name: _glue(name) for name in ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli")},
+    **{name: _glue(name) for name in glue.TASKS},
     "race": KnownData(kind="choice", read=_race, files=RACE, metrics=("accuracy",), labels=FOUR, folder="RACE"),
     "swag": KnownData(kind="choice", read=_swag, files=SWAG, metrics=("accuracy",), labels=FOUR),
     "conll2003": KnownData(kind="tagging", read=_sentences, files=CONLL, metrics=ENTITIES),

@@ -46,6 +46,10 @@ class Options:
     """part of the folder to score"""
     predictions: Path | None = None
     """output of tasks.predict for the same examples"""
+    text: tuple[str, ...] | None = None
+    """column of the text, or columns of the pair, if they have other names than in training"""
+    label: str | None = None
+    """column of the label, if it has another name than in training"""
     strict: bool = False
     """fail at the first malformed example; false leaves malformed ones out, and reports them"""
     batch: BatchSize = 32
@@ -132,7 +136,10 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m tasks.evaluate", description=__doc__)
     devices.choose(options.device)
     fine_tuned = load(options.model, options.compute)
-    reader = Reader(fine_tuned, options.batch)
+    reader, data = Reader(fine_tuned, options.batch), fine_tuned.kind.data
+    fine_tuned.kind.data = dataclasses.replace(
+        data, text=options.text or data.text, label=data.label if options.label is None else options.label
+    )
     result: dict[str, Any] = {}
     for name, path in inputs_of(options, fine_tuned.kind.data).items():
         skipped = Skipped(options.strict)

@@ -2,12 +2,15 @@
 
     python -m tasks.predict --model RUN --input TEST.tsv --output predictions.jsonl
     python -m tasks.predict --model RUN --input GLUE/CoLA/test.tsv --submission CoLA.tsv
+    python -m tasks.predict --model RUN --folder GLUE --submission FOLDER
     python -m tasks.predict --model RUN "A text." ["The second text of a pair."]
 
 RUN is the directory of a tasks.train run, or an import. The input has the layout that the model was trained on, or for
 an import that of the recipes classify, regress, choose and tag; it may have any length. Labels in it are ignored. The
 output has one line for each example, in order: {"id", "label", "probabilities"}, {"id", "value"} for a number, or
-{"id", "words", "tags", "probabilities"}. Nothing is written if an example is malformed.
+{"id", "words", "tags", "probabilities"}. Nothing is written if an example is malformed. With --folder, the folder of
+GLUE or of the task, all test sets of the task are predicted, and FOLDER gets their submissions under the names that
+GLUE demands: for MNLI both test sets and, if it is there, the diagnostic set AX.
 """
 
 import contextlib
@@ -15,7 +18,7 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +43,12 @@ class Options:
     """a text, or the two texts of a pair, instead of --input"""
     input: Path | None = None
     """examples, in the layout that the model was trained on; plain or compressed (.gz, .bz2, .xz)"""
+    folder: Path | None = None
+    """folder of GLUE, or of the task in it, instead of --input"""
     output: Path | None = None
     """output file, one line of JSON for each example"""
     submission: Path | None = None
-    """output file as the GLUE server takes it, for its tasks"""
+    """output file as the GLUE server takes it, for its tasks; with --folder the folder for all of them"""
     text: tuple[str, ...] | None = None
     """column of the text, or columns of the pair, if they have other names than in training"""
     calibrated: cli.Switch = False
@@ -57,12 +62,16 @@ class Options:
 
     def __post_init__(self) -> None:
         ranges.check(self)
-        if (self.input is None) == (not self.texts):
-            raise UsageError("give either --input, or one or two texts")
+        if [self.input is not None, self.folder is not None, bool(self.texts)].count(True) != 1:
+            raise UsageError("give either --input, or --folder, or one or two texts")
         if self.input is not None and self.output is None and self.submission is None:
             raise UsageError("--input needs --output or --submission")
-        if self.input is None and (self.output is not None or self.submission is not None):
-            raise UsageError("--output and --submission need --input")
+        if self.input is None and self.output is not None:
+            raise UsageError("--output needs --input")
+        if self.folder is not None and self.submission is None:
+            raise UsageError("--folder needs --submission")
+        if self.texts and self.submission is not None:
+            raise UsageError("--submission needs --input or --folder")
 
 
 def predictions(fine_tuned: FineTuned, reader: Reader, examples: Iterable[Any]) -> Iterator[dict[str, Any]]:
@@ -72,12 +81,12 @@ def predictions(fine_tuned: FineTuned, reader: Reader, examples: Iterable[Any]) 
         yield from fine_tuned.kind.predictions(chunk, arrays, reader.logits(arrays))
 
 
-def write(found: Iterable[dict[str, Any]], options: Options, task: str) -> int:
-    """Write the requested files; return the number of examples."""
+def write(found: Iterable[dict[str, Any]], output: Path | None, submitted: Path | None, task: str) -> int:
+    """Write predictions, as lines of JSON and as a submission; return the number of examples."""
     count = 0
     with contextlib.ExitStack() as stack:  # both files are opened first: a bad path fails at once
-        stream = stack.enter_context(files.atomic_write(options.output)) if options.output else None
-        add = stack.enter_context(submission.writer(task, options.submission)) if options.submission else None
+        stream = stack.enter_context(files.atomic_write(output)) if output else None
+        add = stack.enter_context(submission.writer(task, submitted)) if submitted else None
         for prediction in found:
             if stream:
                 stream.write(json.dumps(prediction, ensure_ascii=False) + "\n")
@@ -85,6 +94,15 @@ def write(found: Iterable[dict[str, Any]], options: Options, task: str) -> int:
                 add(prediction["id"], prediction.get("label", prediction.get("value")))
             count += 1
     return count
+
+
+def answer(fine_tuned: FineTuned, reader: Reader, texts: Sequence[str]) -> str:
+    """Return the prediction for a text or a pair of texts, as JSON."""
+    first, second, *rest = (*texts, None)
+    if (rest and rest != [None]) or fine_tuned.kind.head != "classifier":
+        raise UsageError("texts on the command line are for models of one text or of a pair; give --input")
+    example = TextExample(id="text", first=str(first), second=second)
+    return json.dumps(next(predictions(fine_tuned, reader, [example])), ensure_ascii=False)
 
 
 def main(argv: list[str]) -> None:
@@ -95,21 +113,27 @@ def main(argv: list[str]) -> None:
     if options.calibrated:
         calibrate.apply(fine_tuned, options.model)
     reader, data = Reader(fine_tuned, options.batch), fine_tuned.kind.data
-    if options.input is None:
-        first, second, *rest = (*options.texts, None)
-        if (rest and rest != [None]) or fine_tuned.kind.head != "classifier":
-            raise UsageError("texts on the command line are for models of one text or of a pair; give --input")
-        example = TextExample(id="text", first=str(first), second=second)
-        print(json.dumps(next(predictions(fine_tuned, reader, [example])), ensure_ascii=False))
+    if options.texts:
+        print(answer(fine_tuned, reader, options.texts))
         return
-    begun = time.perf_counter()
     if options.text:
         data = dataclasses.replace(data, text=options.text)
-    examples = datasets.of(data).read(data, options.input, "test", Skipped(strict=True))
-    count = write(predictions(fine_tuned, reader, examples), options, data.task)
-    seconds = time.perf_counter() - begun
-    where = options.output or options.submission
-    print(f"{where}: {count} examples in {seconds:.1f} s ({count / seconds:.1f}/s)", file=sys.stderr)
+    todo: list[tuple[str, Path, Path | None, Path | None]]  # task, input, output and submission
+    if options.folder is not None:
+        assert options.submission is not None, "the options are checked"
+        found = submission.test_sets(data.task, options.folder)
+        todo = [(task, path, None, options.submission / f"{name}.tsv") for name, (task, path) in found.items()]
+    else:
+        assert options.input is not None, "the options are checked"
+        todo = [(data.task, options.input, options.output, options.submission)]
+    for task, path, output, submitted in todo:
+        begun = time.perf_counter()
+        of_task = dataclasses.replace(data, task=task)
+        examples = datasets.of(of_task).read(of_task, path, "test", Skipped(strict=True))
+        count = write(predictions(fine_tuned, reader, examples), output, submitted, task)
+        seconds = time.perf_counter() - begun
+        speed = f"{count} examples in {seconds:.1f} s ({count / seconds:.1f}/s)"
+        print(f"{output or submitted}: {speed}", file=sys.stderr)
 
 
 if __name__ == "__main__":

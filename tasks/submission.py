@@ -1,15 +1,42 @@
 """Files of predictions as the GLUE server takes them, and the score of GLUE."""
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 
 from bert.errors import InputError, UsageError
 from bert.storage import files
-from tasks import glue
+from tasks import datasets, glue
+from tasks.config import TaskData
 
 SCALE = (0.0, 5.0)  # of STS-B
+
+
+def test_sets(task: str, folder: Path) -> dict[str, tuple[str, Path]]:
+    """Return the test sets that a model of a task is submitted for: by the submission's name, the task and the file.
+
+    folder: of GLUE or of the task. A model of MNLI is also submitted for the diagnostic set, if that is there. Raise
+    UsageError if the task is none of GLUE's, InputError if a file is missing.
+    """
+    _check(task)
+    known = glue.TASKS[task]
+    found = datasets.files(TaskData(task=task), folder, "test")
+    named = {known.submissions.get(name, known.folder): (task, path) for name, path in found.items()}
+    if task == "mnli":
+        diagnostic = glue.TASKS["ax"]
+        path = folder / diagnostic.folder / diagnostic.files["test"][""]
+        if path.exists():
+            named[diagnostic.folder] = ("ax", path)
+        else:
+            print(f"note: {path}: no such file; the diagnostic set is not predicted", file=sys.stderr)
+    return named
+
+
+def _check(task: str) -> None:
+    if task not in glue.TASKS:
+        raise UsageError(f"--submission is for the tasks of GLUE ({', '.join(glue.TASKS)}), not for {task}")
 
 
 @contextlib.contextmanager
@@ -19,8 +46,7 @@ def writer(task: str, path: Path) -> Iterator[Callable[[str, object], None]]:
     The ids must be 0, 1, 2 ... in order, as those of GLUE's test files are. Raise UsageError if the task is none of
     GLUE's, InputError for another id.
     """
-    if task not in glue.TASKS:
-        raise UsageError(f"--submission is for the tasks of GLUE ({', '.join(glue.TASKS)}), not for {task}")
+    _check(task)
     with files.atomic_write(path) as stream:
         count = 0
         stream.write("index\tprediction\n")

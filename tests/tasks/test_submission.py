@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from bert.errors import InputError, UsageError
-from tasks import glue, submission
+from bert.inputs.vocabulary import SPECIAL
+from tasks import glue, predict, submission, train
 
 
 def test_a_submission_has_the_ids_in_order(tmp_path: Path) -> None:
@@ -30,6 +31,76 @@ def test_a_missing_or_doubled_id_leaves_no_file(tmp_path: Path, identity: str) -
     assert not (tmp_path / "f").exists()
     with pytest.raises(UsageError, match="not for race"), submission.writer("race", tmp_path / "f"):
         pass
+
+
+def glue_folder(path: Path) -> Path:
+    """MNLI with both its development and test sets, and the diagnostic set, as their columns are."""
+    rows = {"entailment": "a dog . a dog", "contradiction": "a dog . no dog", "neutral": "a dog . a big dog"}
+    for folder, file, has_label in (
+        ("MNLI", "train", True),
+        ("MNLI", "dev_matched", True),
+        ("MNLI", "dev_mismatched", True),
+        ("MNLI", "test_matched", False),
+        ("MNLI", "test_mismatched", False),
+        ("AX", "diagnostic", False),
+    ):
+        lines = ["\t".join(["index", "sentence1", "sentence2", *(["gold_label"] if has_label else [])])]
+        for number in range(9):
+            label, text = list(rows.items())[number % 3]
+            lines.append("\t".join([str(number), *text.split(" . "), *([label] if has_label else [])]))
+        (path / folder).mkdir(parents=True, exist_ok=True)
+        (path / folder / f"{file}.tsv").write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_model_of_mnli_is_submitted_for_three_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = glue_folder(tmp_path)
+    assert submission.test_sets("mnli", folder) == {
+        "MNLI-m": ("mnli", folder / "MNLI/test_matched.tsv"),
+        "MNLI-mm": ("mnli", folder / "MNLI/test_mismatched.tsv"),
+        "AX": ("ax", folder / "AX/diagnostic.tsv"),
+    }
+    (folder / "AX/diagnostic.tsv").unlink()
+    assert list(submission.test_sets("mnli", folder)) == ["MNLI-m", "MNLI-mm"]
+    assert "diagnostic.tsv: no such file; the diagnostic set is not predicted" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"test\.tsv: no such file"):
+        submission.test_sets("rte", folder)
+    with pytest.raises(UsageError, match="not for race"):
+        submission.test_sets("race", folder)
+
+
+def test_all_submissions_are_written_by_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
+    folder, vocab = glue_folder(tmp_path / "glue"), tmp_path / "vocab.txt"
+    vocab.write_text("\n".join([*SPECIAL, "a", "no", "big", "dog"]) + "\n")
+    small = "--model.hidden_size 8 --model.num_attention_heads 2 --model.num_hidden_layers 1 --data.length 16"
+    small += " --model.intermediate_size 8 --model.max_position_embeddings 16 --batch.total 9 --run.steps 1"
+    start = f"--init.checkpoint none --data.vocab {vocab} --run.directory {tmp_path}/run --optimizer.warmup_steps 1"
+    train.main(f"mnli --data.folder {folder} {start} {small}".split())
+    predict.main(f"--model {tmp_path}/run --folder {folder} --submission {tmp_path}/out".split())
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["AX.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"]
+    for path in (tmp_path / "out").iterdir():
+        header, *rows = [line.split("\t") for line in path.read_text().splitlines()]
+        assert header == ["index", "prediction"] and [row[0] for row in rows] == [str(n) for n in range(9)]
+        assert {row[1] for row in rows} <= set(glue.NLI)
+    with pytest.raises(UsageError, match="has no training examples"):
+        train.main(f"mnli --data.task ax --data.folder {folder} {start}2 {small}".split())
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ("", "either --input, or --folder"),
+        ("--input a --folder b --submission c", "either --input, or --folder"),
+        ("--folder b", "--folder needs --submission"),
+        ("--folder b --output c --submission d", "--output needs --input"),
+        ("text --submission d", "--submission needs"),
+        ("--input a", "--input needs --output or --submission"),
+    ],
+)
+def test_flags_that_do_not_fit_are_named(flags: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        predict.main(["--model", "run", *flags.split()])
 
 
 def test_the_score_is_a_mean_of_means() -> None:

@@ -197,6 +197,21 @@ def test_a_second_run_keeps_the_head_of_the_same_labels_only(folder: Path, tmp_p
     assert "classifier has classes animal, fruit, not classes animal, plant; init" in capfd.readouterr().err
 
 
+def test_f1_is_over_the_positive_classes(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = fine_tune(folder, "classify", tmp_path / "run", "--data.positive", "fruit", "--run.steps", "12")
+    best = selection.read(run)
+    assert best is not None and best.measure == "micro_f1"
+    _, *rows = (folder / "dev.tsv").read_text().splitlines()
+    _write(tmp_path / "other.tsv", ["relation\tsentence", *rows])
+    names = ["--text", "sentence", "--label", "relation"]  # other columns than in training
+    capsys.readouterr()
+    evaluate.main(["--model", str(run), "--input", str(tmp_path / "other.tsv"), *names])
+    found = json.loads(capsys.readouterr().out)
+    assert found["micro_f1"] == pytest.approx(100 * best.value, abs=1e-3) and "accuracy" in found
+    with pytest.raises(UsageError, match=r"--data\.positive 'plant' is not one of the classes: animal, fruit"):
+        fine_tune(folder, "classify", tmp_path / "none", "--data.positive", "plant")
+
+
 def test_frozen_layers_stay_those_of_the_checkpoint(folder: Path, tmp_path: Path) -> None:
     first = folder / "classify"
     if not first.exists():
