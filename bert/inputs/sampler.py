@@ -21,6 +21,7 @@ from bert.inputs.records import Dataset
 
 ROUNDS = 4  # of the Feistel network
 LENGTH_MULTIPLE = 32  # tokens to which trimmed batches are padded, since each length is compiled separately
+SHORT, SHORT_MULTIPLE = 64, 16  # the same for batches of at most 64 tokens, of which 32 may be a half
 GPU_LENGTH_MULTIPLE = 128  # the same on a GPU, where XLA compiles the whole step for each length, for a minute or more
 PREFETCH = 2  # updates that are read in advance
 
@@ -91,8 +92,7 @@ class BatchSampler:
         batches = [self.source.read(sample_order(at, len(self.source), self.seed), at) for at in micro_batches]
         if self.batch.pack:
             return [pack(batch) for batch in batches]
-        multiple = GPU_LENGTH_MULTIPLE if has_gpu() else LENGTH_MULTIPLE
-        return [trim_padding(batch, multiple) for batch in batches] if self.batch.bucket_by_length else batches
+        return [trim_padding(batch) for batch in batches] if self.batch.bucket_by_length else batches
 
     def _positions(self, update: int) -> np.ndarray:
         """Return the positions in the run whose samples make the update [total]."""
@@ -127,14 +127,21 @@ def padded_length(tokens: int, multiple: int, limit: int) -> int:
     return min(-(-tokens // multiple) * multiple, limit)
 
 
-def trim_padding(batch: Batch, multiple: int) -> Batch:
+def training_multiple(tokens: int) -> int:
+    """Return the number of which the length of a batch in training is a multiple, if it has `tokens` at most."""
+    if has_gpu():
+        return GPU_LENGTH_MULTIPLE
+    return SHORT_MULTIPLE if tokens <= SHORT else LENGTH_MULTIPLE
+
+
+def trim_padding(batch: Batch, multiple: int | None = None) -> Batch:
     """Remove columns that are padding in every row; the remaining number is a multiple of `multiple`.
 
-    Rows are all axes but the last, which are several for multiple choice.
+    None: the multiple of training. Rows are all axes but the last, which are several for multiple choice.
     """
     mask = batch["input_mask"]
     tokens = int(tf.reduce_max(tf.reduce_sum(mask, axis=-1)))
-    columns = padded_length(tokens, multiple, mask.shape[-1])
+    columns = padded_length(tokens, multiple or training_multiple(tokens), mask.shape[-1])
     same = mask.shape[1:]
     return {name: value[..., :columns] if value.shape[1:] == same else value for name, value in batch.items()}
 

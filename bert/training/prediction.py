@@ -4,7 +4,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert.config import BatchConfig
-from bert.hardware.devices import has_gpu
 from bert.inputs import sampler
 from bert.inputs.records import Dataset
 from bert.training.step import Step
@@ -20,14 +19,13 @@ def predict(step: Step, data: Dataset, batch: BatchConfig, *, by_position: bool 
     size, width = batch.per_device, data.spec["input_ids"]["shape"][-1]
     order = np.argsort(data.sizes(np.arange(len(data))), kind="stable")
     order = np.concatenate([np.repeat(order[:1], -len(order) % size), order])  # full batches: one shape for each length
-    multiple = sampler.GPU_LENGTH_MULTIPLE if has_gpu() else sampler.LENGTH_MULTIPLE
     replicas, outputs = step.replicas, dict[str, np.ndarray]()
     batches = order.reshape(-1, size)
     for number, rows in enumerate(batches):
         if outputs and number % replicas.size != replicas.rank:  # all replicas compute the first, for the shapes
             continue
         with tf.device("CPU:0"):
-            samples = sampler.trim_padding(data.read(rows), multiple)
+            samples = sampler.trim_padding(data.read(rows))
         for name, found in step.predict(samples).items():
             shape = (width, *found.shape[2:]) if by_position else tuple(found.shape[1:])
             every = outputs.setdefault(name, np.zeros((len(data), *shape), np.float32))

@@ -118,7 +118,7 @@ def test_grouped_updates_have_like_lengths_and_the_same_samples(dataset: Path, r
 
 
 def test_grouped_batches_are_cut_to_their_longest_row(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "LENGTH_MULTIPLE", 2)
+    monkeypatch.setattr(sampler, "SHORT_MULTIPLE", 2)
     data = Dataset(dataset, "train")
     config = BatchConfig(total=6, per_device=3, bucket_by_length=4)
     narrow = 0
@@ -130,6 +130,13 @@ def test_grouped_batches_are_cut_to_their_longest_row(dataset: Path, monkeypatch
             assert batch["masked_lm_positions"].shape[1] == 3
             narrow += width < 12
     assert narrow, "every batch had a long row"
+
+
+def test_short_batches_have_finer_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [sampler.padded_length(tokens, sampler.training_multiple(tokens), 128) for tokens in (1, 17, 64, 65, 97)]
+    assert found == [16, 32, 64, 96, 128]
+    monkeypatch.setattr(sampler, "has_gpu", lambda: True)
+    assert sampler.training_multiple(5) == 128
 
 
 def test_samples_of_unknown_length_cannot_be_grouped() -> None:
