@@ -4,7 +4,7 @@ Base and Large are as published (google-research/bert, README, "SQuAD 1.1"): Ada
 epochs, a tenth of the updates for the warm-up, windows of 384 tokens every 128, questions of at most 64 tokens.
 Published scores on the development set: EM 81.25, F1 88.41 for Base; EM 84.39, F1 90.87 for Large. There are two
 differences: windows of similar length share a batch (most are far shorter than 384 tokens), and Base has the batch size
-of Large instead of 12, which 8 ranks do not divide. All recipes run on 1, 2, 4 and 8 ranks.
+of Large instead of 12, which 8 ranks do not divide. Other numbers of ranks take the nearest batch that they divide.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def squad_tiny() -> SquadConfig:
         model=DEMO_MODEL,
         windows=Windowing(max_seq_length=64, doc_stride=24, max_query_length=20),
         length=EpochConfig(epochs=6),
-        batch=BatchConfig(total=32, per_device=0, max_per_device=32),
+        batch=BatchConfig(total=32, per_device=0, max_per_device=32, fit="nearest"),
         optimizer=OptimizerConfig(learning_rate=1e-3, beta_2=0.98),
         precision=AUTO,
         run=RunConfig(log_every=20),
@@ -38,7 +38,7 @@ def squad_mini() -> SquadConfig:
     return SquadConfig(
         model=MINI,
         windows=Windowing(max_seq_length=192, doc_stride=96),
-        batch=BatchConfig(total=32, per_device=0, max_per_device=16, bucket_by_length=64),
+        batch=BatchConfig(total=32, per_device=0, max_per_device=16, bucket_by_length=64, fit="nearest"),
         optimizer=OptimizerConfig(learning_rate=3e-4, beta_2=0.98),
         precision=AUTO,
         run=RunConfig(log_every=50),
@@ -50,7 +50,7 @@ def squad_base() -> SquadConfig:
     """BERT-Base, as published except for the batch size."""
     return SquadConfig(
         model=SIZES["base"],
-        batch=BatchConfig(total=24, per_device=0, max_per_device=12, bucket_by_length=64),
+        batch=BatchConfig(total=24, per_device=0, max_per_device=12, bucket_by_length=64, fit="nearest"),
         optimizer=OptimizerConfig(learning_rate=3e-5),
         precision=AUTO,
     )
@@ -61,7 +61,7 @@ def squad_large() -> SquadConfig:
     """BERT-Large, as published; on SQuAD 2.0 it reaches an F1 of about 83 at the best threshold."""
     return SquadConfig(
         model=SIZES["large"],
-        batch=BatchConfig(total=24, per_device=0, max_per_device=12, bucket_by_length=64),
+        batch=BatchConfig(total=24, per_device=0, max_per_device=12, bucket_by_length=64, fit="nearest"),
         optimizer=OptimizerConfig(learning_rate=3e-5),
         precision=AUTO,
     )
