@@ -67,6 +67,8 @@ class Options:
     """peak learning rate, reached after a tenth of the updates"""
     limit: Annotated[int, Range(0, 10**9)] = 0
     """number of training examples, from the first on; 0: all"""
+    dev_limit: Annotated[int, Range(0, 10**9)] = 0
+    """number of development examples to score, from the first on; 0: all"""
     length: Annotated[int, Range(0, 65_536)] = 0
     """tokens of an input; 0: those of the recipe"""
     compute: str = "bfloat16"
@@ -178,7 +180,9 @@ def scored(run: Path, work: Work) -> dict[str, Any]:
     """Return the scores of a run on the development set, computed in float32 whatever it was trained in."""
     fine_tuned = dataclasses.replace(trained.load(run), kind=work.kind)
     (path, *_) = datasets.files(work.config.data, work.options.data, "dev").values()
-    return evaluate.evaluate(fine_tuned, trained.Reader(fine_tuned, work.options.batch), path, Skipped())
+    return evaluate.evaluate(
+        fine_tuned, trained.Reader(fine_tuned, work.options.batch), path, Skipped(), work.options.dev_limit
+    )
 
 
 def measure(work: Work, side: str) -> dict[str, Any]:

@@ -64,6 +64,8 @@ def sources(data: TaskData) -> dict[Split, Path]:
 
     Raise UsageError if the training examples are not given, InputError if a file of the data set is missing.
     """
+    if data.class_weights == "balanced" and (of(data).kind == "choice" or of(data).regression):
+        raise UsageError("--data.class_weights balanced is for classes and tags; leave it out")
     found: dict[Split, Path] = {}
     if data.folder is not None:
         if of(data).files and "train" not in of(data).files:

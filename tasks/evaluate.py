@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bert import cli, ranges
+from bert.config import CountOrNone
 from bert.errors import InputError, UsageError
 from bert.hardware import devices
 from bert.hardware.devices import Kind as DeviceKind
@@ -50,6 +51,8 @@ class Options:
     """column of the text, or columns of the pair, if they have other names than in training"""
     label: str | None = None
     """column of the label, if it has another name than in training"""
+    limit: CountOrNone = 0
+    """number of examples to score, from the first on; 0: all"""
     strict: bool = False
     """fail at the first malformed example; false leaves malformed ones out, and reports them"""
     batch: BatchSize = 32
@@ -63,6 +66,8 @@ class Options:
         ranges.check(self)
         if (self.input is None) == (self.folder is None):
             raise UsageError("give either --input or --folder")
+        if self.limit and self.predictions is not None:
+            raise UsageError("--limit has no effect with --predictions; leave it out")
 
 
 def inputs_of(options: Options, data: TaskData) -> dict[str, Path]:
@@ -105,12 +110,15 @@ def _report(scores: metrics.Scores, count: int) -> dict[str, Any]:
 
 
 def logits_and_gold(
-    fine_tuned: FineTuned, reader: Reader, path: Path, skipped: Skipped
+    fine_tuned: FineTuned, reader: Reader, path: Path, skipped: Skipped, limit: int = 0
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the logits of all examples with labels, and their features but the inputs. All are held in memory."""
+    """Return the logits of all examples with labels, and their features but the inputs. All are held in memory.
+
+    limit: number of examples, from the first on; 0: all.
+    """
     kind = fine_tuned.kind
     parts: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
-    for chunk in features.chunks(datasets.of(kind.data).read(kind.data, path, "dev", skipped)):
+    for chunk in features.chunks(features.limited(datasets.of(kind.data).read(kind.data, path, "dev", skipped), limit)):
         arrays = kind.encode(chunk, fine_tuned.tokenizer)
         if "label" not in arrays:
             raise InputError(f"{path}: example {chunk[0].id} has no label; give labelled examples")
@@ -122,9 +130,9 @@ def logits_and_gold(
     return np.concatenate([logits for logits, _ in parts]), gold
 
 
-def evaluate(fine_tuned: FineTuned, reader: Reader, path: Path, skipped: Skipped) -> dict[str, Any]:
-    """Return the number of examples and the metrics in percent."""
-    logits, gold = logits_and_gold(fine_tuned, reader, path, skipped)
+def evaluate(fine_tuned: FineTuned, reader: Reader, path: Path, skipped: Skipped, limit: int = 0) -> dict[str, Any]:
+    """Return the number of examples and the metrics in percent. limit: number of examples to score; 0: all."""
+    logits, gold = logits_and_gold(fine_tuned, reader, path, skipped, limit)
     count = (
         int((gold["word"] == 0).sum()) if fine_tuned.kind.head == "tags" else len(logits)
     )  # windows are no sentences
@@ -146,7 +154,7 @@ def main(argv: list[str]) -> None:
         if options.predictions is not None:
             scores = compare(fine_tuned.kind, path, options.predictions, skipped)
         else:
-            scores = evaluate(fine_tuned, reader, path, skipped)
+            scores = evaluate(fine_tuned, reader, path, skipped, options.limit)
         result |= {f"{name}_{metric}" if name else metric: value for metric, value in scores.items()}
     print(json.dumps(result))
 

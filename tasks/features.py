@@ -72,7 +72,7 @@ def _write(
     counts: dict[str, int] = {"dev": 0}
     written = {}
     for split, path in sources.items():
-        examples = _limited(known.read(data, path, split, skipped[split]), data.limit if split == "train" else 0)
+        examples = limited(known.read(data, path, split, skipped[split]), data.limit if split == "train" else 0)
         name = f"{split}-00000-of-00001.tfrecord"
         with records.RecordWriter(partial / name) as writer:
             counts[split] = _write_records(writer, made, examples, tokenizer)
@@ -110,7 +110,8 @@ def chunks(examples: Iterable[Example]) -> Iterator[list[Any]]:
     return iter(lambda: list(itertools.islice(rest, CHUNK)), [])
 
 
-def _limited(examples: Iterator[Example], limit: int) -> Iterator[Example]:
+def limited(examples: Iterator[Example], limit: int) -> Iterator[Example]:
+    """Yield the first `limit` examples; 0: all."""
     return itertools.islice(examples, limit) if limit else examples
 
 
@@ -129,7 +130,7 @@ def _labels(data: TaskData, known: KnownData, train: Path, trained: tuple[str, .
         return Labels(names=_order(names, trained))
     counts: Counter[str] = Counter()
     skipped = Skipped(data.strict)
-    for example in _limited(known.read(data, train, "train", skipped), data.limit):
+    for example in limited(known.read(data, train, "train", skipped), data.limit):
         counts.update(datasets.labels_of(example))
     if not counts:
         raise _nothing(train, skipped)

@@ -53,6 +53,8 @@ def test_the_original_file_of_mrpc_stands_for_a_missing_one(tmp_path: Path) -> N
         (TaskData(task="classify"), UsageError, r"no examples: give --data\.train$"),
         (TaskData(task="classify", folder=Path("x")), UsageError, r"has no effect for classify"),
         (TaskData(task="ax", folder=Path("x")), UsageError, "ax has no training examples"),
+        (TaskData(task="race", class_weights="balanced"), UsageError, "is for classes and tags"),
+        (TaskData(task="stsb", class_weights="balanced"), UsageError, "is for classes and tags"),
         (TaskData(task="gluee"), UsageError, "one of cola, sst2"),
     ],
 )

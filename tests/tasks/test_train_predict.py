@@ -208,6 +208,8 @@ def test_f1_is_over_the_positive_classes(folder: Path, tmp_path: Path, capsys: p
     evaluate.main(["--model", str(run), "--input", str(tmp_path / "other.tsv"), *names])
     found = json.loads(capsys.readouterr().out)
     assert found["micro_f1"] == pytest.approx(100 * best.value, abs=1e-3) and "accuracy" in found
+    evaluate.main(["--model", str(run), "--input", str(tmp_path / "other.tsv"), *names, "--limit", "9"])
+    assert json.loads(capsys.readouterr().out)["examples"] == 9
     with pytest.raises(UsageError, match=r"--data\.positive 'plant' is not one of the classes: animal, fruit"):
         fine_tune(folder, "classify", tmp_path / "none", "--data.positive", "plant")
 
