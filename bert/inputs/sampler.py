@@ -20,8 +20,9 @@ from bert.inputs.hashing import mix
 from bert.inputs.records import Dataset
 
 ROUNDS = 4  # of the Feistel network
-LENGTH_MULTIPLE = 32  # tokens to which trimmed batches are padded, since each length is compiled separately
-SHORT, SHORT_MULTIPLE = 64, 16  # the same for batches of at most 64 tokens, of which 32 may be a half
+# Trimmed batches are padded to a multiple of some tokens, since each length is compiled separately, for about a second
+# on a CPU. By length of the batch, so that padding is at most an eighth or so of it:
+LENGTH_MULTIPLES = {64: 8, 128: 16, 65_536: 32}
 GPU_LENGTH_MULTIPLE = 128  # the same on a GPU, where XLA compiles the whole step for each length, for a minute or more
 PREFETCH = 2  # updates that are read in advance
 
@@ -131,7 +132,7 @@ def training_multiple(tokens: int) -> int:
     """Return the number of which the length of a batch in training is a multiple, if it has `tokens` at most."""
     if has_gpu():
         return GPU_LENGTH_MULTIPLE
-    return SHORT_MULTIPLE if tokens <= SHORT else LENGTH_MULTIPLE
+    return next(multiple for longest, multiple in LENGTH_MULTIPLES.items() if tokens <= longest)
 
 
 def trim_padding(batch: Batch, multiple: int | None = None) -> Batch:

@@ -118,7 +118,7 @@ def test_grouped_updates_have_like_lengths_and_the_same_samples(dataset: Path, r
 
 
 def test_grouped_batches_are_cut_to_their_longest_row(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "SHORT_MULTIPLE", 2)
+    monkeypatch.setattr(sampler, "LENGTH_MULTIPLES", {64: 2})
     data = Dataset(dataset, "train")
     config = BatchConfig(total=6, per_device=3, bucket_by_length=4)
     narrow = 0
@@ -133,8 +133,10 @@ def test_grouped_batches_are_cut_to_their_longest_row(dataset: Path, monkeypatch
 
 
 def test_short_batches_have_finer_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [sampler.padded_length(tokens, sampler.training_multiple(tokens), 128) for tokens in (1, 17, 64, 65, 97)]
-    assert found == [16, 32, 64, 96, 128]
+    found = [
+        sampler.padded_length(tokens, sampler.training_multiple(tokens), 512) for tokens in (1, 17, 64, 65, 97, 300)
+    ]
+    assert found == [8, 24, 64, 80, 112, 320]
     monkeypatch.setattr(sampler, "has_gpu", lambda: True)
     assert sampler.training_multiple(5) == 128
 

@@ -44,7 +44,7 @@ class Step:
 def test_each_sample_has_its_own_output(
     dataset: Path, batch: int, size: int, by_position: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampler, "SHORT_MULTIPLE", 3)  # so that batches have several lengths
+    monkeypatch.setattr(sampler, "LENGTH_MULTIPLES", {64: 3})  # so that batches have several lengths
     data, config = Dataset(dataset, "train"), BatchConfig(total=batch, per_device=batch)
     ids = data.read(np.arange(len(data)))["input_ids"].numpy().astype(np.float32)
     steps: list[Any] = [Step(Replicas(size, rank), by_position) for rank in range(size)]
