@@ -148,6 +148,7 @@ def test_a_run_without_the_head_is_refused(run: Path) -> None:
         MaskedWords(run)
 
 
+@pytest.mark.slow
 def test_an_evaluation_has_the_figures_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     write_dataset(data)
