@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from bert import cli, ranges
-from bert.config import BatchConfig, ModelConfig
+from bert.config import BatchConfig, ModelConfig, OptimizerConfig
 from bert.errors import UserError
 from bert.inputs import sampler
 from bert.inputs.records import Dataset
@@ -35,7 +35,7 @@ from squad.config import SquadConfig, SquadData
 from squad.model import QuestionAnswering
 from squad.recipes import RECIPES
 
-PEER = "benchmarks.peers.transformers_squad"
+PEER = "benchmarks.peers.transformers_fine_tuning"
 RECIPE, WARMUP = "squad_base", 0.1
 
 
@@ -135,21 +135,31 @@ def write_updates(options: Options) -> tuple[Path, Path]:
     data = SquadData(train_file=options.train_file)
     folder = features.training_set(data, tokenizer, vocab, recipe.windows, options.output)
     batch = BatchConfig(total=options.batch, per_device=options.batch, bucket_by_length=recipe.batch.bucket_by_length)
+    return save_updates(
+        options.output,
+        Dataset(folder, "train"),
+        batch,
+        recipe.optimizer,
+        seed=options.seed,
+        steps=options.steps,
+        peak=options.learning_rate,
+    )
+
+
+def save_updates(
+    folder: Path, data: Dataset, batch: BatchConfig, learnt: OptimizerConfig, *, seed: int, steps: int, peak: float
+) -> tuple[Path, Path]:
+    """Write what our trainer reads in each update, and the rates and hyperparameters of AdamW; return both files."""
     given: dict[str, np.ndarray] = {}
-    taken = sampler.BatchSampler(Dataset(folder, "train"), batch, options.seed).iterate(0, options.steps)
-    for number, (rows,) in enumerate(taken):
+    for number, (rows,) in enumerate(sampler.BatchSampler(data, batch, seed).iterate(0, steps)):
         given |= {f"{number}/{name}": value.numpy() for name, value in rows.items()}
-    warmup = int(options.steps * WARMUP)
-    rates = [
-        schedule.polynomial(done, peak=options.learning_rate, warmup_steps=warmup, steps=options.steps)
-        for done in range(options.steps)
-    ]
-    learnt = recipe.optimizer
+    warmup = int(steps * WARMUP)
+    rates = [schedule.polynomial(done, peak=peak, warmup_steps=warmup, steps=steps) for done in range(steps)]
     adamw = [learnt.beta_1, learnt.beta_2, learnt.epsilon, learnt.weight_decay, learnt.clip_norm]
-    taken_in, learning = options.output / "batches.npz", options.output / "learning.npz"
-    np.savez(taken_in, allow_pickle=False, **given)
+    batches, learning = folder / "batches.npz", folder / "learning.npz"
+    np.savez(batches, allow_pickle=False, **given)
     np.savez(learning, allow_pickle=False, rates=rates, adamw=adamw)
-    return taken_in, learning
+    return batches, learning
 
 
 def scored(run: Path, options: Options) -> dict[str, float]:

@@ -21,16 +21,15 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from benchmarks.squad_scores import flags_of, measured, run_checked
+from benchmarks.squad_scores import PEER, WARMUP, flags_of, measured, run_checked, save_updates
 from bert import cli, ranges
 from bert.config import BatchConfig, ModelConfig
-from bert.inputs import sampler
 from bert.inputs.records import Dataset
 from bert.inputs.tokenization import tokenizer_for
 from bert.model.encoder import variables
 from bert.ranges import BatchSize, Range
 from bert.storage import files
-from bert.training import checkpoint, schedule
+from bert.training import checkpoint
 from tasks import datasets, evaluate, features
 from tasks import model as trained
 from tasks.config import TaskConfig
@@ -38,8 +37,6 @@ from tasks.datasets import Kind
 from tasks.examples import Skipped
 from tasks.recipes import RECIPES
 
-PEER = "benchmarks.peers.transformers_tasks"
-WARMUP = 0.1
 SIDES = ("ours", "transformers")
 
 
@@ -156,24 +153,19 @@ def peer(work: Work) -> Path:
 
 def write_updates(work: Work) -> tuple[Path, Path]:
     """Write what our trainer reads in each update, and what it learns with; return both files."""
-    options, learnt = work.options, work.config.optimizer
+    options = work.options
     batch = BatchConfig(
         total=options.batch, per_device=options.batch, bucket_by_length=work.config.batch.bucket_by_length
     )
-    given: dict[str, np.ndarray] = {}
-    taken = sampler.BatchSampler(Dataset(work.records, "train"), batch, work.seed).iterate(0, work.steps)
-    for number, (rows,) in enumerate(taken):
-        given |= {f"{number}/{name}": value.numpy() for name, value in rows.items()}
-    warmup = int(work.steps * WARMUP)
-    rates = [
-        schedule.polynomial(done, peak=options.learning_rate, warmup_steps=warmup, steps=work.steps)
-        for done in range(work.steps)
-    ]
-    adamw = [learnt.beta_1, learnt.beta_2, learnt.epsilon, learnt.weight_decay, learnt.clip_norm]
-    batches, learning = work.folder / "batches.npz", work.folder / "learning.npz"
-    np.savez(batches, allow_pickle=False, **given)
-    np.savez(learning, allow_pickle=False, rates=rates, adamw=adamw)
-    return batches, learning
+    return save_updates(
+        work.folder,
+        Dataset(work.records, "train"),
+        batch,
+        work.config.optimizer,
+        seed=work.seed,
+        steps=work.steps,
+        peak=options.learning_rate,
+    )
 
 
 def scored(run: Path, work: Work) -> dict[str, Any]:

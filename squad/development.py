@@ -1,7 +1,6 @@
 """The scores on a development set of questions, while a model is fine-tuned."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,8 +69,8 @@ class DevelopmentSet:
         threshold: float | None,
     ) -> None:
         """questions: on rank 0, which computes the scores. data: their windows, of which each replica has its share."""
-        self.questions, self.data, self.comm, self.threshold = questions, data, comm, threshold
-        self.batch = replace(batch, per_device=min(batch.per_device, len(data)))
+        self.questions, self.data, self.batch, self.comm = questions, data, batch, comm
+        self.threshold = threshold
 
     def scores(self, step: Step) -> loop.Measures:
         """Return exact match and F1, as fractions."""
