@@ -16,9 +16,9 @@ from bert.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.convert import __main__ as convert
 from bert.hardware import devices
 from bert.inputs import sampler
+from bert.inputs.batches import LENGTH_MULTIPLE
 from bert.inputs.sampler import Batch
 from bert.inputs.vocabulary import SPECIAL
-from bert.model import inference
 from bert.model.encoder import variables
 from bert.model.inference import InferenceEncoder
 from bert.plan import model_cost
@@ -70,7 +70,7 @@ class Ours:
         checkpoint.load_weights(run, variables(task.module))
         padded = [{name: tf.constant(value) for name, value in arrays.items()} for arrays in batch_file.load(inputs)]
         # As in squad.predict and with batch.bucket_by_length.
-        multiple = inference.LENGTH_MULTIPLE if work == "infer" else None
+        multiple = LENGTH_MULTIPLE if work == "infer" else None
         self.batches = padded if len(padded) == 1 else [sampler.trim_padding(batch, multiple) for batch in padded]
         self.run = self._inference(task) if work == "infer" else self._training(task)
         scored = self.batches[0]["masked_lm_ids"].shape[1] if work == "pretrain" else 0

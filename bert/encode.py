@@ -28,9 +28,8 @@ from bert.config import ModelConfig
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.hardware import devices
 from bert.hardware.devices import Kind
-from bert.inputs import sampler
+from bert.inputs.batches import Batches
 from bert.inputs.tokenization import Tokenizer, tokenizer_for
-from bert.model import inference
 from bert.model.encoder import Encoder, variables
 from bert.model.inference import InferenceEncoder
 from bert.ranges import BatchSize, Range
@@ -86,20 +85,16 @@ class Reader:
         _check(options, config)
         encoder = Encoder(config, seed=0)
         checkpoint.load_weights(run, variables(encoder))
-        self.batch, self.pooled, self.truncated = options.batch, options.pool != "none", 0
+        self.pooled, self.truncated = options.pool != "none", 0
+        self._batches = Batches(options.batch, self.length)
         self._encode = _compiled(InferenceEncoder(encoder, tf.float32), options)
 
     def encode(self, texts: list[str]) -> Iterator[Encoded]:
         """Yield each text encoded, in order. Raises IntegrityError if a feature is not finite."""
         rows = self._token_ids(texts)
-        order = np.argsort([len(row) for row in rows], kind="stable")
         features: dict[int, np.ndarray] = {}
-        for begin in range(0, len(order), self.batch):
-            chosen = order[begin : begin + self.batch]
-            longest = max(len(rows[row]) for row in chosen)
-            width = sampler.padded_length(longest, inference.LENGTH_MULTIPLE, self.length)
-            ids, mask = np.full((self.batch, width), self.tokenizer.pad_id, np.int32), np.zeros((self.batch, width))
-            mask[:, 0] = 1  # unused rows of the last batch have one token
+        for chosen, width in self._batches(np.array([len(row) for row in rows])):
+            ids, mask = np.full((len(chosen), width), self.tokenizer.pad_id, np.int32), np.zeros((len(chosen), width))
             for place, row in enumerate(chosen):
                 ids[place, : len(rows[row])], mask[place, : len(rows[row])] = rows[row], 1
             encoded = self._encode(tf.constant(ids), tf.constant(mask, tf.float32)).numpy()
@@ -128,7 +123,7 @@ def _check(options: Options, config: ModelConfig) -> None:
 
 def _compiled(encoder: InferenceEncoder, options: Options) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
     """Return a function of ids and mask [B, T] that gives features [B, L, D], or unpooled [B, T, L, D]."""
-    shape = [options.batch, None]
+    shape = [None, None]
 
     @tf.function(input_signature=[tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)])
     def encode(ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from bert.config import ModelConfig
 from bert.errors import InputError, IntegrityError
 from bert.inputs import sampler
+from bert.inputs.batches import LENGTH_MULTIPLE
 from bert.inputs.tokenization import tokenizer_for
 from bert.model import heads, inference
 from bert.model.encoder import Encoder, variables
@@ -26,9 +27,10 @@ Compute = Literal["float32", "bfloat16", "float16"]
 class MaskedWords:
     """Read a run and compute the probabilities of words."""
 
-    def __init__(self, run: Path, compute: Compute = "float32", batch: int = 32) -> None:
+    def __init__(self, run: Path, compute: Compute = "float32", batch: int = 32, compiled: bool = True) -> None:
         """compute: data type of matrix products. batch: maximum number of texts that are computed at once.
 
+        compiled: whether parts of the model are compiled for each shape.
         Raise InputError if `run` is no run directory, or has no head for masked words.
         """
         config = ModelConfig.load(run / "bert_config.json")
@@ -39,7 +41,7 @@ class MaskedWords:
         self.checkpoint = checkpoint.load_weights(run, variables(encoder) | variables(self.head))
         self.encoder = InferenceEncoder(encoder, tf.as_dtype(compute))
         tokens, places = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, 2], tf.int32)
-        self._compute = tf.function(self._log_probabilities, input_signature=[tokens] * 3 + [places])
+        self._compute = inference.traced(self._log_probabilities, [tokens] * 3 + [places], compiled)
 
     def _log_probabilities(self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
         """Return log p [M, V] at `places` [M, 2], row and position, of texts [B, T]."""
@@ -59,7 +61,7 @@ class MaskedWords:
         for begin in range(0, len(texts), self.batch):
             chosen = texts[begin : begin + self.batch]
             longest = max(map(len, chosen))
-            width = sampler.padded_length(longest, inference.LENGTH_MULTIPLE, self.config.max_position_embeddings)
+            width = sampler.padded_length(longest, LENGTH_MULTIPLE, self.config.max_position_embeddings)
             ids = np.full((len(chosen), width), self.tokenizer.pad_id, np.int32)
             mask, second = np.zeros_like(ids), np.zeros_like(ids)
             for row, text in enumerate(chosen):

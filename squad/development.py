@@ -1,6 +1,6 @@
 """The scores on a development set of questions, while a model is fine-tuned."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -72,9 +72,9 @@ class DevelopmentSet:
         self.questions, self.data, self.batch, self.comm = questions, data, batch, comm
         self.threshold = threshold
 
-    def scores(self, step: Step) -> loop.Measures:
+    def scores(self, step: Step, alive: Callable[[], None]) -> loop.Measures:
         """Return exact match and F1, as fractions."""
-        logits = prediction.predict(step, self.data, self.batch, by_position=True)
+        logits = prediction.predict(step, self.data, self.batch, alive, by_position=True)
 
         def score() -> loop.Measures:
             assert self.questions is not None, "rank 0 has them"

@@ -59,6 +59,11 @@ class Windows:
     length: np.ndarray  # [B] number of passage tokens
     max_context: np.ndarray  # [B, S] bool: of all windows this one gives the passage token the most context
 
+    @property
+    def inputs(self) -> dict[str, np.ndarray]:
+        """The model's input, by name."""
+        return {name: getattr(self, name) for name in INPUTS}
+
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
     """Return the tokens of all `texts` with their character offsets."""

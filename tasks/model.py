@@ -1,5 +1,6 @@
 """A fine-tuned model for inference, as it is loaded from a run directory."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +11,7 @@ import tensorflow as tf
 from bert import labels
 from bert.config import ModelConfig
 from bert.errors import InputError, IntegrityError
-from bert.inputs import sampler
+from bert.inputs.batches import Batches
 from bert.inputs.sampler import Batch
 from bert.inputs.tokenization import Tokenizer, tokenizer_for
 from bert.model import inference
@@ -60,34 +61,32 @@ class FineTuned:
 class Reader:
     """Compute the logits of many examples, in batches of similar length; the model is traced once."""
 
-    def __init__(self, fine_tuned: FineTuned, batch: int) -> None:
-        """batch: maximum number of sequences that are computed at once."""
-        self.fine_tuned, self.batch = fine_tuned, batch
-        rank = 3 if fine_tuned.kind.head == "choice" else 2
-        self._score = tf.function(
-            fine_tuned.logits, input_signature=[dict.fromkeys(inputs.NAMES, tf.TensorSpec([None] * rank, tf.int32))]
-        )
+    def __init__(self, fine_tuned: FineTuned, batch: int, compiled: bool = True) -> None:
+        """batch: maximum number of sequences that are computed at once.
 
-    def logits(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
+        compiled: whether parts of the model are compiled for each shape.
+        """
+        self.fine_tuned = fine_tuned
+        choices = fine_tuned.kind.labels.outputs if fine_tuned.kind.head == "choice" else 1
+        self._batches = Batches(max(1, batch // choices), fine_tuned.kind.data.length)
+        rank = 3 if fine_tuned.kind.head == "choice" else 2
+        signature = dict.fromkeys(inputs.NAMES, tf.TensorSpec([None] * rank, tf.int32))
+        self._score = inference.traced(fine_tuned.logits, [signature], compiled)
+
+    def logits(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the logits [n, ...] of encoded examples; positions beyond the longest one of a batch have 0."""
         mask = arrays["input_mask"]
         lengths = mask.reshape(len(mask), -1, mask.shape[-1]).sum(axis=-1).max(axis=-1)
-        rows = max(1, self.batch // int(np.prod(mask.shape[1:-1])))
         found: np.ndarray | None = None
-        order = np.argsort(lengths, kind="stable")
-        for begin in range(0, len(order), rows):
-            chosen = order[begin : begin + rows]
-            longest = int(lengths[chosen].max())
-            width = sampler.padded_length(longest, inference.LENGTH_MULTIPLE, mask.shape[-1])
-            batch = {name: tf.constant(arrays[name][chosen][..., :width]) for name in inputs.NAMES}
-            logits = self._score(batch).numpy()
+        for rows, width in self._batches(lengths):
+            logits = self._score({name: tf.constant(arrays[name][rows][..., :width]) for name in inputs.NAMES}).numpy()
             if found is None:
                 shape = mask.shape[:2] if self.fine_tuned.kind.head == "tags" else mask.shape[:1]
                 found = np.zeros((*shape, logits.shape[-1]), np.float32)
             if self.fine_tuned.kind.head == "tags":
-                found[chosen, :width] = logits
+                found[rows, :width] = logits
             else:
-                found[chosen] = logits
+                found[rows] = logits
         assert found is not None, "there is an example"
         if not np.isfinite(found).all():
             raise IntegrityError("the model's logits are not finite: its training failed; use another checkpoint")

@@ -11,6 +11,7 @@ tasks.evaluate need only the run directory.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -63,9 +64,9 @@ class DevelopmentSet:
         self.kind, self.data, self.batch, self.measure = kind, data, batch, kind.metrics[0]
         self._gold: dict[str, np.ndarray] = {}
 
-    def scores(self, step: Step) -> loop.Measures:
+    def scores(self, step: Step, alive: Callable[[], None]) -> loop.Measures:
         """Return all metrics, as fractions."""
-        logits = prediction.predict(step, self.data, self.batch, by_position=self.kind.head == "tags")["logits"]
+        logits = prediction.predict(step, self.data, self.batch, alive, by_position=self.kind.head == "tags")["logits"]
         return dict(self.kind.scores(logits, self._expected()).values)
 
     def _expected(self) -> dict[str, np.ndarray]:

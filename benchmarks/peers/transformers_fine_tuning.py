@@ -59,6 +59,7 @@ def main(start: Path, batches: Path, learning: Path, output: Path, compute: str,
     beta_1, beta_2, epsilon, decay, clip = map(float, given["adamw"])
     optimizer = torch.optim.AdamW(grouped(model, decay), betas=(beta_1, beta_2), eps=epsilon, fused=True)
     model.train()
+    shutil.rmtree(output, ignore_errors=True)  # of a run that was stopped
     output.mkdir()
     with open(output / "metrics.jsonl", "w", encoding="utf-8") as log:
         begun = time.perf_counter()

@@ -7,7 +7,9 @@ in float32 while it stores a product.
 Shapes as in encoder.py; M = B*T.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,8 +17,26 @@ from bert.model import encoder, fused_ops
 from bert.model.attention import library_softmax, merge, split
 from bert.model.dropout import DropoutRng
 
-LENGTH_MULTIPLE = 16  # tokens: batches of texts are padded to a multiple; training, which compiles more, takes a larger
 MAX_CONSTANT_BYTES = 1 << 28  # TensorFlow copies constants a dozen times while it optimises the graph
+
+
+@contextlib.contextmanager
+def inlined() -> Iterator[None]:
+    """Trace tf.functions as plain operations: XLA would compile for each new shape, and servers lack it on CPUs."""
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
+def traced(function: Callable[..., Any], signature: Any, compiled: bool) -> Callable[..., Any]:
+    """Return a graph of `function`. compiled: whether XLA compiles parts of it, anew for each shape of the input."""
+    graph = tf.function(function, input_signature=signature)
+    if compiled:
+        return graph
+    with inlined():
+        return graph.get_concrete_function()
 
 
 class InferenceEncoder(tf.Module):

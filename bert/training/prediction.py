@@ -1,5 +1,7 @@
 """The model's outputs for all samples of a data set, on the ranks that train it."""
 
+from collections.abc import Callable
+
 import numpy as np
 import tensorflow as tf
 
@@ -9,12 +11,15 @@ from bert.inputs.records import Dataset
 from bert.training.step import Step
 
 
-def predict(step: Step, data: Dataset, batch: BatchConfig, *, by_position: bool = False) -> dict[str, np.ndarray]:
+def predict(
+    step: Step, data: Dataset, batch: BatchConfig, alive: Callable[[], None], *, by_position: bool = False
+) -> dict[str, np.ndarray]:
     """Return the outputs of the task's `predict` for all samples, in order [n, ...]; the same on all ranks.
 
     Each replica of the model computes its share, in batches of similar length without the padding that all have. The
     outputs are then summed over the replicas, of which the others have zeros. by_position: outputs have the positions
-    as their second axis; those beyond the longest sample of a batch are 0. All of it is held in memory.
+    as their second axis; those beyond the longest sample of a batch are 0. All of it is held in memory. alive: is
+    called for each batch, so that the watchdog does not take a large data set for a run that hangs.
     """
     size, width = batch.per_device, data.spec["input_ids"]["shape"][-1]
     order = np.argsort(data.sizes(np.arange(len(data))), kind="stable")
@@ -22,6 +27,7 @@ def predict(step: Step, data: Dataset, batch: BatchConfig, *, by_position: bool 
     replicas, outputs = step.replicas, dict[str, np.ndarray]()
     batches = order.reshape(-1, size)
     for number, rows in enumerate(batches):
+        alive()
         if outputs and number % replicas.size != replicas.rank:  # all replicas compute the first, for the shapes
             continue
         with tf.device("CPU:0"):

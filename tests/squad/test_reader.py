@@ -104,7 +104,7 @@ def test_batches_differ_in_width_alone(
     by_few = read(batch)
     calls = listen(by_few)
     for seed, count in enumerate(pieces):
-        by_few.score(windows(count, seed, longest=40))
+        by_few.score(windows(count, seed, longest=40).inputs)
     assert [call.rows for call in calls] == rows
     assert {call.width for call in calls} <= {16, 32, 48, LONGEST}
 
@@ -112,7 +112,7 @@ def test_batches_differ_in_width_alone(
 @pytest.mark.parametrize(("count", "batch"), [(37, 16), (2, 32)])
 def test_scores_are_those_of_each_window_alone(count: int, batch: int, read: Callable[..., Reader]) -> None:
     given = windows(count, 7)
-    together, alone = (np.stack(read(size).score(given)) for size in (batch, 1))
+    together, alone = (np.stack(read(size).score(given.inputs)) for size in (batch, 1))
     there = given.input_mask > 0
     assert together[:, there].std() > 0.1
     np.testing.assert_allclose(together[:, there], alone[:, there], atol=1e-5)
@@ -124,7 +124,7 @@ def test_products_in_half_precision_give_float32_scores_close_by(
 ) -> None:
     given = windows(23, 3)
     kinds: tuple[Compute, ...] = ("float32", compute)
-    exact, rounded = (np.stack(read(8, kind).score(given)) for kind in kinds)
+    exact, rounded = (np.stack(read(8, kind).score(given.inputs)) for kind in kinds)
     assert exact.dtype == rounded.dtype == np.float32
     error = np.abs(exact - rounded)[:, given.input_mask > 0]
     assert 0 < error.max() < 30 * 2.0**-bits * np.abs(exact).max()
@@ -138,7 +138,7 @@ def test_float16_that_overflows_is_told_from_a_failed_training(
     inner = model.encoder.layers[0].mlp.inner
     inner.kernel.assign(inner.kernel * 1e5)
     with pytest.raises(IntegrityError, match="use --compute float32"):
-        read(8, "float16").score(windows(5, 3))
+        read(8, "float16").score(windows(5, 3).inputs)
     inner.kernel.assign(inner.kernel * np.nan)
     with pytest.raises(IntegrityError, match="its training failed"):
-        read(8).score(windows(5, 3))
+        read(8).score(windows(5, 3).inputs)

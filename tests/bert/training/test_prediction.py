@@ -48,8 +48,10 @@ def test_each_sample_has_its_own_output(
     data, config = Dataset(dataset, "train"), BatchConfig(total=batch, per_device=batch)
     ids = data.read(np.arange(len(data)))["input_ids"].numpy().astype(np.float32)
     steps: list[Any] = [Step(Replicas(size, rank), by_position) for rank in range(size)]
+    alive = list[int]()
     for step in steps:
-        found = prediction.predict(step, data, config, by_position=by_position)
+        found = prediction.predict(step, data, config, lambda: alive.append(1), by_position=by_position)
+    assert len(alive) == size * -(-len(data) // batch)  # the watchdog hears of every batch
     if size > 1:
         summed = [np.sum(parts, axis=0) for parts in zip(*(step.replicas.sent for step in steps), strict=True)]
         found = dict(zip(sorted(found), summed, strict=True))
