@@ -16,15 +16,19 @@ ROUNDS, MULTIPLIER, WEYL = 7, 0xD256D193, 0x9E3779B9
 class DropoutRng:
     """Source of the dropout masks of one forward pass; each call of `bits` gives those of the next place."""
 
-    def __init__(self, seed: tf.Tensor | None) -> None:
-        """seed: [2] int64, unique to (run, step, micro-batch); None for inference, which drops nothing."""
-        self.seed, self.place = seed, 0
+    def __init__(self, seed: tf.Tensor | None, unfolded: bool = False) -> None:
+        """seed: [2] int64, unique to (run, step, micro-batch); None for inference, which drops nothing.
+
+        unfolded: keep TensorFlow from folding the counters of the masks into constants, some hundred megabytes of a
+        program that XLA compiles outside a loop.
+        """
+        self.seed, self.unfolded, self.place = seed, unfolded, 0
 
     def branch(self, number: int) -> "DropoutRng":
         """Return the source for branch `number` of the model, from 1: it gives the same masks each time it is made."""
-        return DropoutRng(
-            None if self.seed is None else self.seed + tf.constant([number * PLACES_PER_BRANCH, 0], tf.int64)
-        )
+        if self.seed is None:
+            return DropoutRng(None)
+        return DropoutRng(self.seed + tf.constant([number * PLACES_PER_BRANCH, 0], tf.int64), self.unfolded)
 
     def bits(self, shape: tf.Tensor, rate: float, heads: tuple[int, int] | None = None) -> tuple[tf.Tensor, ...]:
         """Random bytes for `apply_dropout`: one uint8 tensor of this shape, or an empty tuple if nothing is dropped.
@@ -39,15 +43,16 @@ class DropoutRng:
         if heads:
             return (_bytes_of_heads(seed, shape, *heads),)
         size = tf.reduce_prod(shape)
-        words = _words(seed, (size + 7) // 8)
+        words = _words(seed, (size + 7) // 8, self.unfolded)
         each = tf.reshape(tf.bitcast(words, tf.uint8), [-1])
         return (tf.reshape((_materialised(each) if has_gpu() else each)[:size], shape),)
 
 
 @tf.function(jit_compile=True)
-def _words(seed: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Return `count` random numbers [count] uint64, a function of the seed [2] int64."""
-    return _words_at(seed, tf.range(count))
+def _words(seed: tf.Tensor, count: tf.Tensor, unfolded: bool = False) -> tf.Tensor:
+    """Return `count` random numbers [count] uint64, a function of the seed [2] int64; unfolded: as of `DropoutRng`."""
+    counters = tf.range(count)
+    return _words_at(seed, gen_xla_ops.xla_optimization_barrier(input=[counters])[0] if unfolded else counters)
 
 
 def _words_at(seed: tf.Tensor, counters: tf.Tensor) -> tf.Tensor:

@@ -53,8 +53,10 @@ class Groups(NamedTuple):
     """Groups of layers, between which the backward pass can be interrupted."""
 
     first: tuple[int, ...]  # layer of each group, ascending; the first group begins with layer 0
-    boundary: Callable[[tf.Tensor], tf.Tensor]  # called with the states before each group and after the last one
-    compiled: bool  # whether XLA compiles each group
+    run: Callable[..., tf.Tensor]  # called with the function of the embeddings, and with that of each group and its x
+    boundary: Callable[[tf.Tensor], tf.Tensor] = lambda x: x  # called with the states before each group and at the end
+    last: tf.Tensor | None = None  # the last layer's output, if it is known: then nothing before it is computed
+    recomputed: bool = False  # whether the backward pass computes each group again from the state before it
 
 
 class Mode(NamedTuple):
@@ -314,38 +316,46 @@ class Encoder(tf.Module):
     def _hidden_states(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None) -> list[tf.Tensor]:
         causal, cache = self.config.causal, mode.cache
         mask = cache.mask(tf.shape(tokens.ids)[1]) if cache else tokens.attention_mask(causal)
-        states = [self.embeddings(tokens, mode.dropout)]
         if mode.groups:
-            states.append(self._run_groups(mode.groups, states[-1], mask, mode, read))
+            states = [self._run_groups(mode.groups, tokens, mask, mode, read)]
         else:
+            states = [self.embeddings(tokens, mode.dropout)]
             for number in range(len(self.layers)):
-                states.append(self._run_layer(number, states[-1], mask, mode, read))
+                states.append(self._run_layer(number, states[-1], mask, mode, read, self.config.recompute_activations))
         if self.norm:
             states[-1] = self.norm(states[-1])
         return states
 
-    def _run_layer(self, number: int, x: tf.Tensor, mask: tf.Tensor, mode: Mode, read: tf.Tensor | None) -> tf.Tensor:
-        """Run layer `number`; the last one computes only the rows that are read."""
+    def _run_layer(
+        self, number: int, x: tf.Tensor, mask: tf.Tensor, mode: Mode, read: tf.Tensor | None, recompute: bool
+    ) -> tf.Tensor:
+        """Run layer `number`; the last one computes only the rows that are read.
+
+        recompute: in the backward pass, instead of storing what lies within the layer.
+        """
         layer, rows = self.layers[number], read if number == len(self.layers) - 1 else None
 
         def run(x: tf.Tensor) -> tf.Tensor:
             return layer(x, mask, mode.branch(number + 1), rows)  # branch 0 is the embeddings'
 
-        return (tf.recompute_grad(run) if self.config.recompute_activations else run)(x)
+        return (tf.recompute_grad(run) if recompute else run)(x)
 
     def _run_groups(
-        self, groups: Groups, x: tf.Tensor, mask: tf.Tensor, mode: Mode, read: tf.Tensor | None
+        self, groups: Groups, tokens: TokenBatch, mask: tf.Tensor, mode: Mode, read: tf.Tensor | None
     ) -> tf.Tensor:
         """Return the output of the last layer."""
+        if groups.last is not None:
+            return groups.last
+        x = groups.run(lambda: self.embeddings(tokens, mode.dropout.branch(0)))
         for group in map(range, groups.first, (*groups.first[1:], len(self.layers))):
+            recompute = self.config.recompute_activations and not (groups.recomputed and len(group) == 1)
 
-            def run(x: tf.Tensor, group: range = group) -> tf.Tensor:
+            def run(x: tf.Tensor, group: range = group, recompute: bool = recompute) -> tf.Tensor:
                 for number in group:
-                    x = self._run_layer(number, x, mask, mode, read)
+                    x = self._run_layer(number, x, mask, mode, read, recompute)
                 return x
 
-            x = groups.boundary(x)
-            x = tf.function(run, jit_compile=True)(x) if groups.compiled else run(x)
+            x = groups.run(run, groups.boundary(x))
         return groups.boundary(x)
 
     def _batched(self, x: tf.Tensor, tokens: TokenBatch) -> tf.Tensor:

@@ -51,8 +51,11 @@ class Evaluator(Protocol):
 
     measure: str  # the score by which checkpoints are compared; greater is better
 
-    def scores(self, step: Step) -> Measures:
-        """Return all scores by name, the same on all ranks; all ranks call it."""
+    def scores(self, step: Step, alive: Callable[[], None]) -> Measures:
+        """Return all scores by name, the same on all ranks; all ranks call it.
+
+        alive: to be called from time to time, for the watchdog.
+        """
 
 
 def train(
@@ -261,7 +264,7 @@ class Trainer:
     def _evaluate(self) -> Measures:
         assert self.heldout is not None
         if isinstance(self.heldout, Evaluator):
-            return self.heldout.scores(self.step)
+            return self.heldout.scores(self.step, self.alive)
         sequences = self.config.run.evaluate_sequences
         replicas = self.comm.replicas
         batches = sampler.evaluation(self.heldout, self.config.batch, sequences, replicas.rank, replicas.size)

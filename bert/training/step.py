@@ -28,10 +28,11 @@ from bert.training.distributed_optimizer import DistributedOptimizer
 from bert.training.division import State, divided_weights
 from bert.training.guard import UpdateGuard
 from bert.training.optimizer import Optimizer
-from bert.training.overlap import Boundaries, Gradients
+from bert.training.overlap import Boundaries, Gradients, Programs, Store
 
 UNDIVIDED = ParallelConfig()
 NOTHING: State = {}
+Loss = Callable[[Groups], tuple[dict[str, tf.Tensor], tf.Tensor]]  # of a micro-batch: its measures, and the loss
 
 
 class Task(Protocol):
@@ -264,10 +265,6 @@ class Step:
         A bucket's collective starts when the last of its gradients is computed.
         """
         variables, reduced, waiting = self.optimizer.weights, dict[int, tf.Tensor](), list(enumerate(self.buckets))
-        with tf.GradientTape(persistent=True) as tape:
-            boundaries = Boundaries(tape)
-            groups = Groups(self._first_layers, boundaries.add, self._compiles_all)
-            measures, loss = self._loss(batch, weights, step, place, groups)
         stored: dict[int, tf.Tensor] = {}
         places = {name: number for number, name in enumerate(variables)}
 
@@ -287,8 +284,33 @@ class Step:
                 reduced.update(zip(bucket, sums, strict=True))
             return list(read.values())
 
-        boundaries.backward(boundaries.segments(loss, list(variables), self._first_layers), variables, store)
+        run = self._programs_backward if self._compiles_all else self._tape_backward
+        measures = run(lambda groups: self._loss(batch, weights, step, place, groups), store)
         return [reduced[place] for place in range(len(variables))], measures
+
+    def _tape_backward(self, loss: Loss, store: Store) -> dict[str, tf.Tensor]:
+        """Store the gradients of the loss, segment after segment; return its measures."""
+        variables = self.optimizer.weights
+        with tf.GradientTape(persistent=True) as tape:
+            boundaries = Boundaries(tape)
+            measures, total = loss(Groups(self._first_layers, lambda function, *x: function(*x), boundaries.add))
+        boundaries.backward(boundaries.segments(total, list(variables), self._first_layers), variables, store)
+        return measures
+
+    def _programs_backward(self, loss: Loss, store: Store) -> dict[str, tf.Tensor]:
+        """Do the same with segments that XLA compiles."""
+        programs = Programs(self.optimizer.weights, self._first_layers)
+        last: list[tf.Tensor] = []
+
+        def run(function: Callable[..., tf.Tensor], *x: tf.Tensor) -> tf.Tensor:
+            last[:] = [programs.run(function, *x)]
+            return last[0]
+
+        groups = Groups(self._first_layers, run, recomputed=True)
+        loss(groups)  # only the layers: nothing reads what its heads compute, and TensorFlow drops it
+        measures = programs.run_heads(lambda x: loss(groups._replace(last=x)), *last)
+        programs.backward(store)
+        return measures
 
     def _micro_batches(
         self, stacked: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, places: tf.Tensor
@@ -327,7 +349,7 @@ class Step:
         groups: Groups | None = None,
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Return the measures of a micro-batch, and its part of the batch's mean loss, times the loss scale."""
-        rng = DropoutRng(micro_batch_seed(self.seed, step, place))
+        rng = DropoutRng(micro_batch_seed(self.seed, step, place), unfolded=groups is not None and self._compiles_all)
         measures = self.task.measure(batch, self._mode(rng, groups))
         loss = tf.add_n([measure.loss / weights[name] for name, measure in measures.items()])
         return _flatten(measures), loss * self.guard.loss_scale.scale

@@ -61,6 +61,18 @@ def test_the_generator_gives_the_published_answers(given: tuple[int, ...], expec
     assert tuple(int(word) for word in philox(*(tf.constant(word, tf.uint32) for word in given))) == expected
 
 
+def test_unfolded_masks_have_the_same_bytes_and_are_no_constants_of_a_program() -> None:
+    def bits(seed: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+        return DropoutRng(seed, unfolded=True).branch(3).bits(like.shape, 0.5)[0]
+
+    program, sizes = tf.function(bits, jit_compile=True), []
+    for size in (999, 99_991):
+        like = tf.zeros([size])
+        np.testing.assert_array_equal(program(seed(1), like), DropoutRng(seed(1)).branch(3).bits([size], 0.5)[0])
+        sizes.append(len(program.experimental_get_compiler_ir(seed(1), like)(stage="hlo_serialized")))
+    assert sizes[1] < 1.02 * sizes[0], sizes
+
+
 def test_inference_drops_nothing() -> None:
     x = tf.ones([5, 3])
     np.testing.assert_array_equal(dropped(DropoutRng(None), x, 0.5), x)

@@ -129,6 +129,35 @@ def test_overlap_computes_the_bits_of_equal_buckets(one_rank: dict[str, Path], d
     same_bits(weights(tmp_path / "overlap", 20), weights(tmp_path / "buckets", 20))
 
 
+# Sums buckets in the same order, but when the backward pass has ended.
+AFTERWARDS = """
+    from bert.training import distributed, step
+    distributed.HorovodCommunicator.reduce_in_graph = lambda self, tensors, name, **_: list(tensors)
+    accumulate = step.Step._accumulate_overlapped
+    def then_sum(self, *arguments):
+        gradients, sums = accumulate(self, *arguments)
+        return self._reduce_buckets(gradients), sums
+    step.Step._accumulate_overlapped = then_sum
+"""
+
+
+@pytest.mark.multiprocess
+def test_overlap_with_xla_computes_the_bits_of_sums_after_the_same_programs(dataset: Path, tmp_path: Path) -> None:
+    flags = [*TWENTY, "--run.steps", "4", "--run.save_every", "4", "--precision.xla", "true"]
+    flags += ["--model.num_hidden_layers", "2"]
+    for name, layout, patch in (
+        ("during", "overlap", None),
+        ("after", "overlap", AFTERWARDS),
+        ("one program", "buckets", None),
+    ):
+        more, ranks = LAYOUTS[layout]
+        done = pretrain(dataset, tmp_path / name, *flags, *more, ranks=ranks, patch=patch)
+        assert done.returncode == 0, done.stderr
+    same_bits(weights(tmp_path / "during", 4), weights(tmp_path / "after", 4))
+    during, together = (list(losses(tmp_path / name).values()) for name in ("during", "one program"))
+    assert during == pytest.approx(together, rel=1e-6)
+
+
 @pytest.mark.multiprocess
 def test_a_run_goes_on_in_other_layouts(dataset: Path, tmp_path: Path) -> None:
     flags = ["--batch.total", "12", "--run.save_every", "4", "--run.steps", "16", "--run.evaluate_every", "0"]

@@ -1,11 +1,24 @@
 """A backward pass in segments gives the gradients of a whole one, and each segment waits for the one before it."""
 
+import dataclasses
 import itertools
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
+from bert.causal.task import CausalLM
+from bert.config import ModelConfig, OptimizerConfig, ParallelConfig, PrecisionConfig, RunConfig
+from bert.inputs.packing import pack
+from bert.inputs.sampler import Batch
+from bert.model.encoder import variables
+from bert.pretrain import Pretraining
+from bert.training.distributed import Communicator
+from bert.training.optimizer import Optimizer, learns
 from bert.training.overlap import Boundaries, Gradients
+from bert.training.step import Step, Task
+from squad.train import AnswerSpans
 
 NAMES = ["embeddings/word", "embeddings/position", "layer_0/mlp/kernel", "layer_1/mlp/kernel", "layer_2/mlp/kernel"]
 NAMES += ["masked_lm/kernel", "pooler/kernel"]  # nothing depends on the last one
@@ -73,3 +86,138 @@ def test_segments_give_the_gradients_of_the_whole_in_order() -> None:
         np.testing.assert_allclose(value, tf.convert_to_tensor(expected[name]), rtol=1e-5, atol=1e-6, err_msg=name)
     for before, after in itertools.pairwise(outputs):
         assert all({tensor.op for tensor in before} <= ancestors(later.op) for later in after)
+
+
+ROWS, TOKENS, WORDS, PREDICTIONS = 3, 7, 43, 2
+ZERO = 1e-7  # gradients that are smaller are zero, but for rounding, as of biases that shift all logits of a softmax
+ODD = ModelConfig(
+    vocab_size=WORDS,
+    hidden_size=20,
+    num_hidden_layers=3,
+    num_attention_heads=5,
+    intermediate_size=28,
+    max_position_embeddings=TOKENS,
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+)
+
+
+class FirstOfTwo(Communicator):
+    """The first of two ranks; the other one adds nothing to the sums."""
+
+    size = 2
+
+    def __init__(self) -> None:
+        self.buckets: dict[str, list[tf.Tensor]] = {}
+
+    def reduce_in_graph(
+        self, tensors: Sequence[tf.Tensor], name: str, *, fp16: bool = False, scatter: bool = False
+    ) -> list[tf.Tensor]:
+        self.buckets[name] = list(tensors)
+        return list(tensors)
+
+
+def masked(seed: int) -> Batch:
+    """A batch of pretraining, as stored: rows of 3, 4 and 7 tokens, which packing puts into two."""
+    random = np.random.default_rng(seed)
+    used = np.array([3, 4, TOKENS])[:, None]
+    places = np.arange(TOKENS)
+    mask = (places < used).astype(np.int32)
+    return {
+        "input_ids": random.integers(1, WORDS, (ROWS, TOKENS)).astype(np.int32) * mask,
+        "input_mask": mask,
+        "segment_ids": ((places > 1) * mask).astype(np.int32),
+        "masked_lm_positions": np.array([[1, 0], [1, 3], [2, 5]], np.int32),
+        "masked_lm_ids": random.integers(1, WORDS, (ROWS, PREDICTIONS)).astype(np.int32),
+        "masked_lm_weights": np.array([[1, 0], [1, 1], [1, 1]], np.float32),
+        "next_sentence_labels": np.array([[1], [0], [1]], np.int32),
+    }
+
+
+def spans(seed: int) -> Batch:
+    labels = {name: np.array([[1], [2], [5]], np.int32) for name in ("start_positions", "end_positions")}
+    return {name: masked(seed)[name] for name in ("input_ids", "input_mask", "segment_ids")} | labels
+
+
+def stream(seed: int) -> Batch:
+    return {"input_ids": np.random.default_rng(seed).integers(0, WORDS, (ROWS, TOKENS + 1)).astype(np.int32)}
+
+
+def tensors(batch: Batch) -> Batch:
+    return {name: tf.constant(value) for name, value in batch.items()}
+
+
+def summed(
+    task: Task, batches: Sequence[Batch], precision: PrecisionConfig, overlap: bool, frozen_layers: int = 0
+) -> tuple[dict[str, np.ndarray], dict[str, float], FirstOfTwo]:
+    """The gradients and measures of the batches, and what the communicator was given."""
+    learning = {name: weight for name, weight in variables(task.module).items() if learns(name, frozen_layers)}
+    comm, optimizer = FirstOfTwo(), Optimizer(learning, OptimizerConfig(learning_rate=1.0))
+    parallel = ParallelConfig(overlap=overlap, bucket_megabytes=0.009)
+    step = Step(task, optimizer, comm, precision, RunConfig(seed=4), parallel)
+    weights, number = {name: tf.constant(7.0) for name in task.objectives}, tf.constant(5, tf.int64)
+    if overlap:
+        gradients, sums = step._accumulate_overlapped(batches, weights, number)
+    else:
+        gradients, sums = step.gradients, step._accumulate(batches, weights, number)
+    found = {name: gradient.numpy() for name, gradient in zip(learning, gradients, strict=True)}
+    return found, {name: float(value) for name, value in sums.items()}, comm
+
+
+def alike(one: dict[str, np.ndarray], other: dict[str, np.ndarray], tolerance: float) -> None:
+    """Compare gradients; tolerance: relative to the largest number of each."""
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        if not name.endswith("key/bias"):  # whose gradient is zero, but for rounding
+            largest = np.abs(value).max()
+            limit = tolerance * largest if largest > ZERO else ZERO
+            np.testing.assert_allclose(other[name], value, rtol=0, atol=limit, err_msg=name)
+
+
+def test_programs_of_xla_give_the_gradients_of_the_whole_while_buckets_travel() -> None:
+    task = Pretraining(dataclasses.replace(ODD, num_hidden_layers=2, attention_probs_dropout_prob=0.0), 3, pairs="none")
+    batch = [tensors(masked(1))]
+    whole, measures, _ = summed(task, batch, PrecisionConfig(), overlap=False)
+    found, also, comm = summed(task, batch, PrecisionConfig(xla=True), overlap=True)
+    alike(whole, found, 2e-6)
+    assert also == pytest.approx(measures, rel=1e-6)
+    assert list(comm.buckets) == [f"bucket_{number}" for number in range(len(comm.buckets))]
+    programs = [
+        {op.name for tensor in bucket for op in ancestors(tensor.op) if op.type.endswith("PartitionedCall")}
+        for bucket in comm.buckets.values()
+    ]
+    # The heads and their gradients need the embeddings, two layers and one another; each segment adds one program.
+    assert sorted({len(used) for used in programs}) == [4, 5, 6, 7]
+    assert all(before <= after for before, after in itertools.pairwise(programs))
+
+
+PRE_NORM = dataclasses.replace(ODD, norm_placement="pre", causal=True, type_vocab_size=0)
+XLA = PrecisionConfig(xla=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "batch", "precision", "frozen_layers", "tolerance"),
+    [
+        (lambda: Pretraining(ODD, 3), masked, XLA, 0, 2e-6),
+        (lambda: Pretraining(ODD, 3, pairs="none"), lambda seed: pack(masked(seed)), XLA, 0, 2e-6),
+        (lambda: Pretraining(dataclasses.replace(ODD, recompute_activations=True), 3), masked, XLA, 1, 2e-6),
+        (lambda: CausalLM(PRE_NORM, 3), stream, XLA, 0, 2e-6),
+        (lambda: AnswerSpans(ODD, 3), spans, XLA, 0, 2e-6),
+        (lambda: Pretraining(ODD, 3), masked, PrecisionConfig(xla=True, compute="float16"), 0, 5e-3),
+        (lambda: Pretraining(ODD, 3), masked, PrecisionConfig(xla=True, compute="bfloat16"), 0, 4e-2),
+    ],
+    ids=["pretraining", "packed", "recomputed and frozen", "causal", "answer spans", "float16", "bfloat16"],
+)
+def test_programs_of_xla_add_what_the_loop_over_all_micro_batches_adds(
+    task: Callable[[], Task],
+    batch: Callable[[int], Batch],
+    precision: PrecisionConfig,
+    frozen_layers: int,
+    tolerance: float,
+) -> None:
+    trained, batches = task(), [tensors(batch(seed)) for seed in (1, 2)]
+    whole, measures, _ = summed(trained, batches, precision, False, frozen_layers)
+    found, also, _ = summed(trained, batches, precision, True, frozen_layers)
+    alike(whole, found, tolerance)
+    assert also == pytest.approx(measures, rel=1e-6 if precision is XLA else 1e-2)
