@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bert.config import ModelConfig
 from bert.errors import InputError, UsageError
@@ -20,9 +20,10 @@ SIZES = (
 )
 RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 
+PLACEMENTS: dict[str, Literal["post", "pre"]] = {"bert": "post", "megatron-bert": "pre"}  # of the norms, by model_type
+
 # The value that a key must have if it is present: any other value would be another function of the same weights.
 SUPPORTED = {
-    "model_type": "bert",
     "hidden_act": "gelu",
     "position_embedding_type": "absolute",
     "layer_norm_eps": 1e-12,
@@ -38,6 +39,9 @@ def read_architecture(path: Path) -> ModelConfig:
     Raises InputError, naming the key, for an unsupported architecture and for a missing or invalid size.
     """
     fields = read_object(path)
+    kind = fields.get("model_type", "bert")
+    if kind not in PLACEMENTS:
+        raise InputError(f"{path}: model_type is {kind!r}; only {' and '.join(map(repr, PLACEMENTS))} are supported")
     for key, value in SUPPORTED.items():
         if fields.get(key, value) != value:
             raise InputError(f"{path}: {key} is {fields[key]!r}; only {value!r} is supported")
@@ -48,7 +52,8 @@ def read_architecture(path: Path) -> ModelConfig:
         if type(fields.get(key, 0)) not in (int, float) or not 0 <= fields.get(key, 0) < 1:
             raise InputError(f"{path}: {key} is {fields[key]!r}, not a number in [0, 1); use the model's original file")
     try:
-        return ModelConfig(**{key: fields[key] for key in (*SIZES, *RATES) if key in fields})
+        sizes = {key: fields[key] for key in (*SIZES, *RATES) if key in fields}
+        return ModelConfig(norm_placement=PLACEMENTS[kind], **sizes)
     except UsageError as error:  # the file is wrong, not the command line
         raise InputError(f"{path}: {error}") from error
 
@@ -89,6 +94,11 @@ def head(names: Sequence[str], fields: dict[str, Any], classes: int, path: Path)
 def keys(config: ModelConfig) -> dict[str, Any]:
     """Return the entries that the configuration files of both formats have."""
     return {key: getattr(config, key) for key in (*SIZES, *RATES, "hidden_act")}
+
+
+def model_type(config: ModelConfig) -> str:
+    """Return what transformers calls the architecture of a model that is not causal."""
+    return next(kind for kind, placement in PLACEMENTS.items() if placement == config.norm_placement)
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The original checkpoints of google-research/bert: `bert_model.ckpt.*`, `bert_config.json`, `vocab.txt`.
 
+Those of TensorFlow 2's model garden, which come under the same names, are read too (garden.py).
+
 A checkpoint is a TensorFlow tensor bundle: names, shapes and values can be read without a graph. "gelu" in the
 configuration means the exact function with erf, as in transformers: the published models were trained with it. (Later
 versions of Google's code compute a tanh approximation under the same name.)
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert.convert import architecture, names, run
+from bert.convert import architecture, garden, names, run
 from bert.convert.bundle import Bundle, Damaged
 from bert.convert.run import Model
 from bert.errors import InputError
@@ -57,9 +59,11 @@ def read_model(folder: Path) -> Model:
     run.check_vocab_size(config, vocab, folder / VOCAB)
     prefix = index.with_suffix("")
     try:
-        tensors = Bundle(prefix)
-        shapes = tensors.shapes()
-        match = names.match(config, "google", shapes, prefix, IGNORED, absent=names.NOT_GOOGLE)
+        stored = Bundle(prefix)
+        by_objects = garden.is_garden(stored)
+        tensors = garden.Objects(stored, config) if by_objects else stored
+        shapes, ignored = tensors.shapes(), (*IGNORED, *garden.IGNORED) if by_objects else IGNORED
+        match = names.match(config, "google", shapes, prefix, ignored, absent=names.NOT_GOOGLE)
         _check_size(match.weights, tensors, data, prefix)
         values = run.gather(match, "google", tensors.get, prefix)
     except (Damaged, FileNotFoundError) as error:
@@ -69,7 +73,7 @@ def read_model(folder: Path) -> Model:
     return Model(config=config, vocab=vocab, match=match, values=values, settings=settings, head=head)
 
 
-def _check_size(weights: list[names.Weight], tensors: Bundle, data: list[Path], prefix: Path) -> None:
+def _check_size(weights: list[names.Weight], tensors: Bundle | garden.Objects, data: list[Path], prefix: Path) -> None:
     """Check types and sizes before any value is read: a damaged file may claim more bytes than memory has."""
     claimed, available = 0, sum(path.stat().st_size for path in data)
     for name, shape in ((weight.google, weight.shape) for weight in weights):
@@ -84,11 +88,17 @@ def _check_size(weights: list[names.Weight], tensors: Bundle, data: list[Path], 
 def write_model(model: Model, folder: Path) -> None:
     """Write checkpoint, configuration and vocabulary under the file names of the published models.
 
-    Raise InputError for a causal model and for the heads of choices and tags, which this format cannot hold. Names of
+    Raise InputError for models and heads that this format cannot hold: causal ones, norms before sub-layers, choices
+    and tags. Names of
     classes, which it cannot hold either, are reported on stderr.
     """
     if model.config.causal:
         raise InputError("a causal model has no form in Google's format; export it with huggingface instead of google")
+    if model.config.norm_placement == "pre":
+        raise InputError(
+            "a model whose norms precede the sub-layers has no form in Google's format; "
+            "export it with huggingface instead of google"
+        )
     if lacking := [name for name in model.match.heads if name in names.NOT_GOOGLE]:
         raise InputError(
             f"the head {lacking[0]} has no form in Google's format, whose only classifier is of texts; "

@@ -1,7 +1,7 @@
 """Folders as written by `save_pretrained` of transformers: config.json, model.safetensors, tokenizer files.
 
-Only safetensors files are read; their header is checked against the file first. A `pytorch_model.bin` is a pickle,
-which can run arbitrary code, and is never opened.
+Files of safetensors are read, their header checked against the file first; without one, the `tf_model.h5` of earlier
+versions. A `pytorch_model.bin` is a pickle, which can run arbitrary code, and is never opened.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from safetensors.numpy import save
 from tokenizers import BertWordPieceTokenizer
 
 from bert.config import ModelConfig
-from bert.convert import architecture, card, gpt2, names, run
+from bert.convert import architecture, card, gpt2, h5, names, run
 from bert.convert.run import Model
 from bert.errors import InputError
 from bert.inputs import byte_bpe
@@ -38,6 +38,7 @@ CLASSIFIERS = {
     "BertForMultipleChoice": "choice",
     "BertForTokenClassification": "tags",
 }
+PRE = "Megatron"  # begins the names of the classes whose norms precede the sub-layers
 IGNORED = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids", *gpt2.IGNORED)  # of earlier versions
 TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -58,7 +59,7 @@ ROLES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_toke
 
 
 def input_files(folder: Path) -> list[Path]:
-    """Return the files that an import reads. Raises InputError if the folder has no safetensors weights."""
+    """Return the files that an import reads. Raises InputError if the folder has no weights that are read."""
     optional = (VOCAB, TOKENIZER, TOKENIZER_CONFIG, gpt2.VOCAB, gpt2.MERGES)
     return [folder / CONFIG, *_shards(folder), *(folder / name for name in optional if (folder / name).exists())]
 
@@ -73,6 +74,8 @@ def _shards(folder: Path) -> list[Path]:
         if foreign := [name for name in file_of.values() if not SHARD.fullmatch(name)]:
             raise InputError(f"{folder / INDEX}: {foreign[0]!a} is not a file of this folder; download it again")
         return sorted(folder / name for name in set(file_of.values()))
+    if (folder / h5.NAME).exists():
+        return [folder / h5.NAME]
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give a folder with {CONFIG} and {WEIGHTS}")
     if pickles := sorted(path.name for path in folder.glob("*.bin")):
@@ -84,7 +87,7 @@ def _shards(folder: Path) -> list[Path]:
 
 
 class Tensors:
-    """The tensors of one or several safetensors files, by their full names (those in a model with heads).
+    """The tensors of one or several files, by their full names (those in a model with heads).
 
     A tensor that holds several of ours side by side is as many tensors (`gpt2.part_of`).
     """
@@ -134,9 +137,11 @@ def _opened(folder: Path) -> Iterator[Tensors]:
                 raise InputError(f"{path}: no such file, but {INDEX} names it; download it again")
             files.check_regular(path)
             try:
-                opened = stack.enter_context(safe_open(path, framework="numpy"))
+                is_h5 = path.name == h5.NAME
+                opened = stack.enter_context(h5.File(path) if is_h5 else safe_open(path, framework="numpy"))
             except (SafetensorError, OSError) as error:
-                raise InputError(f"{path}: not a complete safetensors file ({error}); download it again") from error
+                kind = "HDF5" if path.name == h5.NAME else "safetensors"
+                raise InputError(f"{path}: not a complete {kind} file ({error}); download it again") from error
             tensors.add(path, opened)
         yield tensors
 
@@ -181,7 +186,9 @@ def _classifier(fields: dict[str, Any], shapes: dict[str, names.Shape]) -> str |
     Classes of which several can be right, and several numbers, are other functions of the same weights.
     """
     classes = fields.get("architectures")
-    kind = CLASSIFIERS.get(str(classes[0])) if isinstance(classes, list) and len(classes) == 1 else None
+    kind = (
+        CLASSIFIERS.get(str(classes[0]).removeprefix(PRE)) if isinstance(classes, list) and len(classes) == 1 else None
+    )
     if kind != "classifier":
         return kind
     usual = "regression" if shapes.get("classifier.bias") == (1,) else "single_label_classification"
@@ -257,7 +264,9 @@ def write_model(model: Model, folder: Path) -> None:
 
 
 def _write_config(model: Model, folder: Path, kind: str) -> None:
-    specific = {"architectures": [kind], "pad_token_id": model.vocab.index("[PAD]"), "tie_word_embeddings": True}
+    class_name = f"{PRE}{kind}" if model.config.norm_placement == "pre" else kind
+    specific: dict[str, Any] = {"architectures": [class_name], "model_type": architecture.model_type(model.config)}
+    specific |= {"pad_token_id": model.vocab.index("[PAD]"), "tie_word_embeddings": True}
     fixed = {key: value for key, value in architecture.SUPPORTED.items() if value is not None}
     if model.head and CLASSIFIERS.get(kind) in ("classifier", "tags"):
         labels = model.head.labels or ("LABEL_0",)  # of a number; without names transformers expects two classes

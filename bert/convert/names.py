@@ -3,7 +3,7 @@
 Shapes: D width, F feed-forward, V vocabulary, P positions, S segments, C classes. Our kernels are [inputs, outputs],
 as in y = x W. Hugging Face stores every kernel as [outputs, inputs]; Google only those named `output_weights`.
 Sources: google-research/bert (modeling.py, run_pretraining.py, run_squad.py, run_classifier.py) and transformers
-(modeling_bert.py; modeling_gpt2.py for causal models, whose kernels are [inputs, outputs]).
+(modeling_bert.py, modeling_megatron_bert.py; modeling_gpt2.py for causal models, whose kernels are [inputs, outputs]).
 """
 
 import fnmatch
@@ -50,6 +50,12 @@ LAYER = (  # below "layer_0/", "bert/encoder/layer_0/" and "bert.encoder.layer.0
     ("mlp/outer", "output/dense", "output.dense", "dense", "FD"),
     ("mlp/layer_norm", "output/LayerNorm", "output.LayerNorm", "norm", "D"),
 )
+PRE_EMBEDDINGS = (  # of models whose norms precede the sub-layers, MegatronBert there; Google's format has none
+    *((ours, "", theirs, kind, axes) for ours, _, theirs, kind, axes in EMBEDDINGS[:-1]),
+    ("final/layer_norm", "", "bert.encoder.ln", "norm", "D"),
+)
+PRE_NORMS = {"attention/layer_norm": "attention.ln", "mlp/layer_norm": "ln"}
+PRE_LAYER = tuple((ours, "", PRE_NORMS.get(ours, theirs), kind, axes) for ours, _, theirs, kind, axes in LAYER)
 CAUSAL_EMBEDDINGS = (  # as above; Google's format has none
     ("embeddings/word", "", "transformer.wte", "table", "VD"),
     ("embeddings/position", "", "transformer.wpe", "table", "PD"),
@@ -138,11 +144,14 @@ def _weights(row: tuple[str, str, str, str, str], config: ModelConfig, classes: 
 
 def encoder(config: ModelConfig) -> Iterator[Weight]:
     """Yield the encoder's weights. (A generator, since a damaged file may claim any number of layers.)"""
-    for row in CAUSAL_EMBEDDINGS if config.causal else EMBEDDINGS:
+    embeddings, layer = (EMBEDDINGS, LAYER) if config.norm_placement == "post" else (PRE_EMBEDDINGS, PRE_LAYER)
+    theirs = "bert.encoder.layer"
+    if config.causal:
+        embeddings, layer, theirs = CAUSAL_EMBEDDINGS, CAUSAL_LAYER, "transformer.h"
+    for row in embeddings:
         yield from _weights(row, config)
-    theirs = "transformer.h" if config.causal else "bert.encoder.layer"
     for number in range(config.num_hidden_layers):
-        for ours, google, huggingface, kind, axes in CAUSAL_LAYER if config.causal else LAYER:
+        for ours, google, huggingface, kind, axes in layer:
             row = (
                 f"layer_{number}/{ours}",
                 f"bert/encoder/layer_{number}/{google}",

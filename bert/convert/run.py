@@ -20,7 +20,7 @@ from bert.training import checkpoint
 
 # Files beside the checkpoints, and the values that a configuration must have: the other formats have no others.
 DESCRIPTION = ("bert_config.json", "vocab.txt", byte_bpe.NAME, "config.json", "metrics.jsonl")
-BERT = {"norm_placement": "post", "hidden_act": "gelu", "layer_norm_epsilon": 1e-12}
+BERT = {"hidden_act": "gelu", "layer_norm_epsilon": 1e-12}
 GPT2 = {"norm_placement": "pre", "type_vocab_size": 0}
 IGNORED = [*checkpoint.STATE, *(f"{part}/*" for part in checkpoint.STATE)]  # of training, as patterns of names
 

@@ -225,7 +225,8 @@ def _instance_faults(features: dict[str, np.ndarray], expected: RecordFormat) ->
 
     yield _outside(ids, expected.vocab_size), "input_ids: an id outside the vocabulary"
     yield input_mask != inside, "input_mask: not ones, then zeros"
-    yield (ids == pad) == inside, "input_ids: [PAD] inside input_mask, or another token after it"
+    # As it was before masking: google-research/bert replaces a word by any entry of the vocabulary, [PAD] among them.
+    yield (restored == pad) == inside, "input_ids: [PAD] inside input_mask, or another token after it"
     yield ~built[:, None], "input_ids: not [CLS] a [SEP] b [SEP]"
     yield (
         built[:, None] & (segments != ((at > first[:, None]) & inside)),

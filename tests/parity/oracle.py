@@ -39,7 +39,8 @@ def run(folder: str, inputs: str, outputs: str) -> None:
 def make(kind: str, folder: str, seed: int, sizes: dict[str, int]) -> None:
     """Every weight random, so that no bias is zero and no gamma one."""
     torch.manual_seed(seed)
-    config = (transformers.GPT2Config if kind.startswith("GPT2") else transformers.BertConfig)(**sizes)
+    name = next(name for name in ("GPT2", "MegatronBert", "Bert") if kind.startswith(name))
+    config = getattr(transformers, f"{name}Config")(**sizes)
     model = getattr(transformers, kind)(config)
     with torch.no_grad():
         for parameter in model.parameters():

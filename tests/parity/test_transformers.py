@@ -55,6 +55,15 @@ SIZES = {
         max_position_embeddings=64,
         type_vocab_size=3,
     ),
+    "pre": ModelConfig(  # MegatronBert there
+        vocab_size=89,
+        hidden_size=28,
+        num_hidden_layers=3,
+        num_attention_heads=7,
+        intermediate_size=51,
+        max_position_embeddings=23,
+        norm_placement="pre",
+    ),
     "wide": ModelConfig(
         vocab_size=211,
         hidden_size=264,
@@ -216,7 +225,8 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
             key: value for key, value in dataclasses.asdict(SIZES[size]).items() if isinstance(value, int)
         }
         sizes |= {"id2label": dict(enumerate(CLASSES))} if kind in (SEQUENCES, WORDS) else {}
-        made.append(("make", kind, folder, len(made), sizes))
+        name = f"Megatron{kind}" if SIZES[size].norm_placement == "pre" else kind
+        made.append(("make", name, folder, len(made), sizes))
         jobs.append(to_run(folder, inputs(SIZES[size])))
     oracle(*made, *jobs)
     for kind, size in itertools.product(KINDS, SIZES):

@@ -18,6 +18,11 @@ def first_prediction(row: dict[str, np.ndarray]) -> int:
     return int(row["masked_lm_positions"][0])
 
 
+def unpredicted(row: dict[str, np.ndarray]) -> int:
+    """The first word that is not predicted; a predicted one may have any token in its place, [PAD] too."""
+    return next(i for i in range(1, SEQUENCE) if row["input_ids"][i] > 5 and i not in row["masked_lm_positions"])
+
+
 def put(name: str, at: int | slice, value: object) -> Callable[[dict[str, np.ndarray]], None]:
     return lambda row: row[name].__setitem__(at, value)
 
@@ -29,14 +34,10 @@ def ends(row: dict[str, np.ndarray]) -> int:
 RECORDS: dict[str, Callable[[dict[str, np.ndarray]], None]] = {
     "input_ids: an id outside the vocabulary": lambda row: put("input_ids", first_prediction(row), 95)(row),
     "input_mask: not ones, then zeros": put("input_mask", 1, 0),
-    "input_ids: [PAD] inside input_mask": lambda row: put("input_ids", first_prediction(row), 0)(row),
+    "input_ids: [PAD] inside input_mask": lambda row: put("input_ids", unpredicted(row), 0)(row),
     "input_ids: not [CLS] a [SEP] b [SEP]": put("input_ids", 0, 7),
     "segment_ids: do not agree with [SEP]": put("segment_ids", 1, 1),
-    "input_ids: a [MASK] that is not predicted": lambda row: put(
-        "input_ids",
-        next(i for i in range(1, SEQUENCE) if row["input_ids"][i] > 5 and i not in row["masked_lm_positions"]),
-        4,
-    )(row),
+    "input_ids: a [MASK] that is not predicted": lambda row: put("input_ids", unpredicted(row), 4)(row),
     "masked_lm_weights: not ones, then zeros": put("masked_lm_weights", 0, 0.5),
     "masked_lm_weights: no prediction": put("masked_lm_weights", slice(None), 0.0),
     "masked_lm_positions: one outside the text": lambda row: put("masked_lm_positions", 0, ends(row))(row),

@@ -1,0 +1,49 @@
+"""Print the version of this program.
+
+    python -m bert --version
+
+Prints the version, the commit of the checkout if git knows it, and the versions of what it stands on. What there is to
+run is listed in README.md, and by `make help`.
+"""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert import __version__, cli
+from bert.errors import UsageError
+from bert.storage import outputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Flags of `python -m bert`."""
+
+    version: cli.Switch = False
+    """print the version"""
+
+
+def commit() -> str:
+    """Return the short hash of the checkout's commit, with `+` if files differ from it; empty without git."""
+    found = []
+    for words in (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
+        try:
+            command = ("git", "-C", str(Path(__file__).parent), *words)
+            found.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
+        except (OSError, subprocess.CalledProcessError):
+            return ""
+    return found[0] + ("+" if found[1] else "")
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    options = cli.parse(Options, argv, prog="python -m bert", description=__doc__)
+    if not options.version:
+        raise UsageError("give --version; the commands are python -m bert.pretrain and others, see README.md")
+    known = commit()
+    print(f"{__version__}{f' ({known})' if known else ''}")
+    print(", ".join(f"{name} {version}" for name, version in outputs.versions().items()))
+
+
+if __name__ == "__main__":
+    cli.main(main)

@@ -1,0 +1,93 @@
+"""Weights as `save_pretrained` of the TensorFlow classes of transformers wrote them until version 4: tf_model.h5.
+
+A tensor lies at GROUP/MODEL/..., such as bert/tf_bert_model/bert/encoder/layer_._0/attention/self/query/kernel:0. Here
+it gets the name and the orientation that it has in a file of safetensors: bert.encoder.layer.0.attention.self.query.
+weight [outputs, inputs].
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import h5py
+import numpy as np
+
+from bert.errors import InputError
+
+NAME = "tf_model.h5"
+LAST = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
+DTYPES = {np.dtype("float32"): "F32", np.dtype("float16"): "F16"}
+
+
+class Slice(NamedTuple):
+    """What is known of a tensor before it is read."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    def get_shape(self) -> tuple[int, ...]:
+        """Return the shape."""
+        return self.shape
+
+    def get_dtype(self) -> str:
+        """Return the type, as safetensors calls it."""
+        return self.dtype
+
+
+class File:
+    """An open file, which is asked as one of safetensors is."""
+
+    def __init__(self, path: Path) -> None:
+        """Raise OSError if it is no file of HDF5, InputError if it has something else than plain tensors."""
+        self.path = path
+        self._file = h5py.File(path, "r")
+        self._tensors: dict[str, Any] = {}
+        try:
+            self._file.visititems(self._add)  # links are not followed
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.close()
+
+    def _add(self, place: str, found: Any) -> None:
+        if not isinstance(found, h5py.Dataset):
+            return
+        if found.external or found.is_virtual:
+            raise InputError(f"{self.path}: {place!a} is kept in another file; write {NAME} again")
+        name = name_of(place)
+        if name in self._tensors:
+            raise InputError(f"{self.path}: {place!a} is there twice; write {NAME} again")
+        self._tensors[name] = found
+
+    def keys(self) -> Iterator[str]:
+        """Return the names of all tensors."""
+        return iter(self._tensors)
+
+    def get_slice(self, name: str) -> Slice:
+        """Return shape and type of a tensor."""
+        found = self._tensors[name]
+        shape = found.shape[::-1] if _is_transposed(found) else found.shape
+        return Slice(tuple(shape), DTYPES.get(found.dtype, str(found.dtype)))
+
+    def get_tensor(self, name: str) -> np.ndarray:
+        """Return a tensor."""
+        found = self._tensors[name]
+        value: np.ndarray = found[()]
+        return value.T if _is_transposed(found) else value
+
+
+def _is_transposed(found: Any) -> bool:
+    return found.ndim == 2 and found.name.split("/")[-1].split(":")[0] == "kernel"
+
+
+def name_of(place: str) -> str:
+    """Return the name that a tensor has in a file of safetensors; place: its path in the file."""
+    path = re.sub(r"/[^/]*___", "/", "/" + place.split(":")[0].replace("_._", "/"))
+    parts = [part for part in path.split("/") if part][2:]  # without the group and the model
+    return ".".join([*parts[:-1], LAST.get(parts[-1], parts[-1])] if parts else [place])

@@ -1,0 +1,242 @@
+"""Take over TFRecords that other programs made for pretraining BERT: check every record, index them, write a manifest.
+
+    python -m data.adopt --source FOLDER --vocab vocab.txt --output workdir/tfrecords/seq128
+
+google-research/bert and NVIDIA's recipes write tf.train.Examples with input_ids, input_mask, segment_ids,
+masked_lm_positions, masked_lm_ids, masked_lm_weights and next_sentence_labels, plain or compressed with gzip, without a
+manifest. The trainer reads the folder that this stage writes as it reads one of data.tfrecords.
+
+The bytes of the records stay as they are. Plain files are not copied where the file system allows a hard link; then
+source and output are the same file on the disk, so do not change the source later. Each source file is one task.
+"""
+
+import dataclasses
+import gzip
+import os
+import shutil
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert import cli
+from bert.errors import InputError
+from bert.inputs import dynamic_masking, instances, records
+from bert.inputs.vocabulary import SPECIAL, load_vocab
+from bert.ranges import Range
+from bert.storage import files, outputs
+from bert.storage.workspace import Work
+from data.audit import checks, tfrecord_audit
+from data.audit.checks import RecordFormat
+from data.pipeline import parts, tasks
+from data.pipeline.tasks import TaskResult
+from data.tfrecords import NO_GPU
+from data.vocab import check_case
+
+GZIP = b"\x1f\x8b"
+BATCH = 1024  # records checked at once
+SUFFIXES = (".tfrecord", ".tf_record", ".tfrecords", ".tfrecord.gz", ".tf_record.gz", ".tfrecords.gz")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(tasks.Options):
+    """Flags of `python -m data.adopt`."""
+
+    source: tuple[Path, ...]
+    """files of records, or folders with .tfrecord, .tf_record or .tfrecords files, also .gz"""
+    vocab: Path
+    """the vocabulary that the records were made with, vocab.txt"""
+    output: Path
+    """folder to write"""
+    heldout_files: Annotated[int, Range(1, 100_000)] = 1
+    """number of files, the last ones, on which a run is evaluated; the others are trained on"""
+    lower_case: bool = True
+    """whether the text was lower-cased"""
+    link: bool = True
+    """use hard links instead of copies where possible"""
+
+
+class FileTask(NamedTuple):
+    """One file to take over."""
+
+    source: Path
+    target: Path
+    format: RecordFormat
+    link: bool
+
+
+def take(task: FileTask) -> Counter[str]:
+    """Bring one file to its place, check its records and index them. Return counts of their content.
+
+    Raise InputError, naming the record, if one is damaged or is no sample for the vocabulary.
+    """
+    _place(task.source, task.target, task.link)
+    offsets, counts = [0], Counter[str]()
+    for batch in _batches(task):
+        found = checks.check_instances([frame.payload for frame in batch], task.format)
+        if found.wrong:
+            row, reason = found.wrong[0]
+            remedy = "give the vocabulary of these records, and files of one length"
+            raise InputError(f"{task.source}: record {batch[row].number}: {reason}; {remedy}")
+        offsets += [frame.offset + len(frame.payload) + records.HEADER + records.FOOTER for frame in batch]
+        counts.update(found.counts)
+    np.asarray(offsets).astype("<u8").tofile(records.index_path(task.target))
+    return counts
+
+
+def _place(source: Path, target: Path, link: bool) -> None:
+    """Make `target` the uncompressed content of `source`."""
+    target.unlink(missing_ok=True)
+    with open(source, "rb") as stream:
+        compressed = stream.read(2) == GZIP
+    if compressed:
+        try:
+            with gzip.open(source, "rb") as packed, open(target, "wb") as plain:
+                shutil.copyfileobj(packed, plain, 1 << 20)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputError(f"{source}: damaged ({error}); copy it again") from error
+        return
+    if link:
+        try:
+            os.link(source.resolve(), target)
+            return
+        except OSError:  # another file system, or one without links
+            pass
+    shutil.copyfile(source, target)
+
+
+def _batches(task: FileTask) -> Iterator[list[tfrecord_audit.Frame]]:
+    batch: list[tfrecord_audit.Frame] = []
+    for frame in tfrecord_audit.walk(task.target, np.zeros(0, np.uint64)):
+        if frame.damage:
+            raise InputError(f"{task.source}: record {frame.number} at byte {frame.offset}: {frame.damage}")
+        batch.append(frame)
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+class AdoptStage(tasks.Stage[FileTask]):
+    """Files of records to a dataset. sources: the training files, then the held-out ones."""
+
+    name = "adopt"
+    unit = "instances"
+
+    def __init__(self, options: Options, sources: Sequence[Path]) -> None:
+        self.options, self.sources = options, sources
+
+    def parameters(self) -> dict[str, Any]:
+        return {"heldout_files": self.options.heldout_files, "lower_case": self.options.lower_case}
+
+    def inputs(self) -> list[Path]:
+        return [*self.sources, self.options.vocab]
+
+    def tasks(self, work: Work) -> list[FileTask]:
+        """Check the vocabulary and copy it. Return one task for each file."""
+        vocab = load_vocab(self.options.vocab)
+        check_case(vocab, self.options.lower_case, self.options.vocab)
+        shutil.copyfile(self.options.vocab, work.output / "vocab.txt")
+        self.shape = _shape_of(self.sources[0])
+        special = {token: vocab.index(token) for token in SPECIAL}
+        expected = RecordFormat(dynamic_masking.feature_spec(self.shape), len(vocab), special)
+        heldout = self.options.heldout_files
+        counts = {"train": len(self.sources) - heldout, "heldout": heldout}
+        names = [f"{split}-{n:05d}-of-{count:05d}.tfrecord" for split, count in counts.items() for n in range(count)]
+        return [
+            FileTask(source, work.output / name, expected, self.options.link)
+            for source, name in zip(self.sources, names, strict=True)
+        ]
+
+    @classmethod
+    def run(cls, task: FileTask) -> TaskResult:
+        return take(task)
+
+    def finish(self, tasks: Sequence[FileTask], results: Sequence[TaskResult]) -> outputs.StageResult:
+        by_split: dict[str, list[TaskResult]] = {"train": [], "heldout": []}
+        for task, result in zip(tasks, results, strict=True):
+            if not result.get("instances"):
+                raise InputError(f"{task.source}: has no records; leave it out")
+            by_split[task.target.name.split("-")[0]].append(result)
+        counts = {split: parts.total(found) for split, found in by_split.items()}
+        total = parts.total(counts.values())
+        print(
+            f"adopt: {total['instances']:,} instances, {total['predictions']:,} predictions",
+            file=sys.stderr,
+        )
+        extra = {
+            "kind": "instances",
+            "features": dynamic_masking.feature_spec(self.shape),
+            "max_seq_length": self.shape.max_seq_length,
+            "max_predictions_per_seq": self.shape.max_predictions_per_seq,
+            "vocab_sha256": files.sha256(self.options.vocab),
+            "vocab_size": len(load_vocab(self.options.vocab)),
+            "lower_case": self.options.lower_case,
+        }
+        written = {task.target.name: result["instances"] for task, result in zip(tasks, results, strict=True)}
+        return outputs.StageResult(counts=counts, records=written, extra=extra)
+
+    def processed(self, task: FileTask, result: TaskResult) -> tuple[int, int]:
+        return result["instances"], task.source.stat().st_size
+
+
+def _shape_of(path: Path) -> instances.InstanceConfig:
+    """Return the sizes of the first record of a file. Raise InputError if it is no sample of pretraining."""
+    compression = "GZIP" if path.open("rb").read(2) == GZIP else ""
+    try:
+        first = next(iter(tf.data.TFRecordDataset([str(path)], compression).take(1).as_numpy_iterator()), None)
+        example = tf.train.Example.FromString(first or b"")
+    except (tf.errors.DataLossError, ValueError) as error:
+        raise InputError(f"{path}: not a file of TFRecords, or damaged ({error}); copy it again") from error
+    except Exception as error:  # protobuf's DecodeError has no public module of its own
+        raise InputError(f"{path}: its first record is no tf.train.Example; give files of records") from error
+    sizes = {name: len(value.int64_list.value) for name, value in example.features.feature.items()}
+    sizes |= {name: len(value.float_list.value) for name, value in example.features.feature.items() if not sizes[name]}
+    wanted = dynamic_masking.feature_spec(instances.InstanceConfig(max_seq_length=8, max_predictions_per_seq=1))
+    if missing := [name for name in wanted if not sizes.get(name)]:
+        given = ", ".join(sorted(sizes)[:10]) or "none"
+        raise InputError(f"{path}: its records have no {missing[0]} (they have {given}); give records of pretraining")
+    return instances.InstanceConfig(
+        max_seq_length=sizes["input_ids"], max_predictions_per_seq=sizes["masked_lm_positions"]
+    )
+
+
+def sources(options: Options) -> list[Path]:
+    """Return the files to take over, in order. Raise InputError if there are too few."""
+    found: list[Path] = []
+    for path in options.source:
+        if path.is_dir():
+            inside = sorted(file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
+            if not inside:
+                raise InputError(
+                    f"{path}: has no file that ends in {', '.join(SUFFIXES[:3])}; give the files themselves"
+                )
+            found += inside
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise InputError(f"{path}: no such file; give files of records or their folder")
+    if len(found) <= options.heldout_files:
+        raise InputError(
+            f"{options.source[0]}: {len(found)} files, and --heldout_files keeps {options.heldout_files} of them for "
+            "evaluation; give more files"
+        )
+    return found
+
+
+def main(argv: list[str]) -> None:
+    options = cli.parse(Options, argv, prog="python -m data.adopt", description=__doc__)
+    os.environ.update(NO_GPU)  # inherited by the workers, each of which would allocate a GPU's whole memory
+    tasks.build(AdoptStage(options, sources(options)), options.output, options)
+
+
+if __name__ == "__main__":
+    from data import adopt  # a Dask worker can load a task of this module, not one of __main__
+
+    cli.main(adopt.main)

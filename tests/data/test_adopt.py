@@ -1,0 +1,183 @@
+"""TFRecords of other programs, written here as google-research/bert does, become a dataset that trains."""
+
+import gzip
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert.inputs import records
+from bert.inputs.vocabulary import SPECIAL
+
+WORDS = [*SPECIAL, *(f"w{number}" for number in range(94))]  # 99
+LENGTH, PREDICTIONS = 37, 5
+Stage = Callable[..., tuple[int, list[str]]]
+Fields = dict[str, Any]
+
+
+def fields(number: int) -> Fields:
+    """The features of one sample: [CLS] tokens [SEP] tokens [SEP], some of them predicted."""
+    random = np.random.default_rng(number)
+    first, second = random.integers(2, 12, 2)
+    tokens = [2, *random.integers(5, 99, first), 3, *random.integers(5, 99, second), 3]
+    places = [place for place, token in enumerate(tokens) if token > 4]
+    masked = sorted(random.choice(places, random.integers(1, 1 + min(PREDICTIONS, len(places))), replace=False))
+
+    def padded(values: Any, size: int) -> list[int]:
+        return [*map(int, values), *[0] * (size - len(values))]
+
+    return {
+        "input_ids": padded(tokens, LENGTH),
+        "input_mask": padded([1] * len(tokens), LENGTH),
+        "segment_ids": padded([0] * (first + 2) + [1] * (second + 1), LENGTH),
+        "masked_lm_positions": padded(masked, PREDICTIONS),
+        "masked_lm_ids": padded(random.integers(5, 99, len(masked)), PREDICTIONS),
+        "masked_lm_weights": [1.0] * len(masked) + [0.0] * (PREDICTIONS - len(masked)),
+        "next_sentence_labels": [int(random.integers(2))],
+    }
+
+
+def serialized(given: Fields) -> bytes:
+    features = {
+        name: tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        if name == "masked_lm_weights"
+        else tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+        for name, values in given.items()
+    }
+    content: bytes = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+    return content
+
+
+def write(path: Path, samples: list[Fields], compression: str | None = None) -> Path:
+    with tf.io.TFRecordWriter(str(path), compression) as writer:
+        for sample in samples:
+            writer.write(serialized(sample))
+    return path
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Three files, one of them compressed, and the vocabulary."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    write(folder / "part_0.tfrecord", [fields(n) for n in range(23)])
+    write(folder / "part_1.tfrecord.gz", [fields(n) for n in range(23, 40)], "GZIP")
+    write(folder / "part_2.tf_record", [fields(n) for n in range(40, 51)])
+    return folder
+
+
+def adopt(stage: Stage, source: Path, output: Path, *more: object) -> tuple[int, list[str]]:
+    return stage("adopt", "--source", source, "--vocab", source.parent / "vocab.txt", "--output", output, *more)
+
+
+@pytest.mark.parametrize("link", ["true", "false"])
+def test_every_record_is_there_as_it_was(link: str, stage: Stage, source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "ours"
+    code, said = adopt(stage, source, output, "--link", link, "--workers", 1)
+    assert code == 0, said
+    numbers = {"train": range(40), "heldout": range(40, 51)}
+    for split, expected in numbers.items():
+        data = records.Dataset(output, split)
+        found = {name: x.numpy() for name, x in data.read(np.arange(len(data))).items()}
+        for row, number in enumerate(expected):
+            for name, values in fields(number).items():
+                np.testing.assert_array_equal(found[name][row], values)
+        assert len(data) == len(expected)
+    shared = os.path.samefile(source / "part_0.tfrecord", output / "train-00000-of-00002.tfrecord")
+    assert shared == (link == "true")
+    content = json.loads((output / "manifest.json").read_text())
+    samples = [fields(number) for number in range(40)]
+    assert content["counts"]["train"] == {
+        "instances": 40,
+        "predictions": int(sum(sum(sample["masked_lm_weights"]) for sample in samples)),
+        "pairs_of_label_1": sum(sample["next_sentence_labels"][0] for sample in samples),
+    }
+    assert stage("verify", output)[0] == 0
+    before = (output / "manifest.json").stat().st_mtime_ns
+    assert adopt(stage, source, output, "--link", link)[0] == 0
+    assert (output / "manifest.json").stat().st_mtime_ns == before  # finished stages return at once
+
+
+def changed(**values: Any) -> list[Fields]:
+    return [fields(1), fields(2) | values]
+
+
+IDS = fields(2)["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (changed(input_ids=[99, *IDS[1:]]), "record 1: input_ids: an id outside"),
+        (changed(input_ids=[5, *IDS[1:]]), r"record 1: input_ids: not \[CLS\] a"),
+        (changed(input_mask=[1] * LENGTH), r"record 1: input_ids: \[PAD\] inside"),
+        (changed(input_mask=[1, 0, *fields(2)["input_mask"][2:]]), "record 1: "),
+        (changed(segment_ids=[2] * LENGTH), "record 1: segment_ids"),
+        (changed(next_sentence_labels=[2]), "record 1: next_sentence_labels"),
+        (changed(masked_lm_ids=[99, *fields(2)["masked_lm_ids"][1:]]), "masked_lm_ids: an id outside"),
+        (changed(masked_lm_positions=[36, *fields(2)["masked_lm_positions"][1:]]), "record 1: "),
+        (changed(masked_lm_weights=[x / 2 for x in fields(2)["masked_lm_weights"]]), "record 1: "),
+        (changed(input_ids=IDS[:-1]), "record 1: "),
+        ([{name: x for name, x in fields(1).items() if name != "segment_ids"}], "have no segment_ids"),
+        ([], "no"),
+    ],
+)
+def test_what_is_no_sample_is_named(
+    samples: list[Fields], message: str, stage: Stage, source: Path, tmp_path: Path
+) -> None:
+    write(source / "part_0.tfrecord", samples)
+    code, said = adopt(stage, source, tmp_path / "ours", "--workers", 1)
+    assert code == 3 and not (tmp_path / "ours").exists()
+    (line,) = [line for line in said if line.startswith("error: ")]
+    assert str(source / "part_0.tfrecord") in line
+    assert re.search(message, line), line
+
+
+@pytest.mark.parametrize("name", ["part_0.tfrecord", "part_1.tfrecord.gz", "part_2.tf_record"])
+@pytest.mark.parametrize("damage", ["cut", "flip"])
+def test_damage_is_named(name: str, damage: str, stage: Stage, source: Path, tmp_path: Path) -> None:
+    content = bytearray((source / name).read_bytes())
+    if damage == "cut":
+        del content[-30:]
+    else:
+        content[len(content) // 2] ^= 16
+    (source / name).write_bytes(content)
+    code, said = adopt(stage, source, tmp_path / "ours", "--workers", 1)
+    assert code == 3 and not (tmp_path / "ours").exists()
+    (line,) = [line for line in said if line.startswith("error: ")]
+    assert str(source / name) in line
+
+
+def test_what_is_missing_is_named(stage: Stage, source: Path, tmp_path: Path) -> None:
+    assert adopt(stage, source, tmp_path / "ours", "--heldout_files", 3)[0] == 3
+    (tmp_path / "empty").mkdir()
+    for given in (tmp_path / "empty", tmp_path / "nowhere", tmp_path / "vocab.txt"):
+        code, said = stage(
+            "adopt", "--source", given, source, "--vocab", tmp_path / "vocab.txt", "--output", tmp_path / "ours"
+        )
+        assert code == 3 and str(given) in said[-1]
+    with gzip.open(source / "a.tfrecord", "wb") as stream:
+        stream.write(b"no records")
+    assert adopt(stage, source, tmp_path / "ours")[0] == 3
+
+
+@pytest.mark.slow
+def test_a_model_is_trained_and_evaluated_on_it(stage: Stage, source: Path, tmp_path: Path, run_module: Any) -> None:
+    assert adopt(stage, source, tmp_path / "ours")[0] == 0
+    run = tmp_path / "run"
+    sizes = "--model.hidden_size 20 --model.num_attention_heads 5 --model.intermediate_size 28 --run.steps 2"
+    done = run_module(
+        "bert.pretrain", "demo_phase1", "--data.train", tmp_path / "ours", "--run.directory", run, *sizes.split()
+    )
+    assert done.returncode == 0, done.stderr
+    told = run_module("bert.evaluate", run, "--data", tmp_path / "ours")
+    assert told.returncode == 0, told.stderr
+    found = json.loads(told.stdout)
+    assert found["samples"] == 11 and 0 < found["mlm_loss"] < 10 and 0 <= found["nsp_accuracy"] <= 1
