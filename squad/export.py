@@ -23,6 +23,7 @@ from bert.export import graph, windows
 from bert.export.graph import int32
 from bert.hardware import devices
 from bert.hardware.devices import Kind
+from bert.model import inference
 from bert.ranges import AnyNumber, Range
 from bert.storage import outputs
 from squad import predict
@@ -154,7 +155,7 @@ class Answering(tf.Module):
     def _score(self, asked: tf.RaggedTensor, passages: Passages, cuts: Cuts, best: tf.Tensor) -> Spans:
         """Run the model on R windows and return their best spans."""
         inputs = self._inputs(asked, passages, cuts)
-        with graph.inlined():
+        with inference.inlined():
             logits = self.logits(inputs)
         start, end = (tf.debugging.check_numerics(x, "not finite: the model's training failed") for x in logits)
         null = start[:, 0] + end[:, 0]
@@ -244,7 +245,7 @@ def export(options: Options) -> Path:
 
     def make(partial: Path) -> outputs.StageResult:
         module = Answering(fine_tuned, limit=limit, max_answer_length=options.max_answer_length)
-        graph.save(module, {"serving_default": module.answer}, partial)
+        graph.save(module, {"serving_default": module.answer}, module.windowing.max_seq_length, partial)
         return outputs.StageResult(counts={"parameters": fine_tuned.parameters})
 
     folder = options.output / str(options.version)

@@ -1,7 +1,9 @@
-"""Export a trained model as a SavedModel that takes text and returns the names of classes, with probabilities.
+"""Export a trained model for servers: as a SavedModel that takes text, or as ONNX, which takes token ids.
 
     python -m bert.export savedmodel RUN DIR [--compute bfloat16]
     tensorflow_model_server --model_name=bert --model_base_path=$PWD/DIR
+    python -m bert.export onnx RUN DIR [--compute float16] [--int8 true] [--opset 20]
+    python -m bert.export triton RUN DIR; tritonserver --model-repository=DIR
 
 RUN is a run directory of tasks.train, an import with such a head, or any other trained encoder; for squad.train there
 is squad.export. The SavedModel is DIR/1. Its graph contains the tokenizer. It needs TensorFlow with the operations of
@@ -14,14 +16,22 @@ number    as for classes   as for classes                  value [B]
 choices   serving_default  first, second [B, choices]      choice [B] from 0, probabilities [B, choices]
 tags      serving_default  words [B, words], "" as padding tags, probabilities [B, words]
 none      serving_default  text [B]                        mean, cls [B, hidden size]: features, as of bert.encode
+
+ONNX takes input_ids, input_mask and segment_ids [B, T] int64, and returns logits: those of the head, of all words for a
+run of bert.pretrain, or the last hidden states. Questions are answered from start_logits and end_logits; a choice is a
+row. DIR has model.onnx, model.json (inputs, outputs, labels), vocab.txt and labels.txt; for Triton, DIR/NAME has
+config.pbtxt and the version's folder. onnxruntime computes the model before it gets its name: logits that differ from
+ours are an error. Needs onnx and onnxruntime (requirements-extra.txt).
 """
 
+import re
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from bert import cli, ranges
+from bert.errors import InputError, UsageError
 from bert.export import graph
 from bert.export.texts import Choosing, Classifying, Encoding
 from bert.export.trained import Compute, Trained, load
@@ -29,38 +39,90 @@ from bert.export.words import Tagging
 from bert.hardware import devices
 from bert.hardware.devices import Kind
 from bert.ranges import Range
-from bert.storage import outputs
+from bert.storage import files, outputs
 
 STAGE = "bert.export"
+OPSET = 20  # with an operation for GELU
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Arguments of `python -m bert.export`."""
 
-    format: cli.Positional[Literal["savedmodel"]]
-    """savedmodel, for TensorFlow Serving"""
+    format: cli.Positional[Literal["savedmodel", "onnx", "triton"]]
+    """savedmodel, for TensorFlow Serving; onnx; or triton, a model repository with ONNX"""
     run: cli.Positional[Path]
     """run directory"""
     output: cli.Positional[Path]
     """folder for the versions of the model"""
     version: Annotated[int, Range(1, 2**31 - 1)] = 1
-    """version number, the name of the SavedModel's folder; TensorFlow Serving loads the highest"""
+    """version number, the name of the folder of a SavedModel or of Triton's model; servers load the highest"""
     compute: Compute = "float32"
-    """data type of the encoder's matrix products and their weights"""
+    """data type of the encoder's matrix products and their weights; ONNX: float32 or float16"""
     length: Annotated[int, Range(5, 65_536)] | None = None
-    """tokens of an input, special tokens included, which a longer text is cut to; default: as in training"""
+    """savedmodel: tokens of an input, special tokens included, to which a text is cut; default: as in training"""
+    opset: Annotated[int, Range(17, 22)] | None = None
+    """ONNX: version of the operator set; default: 20"""
+    int8: bool = False
+    """ONNX: quantise dense layers to 8 bits"""
+    name: str = ""
+    """triton: name of the model; default: that of the run's folder"""
     device: Kind = "auto"
     """device to build the graph for; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
         ranges.check(self)
+        if self.format == "savedmodel" and (self.int8 or self.opset):
+            raise UsageError("--int8 and --opset are for onnx and triton; leave them out")
+        if self.format != "savedmodel" and self.length:
+            raise UsageError("--length is for savedmodel; an ONNX model takes inputs of any length up to the model's")
+        if self.format != "triton" and self.name:
+            raise UsageError("--name is for triton; leave it out")
+        if not re.fullmatch(r"[\w.-]*", self.name):
+            raise UsageError(f"--name {self.name!a}: give letters, digits, dots, _ and -")
+        if self.format != "savedmodel" and self.compute == "bfloat16":
+            raise UsageError("--compute bfloat16: onnxruntime has no such products on CPUs; give float32 or float16")
+        if self.int8 and self.compute != "float32":
+            raise UsageError(f"--int8 with --compute {self.compute}: what is not 8 bits stays float32; leave it out")
 
 
 def serving(trained: Trained) -> Classifying | Choosing | Tagging | Encoding:
     """Return the module whose signatures serve the model."""
     kinds = {"classifier": Classifying, "choice": Choosing, "tags": Tagging}
     return kinds[trained.head.kind](trained) if trained.head else Encoding(trained)
+
+
+def export_onnx(options: Options) -> Path:
+    """Write the files of ONNX and return their folder.
+
+    Raise as `onnx_files.load` and `onnx_files.write` do, InputError if a package is missing, and UsageError if the
+    folder exists and is something else.
+    """
+    try:
+        from bert.export import onnx_files, triton
+    except ModuleNotFoundError as error:
+        raise InputError(f"{error.name} is not installed; run: pip install -r requirements-extra.txt") from error
+    opset = options.opset or OPSET
+    exported = onnx_files.load(options.run, "float16" if options.compute == "float16" else "float32", opset)
+    name = options.name or options.run.resolve().name
+    folder = options.output if options.format == "onnx" else options.output / name / str(options.version)
+
+    def make(partial: Path) -> outputs.StageResult:
+        described = onnx_files.write(exported, partial, options.int8)
+        if options.format == "triton":
+            text = triton.settings(name, exported, described["outputs"])
+            with files.atomic_write(folder.parent / "config.pbtxt") as stream:
+                stream.write(text)
+            if exported.head and exported.head.labels:
+                with files.atomic_write(folder.parent / "labels.txt") as stream:
+                    stream.write((partial / "labels.txt").read_text(encoding="utf-8"))
+        return outputs.StageResult(counts={"parameters": exported.parameters})
+
+    parameters = {"compute": options.compute, "int8": options.int8, "opset": opset, "format": options.format}
+    outputs.build(
+        folder, stage=STAGE, parameters=parameters, inputs=_inputs(options.run, exported.checkpoint), make=make
+    )
+    return folder
 
 
 def export(options: Options) -> Path:
@@ -72,22 +134,27 @@ def export(options: Options) -> Path:
 
     def make(partial: Path) -> outputs.StageResult:
         module = serving(trained)
-        graph.save(module, module.served, partial)
+        graph.save(module, module.served, trained.sizes.length, partial)
         return outputs.StageResult(counts={"parameters": trained.parameters})
 
     folder = options.output / str(options.version)
     parameters = {"compute": options.compute, **asdict(trained.sizes)}
-    described = [options.run / name for name in ("vocab.txt", "bert_config.json", "config.json")]
-    inputs = [*(path for path in described if path.exists()), trained.checkpoint]
+    inputs = _inputs(options.run, trained.checkpoint)
     outputs.build(folder, stage=STAGE, parameters=parameters, inputs=inputs, make=make)
     return folder
+
+
+def _inputs(run: Path, taken: Path) -> list[Path]:
+    """Return the files that an export reads; taken: the checkpoint."""
+    described = (run / name for name in ("vocab.txt", "bert_config.json", "config.json"))
+    return [*(path for path in described if path.exists()), taken]
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.export", description=__doc__)
     devices.choose(options.device)
-    folder = export(options)
+    folder = (export if options.format == "savedmodel" else export_onnx)(options)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     print(f"{folder}: {size / 1e6:.1f} MB", file=sys.stderr)
 

@@ -3,25 +3,15 @@
 N rows, R rows per batch, S positions.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import tensorflow as tf
 
-from bert.model.inference import LENGTH_MULTIPLE
+from bert.export import warmup
+from bert.inputs.batches import LENGTH_MULTIPLE
 
 ROWS = 32  # per batch
-
-
-@contextlib.contextmanager
-def inlined() -> Iterator[None]:
-    """Trace tf.functions as plain operations: XLA would compile for each new shape, and servers lack it on CPUs."""
-    tf.config.run_functions_eagerly(True)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(False)
 
 
 def over(total: tf.Tensor, size: tf.Tensor | int) -> tf.Tensor:
@@ -70,7 +60,10 @@ def model_input(line: tf.RaggedTensor, first: tf.Tensor, pad_id: int, longest: i
     return ids, mask, mask - tf.sequence_mask(first, width, tf.int32)
 
 
-def save(module: tf.Module, signatures: dict[str, tf.types.experimental.PolymorphicFunction], folder: Path) -> None:
-    """Write a SavedModel for TensorFlow Serving."""
+def save(
+    module: tf.Module, signatures: dict[str, tf.types.experimental.PolymorphicFunction], longest: int, folder: Path
+) -> None:
+    """Write a SavedModel for TensorFlow Serving, with requests to warm it up. longest: tokens of an input."""
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(module, str(folder), signatures=signatures, options=options)
+    warmup.write(signatures, longest, folder)

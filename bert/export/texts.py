@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert.export.graph import in_batches, inlined, int32, model_input
+from bert.export.graph import in_batches, int32, model_input
 from bert.export.trained import Trained
+from bert.model.inference import inlined
 
 NOT_FINITE = "not finite: the model's training failed"
 

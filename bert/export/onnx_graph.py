@@ -1,0 +1,197 @@
+"""The model as an ONNX graph: encoder.py's equations for inference, built node by node from the weights.
+
+B texts, T tokens, D width, N heads, H head width. Matrix products are computed in the compute type, everything else in
+float32. Inputs are `input_ids`, `input_mask` and `segment_ids` [B, T] int64, B and T of any size.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from bert.config import ModelConfig
+
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+LAYER_NORM_SINCE, GELU_SINCE = 17, 20  # operator sets with these operations
+IR_VERSION = 10  # of the file format; newer ones are not read by servers of 2024
+MASKED = -10_000.0  # added to the scores of padding
+NARROW = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
+
+
+class Graph:
+    """A graph in the making; a tensor is known by its name."""
+
+    def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], compute: str, opset: int) -> None:
+        """weights: by our names, float32. compute: type of the matrix products."""
+        self.config, self.weights, self.opset = config, weights, opset
+        self.type = NARROW.get(compute)  # None: float32
+        self.nodes: list[Any] = []
+        self.stored: dict[str, Any] = {}
+
+    def node(self, operation: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node with one output; return the output's name."""
+        (name,) = self.nodes_of(operation, 1, *inputs, **attributes)
+        return name
+
+    def nodes_of(self, operation: str, outputs: int, *inputs: str, **attributes: Any) -> list[str]:
+        """Add a node; return the names of its outputs."""
+        names = [f"{operation.lower()}_{len(self.nodes)}" + (f"_{n}" if n else "") for n in range(outputs)]
+        self.nodes.append(helper.make_node(operation, inputs, names, **attributes))
+        return names
+
+    def constant(self, name: str, value: Any, narrow: bool = False) -> str:
+        """Store an array under a name, once. narrow: in the compute type."""
+        if name not in self.stored:
+            array = np.asarray(value)
+            if narrow and self.type is not None:
+                array = array.astype(helper.tensor_dtype_to_np_dtype(self.type))
+            self.stored[name] = numpy_helper.from_array(np.array(array, order="C"), name)
+        return name
+
+    def weight(self, name: str) -> str:
+        """Store a weight as float32."""
+        return self.constant(name, self.weights[name])
+
+    def number(self, value: float) -> str:
+        """Store a number as float32."""
+        return self.constant(f"number_{value}", np.float32(value))
+
+    def integers(self, *values: int) -> str:
+        """Store a list of integers, such as a shape or axes."""
+        return self.constant("integers_" + "_".join(map(str, values)), np.array(values, np.int64))
+
+    def narrowed(self, x: str) -> str:
+        """Return x in the compute type."""
+        return x if self.type is None else self.node("Cast", x, to=self.type)
+
+    def widened(self, x: str) -> str:
+        """Return x in float32."""
+        return x if self.type is None else self.node("Cast", x, to=TensorProto.FLOAT)
+
+    def product(self, x: str, name: str, kernel: np.ndarray) -> str:
+        """Return x [..., D] times a stored kernel, float32."""
+        return self.widened(self.node("MatMul", self.narrowed(x), self.constant(name, kernel, narrow=True)))
+
+    def split(self, x: str, count: int, axis: int) -> list[str]:
+        """Return x divided along an axis of size `count`, which the parts keep with size 1."""
+        return self.nodes_of("Split", count, x, self.integers(*[1] * count), axis=axis)
+
+    def dense(self, x: str, name: str) -> str:
+        """Return x W + b."""
+        y = self.product(x, f"{name}/kernel", self.weights[f"{name}/kernel"])
+        return self.node("Add", y, self.weight(f"{name}/bias"))
+
+    def norm(self, x: str, name: str) -> str:
+        """Return the layer norm of x over its last axis."""
+        scale, bias = (self.weight(f"{name}/layer_norm/{part}") for part in ("gamma", "beta"))
+        return self.node("LayerNormalization", x, scale, bias, axis=-1, epsilon=self.config.layer_norm_epsilon)
+
+    def activated(self, x: str) -> str:
+        """Return GELU of x, by the error function or by the hyperbolic tangent."""
+        exact = self.config.hidden_act == "gelu"
+        if self.opset >= GELU_SINCE:
+            return self.node("Gelu", x, approximate="none" if exact else "tanh")
+        if exact:
+            inner = self.node("Erf", self.node("Mul", x, self.number(0.5**0.5)))
+        else:
+            cube = self.node("Mul", self.node("Mul", self.node("Mul", x, x), x), self.number(0.044715))
+            inner = self.node("Tanh", self.node("Mul", self.node("Add", x, cube), self.number((2 / np.pi) ** 0.5)))
+        return self.node("Mul", self.node("Mul", x, self.number(0.5)), self.node("Add", inner, self.number(1.0)))
+
+    def embeddings(self) -> str:
+        """Return the sum of word, position and segment embeddings [B, T, D]."""
+        ids, _, segments = INPUTS
+        tokens = self.node("Slice", self.node("Shape", ids), *(self.integers(n) for n in (1, 2)))
+        places = self.node("Slice", self.weight("embeddings/position"), self.integers(0), tokens, self.integers(0))
+        x = self.node("Add", self.node("Gather", self.weight("embeddings/word"), ids), places)
+        if self.config.type_vocab_size:
+            x = self.node("Add", x, self.node("Gather", self.weight("embeddings/segment"), segments))
+        return self.norm(x, "embeddings") if self.config.norm_placement == "post" else x
+
+    def attention(self, x: str, mask: str, layer: str) -> str:
+        """Return the output of multi-head attention [B, T, D]; mask [B, 1, 1, T] is added to the scores."""
+        heads, width = self.config.num_attention_heads, self.config.hidden_size
+        parts = [f"{layer}/attention/{part}" for part in ("query", "key", "value")]
+        kernel = np.concatenate([self.weights[f"{part}/kernel"] for part in parts], axis=1)
+        bias = np.concatenate([self.weights[f"{part}/bias"] for part in parts])
+        joint = self.product(x, f"{layer}/attention/joint/kernel", kernel)
+        joint = self.narrowed(self.node("Add", joint, self.constant(f"{layer}/attention/joint/bias", bias)))
+        divided = self.node("Reshape", joint, self.integers(0, 0, 3, heads, width // heads))
+        divided = self.node("Transpose", divided, perm=[2, 0, 3, 1, 4])  # [3, B, N, T, H]
+        q, k, v = (self.node("Squeeze", x, self.integers(0)) for x in self.split(divided, 3, axis=0))
+        scores = self.widened(self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 3, 2])))
+        scores = self.node("Add", self.node("Mul", scores, self.number((width // heads) ** -0.5)), mask)
+        weights = self.narrowed(self.node("Softmax", scores, axis=-1))
+        context = self.node("Transpose", self.widened(self.node("MatMul", weights, v)), perm=[0, 2, 1, 3])
+        return self.dense(self.node("Reshape", context, self.integers(0, 0, width)), f"{layer}/attention/output")
+
+    def mlp(self, x: str, layer: str) -> str:
+        """Return the output of the feed-forward part [B, T, D]."""
+        return self.dense(self.activated(self.dense(x, f"{layer}/mlp/inner")), f"{layer}/mlp/outer")
+
+    def encoder(self) -> str:
+        """Return the last hidden states [B, T, D]."""
+        inverse = self.node("Sub", self.number(1.0), self.node("Cast", INPUTS[1], to=TensorProto.FLOAT))
+        mask = self.node("Unsqueeze", self.node("Mul", inverse, self.number(MASKED)), self.integers(1, 2))
+        x = self.embeddings()
+        for number in range(self.config.num_hidden_layers):
+            layer = f"layer_{number}"
+            if self.config.norm_placement == "pre":
+                x = self.node("Add", x, self.attention(self.norm(x, f"{layer}/attention"), mask, layer))
+                x = self.node("Add", x, self.mlp(self.norm(x, f"{layer}/mlp"), layer))
+            else:
+                x = self.norm(self.node("Add", x, self.attention(x, mask, layer)), f"{layer}/attention")
+                x = self.norm(self.node("Add", x, self.mlp(x, layer)), f"{layer}/mlp")
+        return self.norm(x, "final") if self.config.norm_placement == "pre" else x
+
+    def pooled(self, hidden: str) -> str:
+        """Return the pooled output [B, D]."""
+        first = self.node("Gather", hidden, self.constant("first", np.int64(0)), axis=1)
+        return self.node("Tanh", self.dense(first, "pooler"))
+
+    def outputs(self, head: str) -> dict[str, str]:
+        """Return the outputs of a model with a head, by their names; "": an encoder alone."""
+        hidden = self.encoder()
+        if head == "answer_span":
+            both = self.split(self.dense(hidden, "answer_span"), 2, axis=-1)
+            names = ("start_logits", "end_logits")
+            return {name: self.node("Squeeze", x, self.integers(-1)) for name, x in zip(names, both, strict=True)}
+        if head in ("classifier", "choice"):
+            return {"logits": self.dense(self.pooled(hidden), head)}
+        if head == "tags":
+            return {"logits": self.dense(hidden, "tags")}
+        if head == "masked_lm":
+            x = self.norm(self.activated(self.dense(hidden, "masked_lm/transform")), "masked_lm")
+            scores = self.product(x, "masked_lm/kernel", self.weights["embeddings/word"].T)
+            return {"logits": self.node("Add", scores, self.weight("masked_lm/bias"))}
+        return {"last_hidden_state": hidden}
+
+
+def build(config: ModelConfig, weights: Mapping[str, np.ndarray], head: str, compute: str, opset: int) -> Any:
+    """Return the ONNX model. head: first part of the names of the head's variables, or "" for the encoder alone."""
+    graph = Graph(config, weights, compute, opset)
+    names = graph.outputs(head)
+    for name, inner in names.items():
+        graph.nodes.append(helper.make_node("Identity", [inner], [name]))
+    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"]) for name in INPUTS]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape_of(name, head)) for name in names]
+    made = helper.make_graph(graph.nodes, "bert", inputs, outputs, list(graph.stored.values()))
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], producer_name="bert.export")
+    model.ir_version = IR_VERSION
+    return model
+
+
+def shape_of(output: str, head: str) -> Sequence[str | None]:
+    """Return the axes of an output."""
+    if output.endswith("_logits"):
+        return ["batch", "tokens"]
+    return ["batch", None] if head in ("classifier", "choice") else ["batch", "tokens", None]
+
+
+def save(model: Any, path: str) -> None:
+    """Write a model; weights beyond the 2 GB of a file go to a second one beside it."""
+    size = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
+    external = size > 1 << 30
+    onnx.save(model, path, save_as_external_data=external, location="model.onnx.data" if external else None)

@@ -1,0 +1,181 @@
+"""The exported ONNX model has our logits, whatever head, order of the norms, activation, type and operator set."""
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert.config import ModelConfig
+from bert.errors import InputError, IntegrityError, UsageError
+from bert.export import __main__ as export
+from bert.labels import Head
+from bert.model.encoder import variables
+from bert.storage import files
+from bert.training import checkpoint
+from tests.bert.export.served import VOCAB
+
+pytest.importorskip("onnx", reason="it writes the model")
+pytest.importorskip("onnxruntime", reason="it computes the model")
+
+import onnxruntime
+
+from bert.export import onnx_files, onnx_graph
+
+ORACLES = Path(__file__).resolve().parents[3] / ".venv-oracles" / "bin" / "python"
+CONFIG = ModelConfig(
+    vocab_size=len(VOCAB),
+    hidden_size=20,
+    num_attention_heads=5,
+    num_hidden_layers=2,
+    intermediate_size=28,
+    max_position_embeddings=17,
+    initializer_range=0.3,
+)
+HEADS = {
+    "answers": ("answer_span", Head(kind="answer_span")),
+    "classes": ("classifier", Head(kind="classifier", labels=("no", "yes", "perhaps"))),
+    "number": ("classifier", Head(kind="classifier", regression=True)),
+    "choices": ("choice", Head(kind="choice")),
+    "tags": ("tags", Head(kind="tags", labels=("O", "B-X", "I-X", "B-Y"))),
+    "words": ("masked_lm", None),
+    "nothing": ("", None),
+}
+
+
+def a_run(folder: Path, name: str, **changed: Any) -> Path:
+    """A run directory whose weights, biases and norms too, are random."""
+    kind, head = HEADS[name]
+    config = dataclasses.replace(CONFIG, **changed)
+    folder.mkdir(parents=True)
+    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    config.save(folder / "bert_config.json")
+    files.write_json(folder / "config.json", head.facts() if head else {"config": {}})
+    random = np.random.default_rng(7)
+    module = onnx_files.Module(config, kind, head)
+    weights = {key: tf.constant(x + random.normal(0, 0.2, x.shape), tf.float32) for key, x in variables(module).items()}
+    checkpoint.save(folder, 3, weights, keep=1)
+    return folder
+
+
+def exported(run: Path, output: Path, *more: object, form: str = "onnx") -> Path:
+    export.main([form, str(run), str(output), *map(str, more)])
+    return output
+
+
+def logits(folder: Path, run: Path, tokens: int) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
+    """Those of onnxruntime, ours, and the mask of three texts."""
+    random = np.random.default_rng(tokens)
+    mask = (np.arange(tokens) < np.array([[tokens], [1], [max(1, tokens // 2)]])).astype(np.int64)
+    ids, segments = mask * random.integers(0, len(VOCAB), mask.shape), mask * random.integers(0, 2, mask.shape)
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    found = session.run(None, dict(zip(onnx_graph.INPUTS, (ids, mask, segments), strict=True)))
+    model = onnx_files.load(run, "float32", 20)
+    return found, model.module.logits(ids, mask, segments), mask
+
+
+@pytest.mark.parametrize("changed", [{}, {"norm_placement": "pre", "hidden_act": "gelu_tanh"}])
+@pytest.mark.parametrize("name", HEADS)
+def test_onnxruntime_has_our_logits(name: str, changed: dict[str, Any], tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", name, **changed)
+    opset = 17 if changed else 20  # without and with an operation for GELU
+    folder = exported(run, tmp_path / "onnx", "--opset", opset)
+    described = json.loads((folder / "model.json").read_text())
+    assert described["largest_difference"] < 1e-5 and described["opset"] == opset
+    for tokens in (7, 17, 1):
+        found, ours, mask = logits(folder, run, tokens)
+        assert len(found) == len(ours) == len(described["outputs"])
+        for theirs, expected in zip(found, ours, strict=True):
+            assert theirs.shape == expected.shape and theirs.dtype == np.float32
+            inside = mask > 0 if name not in ("classes", "number", "choices") else slice(None)
+            np.testing.assert_allclose(theirs[inside], expected[inside], atol=1e-4)
+            assert expected.std() > 0.01
+    head = HEADS[name][1]
+    names = list(head.labels) if head else []
+    assert described["labels"] == names and (folder / "labels.txt").exists() == bool(names)
+
+
+@pytest.mark.parametrize(("flags", "most"), [(["--compute", "float16"], 1e-2), (["--int8", "true"], 0.3)])
+def test_narrow_types_are_close_and_smaller(flags: list[str], most: float, tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", "tags", hidden_size=60, intermediate_size=444, num_hidden_layers=3)
+    whole, narrow = exported(run, tmp_path / "whole"), exported(run, tmp_path / "narrow", *flags)
+    sizes = [(folder / "model.onnx").stat().st_size for folder in (whole, narrow)]
+    assert sizes[1] < 0.75 * sizes[0]
+    assert 0 < json.loads((narrow / "model.json").read_text())["largest_difference"] < most
+    assert not list(narrow.glob("float32*"))
+
+
+def test_a_model_that_computes_something_else_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = a_run(tmp_path / "run", "classes")
+    monkeypatch.setattr(onnx_graph, "MASKED", 0.0)  # padding is attended to
+    with pytest.raises(IntegrityError, match="differ from ours"):
+        exported(run, tmp_path / "onnx")
+    assert not (tmp_path / "onnx").exists()
+
+
+def test_weights_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", "classes")
+    module = onnx_files.Module(CONFIG, *HEADS["classes"])
+    weights = {key: tf.fill(x.shape, np.float32("nan")) for key, x in variables(module).items()}
+    checkpoint.save(run, 5, weights, keep=1)
+    with pytest.raises(IntegrityError, match="not finite"):
+        exported(run, tmp_path / "onnx")
+    assert not (tmp_path / "onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["onnx", "--compute", "bfloat16"], "no such products"),
+        (["onnx", "--compute", "float16", "--int8", "true"], "what is not 8 bits stays float32"),
+        (["onnx", "--length", "64"], "for savedmodel"),
+        (["onnx", "--name", "x"], "for triton"),
+        (["triton", "--name", "a/b"], "letters, digits"),
+        (["savedmodel", "--int8", "true"], "for onnx and triton"),
+        (["savedmodel", "--opset", "20"], "for onnx and triton"),
+        (["onnx", "--opset", "16"], "opset"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(words: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        export.main([words[0], str(tmp_path / "run"), str(tmp_path / "onnx"), *words[1:]])
+
+
+def test_without_the_packages_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("onnx_graph", "onnx_files", "triton"):
+        monkeypatch.delitem(sys.modules, f"bert.export.{name}", raising=False)
+        monkeypatch.delattr(sys.modules["bert.export"], name, raising=False)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(InputError, match=r"onnx is not installed; run: pip install -r requirements-extra\.txt"):
+        exported(tmp_path / "run", tmp_path / "onnx")
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_triton_gets_a_repository(name: str, tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", name)
+    repository = exported(run, tmp_path / "models", "--name", "mine", "--version", 3, form="triton") / "mine"
+    found, _, _ = logits(repository / "3", run, 7)
+    text = (repository / "config.pbtxt").read_text()
+    dims = [json.loads(dims) for dims in re.findall(r"TYPE_FP32 dims: (\[.*?\])", text)]
+    assert [[-1 if size == 7 else size for size in x.shape[1:]] for x in found] == dims
+    if ORACLES.exists():
+        code = """
+import sys
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
+found = text_format.Parse(open(sys.argv[1]).read(), model_config_pb2.ModelConfig())
+print(found.name, found.platform, [list(one.dims) for one in found.input], [list(one.dims) for one in found.output])
+"""
+        command = [str(ORACLES), "-c", code, str(repository / "config.pbtxt")]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert told == f"mine onnxruntime_onnx [[-1], [-1], [-1]] {dims}\n"
+    labels = repository / "labels.txt"
+    head = HEADS[name][1]
+    assert (labels.read_text().split() if labels.exists() else []) == (list(head.labels) if head else [])
+    assert ("labels.txt" in text) == labels.exists()
