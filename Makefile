@@ -24,6 +24,7 @@ SHELL := bash
 ##   GLUE           folder of GLUE's tasks, or of TASK alone: cola sst2 mrpc qqp stsb mnli qnli rte wnli
 ##   RACE, NER      folder of RACE; folder with CoNLL-2003's eng.train, eng.testa, eng.testb
 ##   TASK_RUN       run directory of glue, race and ner
+##   MODEL          run directory to serve (default: SQUAD_RUN, or that of RECIPE, or the demo's)
 ##   PRETRAINED     run or import to fine-tune (default: the last phase of RECIPE, pretrained first if need be)
 ##   NP             ranks on this machine (2);  FLAGS  more flags for the command of the target
 ##   PRETRAIN_FLAGS more flags for pretraining where another target implies it
@@ -36,7 +37,7 @@ SHELL := bash
 ## NAME=value, or in the environment: NAME:=value and NAME!=value ask make itself to expand or run them.
 VARIABLES := WIKIPEDIA BOOKS PUBMED TEXT BERT_CONTACT VOCAB VOCAB_SIZE LOWER_CASE BPE BPE_SIZE HELDOUT SHARDS \
 	DUPE_FACTOR MASKED_LM_PROB RECORDS PHASE1_SEQ PHASE2_SEQ RECIPE SQUAD_TRAIN SQUAD_DEV SQUAD_RECIPE \
-	SQUAD_RUN GLUE TASK RACE NER TASK_RUN PRETRAINED NP FLAGS PRETRAIN_FLAGS SQUAD_FLAGS TASK_FLAGS \
+	SQUAD_RUN GLUE TASK RACE NER TASK_RUN MODEL PRETRAINED NP FLAGS PRETRAIN_FLAGS SQUAD_FLAGS TASK_FLAGS \
 	BERT_WORKDIR PYTHON VENV DEVICE
 
 # make would expand $(...) in values from its command line when it exports them, and in values from the environment when
@@ -61,7 +62,7 @@ FLAGGED := scripts/launcher.sh with-flags FLAGS
 
 .PHONY: help setup doctor demo test test-all soak parity bench gpu-check gpu-day-prepare gpu-day lock audit lint \
 	download wikipedia books text pubmed documents shards vocab corpus tfrecords bpe tokens verify stats \
-	pretrain squad squad-eval glue race ner clean
+	pretrain squad squad-eval glue race ner serve clean
 
 help: ## List the targets and variables
 	@echo "Targets:"
@@ -154,6 +155,9 @@ pretrain squad-eval:
 check-pretrain check-squad check-squad-eval check-glue check-race check-ner: # before hours are spent
 	$(IN) scripts/train.sh $@
 
+serve: setup ## Answer over HTTP with MODEL, and on a web page; FLAGS as of python -m serve
+	$(IN) scripts/serve.sh
+
 clean: ## Remove caches; the work folder and the environment stay
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	@find bert data squad scripts tests -name __pycache__ -prune -exec rm -rf {} +
+	@find bert data squad tasks serve scripts tests -name __pycache__ -prune -exec rm -rf {} +

@@ -226,7 +226,7 @@ def _values(flags: list[Flag], argv: Sequence[str], prog: str, description: str 
 
 def _flags(cls: type, instance: Any, prefix: tuple[str, ...] = ()) -> Iterator[Flag]:
     hints, kinds = typing.get_type_hints(cls), typing.get_type_hints(cls, include_extras=True)
-    helps, limits = _field_docs(cls), ranges.declared(cls)
+    helps, limits = field_docs(cls), ranges.declared(cls)
     for field in dataclasses.fields(cls):
         path, hint = (*prefix, field.name), hints[field.name]
         kind = next((mark for mark in getattr(kinds[field.name], "__metadata__", ()) if isinstance(mark, str)), "")
@@ -245,9 +245,9 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 @functools.cache
-def _field_docs(cls: type) -> dict[str, str]:
+def field_docs(cls: type) -> dict[str, str]:
     """Return the string literal below each field, which Python does not keep."""
-    docs = _field_docs(base) if dataclasses.is_dataclass(base := cls.__base__) else {}
+    docs = field_docs(base) if dataclasses.is_dataclass(base := cls.__base__) else {}
     body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     assert isinstance(body, ast.ClassDef)
     for field, doc in zip(body.body, body.body[1:], strict=False):

@@ -58,3 +58,4 @@ echo
 python -m squad.report --pretraining "$demo/pretrain/demo_phase1" "$demo/pretrain/demo_phase2" --output "$demo" \
     --pretrained "$demo/squad/pretrained" --random "$demo/squad/random" --dataset "$demo/synthetic/dev.json" \
     --require_exact_match 70 --require_gain 10
+echo "to ask it    make serve, then open http://127.0.0.1:8000"

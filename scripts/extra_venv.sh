@@ -6,7 +6,7 @@
 #               PyTorch for GPUs
 #   gpu-check   XLA's compiler for NVIDIA GPUs, about a gigabyte, for `make gpu-check`; no GPU and no driver is needed
 #   tf217       TensorFlow 2.17, for scripts/test_tf217.sh
-#   oracles     scikit-learn and SciPy, for tests/tasks/test_metrics.py
+#   oracles     scikit-learn, SciPy and Triton's client, for tests of scores and exports
 #   lock        uv, for scripts/lock.sh
 #   audit       pip-audit, for scripts/audit.sh
 set -euo pipefail

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("bert", "data", "squad", "tasks")
+PACKAGES = ("bert", "data", "squad", "tasks", "serve")
 
 
 def listed(*flags: str) -> list[Path]:

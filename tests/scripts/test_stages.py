@@ -393,3 +393,15 @@ def test_a_wrong_task_is_one_line_before_anything_runs(environment: dict[str, st
     ):
         code, error, shown = make("glue", checkout, environment, **variables)
         assert code == 2 and said in error.splitlines()[0] and not shown
+
+
+def test_serve_takes_the_model_that_there_is(environment: dict[str, str], checkout: Path) -> None:
+    code, error, shown = make("serve", checkout, environment)
+    assert code == 2 and "make serve MODEL=RUN" in error and not shown
+    for run in ("demo/squad/pretrained", "squad/bert_mini"):  # the later one is taken before the earlier
+        (checkout / "w" / run).mkdir(parents=True)
+        (checkout / "w" / run / "config.json").write_text("{}")
+        assert make("serve", checkout, environment)[2] == [f"-m serve --model w/{run}"]
+    assert make("serve", checkout, environment, SQUAD_RUN="a b")[2] == ["-m serve --model a b"]
+    given = {"MODEL": "-c", "FLAGS": "--port 8001 --host '::1'"}
+    assert make("serve", checkout, environment, **given)[2] == ["-m serve --model ./-c --port 8001 --host ::1"]

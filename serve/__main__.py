@@ -1,0 +1,177 @@
+"""Answer questions about texts over HTTP, and on a web page, with one or more trained models.
+
+    python -m serve --model RUN [NAME=RUN ...] [--port 8000]
+
+Each RUN is a run directory, or an import. What it can be asked follows from its head: questions (squad.train), classes,
+choices or tags (tasks.train), masked words (bert.pretrain), and features of texts (all). The page is at /, a
+description of all addresses at /docs. Requests wait in a queue that is bounded; several are computed together. A model
+whose run directory changes, or all of them on SIGHUP, is loaded again without losing a request. SIGTERM and Ctrl-C end
+the service after the requests that it has taken.
+
+Only this machine is served unless --host says otherwise. There is no authentication and no encryption: put a server
+that has both before it. Needs starlette, uvicorn and prometheus_client (requirements-extra.txt).
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from bert import __version__, cli, ranges
+from bert.errors import InputError, UsageError
+from bert.hardware import devices
+from bert.hardware.devices import Kind
+from bert.ranges import BatchSize, Range
+from serve.models import Compute, Models, named
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+BACKLOG = 2048  # connections that wait to be accepted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Flags of `python -m serve`."""
+
+    model: tuple[str, ...]
+    """run directories, RUN or NAME=RUN; without a name, a model is called as its folder"""
+    host: str = "127.0.0.1"
+    """address to listen on; 0.0.0.0 serves other machines, too"""
+    port: Annotated[int, Range(0, 65_535)] = 8000
+    """port to listen on; 0 takes a free one"""
+    allow_host: tuple[str, ...] = ()
+    """names by which clients may call the service, besides this machine's own; with --host of other machines: any"""
+    allow_origin: tuple[str, ...] = ()
+    """web sites, such as https://example.org, whose pages may ask the service"""
+    batch: BatchSize = 16
+    """maximum windows or texts that are computed at once"""
+    delay: Annotated[float, Range(0, 10)] = 0.002
+    """seconds that a request may wait for others to be computed with"""
+    queue: Annotated[int, Range(1, 10**6)] = 1024
+    """windows that may wait; beyond that requests are refused with 503"""
+    windows: Annotated[int, Range(1, 10**6)] = 256
+    """maximum windows of one input"""
+    body: Annotated[int, Range(1024, 2**30)] = 2**20
+    """maximum bytes of a request"""
+    connections: Annotated[int, Range(1, 10**6)] = 1000
+    """maximum connections at once; beyond that requests are refused with 503"""
+    receive_seconds: Annotated[float, Range(0.1, 3600)] = 10.0
+    """time in which a request must arrive"""
+    answer_seconds: Annotated[float, Range(0.1, 3600)] = 30.0
+    """time after which a request is not answered any more"""
+    reload_seconds: Annotated[float, Range(0, 86_400)] = 10.0
+    """time between looks at the run directories for changes; 0: only on SIGHUP"""
+    log: bool = True
+    """write a line of JSON for each request, without its text"""
+    compute: Compute = "float32"
+    """data type of matrix products"""
+    device: Kind = "auto"
+    """device to compute on; auto uses a GPU if there is one"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self)
+        if self.queue < self.windows:
+            raise UsageError(f"--queue {self.queue}: less than --windows {self.windows}; give at least as many")
+        if "*" in self.allow_origin:
+            raise UsageError("--allow_origin *: any web site could use the service; name the sites")
+
+
+def listener(host: str, port: int) -> socket.socket:
+    """Return a socket bound to the address, on which nobody is answered yet. Raise UsageError if that fails."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"--host {host} --port {port}: {error}; give another address or port") from error
+    return bound
+
+
+def _hosts(options: Options) -> tuple[str, ...]:
+    """Return the values of the header Host that are answered: a page elsewhere cannot make its own name point here."""
+    if options.host not in LOCAL:
+        return options.allow_host or ("*",)
+    return (*LOCAL, "[::1]", *options.allow_host)
+
+
+def run(options: Options, bound: socket.socket, models: Models) -> None:
+    """Serve until a signal ends the service."""
+    import uvicorn
+
+    from serve import app
+
+    limits = app.Limits(
+        body=options.body,
+        windows=options.windows,
+        queue=options.queue,
+        receive_seconds=options.receive_seconds,
+        answer_seconds=options.answer_seconds,
+    )
+    service = app.Service(
+        models,
+        limits,
+        batch=options.batch,
+        delay=options.delay,
+        watch=options.reload_seconds,
+        log=options.log,
+    )
+    application = app.application(service, version=__version__, hosts=_hosts(options), origins=options.allow_origin)
+    config = uvicorn.Config(
+        application,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=options.connections,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=round(options.answer_seconds + 1),
+        lifespan="on",
+        ws="none",
+    )
+
+    class Server(uvicorn.Server):
+        """Ends with exit code 0 on a signal, and loads the models again on SIGHUP."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._stop, number)
+            loop.add_signal_handler(signal.SIGHUP, self._reload)
+            yield
+
+        def _stop(self, number: int) -> None:
+            service.stopping = True
+            self.handle_exit(number, None)
+
+        def _reload(self) -> None:
+            self.reloading = asyncio.ensure_future(service.reload(force=True))
+
+    Server(config).run(sockets=[bound])
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    options = cli.parse(Options, argv, prog="python -m serve", description=__doc__)
+    try:
+        import prometheus_client  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise InputError(f"{error.name} is not installed; run: pip install -r requirements-extra.txt") from error
+    runs = named(options.model)
+    with listener(options.host, options.port) as bound:
+        devices.choose(options.device)
+        models = Models(runs, options.compute, options.batch)
+        for model in models.all():
+            print(f"{model.name}: {', '.join(model.heads)}", file=sys.stderr)
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        print(f"listening on http://{host}:{bound.getsockname()[1]}", file=sys.stderr, flush=True)
+        run(options, bound, models)
+
+
+if __name__ == "__main__":
+    cli.main(main)

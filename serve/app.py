@@ -1,0 +1,347 @@
+"""The service as an ASGI application: addresses, limits, and the way of a request through the queue."""
+
+import asyncio
+import contextlib
+import functools
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serve import description
+from serve.batching import Expired, Job, Queue, QueueFull, Worker
+from serve.heads import HEADS, Head, Prepared
+from serve.items import RequestError, take
+from serve.metrics import Metrics
+from serve.models import Models, Served
+
+PAGE = Path(__file__).parent / "page"
+FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
+MOST_INPUTS = 256  # in one request
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+
+
+class Refused(Exception):
+    """A request that gets an error, with its status."""
+
+    def __init__(self, status: int, reason: str, retry_after: int | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.retry_after = status, reason, retry_after
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one request may take, and all of them together."""
+
+    body: int
+    """bytes of a request's body"""
+    windows: int
+    """rows of one input"""
+    queue: int
+    """rows that may wait"""
+    receive_seconds: float
+    """time to receive a body"""
+    answer_seconds: float
+    """time until an answer"""
+
+
+class Service:
+    """Answers requests with the models. It works between the start and the end of the application's lifespan."""
+
+    def __init__(self, models: Models, limits: Limits, *, batch: int, delay: float, watch: float, log: bool) -> None:
+        """batch: maximum rows of a batch. delay: seconds that a row may wait for others.
+
+        watch: seconds between looks at the run directories, 0 for none. log: whether requests are logged.
+        """
+        self.models, self.limits, self.watch, self.log = models, limits, watch, log
+        self.queue = Queue(limits.queue)
+        self.metrics = Metrics(lambda: len(self.queue))
+        self.worker = Worker(self.queue, batch, delay, self.metrics.batch)
+        self.threads = ThreadPoolExecutor(2, thread_name_prefix="text")  # encode texts, and make answers of results
+        self.stopping = False
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        """Run the worker; reload changed models."""
+        self.worker.start()
+        watching = asyncio.create_task(self._watch()) if self.watch else None
+        try:
+            yield
+        finally:
+            self.stopping = True
+            if watching:
+                watching.cancel()
+            self.queue.close()
+            await asyncio.to_thread(self.worker.join, self.limits.answer_seconds)
+            self.threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self.watch)
+            await self.reload()
+
+    async def reload(self, force: bool = False) -> list[str]:
+        """Load changed models again; return their names."""
+        failures = self.models.failures
+        changed = await asyncio.to_thread(self.models.reload, force)
+        self.metrics.reloads.labels("loaded").inc(len(changed))
+        self.metrics.reloads.labels("failed").inc(self.models.failures - failures)
+        if changed and self.log:
+            _log({"event": "loaded again", "models": changed})
+        return changed
+
+    async def ask(self, request: Request, route: str) -> Response:
+        """Answer a request of one kind."""
+        begun = time.monotonic()
+        fields = _parsed(await self._body(request))
+        name, inputs = fields.pop("model", None), fields.pop("inputs", None)
+        several = inputs is not None
+        if several and (not isinstance(inputs, list) or fields):
+            raise Refused(400, "inputs is no list, or other fields stand beside it; see /docs for what to send")
+        items = inputs if several else [fields]
+        if not 0 < len(items) <= MOST_INPUTS:
+            raise Refused(400, f"{len(items)} inputs; send 1 to {MOST_INPUTS}")
+        model = self._model(name, route)
+        head = model.heads[route]
+        loop = asyncio.get_running_loop()
+        prepared = await loop.run_in_executor(self.threads, self._prepared, head, items)
+        if not several and isinstance(prepared[0], RequestError):
+            raise Refused(400, str(prepared[0]))
+        deadline = begun + self.limits.answer_seconds
+        jobs = [
+            None if isinstance(one, RequestError) else Job(head, one.rows, one.lengths, deadline) for one in prepared
+        ]
+        await self._compute(request, [job for job in jobs if job])
+        outputs = await loop.run_in_executor(self.threads, _outputs, prepared, jobs)
+        request.state.rows = sum(len(job.rows) for job in jobs if job)
+        if several:
+            return JSONResponse({"model": model.name, "outputs": outputs})
+        return JSONResponse({"model": model.name, **outputs[0]})
+
+    def _model(self, name: Any, route: str) -> Served:
+        if name is not None and not isinstance(name, str):
+            raise Refused(400, "model is no string; see /v1/models")
+        if (model := self.models.choose(name, route)) is None:
+            which = "no model" if name is None else f"no model {name[:60]!a}"
+            raise Refused(404, f"{which} here for /v1/{route}; see /v1/models")
+        return model
+
+    def _prepared(self, head: Head, items: Sequence[Any]) -> list[Prepared | RequestError]:
+        found: list[Prepared | RequestError] = []
+        for item in items:
+            try:
+                found.append(head.prepare(take(head.item, item), self.limits.windows))
+            except RequestError as error:
+                found.append(error)
+        return found
+
+    async def _compute(self, request: Request, jobs: Sequence[Job]) -> None:
+        """Wait until all jobs have ended; cancel them if the client goes away or the time is over."""
+        if not jobs:
+            return
+        if (rows := sum(len(job.rows) for job in jobs)) > self.limits.queue:
+            raise Refused(400, f"the inputs have {rows} windows together; send at most {self.limits.queue}")
+        try:
+            if self.worker.wait() > self.limits.answer_seconds:
+                raise QueueFull  # it would be too late
+            self.queue.put(jobs)
+        except QueueFull:
+            self.metrics.dropped.labels("queue full").inc(len(jobs))
+            raise Refused(503, "too much waits already; try again later", self.worker.retry_after()) from None
+        pending = asyncio.gather(*(asyncio.wrap_future(job.future) for job in jobs), return_exceptions=True)
+        gone = asyncio.create_task(_disconnected(request))
+        left = max(0.0, jobs[0].deadline - time.monotonic())
+        try:
+            await asyncio.wait((pending, gone), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            left_alone = gone.done() and not pending.done()
+            gone.cancel()
+            for job in jobs:
+                job.future.cancel()  # those that have ended stay as they are
+            pending.cancel()
+        if left_alone:
+            self.metrics.dropped.labels("client gone").inc(len(jobs))
+            raise ClientDisconnect
+        if any(_expired(job) for job in jobs):
+            self.metrics.dropped.labels("expired").inc(len(jobs))
+            raise Refused(504, f"not computed within {self.limits.answer_seconds:g} s; send less, or try again later")
+
+    async def _body(self, request: Request) -> bytes:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise Refused(415, "the body is not application/json; send that content type")
+        too_large = Refused(413, f"the body has more than {self.limits.body:,} bytes; send less")
+        if int(request.headers.get("content-length") or 0) > self.limits.body:
+            raise too_large
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(self.limits.receive_seconds):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > self.limits.body:
+                        raise too_large
+                    parts.append(part)
+        except TimeoutError:
+            raise Refused(408, f"not received within {self.limits.receive_seconds:g} s; send it faster") from None
+        return b"".join(parts)
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(body.decode("utf-8"))
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is one
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise Refused(400, f"the body is not JSON in UTF-8: {reason}") from None
+    if not isinstance(fields, dict):
+        raise Refused(400, "the body is no JSON object; see /docs for what to send")
+    return fields
+
+
+async def _disconnected(request: Request) -> None:
+    """Return when the client has gone away. The whole body has been read before."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _expired(job: Job) -> bool:
+    return job.future.cancelled() or isinstance(job.future.exception(), Expired)
+
+
+def _outputs(prepared: Sequence[Prepared | RequestError], jobs: Sequence[Job | None]) -> list[dict[str, Any]]:
+    """Return the answers of inputs. Raise Refused if there is one input and the model failed on it."""
+    outputs = []
+    for one, job in zip(prepared, jobs, strict=True):
+        if isinstance(one, RequestError) or job is None:
+            outputs.append(_error(400, str(one)))
+        elif error := job.future.exception():
+            if len(jobs) == 1:
+                raise Refused(500, f"the model failed: {error}")
+            outputs.append(_error(500, f"the model failed: {error}"))
+        else:
+            outputs.append(one.finish(job.future.result()))
+    return outputs
+
+
+def _error(status: int, reason: str) -> dict[str, Any]:
+    return {"error": {"status": status, "reason": reason}}
+
+
+def application(
+    service: Service, *, version: str, hosts: Sequence[str] = ("*",), origins: Sequence[str] = ()
+) -> Starlette:
+    """Return the application.
+
+    hosts: values of the header Host that are answered. origins: web sites whose pages may ask the service.
+    """
+    described = description.openapi(version)
+
+    def asked(route: str) -> Route:
+        async def handle(request: Request) -> Response:
+            return await service.ask(request, route)
+
+        return Route(f"/v1/{route}", handle, methods=["POST"])
+
+    async def models(request: Request) -> Response:
+        return JSONResponse({"models": [model.facts for model in service.models.all()]})
+
+    async def healthy(request: Request) -> Response:
+        works = service.worker.is_alive()
+        return JSONResponse({"status": "ok" if works else "the computing thread has ended"}, 200 if works else 503)
+
+    async def ready(request: Request) -> Response:
+        takes = service.worker.is_alive() and not service.stopping
+        return JSONResponse({"status": "ready" if takes else "stopping"}, 200 if takes else 503)
+
+    async def metrics(request: Request) -> Response:
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def openapi(request: Request) -> Response:
+        return JSONResponse(described)
+
+    async def docs(request: Request) -> Response:
+        return HTMLResponse(description.page(described))
+
+    def file(name: str) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        async def send(request: Request) -> Response:
+            return FileResponse(PAGE / name)
+
+        return send
+
+    pages = {"/v1/models": models, "/healthz": healthy, "/readyz": ready, "/metrics": metrics}
+    pages |= {"/openapi.json": openapi, "/docs": docs} | {path: file(name) for path, name in FILES.items()}
+    routes = [asked(head.route) for head in HEADS] + [Route(path, handle) for path, handle in pages.items()]
+    middleware = [Middleware(functools.partial(_Observed, service, frozenset(route.path for route in routes)))]
+    middleware += [Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))]
+    if origins:
+        middleware += [Middleware(CORSMiddleware, allow_origins=list(origins), allow_headers=["content-type"])]
+    handlers: dict[Any, Any] = {Refused: _refused, 404: _http_error, 405: _http_error}
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=service.lifespan)
+
+
+async def _refused(request: Request, error: Refused) -> Response:
+    headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
+    if error.status in (408, 413):  # the rest of the body is not read
+        headers["connection"] = "close"
+    return JSONResponse(_error(error.status, error.reason), error.status, headers)
+
+
+async def _http_error(request: Request, error: Any) -> Response:
+    reason = {404: "no such address; see /docs", 405: "this address takes another method; see /docs"}
+    return JSONResponse(_error(error.status_code, reason[error.status_code]), error.status_code, error.headers)
+
+
+class _Observed:
+    """Middleware that counts and logs each request, and adds the headers that browsers heed."""
+
+    def __init__(self, service: Service, paths: frozenset[str], app: ASGIApp) -> None:
+        self.service, self.paths, self.app = service, paths, app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun, status = time.perf_counter(), 500
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], *((k.encode(), v.encode()) for k, v in HEADERS.items())]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, sent)
+        except ClientDisconnect:
+            status = 499  # nobody is left to get an answer
+        finally:
+            seconds = time.perf_counter() - begun
+            path = scope["path"] if scope["path"] in self.paths else "other"
+            self.service.metrics.requests.labels(path, str(status)).inc()
+            self.service.metrics.seconds.labels(path).observe(seconds)
+            if self.service.log:
+                rows = scope.get("state", {}).get("rows", 0)
+                facts = {"method": scope["method"], "path": path, "status": status, "seconds": round(seconds, 4)}
+                _log({"event": "request", **facts, "rows": rows})
+
+
+def _log(facts: dict[str, Any]) -> None:
+    print(json.dumps({"time": round(time.time(), 3), **facts}), file=sys.stderr, flush=True)

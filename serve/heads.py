@@ -1,0 +1,326 @@
+"""What a model can be asked: each head turns an item into rows of tokens, and the results of the rows into an answer.
+
+The rows of many items are computed together (serve/batching.py); `prepare` and the `finish` that it returns run in
+threads of their own. n rows, S positions, D width of the model.
+"""
+
+import abc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from bert import fill_mask
+from bert.errors import InputError, IntegrityError
+from bert.inputs.batches import Batches
+from bert.inputs.tokenization import Tokenizer
+from bert.inputs.windows import cut
+from bert.masked_words import MaskedWords
+from bert.model import inference
+from bert.model.inference import InferenceEncoder
+from serve.items import MOST_ANSWERS, MOST_WORDS, Choices, Masked, Passage, Question, RequestError, Sentence, Text
+from squad import features, predict
+from squad.answers import MAX_ANSWER_LENGTH, Answers, Candidate, n_best_answers
+from squad.examples import Example
+from squad.model import FineTuned
+from squad.reader import Reader
+from tasks import model as tasks_model
+from tasks.examples import ChoiceExample, TaggedSentence, TextExample
+from tasks.inputs import NAMES
+
+MOST_MASKS = 32  # in a text: each is a row of probabilities of all words
+Inputs = dict[str, np.ndarray]  # ids, mask and segments of one row, [S] or for choices [choices, S]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An item as rows, and what makes its answer of their results, in the same order."""
+
+    rows: Sequence[Any]
+    lengths: Sequence[int]
+    """of the rows, in tokens"""
+    finish: Callable[[list[Any]], dict[str, Any]]
+
+
+class Head(abc.ABC):
+    """One kind of question to one model."""
+
+    route: ClassVar[str]
+    """the last part of its address"""
+    item: ClassVar[type]
+    """what a client sends"""
+
+    @abc.abstractmethod
+    def prepare(self, item: Any, most: int) -> Prepared:
+        """Divide an item into at most `most` rows. Raise RequestError if it cannot be answered."""
+
+    @abc.abstractmethod
+    def compute(self, rows: Sequence[Any]) -> list[Any]:
+        """Return the results of rows, which may be those of several items."""
+
+    @abc.abstractmethod
+    def example(self) -> Any:
+        """Return an item, to compute before the first client comes."""
+
+
+class Answering(Head):
+    """Questions about passages, answered as by squad.predict."""
+
+    route, item = "answer", Question
+
+    def __init__(self, run: Path, model: FineTuned, batch: int) -> None:
+        """batch: maximum windows that are computed at once."""
+        self.model, self.limit = model, predict.null_threshold(model, run, None)
+        self.reader = Reader(
+            model,
+            batch=batch,
+            n_best=MOST_ANSWERS,
+            max_answer_length=MAX_ANSWER_LENGTH,
+            null=self.limit is not None,
+            compiled=False,
+        )
+
+    def prepare(self, item: Question, most: int) -> Prepared:
+        """Cut the passages into windows."""
+        passages = [item.context] if isinstance(item.context, str) else item.context
+        asked = [Example(id="", question=item.question, passage=number, answers=()) for number in range(len(passages))]
+        tokenizer, windowing = self.model.tokenizer, self.model.windowing
+        tokens = features.tokenize(tokenizer, passages)
+        room = windowing.max_seq_length - 3 - min(len(tokenizer.encode([item.question])[0]), windowing.max_query_length)
+        count = sum(len(cut(int(length), room, windowing.doc_stride)) for length in np.diff(tokens.splits))
+        if count > most:
+            raise RequestError(f"the text has {count} windows of the model; send one of at most {most}")
+        windows = features.windows(tokenizer, asked, tokens, windowing)
+
+        def finish(results: list[Any]) -> dict[str, Any]:
+            logits = np.stack([start for start, _ in results]), np.stack([end for _, end in results])
+            found = n_best_answers(asked, passages, tokens, windows, logits, *self.reader.limits, self.reader.null)
+            return _best_of(found, self.limit, item.n_best)
+
+        return Prepared(*_rows(windows.inputs), finish)
+
+    def compute(self, rows: Sequence[Inputs]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return start and end logits [S] of each window."""
+        return list(zip(*self.reader.score(_stacked(rows)), strict=True))
+
+    def example(self) -> Question:
+        """Return a question about a text of two words."""
+        return Question(question="Who?", context="Nobody here.")
+
+
+def _best_of(found: Sequence[Answers], limit: float | None, count: int) -> dict[str, Any]:
+    """Return the best answers of one question in several passages, with a softmax over the scores of all candidates.
+
+    found: the answers in each passage, of which each has candidates with different texts.
+    """
+    ranked = [(_score(one), one, number) for number, answers in enumerate(found) for one in answers.candidates]
+    texts = sorted(((score, one, number) for score, one, number in ranked if one.text), key=lambda entry: -entry[0])
+    texts = texts[:MOST_ANSWERS]
+    null = min((score for score, one, _ in ranked if not one.text), default=None)
+    scores = np.array([score for score, *_ in texts] + ([] if null is None else [null]))
+    weights = np.exp(scores - scores.max()) if len(scores) else scores
+    probabilities = weights / weights.sum()
+    candidates = [
+        {
+            "text": one.text,
+            "start": one.start,
+            "end": one.start + len(one.text),
+            "passage": number,
+            "probability": float(probability),
+        }
+        for (_, one, number), probability in zip(texts, probabilities, strict=False)
+    ]
+    answer: dict[str, Any] = {"answer": candidates[0] if candidates else None, "candidates": candidates[:count]}
+    if limit is not None and null is not None:
+        odds = null - (texts[0][0] if texts else 0.0)
+        none = {"null_odds": odds, "null_threshold": limit, "no_answer_probability": float(probabilities[-1])}
+        answer |= none | ({"answer": None} if odds > limit else {})
+    return answer
+
+
+def _score(candidate: Candidate) -> float:
+    return candidate.start_logit + candidate.end_logit
+
+
+class _OfTask(Head):
+    """A head of a `tasks.train` run: what it predicts is what tasks.predict writes."""
+
+    def __init__(self, model: tasks_model.FineTuned, batch: int) -> None:
+        self.model, self.reader = model, tasks_model.Reader(model, batch, compiled=False)
+
+    def _prepared(self, example: Any, most: int) -> Prepared:
+        try:
+            arrays = self.model.kind.encode([example], self.model.tokenizer)
+        except InputError as error:
+            raise RequestError(str(error)) from error
+        if len(arrays["input_ids"]) > most:
+            raise RequestError(f"the text has {len(arrays['input_ids'])} windows of the model; send at most {most}")
+
+        def finish(results: list[Any]) -> dict[str, Any]:
+            (found,) = self.model.kind.predictions([example], arrays, np.stack(results))
+            return {name: value for name, value in found.items() if name != "id"}
+
+        return Prepared(*_rows(arrays), finish)
+
+    def compute(self, rows: Sequence[Inputs]) -> list[np.ndarray]:
+        """Return the logits of each row."""
+        return list(self.reader.logits(_stacked(rows)))
+
+
+class Classifying(_OfTask):
+    """Texts and pairs of texts: a class, or a number."""
+
+    route, item = "classify", Text
+
+    def prepare(self, item: Text, most: int) -> Prepared:
+        """Encode the text or the pair."""
+        return self._prepared(TextExample(id="text", first=item.text, second=item.second), most)
+
+    def example(self) -> Text:
+        """Return a text of two words."""
+        return Text(text="Nobody here.")
+
+
+class Choosing(_OfTask):
+    """Multiple choice."""
+
+    route, item = "choose", Choices
+
+    def prepare(self, item: Choices, most: int) -> Prepared:
+        """Encode a pair of texts for each choice."""
+        pairs = tuple((item.text, choice) for choice in item.choices)
+        return self._prepared(ChoiceExample(id="of the request", pairs=pairs), most)
+
+    def example(self) -> Choices:
+        """Return as many choices as the model takes."""
+        return Choices(text="Who?", choices=["Nobody."] * self.model.kind.labels.outputs)
+
+
+class Tagging(_OfTask):
+    """A tag for each word of a sentence."""
+
+    route, item = "tag", Sentence
+
+    def prepare(self, item: Sentence, most: int) -> Prepared:
+        """Encode the words, in several windows if there are many."""
+        words = item.words if item.words is not None else (item.text or "").split()
+        if not words or not all(word.strip() for word in words):
+            raise RequestError("a sentence has no words, or an empty one; send words with text")
+        return self._prepared(TaggedSentence(id="sentence", words=tuple(words)), most)
+
+    def example(self) -> Sentence:
+        """Return a sentence of two words."""
+        return Sentence(text="Nobody here.")
+
+
+class Filling(Head):
+    """The likeliest words for masks, as by bert.fill_mask."""
+
+    route, item = "fill", Masked
+
+    def __init__(self, model: MaskedWords) -> None:
+        self.model = model
+
+    def prepare(self, item: Masked, most: int) -> Prepared:
+        """Encode the text."""
+        try:
+            row = fill_mask.encode(self.model, item.text, "text")
+        except InputError as error:
+            raise RequestError(str(error)) from error
+        places = np.flatnonzero(row == self.model.tokenizer.mask_id).tolist()
+        if len(places) > MOST_MASKS:
+            raise RequestError(f"the text has {len(places)} masks; send at most {MOST_MASKS}")
+        vocab = self.model.tokenizer.vocab
+
+        def finish(results: list[Any]) -> dict[str, Any]:
+            words, scores = results[0]
+            return {
+                "masks": [
+                    [
+                        {"word": vocab[word], "probability": float(np.exp(score))}
+                        for word, score in zip(row[: item.top], best[: item.top], strict=True)
+                    ]
+                    for row, best in zip(words, scores, strict=True)
+                ]
+            }
+
+        return Prepared([(row, places)], [len(row)], finish)
+
+    def compute(self, rows: Sequence[tuple[np.ndarray, list[int]]]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return for each text the best words of each mask and their log probabilities, both [masks, MOST_WORDS]."""
+        order = np.argsort(
+            [len(ids) for ids, _ in rows], kind="stable"
+        )  # the model takes them in batches, as they come
+        found: list[Any] = [None] * len(rows)
+        scores = self.model.log_probabilities([rows[row][0] for row in order], [rows[row][1] for row in order])
+        for row, log_probabilities in zip(order, scores, strict=True):
+            best = np.argsort(-log_probabilities, axis=1, kind="stable")[:, :MOST_WORDS]
+            found[row] = best, np.take_along_axis(log_probabilities, best, axis=1)
+        return found
+
+    def example(self) -> Masked:
+        """Return a text with one mask."""
+        return Masked(text=f"Nobody {fill_mask.MASK} here.")
+
+
+class Embedding(Head):
+    """Features of texts, as by bert.encode."""
+
+    route, item = "embed", Passage
+
+    def __init__(self, encoder: InferenceEncoder, tokenizer: Tokenizer, longest: int, batch: int) -> None:
+        """longest: tokens of a text. batch: maximum texts that are computed at once."""
+        self.encoder, self.tokenizer, self.longest = encoder, tokenizer, longest
+        self._batches = Batches(batch, longest)
+        shape = tf.TensorSpec([None, None], tf.int32)
+        self._encode = inference.traced(self._pooled, [shape, shape], compiled=False)
+
+    def _pooled(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Return the mean of the last hidden states, and the first of them, [n, 2, D]."""
+        hidden, weights = self.encoder(ids, mask, tf.zeros_like(ids)), tf.cast(mask, tf.float32)
+        mean = tf.einsum("btd,bt->bd", hidden, weights / tf.reduce_sum(weights, axis=1, keepdims=True))
+        return tf.stack([mean, hidden[:, 0]], axis=1)
+
+    def prepare(self, item: Passage, most: int) -> Prepared:
+        """Encode the text."""
+        ids = self.tokenizer.encode([item.text])[0]
+        kept = ids[: self.longest - 2]
+        row = np.concatenate([[self.tokenizer.cls_id], kept, [self.tokenizer.sep_id]]).astype(np.int32)
+
+        def finish(results: list[Any]) -> dict[str, Any]:
+            features = results[0][("mean", "cls").index(item.pool)]
+            return {"features": features.tolist(), "tokens": len(row), "truncated": len(kept) < len(ids)}
+
+        return Prepared([row], [len(row)], finish)
+
+    def compute(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return both features of each text [2, D]."""
+        found = np.zeros((len(rows), 2, self.encoder.width), np.float32)
+        for chosen, width in self._batches(np.array([len(row) for row in rows])):
+            ids, mask = np.full((len(chosen), width), self.tokenizer.pad_id, np.int32), np.zeros((len(chosen), width))
+            for place, row in enumerate(chosen):
+                ids[place, : len(rows[row])], mask[place, : len(rows[row])] = rows[row], 1
+            found[chosen] = self._encode(tf.constant(ids), tf.constant(mask, tf.int32)).numpy()
+        if not np.isfinite(found).all():
+            raise IntegrityError("the model's features are not finite: its training failed; use another checkpoint")
+        return list(found)
+
+    def example(self) -> Passage:
+        """Return a text of two words."""
+        return Passage(text="Nobody here.")
+
+
+HEADS: tuple[type[Head], ...] = (Answering, Classifying, Choosing, Tagging, Filling, Embedding)
+
+
+def _rows(arrays: Inputs) -> tuple[list[Inputs], list[int]]:
+    """Return ids, mask and segments of each row of stacked ones, and the length of each, for choices of the longest."""
+    rows = [{name: arrays[name][row] for name in NAMES} for row in range(len(arrays["input_ids"]))]
+    return rows, [int(row["input_mask"].sum(axis=-1).max()) for row in rows]
+
+
+def _stacked(rows: Sequence[Inputs]) -> Inputs:
+    return {name: np.stack([row[name] for row in rows]) for name in NAMES}

@@ -1,0 +1,152 @@
+"""The models of a service: what each run directory can be asked, and how a changed one takes the place of the old."""
+
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from bert import labels
+from bert.config import ModelConfig
+from bert.errors import InputError, UsageError
+from bert.inputs.tokenization import tokenizer_for
+from bert.masked_words import MaskedWords, has_head
+from bert.model.encoder import Encoder, variables
+from bert.model.inference import InferenceEncoder
+from bert.storage import manifest
+from bert.training import checkpoint
+from serve.heads import Answering, Choosing, Classifying, Embedding, Filling, Head, Tagging
+from squad import model as squad_model
+from tasks import model as tasks_model
+
+Compute = Literal["float32", "bfloat16", "float16"]
+OF_TASKS: dict[str, Any] = {"classifier": Classifying, "choice": Choosing, "tags": Tagging}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A loaded model."""
+
+    name: str
+    run: Path
+    heads: dict[str, Head]
+    """by their routes"""
+    facts: dict[str, Any]
+    """what clients are told of it"""
+
+
+def load(run: Path, name: str, compute: Compute, batch: int) -> Served:
+    """Load the checkpoint of a run directory with its head, and compute one example with each of its uses.
+
+    batch: maximum rows that are computed at once. Raise InputError if it is no run directory, IntegrityError if it is
+    damaged.
+    """
+    if not run.is_dir():
+        raise InputError(f"{run}: no such folder; give a run directory")
+    checkpoint.check_description(run)
+    config = ModelConfig.load(run / "bert_config.json")
+    if config.causal:
+        raise InputError(f"{run}: a causal model, which is not served; see python -m bert.generate")
+    head = labels.of(labels.settings(run), run / "config.json")
+    tokenizer, longest = tokenizer_for(run / "vocab.txt", config), config.max_position_embeddings
+    facts: dict[str, Any] = {"name": name, "compute": compute, "longest": longest}
+    heads: list[Head] = []
+    if head is None and has_head(run, "masked_lm"):
+        words = MaskedWords(run, compute, batch, compiled=False)
+        encoder, taken = words.encoder, words.checkpoint
+        heads.append(Filling(words))
+    elif head is None:
+        plain = Encoder(config, seed=0)
+        taken = checkpoint.load_weights(run, variables(plain))
+        encoder = InferenceEncoder(plain, tf.as_dtype(compute))
+    elif head.kind == "answer_span":
+        answering = squad_model.load(run, compute)
+        encoder, taken = answering.encoder, answering.checkpoint
+        heads.append(Answering(run, answering, batch))
+        facts["impossible"] = answering.impossible
+    else:
+        task = tasks_model.load(run, compute)
+        encoder, taken = task.encoder, task.checkpoint
+        heads.append(OF_TASKS[head.kind](task, batch))
+        facts |= {"labels": list(head.labels)} if head.labels else {}
+        facts |= {"choices": task.kind.labels.outputs} if head.kind == "choice" else {}
+    heads.append(Embedding(encoder, tokenizer, longest, batch))
+    for one in heads:
+        prepared = one.prepare(one.example(), sys.maxsize)
+        prepared.finish(one.compute(prepared.rows))
+    facts |= {"uses": [one.route for one in heads], "checkpoint": taken.name, "weights": manifest.content_hash(taken)}
+    return Served(name=name, run=run, heads={one.route: one for one in heads}, facts=facts)
+
+
+def named(given: Sequence[str]) -> dict[str, Path]:
+    """Return run directories by name, from a list of `RUN` and `NAME=RUN`; the name of a folder is its own.
+
+    Raise UsageError if two have one name.
+    """
+    runs: dict[str, Path] = {}
+    for text in given:
+        name, separator, rest = text.partition("=")
+        run = Path(rest if separator and "/" not in name else text)
+        name = name if separator and "/" not in name else run.resolve().name
+        if not name or name in runs:
+            raise UsageError(f"--model {text}: a model is called {name!r} already; give it another name: NAME={run}")
+        runs[name] = run
+    return runs
+
+
+class Models:
+    """The models of a service by name. Each is loaded again when its run directory has changed."""
+
+    def __init__(self, runs: Mapping[str, Path], compute: Compute, batch: int) -> None:
+        """Load all models, which are given by name. Raise as `load` does."""
+        self.compute, self.batch = compute, batch
+        self.failures = 0  # of loading a changed model
+        self._seen = {name: state_of(run) for name, run in runs.items()}
+        self._loaded = {name: load(run, name, compute, batch) for name, run in runs.items()}
+        self._reloading = threading.Lock()
+
+    def all(self) -> list[Served]:
+        """Return all models, in the order of the command line."""
+        return list(self._loaded.values())
+
+    def choose(self, name: str | None, route: str) -> Served | None:
+        """Return the model of a name that has the route, or the first model that has it; None if there is none."""
+        found = [model for model in self._loaded.values() if route in model.heads and name in (None, model.name)]
+        return found[0] if found else None
+
+    def reload(self, force: bool = False) -> list[str]:
+        """Load the models whose run directories have changed; return their names.
+
+        A model that cannot be loaded is reported and stays as it was, until its run directory changes again.
+        """
+        changed = []
+        with self._reloading:
+            for name, model in list(self._loaded.items()):
+                state = state_of(model.run)
+                if not force and state == self._seen[name]:
+                    continue
+                self._seen[name] = state
+                try:
+                    self._loaded[name] = load(model.run, name, self.compute, self.batch)
+                    changed.append(name)
+                except Exception as error:  # whatever it is, the service goes on with the earlier one
+                    self.failures += 1
+                    print(f"warning: {name} is not loaded again, the earlier one serves on: {error}", file=sys.stderr)
+        return changed
+
+
+def state_of(run: Path) -> tuple[Any, ...]:
+    """Return what changes with a run's checkpoints, settings and thresholds: names, sizes and times of its files."""
+    paths = [run, *sorted(run.glob("*.json")), run / "vocab.txt", *sorted((run / "checkpoints").glob("*"))]
+    found = []
+    for path in paths:
+        try:
+            status = path.stat()
+            size = 0 if path.is_dir() else status.st_size
+            found.append((path.name, status.st_ino, size, 0 if path == run else status.st_mtime_ns))
+        except OSError:  # removed meanwhile
+            found.append((path.name, 0, 0, 0))
+    return tuple(found)

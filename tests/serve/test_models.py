@@ -1,0 +1,75 @@
+"""Which uses a run has, and how a changed run takes the place of the one before."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bert.errors import InputError, IntegrityError, UsageError
+from bert.model.encoder import variables
+from serve.models import Models, load, named
+from squad.model import QuestionAnswering
+from tests.bert.export.served import CONFIG
+from tests.serve import runs
+
+
+def test_uses_follow_from_the_head(models: Models) -> None:
+    uses = {model.name: model.facts["uses"] for model in models.all()}
+    assert uses == {
+        "classify": ["classify", "embed"],
+        "regress": ["classify", "embed"],
+        "choose": ["choose", "embed"],
+        "tag": ["tag", "embed"],
+        "answer": ["answer", "embed"],
+        "fill": ["fill", "embed"],
+    }
+    facts = {model.name: model.facts for model in models.all()}
+    assert facts["tag"]["labels"] == ["O", "B-PER", "I-PER"] and facts["choose"]["choices"] == 3
+    assert facts["answer"]["impossible"] and len(facts["answer"]["weights"]) == 64
+
+
+def test_models_have_names() -> None:
+    assert named(["a/b", "c=a/b", "./d=e"]) == {"b": Path("a/b"), "c": Path("a/b"), "d=e": Path("./d=e")}
+    for given in (["a/b", "c/b"], ["x=a", "x=b"], ["=a"]):
+        with pytest.raises(UsageError, match="give it another name: NAME="):
+            named(given)
+
+
+def test_what_is_no_run_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder"):
+        load(tmp_path / "none", "x", "float32", 3)
+    damaged = tmp_path / "damaged"
+    shutil.copytree(folders["tag"], damaged)
+    settings = json.loads((damaged / "config.json").read_text())
+    (damaged / "config.json").write_text(json.dumps(settings | {"more": 1}))
+    with pytest.raises(IntegrityError, match=r"config\.json"):
+        load(damaged, "x", "float32", 3)
+
+
+def test_a_changed_run_is_loaded_again_and_a_damaged_one_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runs.of_questions(tmp_path / "run")
+    models = Models({"run": run}, "float32", 4)
+    (first,) = models.all()
+    assert models.reload() == []
+    shutil.rmtree(run)
+    assert models.reload() == [] and models.failures == 1  # gone for a moment
+    assert models.all() == [first] and "the earlier one serves on" in capsys.readouterr().err
+    assert models.reload() == [] and models.failures == 1  # reported once
+    runs.of_questions(run, seed=2)
+    assert models.reload() == ["run"]
+    (second,) = models.all()
+    assert second.facts["weights"] != first.facts["weights"] and second.heads["answer"] is not first.heads["answer"]
+    assert models.reload() == [] and models.reload(force=True) == ["run"]
+
+
+def test_a_newer_checkpoint_is_a_change(tmp_path: Path) -> None:
+    run = runs.of_questions(tmp_path / "run")
+    models = Models({"run": run}, "float32", 4)
+    assert models.all()[0].facts["checkpoint"] == "step-00000003"
+    described = json.loads((run / "config.json").read_text())
+    runs.save(run, variables(QuestionAnswering(CONFIG, 5)), described, step=7)
+    assert models.reload() == ["run"]
+    assert models.all()[0].facts["checkpoint"] == "step-00000007"

@@ -1,0 +1,142 @@
+"""The page in a real browser: by mouse and by keyboard, wide and narrow, with answers and without."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="the service needs it")
+pytest.importorskip("selenium", reason="it drives the browser")
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.serve.process import Service, service
+
+pytestmark = pytest.mark.slow
+if not (shutil.which("chromium") and shutil.which("chromedriver")):
+    pytest.skip("needs Debian's chromium and chromium-driver", allow_module_level=True)
+
+PASSAGE = "\U0001f389 a river, b cafe\n\u6771\u4eac c d e"
+
+
+@pytest.fixture(scope="module")
+def running(folders: dict[str, Path]) -> Iterator[Service]:
+    names = [f"{name}={folder}" for name, folder in folders.items()]
+    with service("--model", *names) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(chromium: Any, running: Service) -> Iterator[Any]:
+    chromium.set_window_size(1000, 900)
+    chromium.get(running.address)
+    WebDriverWait(chromium, 20).until(lambda driver: driver.find_elements(By.CSS_SELECTOR, "[role=tab]"))
+    yield chromium
+    assert [entry for entry in chromium.get_log("browser") if "status of 4" not in entry["message"]] == []
+
+
+def shown(page: Any, selector: str) -> Any:
+    """The first element, once there is one."""
+    return WebDriverWait(page, 20).until(lambda driver: driver.find_elements(By.CSS_SELECTOR, selector))[0]
+
+
+def fill(page: Any, name: str, text: str) -> None:
+    page.execute_script("document.getElementById(arguments[0]).value = arguments[1]", name, text)
+
+
+def open_tab(page: Any, name: str) -> None:
+    page.find_element(By.ID, f"tab-{name}").click()
+
+
+def test_an_answer_is_marked_where_it_is(page: Any, running: Service) -> None:
+    fill(page, "passage", PASSAGE)
+    page.find_element(By.ID, "question").send_keys("Which?", Keys.ENTER)
+    shown(page, "#result .marked")
+    told = running.ask("answer", question="Which?", context=PASSAGE, n_best=5).json()
+    buttons = page.find_elements(By.CSS_SELECTOR, "#result li button")
+    assert [button.find_element(By.CLASS_NAME, "name").text for button in buttons] == [
+        " ".join(one["text"].split()) for one in told["candidates"]
+    ]
+    for button, one in zip(buttons, told["candidates"], strict=True):
+        button.click()
+        before, mark = page.execute_script(
+            "const text = document.querySelector('#result .marked');"
+            "return [text.firstChild.data, text.querySelector('mark').textContent]"
+        )
+        assert mark == one["text"] and len(before) == one["start"]  # in Python characters
+        assert button.get_attribute("aria-pressed") == "true"
+
+
+def test_no_answer_is_said(page: Any) -> None:
+    fill(page, "passage", "\u200e")  # a text without a token
+    page.find_element(By.ID, "question").send_keys("Which?")
+    page.find_element(By.CSS_SELECTOR, "#answer button").click()
+    assert "no answer" in shown(page, "#result .best").text
+
+
+def test_tabs_go_by_keyboard_and_each_shows_its_answer(page: Any) -> None:
+    names = [tab.get_attribute("id").removeprefix("tab-") for tab in page.find_elements(By.CSS_SELECTOR, "[role=tab]")]
+    assert names == ["answer", "fill", "classify", "tag", "choose"]
+    page.find_element(By.ID, "tab-answer").send_keys(Keys.ARROW_LEFT)  # to the last one
+    for name in (*names[::-1], names[-1]):
+        focused = page.switch_to.active_element
+        assert focused.get_attribute("id") == f"tab-{name}" and focused.get_attribute("aria-selected") == "true"
+        visible = [form.get_attribute("id") for form in page.find_elements(By.TAG_NAME, "form") if form.is_displayed()]
+        assert visible == [name]
+        focused.send_keys(Keys.ARROW_LEFT)
+
+    open_tab(page, "fill")
+    page.find_element(By.CSS_SELECTOR, "#fill button").click()
+    assert len(shown(page, "#result ol").find_elements(By.TAG_NAME, "li")) == 5
+    open_tab(page, "tag")
+    fill(page, "sentence", "a river b")
+    page.find_element(By.CSS_SELECTOR, "#tag button").click()
+    assert "river" in shown(page, "#result .marked").text
+    open_tab(page, "choose")
+    fill(page, "before", "a river")
+    fill(page, "choices", "a\nb\n\nc")
+    page.find_element(By.CSS_SELECTOR, "#choose button").click()
+    assert len(shown(page, "#result ol").find_elements(By.TAG_NAME, "li")) == 3
+    open_tab(page, "classify")
+    assert [option.text for option in page.find_elements(By.CSS_SELECTOR, "#model option")] == ["classify", "regress"]
+    fill(page, "first", "a river")
+    page.find_element(By.CSS_SELECTOR, "#classify button").click()
+    assert shown(page, "#result .best").text in ("no", "yes", "perhaps")
+
+
+def test_a_refusal_is_shown(page: Any) -> None:
+    open_tab(page, "choose")
+    fill(page, "before", "a river")
+    fill(page, "choices", "a")
+    page.find_element(By.CSS_SELECTOR, "#choose button").click()
+    WebDriverWait(page, 20).until(lambda driver: driver.find_element(By.ID, "problem").text)
+    assert "1 choices, but the model has 3" in page.find_element(By.ID, "problem").text
+
+
+def test_everything_has_a_name_and_fits_a_phone(page: Any, running: Service) -> None:
+    page.set_window_size(360, 740)
+    for name in ("answer", "fill", "classify", "tag", "choose"):
+        open_tab(page, name)
+        wide = page.execute_script("return document.documentElement.scrollWidth > document.documentElement.clientWidth")
+        assert not wide, name
+        for field in page.find_elements(By.CSS_SELECTOR, f"#{name} textarea, #{name} input, #{name} button"):
+            assert field.accessible_name, field.get_attribute("outerHTML")
+            assert field.size["height"] >= 40  # for a finger
+    page.get(f"{running.address}/docs")
+    assert "POST /v1/answer" in page.find_element(By.TAG_NAME, "main").text
