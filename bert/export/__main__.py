@@ -39,7 +39,7 @@ from bert.export.words import Tagging
 from bert.hardware import devices
 from bert.hardware.devices import Kind
 from bert.ranges import Range
-from bert.storage import files, outputs
+from bert.storage import outputs
 
 STAGE = "bert.export"
 OPSET = 20  # with an operation for GELU
@@ -108,20 +108,15 @@ def export_onnx(options: Options) -> Path:
     folder = options.output if options.format == "onnx" else options.output / name / str(options.version)
 
     def make(partial: Path) -> outputs.StageResult:
-        described = onnx_files.write(exported, partial, options.int8)
-        if options.format == "triton":
-            text = triton.settings(name, exported, described["outputs"])
-            with files.atomic_write(folder.parent / "config.pbtxt") as stream:
-                stream.write(text)
-            if exported.head and exported.head.labels:
-                with files.atomic_write(folder.parent / "labels.txt") as stream:
-                    stream.write((partial / "labels.txt").read_text(encoding="utf-8"))
+        onnx_files.write(exported, partial, options.int8)
         return outputs.StageResult(counts={"parameters": exported.parameters})
 
     parameters = {"compute": options.compute, "int8": options.int8, "opset": opset, "format": options.format}
     outputs.build(
         folder, stage=STAGE, parameters=parameters, inputs=_inputs(options.run, exported.checkpoint), make=make
     )
+    if options.format == "triton":  # also beside a version that was there: a stopped export may have left none
+        triton.describe(name, exported, folder)
     return folder
 
 

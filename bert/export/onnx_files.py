@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import onnxruntime
 import tensorflow as tf
 
 from bert import labels
@@ -58,7 +59,7 @@ class Module(tf.Module):
     def __init__(self, config: ModelConfig, kind: str, head: Head | None) -> None:
         super().__init__()
         self.kind, self.encoder = kind, Encoder(config, seed=0)
-        self.pooler = heads.Pooler(config, seed=0) if kind in ("classifier", "choice") else None
+        self.pooler = heads.Pooler(config, seed=0) if kind in heads.POOLED else None
         self.output: Any = None
         if kind == "answer_span":
             self.output = heads.AnswerSpan(config, seed=0)
@@ -126,15 +127,20 @@ def write(exported: Exported, folder: Path, int8: bool) -> dict[str, Any]:
     if int8:
         from onnxruntime import quantization
 
-        whole = folder / "float32.onnx"
-        onnx_graph.save(exported.model, str(whole))
+        whole, large = folder / "float32.onnx", onnx_graph.is_large(exported.model)
+        onnx_graph.save(exported.model, whole)  # which empties the weights of a large model
         quantization.quantize_dynamic(
-            whole, path, ["MatMul"], per_channel=True, weight_type=quantization.QuantType.QInt8
+            whole,
+            path,
+            ["MatMul"],
+            per_channel=True,
+            weight_type=quantization.QuantType.QInt8,
+            use_external_data_format=large,
         )
         for part in folder.glob("float32.onnx*"):
             part.unlink()
     else:
-        onnx_graph.save(exported.model, str(path))
+        onnx_graph.save(exported.model, path)
     difference = compare(exported, path, None if int8 else TOLERANCE[exported.compute])
     (folder / "vocab.txt").write_bytes((exported.run / "vocab.txt").read_bytes())
     described = description(exported, "int8" if int8 else exported.compute) | {"largest_difference": difference}
@@ -149,8 +155,6 @@ def compare(exported: Exported, path: Path, tolerance: float | None) -> float:
 
     tolerance: beyond it IntegrityError is raised; None: any difference is taken.
     """
-    import onnxruntime
-
     random = np.random.default_rng(SEED)
     longest = exported.config.max_position_embeddings
     largest = 0.0
@@ -163,7 +167,7 @@ def compare(exported: Exported, path: Path, tolerance: float | None) -> float:
         segments = mask * random.integers(0, max(1, min(2, exported.config.type_vocab_size)), mask.shape)
         found = session.run(None, dict(zip(onnx_graph.INPUTS, (ids, mask, segments), strict=True)))
         for theirs, ours in zip(found, exported.module.logits(ids, mask, segments), strict=True):
-            inside = mask > 0 if theirs.ndim > 1 and theirs.shape[:2] == mask.shape else slice(None)
+            inside = slice(None) if exported.kind in heads.POOLED else mask > 0  # states of padding are nobody's
             if not (np.isfinite(ours).all() and np.isfinite(theirs[inside]).all()):
                 raise IntegrityError(f"{exported.run}: its logits are not finite: its training failed")
             scale = max(1.0, float(np.abs(ours[inside]).max()))

@@ -5,6 +5,7 @@ float32. Inputs are `input_ids`, `input_mask` and `segment_ids` [B, T] int64, B 
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from bert.config import ModelConfig
+from bert.model.heads import POOLED
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 LAYER_NORM_SINCE, GELU_SINCE = 17, 20  # operator sets with these operations
 IR_VERSION = 10  # of the file format; newer ones are not read by servers of 2024
+LARGEST = 2_000_000_000  # bytes of weights in one file: protobuf ends at 2**31, names and nodes included
 MASKED = -10_000.0  # added to the scores of padding
 NARROW = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
 
@@ -187,11 +190,15 @@ def shape_of(output: str, head: str) -> Sequence[str | None]:
     """Return the axes of an output."""
     if output.endswith("_logits"):
         return ["batch", "tokens"]
-    return ["batch", None] if head in ("classifier", "choice") else ["batch", "tokens", None]
+    return ["batch", None] if head in POOLED else ["batch", "tokens", None]
 
 
-def save(model: Any, path: str) -> None:
-    """Write a model; weights beyond the 2 GB of a file go to a second one beside it."""
-    size = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
-    external = size > 1 << 30
-    onnx.save(model, path, save_as_external_data=external, location="model.onnx.data" if external else None)
+def save(model: Any, path: Path) -> None:
+    """Write a model; weights beyond the 2 GB of a file go to a second one beside it, which has `.data` at its end."""
+    external = is_large(model)
+    onnx.save(model, path, save_as_external_data=external, location=f"{path.name}.data" if external else None)
+
+
+def is_large(model: Any) -> bool:
+    """Return whether a model needs a second file for its weights."""
+    return sum(len(tensor.raw_data) for tensor in model.graph.initializer) > LARGEST

@@ -4,13 +4,27 @@ Triton has had no backend for TensorFlow since spring 2025, so ONNX is what it t
 REPOSITORY/NAME/config.pbtxt, and REPOSITORY/NAME/VERSION/model.onnx for each version.
 """
 
+import json
+from pathlib import Path
 from typing import Any
 
 from bert.export.onnx_files import Exported
 from bert.export.onnx_graph import INPUTS
+from bert.storage import files
 
 MAX_BATCH, MAX_WAITING = 32, 1024
 DELAY, TIMEOUT = 500, 30_000_000  # microseconds that a request waits for others, and for its turn
+
+
+def describe(name: str, exported: Exported, version: Path) -> None:
+    """Write config.pbtxt, and labels.txt if there are classes, beside the finished folder of a version."""
+    outputs = json.loads((version / "model.json").read_text(encoding="utf-8"))["outputs"]
+    texts = {"config.pbtxt": settings(name, exported, outputs)}
+    if exported.head and exported.head.labels:
+        texts["labels.txt"] = (version / "labels.txt").read_text(encoding="utf-8")
+    for file, text in texts.items():
+        with files.atomic_write(version.parent / file) as stream:
+            stream.write(text)
 
 
 def settings(name: str, exported: Exported, outputs: dict[str, Any]) -> str:

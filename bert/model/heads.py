@@ -15,6 +15,7 @@ from bert.model.parts import WHOLE, Parts
 
 # First parts of their variables' names.
 NAMES = ("pooler", "masked_lm", "next_sentence", "answer_span", "classifier", "choice", "tags")
+POOLED = ("classifier", "choice")  # from the pooled output: one row for a sequence, not one for a token
 MASKED_LOGIT = -1e9  # logit whose probability is 0
 
 

@@ -111,6 +111,29 @@ def test_narrow_types_are_close_and_smaller(flags: list[str], most: float, tmp_p
     assert not list(narrow.glob("float32*"))
 
 
+@pytest.mark.parametrize("flags", [[], ["--int8", "true"]])
+def test_the_weights_of_a_large_model_have_a_file_of_their_own(
+    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_run(tmp_path / "run", "classes", intermediate_size=512)
+    whole = exported(run, tmp_path / "whole", *flags)
+    monkeypatch.setattr(onnx_graph, "LARGEST", 10_000)
+    parted = exported(run, tmp_path / "parted", *flags)
+    names = {"model.onnx", "model.onnx.data", "model.json", "vocab.txt", "labels.txt"}
+    assert {path.name for path in parted.iterdir()} - names == {"manifest.json"}
+    sizes = [(folder / "model.onnx").stat().st_size for folder in (whole, parted)]
+    assert sizes[1] < sizes[0] / 2
+    assert np.array_equal(logits(whole, run, 7)[0], logits(parted, run, 7)[0])
+
+
+def test_a_class_for_each_token_is_no_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many classes as the comparison has tokens: the logits of all classes are compared."""
+    head = Head(kind="classifier", labels=tuple(f"c{number}" for number in range(7)))
+    monkeypatch.setitem(HEADS, "seven", ("classifier", head))
+    folder = exported(a_run(tmp_path / "run", "seven"), tmp_path / "onnx")
+    assert json.loads((folder / "model.json").read_text())["largest_difference"] < 1e-5
+
+
 def test_a_model_that_computes_something_else_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = a_run(tmp_path / "run", "classes")
     monkeypatch.setattr(onnx_graph, "MASKED", 0.0)  # padding is attended to
@@ -147,12 +170,15 @@ def test_flags_that_do_not_fit_are_refused(words: list[str], message: str, tmp_p
         export.main([words[0], str(tmp_path / "run"), str(tmp_path / "onnx"), *words[1:]])
 
 
-def test_without_the_packages_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_without_the_packages_the_remedy_is_named(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("onnx_graph", "onnx_files", "triton"):
         monkeypatch.delitem(sys.modules, f"bert.export.{name}", raising=False)
         monkeypatch.delattr(sys.modules["bert.export"], name, raising=False)
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(InputError, match=r"onnx is not installed; run: pip install -r requirements-extra\.txt"):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=rf"^{package} is not installed; run: pip install -r requirements-extra\.txt"):
         exported(tmp_path / "run", tmp_path / "onnx")
 
 
@@ -179,3 +205,8 @@ print(found.name, found.platform, [list(one.dims) for one in found.input], [list
     head = HEADS[name][1]
     assert (labels.read_text().split() if labels.exists() else []) == (list(head.labels) if head else [])
     assert ("labels.txt" in text) == labels.exists()
+    for file in (repository / "config.pbtxt", labels):  # what was deleted comes back
+        kept = file.read_text() if file.exists() else None
+        file.unlink(missing_ok=True)
+        exported(run, tmp_path / "models", "--name", "mine", "--version", 3, form="triton")
+        assert (file.read_text() if file.exists() else None) == kept
