@@ -137,7 +137,7 @@ def test_set_up_that_is_done_is_seen_at_once(machine: Machine) -> None:
     assert "pip wheel" in machine.calls()
     began = time.monotonic()
     assert machine.run("setup.sh") == (0, "")
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 30
     assert "pip" not in machine.calls()
 
 

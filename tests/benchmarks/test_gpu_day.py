@@ -135,7 +135,7 @@ def test_one_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
     state, begun = State(), time.monotonic()
     day(tmp_path, listed(limit=2.0)[:2], {"first": code}).run(state)
     assert state.results["first"]["why"].startswith("failed: longer than 2 s")
-    assert state.results["second"]["status"] == "done" and time.monotonic() - begun < 30
+    assert state.results["second"]["status"] == "done" and time.monotonic() - begun < 50
     assert not alive(int(started.read_text()))
 
 

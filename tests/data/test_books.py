@@ -79,10 +79,10 @@ def test_text_without_legal_text_stays_and_two_books_in_a_file_both_do():
 
 @pytest.mark.parametrize("line", ["x" * 5_000_000, "by " * 1_700_000, " " * 5_000_000 + "x"])
 def test_a_long_line_below_the_header_costs_no_more_than_other_text(line):
-    """Once the time grew with the square of its length: 1.7 s for 40 kB."""
+    """Once the time grew with the square of its length: 1.7 s for 40 kB, hours for this."""
     begin = time.process_time()
     trimmed = books.trim(f"{STARTS[0]}\nProduced by Jane Doe\n{line}")
-    assert time.process_time() - begin < 2 and trimmed.endswith(line[-9:])
+    assert time.process_time() - begin < 60 and trimmed.endswith(line[-9:])
 
 
 @pytest.mark.parametrize("mark", [True, False])

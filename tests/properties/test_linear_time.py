@@ -76,6 +76,7 @@ HOSTILE = {
     "control characters": ("", "\u0001a", ""),
 }
 SPLITTER = punkt.Splitter(PunktParameters())
+ATTEMPTS = 3  # other processes of a busy machine add processor time; what is quadratic fails each time
 
 
 def questions(content: str) -> str:
@@ -170,7 +171,10 @@ def seconds(run: Callable[[str], object], content: str) -> float:
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_four_times_the_text_takes_about_four_times_as_long(kind: str, tmp_path: Path) -> None:
     for name, run in readers(tmp_path).items():
-        once, four = (seconds(run, made(kind, size)) for size in (SIZE, 4 * SIZE))
+        for _ in range(ATTEMPTS):
+            once, four = (seconds(run, made(kind, size)) for size in (SIZE, 4 * SIZE))
+            if four < 8 * once + 0.5:
+                break
         assert four < 8 * once + 0.5, (
             f"{name}: {once:.2f} s for {SIZE:,} characters, {four:.2f} s for four times as many"
         )

@@ -71,7 +71,7 @@ def test_a_tensorflow_that_crashes_hangs_or_is_missing(dgx: FakeMachine) -> None
         begun = time.monotonic()
         findings = dgx.findings(probe=(sys.executable, "-S", "-c", code), patience=1.0)
         assert about(findings, "TensorFlow").level == "error" and expected in about(findings, "TensorFlow").message
-        assert time.monotonic() - begun < 15
+        assert time.monotonic() - begun < 50
     dgx.facts["frameworks"] = {"tensorflow": {"error": "ModuleNotFoundError: No module named 'tensorflow'"}}
     assert "cannot be imported" in about(dgx.findings(), "TensorFlow").message
 

@@ -42,7 +42,7 @@ def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> N
     with pytest.raises(nvidia.CommandError, match=r"hangs did not answer within 0\.4 s") as caught:
         nvidia.run_command([str(tmp_path / "hangs")], seconds=0.4)
     assert caught.value.output == "begun\n"
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 50
 
 
 def test_a_command_that_fails_gives_its_last_words() -> None:

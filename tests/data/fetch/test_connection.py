@@ -72,7 +72,7 @@ def test_a_slow_server_is_left_in_bounded_time(
     begin = time.monotonic()
     with pytest.raises(Unavailable, match=reason):
         fetch(tmp_path, file(site), RetryPolicy(read=read, tries=2, backoff=0.01, window=0.3, min_speed=10_000))
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 50
 
 
 def test_a_redirect_is_followed_and_a_loop_is_not(site: Site, tmp_path: Path) -> None:
@@ -114,6 +114,6 @@ def test_an_unreachable_server_is_soon_said(site: Site, tmp_path: Path) -> None:
     begin = time.monotonic()
     with pytest.raises(Unavailable, match=r"no connection .*efused.*, 2 times"):
         fetch(tmp_path, file(site, url="http://127.0.0.1:9/a.bin"))
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 50
     with pytest.raises(Unavailable, match="address"):
         fetch(tmp_path, file(site, url="gopher:a.bin"))

@@ -115,4 +115,4 @@ def test_an_endless_line_costs_no_more_than_other_text(line):
     found = sentences.split(Splitter(PunktParameters()), line)
     assert max(map(len, found)) <= sentences.MAX_SENTENCE
     assert sum(len(sentence.replace(" ", "")) for sentence in found) == len(line.replace(" ", ""))
-    assert time.process_time() - begin < 15
+    assert time.process_time() - begin < 60

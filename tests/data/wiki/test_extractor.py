@@ -30,7 +30,7 @@ def test_a_stalled_extractor_is_killed_with_its_workers(tmp_path, monkeypatch):
     begin = time.monotonic()
     with pytest.raises(InputError, match="gave no answer for 1 s, 3 times in a row, at page 3"):
         list(extractor.extract(dump.Reader(tmp_path / "dump.xml"), 1, 1.0))
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 50
     pid = int((tmp_path / "pid").read_text())
     assert ended(pid)
 
