@@ -1,6 +1,7 @@
 """What every test may use: a quiet TensorFlow on its share of the cores, real data if there, commands as processes."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +19,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", THREADS)
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", THREADS)
 os.environ.setdefault("OMP_NUM_THREADS", THREADS)
+
+# Under nohup a hang-up is ignored, and would be in the commands that tests start.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 hypothesis.settings.register_profile("house", deadline=None)  # a busy machine is no finding
 hypothesis.settings.load_profile("house")
