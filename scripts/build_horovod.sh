@@ -43,6 +43,11 @@ source=$work/horovod-$version
 sed -i '/xla_mpi_ops\.cc/d' "$source/horovod/tensorflow/CMakeLists.txt"
 # Gloo is otherwise compiled twice. With a TensorFlow this new, nothing links this copy, which is in C++14.
 sed -i 's/^\( *add_subdirectory(third_party\/gloo\))/\1 EXCLUDE_FROM_ALL)/' "$source/CMakeLists.txt"
+# Gloo would add float16 numbers one by one in software. It has code for the instructions that Horovod is compiled with
+# where the compiler's machine has them, but does not build it. The bits are the same.
+avx='if(CMAKE_CXX_FLAGS MATCHES "-mf16c")\nadd_definitions(-DGLOO_USE_AVX=1)\nendif()'
+sed -i "s|^set_build_arch_flags.*|&\n$avx|" "$source/CMakeLists.txt"
+sed -i 's|^\(.*SOURCE_DIR}/\)context\.cc"|&\n\1math.cc"|' "$source/third_party/gloo/gloo/CMakeLists.txt"
 # CMake 4 refuses the policy version that Gloo asks for. Debug symbols would make the wheel 20 times larger.
 jobs=$(nproc)
 export MAKEFLAGS=-j$jobs CMAKE_POLICY_VERSION_MINIMUM=3.5 LDFLAGS=-Wl,--strip-debug \

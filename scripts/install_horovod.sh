@@ -11,7 +11,7 @@ set -euo pipefail
 
 usage="usage: scripts/install_horovod.sh PYTHON [cpu|gpu]"
 export python=${1:?$usage} device=${2:-cpu} version=0.28.1
-edits=2 # increase it when build_horovod.sh changes what it builds: older wheels are then not used
+edits=3 # increase it when build_horovod.sh changes what it builds: older wheels are then not used
 scripts=$(dirname "$0")
 fail() { echo "error: horovod $version: $2" >&2 && exit "$1"; }
 export -f fail
