@@ -2,9 +2,9 @@
 
 compute     an update of every rank for itself, all ranks at the same time: without any exchange, and without overlap
 exposed     an update with the exchange, less compute
-hidden      of the exposed communication without overlap, what overlap removes, as a share of what could be hidden: at
-            most the time of the last micro-batch's backward pass, and not the last bucket, which is complete only when
-            that pass ends. Both are upper limits, so the share is not flattered.
+hidden      of the exposed communication without overlap, what overlap removes, as a share of what could be hidden: by
+            a network that carries one bucket after the other without a pause, each from the moment in the last
+            micro-batch's backward pass at which it is complete
 scaling     compute / update: the speed of N ranks over N times that of one, each with a batch of its own (weak scaling)
 transfer    CPU seconds of a rank in an update, less those of compute
 """
@@ -45,12 +45,16 @@ def ring_bytes(parameters: int, ranks: int, compress: bool, sharded: bool) -> fl
     return (ranks - 1) / ranks * parameters * (gradient + (4 if sharded else gradient))
 
 
-def could_be_hidden(communication: float, last_bucket: float, backward: float) -> float:
+def could_be_hidden(communication: float, sizes: Sequence[float], ready: Sequence[float], backward: float) -> float:
     """Return the most seconds of communication that overlap could hide.
 
-    last_bucket: its share of the bytes. backward: seconds of the last micro-batch's backward pass.
+    sizes: of the buckets, in the order in which they travel. ready: the share of the backward pass, which takes
+    `backward` seconds, after which each is complete.
     """
-    return max(0.0, min(communication * (1 - last_bucket), backward))
+    end = 0.0
+    for size, share in zip(sizes, ready, strict=True):
+        end = max(end, share * backward) + communication * size / sum(sizes)
+    return max(0.0, communication - (end - backward))
 
 
 def rows(setting: Setting, ranks: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -77,9 +81,9 @@ def rows(setting: Setting, ranks: Sequence[Sequence[dict[str, Any]]]) -> list[di
             }
             partner = ways.get(PARTNER[way]) if WAYS[way][0] else None
             if partner:
-                sizes = facts["buckets"][way]
                 communication = partner["update"] - alone["update"]
-                row["could_be_hidden"] = could_be_hidden(communication, sizes[-1] / sum(sizes), backward)
+                sizes, ready = facts["buckets"][way], facts["ready"][way]
+                row["could_be_hidden"] = could_be_hidden(communication, sizes, ready, backward)
                 if row["could_be_hidden"] > LEAST * figures["update"]:
                     row["hidden"] = (partner["update"] - figures["update"]) / row["could_be_hidden"]
             measured.append(row)

@@ -6,6 +6,7 @@ TASK.json is a `Work`; rank R writes rank-R.jsonl into its folder. Every turn be
 so the losses of a turn must be those of every other turn and way of exchange.
 """
 
+import dataclasses
 import json
 import statistics
 import sys
@@ -20,8 +21,10 @@ from benchmarks.slow_network import link
 from benchmarks.slow_network.work import ALONE, WAYS, Work
 from bert.config import ModelConfig, OptimizerConfig, ParallelConfig, PrecisionConfig, RunConfig
 from bert.model.encoder import variables
+from bert.plan import model_cost
 from bert.pretrain import Pretraining
 from bert.storage import files
+from bert.training.buckets import depth
 from bert.training.distributed import Communicator, connect
 from bert.training.distributed_optimizer import optimizer_for
 from bert.training.division import DividedVariable
@@ -29,6 +32,24 @@ from bert.training.optimizer import Optimizer
 from bert.training.step import Step
 
 RATE = 1e-4
+
+
+def predictions_of(work: Work) -> int:
+    """Return the masked tokens of a sequence."""
+    return max(1, round(0.15 * work.tokens))
+
+
+def complete(model: ModelConfig, tokens: int, predictions: int, at: float) -> float:
+    """Return the share of the backward pass after which the gradients of depth `at` and deeper are complete.
+
+    It is their share of the operations: the pass begins with the heads and ends with the embeddings.
+    """
+    one, two = (
+        model_cost.flops(dataclasses.replace(model, num_hidden_layers=layers), tokens, predictions) for layers in (1, 2)
+    )
+    whole = model_cost.flops(model, tokens, predictions, model_cost.states_read(predictions))
+    below = min(max(at - 1, 0), model.num_hidden_layers) * (two - one)
+    return max(0.0, 1 - below / whole)
 
 
 class Rank:
@@ -76,7 +97,7 @@ class Rank:
     def batches(self, count: int) -> list[dict[str, tf.Tensor]]:
         """Return this rank's micro-batches."""
         work = self.work
-        case = cases.Case("", "pretrain", work.sequences, work.tokens, max(1, round(0.15 * work.tokens)))
+        case = cases.Case("", "pretrain", work.sequences, work.tokens, predictions_of(work))
         vocabulary = tf.constant(work.model["vocab_size"], tf.int32)
 
         def known(name: str, value: Any) -> tf.Tensor:
@@ -124,12 +145,18 @@ class Rank:
         return statistics.median(times[1:])
 
     def facts(self) -> dict[str, Any]:
-        """Return what figures are computed from beside times: the sizes of what travels."""
+        """Return what figures are computed from beside times: the sizes of what travels, and when it is complete."""
         sizes = [4 * weight.shape.num_elements() for weight in self.weights.values()]
-        buckets = {way: [sum(sizes[at] for at in bucket) for bucket in s.buckets] for way, s in self.steps.items()}
+        depths = [depth(name) for name in self.weights]
+        counts = ModelConfig(**self.work.model), self.work.tokens, predictions_of(self.work)
+        buckets = {way: step.buckets for way, step in self.steps.items()}
         return {
             "parameters": sum(sizes) // 4,
-            "buckets": buckets,
+            "buckets": {way: [sum(sizes[at] for at in bucket) for bucket in found] for way, found in buckets.items()},
+            "ready": {
+                way: [complete(*counts, min(depths[at] for at in bucket)) for bucket in found]
+                for way, found in buckets.items()
+            },
             "threads": tf.config.threading.get_intra_op_parallelism_threads(),
         }
 

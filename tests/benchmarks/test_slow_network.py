@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.slow_network import __main__ as command
-from benchmarks.slow_network import collectives, link, updates
+from benchmarks.slow_network import collectives, link, updates, updates_rank
 from benchmarks.slow_network.link import Link
 from benchmarks.slow_network.updates import Setting
 from benchmarks.slow_network.work import ALONE, WAYS
+from bert.config import ModelConfig
 from bert.errors import IntegrityError, ResourceError, UsageError
 from bert.plan import model_cost
 
@@ -44,26 +45,52 @@ def test_the_bytes_in_theory_are_those_of_a_ring(ranks: int) -> None:
         assert updates.ring_bytes(count, ranks, compress, sharded=True) == width * half[0] + gathered
 
 
+def test_what_could_be_hidden_follows_from_when_the_buckets_are_complete() -> None:
+    # 10 s of backward pass. 4 s leave at 2.5 s and arrive at 6.5 s; 2 s wait and arrive at 8.5 s; 2 s leave at the end.
+    assert updates.could_be_hidden(8.0, [4, 2, 2], [0.25, 0.5, 1.0], 10.0) == 8.0 - 2.0
+    # All of the network's time but the backward pass, less the wait for the first bucket.
+    assert updates.could_be_hidden(80.0, [4, 2, 2], [0.25, 0.5, 1.0], 10.0) == 10.0 - 2.5
+    assert updates.could_be_hidden(8.0, [8], [1.0], 10.0) == 0
+
+
 @given(
     st.lists(st.tuples(st.floats(0, 1), st.floats(0.01, 2)), min_size=1, max_size=7),
     st.floats(0.01, 5),
 )
-def test_no_schedule_hides_more_than_what_is_called_possible(
+def test_neither_more_than_the_backward_pass_nor_the_last_bucket_could_be_hidden(
     buckets: list[tuple[float, float]], backward: float
 ) -> None:
-    # Each bucket is complete at some share of the backward pass, the last one at its end, and travels after the others.
-    ready = [*sorted(share for share, _ in buckets)[:-1], 1.0]
-    free = 0.0
-    for share, (_, seconds) in zip(ready, buckets, strict=True):
-        free = max(free, share * backward) + seconds
-    communication = sum(seconds for _, seconds in buckets)
-    hidden = communication - (free - backward)
-    assert hidden <= updates.could_be_hidden(communication, buckets[-1][1] / communication, backward) + 1e-9
+    ready, sizes = [*sorted(share for share, _ in buckets)[:-1], 1.0], [size for _, size in buckets]
+    hidden = updates.could_be_hidden(sum(sizes), sizes, ready, backward)
+    assert -1e-9 <= hidden <= min(backward, sum(sizes[:-1])) + 1e-9
+    if all(share == 0 for share in ready[:-1]):
+        assert hidden == pytest.approx(min(backward, sum(sizes[:-1])))
+
+
+def test_gradients_are_complete_after_the_operations_of_their_layers_and_the_deeper_ones() -> None:
+    model = ModelConfig(
+        vocab_size=99,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=37,
+        max_position_embeddings=17,
+    )
+    tokens, predictions = 13, 5
+    layer = 2 * tokens * 32 * (4 * 32 + 2 * 37) + 4 * tokens**2 * 32
+    last = layer - 2 * (tokens - 6) * 32 * (32 + 2 * 37)  # after its attention, for 5 masked tokens and [CLS] only
+    heads = 2 * predictions * 32 * (99 + 32)
+    whole = heads + last + 2 * layer
+    found = [updates_rank.complete(model, tokens, predictions, at) for at in (3, 2, 1, 0)]
+    assert found == pytest.approx([(whole - 2 * layer) / whole, (whole - layer) / whole, 1, 1])
+    # Of a last layer that is computed in part, what is left out is taken from the heads: never too late.
+    assert 0 <= updates_rank.complete(model, tokens, predictions, float("inf")) <= heads / whole
 
 
 def told(accumulation: int = 3, **changed: Any) -> list[list[dict[str, Any]]]:
     """What two ranks tell: an update takes 10 s alone, 18 s with the exchange, 13 s with overlap."""
     facts = {"parameters": 1000, "buckets": {way: [3000, 1000] for way in WAYS}, "forward": 1.0}
+    facts |= {"ready": {way: [0.25, 1.0] for way in WAYS}}
     same = {"accumulation": accumulation, "micro_batch": [3.0] * 3, "losses": [7.0, 6.5], "sent": 4100.0}
     times = {ALONE: (10.0, 4.0), "summed": (18.0, 5.5), "overlap": (13.0, 6.0)}
     ranks = []
@@ -81,11 +108,11 @@ def test_figures_follow_from_the_turns_of_the_slowest_rank() -> None:
     summed, overlap = updates.rows(Setting("tiny", 100, 5, 2, 16), told())
     assert (summed["update"], summed["compute"], summed["exposed"]) == (18.25, 10.25, 8.0)
     assert summed["scaling"] == 10.25 / 18.25 and summed["transfer"] == 1.5 and "hidden" not in summed
-    # Of 8 s of communication a quarter is the last bucket; the backward pass of one micro-batch takes 3 s less 1.
-    assert overlap["could_be_hidden"] == 2.0 and overlap["hidden"] == (18.25 - 13.25) / 2.0
+    # The backward pass of one micro-batch takes 3 s less 1. The first bucket leaves after a quarter of it, for 6 s.
+    assert overlap["could_be_hidden"] == 1.5 and overlap["hidden"] == (18.25 - 13.25) / 1.5
     assert overlap["in_theory"] == 4000 and overlap["ranks"] == 2
     header, shown = updates.HEADER.splitlines()[0], updates.line(overlap)
-    assert header.count("|") == shown.count("|") and "250 % of 2.00 s" in shown and "100 Mb/s, 5 ms" in shown
+    assert header.count("|") == shown.count("|") and "333 % of 1.50 s" in shown and "100 Mb/s, 5 ms" in shown
 
 
 def test_ways_that_give_other_losses_are_refused() -> None:
