@@ -55,9 +55,9 @@ class Parts:
         if self.count == 1 or axis is None:
             return whole
         self.whole_shapes[name] = whole.shape
-        axis %= whole.shape.rank
         first, last = self.share(whole.shape[axis])
-        return whole[first:last] if axis == 0 else whole[:, first:last]
+        # A slice of rows would be no copy: a variable made of it would keep the whole value in memory.
+        return tf.gather(whole, tf.range(first, last), axis=axis)
 
     def copied(self, x: tf.Tensor, name: str) -> tf.Tensor:
         """Return x, whose gradient is summed over the parts. name: unique in the model, equal on all parts."""

@@ -176,6 +176,16 @@ def test_each_element_has_one_owner_and_shares_differ_by_one_at_most(size: int, 
     assert max(shares) - min(shares) <= 1 and shares == sorted(shares, reverse=True)
 
 
+@pytest.mark.parametrize("name", ["layer_0/mlp/outer/kernel", "layer_0/mlp/inner/kernel", "layer_0/mlp/inner/bias"])
+def test_a_part_of_a_variable_does_not_keep_the_others_in_memory(name: str) -> None:
+    whole = tf.random.stateless_normal([512] if name.endswith("bias") else [512, 256], [3, 7])
+    taken = [Meeting(2).part(number).take(name, whole) for number in (0, 1)]
+    assert np.array_equal(np.concatenate(taken, axis=axis_of(name)), whole)
+    for part in taken:
+        variable = tf.Variable(part).read_value()
+        assert not np.shares_memory(np.asarray(memoryview(variable)), np.asarray(memoryview(whole)))
+
+
 def test_a_sum_and_its_inverse_are_exact_gradients_of_each_other() -> None:
     meeting = Meeting(1)
     parts = meeting.part(0)
