@@ -36,12 +36,13 @@ PYTHON = """
         [ -z "${TAMPERED:-}" ] || { echo "THESE PACKAGES DO NOT MATCH THE HASHES"; exit 1; }
         while [ "$1" != --dest ]; do shift; done
         source=$2/horovod-0.28.1
-        mkdir -p "$source"/horovod/{tensorflow,common/ops/cuda}
+        mkdir -p "$source"/horovod/{tensorflow,common/ops/cuda} "$source"/third_party/gloo/gloo
+        echo '  "${CMAKE_CURRENT_SOURCE_DIR}/context.cc"' >"$source/third_party/gloo/gloo/CMakeLists.txt"
         printf 'mpi_ops.cc\\nxla_mpi_ops.cc\\n' >"$source/horovod/tensorflow/CMakeLists.txt"
         printf '%s\\n' '#endif // HAVE_GPU' '#include "../common/common.h"' '#endif // HAVE_GPU' \\
             >"$source/horovod/tensorflow/mpi_ops.cc"
         printf '%s\\n' 'project(horovod CXX)' '        list(APPEND LINKER_LIBS ${NCCL_LIBRARIES})' \\
-            'add_subdirectory(third_party/gloo)' >"$source/CMakeLists.txt"
+            'set_build_arch_flags("${ARCH_FLAGS}")' 'add_subdirectory(third_party/gloo)' >"$source/CMakeLists.txt"
         printf '%s\\n' 'set(CMAKE_CUDA_STANDARD 11)' 'add_library(compatible_horovod_cuda_kernels cuda_kernels.cu)' \\
             >"$source/horovod/common/ops/cuda/CMakeLists.txt"
         tar -C "$2" -czf "$source.tar.gz" horovod-0.28.1 ;;
@@ -225,6 +226,7 @@ def test_horovod_is_built_once_for_many_environments_even_at_the_same_time(machi
     calls = machine.calls()
     assert calls.count("pip wheel") == 1 and calls.count("pip install") == 2
     assert "xla_mpi_ops" not in calls and "gloo EXCLUDE_FROM_ALL" in calls
+    assert "add_definitions(-DGLOO_USE_AVX=1)" in calls and '"${CMAKE_CURRENT_SOURCE_DIR}/math.cc"' in calls
 
 
 @pytest.mark.parametrize("change", ["flipped", "emptied", "no hash", "other hash", "no wheel"])
