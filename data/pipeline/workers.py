@@ -41,9 +41,9 @@ def run(
     with concurrent.futures.ProcessPoolExecutor(
         min(workers, len(tasks)), multiprocessing.get_context("spawn"), initializer=_end_with_parent
     ) as pool:
-        with _without_interrupts():
-            futures = [pool.submit(function, task) for task in tasks]
         try:
+            with _without_interrupts():  # an interrupt that came meanwhile is raised at its end
+                futures = [pool.submit(function, task) for task in tasks]
             for future in futures:
                 yield future.result()
         except BrokenProcessPool as error:

@@ -89,6 +89,34 @@ def test_ctrl_c_ends_in_one_line_and_ends_the_workers(tmp_path):
     assert not (tmp_path / "c").exists()
 
 
+def test_ctrl_c_while_tasks_are_handed_over_ends_the_workers(tmp_path):
+    """Once it waited for the tasks that had begun."""
+    module = tmp_path / "slow.py"
+    module.write_text(
+        "import concurrent.futures, os, signal, sys, time\n"
+        "from bert import cli\n"
+        "from data.pipeline import workers\n"
+        "def work(path):\n"
+        "    open(path, 'w').close()\n"
+        "    time.sleep(60)\n"
+        "class Pool(concurrent.futures.ProcessPoolExecutor):\n"
+        "    def submit(self, function, path):\n"
+        "        future = super().submit(function, path)\n"
+        "        while path == sys.argv[2] and not all(map(os.path.exists, sys.argv[1:])):\n"
+        "            time.sleep(0.05)\n"
+        "        if path == sys.argv[2]:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "        return future\n"
+        "if __name__ == '__main__':\n"
+        "    concurrent.futures.ProcessPoolExecutor = Pool\n"
+        "    cli.main(lambda argv: print(list(workers.run(work, argv, 2))))\n"
+    )
+    line = [sys.executable, module, *(tmp_path / name for name in "ab")]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stderr) == (75, "error: interrupted (Ctrl-C); repeat the same command\n")
+
+
 def _runs(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat") as stream:
