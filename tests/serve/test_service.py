@@ -196,10 +196,10 @@ def test_open_loop_load_loses_no_answer_mixes_none_up_and_keeps_memory_bounded(f
         async def load() -> int:
             times = random.Random(1)
             tasks: list[asyncio.Task[None]] = []
-            limits = httpx.Limits(max_connections=None)
+            limits = httpx.Limits(max_connections=None, keepalive_expiry=1)  # the service's is 5 s
             async with httpx.AsyncClient(base_url=found.address, timeout=60, limits=limits) as client:
-                while len(tasks) < 3000:
-                    await asyncio.sleep(times.expovariate(400))
+                while len(tasks) < 1200:
+                    await asyncio.sleep(times.expovariate(200))
                     tasks.append(asyncio.create_task(ask(client, len(tasks) % len(asked))))
                 await asyncio.gather(*tasks)
             return len(tasks)
