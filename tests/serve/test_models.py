@@ -1,14 +1,17 @@
 """Which uses a run has, and how a changed run takes the place of the one before."""
 
+import gc
 import json
 import os
 import shutil
+import weakref
 from pathlib import Path
 
 import pytest
 
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.model.encoder import variables
+from serve.heads import Embedding
 from serve.models import Models, load, named
 from squad.model import QuestionAnswering
 from tests.bert.export.served import CONFIG
@@ -64,6 +67,22 @@ def test_a_changed_run_is_loaded_again_and_a_damaged_one_is_not(
     (second,) = models.all()
     assert second.facts["weights"] != first.facts["weights"] and second.heads["answer"] is not first.heads["answer"]
     assert models.reload() == [] and models.reload(force=True) == ["run"]
+
+
+def test_a_model_that_is_loaded_again_does_not_keep_the_earlier_one(tmp_path: Path) -> None:
+    models = Models({"run": runs.of_questions(tmp_path / "run")}, "float32", 4)
+    heads = models.all()[0].heads
+    earlier = [weakref.ref(heads[name]) for name in heads] + [weakref.ref(_embedding(models).encoder)]
+    del heads
+    assert models.reload(force=True) == ["run"]
+    gc.collect()
+    assert [found() for found in earlier] == [None] * 3
+
+
+def _embedding(models: Models) -> Embedding:
+    found = models.all()[0].heads["embed"]
+    assert isinstance(found, Embedding)
+    return found
 
 
 def test_a_checkpoint_that_is_still_being_copied_is_loaded_once_it_is_complete(tmp_path: Path) -> None:

@@ -221,22 +221,6 @@ def same(found: dict[str, Any], expected: dict[str, Any]) -> bool:
     return ranked(found) == pytest.approx(ranked(expected), abs=1e-4)
 
 
-@pytest.mark.slow
-def test_models_that_are_loaded_again_and_again_do_not_pile_up(folders: dict[str, Path]) -> None:
-    with service("--model", folders["answer"]) as found:
-
-        def reload(times: int) -> float:
-            for _ in range(times):
-                before = found.metric("bert_reloads_total")
-                found.process.send_signal(signal.SIGHUP)
-                until(lambda before=before: found.metric("bert_reloads_total") > before)  # type: ignore[misc]
-            return found.memory()
-
-        first = reload(8)
-        assert reload(24) < first + 60
-        assert found.stop() == 0
-
-
 def test_a_stop_under_load_answers_what_was_taken(folders: dict[str, Path]) -> None:
     with service("--model", folders["answer"]) as found:
         statuses: list[int] = []
