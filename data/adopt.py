@@ -222,8 +222,8 @@ def sources(options: Options) -> list[Path]:
             found.append(path)
         else:
             raise InputError(f"{path}: no such file; give files of records or their folder")
-    resolved = [path.resolve() for path in found]
-    if twice := next((path for path in found if resolved.count(path.resolve()) > 1), None):
+    given = Counter(path.resolve() for path in found)
+    if twice := next((path for path, number in given.items() if number > 1), None):
         raise InputError(f"{twice}: given twice, so a run might be evaluated on what it was trained on; give it once")
     if len(found) <= options.heldout_files:
         raise InputError(
