@@ -2,6 +2,6 @@
 
 from bert import limits
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 limits.guard()  # the only effect of an import: no later place is before the import of TensorFlow

@@ -222,6 +222,9 @@ def sources(options: Options) -> list[Path]:
             found.append(path)
         else:
             raise InputError(f"{path}: no such file; give files of records or their folder")
+    given = Counter(path.resolve() for path in found)
+    if twice := next((path for path, number in given.items() if number > 1), None):
+        raise InputError(f"{twice}: given twice, so a run might be evaluated on what it was trained on; give it once")
     if len(found) <= options.heldout_files:
         raise InputError(
             f"{options.source[0]}: {len(found)} files, and --heldout_files keeps {options.heldout_files} of them for "

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 
 import requests
 
-from bert import cli, paths, ranges
+from bert import __version__, cli, paths, ranges
 from bert.errors import IntegrityError, UsageError
 from bert.ranges import Range
 from bert.storage import files, manifest, outputs
@@ -119,7 +119,8 @@ def _agent(contact: str | None) -> str:
     contact = contact or os.environ.get("BERT_CONTACT", "")
     if any(character not in CONTACT for character in contact):
         raise UsageError(f"--contact {contact!r}: has characters that cannot be sent; give a mail or web address")
-    return f"bert-recipe/1.0 (BERT pretraining data; {contact or 'no contact given'}) requests/{requests.__version__}"
+    who = f"BERT pretraining data; {contact or 'no contact given'}"
+    return f"bert-recipe/{__version__} ({who}) requests/{requests.__version__}"
 
 
 def wikipedia(options: Wikipedia, download_dir: DownloadDir) -> Source:

@@ -14,6 +14,8 @@ that has both before it. Needs starlette, uvicorn and prometheus_client (require
 
 import asyncio
 import contextlib
+import ipaddress
+import logging
 import signal
 import socket
 import sys
@@ -59,7 +61,7 @@ class Options:
     connections: Annotated[int, Range(1, 10**6)] = 1000
     """maximum connections at once; beyond that requests are refused with 503"""
     receive_seconds: Annotated[float, Range(0.1, 3600)] = 10.0
-    """time in which a request must arrive"""
+    """time in which the head of a request must arrive, then its body; and in which an answer must be read"""
     answer_seconds: Annotated[float, Range(0.1, 3600)] = 30.0
     """time after which a request is not answered any more"""
     reload_seconds: Annotated[float, Range(0, 86_400)] = 10.0
@@ -93,16 +95,23 @@ def listener(host: str, port: int) -> socket.socket:
 
 def _hosts(options: Options) -> tuple[str, ...]:
     """Return the values of the header Host that are answered: a page elsewhere cannot make its own name point here."""
-    if options.host not in LOCAL:
+    if not _is_local(options.host):
         return options.allow_host or ("*",)
-    return (*LOCAL, "[::1]", *options.allow_host)
+    return (*LOCAL, "[::1]", options.host, *options.allow_host)
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return host in LOCAL or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def run(options: Options, bound: socket.socket, models: Models) -> None:
     """Serve until a signal ends the service."""
     import uvicorn
 
-    from serve import app
+    from serve import app, connections
 
     limits = app.Limits(
         body=options.body,
@@ -122,6 +131,7 @@ def run(options: Options, bound: socket.socket, models: Models) -> None:
     application = app.application(service, version=__version__, hosts=_hosts(options), origins=options.allow_origin)
     config = uvicorn.Config(
         application,
+        http=connections.limited(options.receive_seconds),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -150,6 +160,7 @@ def run(options: Options, bound: socket.socket, models: Models) -> None:
         def _reload(self) -> None:
             self.reloading = asyncio.ensure_future(service.reload(force=True))
 
+    logging.basicConfig(handlers=[app.Lines()], level=logging.WARNING if options.log else logging.ERROR, force=True)
     Server(config).run(sockets=[bound])
 
 
@@ -163,6 +174,7 @@ def main(argv: list[str]) -> None:
     except ModuleNotFoundError as error:
         raise InputError(f"{error.name} is not installed; run: pip install -r requirements-extra.txt") from error
     runs = named(options.model)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the models are loaded, it has nothing to load again
     with listener(options.host, options.port) as bound:
         devices.choose(options.device)
         models = Models(runs, options.compute, options.batch)

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import functools
 import json
+import logging
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -13,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
@@ -31,6 +33,8 @@ from serve.models import Models, Served
 PAGE = Path(__file__).parent / "page"
 FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
 MOST_INPUTS = 256  # in one request
+SHOWN = 200  # characters of an error of the model in an answer
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:\[\]@/]+)(:\d+)?", re.ASCII | re.IGNORECASE)  # with or without a port
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -97,7 +101,10 @@ class Service:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(self.watch)
-            await self.reload()
+            try:
+                await self.reload()
+            except Exception as error:  # whatever it is, the next look may succeed
+                log({"event": "error", "message": f"the run directories cannot be read: {error}"})
 
     async def reload(self, force: bool = False) -> list[str]:
         """Load changed models again; return their names."""
@@ -106,7 +113,7 @@ class Service:
         self.metrics.reloads.labels("loaded").inc(len(changed))
         self.metrics.reloads.labels("failed").inc(self.models.failures - failures)
         if changed and self.log:
-            _log({"event": "loaded again", "models": changed})
+            log({"event": "loaded again", "models": changed})
         return changed
 
     async def ask(self, request: Request, route: str) -> Response:
@@ -123,13 +130,11 @@ class Service:
         model = self._model(name, route)
         head = model.heads[route]
         loop = asyncio.get_running_loop()
-        prepared = await loop.run_in_executor(self.threads, self._prepared, head, items)
-        if not several and isinstance(prepared[0], RequestError):
-            raise Refused(400, str(prepared[0]))
         deadline = begun + self.limits.answer_seconds
-        jobs = [
-            None if isinstance(one, RequestError) else Job(head, one.rows, one.lengths, deadline) for one in prepared
-        ]
+        prepared = await loop.run_in_executor(self.threads, self._prepared, head, items, deadline)
+        if not several and isinstance(prepared[0], Refused):
+            raise prepared[0]
+        jobs = [None if isinstance(one, Refused) else Job(head, one.rows, one.lengths, deadline) for one in prepared]
         await self._compute(request, [job for job in jobs if job])
         outputs = await loop.run_in_executor(self.threads, _outputs, prepared, jobs)
         request.state.rows = sum(len(job.rows) for job in jobs if job)
@@ -145,21 +150,36 @@ class Service:
             raise Refused(404, f"{which} here for /v1/{route}; see /v1/models")
         return model
 
-    def _prepared(self, head: Head, items: Sequence[Any]) -> list[Prepared | RequestError]:
-        found: list[Prepared | RequestError] = []
+    def _prepared(self, head: Head, items: Sequence[Any], deadline: float) -> list[Prepared | Refused]:
+        """Return the rows of each item, or why it has none. Raise Refused if they come too late or are too many."""
+        found: list[Prepared | Refused] = []
+        rows = 0
         for item in items:
+            if time.monotonic() > deadline:
+                self.metrics.dropped.labels("expired").inc(len(items))
+                raise self._too_late()
             try:
-                found.append(head.prepare(take(head.item, item), self.limits.windows))
+                found.append(one := head.prepare(take(head.item, item), self.limits.windows))
+                rows += len(one.rows)
             except RequestError as error:
-                found.append(error)
+                found.append(Refused(400, str(error)))
+            except Exception as error:  # whatever it is, the other inputs are answered
+                found.append(_failed(error))
+            if rows > self.limits.queue:
+                raise Refused(400, f"the inputs have more than {self.limits.queue} windows together; send fewer")
         return found
+
+    def _too_late(self) -> Refused:
+        seconds = f"{self.limits.answer_seconds:g} s"
+        return Refused(504, f"not computed within {seconds}; send less, or try again later")
 
     async def _compute(self, request: Request, jobs: Sequence[Job]) -> None:
         """Wait until all jobs have ended; cancel them if the client goes away or the time is over."""
         if not jobs:
             return
-        if (rows := sum(len(job.rows) for job in jobs)) > self.limits.queue:
-            raise Refused(400, f"the inputs have {rows} windows together; send at most {self.limits.queue}")
+        if await request.is_disconnected():
+            self.metrics.dropped.labels("client gone").inc(len(jobs))
+            raise ClientDisconnect
         try:
             if self.worker.wait() > self.limits.answer_seconds:
                 raise QueueFull  # it would be too late
@@ -176,14 +196,13 @@ class Service:
             left_alone = gone.done() and not pending.done()
             gone.cancel()
             for job in jobs:
-                job.future.cancel()  # those that have ended stay as they are
-            pending.cancel()
+                job.future.cancel()  # those that have ended stay as they are; `pending` ends with them
         if left_alone:
             self.metrics.dropped.labels("client gone").inc(len(jobs))
             raise ClientDisconnect
         if any(_expired(job) for job in jobs):
             self.metrics.dropped.labels("expired").inc(len(jobs))
-            raise Refused(504, f"not computed within {self.limits.answer_seconds:g} s; send less, or try again later")
+            raise self._too_late()
 
     async def _body(self, request: Request) -> bytes:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -208,9 +227,12 @@ class Service:
 def _parsed(body: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(body.decode("utf-8"))
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is one
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise Refused(400, f"the body is not JSON in UTF-8: {reason}") from None
+    except RecursionError:
+        raise Refused(400, "the body is not JSON in UTF-8: nested too deeply") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise Refused(400, f"the body is not JSON in UTF-8: {error}") from None
+    except ValueError:
+        raise Refused(400, "the body has a number of too many digits") from None
     if not isinstance(fields, dict):
         raise Refused(400, "the body is no JSON object; see /docs for what to send")
     return fields
@@ -226,19 +248,32 @@ def _expired(job: Job) -> bool:
     return job.future.cancelled() or isinstance(job.future.exception(), Expired)
 
 
-def _outputs(prepared: Sequence[Prepared | RequestError], jobs: Sequence[Job | None]) -> list[dict[str, Any]]:
+def _outputs(prepared: Sequence[Prepared | Refused], jobs: Sequence[Job | None]) -> list[dict[str, Any]]:
     """Return the answers of inputs. Raise Refused if there is one input and the model failed on it."""
     outputs = []
     for one, job in zip(prepared, jobs, strict=True):
-        if isinstance(one, RequestError) or job is None:
-            outputs.append(_error(400, str(one)))
-        elif error := job.future.exception():
+        try:
+            outputs.append(_output(one, job))
+        except Refused as error:
             if len(jobs) == 1:
-                raise Refused(500, f"the model failed: {error}")
-            outputs.append(_error(500, f"the model failed: {error}"))
-        else:
-            outputs.append(one.finish(job.future.result()))
+                raise
+            outputs.append(_error(error.status, error.reason))
     return outputs
+
+
+def _output(one: Prepared | Refused, job: Job | None) -> dict[str, Any]:
+    if isinstance(one, Refused):
+        raise one
+    assert job is not None, "what is prepared has a job"
+    try:
+        return one.finish(job.future.result())
+    except Exception as error:  # whatever it is, it is the answer to this input only
+        raise _failed(error) from error
+
+
+def _failed(error: Exception) -> Refused:
+    first = next(iter(str(error).splitlines()), "") or type(error).__name__
+    return Refused(500, f"the model failed: {first[:SHOWN]}")
 
 
 def _error(status: int, reason: str) -> dict[str, Any]:
@@ -290,16 +325,18 @@ def application(
     pages |= {"/openapi.json": openapi, "/docs": docs} | {path: file(name) for path, name in FILES.items()}
     routes = [asked(head.route) for head in HEADS] + [Route(path, handle) for path, handle in pages.items()]
     middleware = [Middleware(functools.partial(_Observed, service, frozenset(route.path for route in routes)))]
-    middleware += [Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))]
+    middleware += [Middleware(functools.partial(_Named, frozenset(map(str.lower, hosts))))]
     if origins:
         middleware += [Middleware(CORSMiddleware, allow_origins=list(origins), allow_headers=["content-type"])]
     handlers: dict[Any, Any] = {Refused: _refused, 404: _http_error, 405: _http_error}
-    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=service.lifespan)
+    made = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=service.lifespan)
+    made.router.redirect_slashes = False  # it would repeat the name that the client gave the service
+    return made
 
 
 async def _refused(request: Request, error: Refused) -> Response:
     headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
-    if error.status in (408, 413):  # the rest of the body is not read
+    if error.status in (408, 413, 415):  # the rest of the body is not read
         headers["connection"] = "close"
     return JSONResponse(_error(error.status, error.reason), error.status, headers)
 
@@ -307,6 +344,22 @@ async def _refused(request: Request, error: Refused) -> Response:
 async def _http_error(request: Request, error: Any) -> Response:
     reason = {404: "no such address; see /docs", 405: "this address takes another method; see /docs"}
     return JSONResponse(_error(error.status_code, reason[error.status_code]), error.status_code, error.headers)
+
+
+class _Named:
+    """Middleware that refuses requests which call the service by a name that is not its own."""
+
+    def __init__(self, names: frozenset[str], app: ASGIApp) -> None:
+        self.names, self.app = names, app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and "*" not in self.names:
+            found = HOST.fullmatch(Headers(scope=scope).get("host", ""))
+            if not found or found[1].lower() not in self.names:
+                reason = "the header Host has no name of this service; see --allow_host"
+                await JSONResponse(_error(400, reason), 400)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
 
 
 class _Observed:
@@ -319,7 +372,7 @@ class _Observed:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun, status = time.perf_counter(), 500
+        begun, status = time.perf_counter(), 0
 
         async def sent(message: Message) -> None:
             nonlocal status
@@ -332,6 +385,10 @@ class _Observed:
             await self.app(scope, receive, sent)
         except ClientDisconnect:
             status = 499  # nobody is left to get an answer
+        except Exception as error:  # a mistake of ours; its message may have texts of the request
+            log({"event": "error", "message": f"{type(error).__name__} in {_place(error)}"})
+            if not status:
+                await JSONResponse(_error(500, "the service failed; its log says where"), 500)(scope, receive, sent)
         finally:
             seconds = time.perf_counter() - begun
             path = scope["path"] if scope["path"] in self.paths else "other"
@@ -340,8 +397,28 @@ class _Observed:
             if self.service.log:
                 rows = scope.get("state", {}).get("rows", 0)
                 facts = {"method": scope["method"], "path": path, "status": status, "seconds": round(seconds, 4)}
-                _log({"event": "request", **facts, "rows": rows})
+                log({"event": "request", **facts, "rows": rows})
 
 
-def _log(facts: dict[str, Any]) -> None:
-    print(json.dumps({"time": round(time.time(), 3), **facts}), file=sys.stderr, flush=True)
+def _place(error: BaseException) -> str:
+    """Return file and line in which an exception was raised."""
+    place = error.__traceback__
+    while place and place.tb_next:
+        place = place.tb_next
+    return f"{Path(place.tb_frame.f_code.co_filename).name}:{place.tb_lineno}" if place else "an unknown place"
+
+
+def log(facts: dict[str, Any]) -> None:
+    """Write a line of JSON to standard error."""
+    with contextlib.suppress(OSError, ValueError):  # nobody reads it, or it is closed: requests are answered still
+        print(json.dumps({"time": round(time.time(), 3), **facts}), file=sys.stderr, flush=True)
+
+
+class Lines(logging.Handler):
+    """Writes what libraries report as lines of JSON, without tracebacks."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one report."""
+        error = record.exc_info[1] if record.exc_info else None
+        where = f" ({type(error).__name__} in {_place(error)})" if error else ""
+        log({"event": record.levelname.lower(), "message": f"{record.getMessage().strip()}{where}"})

@@ -86,6 +86,8 @@ class Answering(Head):
     def prepare(self, item: Question, most: int) -> Prepared:
         """Cut the passages into windows."""
         passages = [item.context] if isinstance(item.context, str) else item.context
+        if len(passages) > most:  # each has a window
+            raise RequestError(f"the text has {len(passages)} passages; send at most {most}")
         asked = [Example(id="", question=item.question, passage=number, answers=()) for number in range(len(passages))]
         tokenizer, windowing = self.model.tokenizer, self.model.windowing
         tokens = features.tokenize(tokenizer, passages)

@@ -140,7 +140,9 @@ class Models:
 
 def state_of(run: Path) -> tuple[Any, ...]:
     """Return what changes with a run's checkpoints, settings and thresholds: names, sizes and times of its files."""
-    paths = [run, *sorted(run.glob("*.json")), run / "vocab.txt", *sorted((run / "checkpoints").glob("*"))]
+    checkpoints = run / "checkpoints"  # with their files, which may be copied one after another
+    paths = [run, *sorted(run.glob("*.json")), run / "vocab.txt", *sorted(checkpoints.glob("*"))]
+    paths += sorted(checkpoints.glob("*/*"))
     found = []
     for path in paths:
         try:

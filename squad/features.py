@@ -77,10 +77,12 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
 def windows(tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens, windowing: Windowing) -> Windows:
     """Return the windows of `questions`. passages: the tokens of their passages."""
     size, stride = windowing.max_seq_length, windowing.doc_stride
-    flat, splits = tokenizer.encode([question.question for question in questions])
+    texts = {text: number for number, text in enumerate(dict.fromkeys(question.question for question in questions))}
+    flat, splits = tokenizer.encode(list(texts))  # a question about many passages is encoded once
+    asked = [flat[splits[n] : splits[n + 1]][: windowing.max_query_length] for n in range(len(texts))]
     cuts = []
     for q, question in enumerate(questions):
-        room = size - 3 - min(int(splits[q + 1] - splits[q]), windowing.max_query_length)
+        room = size - 3 - len(asked[texts[question.question]])
         passage = passages.row(question.passage)
         tokens = passage.stop - passage.start
         cuts += [(q, room, tokens, w, *span) for w, span in enumerate(cut(tokens, room, stride))]
@@ -90,7 +92,7 @@ def windows(tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens
     best = np.zeros((count, size), bool)
     offsets = np.zeros(count, np.int32)
     for row, (q, room, tokens, w, first, length) in enumerate(cuts):
-        question_ids = flat[splits[q] : splits[q + 1]][: windowing.max_query_length]
+        question_ids = asked[texts[questions[q].question]]
         passage_ids = passages.ids[passages.row(questions[q].passage)][first : first + length]
         line = np.concatenate([[tokenizer.cls_id], question_ids, [tokenizer.sep_id], passage_ids, [tokenizer.sep_id]])
         offset = offsets[row] = len(question_ids) + 2

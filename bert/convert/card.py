@@ -1,4 +1,4 @@
-"""The model card (README.md) of an exported model: architecture, training command, scores."""
+"""The model card (README.md) of an exported model: architecture, data, licence, recipe, scores, limits."""
 
 import re
 import shlex
@@ -26,12 +26,34 @@ MEANINGS = {  # of the logits of a head
     "tags": "class of each word, read at its first piece",
     "answer_span": "first and last token of the answer in a passage",
 }
+LICENCE = (
+    "## Licence\n",
+    "Not stated: a run does not know it. It depends on the licences of the texts, and of the weights that training "
+    "began with. State it here, and as `license` in the first lines, before you pass the model on.\n",
+)
+LIMITS = {
+    "classifier": "It gives one of its classes, or a number, to any text, also to one unlike those of its data.",
+    "choice": "It compares the given choices; that one of them is right is assumed.",
+    "tags": "It knows the tags above only.",
+    "answer_span": "An answer is a part of the given text. Whether the text is true is not checked.",
+    "encoder": "It is made to be fine-tuned, or to fill masked words; it does not write texts.",
+    "causal": "It continues texts by what is likely, which may be wrong or harmful.",
+}
 COMMANDS = dict.fromkeys(("classifier", "choice", "tags"), "tasks.train") | {"answer_span": "squad.train"}
 
 
 def text(model: Model, kind: str) -> str:
     """Return the card in Markdown. kind: the transformers class of the model."""
-    card = "\n".join([*_header(kind), *_architecture(model), *_training(model), *_scores(model.scores)]) + "\n"
+    parts = (
+        _header(kind),
+        _architecture(model),
+        _data(model),
+        LICENCE,
+        _training(model),
+        _scores(model),
+        _limits(model),
+    )
+    card = "\n".join(line for part in parts for line in part) + "\n"
     return card.encode(errors="replace").decode()  # a path in the settings may be no UTF-8
 
 
@@ -64,7 +86,12 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 
 def _header(kind: str) -> Iterator[str]:
-    yield from ("---", "library_name: transformers", f"pipeline_tag: {TASKS.get(kind, 'feature-extraction')}")
+    yield from (
+        "---",
+        "library_name: transformers",
+        "license: unknown",
+        f"pipeline_tag: {TASKS.get(kind, 'feature-extraction')}",
+    )
     yield from ("tags:", "- gpt2" if kind.startswith("GPT2") else "- bert", "---", f"# {kind}", "")
 
 
@@ -94,16 +121,43 @@ def _output(head: Head | None) -> dict[str, str]:
     return {"output": meaning} | ({"classes": ", ".join(head.labels)} if head.labels and head.kind != "choice" else {})
 
 
+def _origin(model: Model) -> str:
+    """Return where weights come from that were not trained here; empty if they were."""
+    origin = _mapping(model.settings.get("imported")).get("origin")
+    return str(origin or ("" if _mapping(model.settings.get("config")) else "another format"))
+
+
+def _data(model: Model) -> Iterator[str]:
+    settings = _mapping(model.settings.get("config"))
+    keys = ("data.task", "data.folder", "data.train", "data.train_file", "data.dev_file", "data.heldout")
+    given = [key for key in keys if settings.get(key) is not None]
+    yield "## Data\n"
+    if _origin(model) or not given:
+        yield "Not stated.\n"
+        return
+    yield from (f"- `{key}`: {_code(settings[key])}" for key in given)
+    if records := model.records:
+        yield f"- made by: {_code(records.stage)}"
+        yield from (f"- {_plain(name)}: {_code(value)}" for name, value in sorted(records.parameters.items()))
+        yield from (f"- number of {_plain(name)}: {_code(_count(number))}" for name, number in records.counts.items())
+    elif "data.train" in given:
+        yield "- what these records were made of: not stated, since the folder is not there any more"
+    yield "- language, dates and sources of the texts: not stated\n"
+
+
+def _count(number: int | dict[str, int]) -> str:
+    return str(number) if isinstance(number, int) else ", ".join(f"{name} {count}" for name, count in number.items())
+
+
 def _training(model: Model) -> Iterator[str]:
     settings = _mapping(model.settings.get("config"))
-    origin = _mapping(model.settings.get("imported")).get("origin")
     yield "## Training\n"
-    if origin or not settings:
-        yield f"Unknown: the weights were converted from {_plain(origin or 'another format')}.\n"
+    if origin := _origin(model):
+        yield f"Not stated: the weights were converted from {_plain(origin)}.\n"
         return
-    for key in ("data.task", "data.folder", "data.train", "data.train_file", "init.checkpoint"):
-        if settings.get(key) is not None:
-            yield f"- `{key}`: {_code(settings[key])}"
+    yield f"- recipe: {_code(model.settings['recipe']) if model.settings.get('recipe') else 'not stated'}"
+    start = settings.get("init.checkpoint")
+    yield f"- first weights: {'random' if start is None else _code(start)}"
     module = COMMANDS[model.head.kind] if model.head else "bert.pretrain"
     recipe = model.settings.get("recipe") or "RECIPE"  # earlier versions did not store it
     words = " ".join(map(shlex.quote, str(recipe).split()))  # of the recipe, and --smoke
@@ -124,14 +178,28 @@ def _argument(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) or value is None else shlex.quote(str(value))
 
 
-def _scores(lines: list[dict[str, Any]]) -> Iterator[str]:
+def _scores(model: Model) -> Iterator[str]:
+    lines = model.scores
     yield "## Scores\n"
+    if model.best:
+        measure, value = _plain(model.best.measure), _rounded(model.best.value)
+        yield f"The weights are those of update {model.best.step}, the best of the run by {measure}: {value}.\n"
     if not lines:
-        yield "Unknown."
+        yield "Not stated.\n"
         return
     keys = list(dict.fromkeys(key for line in lines for key, value in line.items() if _is_score(key, value, line)))
     rows = [(line["split"], line["step"], *(_rounded(line.get(key, "")) for key in keys)) for line in lines]
     yield from _table(("split", "step", *keys), rows)
+
+
+def _limits(model: Model) -> Iterator[str]:
+    config = model.config
+    yield "## Limits\n"
+    yield f"- It reads {config.max_position_embeddings} tokens at once. Longer texts must be cut or divided."
+    if not config.causal and is_lower_case(model.vocab):
+        yield "- It does not know upper case or accents."
+    yield f"- {LIMITS['causal' if config.causal else model.head.kind if model.head else 'encoder']}"
+    yield "- Nothing but the scores above has been measured. Bias and harmful output: not stated.\n"
 
 
 def _is_score(key: str, value: Any, line: dict[str, Any]) -> bool:

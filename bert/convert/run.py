@@ -11,12 +11,14 @@ import tensorflow as tf
 from bert.config import ModelConfig, flatten
 from bert.convert import architecture, names
 from bert.convert.names import Form, Match
-from bert.errors import InputError
+from bert.errors import InputError, UserError
 from bert.inputs import byte_bpe
 from bert.inputs.vocabulary import load_vocab
 from bert.labels import Head
-from bert.storage import files, journal, outputs
-from bert.training import checkpoint
+from bert.storage import files, journal, manifest, outputs
+from bert.storage.manifest import Manifest
+from bert.training import checkpoint, selection
+from bert.training.selection import Best
 
 # Files beside the checkpoints, and the values that a configuration must have: the other formats have no others.
 DESCRIPTION = ("bert_config.json", "vocab.txt", byte_bpe.NAME, "config.json", "metrics.jsonl")
@@ -42,6 +44,10 @@ class Model:
     """content of the tokenizer.json of a causal model"""
     scores: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     """the last line of metrics.jsonl for each split, up to the step of the weights"""
+    best: Best | None = None
+    """why these weights were chosen among those of the run; None if they are the last ones"""
+    records: Manifest | None = None
+    """of the folder that training read; None if it is not there any more"""
 
 
 def gather(match: Match, form: Form, get: Callable[[str], np.ndarray], where: object) -> dict[str, np.ndarray]:
@@ -68,7 +74,9 @@ def check_vocab_size(config: ModelConfig, vocab: Sized, path: Path) -> None:
 
 def input_files(run: Path) -> list[Path]:
     """Return the files that an export reads. Raises InputError if the run has no undamaged checkpoint."""
-    return [checkpoint.to_use(run), *(run / name for name in DESCRIPTION if (run / name).exists())]
+    records = _records(_settings(run))
+    described = [run / name for name in (*DESCRIPTION, selection.BEST) if (run / name).exists()]
+    return [checkpoint.to_use(run), *described, *([records.path] if records else [])]
 
 
 def read_model(run: Path) -> Model:
@@ -84,7 +92,7 @@ def read_model(run: Path) -> Model:
     match = names.match(config, "ours", shapes, folder, IGNORED)
     tokens, tokenizer = _read_vocabulary(run, config)
     values = gather(match, "ours", reader.get_tensor, folder)
-    settings = architecture.read_object(run / "config.json") if (run / "config.json").exists() else {}
+    settings = _settings(run)
     head = architecture.head(match.heads, settings, names.class_count("ours", shapes), run / "config.json")
     return Model(
         config=config,
@@ -95,7 +103,26 @@ def read_model(run: Path) -> Model:
         head=head,
         tokenizer=tokenizer,
         scores=_last_lines(run / "metrics.jsonl", int(folder.name.removeprefix("step-"))),
+        best=selection.read(run),
+        records=_records(settings),
     )
+
+
+def _settings(run: Path) -> dict[str, Any]:
+    path = run / "config.json"
+    return architecture.read_object(path) if path.exists() else {}
+
+
+def _records(settings: dict[str, Any]) -> Manifest | None:
+    """Return the manifest of the folder that training read; None if it is not there, or is not as it was written."""
+    config = settings.get("config")
+    folder = config.get("data.train") if isinstance(config, dict) else None
+    if not isinstance(folder, str) or not folder:
+        return None
+    try:
+        return manifest.load(Path(folder))
+    except (UserError, OSError, ValueError):
+        return None
 
 
 def _read_vocabulary(run: Path, config: ModelConfig) -> tuple[list[str], str]:

@@ -12,10 +12,12 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
-const percent = (p) => `${(100 * p).toFixed(p < 0.1 ? 1 : 0)} %`;
+const percent = (p) => `${(100 * p).toFixed(p < 0.1 ? 1 : 0)}\u00a0%`;
 
-function show(...children) {
-  $("result").replaceChildren(...children);
+// Screen readers say `best` when it changes; they do not read a long text aloud with it.
+function show(best = [], ...more) {
+  $("best").replaceChildren(...[best].flat());
+  $("more").replaceChildren(...more);
 }
 
 function problem(text) {
@@ -61,8 +63,8 @@ function keys(event) {
 async function ask(route, fields) {
   waiting?.abort();
   const mine = (waiting = new AbortController());
-  const buttons = [...$(route).querySelectorAll("button")];
-  buttons.forEach((button) => (button.disabled = true));
+  document.querySelectorAll("form").forEach((form) => form.removeAttribute("aria-busy"));
+  $(route).setAttribute("aria-busy", "true"); // the buttons stay enabled: a disabled one would lose the focus
   problem("");
   try {
     const response = await fetch(`/v1/${route}`, {
@@ -75,9 +77,10 @@ async function ask(route, fields) {
     if (response.ok) return answer;
     problem(answer.error.reason);
   } catch (error) {
-    if (error.name !== "AbortError") problem("The service does not answer. Is it still running?");
+    if (error.name === "AbortError") return null; // another request took its place, and shows what comes of it
+    problem("The service does not answer. Is it still running?");
   } finally {
-    buttons.forEach((button) => (button.disabled = false));
+    if (waiting === mine) $(route).removeAttribute("aria-busy");
   }
   show();
   return null;
@@ -107,16 +110,17 @@ function showAnswer(answer, passage) {
     return element("li", {}, button);
   }));
   const title = best
-    ? element("p", { className: "best" }, best.text, " ", element("span", { className: "number hint", textContent: percent(best.probability) }))
-    : element("p", { className: "best", textContent: "The text has no answer to this question." });
+    ? [best.text, " ", element("span", { className: "number hint", textContent: percent(best.probability) })]
+    : "The text has no answer to this question.";
   const none = answer.no_answer_probability === undefined ? []
     : [element("p", { className: "hint", textContent: `Probability that there is no answer: ${percent(answer.no_answer_probability)}` })];
-  show(title, ...none, text, element("h2", { textContent: best ? "The likeliest answers" : "What comes nearest" }), list);
+  const nearest = best ? "The likeliest answers" : "What comes nearest";
+  show(title, ...none, text, ...(answer.candidates.length ? [element("h2", { textContent: nearest }), list] : []));
   if (best) pick(answer.candidates[0]);
 }
 
 function showMasks(answer) {
-  show(...answer.masks.flatMap((words, number) => [
+  show(answer.masks.map((words) => words[0].word).join(", "), ...answer.masks.flatMap((words, number) => [
     element("h2", { textContent: `Mask ${number + 1}` }),
     element("ol", {}, ...words.map((one) => row(one.word, one.probability))),
   ]));
@@ -124,11 +128,11 @@ function showMasks(answer) {
 
 function showLabel(answer) {
   if (answer.value !== undefined) {
-    show(element("p", { className: "best", textContent: answer.value.toFixed(3) }));
+    show(answer.value.toFixed(3));
     return;
   }
   const all = Object.entries(answer.probabilities).sort((one, other) => other[1] - one[1]);
-  show(element("p", { className: "best", textContent: answer.label }),
+  show(answer.label,
     element("ol", {}, ...all.slice(0, 20).map(([name, probability]) => row(name, probability))));
 }
 
@@ -139,11 +143,12 @@ function showTags(answer) {
     const title = percent(answer.probabilities[number]);
     return [element("mark", { title }, word, element("small", { textContent: tag })), " "];
   });
-  show(element("p", { className: "marked" }, ...words));
+  const found = answer.tags.filter((tag) => tag !== "O").length;
+  show(found === 1 ? "1 word has a tag" : `${found} words have a tag`, element("p", { className: "marked" }, ...words));
 }
 
 function showChoice(answer, choices) {
-  show(element("p", { className: "best", textContent: choices[answer.label] }),
+  show(choices[answer.label],
     element("ol", {}, ...choices.map((choice, number) => row(choice, answer.probabilities[number]))));
 }
 

@@ -163,6 +163,11 @@ def test_what_is_missing_is_named(stage: Stage, source: Path, tmp_path: Path) ->
             "adopt", "--source", given, source, "--vocab", tmp_path / "vocab.txt", "--output", tmp_path / "ours"
         )
         assert code == 3 and str(given) in said[-1]
+    twice = source / "part_0.tfrecord"
+    code, said = stage(
+        "adopt", "--source", source, twice, "--vocab", tmp_path / "vocab.txt", "--output", tmp_path / "ours"
+    )
+    assert code == 3 and f"{twice}: given twice" in said[-1]
     with gzip.open(source / "a.tfrecord", "wb") as stream:
         stream.write(b"no records")
     assert adopt(stage, source, tmp_path / "ours")[0] == 3

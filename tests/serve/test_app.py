@@ -1,6 +1,9 @@
 """Requests and answers: what is asked, what is refused and why, what is counted."""
 
+import dataclasses
 import json
+import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +16,7 @@ pytest.importorskip("starlette", reason="the service needs it")
 
 from starlette.testclient import TestClient
 
+from serve import __main__ as main
 from serve import app, description
 from serve.heads import HEADS
 from serve.items import MOST_ANSWERS
@@ -83,6 +87,7 @@ QUESTION = {"question": "Who?", "context": "a river"}
         ("answer", QUESTION | {"question": " "}, 400, "question is empty"),
         ("answer", QUESTION | {"context": []}, 400, "context is empty"),
         ("answer", QUESTION | {"context": [1]}, 400, "context"),
+        ("answer", QUESTION | {"context": ["a"] * 8}, 400, "8 passages; send at most 7"),
         ("answer", {"question": "Who?"}, 400, "no context"),
         ("answer", QUESTION | {"context": "river " * 400}, 400, "windows of the model; send one of at most 7"),
         ("answer", QUESTION | {"model": 3}, 400, "model is no string"),
@@ -96,7 +101,7 @@ QUESTION = {"question": "Who?", "context": "a river"}
         ("classify", {"inputs": {"text": "a"}}, 400, "inputs is no list"),
         ("classify", {"inputs": [{"text": "a"}], "text": "b"}, 400, "other fields stand beside it"),
         ("classify", {"text": "a" * 5000}, 413, "more than 5,000 bytes"),
-        ("classify", {"inputs": [{"text": "a"}] * 30}, 400, "30 windows together; send at most 29"),
+        ("classify", {"inputs": [{"text": "a"}] * 30}, 400, "more than 29 windows together"),
         ("nothing", {"text": "a"}, 404, "no such address"),
     ],
 )
@@ -115,7 +120,12 @@ def test_a_bad_request_is_told_why(
         (b'{"text": "\xff"}', "application/json", 400, "not JSON in UTF-8"),
         (b'{"text": "a"', "application/json", 400, "not JSON in UTF-8"),
         (b"[" * 4000, "application/json", 400, "nested too deeply"),
+        (b'{"text": ' * 400 + b"1" + b"}" * 400, "application/json", 400, "text is an object"),
         (b'{"text": "\\ud800"}', "application/json; charset=utf-8", 400, "not Unicode text"),
+        (b'{"\\ud800": 1}', "application/json", 400, "unknown field '\\ud800'"),
+        (b'{"model": "\\ud800", "text": "a"}', "application/json", 404, "no model '\\ud800'"),
+        (b'{"text": ' + b"1" * 4500 + b"}", "application/json", 400, "a number of too many digits"),
+        ("{}".encode("utf-16"), "application/json", 400, "not JSON in UTF-8"),
         (b'{"text": NaN}', "application/json", 400, "text is nan"),
         (b"text=a", "application/x-www-form-urlencoded", 415, "not application/json"),
     ],
@@ -230,6 +240,91 @@ def test_a_model_that_fails_answers_500_and_the_service_goes_on(models: Models, 
         assert found.get("/healthz").status_code == found.get("/readyz").status_code == 200
 
 
+def _spoil(models: Models, patch: pytest.MonkeyPatch, text: str, *, late: bool) -> None:
+    """Let one text fail, as it is encoded or as its answer is made."""
+    model = models.choose("classify", "classify")
+    assert model is not None
+    head: Any = model.heads["classify"]
+    prepare = head.prepare
+
+    def fail(results: Any) -> Any:
+        raise LookupError(f"no {text}\nsecond line")
+
+    def prepared(item: Any, most: int) -> Any:
+        found = prepare(item, most)
+        if item.text != text:
+            return found
+        return dataclasses.replace(found, finish=fail) if late else fail([])
+
+    patch.setattr(head, "prepare", prepared)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_input_that_fails_unexpectedly_spoils_no_other(
+    late: bool, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _spoil(models, monkeypatch, "luck", late=late)
+    with client(models) as found:
+        several = [{"text": "a"}, {"text": "luck"}, {"text": "b"}]
+        first, failed, last = found.post("/v1/classify", json={"model": "classify", "inputs": several}).json()[
+            "outputs"
+        ]
+        assert failed["error"] == {"status": 500, "reason": "the model failed: no luck"}
+        assert "label" in first and "label" in last
+        response = found.post("/v1/classify", json={"model": "classify", "text": "luck"})
+        assert response.status_code == 500 and response.json()["error"]["reason"] == "the model failed: no luck"
+
+
+def test_a_mistake_of_ours_is_logged_by_its_place_and_without_a_text(
+    models: Models, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def choose(*_: Any) -> Any:
+        raise KeyError("secret")
+
+    monkeypatch.setattr(models, "choose", choose)
+    with client(models) as found:
+        response = found.post("/v1/classify", json={"text": "secret"})
+        assert response.status_code == 500 and "its log says where" in response.json()["error"]["reason"]
+        assert 'path="/v1/classify",status="500"' in found.get("/metrics").text
+    said = capsys.readouterr().err
+    assert "KeyError in test_app.py:" in said and "secret" not in said and "Traceback" not in said
+
+
+def test_inputs_beyond_the_bound_are_not_encoded(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = models.choose("classify", "classify")
+    assert model is not None
+    head: Any = model.heads["classify"]
+    seen, prepare = [], head.prepare
+
+    def counted(item: Any, most: int) -> Any:
+        seen.append(item)
+        return prepare(item, most)
+
+    monkeypatch.setattr(head, "prepare", counted)
+    with client(models, queue=7) as found:
+        response = found.post("/v1/classify", json={"model": "classify", "inputs": [{"text": "a"}] * 200})
+        assert response.status_code == 400 and "more than 7 windows together" in response.json()["error"]["reason"]
+    assert len(seen) == 8
+
+
+def test_what_is_too_late_is_not_encoded(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = models.choose("classify", "classify")
+    assert model is not None
+    head: Any = model.heads["classify"]
+    seen, prepare = [], head.prepare
+
+    def slowly(item: Any, most: int) -> Any:
+        seen.append(item)
+        time.sleep(0.15)
+        return prepare(item, most)
+
+    monkeypatch.setattr(head, "prepare", slowly)
+    with client(models, answer_seconds=0.1) as found:
+        response = found.post("/v1/classify", json={"model": "classify", "inputs": [{"text": "a"}] * 20})
+        assert response.status_code == 504 and len(seen) == 1
+        assert 'bert_dropped_total{reason="expired"} 20.0' in found.get("/metrics").text
+
+
 def test_the_state_of_the_service_is_told(models: Models) -> None:
     with client(models) as found:
         service = found.app_state["service"]
@@ -241,9 +336,48 @@ def test_the_state_of_the_service_is_told(models: Models) -> None:
 
 
 def test_only_known_names_of_the_service_are_answered(models: Models) -> None:
-    with client(models, hosts=("localhost",)) as found:
-        assert found.get("/healthz", headers={"host": "localhost:8000"}).status_code == 200
-        assert found.get("/healthz", headers={"host": "evil.example"}).status_code == 400
+    with client(models, hosts=("localhost", "[::1]")) as found:
+        for name in ("localhost:8000", "LOCALHOST", "[::1]:7"):
+            assert found.get("/healthz", headers={"host": name}).status_code == 200
+        for name in ("evil.example", "localhost.evil.example", "localhost:80@evil.example", "::1", "[::1", "", "127.1"):
+            response = found.get("/healthz", headers={"host": name})
+            assert response.status_code == 400 and "--allow_host" in response.json()["error"]["reason"]
+
+
+def test_a_local_address_answers_to_local_names_only() -> None:
+    for host in ("127.0.0.1", "localhost", "::1", "127.0.0.2"):
+        names = main._hosts(main.Options(model=("x",), host=host, allow_host=("bert.example",)))
+        assert {"localhost", "[::1]", "bert.example", host} <= set(names) and "*" not in names
+    assert main._hosts(main.Options(model=("x",), host="0.0.0.0")) == ("*",)
+    assert main._hosts(main.Options(model=("x",), host="0.0.0.0", allow_host=("a.b",))) == ("a.b",)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("HEAD", "/", 200),
+        ("HEAD", "/healthz", 200),
+        ("HEAD", "/v1/answer", 405),
+        ("GET", "/v1/answer", 405),
+        ("OPTIONS", "/v1/answer", 405),
+        ("DELETE", "/page.js", 405),
+        ("TRACE", "/", 405),
+        ("GET", "/../app.py", 404),
+        ("GET", "/%2e%2e/app.py", 404),
+        ("GET", "/..%2f..%2fetc/passwd", 404),
+        ("GET", "/page.js%00", 404),
+        ("GET", "/page/index.html", 404),
+        ("GET", "/docs/", 404),  # no redirect: it would repeat the header Host
+        ("POST", "/v1/answer/", 404),
+    ],
+)
+def test_only_what_is_described_is_served(method: str, path: str, status: int, models: Models) -> None:
+    with client(models) as found:
+        response = found.request(method, path, follow_redirects=False)
+        assert response.status_code == status
+        assert response.headers["x-content-type-options"] == "nosniff"
+        if status >= 400 and method != "HEAD":
+            assert response.json()["error"]["status"] == status
 
 
 def test_other_sites_may_ask_only_where_allowed(models: Models) -> None:
@@ -287,6 +421,31 @@ def test_requests_are_logged_without_their_text(models: Models, capsys: pytest.C
     (line,) = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
     assert {"event": "request", "path": "/v1/classify", "status": 200, "rows": 2}.items() <= line.items()
     assert "secret" not in json.dumps(line)
+
+
+def test_reports_of_libraries_are_lines_of_json_without_tracebacks(capsys: pytest.CaptureFixture[str]) -> None:
+    reports = logging.Logger("of a library")
+    reports.addHandler(app.Lines())
+    try:
+        raise ValueError("secret")
+    except ValueError:
+        reports.exception("it %s\n", "failed")
+    line = json.loads(capsys.readouterr().err)
+    assert line["event"] == "error" and line["message"].startswith("it failed (ValueError in test_app.py:")
+
+
+def test_requests_are_answered_when_nobody_reads_the_log(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed:
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+        flush = write
+
+    limits: dict[str, Any] = LIMITS
+    service = app.Service(models, app.Limits(**limits), batch=8, delay=0.0, watch=0.0, log=True)
+    with TestClient(app.application(service, version="1")) as found:
+        monkeypatch.setattr(sys, "stderr", Closed())
+        assert found.post("/v1/classify", json={"text": "a"}).status_code == 200
 
 
 def test_every_use_is_described() -> None:

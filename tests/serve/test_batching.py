@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from serve.batching import Expired, Job, Queue, QueueFull, Worker
 
@@ -36,7 +36,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = 0.0
+        self.now, self.closed = 0.0, False
         self.queue = Queue(MOST, clock=lambda: self.now)
         self.heads = [Doubles(), Doubles()]
         self.waiting: list[tuple[Job, int]] = []
@@ -49,12 +49,18 @@ class QueueMachine(RuleBasedStateMachine):
     def put(self, head: int, sizes: list[int], life: int) -> None:
         self.expire()
         jobs = [Job(self.heads[head], range(size), [size] * size, self.now + life) for size in sizes]
-        if len(self.waiting) + sum(sizes) > MOST:
+        if self.closed or len(self.waiting) + sum(sizes) > MOST:
             with pytest.raises(QueueFull):
                 self.queue.put(jobs)
             return
         self.queue.put(jobs)
         self.waiting += [(job, row) for job in jobs for row in range(len(job.rows))]
+
+    @precondition(lambda self: self.now > 15)
+    @rule()
+    def close(self) -> None:
+        self.queue.close()
+        self.closed = True
 
     @rule(passed=st.integers(1, 4))
     def wait(self, passed: int) -> None:
@@ -70,7 +76,8 @@ class QueueMachine(RuleBasedStateMachine):
         late = [job for job, _ in self.waiting if job.deadline <= self.now and not job.future.done()]
         self.expire()
         if not self.waiting:
-            return  # would wait
+            assert not self.closed or self.queue.take(SIZE, 0.0) == []
+            return  # an open queue would wait
         found = self.queue.take(SIZE, 0.0)
         oldest, number = self.waiting[0]
         alike = [entry for entry in self.waiting if entry[0].head is oldest.head]

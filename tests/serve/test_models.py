@@ -1,13 +1,17 @@
 """Which uses a run has, and how a changed run takes the place of the one before."""
 
+import gc
 import json
+import os
 import shutil
+import weakref
 from pathlib import Path
 
 import pytest
 
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.model.encoder import variables
+from serve.heads import Embedding
 from serve.models import Models, load, named
 from squad.model import QuestionAnswering
 from tests.bert.export.served import CONFIG
@@ -63,6 +67,36 @@ def test_a_changed_run_is_loaded_again_and_a_damaged_one_is_not(
     (second,) = models.all()
     assert second.facts["weights"] != first.facts["weights"] and second.heads["answer"] is not first.heads["answer"]
     assert models.reload() == [] and models.reload(force=True) == ["run"]
+
+
+def test_a_model_that_is_loaded_again_does_not_keep_the_earlier_one(tmp_path: Path) -> None:
+    models = Models({"run": runs.of_questions(tmp_path / "run")}, "float32", 4)
+    heads = models.all()[0].heads
+    earlier = [weakref.ref(heads[name]) for name in heads] + [weakref.ref(_embedding(models).encoder)]
+    del heads
+    assert models.reload(force=True) == ["run"]
+    gc.collect()
+    assert [found() for found in earlier] == [None] * 3
+
+
+def _embedding(models: Models) -> Embedding:
+    found = models.all()[0].heads["embed"]
+    assert isinstance(found, Embedding)
+    return found
+
+
+def test_a_checkpoint_that_is_still_being_copied_is_loaded_once_it_is_complete(tmp_path: Path) -> None:
+    run = runs.of_questions(tmp_path / "run")
+    models = Models({"run": run}, "float32", 4)
+    described = json.loads((run / "config.json").read_text())
+    runs.save(run, variables(QuestionAnswering(CONFIG, 5)), described, step=7)
+    (data,) = (run / "checkpoints/step-00000007").glob("*.data*")
+    content = data.read_bytes()
+    os.truncate(data, 100)
+    assert models.reload() == [] and models.failures == 1
+    with data.open("r+b") as stream:  # grows in place, as a copy does: its folder does not change
+        stream.write(content)
+    assert models.reload() == ["run"] and models.all()[0].facts["checkpoint"] == "step-00000007"
 
 
 def test_a_newer_checkpoint_is_a_change(tmp_path: Path) -> None:

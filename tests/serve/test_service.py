@@ -1,6 +1,10 @@
 """The service as a process: clients that go away or misbehave, load, a replaced model, signals."""
 
+import asyncio
+import json
 import os
+import random
+import re
 import shutil
 import signal
 import socket
@@ -29,6 +33,10 @@ def running(folders: dict[str, Path]) -> Iterator[Service]:
     with service("--model", folders["answer"], folders["tag"], *limits) as found:
         yield found
         assert found.stop() == 0
+        said = "".join(found.said)
+        assert "Traceback" not in said and "never retrieved" not in said
+        begun = next(number for number, line in enumerate(found.said) if line.startswith("listening on "))
+        assert {line[0] for line in found.said[begun + 1 :]} == {"{"}  # whatever is reported, a line of JSON
 
 
 def until(condition: Callable[[], bool], seconds: float = 30) -> None:
@@ -60,8 +68,63 @@ def test_work_for_a_client_that_went_away_is_dropped(running: Service) -> None:
 def test_a_body_that_never_ends_gets_408(running: Service) -> None:
     with raw(running, f"{HEAD}content-length: 100\n", b'{"question"') as slow:
         assert slow.recv(1000).startswith(b"HTTP/1.1 408")
-    with raw(running, "POST /v1/answer HTTP/1.1\nhost: localhost\n"[:-1] + "\ncontent-le"):  # a head that never ends
+
+
+def until_closed(connection: socket.socket, seconds: float = 20) -> bytes:
+    """What comes until the service closes the connection."""
+    connection.settimeout(seconds)
+    found = b""
+    try:
+        while part := connection.recv(65_536):
+            found += part
+    except ConnectionResetError:
+        pass
+    return found
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"POST /v1/tag HTTP/1.1\r\nhost: localhost\r\ncontent-le"])
+def test_a_head_that_never_ends_does_not_keep_its_connection(running: Service, sent: bytes) -> None:
+    for before in (b"", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"):  # the first head, and a later one
+        with socket.create_connection(("127.0.0.1", running.port)) as slow:
+            slow.sendall(before + sent)
+            assert running.ask("tag", text="a river").status_code == 200
+            assert (b"200 OK" in until_closed(slow)) == bool(before)
+
+
+def test_the_rest_of_a_refused_body_is_not_awaited(running: Service) -> None:
+    for head in ("POST /v1/tag", "POST /nothing"):
+        with raw(running, f"{head} HTTP/1.1\nhost: localhost\ncontent-length: 999999\n", b"{") as slow:
+            assert until_closed(slow)[9:12] in (b"415", b"404")
+
+
+def test_an_answer_that_nobody_reads_does_not_keep_its_connection(running: Service) -> None:
+    body = json.dumps({"words": ["a" * 900_000]}).encode()  # the answer repeats it
+    head = f"POST /v1/tag HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", running.port))
+        for _ in range(9):  # more than the buffers between client and service hold
+            slow.sendall(head.encode() + b"\r\n\r\n" + body)
+        until(lambda: len(connections(running)) == 0)
         assert running.ask("tag", text="a river").status_code == 200
+
+
+def connections(to: Service) -> list[str]:
+    """The established connections to a service, of which it still holds its end."""
+    lines = Path(f"/proc/{to.process.pid}/net/tcp").read_text().splitlines()[1:]
+    ours = (line.split() for line in lines)
+    return [line[2] for line in ours if line[1].endswith(f":{to.port:04X}") and line[3] == "01"]
+
+
+def test_pipelined_requests_are_answered_in_order(running: Service) -> None:
+    bodies = [json.dumps({"words": ["a"] * count}).encode() for count in (3, 1, 2)]
+    head = "POST /v1/tag HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    parts = [f"{head}content-length: {len(body)}\r\n\r\n".encode() + body for body in bodies]
+    with socket.create_connection(("127.0.0.1", running.port)) as client:
+        client.sendall(b"".join(parts) + b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        told = until_closed(client).decode()
+    counts = [len(json.loads(found)["words"]) for found in re.findall(r"\{\"model.*?\}", told)]
+    assert counts == [3, 1, 2] and told.endswith('{"status":"ok"}')
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -110,6 +173,52 @@ def _close(found: dict[str, Any], expected: dict[str, Any]) -> bool:
     return found["tags"] == expected["tags"] and found["probabilities"] == pytest.approx(
         expected["probabilities"], abs=1e-5
     )
+
+
+@pytest.mark.slow
+def test_open_loop_load_loses_no_answer_mixes_none_up_and_keeps_memory_bounded(folders: dict[str, Path]) -> None:
+    """Questions come at random times that do not wait for answers, at more than the service can answer."""
+    asked = [{"question": f"Who {n}?", "context": f"a river {n} " * (1 + n % 9 * 8)} for n in range(40)]
+    with service("--model", folders["answer"], "--queue", 300, "--windows", 100, "--answer_seconds", 5) as found:
+        expected = [found.ask("answer", **one).json() for one in asked]
+        before = found.memory()
+        statuses: list[int] = []
+
+        async def ask(client: httpx.AsyncClient, number: int) -> None:
+            response = await client.post("/v1/answer", json=asked[number])
+            statuses.append(response.status_code)
+            if response.status_code == 200:
+                assert same(response.json(), expected[number])
+            else:
+                assert response.status_code in (503, 504) and response.json()["error"]["reason"]
+                assert response.status_code == 504 or int(response.headers["retry-after"]) >= 1
+
+        async def load() -> int:
+            times = random.Random(1)
+            tasks: list[asyncio.Task[None]] = []
+            limits = httpx.Limits(max_connections=None, keepalive_expiry=1)  # the service's is 5 s
+            async with httpx.AsyncClient(base_url=found.address, timeout=60, limits=limits) as client:
+                while len(tasks) < 1200:
+                    await asyncio.sleep(times.expovariate(200))
+                    tasks.append(asyncio.create_task(ask(client, len(tasks) % len(asked))))
+                await asyncio.gather(*tasks)
+            return len(tasks)
+
+        assert asyncio.run(load()) == len(statuses)
+        assert statuses.count(200) > 200
+        assert found.memory() < before + 250
+        until(lambda: found.metric("bert_waiting_rows") == 0)
+        assert same(found.ask("answer", **asked[0]).json(), expected[0])
+        assert found.stop() == 0
+
+
+def same(found: dict[str, Any], expected: dict[str, Any]) -> bool:
+    """Whether two answers have the same candidates; those of equal probability may stand in another order."""
+
+    def ranked(answer: dict[str, Any]) -> list[float]:
+        return sorted(one["probability"] for one in answer["candidates"])
+
+    return ranked(found) == pytest.approx(ranked(expected), abs=1e-4)
 
 
 def test_a_stop_under_load_answers_what_was_taken(folders: dict[str, Path]) -> None:

@@ -201,6 +201,25 @@ def test_a_passage_of_a_megabyte_is_cut_without_tables_of_its_square(tokenizer):
     assert peak < 300e6
 
 
+def test_a_question_about_many_passages_is_encoded_once(tokenizer, monkeypatch):
+    texts = ["w h o", "a b c d e", "x"]
+    questions = [asked("who is it", n) for n in range(3)] + [asked("x", 1)]
+    tokens = features.tokenize(tokenizer, texts)
+    windowing = Windowing(max_seq_length=12, doc_stride=2, max_query_length=2)
+    alone = [features.windows(tokenizer, [question], tokens, windowing).inputs for question in questions]
+    seen, encode = [], Tokenizer.encode
+
+    def counted(self, given):
+        seen.extend(given)
+        return encode(self, given)
+
+    monkeypatch.setattr(Tokenizer, "encode", counted)
+    together = features.windows(tokenizer, questions, tokens, windowing)
+    assert seen == ["who is it", "x"]
+    for name, found in together.inputs.items():
+        np.testing.assert_array_equal(found, np.concatenate([one[name] for one in alone]))
+
+
 def test_training_records_are_made_once_for_each_setting(tmp_path, vocab, tokenizer):
     path = train_file(tmp_path, ("Nil", 129))
     first = features.training_set(SquadData(train_file=path), tokenizer, vocab, SMALL, tmp_path)

@@ -14,9 +14,11 @@ import pytest
 from bert.convert import __main__ as convert
 from bert.convert import card
 from bert.convert.names import Match
-from bert.convert.run import Model
+from bert.convert.run import Model, input_files, read_model
 from bert.labels import Head
 from bert.pretrain import PretrainingModel
+from bert.storage import outputs
+from bert.training import selection
 from tests.bert.convert.folders import (
     SMALL,
     a_run,
@@ -38,10 +40,59 @@ def test_the_card_says_what_the_run_was(tmp_path: Path) -> None:
     (tmp_path / "run/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 8, "spl')
     convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "theirs")])
     card = (tmp_path / "theirs/README.md").read_text()
-    assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n")
+    assert card.startswith("---\nlibrary_name: transformers\nlicense: unknown\npipeline_tag: fill-mask\n")
+    assert re.findall("^## (.*)$", card, re.MULTILINE) == ["Data", "Licence", "Training", "Scores", "Limits"]
+    assert "- `data.train`: `some folder/seq128`" in card and "the folder is not there any more" in card
+    assert "- recipe: not stated" in card and "- first weights: random" in card and "reads 17 tokens at once" in card
     assert "--data.train 'some folder/seq128' \\\n    --batch.total 24 \\\n    --precision.xla false\n" in card
     assert "| heldout | 7 | -4.0000 | 7.5100 | 0.2500 |" in card and "/x" not in card
     assert "| train | 7 | 1.5000 |  |  |" in card and "learning" not in card
+
+
+def test_the_card_has_what_the_records_and_the_best_evaluation_say(tmp_path: Path) -> None:
+    def make(folder: Path) -> outputs.StageResult:
+        (folder / "a.tfrecord").write_text("a")
+        return outputs.StageResult(counts={"train": {"instances": 23}, "documents": 5}, records={"a.tfrecord": 23})
+
+    outputs.build(tmp_path / "seq", stage="data.tfrecords", parameters={"dupe|": 3}, inputs=[], make=make)
+    run = tmp_path / "run"
+    a_run(run, SMALL, PretrainingModel(SMALL, 0))
+    config = {"data.train": str(tmp_path / "seq"), "init.checkpoint": "some/run"}
+    (run / "config.json").write_text(json.dumps({"config": config, "recipe": "bert_tiny", "versions": {"a": "1"}}))
+    sign(run)
+    selection.write(run, selection.Best(step=7, measure="accuracy", value=0.625))
+    assert {path.name for path in input_files(run)} >= {"seq", "best.json"}
+    text = card.text(read_model(run), "BertForPreTraining")
+    for line in (
+        "- made by: `data.tfrecords`",
+        r"- dupe\|: `3`",
+        "- number of train: `instances 23`",
+        "- number of documents: `5`",
+        "- recipe: `bert_tiny`",
+        "- first weights: `some/run`",
+        "The weights are those of update 7, the best of the run by accuracy: 0.6250.",
+    ):
+        assert line in text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("head", "limit"),
+    [
+        (Head(kind="answer_span"), "Whether the text is true"),
+        (Head(kind="tags", labels=("O", "B-X")), "knows the tags above only"),
+        (Head(kind="classifier", labels=("a", "b")), "to any text"),
+        (Head(kind="choice", labels=("0", "1")), "is assumed"),
+        (None, "made to be fine-tuned"),
+    ],
+)
+def test_an_imported_model_states_nothing_that_is_not_known(head: Head | None, limit: str) -> None:
+    settings = {"imported": {"origin": "a stranger"}, "config": {"model.hidden_size": 20}}
+    model = Model(config=SMALL, vocab=["a"], match=Match([], [], [], []), values={}, settings=settings, head=head)
+    text = card.text(model, "BertModel")
+    parts = dict(re.findall(r"^## (.*)\n\n((?:(?!## ).*\n)*)", text, re.MULTILINE))
+    assert parts["Data"].strip() == "Not stated." and parts["Scores"].strip() == "Not stated."
+    assert parts["Licence"].startswith("Not stated: ") and parts["Training"].startswith("Not stated: ")
+    assert "a stranger" in parts["Training"] and limit in parts["Limits"]
 
 
 HOSTILE = [

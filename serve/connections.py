@@ -1,0 +1,55 @@
+"""Connections: a client that sends nothing, half a request, or does not read its answer, does not keep one for ever."""
+
+import asyncio
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+
+class Limited(H11Protocol):
+    """Uvicorn's protocol with two limits that it lacks: of the time to send a head, and to read an answer."""
+
+    seconds: ClassVar[float]
+    """since a connection began, or the first byte of a head came; and since an answer was written"""
+    _receiving: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for the head of a request."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of a request."""
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._cancel()  # the head is there; the application limits the time of the body
+        elif self._receiving is None:  # part of a head, or the rest of a body that was refused
+            self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """Begin to wait until the answer has been read."""
+        super().on_response_complete()
+        if self.transport.get_write_buffer_size():
+            self.loop.call_later(self.seconds, self._drop_unread)
+
+    def _await_head(self) -> None:
+        self._receiving = self.loop.call_later(self.seconds, self.transport.abort)
+
+    def _cancel(self) -> None:
+        if self._receiving is not None:
+            self._receiving.cancel()
+            self._receiving = None
+
+    def _drop_unread(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+
+def limited(seconds: float) -> type[Limited]:
+    """Return the protocol with its limits in seconds."""
+    return type("LimitedProtocol", (Limited,), {"seconds": seconds})
