@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bert.convert.names import Form
 from bert.convert.run import Model
 from bert.inputs.vocabulary import is_lower_case
 from bert.labels import Head
@@ -30,8 +31,9 @@ COMMANDS = dict.fromkeys(("classifier", "choice", "tags"), "tasks.train") | {"an
 
 
 def text(model: Model, kind: str) -> str:
-    """Return the card in Markdown. kind: the transformers class of the model."""
-    card = "\n".join([*_header(kind), *_architecture(model), *_training(model), *_scores(model.scores)]) + "\n"
+    """Return the card in Markdown. kind: the transformers class of the model; for RoBERTa that of BERT."""
+    header = _header(kind, model.form)
+    card = "\n".join([*header, *_architecture(model), *_training(model), *_scores(model.scores)]) + "\n"
     return card.encode(errors="replace").decode()  # a path in the settings may be no UTF-8
 
 
@@ -63,14 +65,16 @@ def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _header(kind: str) -> Iterator[str]:
+def _header(kind: str, form: Form) -> Iterator[str]:
     yield from ("---", "library_name: transformers", f"pipeline_tag: {TASKS.get(kind, 'feature-extraction')}")
-    yield from ("tags:", "- gpt2" if kind.startswith("GPT2") else "- bert", "---", f"# {kind}", "")
+    tag = "gpt2" if kind.startswith("GPT2") else "roberta" if form == "roberta" else "bert"
+    title = kind.replace("Bert", "Roberta") if form == "roberta" else kind
+    yield from ("tags:", f"- {tag}", "---", f"# {title}", "")
 
 
 def _architecture(model: Model) -> Iterator[str]:
     config = model.config
-    kind = "byte-level BPE" if config.causal else "lower-cased" if is_lower_case(model.vocab) else "cased"
+    kind = "byte-level BPE" if model.tokenizer else "lower-cased" if is_lower_case(model.vocab) else "cased"
     rows = {
         "layers": config.num_hidden_layers,
         "width": config.hidden_size,
@@ -82,7 +86,8 @@ def _architecture(model: Model) -> Iterator[str]:
         **_output(model.head),
         "weights": f"{sum(np.size(value) for value in model.values.values()):,}, float32",
     }
-    yield from _table(("GPT-2" if config.causal else "BERT", ""), [(key, value) for key, value in rows.items()])
+    family = "GPT-2" if config.causal else "RoBERTa" if model.form == "roberta" else "BERT"
+    yield from _table((family, ""), [(key, value) for key, value in rows.items()])
 
 
 def _output(head: Head | None) -> dict[str, str]:
