@@ -21,7 +21,7 @@ SETTINGS = "tokenizer_config.json"
 
 
 def read_tokenizer(folder: Path, prefix: object) -> tuple[Tables, Path]:
-    """Return the tokenizer of the `tokenizer.json` that the folder has, or of its vocab.json and merges.txt; and its file.
+    """Return the tokenizer of a folder's `tokenizer.json`, or else of its vocab.json and merges.txt; and its file.
 
     prefix: what tokenizer_config.json says of a space before a text; tokenizer.json says it itself. Raise InputError if
     there are no such files, or if they are not those of RoBERTa.
