@@ -1,6 +1,6 @@
 """Convert weights between run directories and the formats of google-research/bert and Hugging Face transformers.
 
-    python -m bert.convert import huggingface FOLDER RUN    # config.json, model.safetensors, vocab.txt; BERT or GPT-2
+    python -m bert.convert import huggingface FOLDER RUN    # config.json, model.safetensors, tokenizer (BERT, RoBERTa, GPT-2)
     python -m bert.convert import google FOLDER RUN         # bert_config.json, bert_model.ckpt.*, vocab.txt
     python -m bert.convert export huggingface RUN FOLDER
     python -m bert.convert export google RUN FOLDER
