@@ -110,6 +110,7 @@ class Answering(tf.Module):
         super().__init__()
         self.encoder, self.head = fine_tuned.encoder, fine_tuned.head  # tf.Module tracks their variables
         self.tokenizer, self.windowing = fine_tuned.tokenizer, fine_tuned.windowing
+        self.tokenizer.in_graph()  # raises an error if there is none
         self.logits, self.limit, self.longest = fine_tuned.logits, limit, max_answer_length
         self.answer = tf.function(self._answer, [tf.TensorSpec([None], tf.string, n) for n in ("question", "context")])
 
