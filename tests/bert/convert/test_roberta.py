@@ -351,3 +351,19 @@ def test_a_run_of_two_segments_with_these_tokens_is_not_exported(tmp_path: Path)
     checkpoint.save(tmp_path / "run", 8, weights(tmp_path / "run", 7), keep=1)
     with pytest.raises(InputError, match="type_vocab_size is 2; the other formats have only 1"):
         convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "back")])
+
+
+def test_one_output_is_a_number_and_several_labels_at_once_are_left_out(tmp_path: Path) -> None:
+    kind = "RobertaForSequenceClassification"
+    given = a_folder(tmp_path / "number", kind, id2label={"0": "LABEL_0"}, problem_type="regression")
+    given |= {
+        "classifier.out_proj.weight": np.ones((1, D), np.float32),
+        "classifier.out_proj.bias": np.ones(1, np.float32),
+    }
+    save_file(given, tmp_path / "number/model.safetensors")
+    run = imported(tmp_path / "number", tmp_path / "one")
+    assert json.loads((run / "config.json").read_text())["regression"] is True
+    a_folder(tmp_path / "several", kind, problem_type="multi_label_classification")
+    run = imported(tmp_path / "several", tmp_path / "two")
+    assert not any(name.startswith(("classifier", "pooler")) for name in weights(run))
+    assert "classifier.dense.weight" in json.loads((run / "config.json").read_text())["imported"]["ignored"]
