@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert import cli
-from bert.inputs.tokenization import Tokenizer
+from bert.inputs.tokenization import WordPieceTokenizer
 from bert.inputs.vocabulary import is_lower_case, load_vocab
 from bert.inputs.wordpiece import WordPiece
 
@@ -34,7 +34,7 @@ class Options:
 def measure(options: Options) -> dict[str, float]:
     """Return megabytes, tokens, and megabytes/s of processor time of each tokenizer, without and with offsets."""
     words = load_vocab(options.vocab)
-    theirs = Tokenizer(options.vocab, is_lower_case(words))
+    theirs = WordPieceTokenizer(options.vocab, is_lower_case(words))
     theirs.in_graph()  # fails without tensorflow-text: WordPiece would be compared with itself
     ours = WordPiece(words, is_lower_case(words))
     seconds = dict.fromkeys(("tensorflow_text", "python", "tensorflow_text_offsets", "python_offsets"), 0.0)

@@ -146,6 +146,8 @@ def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
     config = ModelConfig.load(options.run / "bert_config.json")
     if config.causal:
         raise InputError(f"{options.run}: a causal model; its tokens spell every word, so it needs no new ones")
+    if not (options.run / "vocab.txt").exists():
+        raise InputError(f"{options.run}: has no vocab.txt; the tokens of a byte-level BPE spell every word already")
     vocabulary = load_vocab(options.run / "vocab.txt")
     run.check_vocab_size(config, vocabulary, options.run / "vocab.txt")
     splitter = WordPiece(vocabulary, is_lower_case(vocabulary))

@@ -28,6 +28,7 @@ from bert.config import ModelConfig
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.hardware import devices
 from bert.hardware.devices import Kind
+from bert.inputs import vocabulary
 from bert.inputs.batches import Batches
 from bert.inputs.tokenization import Tokenizer, tokenizer_for
 from bert.model.encoder import Encoder, variables
@@ -80,7 +81,7 @@ class Reader:
         run = options.model
         checkpoint.check_description(run)
         config = ModelConfig.load(run / "bert_config.json")
-        self.tokenizer = tokenizer_for(run / "vocab.txt", config)
+        self.tokenizer = tokenizer_for(vocabulary.path_in(run), config)
         self.length = options.length or config.max_position_embeddings
         _check(options, config)
         encoder = Encoder(config, seed=0)
@@ -107,10 +108,9 @@ class Reader:
 
     def _token_ids(self, texts: list[str]) -> list[np.ndarray]:
         flat, splits = self.tokenizer.encode(texts)
-        cls, sep = [self.tokenizer.cls_id], [self.tokenizer.sep_id]
         self.truncated += int((np.diff(splits) > self.length - 2).sum())
         rows = (flat[begin:end][: self.length - 2] for begin, end in itertools.pairwise(splits))
-        return [np.concatenate([cls, row, sep]).astype(np.int32) for row in rows]
+        return [self.tokenizer.row(row).ids for row in rows]
 
 
 def _check(options: Options, config: ModelConfig) -> None:

@@ -29,10 +29,10 @@ from bert.config import BatchConfig, ModelConfig, RunConfig
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.hardware import devices
 from bert.hardware.devices import Kind
-from bert.inputs import dynamic_masking, sampler
+from bert.inputs import dynamic_masking, sampler, vocabulary
 from bert.inputs.dynamic_masking import DynamicMasking
 from bert.inputs.records import Dataset
-from bert.inputs.tokenization import tokenizer_for
+from bert.inputs.tokenization import WordPieceTokenizer, tokenizer_for
 from bert.masked_words import Compute, MaskedWords, check_head, has_head
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, variables
@@ -92,7 +92,9 @@ def of_samples(options: Options, folder: Path) -> dict[str, Any]:
 
 def _check(run: Path, config: ModelConfig, data: Source, folder: Path) -> None:
     """Raise InputError if the samples are not for the model."""
-    tokenizer = tokenizer_for(run / "vocab.txt", config)
+    tokenizer = tokenizer_for(vocabulary.path_in(run), config)
+    if not isinstance(tokenizer, WordPieceTokenizer):
+        raise InputError(f"{run}: a byte-level BPE, of which data.tfrecords makes no samples; give --text")
     if data.description.vocab_sha256 not in (None, tokenizer.vocab_sha256):
         raise InputError(f"{folder}: made with another vocabulary than that of {run}; make the data with its vocab.txt")
     length, positions = data.spec["input_ids"]["shape"][0], config.max_position_embeddings
@@ -165,8 +167,7 @@ def _scores(model: MaskedWords, texts: list[str]) -> Iterator[np.ndarray]:
     for begin, end in itertools.pairwise(splits):
         for first in range(int(begin), int(end), room):
             inner = flat[first : min(first + room, int(end))]
-            row = np.concatenate([[tokenizer.cls_id], inner, [tokenizer.sep_id]]).astype(np.int32)
-            yield _window(model, row)
+            yield _window(model, tokenizer.row(inner).ids)
 
 
 def _window(model: MaskedWords, row: np.ndarray) -> np.ndarray:

@@ -4,8 +4,9 @@
     python -m bert.fill_mask RUN --input texts.txt --output words.jsonl
 
 RUN is a run directory of bert.pretrain, or an import with a head for masked words. Each [MASK] of a text is filled for
-itself. Prints the likeliest words with their probabilities, or writes for each line of the input a line {"text",
-"masks": [[{"word", "probability"}, ...], ...]}. A word piece within a word begins with ##.
+itself; an imported RoBERTa has <mask>. Prints the likeliest words with their probabilities, or writes for each line of
+the input a line {"text", "masks": [[{"word", "probability"}, ...], ...]}. A word piece within a word begins with ##;
+of RoBERTa's tokens those that begin a word have a space before them.
 """
 
 import itertools
@@ -26,7 +27,6 @@ from bert.masked_words import Compute, MaskedWords
 from bert.ranges import BatchSize, Range
 from bert.storage import files
 
-MASK = "[MASK]"
 CHUNK = 1024  # texts that are read and encoded at once
 
 
@@ -62,18 +62,18 @@ class Options:
 
 
 def encode(model: MaskedWords, text: str, where: str) -> np.ndarray:
-    """Return the tokens of a text, of which [MASK] is the special one.
+    """Return the tokens of a text, in which the tokenizer's mask is the special token.
 
     where: for messages. Raise InputError if there is no mask, or if the text does not fit the model.
     """
     tokenizer = model.tokenizer
-    parts = text.split(MASK)
+    parts = tokenizer.split_at_masks(text)
     if len(parts) == 1:
-        raise InputError(f"{where}: no {MASK} in the text; write it where a word is to be filled in")
+        raise InputError(f"{where}: no {tokenizer.mask} in the text; write it where a word is to be filled in")
     ids, splits = tokenizer.encode(parts)
     pieces = [ids[begin:end] for begin, end in itertools.pairwise(splits)]
     between = [part for piece in pieces for part in (piece, [tokenizer.mask_id])][:-1]
-    tokens = np.concatenate([[tokenizer.cls_id], *between, [tokenizer.sep_id]]).astype(np.int32)
+    tokens = tokenizer.row(np.concatenate(between)).ids
     if len(tokens) > (longest := model.config.max_position_embeddings):
         raise InputError(f"{where}: {len(tokens)} tokens, but the model has {longest} positions; give a shorter text")
     return tokens
@@ -83,11 +83,10 @@ def fill(model: MaskedWords, texts: list[str], top: int, where: list[str]) -> It
     """Yield each text with the likeliest words of each of its masks, best first."""
     rows = [encode(model, text, place) for text, place in zip(texts, where, strict=True)]
     masks = [np.flatnonzero(row == model.tokenizer.mask_id).tolist() for row in rows]
-    vocab = model.tokenizer.vocab
     for text, found in zip(texts, model.log_probabilities(rows, masks), strict=True):
         best = np.argsort(-found, axis=1, kind="stable")[:, :top]
         filled = [
-            [{"word": vocab[word], "probability": float(np.exp(row[word]))} for word in words]
+            [{"word": model.tokenizer.word(word), "probability": float(np.exp(row[word]))} for word in words]
             for row, words in zip(found, best, strict=True)
         ]
         yield {"text": text, "masks": filled}

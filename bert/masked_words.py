@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert.config import ModelConfig
 from bert.errors import InputError, IntegrityError
-from bert.inputs import sampler
+from bert.inputs import sampler, vocabulary
 from bert.inputs.batches import LENGTH_MULTIPLE
 from bert.inputs.tokenization import tokenizer_for
 from bert.model import heads, inference
@@ -34,7 +34,7 @@ class MaskedWords:
         Raise InputError if `run` is no run directory, or has no head for masked words.
         """
         config = ModelConfig.load(run / "bert_config.json")
-        self.tokenizer, self.config, self.batch = tokenizer_for(run / "vocab.txt", config), config, batch
+        self.tokenizer, self.config, self.batch = tokenizer_for(vocabulary.path_in(run), config), config, batch
         check_head(run, "masked_lm")
         encoder = Encoder(dataclasses.replace(config, fused_attention=False, recompute_activations=False), seed=0)
         self.head = heads.MaskedLM(config, seed=0)

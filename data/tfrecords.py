@@ -29,7 +29,7 @@ from bert import cli
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.hardware import devices
 from bert.inputs import dynamic_masking, instances, records, tf_example
-from bert.inputs.tokenization import Tokenizer
+from bert.inputs.tokenization import WordPieceTokenizer
 from bert.inputs.vocabulary import load_vocab
 from bert.ranges import Range, Seed, Share
 from bert.storage import files, outputs
@@ -159,7 +159,7 @@ def write_instances(
     writer: records.RecordWriter,
     task: ShardTask,
     documents: instances.Documents,
-    tokenizer: Tokenizer,
+    tokenizer: WordPieceTokenizer,
     rng: np.random.Generator,
 ) -> Counter[str]:
     """Write masked instances in random order."""
@@ -183,9 +183,9 @@ def write_instances(
 
 
 @functools.cache  # a worker writes many shards
-def _load_tokenizer(vocab: Path, lower_case: bool, sha256: str) -> Tokenizer:
+def _load_tokenizer(vocab: Path, lower_case: bool, sha256: str) -> WordPieceTokenizer:
     devices.hide_gpus()  # TensorFlow in every worker would allocate them
-    tokenizer = Tokenizer(vocab, lower_case)
+    tokenizer = WordPieceTokenizer(vocab, lower_case)
     if tokenizer.vocab_sha256 != sha256:
         raise IntegrityError(f"{vocab}: has changed while the stage was running; repeat the command")
     return tokenizer
@@ -210,7 +210,7 @@ def blocks(shard: Part) -> Iterator[list[list[str]]]:
             documents, yielded = [], offset * count // size
 
 
-def tokenize(block: Sequence[list[str]], tokenizer: Tokenizer) -> instances.Documents:
+def tokenize(block: Sequence[list[str]], tokenizer: WordPieceTokenizer) -> instances.Documents:
     """Return the token ids of documents, each a list of sentences."""
     ids, lengths, documents = [], [np.zeros(1, np.int64)], [0]
     for batch in _batches(block):

@@ -91,7 +91,7 @@ class Answering(Head):
         asked = [Example(id="", question=item.question, passage=number, answers=()) for number in range(len(passages))]
         tokenizer, windowing = self.model.tokenizer, self.model.windowing
         tokens = features.tokenize(tokenizer, passages)
-        room = windowing.max_seq_length - 3 - min(len(tokenizer.encode([item.question])[0]), windowing.max_query_length)
+        room = features.room(tokenizer, len(tokenizer.encode([item.question])[0]), windowing)
         count = sum(len(cut(int(length), room, windowing.doc_stride)) for length in np.diff(tokens.splits))
         if count > most:
             raise RequestError(f"the text has {count} windows of the model; send one of at most {most}")
@@ -235,14 +235,13 @@ class Filling(Head):
         places = np.flatnonzero(row == self.model.tokenizer.mask_id).tolist()
         if len(places) > MOST_MASKS:
             raise RequestError(f"the text has {len(places)} masks; send at most {MOST_MASKS}")
-        vocab = self.model.tokenizer.vocab
 
         def finish(results: list[Any]) -> dict[str, Any]:
             words, scores = results[0]
             return {
                 "masks": [
                     [
-                        {"word": vocab[word], "probability": float(np.exp(score))}
+                        {"word": self.model.tokenizer.word(word), "probability": float(np.exp(score))}
                         for word, score in zip(row[: item.top], best[: item.top], strict=True)
                     ]
                     for row, best in zip(words, scores, strict=True)
@@ -265,7 +264,7 @@ class Filling(Head):
 
     def example(self) -> Masked:
         """Return a text with one mask."""
-        return Masked(text=f"Nobody {fill_mask.MASK} here.")
+        return Masked(text=f"Nobody {self.model.tokenizer.mask} here.")
 
 
 class Embedding(Head):
@@ -290,7 +289,7 @@ class Embedding(Head):
         """Encode the text."""
         ids = self.tokenizer.encode([item.text])[0]
         kept = ids[: self.longest - 2]
-        row = np.concatenate([[self.tokenizer.cls_id], kept, [self.tokenizer.sep_id]]).astype(np.int32)
+        row = self.tokenizer.row(kept).ids
 
         def finish(results: list[Any]) -> dict[str, Any]:
             features = results[0][("mean", "cls").index(item.pool)]

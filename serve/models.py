@@ -12,6 +12,7 @@ import tensorflow as tf
 from bert import labels
 from bert.config import ModelConfig
 from bert.errors import InputError, UsageError
+from bert.inputs import vocabulary
 from bert.inputs.tokenization import tokenizer_for
 from bert.masked_words import MaskedWords, has_head
 from bert.model.encoder import Encoder, variables
@@ -51,7 +52,7 @@ def load(run: Path, name: str, compute: Compute, batch: int) -> Served:
     if config.causal:
         raise InputError(f"{run}: a causal model, which is not served; see python -m bert.generate")
     head = labels.of(labels.settings(run), run / "config.json")
-    tokenizer, longest = tokenizer_for(run / "vocab.txt", config), config.max_position_embeddings
+    tokenizer, longest = tokenizer_for(vocabulary.path_in(run), config), config.max_position_embeddings
     facts: dict[str, Any] = {"name": name, "compute": compute, "longest": longest}
     heads: list[Head] = []
     if head is None and has_head(run, "masked_lm"):
@@ -141,7 +142,7 @@ class Models:
 def state_of(run: Path) -> tuple[Any, ...]:
     """Return what changes with a run's checkpoints, settings and thresholds: names, sizes and times of its files."""
     checkpoints = run / "checkpoints"  # with their files, which may be copied one after another
-    paths = [run, *sorted(run.glob("*.json")), run / "vocab.txt", *sorted(checkpoints.glob("*"))]
+    paths = [run, *sorted(run.glob("*.json")), vocabulary.path_in(run), *sorted(checkpoints.glob("*"))]
     paths += sorted(checkpoints.glob("*/*"))
     found = []
     for path in paths:

@@ -23,6 +23,7 @@ from bert.export import graph, windows
 from bert.export.graph import int32
 from bert.hardware import devices
 from bert.hardware.devices import Kind
+from bert.inputs import vocabulary
 from bert.model import inference
 from bert.ranges import AnyNumber, Range
 from bert.storage import outputs
@@ -109,6 +110,7 @@ class Answering(tf.Module):
         super().__init__()
         self.encoder, self.head = fine_tuned.encoder, fine_tuned.head  # tf.Module tracks their variables
         self.tokenizer, self.windowing = fine_tuned.tokenizer, fine_tuned.windowing
+        self.tokenizer.in_graph()  # raises an error if there is none
         self.logits, self.limit, self.longest = fine_tuned.logits, limit, max_answer_length
         self.answer = tf.function(self._answer, [tf.TensorSpec([None], tf.string, n) for n in ("question", "context")])
 
@@ -255,7 +257,7 @@ def export(options: Options) -> Path:
         "max_answer_length": options.max_answer_length,
         **asdict(fine_tuned.windowing),
     }
-    inputs = [options.model / "vocab.txt", options.model / "bert_config.json", fine_tuned.checkpoint]
+    inputs = [vocabulary.path_in(options.model), options.model / "bert_config.json", fine_tuned.checkpoint]
     outputs.build(folder, stage=STAGE, parameters=parameters, inputs=inputs, make=make)
     return folder
 

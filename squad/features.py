@@ -1,5 +1,7 @@
 """Questions and passages as model input: overlapping windows of [CLS] question [SEP] passage [SEP].
 
+For RoBERTa they are <s> question </s></s> passage </s>, all in one segment (`bert.inputs.tokenization`).
+
 A passage that does not fit beside its question is cut into windows that start every `doc_stride` tokens (Devlin et al.
 2018; github.com/google-research/bert, run_squad.py). Training windows are written once, as TFRecords.
 
@@ -16,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.errors import InputError
+from bert.errors import InputError, UsageError
 from bert.inputs import records, tf_example
 from bert.inputs.tokenization import Tokenizer
 from bert.inputs.windows import best_window, cut
@@ -74,6 +76,18 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
     return Tokens(flat[0], np.concatenate([[0], np.cumsum(lengths)]), flat[1], flat[2])
 
 
+def room(tokenizer: Tokenizer, question: int, windowing: Windowing) -> int:
+    """Return the number of passage tokens in a window; question: number of its tokens. Raise UsageError if it is 0."""
+    kept = min(question, windowing.max_query_length)
+    left = windowing.max_seq_length - tokenizer.special_tokens(paired=True) - kept
+    if left < 1:
+        raise UsageError(
+            f"windows.max_seq_length {windowing.max_seq_length} has no room for a passage beside a question of {kept} "
+            "tokens; give a larger value, or a smaller windows.max_query_length"
+        )
+    return left
+
+
 def windows(tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens, windowing: Windowing) -> Windows:
     """Return the windows of `questions`. passages: the tokens of their passages."""
     size, stride = windowing.max_seq_length, windowing.doc_stride
@@ -82,24 +96,24 @@ def windows(tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens
     asked = [flat[splits[n] : splits[n + 1]][: windowing.max_query_length] for n in range(len(texts))]
     cuts = []
     for q, question in enumerate(questions):
-        room = size - 3 - len(asked[texts[question.question]])
+        left = room(tokenizer, len(asked[texts[question.question]]), windowing)
         passage = passages.row(question.passage)
         tokens = passage.stop - passage.start
-        cuts += [(q, room, tokens, w, *span) for w, span in enumerate(cut(tokens, room, stride))]
+        cuts += [(q, left, tokens, w, *span) for w, span in enumerate(cut(tokens, left, stride))]
     count = len(cuts)
     input_ids = np.full((count, size), tokenizer.pad_id, np.int32)
     input_mask, segment_ids = np.zeros_like(input_ids), np.zeros_like(input_ids)
     best = np.zeros((count, size), bool)
     offsets = np.zeros(count, np.int32)
-    for row, (q, room, tokens, w, first, length) in enumerate(cuts):
+    for row, (q, left, tokens, w, first, length) in enumerate(cuts):
         question_ids = asked[texts[questions[q].question]]
         passage_ids = passages.ids[passages.row(questions[q].passage)][first : first + length]
-        line = np.concatenate([[tokenizer.cls_id], question_ids, [tokenizer.sep_id], passage_ids, [tokenizer.sep_id]])
-        offset = offsets[row] = len(question_ids) + 2
-        input_ids[row, : len(line)] = line
-        input_mask[row, : len(line)] = 1
-        segment_ids[row, offset : len(line)] = 1
-        best[row, offset : offset + length] = best_window(tokens, room, stride)[first : first + length] == w
+        ids, segments, offset = tokenizer.row(question_ids, passage_ids)
+        offsets[row] = offset
+        input_ids[row, : len(ids)] = ids
+        input_mask[row, : len(ids)] = 1
+        segment_ids[row, : len(ids)] = segments
+        best[row, offset : offset + length] = best_window(tokens, left, stride)[first : first + length] == w
     table = np.array(cuts, np.int32).reshape(count, 6)
     return Windows(input_ids, input_mask, segment_ids, table[:, 0], offsets, table[:, 4], table[:, 5], best)
 

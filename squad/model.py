@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bert.config import ModelConfig
 from bert.errors import InputError
+from bert.inputs import vocabulary
 from bert.inputs.sampler import Batch
 from bert.inputs.tokenization import Tokenizer, tokenizer_for
 from bert.model import heads
@@ -75,7 +76,7 @@ def load(run: Path, compute: Compute = "float32") -> FineTuned:
     checkpoint.check_description(run)
     config = ModelConfig.load(run / "bert_config.json")
     windowing, impossible = _trained_for(run / "config.json", config)
-    tokenizer = tokenizer_for(run / "vocab.txt", config)
+    tokenizer = tokenizer_for(vocabulary.path_in(run), config)
     model = QuestionAnswering(config, seed=0)
     taken = checkpoint.load_weights(run, variables(model))
     return FineTuned(

@@ -29,8 +29,8 @@ class Pieces(Protocol):
     cls_id: int
     sep_id: int
 
-    def encode(self, texts: Sequence[str], /) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of all texts, flat, and their row splits [len(texts) + 1]."""
+    def encode_words(self, words: Sequence[str], /) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of the pieces of all words, flat, and their row splits [len(words) + 1]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ def collect(batch: Windows, predicted: np.ndarray) -> list[np.ndarray]:
 
 def _words(tokenizer: Pieces, words: Sequence[str], room: int) -> _Words:
     """Return the pieces of each word: [UNK] if it has none, the first ones if it has more than `room`."""
-    ids, splits = tokenizer.encode(words)
+    ids, splits = tokenizer.encode_words(words)
     found = np.diff(splits)
     kept = np.clip(found, 1, room)
     new_splits = np.concatenate([[0], np.cumsum(kept)])

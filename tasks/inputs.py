@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bert.errors import UsageError
 from bert.inputs.tokenization import Tokenizer
 
 NAMES = ("input_ids", "input_mask", "segment_ids")  # features of every record
@@ -27,20 +28,18 @@ def pairs(
     paired = np.array([text is not None for text in seconds], bool)
     if first_length:
         first = np.where(paired, np.minimum(first, first_length), first)
-    first, second = shares(first, second, length - 2 - paired)
+    special = np.where(paired, tokenizer.special_tokens(paired=True), tokenizer.special_tokens(paired=False))
+    if length < (most := int(special.max(initial=0))):
+        raise UsageError(f"data.length {length}: the special tokens alone are {most}; give a larger value")
+    first, second = shares(first, second, length - special)
     rows = np.full((count, length), tokenizer.pad_id, np.int32)
     mask, segments = np.zeros_like(rows), np.zeros_like(rows)
-    rows[:, 0] = tokenizer.cls_id
     for row in range(count):
-        end = 1 + first[row]
-        rows[row, 1:end] = ids[splits[row] : splits[row] + first[row]]
-        rows[row, end] = tokenizer.sep_id
-        if paired[row]:
-            begin, end = end + 1, end + 1 + second[row]
-            rows[row, begin:end] = ids[splits[count + row] : splits[count + row] + second[row]]
-            rows[row, end] = tokenizer.sep_id
-            segments[row, begin : end + 1] = 1
-        mask[row, : end + 1] = 1
+        one = ids[splits[row] : splits[row] + first[row]]
+        other = ids[splits[count + row] : splits[count + row] + second[row]] if paired[row] else None
+        line = tokenizer.row(one, other)
+        end = len(line.ids)
+        rows[row, :end], segments[row, :end], mask[row, :end] = line.ids, line.segments, 1
     return dict(zip(NAMES, (rows, mask, segments), strict=True))
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert import labels
 from bert.config import ModelConfig
 from bert.errors import InputError, IntegrityError
+from bert.inputs import vocabulary
 from bert.inputs.batches import Batches
 from bert.inputs.sampler import Batch
 from bert.inputs.tokenization import Tokenizer, tokenizer_for
@@ -112,7 +113,7 @@ def load(run: Path, compute: Compute = "float32") -> FineTuned:
     checkpoint.check_description(run)
     config = ModelConfig.load(run / "bert_config.json")
     kind = _kind(run, config)
-    tokenizer = tokenizer_for(run / "vocab.txt", config)
+    tokenizer = tokenizer_for(vocabulary.path_in(run), config)
     model = kind.model(config, seed=0)
     taken = checkpoint.load_weights(run, variables(model))
     return FineTuned(

@@ -1,15 +1,15 @@
 """Convert weights between run directories and the formats of google-research/bert and Hugging Face transformers.
 
-    python -m bert.convert import huggingface FOLDER RUN    # config.json, model.safetensors, vocab.txt; BERT or GPT-2
+    python -m bert.convert import huggingface FOLDER RUN    # config.json, model.safetensors, and a tokenizer's files
     python -m bert.convert import google FOLDER RUN         # bert_config.json, bert_model.ckpt.*, vocab.txt
     python -m bert.convert export huggingface RUN FOLDER
     python -m bert.convert export google RUN FOLDER
 
-An import creates a run directory. It can be given to --init.checkpoint of the training commands, to bert.encode and, if
-it has a head for it, to squad.predict or bert.export. An export writes the newest checkpoint of a run. Values are
-copied exactly, and the names of classes are kept; --labels gives an import the names that its source does not have.
-Tensors that the model does not need, such as optimizer state, are reported and ignored. A missing tensor, an unknown
-tensor or a wrong shape is an error.
+Hugging Face's folders are those of BERT, MegatronBert, RoBERTa and GPT-2. An import creates a run directory. It can be
+given to --init.checkpoint of the training commands, to bert.encode and, if it has a head for it, to squad.predict or
+bert.export. An export writes the newest checkpoint of a run. Values are copied exactly, and the names of classes are
+kept; --labels gives an import the names that its source does not have. Tensors that the model does not need, such as
+optimizer state, are reported and ignored. A missing tensor, an unknown tensor or a wrong shape is an error.
 """
 
 import sys

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bert.config import ModelConfig
+from bert.convert.roberta import PAD_ID, UNUSED_POSITIONS
 from bert.errors import InputError, UsageError
 from bert.labels import KINDS, Head, is_complete, of, ordered
 from bert.storage import files
@@ -18,9 +19,14 @@ SIZES = (
     "max_position_embeddings",
     "type_vocab_size",
 )
+ROBERTA_EPSILON = 1e-12  # where config.json has none; published models have 1e-5
 RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 
-PLACEMENTS: dict[str, Literal["post", "pre"]] = {"bert": "post", "megatron-bert": "pre"}  # of the norms, by model_type
+PLACEMENTS: dict[str, Literal["post", "pre"]] = {  # of the norms, by model_type
+    "bert": "post",
+    "megatron-bert": "pre",
+    "roberta": "post",
+}
 
 # The value that a key must have if it is present: any other value would be another function of the same weights.
 SUPPORTED = {
@@ -31,18 +37,27 @@ SUPPORTED = {
     "add_cross_attention": False,
     "quantization_config": None,
 }
+OF_ROBERTA = {"pad_token_id": PAD_ID, "type_vocab_size": 1}  # as above, for RoBERTa, which may have any layer_norm_eps
 
 
-def read_architecture(path: Path) -> ModelConfig:
+def supported(kind: str) -> dict[str, Any]:
+    """Return the values that the keys of a model_type must have."""
+    if kind != "roberta":
+        return SUPPORTED
+    return {key: value for key, value in SUPPORTED.items() if key != "layer_norm_eps"} | OF_ROBERTA
+
+
+def read_architecture(path: Path, kinds: Sequence[str] = tuple(PLACEMENTS)) -> ModelConfig:
     """Return the architecture in Google's bert_config.json or Hugging Face's config.json.
 
+    kinds: each model_type that can be there.
     Raises InputError, naming the key, for an unsupported architecture and for a missing or invalid size.
     """
     fields = read_object(path)
     kind = fields.get("model_type", "bert")
-    if kind not in PLACEMENTS:
-        raise InputError(f"{path}: model_type is {kind!r}; only {' and '.join(map(repr, PLACEMENTS))} are supported")
-    for key, value in SUPPORTED.items():
+    if kind not in kinds:
+        raise InputError(f"{path}: model_type is {kind!r}; supported here: {', '.join(map(repr, kinds))}")
+    for key, value in supported(kind).items():
         if fields.get(key, value) != value:
             raise InputError(f"{path}: {key} is {fields[key]!r}; only {value!r} is supported")
     for key in SIZES:
@@ -53,9 +68,25 @@ def read_architecture(path: Path) -> ModelConfig:
             raise InputError(f"{path}: {key} is {fields[key]!r}, not a number in [0, 1); use the model's original file")
     try:
         sizes = {key: fields[key] for key in (*SIZES, *RATES) if key in fields}
+        if kind == "roberta":
+            return _roberta(fields, sizes, path)
         return ModelConfig(norm_placement=PLACEMENTS[kind], **sizes)
     except UsageError as error:  # the file is wrong, not the command line
         raise InputError(f"{path}: {error}") from error
+
+
+def _roberta(fields: dict[str, Any], sizes: dict[str, Any], path: Path) -> ModelConfig:
+    """Return the architecture of a RoBERTa, whose first positions no model reads."""
+    epsilon, positions = fields.get("layer_norm_eps", ROBERTA_EPSILON), sizes["max_position_embeddings"]
+    if type(epsilon) not in (int, float) or not 0 < epsilon < 1:
+        raise InputError(f"{path}: layer_norm_eps is {epsilon!r}, not a number in (0, 1); use the model's own file")
+    if positions <= UNUSED_POSITIONS:
+        raise InputError(
+            f"{path}: max_position_embeddings is {positions}, of which RoBERTa reads none; give its own file"
+        )
+    return ModelConfig(
+        **sizes | {"max_position_embeddings": positions - UNUSED_POSITIONS, "layer_norm_epsilon": epsilon}
+    )
 
 
 def labels(fields: dict[str, Any], classes: int, path: Path) -> list[str]:
@@ -96,9 +127,10 @@ def keys(config: ModelConfig) -> dict[str, Any]:
     return {key: getattr(config, key) for key in (*SIZES, *RATES, "hidden_act")}
 
 
-def model_type(config: ModelConfig) -> str:
-    """Return what transformers calls the architecture of a model that is not causal."""
-    return next(kind for kind, placement in PLACEMENTS.items() if placement == config.norm_placement)
+def roberta_keys(config: ModelConfig) -> dict[str, Any]:
+    """Return the entries of RoBERTa's config.json that are not those of BERT's."""
+    positions = config.max_position_embeddings + UNUSED_POSITIONS
+    return {"max_position_embeddings": positions, "layer_norm_eps": config.layer_norm_epsilon}
 
 
 def read_object(path: Path) -> dict[str, Any]:

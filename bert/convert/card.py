@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bert.convert.names import Form
 from bert.convert.run import Model
 from bert.inputs.vocabulary import is_lower_case
 from bert.labels import Head
@@ -43,9 +44,9 @@ COMMANDS = dict.fromkeys(("classifier", "choice", "tags"), "tasks.train") | {"an
 
 
 def text(model: Model, kind: str) -> str:
-    """Return the card in Markdown. kind: the transformers class of the model."""
+    """Return the card in Markdown. kind: the transformers class of the model; for RoBERTa that of BERT."""
     parts = (
-        _header(kind),
+        _header(kind, model.form),
         _architecture(model),
         _data(model),
         LICENCE,
@@ -85,19 +86,17 @@ def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _header(kind: str) -> Iterator[str]:
-    yield from (
-        "---",
-        "library_name: transformers",
-        "license: unknown",
-        f"pipeline_tag: {TASKS.get(kind, 'feature-extraction')}",
-    )
-    yield from ("tags:", "- gpt2" if kind.startswith("GPT2") else "- bert", "---", f"# {kind}", "")
+def _header(kind: str, form: Form) -> Iterator[str]:
+    pipeline = TASKS.get(kind, "feature-extraction")
+    yield from ("---", "library_name: transformers", "license: unknown", f"pipeline_tag: {pipeline}")
+    tag = "gpt2" if kind.startswith("GPT2") else "roberta" if form == "roberta" else "bert"
+    title = kind.replace("Bert", "Roberta") if form == "roberta" else kind
+    yield from ("tags:", f"- {tag}", "---", f"# {title}", "")
 
 
 def _architecture(model: Model) -> Iterator[str]:
     config = model.config
-    kind = "byte-level BPE" if config.causal else "lower-cased" if is_lower_case(model.vocab) else "cased"
+    kind = "byte-level BPE" if model.tokenizer else "lower-cased" if is_lower_case(model.vocab) else "cased"
     rows = {
         "layers": config.num_hidden_layers,
         "width": config.hidden_size,
@@ -109,7 +108,8 @@ def _architecture(model: Model) -> Iterator[str]:
         **_output(model.head),
         "weights": f"{sum(np.size(value) for value in model.values.values()):,}, float32",
     }
-    yield from _table(("GPT-2" if config.causal else "BERT", ""), [(key, value) for key, value in rows.items()])
+    family = "GPT-2" if config.causal else "RoBERTa" if model.form == "roberta" else "BERT"
+    yield from _table((family, ""), [(key, value) for key, value in rows.items()])
 
 
 def _output(head: Head | None) -> dict[str, str]:
@@ -196,7 +196,7 @@ def _limits(model: Model) -> Iterator[str]:
     config = model.config
     yield "## Limits\n"
     yield f"- It reads {config.max_position_embeddings} tokens at once. Longer texts must be cut or divided."
-    if not config.causal and is_lower_case(model.vocab):
+    if model.vocab and is_lower_case(model.vocab):
         yield "- It does not know upper case or accents."
     yield f"- {LIMITS['causal' if config.causal else model.head.kind if model.head else 'encoder']}"
     yield "- Nothing but the scores above has been measured. Bias and harmful output: not stated.\n"

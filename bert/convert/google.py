@@ -55,7 +55,7 @@ def read_model(folder: Path) -> Model:
     """Read a checkpoint's folder. Raises InputError if it is damaged, unsupported or has unknown tensors."""
     checkpoint.check_name(folder)
     index, *data = input_files(folder)[:-2]
-    config, vocab = architecture.read_architecture(folder / CONFIG), load_vocab(folder / VOCAB)
+    config, vocab = architecture.read_architecture(folder / CONFIG, ("bert",)), load_vocab(folder / VOCAB)
     run.check_vocab_size(config, vocab, folder / VOCAB)
     prefix = index.with_suffix("")
     try:
@@ -88,12 +88,13 @@ def _check_size(weights: list[names.Weight], tensors: Bundle | garden.Objects, d
 def write_model(model: Model, folder: Path) -> None:
     """Write checkpoint, configuration and vocabulary under the file names of the published models.
 
-    Raise InputError for models and heads that this format cannot hold: causal ones, norms before sub-layers, choices
-    and tags. Names of
-    classes, which it cannot hold either, are reported on stderr.
+    Raise InputError for models and heads that this format cannot hold: causal ones, RoBERTa, norms before sub-layers,
+    choices and tags. Names of classes, which it cannot hold either, are reported on stderr.
     """
     if model.config.causal:
         raise InputError("a causal model has no form in Google's format; export it with huggingface instead of google")
+    if model.form == "roberta":
+        raise InputError("RoBERTa has no form in Google's format; export it with huggingface instead of google")
     if model.config.norm_placement == "pre":
         raise InputError(
             "a model whose norms precede the sub-layers has no form in Google's format; "
@@ -109,5 +110,5 @@ def write_model(model: Model, folder: Path) -> None:
         print(f"note: {folder}: the format has no names of classes; give them to an import: {listed}", file=sys.stderr)
     files.write_json(folder / CONFIG, architecture.keys(model.config))
     run.write_vocab(model, folder)
-    values = {weight.google: weight.convert("google", model.values[weight.ours]) for weight in model.match.weights}
+    values = {weight.google: weight.write("google", model.values[weight.ours]) for weight in model.match.weights}
     checkpoint.write_bundle(folder / CHECKPOINT, values)

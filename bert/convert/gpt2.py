@@ -6,7 +6,6 @@ side by side in one kernel, `attn.c_attn`; here they are three tensors, `attn.c_
 Source: transformers (modeling_gpt2.py, configuration_gpt2.py, tokenization_gpt2.py).
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -144,11 +143,7 @@ def write_tokenizer(text: str, longest: int, folder: Path) -> None:
     """Write the files from which transformers reads a tokenizer. text: of `tokenizer.json`. longest: in tokens."""
     with files.atomic_write(folder / byte_bpe.NAME) as stream:
         stream.write(text)
-    vocabulary, merges = byte_bpe.read(folder / byte_bpe.NAME)
-    with files.atomic_write(folder / VOCAB) as stream:
-        stream.write(json.dumps(vocabulary, ensure_ascii=False) + "\n")
-    with files.atomic_write(folder / MERGES) as stream:
-        stream.writelines(["#version: 0.2\n", *(f"{left} {right}\n" for left, right in merges)])
+    byte_bpe.save(*byte_bpe.read(folder / byte_bpe.NAME), folder)
     roles = dict.fromkeys(("bos_token", "eos_token", "unk_token"), byte_bpe.END)
     settings = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": False, "model_max_length": longest}
     files.write_json(folder / "tokenizer_config.json", settings | roles)

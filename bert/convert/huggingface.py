@@ -8,7 +8,7 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from safetensors.numpy import save
 from tokenizers import BertWordPieceTokenizer
 
 from bert.config import ModelConfig
-from bert.convert import architecture, card, gpt2, h5, names, run
+from bert.convert import architecture, card, gpt2, h5, names, roberta, run
 from bert.convert.run import Model
 from bert.errors import InputError
 from bert.inputs import byte_bpe
@@ -28,9 +28,10 @@ from bert.storage import files
 
 CONFIG, VOCAB, WEIGHTS = "config.json", "vocab.txt", "model.safetensors"
 INDEX, TOKENIZER, TOKENIZER_CONFIG = "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"
+UNREAD = "(not read) "  # before the name of a tensor whose place another one has
 SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.safetensors")  # a name in the index
 DTYPES = ("F32", "F16", "BF16")  # float32 holds every value of the other two
-UNPREFIXED = dict.fromkeys(("embeddings", "encoder", "pooler"), "bert") | dict.fromkeys(gpt2.UNPREFIXED, "transformer")
+ENCODER = ("embeddings", "encoder", "pooler")  # first part of the names in a model without a head
 
 # What "classifier" is in the classes of transformers: they use the name for three heads.
 CLASSIFIERS = {
@@ -38,11 +39,18 @@ CLASSIFIERS = {
     "BertForMultipleChoice": "choice",
     "BertForTokenClassification": "tags",
 }
-PRE = "Megatron"  # begins the names of the classes whose norms precede the sub-layers
-IGNORED = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids", *gpt2.IGNORED)  # of earlier versions
+FAMILIES = {
+    "bert": "Bert",
+    "megatron-bert": "MegatronBert",
+    "roberta": "Roberta",
+}  # of classes, by model_type
+BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # of earlier versions
+IGNORED = (*(f"{prefix}.{name}" for prefix in ("bert", "roberta") for name in BUFFERS), *gpt2.IGNORED)
 TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
+    "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+    "lm_head.decoder.bias": "lm_head.bias",
     **gpt2.TIED,
 }
 CLASSES = {  # transformers class -> heads that it needs; an export takes the first that fits
@@ -92,7 +100,9 @@ class Tensors:
     A tensor that holds several of ours side by side is as many tensors (`gpt2.part_of`).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prefixes: Mapping[str, str]) -> None:
+        """prefixes: what precedes the names of a model without a head, by their first part."""
+        self.prefixes = prefixes
         # full name -> file, name in the file, open file, shape, columns
         self._entries: dict[str, tuple[Path, str, Any, names.Shape, tuple[int, int]]] = {}
 
@@ -100,12 +110,19 @@ class Tensors:
         """Add the tensors of an open file. Raises InputError if one of them is known already."""
         for name in opened.keys():  # noqa: SIM118 it is not a dict
             shape = tuple(opened.get_slice(name).get_shape())
-            for full_name, columns in gpt2.part_of(_full_name(name), shape).items():
+            for full_name, columns in gpt2.part_of(self._full_name(name), shape).items():
                 if full_name in self._entries:
                     first_path, first_name, *_ = self._entries[full_name]
                     raise InputError(f"{path}: {name} is also in {first_path.name}, as {first_name}; keep one of them")
                 part = (*shape[:-1], columns[1] - columns[0]) if shape else shape
                 self._entries[full_name] = path, name, opened, part, columns
+
+    def put(self, prefix: str, others: str) -> None:
+        """Put the tensors whose names begin with `prefix` in the place of those whose names begin with `others`."""
+        for name in [name for name in self._entries if name.startswith(others)]:
+            self._entries[f"{UNREAD}{name}"] = self._entries.pop(name)
+        for name in [name for name in self._entries if name.startswith(prefix)]:
+            self._entries[others + name.removeprefix(prefix)] = self._entries.pop(name)
 
     def shapes(self) -> dict[str, names.Shape]:
         """Return the shapes of all tensors, by full name."""
@@ -120,18 +137,18 @@ class Tensors:
         value: np.ndarray = opened.get_tensor(name)
         return value[..., first:end] if value.shape != shape else value
 
-
-def _full_name(name: str) -> str:
-    name = name.replace(".LayerNorm.gamma", ".LayerNorm.weight").replace(".LayerNorm.beta", ".LayerNorm.bias")
-    prefix = UNPREFIXED.get(name.split(".")[0])
-    return f"{prefix}.{name}" if prefix else name
+    def _full_name(self, name: str) -> str:
+        name = name.replace(".LayerNorm.gamma", ".LayerNorm.weight").replace(".LayerNorm.beta", ".LayerNorm.bias")
+        prefix = self.prefixes.get(name.split(".")[0])
+        return f"{prefix}.{name}" if prefix else name
 
 
 @contextlib.contextmanager
-def _opened(folder: Path) -> Iterator[Tensors]:
+def _opened(folder: Path, model_type: str) -> Iterator[Tensors]:
     """Open all tensors of the folder. Raises InputError for a file that does not agree with its header."""
+    prefixes = dict.fromkeys(ENCODER, "roberta" if model_type == "roberta" else "bert")
     with contextlib.ExitStack() as stack:
-        tensors = Tensors()
+        tensors = Tensors(prefixes | dict.fromkeys(gpt2.UNPREFIXED, "transformer"))
         for path in _shards(folder):
             if not path.exists():
                 raise InputError(f"{path}: no such file, but {INDEX} names it; download it again")
@@ -149,25 +166,36 @@ def _opened(folder: Path) -> Iterator[Tensors]:
 def read_model(folder: Path) -> Model:
     """Read a model's folder. Raises InputError if it is damaged, unsupported or has unknown tensors."""
     fields = architecture.read_object(folder / CONFIG)
+    form: names.Form = "huggingface"
+    vocab: list[str] = []
+    tokenizer = ""
     if fields.get("model_type") == "gpt2":
-        config, vocab, tokenizer = gpt2.read_config(fields, folder / CONFIG), [], gpt2.read_tokenizer(folder)
+        config, tokenizer = gpt2.read_config(fields, folder / CONFIG), gpt2.read_tokenizer(folder)
         run.check_vocab_size(config, json.loads(tokenizer)["model"]["vocab"], folder / TOKENIZER)
+    elif fields.get("model_type") == "roberta":
+        form, config = "roberta", architecture.read_architecture(folder / CONFIG)
+        if _shards(folder) == [folder / h5.NAME]:
+            raise InputError(f"{folder}: RoBERTa is not read from {h5.NAME}; write {WEIGHTS} with save_pretrained")
+        tokenizer = _roberta_tokenizer(folder, config)
     else:
-        config, tokenizer = architecture.read_architecture(folder / CONFIG), ""
+        config = architecture.read_architecture(folder / CONFIG)
         vocab = _read_vocab(folder, config)
-    with _opened(folder) as tensors:
+    with _opened(folder, str(fields.get("model_type"))) as tensors:
+        kind = _classifier(fields, tensors.shapes())
+        if form == "roberta" and kind == "classifier":  # its dense layer is what a pooler is elsewhere
+            tensors.put("classifier.dense.", "roberta.pooler.dense.")
         shapes = tensors.shapes()
         _check_tied(tensors, shapes, folder)
-        kind = _classifier(fields, shapes)
         unsupported = set() if kind else {name for name in shapes if name.startswith("classifier.")}
         copies = {name for name, original in TIED.items() if original in shapes}
         shapes = {name: shape for name, shape in shapes.items() if name not in {*unsupported, *copies}}
         absent = {name for name in names.SAME_NAME if name != kind}
-        match = names.match(config, "huggingface", shapes, folder, IGNORED, absent)
-        classes = names.class_count("huggingface", shapes, absent)
+        match = names.match(config, form, shapes, folder, (*IGNORED, f"{UNREAD}*"), absent)
+        classes = names.class_count(form, shapes, absent)
         head = architecture.head(match.heads, fields, classes, folder / CONFIG)
-        values = run.gather(match, "huggingface", tensors.get, folder)
-    match = match._replace(ignored=[*match.ignored, *sorted(unsupported)])
+        values = run.gather(match, form, tensors.get, folder)
+    ignored = [name.removeprefix(UNREAD) for name in match.ignored]
+    match = match._replace(ignored=[*ignored, *sorted(unsupported)])
     settings = run.import_settings(f"huggingface {folder.name}", match)
     return Model(
         config=config,
@@ -186,12 +214,14 @@ def _classifier(fields: dict[str, Any], shapes: dict[str, names.Shape]) -> str |
     Classes of which several can be right, and several numbers, are other functions of the same weights.
     """
     classes = fields.get("architectures")
-    kind = (
-        CLASSIFIERS.get(str(classes[0]).removeprefix(PRE)) if isinstance(classes, list) and len(classes) == 1 else None
-    )
+    if not isinstance(classes, list) or len(classes) != 1:
+        return None
+    family = FAMILIES.get(str(fields.get("model_type", "bert")), "Bert")
+    kind = CLASSIFIERS.get(re.sub(f"^{family}", "Bert", str(classes[0])))
     if kind != "classifier":
         return kind
-    usual = "regression" if shapes.get("classifier.bias") == (1,) else "single_label_classification"
+    bias = shapes.get("classifier.out_proj.bias" if family == "Roberta" else "classifier.bias")
+    usual = "regression" if bias == (1,) else "single_label_classification"
     return kind if fields.get("problem_type") in (None, usual) else None
 
 
@@ -202,6 +232,14 @@ def _check_tied(tensors: Tensors, shapes: dict[str, names.Shape], folder: Path) 
             continue
         if shapes[copy] != shapes[original] or not np.array_equal(tensors.get(copy), tensors.get(original)):
             raise InputError(f"{folder}: {copy} differs from {original}; only tied output weights are supported")
+
+
+def _roberta_tokenizer(folder: Path, config: ModelConfig) -> str:
+    """Return the content of a run's tokenizer.json."""
+    settings = architecture.read_object(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
+    tables, path = roberta.read_tokenizer(folder, settings.get("add_prefix_space", False))
+    run.check_vocab_size(config, tables.vocabulary, path)
+    return byte_bpe.text_of_tables(tables, path)
 
 
 def _read_vocab(folder: Path, config: ModelConfig) -> list[str]:
@@ -247,27 +285,37 @@ def write_model(model: Model, folder: Path) -> None:
     kind = gpt2.KIND if causal else next(name for name, needed in CLASSES.items() if needed <= heads)
     tensors = {}
     for weight in model.match.weights:
-        name = weight.huggingface.removeprefix("bert.") if kind == "BertModel" else weight.huggingface
-        tensors[name] = weight.convert("huggingface", model.values[weight.ours])
+        name = weight.name(model.form)
+        name = name.removeprefix("roberta.").removeprefix("bert.") if kind == "BertModel" else name
+        tensors[name] = weight.write(model.form, model.values[weight.ours])
+    if model.form == "roberta" and "classifier" in heads:
+        tensors = {name.replace("roberta.pooler.", "classifier."): value for name, value in tensors.items()}
     with files.atomic_write(folder / WEIGHTS, "wb") as stream:
         stream.write(save(gpt2.joined(tensors), metadata={"format": "pt"}))
     if causal:
         gpt2.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
         end = byte_bpe.ByteBPE(folder / TOKENIZER).end
         files.write_json(folder / CONFIG, gpt2.config_fields(model.config, end))
+    elif model.form == "roberta":
+        ids = roberta.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
+        _write_config(model, folder, "roberta", kind, architecture.roberta_keys(model.config) | ids)
     else:
-        _write_config(model, folder, kind)
+        model_type = "megatron-bert" if model.config.norm_placement == "pre" else "bert"
+        _write_config(model, folder, model_type, kind, {"pad_token_id": model.vocab.index("[PAD]")})
         run.write_vocab(model, folder)
         _write_tokenizer(model, folder)
     with files.atomic_write(folder / "README.md") as stream:
         stream.write(card.text(model, kind))
 
 
-def _write_config(model: Model, folder: Path, kind: str) -> None:
-    class_name = f"{PRE}{kind}" if model.config.norm_placement == "pre" else kind
-    specific: dict[str, Any] = {"architectures": [class_name], "model_type": architecture.model_type(model.config)}
-    specific |= {"pad_token_id": model.vocab.index("[PAD]"), "tie_word_embeddings": True}
-    fixed = {key: value for key, value in architecture.SUPPORTED.items() if value is not None}
+def _write_config(model: Model, folder: Path, model_type: str, kind: str, more: dict[str, Any]) -> None:
+    """Write config.json. kind: the class of BERT. more: entries of this model_type."""
+    specific: dict[str, Any] = {
+        "architectures": [FAMILIES[model_type] + kind.removeprefix("Bert")],
+        "model_type": model_type,
+    }
+    specific |= more | {"tie_word_embeddings": True}
+    fixed = {key: value for key, value in architecture.supported(model_type).items() if value is not None}
     if model.head and CLASSIFIERS.get(kind) in ("classifier", "tags"):
         labels = model.head.labels or ("LABEL_0",)  # of a number; without names transformers expects two classes
         specific |= {"id2label": by_number(labels), "label2id": {label: n for n, label in enumerate(labels)}}

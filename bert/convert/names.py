@@ -1,22 +1,25 @@
-"""The table of weights: names in our checkpoints, in Google's and in Hugging Face's, and shapes.
+"""The table of weights: names in our checkpoints, in Google's, in Hugging Face's for BERT and for RoBERTa, and shapes.
 
 Shapes: D width, F feed-forward, V vocabulary, P positions, S segments, C classes. Our kernels are [inputs, outputs],
 as in y = x W. Hugging Face stores every kernel as [outputs, inputs]; Google only those named `output_weights`.
 Sources: google-research/bert (modeling.py, run_pretraining.py, run_squad.py, run_classifier.py) and transformers
-(modeling_bert.py, modeling_megatron_bert.py; modeling_gpt2.py for causal models, whose kernels are [inputs, outputs]).
+(modeling_bert.py, modeling_megatron_bert.py, modeling_roberta.py; modeling_gpt2.py for causal models, whose kernels are
+[inputs, outputs]).
 """
 
 import fnmatch
 import itertools
+import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from bert.config import ModelConfig
+from bert.convert.roberta import UNUSED_POSITIONS
 from bert.errors import InputError
 
-Form = Literal["ours", "google", "huggingface"]
+Form = Literal["ours", "google", "huggingface", "roberta"]
 FORMS: tuple[Form, ...] = ("ours", "google", "huggingface")  # in the order of the columns below
 Shape = tuple[int, ...]
 MAX_LISTED = 4  # names in a message
@@ -82,10 +85,17 @@ HEADS = (
     ("choice", "", "classifier", "dense", "D1"),
     ("tags", "", "classifier", "dense", "DC"),
 )
+# RoBERTa in Hugging Face's format has other names than BERT for these, and "roberta." where BERT has "bert.".
+ROBERTA = {
+    "masked_lm/transform": "lm_head.dense",
+    "masked_lm/layer_norm": "lm_head.layer_norm",
+    "masked_lm/bias": "lm_head.bias",
+    "classifier": "classifier.out_proj",
+}
 HEAD_NAMES = list(dict.fromkeys(row[0].split("/")[0] for row in HEADS))
 NOT_GOOGLE = [row[0] for row in HEADS if not row[1]]  # heads that Google's format has no name for
 SAME_NAME = [row[0] for row in HEADS if row[2] == "classifier"]  # heads that Hugging Face's format calls the same
-TENSORS = {  # kind -> for each of its tensors the suffixes in the three forms
+TENSORS = {  # kind -> for each of its tensors the suffixes in the order of FORMS; RoBERTa's are BERT's
     "table": (("", "", ".weight"),),
     "vector": (("", "", ""),),
     "norm": (("/gamma", "/gamma", ".weight"), ("/beta", "/beta", ".bias")),
@@ -96,11 +106,12 @@ TENSORS = {  # kind -> for each of its tensors the suffixes in the three forms
 
 
 class Weight(NamedTuple):
-    """One variable: its names in the three forms, and its shape in ours."""
+    """One variable: its names in the four forms, and its shape in ours."""
 
     ours: str
     google: str
     huggingface: str
+    roberta: str
     shape: Shape
 
     def name(self, form: Form) -> str:
@@ -111,17 +122,28 @@ class Weight(NamedTuple):
         """Return whether a form stores it transposed."""
         if not self.ours.endswith("/kernel"):
             return False
-        if form == "huggingface":
+        if form in ("huggingface", "roberta"):
             return not self.huggingface.startswith("transformer.")
         return form == "google" and self.google.endswith("output_weights")
 
     def shape_in(self, form: Form) -> Shape:
         """Return the shape in which a form stores it."""
+        if unused := self._unused_rows(form):
+            return (unused + self.shape[0], *self.shape[1:])
         return self.shape[::-1] if self.is_transposed(form) else self.shape
 
-    def convert(self, form: Form, value: np.ndarray) -> np.ndarray:
-        """Convert a value from a form to ours, or from ours to a form (the same operation)."""
+    def read(self, form: Form, value: np.ndarray) -> np.ndarray:
+        """Convert a value from a form to ours."""
+        return np.ascontiguousarray(value.T) if self.is_transposed(form) else value[self._unused_rows(form) :]
+
+    def write(self, form: Form, value: np.ndarray) -> np.ndarray:
+        """Convert a value from ours to a form; rows that no model reads are zeros."""
+        if unused := self._unused_rows(form):
+            return np.concatenate([np.zeros((unused, *value.shape[1:]), value.dtype), value])
         return np.ascontiguousarray(value.T) if self.is_transposed(form) else value
+
+    def _unused_rows(self, form: Form) -> int:
+        return UNUSED_POSITIONS if form == "roberta" and self.ours == "embeddings/position" else 0
 
 
 def _weights(row: tuple[str, str, str, str, str], config: ModelConfig, classes: int = 0) -> Iterator[Weight]:
@@ -137,9 +159,14 @@ def _weights(row: tuple[str, str, str, str, str], config: ModelConfig, classes: 
         "S": config.type_vocab_size,
     }
     first = tuple(sizes[axis] for axis in axes)
+    roberta = _roberta(names[0], names[2])
     for suffixes, shape in zip(TENSORS[kind], (first, first[-1:]), strict=False):
         ours, google, huggingface = (name + suffix for name, suffix in zip(names, suffixes, strict=True))
-        yield Weight(ours, google, huggingface, shape)
+        yield Weight(ours, google, huggingface, roberta + suffixes[-1], shape)
+
+
+def _roberta(ours: str, huggingface: str) -> str:
+    return ROBERTA.get(ours) or re.sub(r"^bert\.", "roberta.", huggingface)
 
 
 def encoder(config: ModelConfig) -> Iterator[Weight]:
@@ -180,9 +207,10 @@ def class_count(form: Form, shapes: Mapping[str, Shape], absent: Container[str] 
 
     absent: as of `match`.
     """
-    place = FORMS.index(form)
+    place = FORMS.index("huggingface" if form == "roberta" else form)
     for row in HEADS:
-        bias = row[place] + TENSORS[row[3]][-1][place]
+        name = _roberta(row[0], row[2]) if form == "roberta" else row[place]
+        bias = name + TENSORS[row[3]][-1][place]
         if row[4] == "DC" and row[0] not in absent and bias in shapes:
             return next(iter(shapes[bias]), 0)
     return 0

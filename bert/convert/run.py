@@ -12,7 +12,7 @@ from bert.config import ModelConfig, flatten
 from bert.convert import architecture, names
 from bert.convert.names import Form, Match
 from bert.errors import InputError, UserError
-from bert.inputs import byte_bpe
+from bert.inputs import byte_bpe, vocabulary
 from bert.inputs.vocabulary import load_vocab
 from bert.labels import Head
 from bert.storage import files, journal, manifest, outputs
@@ -24,6 +24,7 @@ from bert.training.selection import Best
 DESCRIPTION = ("bert_config.json", "vocab.txt", byte_bpe.NAME, "config.json", "metrics.jsonl")
 BERT = {"hidden_act": "gelu", "layer_norm_epsilon": 1e-12}
 GPT2 = {"norm_placement": "pre", "type_vocab_size": 0}
+ROBERTA = {"hidden_act": "gelu", "norm_placement": "post", "type_vocab_size": 1}
 IGNORED = [*checkpoint.STATE, *(f"{part}/*" for part in checkpoint.STATE)]  # of training, as patterns of names
 
 
@@ -33,7 +34,7 @@ class Model:
 
     config: ModelConfig
     vocab: list[str]
-    """empty if the model is causal"""
+    """empty if the tokenizer is a byte-level BPE"""
     match: Match
     values: dict[str, np.ndarray]
     settings: dict[str, Any]
@@ -41,13 +42,18 @@ class Model:
     head: Head | None = None
     """what the outputs of a fine-tuned model mean"""
     tokenizer: str = ""
-    """content of the tokenizer.json of a causal model"""
+    """content of the tokenizer.json of a causal model or of RoBERTa"""
     scores: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     """the last line of metrics.jsonl for each split, up to the step of the weights"""
     best: Best | None = None
     """why these weights were chosen among those of the run; None if they are the last ones"""
     records: Manifest | None = None
     """of the folder that training read; None if it is not there any more"""
+
+    @property
+    def form(self) -> Form:
+        """The names that its weights have in Hugging Face's format."""
+        return "roberta" if self.tokenizer and not self.config.causal else "huggingface"
 
 
 def gather(match: Match, form: Form, get: Callable[[str], np.ndarray], where: object) -> dict[str, np.ndarray]:
@@ -57,7 +63,7 @@ def gather(match: Match, form: Form, get: Callable[[str], np.ndarray], where: ob
     """
     values = {}
     for weight in match.weights:
-        value = weight.convert(form, get(weight.name(form)).astype(np.float32, copy=False))
+        value = weight.read(form, get(weight.name(form)).astype(np.float32, copy=False))
         if not np.isfinite(value).all():
             raise InputError(f"{where}: {weight.name(form)} has a value that is not finite; its training failed")
         values[weight.ours] = value
@@ -82,7 +88,8 @@ def input_files(run: Path) -> list[Path]:
 def read_model(run: Path) -> Model:
     """Read the newest checkpoint of a run, without optimizer state. Raises InputError if it is not a run directory."""
     folder, config = checkpoint.to_use(run), ModelConfig.load(run / "bert_config.json")
-    for key, value in (GPT2 if config.causal else BERT).items():
+    has_words = vocabulary.path_in(run).name == vocabulary.NAME
+    for key, value in (GPT2 if config.causal else BERT if has_words else ROBERTA).items():
         if (ours := getattr(config, key)) != value:
             path = run / "bert_config.json"
             raise InputError(f"{path}: {key} is {ours!r}; the other formats have only {value!r}")
@@ -126,15 +133,15 @@ def _records(settings: dict[str, Any]) -> Manifest | None:
 
 
 def _read_vocabulary(run: Path, config: ModelConfig) -> tuple[list[str], str]:
-    """Return the vocabulary, or the content of the tokenizer.json of a causal model."""
-    if not config.causal:
-        tokens = load_vocab(run / "vocab.txt")
-        check_vocab_size(config, tokens, run / "vocab.txt")
+    """Return the vocabulary, or the content of a tokenizer.json; one of the two is empty."""
+    path = run / byte_bpe.NAME if config.causal else vocabulary.path_in(run)
+    if path.name == vocabulary.NAME:
+        tokens = load_vocab(path)
+        check_vocab_size(config, tokens, path)
         return tokens, ""
-    path = run / byte_bpe.NAME
-    vocabulary, merges = byte_bpe.read(path)
-    check_vocab_size(config, vocabulary, path)
-    return [], byte_bpe.text_of(vocabulary, merges, path)
+    tables = byte_bpe.read_tables(path, byte_bpe.GPT2 if config.causal else byte_bpe.ROBERTA)
+    check_vocab_size(config, tables.vocabulary, path)
+    return [], byte_bpe.text_of_tables(tables, path)
 
 
 def _last_lines(path: Path, step: int) -> list[dict[str, Any]]:
@@ -167,8 +174,8 @@ def named(model: Model, labels: tuple[str, ...]) -> Model:
 
 
 def write_vocab(model: Model, folder: Path) -> None:
-    """Write `vocab.txt`, one token per line, or the `tokenizer.json` of a causal model."""
-    if model.config.causal:
+    """Write `vocab.txt`, one token per line, or `tokenizer.json`."""
+    if model.tokenizer:
         with files.atomic_write(folder / byte_bpe.NAME) as stream:
             stream.write(model.tokenizer)
         return

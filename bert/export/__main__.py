@@ -141,7 +141,7 @@ def export(options: Options) -> Path:
 
 def _inputs(run: Path, taken: Path) -> list[Path]:
     """Return the files that an export reads; taken: the checkpoint."""
-    described = (run / name for name in ("vocab.txt", "bert_config.json", "config.json"))
+    described = (run / name for name in ("vocab.txt", "tokenizer.json", "bert_config.json", "config.json"))
     return [*(path for path in described if path.exists()), taken]
 
 

@@ -2,7 +2,7 @@
 
 model.onnx   the model: token ids in, logits out
 model.json   its inputs and outputs, the names of classes, and how far its logits are from ours
-vocab.txt    the vocabulary, for the client, which makes the token ids
+vocab.txt    the vocabulary, for the client, which makes the token ids; or tokenizer.json, of a byte-level BPE
 labels.txt   the names of the classes, if there are any, in the order of the logits
 """
 
@@ -18,6 +18,7 @@ from bert import labels
 from bert.config import ModelConfig
 from bert.errors import InputError, IntegrityError
 from bert.export import onnx_graph
+from bert.inputs import vocabulary
 from bert.inputs.tokenization import tokenizer_for
 from bert.labels import Head
 from bert.model import heads
@@ -98,7 +99,7 @@ def load(run: Path, compute: Compute, opset: int) -> Exported:
     if config.causal:
         raise InputError(f"{run}: a causal model, which has no export to ONNX")
     config = dataclasses.replace(config, fused_attention=False, recompute_activations=False)
-    tokenizer_for(run / "vocab.txt", config)
+    tokenizer_for(vocabulary.path_in(run), config)
     head = labels.of(labels.settings(run), run / "config.json")
     kind = head.kind if head else ("masked_lm" if _has(run, "masked_lm") else "")
     if head and kind in MODULES and not (head.labels or head.regression):
@@ -142,7 +143,8 @@ def write(exported: Exported, folder: Path, int8: bool) -> dict[str, Any]:
     else:
         onnx_graph.save(exported.model, path)
     difference = compare(exported, path, None if int8 else TOLERANCE[exported.compute])
-    (folder / "vocab.txt").write_bytes((exported.run / "vocab.txt").read_bytes())
+    vocab = vocabulary.path_in(exported.run)
+    (folder / vocab.name).write_bytes(vocab.read_bytes())
     described = description(exported, "int8" if int8 else exported.compute) | {"largest_difference": difference}
     if exported.head and exported.head.labels:
         (folder / "labels.txt").write_text("".join(f"{name}\n" for name in exported.head.labels), encoding="utf-8")

@@ -9,6 +9,7 @@ import tensorflow as tf
 from bert import labels
 from bert.config import ModelConfig
 from bert.errors import InputError, UsageError
+from bert.inputs import vocabulary
 from bert.inputs.tokenization import Tokenizer, tokenizer_for
 from bert.labels import Head
 from bert.model.encoder import Encoder, variables
@@ -82,7 +83,8 @@ def load(run: Path, compute: Compute = "float32", length: int | None = None) -> 
         raise InputError(f"{run}: no such folder; give the run directory of a trained model")
     checkpoint.check_description(run)
     config = ModelConfig.load(run / "bert_config.json")
-    tokenizer, path = tokenizer_for(run / "vocab.txt", config), run / "config.json"
+    tokenizer, path = tokenizer_for(vocabulary.path_in(run), config), run / "config.json"
+    tokenizer.in_graph()  # raises an error if there is none
     facts = labels.settings(run)
     head = labels.of(facts, path)
     if head and head.kind == "answer_span":

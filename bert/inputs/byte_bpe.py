@@ -1,19 +1,21 @@
-"""Byte-level BPE, the tokenizer of GPT-2: texts to token ids and back, without loss.
+"""Byte-level BPE, the tokenizer of GPT-2 and RoBERTa: texts to token ids and back, without loss.
 
 A text is cut into words by GPT-2's regular expression, each byte of a word becomes one of 256 characters, and pairs of
 tokens are merged in the order of the list of merges (Radford et al. 2019, openai/gpt-2 `src/encoder.py`). There is no
-unknown token. `<|endoftext|>` within a text is ordinary text and never becomes the special token.
+unknown token. `<|endoftext|>` within a text is ordinary text and never becomes the special token; nor do RoBERTa's
+special tokens, such as `<mask>`.
 
 A tokenizer is a file `tokenizer.json`, in the format of Hugging Face's `tokenizers`.
 """
 
 import dataclasses
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from bert.errors import InputError
 from bert.storage import checked_json, files
@@ -21,6 +23,8 @@ from bert.storage import checked_json, files
 NAME = "tokenizer.json"
 GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))  # the same under two names
 END = "<|endoftext|>"
+GPT2 = (END,)  # special tokens of GPT-2
+ROBERTA = BEGIN, PAD, CLOSE, UNKNOWN, MASK = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # special tokens of RoBERTa
 BYTES = tuple(sorted(pre_tokenizers.ByteLevel.alphabet()))  # the characters that stand for the 256 bytes
 MAX_CHARACTERS = 256 << 20  # of a tokenizer.json; that of 50,257 tokens has two million
 LARGEST = 1 << 24  # tokens
@@ -33,6 +37,17 @@ BORDER = re.compile(rf"(?<=\S)(?=[ \n])|(?<=[{MARKS}])(?=[{LETTERS}])")
 
 Vocabulary = dict[str, int]
 Merges = list[tuple[str, str]]
+
+
+class Tables(NamedTuple):
+    """What makes a tokenizer."""
+
+    vocabulary: Vocabulary
+    merges: Merges
+    special: tuple[str, ...] = GPT2
+    """its special tokens: GPT2 or ROBERTA"""
+    prefix: bool = False
+    """whether a text gets a space before it, so that its first word has the token that it has within a text"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,16 +81,21 @@ class _File:
 class ByteBPE:
     """The tokenizer in a `tokenizer.json`.
 
-    size: number of its tokens. end: id of `<|endoftext|>`.
+    size: number of its tokens. vocabulary: their ids.
 
-    Raise InputError if the file is not that of a byte-level BPE with GPT-2's rules and with this special token.
+    Raise InputError if the file is not that of a byte-level BPE with GPT-2's rules and with these special tokens.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, special: tuple[str, ...] = GPT2) -> None:
         self.path = path
-        vocabulary, merges = read(path)
-        self._tokenizer = build(vocabulary, merges, path)
-        self.size, self.end = len(vocabulary), vocabulary[END]
+        tables = read_tables(path, special)
+        self._tokenizer = build(tables, path)
+        self.size, self.vocabulary, self.prefix = len(tables.vocabulary), tables.vocabulary, tables.prefix
+
+    @property
+    def end(self) -> int:
+        """Id of `<|endoftext|>`, of GPT-2's tokenizer."""
+        return self.vocabulary[END]
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text. A lone surrogate, which UTF-8 cannot hold, becomes "?"."""
@@ -88,6 +108,18 @@ class ByteBPE:
             for owner, encoding in zip(owners, self._tokenizer.encode_batch_fast(pieces), strict=True):
                 ids[owner] += encoding.ids
         return ids
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """Return the ids of each text, and for each token the characters, half open, of which it has a byte."""
+        found: list[tuple[list[int], list[tuple[int, int]]]] = [([], []) for _ in texts]
+        begin = [0] * len(texts)
+        for owners, pieces in _groups(texts):
+            for owner, piece, encoding in zip(owners, pieces, self._tokenizer.encode_batch(pieces), strict=True):
+                ids, offsets = found[owner]
+                ids += encoding.ids
+                offsets += [(begin[owner] + first, begin[owner] + end) for first, end in encoding.offsets]
+                begin[owner] += len(piece)
+        return found
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of token ids. Bytes that are not UTF-8, such as a part of a character, become U+FFFD.
@@ -127,59 +159,78 @@ def _pieces(text: str) -> list[str]:
     return [*pieces, text[begin:]]
 
 
-def build(vocabulary: Vocabulary, merges: Merges, where: Path) -> Tokenizer:
-    """Return the tokenizer of a vocabulary and its merges, which came from `where`.
+def build(tables: Tables, where: Path) -> Tokenizer:
+    """Return the tokenizer of a vocabulary and its merges, which came from `where`. It adds no space to a text.
 
-    Raise InputError unless they are those of a byte-level BPE: the ids 0, 1, 2, ..., all 256 bytes, `<|endoftext|>`,
+    Raise InputError unless they are those of a byte-level BPE: the ids 0, 1, 2, ..., all 256 bytes, the special tokens,
     and the parts and the result of every merge.
     """
-    _check(vocabulary, merges, where)
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    _check(tables, where)
+    tokenizer = Tokenizer(models.BPE(vocab=tables.vocabulary, merges=tables.merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(END, special=True, normalized=False)])
+    tokenizer.add_special_tokens(  # a mask includes the spaces before it
+        [AddedToken(token, special=True, normalized=False, lstrip=token == MASK) for token in tables.special]
+    )
     tokenizer.encode_special_tokens = True  # as ordinary text
     return tokenizer
 
 
-def _check(vocabulary: Vocabulary, merges: Merges, where: Path) -> None:
+def _check(tables: Tables, where: Path) -> None:
+    vocabulary = tables.vocabulary
     if not 0 < len(vocabulary) <= LARGEST or set(vocabulary.values()) != set(range(len(vocabulary))):
         raise InputError(f"{where}: the ids of the tokens are not 0, 1, 2, ...; give the files of GPT-2 or data.bpe")
-    if missing := [token for token in (*BYTES, END) if token not in vocabulary]:
-        raise InputError(f"{where}: no token {missing[0]!a} in it; give the files of a byte-level BPE with {END}")
-    for left, right in merges:
+    if missing := [token for token in (*BYTES, *tables.special) if token not in vocabulary]:
+        needed = ", ".join(tables.special)
+        raise InputError(f"{where}: no token {missing[0]!a} in it; give the files of a byte-level BPE with {needed}")
+    for left, right in tables.merges:
         if unknown := [token for token in (left, right, left + right) if token not in vocabulary]:
             raise InputError(f"{where}: {unknown[0]!a} is in the merges, but is no token; give files that fit")
 
 
 def read(path: Path) -> tuple[Vocabulary, Merges]:
-    """Return the vocabulary and the merges in a `tokenizer.json`. Raise InputError if it is of another kind."""
+    """Return the vocabulary and the merges in GPT-2's `tokenizer.json`. Raise InputError if it is of another kind."""
+    vocabulary, merges, *_ = read_tables(path, GPT2)
+    return vocabulary, merges
+
+
+def read_tables(path: Path, special: tuple[str, ...]) -> Tables:
+    """Return what is in the `tokenizer.json` with these special tokens. Raise InputError if it is of another kind."""
     remedy = "give the tokenizer.json of a byte-level BPE, as data.bpe writes it"
+    if special != GPT2:
+        remedy = "give the tokenizer.json of the model"
     text = files.read_text(path, MAX_CHARACTERS, remedy)
     try:
         content = checked_json.take(_File, checked_json.parse(text.encode("utf-8")))
-        _check_rules(content)
-        return content.model.vocab, [_pair(merge) for merge in content.model.merges]
+        prefix = _check_rules(content, special)
+        return Tables(content.model.vocab, [_pair(merge) for merge in content.model.merges], special, prefix)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a byte-level BPE ({error}); {remedy}") from error
 
 
-def _check_rules(content: _File) -> None:
-    """Raise ValueError for a file whose tokenizer cuts or merges otherwise than GPT-2's."""
+def _check_rules(content: _File, special: tuple[str, ...]) -> bool:
+    """Return whether a text gets a space before it, which is for RoBERTa only.
+
+    Raise ValueError for a file whose tokenizer cuts or merges otherwise than GPT-2's.
+    """
     model, cut = content.model, content.pre_tokenizer
+    prefix = cut.get("add_prefix_space")
     if model.type not in (None, "BPE"):
         raise ValueError(f"the model is of the type {model.type[:40]!a}")
     if model.dropout or model.continuing_subword_prefix or model.end_of_word_suffix or model.ignore_merges:
         raise ValueError("the model has settings that GPT-2's does not have")
-    if cut.get("type") != "ByteLevel" or cut.get("add_prefix_space") is not False or cut.get("use_regex") is False:
+    if cut.get("type") != "ByteLevel" or cut.get("use_regex") is False:
+        raise ValueError("the pre_tokenizer is not that of GPT-2")
+    if prefix is not False and (prefix is not True or special == GPT2):
         raise ValueError("the pre_tokenizer is not that of GPT-2")
     if content.decoder.get("type") != "ByteLevel":
         raise ValueError("the decoder is not that of GPT-2")
     if content.normalizer is not None:
         raise ValueError("the normalizer changes texts")
     for added in content.added_tokens:
-        if added.content != END or model.vocab.get(END) != added.id:
+        if added.content not in special or model.vocab.get(added.content) != added.id:
             raise ValueError(f"the special token {added.content[:40]!a} with the id {added.id}")
+    return prefix
 
 
 def _pair(merge: Any) -> tuple[str, str]:
@@ -217,6 +268,27 @@ def load(vocabulary: Path, merges: Path) -> tuple[Vocabulary, Merges]:
     return ids, pairs
 
 
+def save(vocabulary: Vocabulary, merges: Merges, folder: Path) -> None:
+    """Write GPT-2's files, which `load` reads."""
+    names = GPT2_FILES[0]
+    with files.atomic_write(folder / names[0]) as stream:
+        stream.write(json.dumps(vocabulary, ensure_ascii=False) + "\n")
+    with files.atomic_write(folder / names[1]) as stream:
+        stream.writelines(["#version: 0.2\n", *(f"{left} {right}\n" for left, right in merges)])
+
+
 def text_of(vocabulary: Vocabulary, merges: Merges, where: Path) -> str:
-    """Return the content of the `tokenizer.json` of a vocabulary and its merges. Raises as `build` does."""
-    return str(build(vocabulary, merges, where).to_str(pretty=True)) + "\n"
+    """Return the content of the `tokenizer.json` of GPT-2's vocabulary and merges. Raises as `build` does."""
+    return text_of_tables(Tables(vocabulary, merges), where)
+
+
+def text_of_tables(tables: Tables, where: Path) -> str:
+    """Return the content of a `tokenizer.json`, with what other programs need to know. Raises as `build` does."""
+    tokenizer = build(tables, where)
+    if tables.special == ROBERTA:
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=tables.prefix, use_regex=True)
+        begin, close = ((token, tables.vocabulary[token]) for token in (BEGIN, CLOSE))
+        tokenizer.post_processor = processors.RobertaProcessing(
+            sep=close, cls_token=begin, trim_offsets=True, add_prefix_space=tables.prefix
+        )
+    return str(tokenizer.to_str(pretty=True)) + "\n"

@@ -1,13 +1,27 @@
-"""Read and check `vocab.txt`, the tokens of a model. Needs no TensorFlow."""
+"""Find the vocabulary of a model; read and check `vocab.txt`, its tokens. Needs no TensorFlow."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from bert.errors import InputError
+from bert.inputs import byte_bpe
 from bert.storage import files
 
 MAX_CHARACTERS = 64 << 20  # of a whole vocab.txt; that of 104 languages has one million
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+NAME = "vocab.txt"
+
+
+def path_in(run: Path) -> Path:
+    """Return the path of the vocabulary of a run: its `vocab.txt` or, of a byte-level BPE, its `tokenizer.json`."""
+    words, pairs = run / NAME, run / byte_bpe.NAME
+    return pairs if pairs.exists() and not words.exists() else words
+
+
+def name_for(vocab: Path) -> str:
+    """Return the name that a vocabulary has in a run directory, whatever the user's file is called."""
+    return byte_bpe.NAME if vocab.suffix == ".json" else NAME
 
 
 def load_vocab(path: Path) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from bert.config import FineTuneConfig, ModelConfig
 from bert.errors import UsageError, UserError
+from bert.inputs import vocabulary
 from bert.training import checkpoint, resume
 from bert.training.distributed import Communicator
 
@@ -32,7 +33,8 @@ def sources(config: FineTuneConfig, recipe: FineTuneConfig, vocab: Path | None) 
         raise UsageError(f"model.* has no effect: the architecture is that of {start_from}; leave it out")
     checkpoint.check_description(start_from)
     model = ModelConfig.load(start_from / "bert_config.json")
-    return vocab or start_from / "vocab.txt", dataclasses.replace(model, fused_attention=False)  # a choice of that run
+    model = dataclasses.replace(model, fused_attention=False)  # a choice of that run
+    return vocab or vocabulary.path_in(start_from), model
 
 
 def resolve(config: C, directory: Path, model: ModelConfig, samples: int, comm: Communicator) -> C:

@@ -1,8 +1,8 @@
 """The training loop of pretraining and of every task.
 
 A run directory holds `config.json` (the resolved configuration and versions), `metrics.jsonl`, `events/`,
-`checkpoints/`, `bert_config.json`, and `vocab.txt` or, for a causal model, `tokenizer.json`. The same command resumes a
-stopped run. Sample order and dropout are functions of the step, so a resumed run computes the same as one that was
+`checkpoints/`, `bert_config.json`, and `vocab.txt` or, of a byte-level BPE, `tokenizer.json`. The same command resumes
+a stopped run. Sample order and dropout are functions of the step, so a resumed run computes the same as one that was
 never stopped.
 """
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from bert import labels
 from bert.config import RunConfig, TrainConfig, defaults, flatten
 from bert.errors import IntegrityError, UsageError
-from bert.inputs import byte_bpe, records
+from bert.inputs import byte_bpe, vocabulary
 from bert.inputs.vocabulary import load_vocab
 from bert.storage import files, manifest, outputs
 from bert.storage.manifest import Manifest
@@ -100,10 +100,9 @@ def begin(
     facts: more entries of `config.json`, such as those of `bert.labels.Head.facts` and the name of the recipe.
     """
     if comm.rank == 0:
-        name = byte_bpe.NAME if config.model.causal else records.VOCABULARY
         if start_from is not None:
             checkpoint.check_description(start_from)
-            _check_vocabulary(start_from / name, vocab, config.model.causal)
+            _check_vocabulary(vocabulary.path_in(start_from), vocab, config.model.causal)
             taken = _without(weights, _head_of_other_classes(start_from, facts))
             checkpoint.load_weights(start_from, taken, (*new_heads, *_missing_heads(start_from)))
         directory = config.run.path
@@ -111,7 +110,7 @@ def begin(
         fixed |= {"data": manifest.content_hash(data.path)}
         files.write_json(directory / "config.json", {"recipe": None} | dict(facts) | fixed)
         config.model.save(directory / "bert_config.json")
-        with files.atomic_write(directory / name, "wb") as stream:
+        with files.atomic_write(directory / vocabulary.name_for(vocab), "wb") as stream:
             stream.write(vocab.read_bytes())
     division.synchronise(weights, comm)
 
@@ -157,8 +156,19 @@ def _facts(run: Path) -> dict[str, Any]:
 
 def _check_vocabulary(theirs: Path, ours: Path, causal: bool) -> None:
     """Raise UsageError if the vocabularies differ; equal sizes would hide that the weights are for other words."""
-    read: Callable[[Path], Any] = byte_bpe.read if causal else load_vocab
-    if theirs.exists() and read(theirs) != read(ours):
+    if not theirs.exists():
+        return
+    if theirs.name != vocabulary.name_for(ours):
+        raise UsageError(
+            f"{theirs} and {ours} are of different kinds; make the data with the vocabulary of the weights"
+        )
+
+    def read(path: Path) -> Any:
+        if path.suffix != ".json":
+            return load_vocab(path)
+        return byte_bpe.read_tables(path, byte_bpe.GPT2 if causal else byte_bpe.ROBERTA)
+
+    if read(theirs) != read(ours):
         raise UsageError(f"{theirs} and {ours} differ; make the data with the vocabulary of the weights")
 
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bert import adapt, cli
-from bert.inputs.tokenization import Tokenizer
+from bert.inputs.tokenization import WordPieceTokenizer
 from bert.inputs.vocabulary import SPECIAL, check_vocab, is_lower_case, load_vocab
 from bert.inputs.wordpiece import WordPiece
 from bert.pretrain import PretrainingModel
@@ -60,7 +60,7 @@ def test_a_new_word_is_the_mean_of_its_pieces_and_all_else_keeps_its_bits(tmp_pa
                 np.testing.assert_allclose(new[name][number], expected, rtol=1e-6, atol=1e-8)
             else:
                 assert new[name][number].tobytes() == old[name][number].tobytes()
-    ids, _ = Tokenizer(tmp_path / "new/vocab.txt").encode(["The hepatocytes, xatocyte"])
+    ids, _ = WordPieceTokenizer(tmp_path / "new/vocab.txt").encode(["The hepatocytes, xatocyte"])
     assert [after[number] for number in ids] == ["the", "hepatocytes", "[UNK]", "x", "##atocyte"]
     facts = json.loads((tmp_path / "new/config.json").read_text())
     assert facts["imported"]["origin"] == "adapt run" and facts["config"]["model.vocab_size"] == 33

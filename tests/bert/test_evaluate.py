@@ -9,7 +9,7 @@ import pytest
 from bert import evaluate, fill_mask
 from bert.config import ModelConfig
 from bert.errors import InputError, UsageError
-from bert.inputs.tokenization import Tokenizer
+from bert.inputs.tokenization import WordPieceTokenizer
 from bert.inputs.vocabulary import SPECIAL
 from bert.masked_words import MaskedWords
 from bert.model.dropout import DropoutRng
@@ -54,7 +54,7 @@ def log_probabilities(run: Path, ids: list[int], place: int) -> np.ndarray:
 
 
 def tokens_of(run: Path, text: str) -> list[int]:
-    tokenizer = Tokenizer(run / "vocab.txt")
+    tokenizer = WordPieceTokenizer(run / "vocab.txt")
     return [tokenizer.cls_id, *tokenizer.encode([text])[0].tolist(), tokenizer.sep_id]
 
 
@@ -65,7 +65,7 @@ def test_pseudo_perplexity_is_that_of_each_token_masked_in_turn(
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
     evaluate.main([str(run), "--text", str(tmp_path / "texts.txt"), "--batch", "4"])
     found = json.loads(capsys.readouterr().out)
-    expected, mask = [], Tokenizer(run / "vocab.txt").mask_id
+    expected, mask = [], WordPieceTokenizer(run / "vocab.txt").mask_id
     for text in filter(None, texts):
         inner, room = tokens_of(run, text)[1:-1], SMALL.max_position_embeddings - 2
         for first in range(0, len(inner), room):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert.inputs import records
-from bert.inputs.tokenization import Tokenizer
+from bert.inputs.tokenization import WordPieceTokenizer
 from bert.inputs.vocabulary import SPECIAL
 from bert.storage import files, manifest
 from data import tfrecords
@@ -49,7 +49,7 @@ def test_tensorflow_reads_what_was_written(tmp_path, stage, source, vocab):
         name: tf.io.FixedLenFeature(feature["shape"], feature["dtype"])
         for name, feature in manifest["extra"]["features"].items()
     }
-    tokenizer = Tokenizer(vocab)
+    tokenizer = WordPieceTokenizer(vocab)
     texts = {tuple(tokenizer.encode([s])[0]) for n in range(99) for s in document(n)["sentences"]}
     for split, rounds in (("train", 3), ("heldout", 1)):
         paths = sorted(map(str, (tmp_path / "out").glob(f"{split}-*.tfrecord")))
@@ -137,7 +137,7 @@ def test_documents_hold_every_token_in_stretches_that_fill_a_sequence(
         **{name: tf.io.RaggedFeature(tf.int64) for name in ("ids", "sentences")},
         "document": tf.io.FixedLenFeature([1], tf.int64),
     }
-    tokenizer = Tokenizer(vocab)
+    tokenizer = WordPieceTokenizer(vocab)
     for shard in sorted(source.glob("*.jsonl")):
         texts = [json.loads(line)["sentences"] for line in shard.read_text().splitlines()]
         path = tmp_path / "out" / shard.with_suffix(".tfrecord").name

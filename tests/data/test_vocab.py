@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer as OtherTokenizer
 from tokenizers import models, normalizers, pre_tokenizers
 
-from bert.inputs.tokenization import Tokenizer
+from bert.inputs.tokenization import WordPieceTokenizer
 from bert.inputs.vocabulary import SPECIAL, load_vocab
 
 TEXT = "the river runs past seven mills and nobody remembers their builders' names, caf\u00e9 \u4e2d\u6587 1729"
@@ -52,7 +52,7 @@ def test_both_tokenizers_agree_on_a_trained_vocabulary(tmp_path, stage, source):
     other.normalizer = normalizers.BertNormalizer(lowercase=True)
     other.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     text = "The builder's names, " + " ".join(WORDS) + " rivermills!"
-    assert Tokenizer(tmp_path / "out" / "vocab.txt").encode([text])[0].tolist() == other.encode(text).ids
+    assert WordPieceTokenizer(tmp_path / "out" / "vocab.txt").encode([text])[0].tolist() == other.encode(text).ids
 
 
 def test_a_given_vocabulary_is_copied(tmp_path, stage, shared_data):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.inputs.tokenization import Tokenizer
+from bert.inputs.tokenization import WordPieceTokenizer
 from bert.inputs.vocabulary import SPECIAL
 from data import words
 
@@ -44,7 +44,7 @@ def test_the_words_that_save_most_tokens_are_chosen(tmp_path, stage, source, voc
     more = tmp_path / "more.txt"
     more.write_text("\n".join([*VOCABULARY, "runs", "hepatocyte"]) + "\n")
     text = ["The HEPATOCYTE runs. Hepatocyte, h\u00e9patocyte: runs 12. Runs"]
-    before, after = (len(Tokenizer(path).encode(text)[0]) for path in (vocab, more))
+    before, after = (len(WordPieceTokenizer(path).encode(text)[0]) for path in (vocab, more))
     assert before - after == 3 * 3 + 3 * 2
 
 

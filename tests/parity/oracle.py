@@ -5,6 +5,8 @@
 run(folder, inputs.npz, outputs.npz)    hidden states and logits, float32
 make(class, folder, seed, sizes)        a model with random weights, saved by save_pretrained
 tokens(folder, text)                    token ids
+pair(folder, first, second)             token ids and, for each, its characters in its text
+tagged(folder, words)                   token ids of a sentence that is given as words
 classes(folder)                         names of the classes, in the order of the logits
 minilm()                                where the package with real weights keeps them
 gpt2(folder, seed, sizes)               a GPT2LMHeadModel with random weights, saved
@@ -39,7 +41,7 @@ def run(folder: str, inputs: str, outputs: str) -> None:
 def make(kind: str, folder: str, seed: int, sizes: dict[str, int]) -> None:
     """Every weight random, so that no bias is zero and no gamma one."""
     torch.manual_seed(seed)
-    name = next(name for name in ("GPT2", "MegatronBert", "Bert") if kind.startswith(name))
+    name = next(name for name in ("GPT2", "MegatronBert", "Roberta", "Bert") if kind.startswith(name))
     config = getattr(transformers, f"{name}Config")(**sizes)
     model = getattr(transformers, kind)(config)
     with torch.no_grad():
@@ -51,6 +53,19 @@ def make(kind: str, folder: str, seed: int, sizes: dict[str, int]) -> None:
 def tokens(folder: str, text: str) -> list[int]:
     """With the special tokens around them."""
     ids: list[int] = transformers.AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
+    return ids
+
+
+def pair(folder: str, first: str, second: str) -> list[Any]:
+    """With the special tokens, whose characters are [0, 0]."""
+    found = transformers.AutoTokenizer.from_pretrained(folder)(first, second, return_offsets_mapping=True)
+    return [found["input_ids"], [list(span) for span in found["offset_mapping"]]]
+
+
+def tagged(folder: str, words: list[str]) -> list[int]:
+    """As those who fine-tune for tags load it."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, add_prefix_space=True)
+    ids: list[int] = tokenizer(words, is_split_into_words=True)["input_ids"]
     return ids
 
 
@@ -103,7 +118,6 @@ def stream(folder: str, ids: list[int], window: int, stride: int) -> list[float]
 
 
 if __name__ == "__main__":
-    jobs: dict[str, Any] = {
-        function.__name__: function for function in (run, make, tokens, classes, minilm, gpt2, continued, stream)
-    }
+    functions = (run, make, tokens, pair, tagged, classes, minilm, gpt2, continued, stream)
+    jobs: dict[str, Any] = {function.__name__: function for function in functions}
     json.dump([jobs[name](*arguments) for name, *arguments in json.load(sys.stdin)], sys.stdout)

@@ -113,9 +113,9 @@ def theirs(folder: Path) -> Arrays:
         return {name: found[name] for name in found.files}
 
 
-def ours(run: Path, kind: str, config: ModelConfig) -> Arrays:
+def ours(run: Path, kind: str, config: ModelConfig, given: Arrays | None = None) -> Arrays:
     """What our model of that kind makes of a run directory, under the names of transformers."""
-    given = inputs(config)
+    given = inputs(config) if given is None else given
     ids, segments, mask = (
         tf.constant(given[name].astype(np.int32)) for name in ("input_ids", "token_type_ids", "attention_mask")
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert.errors import InputError
-from bert.inputs.tokenization import Tokenizer
+from bert.inputs.tokenization import WordPieceTokenizer
 from bert.inputs.vocabulary import SPECIAL
 from bert.storage import manifest
 from bert.training import selection
@@ -65,7 +65,7 @@ def test_the_best_checkpoint_has_the_scores_of_predict_and_metric(
 
 def test_no_answer_is_right_where_there_is_none(folder: Path, tmp_path: Path) -> None:
     path = with_impossible(examples.read_dataset(folder / "dev.json.xz"), tmp_path / "dev.json")
-    questions = Questions(path, Tokenizer(folder / "vocab.txt"), SMALL)
+    questions = Questions(path, WordPieceTokenizer(folder / "vocab.txt"), SMALL)
     shape = questions.windows.input_ids.shape
     starts, ends = np.zeros((2, *shape), np.float32)
     starts[:, 0] = ends[:, 0] = 1  # [CLS] has the highest scores: no question is answered
@@ -77,7 +77,7 @@ def test_no_answer_is_right_where_there_is_none(folder: Path, tmp_path: Path) ->
 
 
 def test_a_bad_development_set_is_one_line(folder: Path, tmp_path: Path) -> None:
-    tokenizer = Tokenizer(folder / "vocab.txt")
+    tokenizer = WordPieceTokenizer(folder / "vocab.txt")
     dataset = {"version": "1.1", "data": [{"paragraphs": [{"context": "the dog", "qas": []}]}]}
     (tmp_path / "dev.json").write_text(json.dumps(dataset))
     with pytest.raises(InputError, match=r"dev\.json: "):
@@ -94,7 +94,7 @@ def test_a_limit_leaves_the_first_questions(
 ) -> None:
     original = examples.read_pieces
     monkeypatch.setattr(examples, "read_pieces", lambda path, strict: original(path, strict=strict, questions=pieces))
-    tokenizer, vocab = Tokenizer(folder / "vocab.txt"), folder / "vocab.txt"
+    tokenizer, vocab = WordPieceTokenizer(folder / "vocab.txt"), folder / "vocab.txt"
     data = SquadData(train_file=folder / "train.json.xz", limit=11)
     limited = features.training_set(data, tokenizer, vocab, SMALL, tmp_path)
     whole = features.training_set(dataclasses.replace(data, limit=0), tokenizer, vocab, SMALL, tmp_path)

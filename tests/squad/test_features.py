@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bert.errors import InputError, UsageError
 from bert.inputs import records
-from bert.inputs.tokenization import Tokenizer
+from bert.inputs.tokenization import WordPieceTokenizer
 from bert.inputs.vocabulary import SPECIAL
 from bert.storage import manifest
 from squad import answers, examples, features, metric
@@ -46,7 +46,7 @@ def vocab(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tokenizer(vocab):
-    return Tokenizer(vocab)
+    return WordPieceTokenizer(vocab)
 
 
 def asked(question="who", passage=0, identity="q"):
@@ -108,7 +108,7 @@ def test_characters_without_a_token_have_no_span(tokenizer):
 
 @pytest.mark.skipif(not REAL.exists(), reason="no ../shared/data: the real question sets are not here")
 def test_real_answers_survive_their_way_through_the_tokens():
-    tokenizer = Tokenizer(REAL / "vocab" / "bert-base-uncased-vocab.txt")
+    tokenizer = WordPieceTokenizer(REAL / "vocab" / "bert-base-uncased-vocab.txt")
     dataset = examples.read_dataset(REAL / "squad" / "dev-v1.1.json.xz")
     tokens = features.tokenize(tokenizer, dataset.passages)
     kept = 0
@@ -207,13 +207,13 @@ def test_a_question_about_many_passages_is_encoded_once(tokenizer, monkeypatch):
     tokens = features.tokenize(tokenizer, texts)
     windowing = Windowing(max_seq_length=12, doc_stride=2, max_query_length=2)
     alone = [features.windows(tokenizer, [question], tokens, windowing).inputs for question in questions]
-    seen, encode = [], Tokenizer.encode
+    seen, encode = [], WordPieceTokenizer.encode
 
     def counted(self, given):
         seen.extend(given)
         return encode(self, given)
 
-    monkeypatch.setattr(Tokenizer, "encode", counted)
+    monkeypatch.setattr(WordPieceTokenizer, "encode", counted)
     together = features.windows(tokenizer, questions, tokens, windowing)
     assert seen == ["who is it", "x"]
     for name, found in together.inputs.items():

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert.config import ModelConfig
 from bert.errors import IntegrityError
-from bert.inputs.tokenization import Tokenizer
+from bert.inputs.tokenization import WordPieceTokenizer
 from bert.inputs.vocabulary import SPECIAL
 from bert.model.encoder import variables
 from bert.model.inference import InferenceEncoder
@@ -47,7 +47,7 @@ def read(model: QuestionAnswering, tmp_path: Path) -> Callable[..., Reader]:
         fine_tuned = FineTuned(
             encoder=InferenceEncoder(model.encoder, tf.as_dtype(compute)),
             head=model.answer_span,
-            tokenizer=Tokenizer(tmp_path / "vocab.txt"),
+            tokenizer=WordPieceTokenizer(tmp_path / "vocab.txt"),
             impossible=False,
             checkpoint=tmp_path,
             windowing=Windowing(max_seq_length=LONGEST, max_query_length=9),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.inputs.tokenization import Tokenizer
+from bert.inputs.tokenization import WordPieceTokenizer
 from bert.inputs.vocabulary import SPECIAL
 from tasks import inputs
 
@@ -15,17 +15,17 @@ WORDS = ["ant", "bee", "cat", "dog", "##s", "eel", "."]
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> WordPieceTokenizer:
     path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
     path.write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
-    return Tokenizer(path)
+    return WordPieceTokenizer(path)
 
 
-def text_of(tokenizer: Tokenizer, row: Sequence[int], mask: Sequence[int]) -> str:
+def text_of(tokenizer: WordPieceTokenizer, row: Sequence[int], mask: Sequence[int]) -> str:
     return " ".join(tokenizer.vocab[token] for token in np.asarray(row)[np.asarray(mask) == 1])
 
 
-def test_a_pair_has_two_segments_and_a_single_text_one(tokenizer: Tokenizer) -> None:
+def test_a_pair_has_two_segments_and_a_single_text_one(tokenizer: WordPieceTokenizer) -> None:
     rows = inputs.pairs(tokenizer, ["ant bees", "cat", ""], ["dog .", None, ""], length=9)
     shown = [text_of(tokenizer, *row) for row in zip(rows["input_ids"], rows["input_mask"], strict=True)]
     assert shown == ["[CLS] ant bee ##s [SEP] dog . [SEP]", "[CLS] cat [SEP]", "[CLS] [SEP] [SEP]"]
@@ -33,7 +33,7 @@ def test_a_pair_has_two_segments_and_a_single_text_one(tokenizer: Tokenizer) -> 
     assert all(array.dtype == np.int32 and array.shape == (3, 9) for array in rows.values())
 
 
-def test_the_first_text_of_a_pair_can_have_a_length_of_its_own(tokenizer: Tokenizer) -> None:
+def test_the_first_text_of_a_pair_can_have_a_length_of_its_own(tokenizer: WordPieceTokenizer) -> None:
     text, other = "ant bee cat dog eel", "dog dog dog dog dog dog"
     rows = inputs.pairs(tokenizer, [text, text], [other, None], length=10, first_length=2)
     shown = [text_of(tokenizer, *row) for row in zip(rows["input_ids"], rows["input_mask"], strict=True)]

@@ -22,7 +22,7 @@ from tests.bert.convert.folders import (
         ("layer_norm_eps", 1e-5),
         ("is_decoder", True),
         ("add_cross_attention", True),
-        ("model_type", "roberta"),
+        ("model_type", "xlm-roberta"),
         ("num_hidden_layers", 0),
         ("num_attention_heads", 0),
         ("num_attention_heads", 7),

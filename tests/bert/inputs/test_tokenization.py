@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import BertWordPieceTokenizer
 
-from bert.inputs.tokenization import Tokenizer
+from bert.inputs.tokenization import WordPieceTokenizer
 from bert.inputs.vocabulary import SPECIAL
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -32,8 +32,8 @@ def vocab_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tokenizer(vocab_path: Path) -> Tokenizer:
-    return Tokenizer(vocab_path)
+def tokenizer(vocab_path: Path) -> WordPieceTokenizer:
+    return WordPieceTokenizer(vocab_path)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,9 @@ def second(vocab_path: Path) -> BertWordPieceTokenizer:
 
 @settings(deadline=None, max_examples=300)
 @given(text=printable)
-def test_ids_agree_on_ascii_and_latin_1(text: str, tokenizer: Tokenizer, second: BertWordPieceTokenizer) -> None:
+def test_ids_agree_on_ascii_and_latin_1(
+    text: str, tokenizer: WordPieceTokenizer, second: BertWordPieceTokenizer
+) -> None:
     assert tokenizer.encode([text])[0].tolist() == second.encode(text, add_special_tokens=False).ids
 
 
@@ -58,19 +60,19 @@ def test_ids_agree_on_real_text(shared_data: Path) -> None:
         text for p in paragraphs for text in (p["context"], *(qa["question"] for qa in p["qas"])) if text.isascii()
     ]
     assert len(texts) > 2000
-    flat, splits = Tokenizer(vocab).encode(texts)
+    flat, splits = WordPieceTokenizer(vocab).encode(texts)
     other = BertWordPieceTokenizer(str(vocab), lowercase=True)
     for row, text in enumerate(texts):
         assert flat[splits[row] : splits[row + 1]].tolist() == other.encode(text, add_special_tokens=False).ids, text
 
 
 def test_folded_characters_are_these(shared_data: Path) -> None:
-    tokenizer = Tokenizer(shared_data / "vocab" / "bert-base-uncased-vocab.txt")
+    tokenizer = WordPieceTokenizer(shared_data / "vocab" / "bert-base-uncased-vocab.txt")
     for text, pieces in {"x\u00b2": ["x", "##2"], "\u2026": [".", ".", "."], "\ufb01ne": ["fine"]}.items():
         assert [tokenizer.vocab[i] for i in tokenizer.encode([text])[0]] == pieces
 
 
-def test_special_strings_in_a_text_are_only_text(tokenizer: Tokenizer) -> None:
+def test_special_strings_in_a_text_are_only_text(tokenizer: WordPieceTokenizer) -> None:
     flat, _ = tokenizer.encode(["[CLS] the [SEP][MASK] [PAD]"])
     special = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.pad_id}
     assert len(flat) > 4 and not special & set(flat.tolist())
@@ -86,25 +88,25 @@ def test_offsets_are_whole_characters_in_order(texts: list[str]) -> None:
         assert (begin < end).all() and (np.diff(begin) >= 0).all() and (end <= len(text)).all()
 
 
-def shared_tokenizer() -> Tokenizer:
+def shared_tokenizer() -> WordPieceTokenizer:
     if "it" not in CACHE:
         path = Path(tempfile.mkdtemp()) / "vocab.txt"
         path.write_text("\n".join(dict.fromkeys(PLAIN)) + "\n", encoding="utf-8")
-        CACHE["it"] = Tokenizer(path)
+        CACHE["it"] = WordPieceTokenizer(path)
     return CACHE["it"]
 
 
-CACHE: dict[str, Tokenizer] = {}
+CACHE: dict[str, WordPieceTokenizer] = {}
 
 
-def test_offsets_cut_the_word_itself_from_odd_text(tokenizer: Tokenizer) -> None:
+def test_offsets_cut_the_word_itself_from_odd_text(tokenizer: WordPieceTokenizer) -> None:
     text = "\U0001f600 Cafe\u0301 \u6771\u4eac, RIVERS \u00e9\u00e0 unbelievable"
     flat, _, starts, ends = tokenizer.encode_with_offsets([text])
     cut = {tokenizer.vocab[i]: text[a:b] for i, a, b in zip(flat, starts, ends, strict=True)}
     assert cut["cafe"] == "Cafe\u0301" and cut["river"] == "RIVER" and cut["##s"] == "S" and cut["##believ"] == "believ"
 
 
-def test_texts_without_tokens_and_no_texts(tokenizer: Tokenizer) -> None:
+def test_texts_without_tokens_and_no_texts(tokenizer: WordPieceTokenizer) -> None:
     assert tokenizer.encode([])[1].tolist() == [0]
     assert tokenizer.encode(["", " \n", "a"])[1].tolist() == [0, 0, 0, 1]
     assert [part.tolist() for part in tokenizer.encode_with_offsets([""])] == [[], [0, 0], [], []]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bert.errors import UsageError
 from bert.inputs import tokenization
-from bert.inputs.tokenization import Tokenizer
+from bert.inputs.tokenization import WordPieceTokenizer
 from bert.inputs.vocabulary import SPECIAL
 from bert.inputs.wordpiece import MAX_CACHED_WORDS, WordPiece, normalize
 
@@ -54,9 +54,9 @@ ODD = [
 ]
 
 
-def oracle(vocab: Sequence[str], lower_case: bool) -> Tokenizer:
+def oracle(vocab: Sequence[str], lower_case: bool) -> WordPieceTokenizer:
     """The project's tokenizer, which is tensorflow-text's where that is installed."""
-    tokenizer = object.__new__(Tokenizer)
+    tokenizer = object.__new__(WordPieceTokenizer)
     tokenizer._fast = text.FastBertTokenizer(
         list(vocab), token_out_type=tf.int32, lower_case_nfd_strip_accents=lower_case, support_detokenization=False
     )
@@ -64,11 +64,11 @@ def oracle(vocab: Sequence[str], lower_case: bool) -> Tokenizer:
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["lower", "cased"])
-def both(request: pytest.FixtureRequest) -> tuple[WordPiece, Tokenizer]:
+def both(request: pytest.FixtureRequest) -> tuple[WordPiece, WordPieceTokenizer]:
     return WordPiece(VOCAB, request.param), oracle(VOCAB, request.param)
 
 
-def same(ours: WordPiece, theirs: Tokenizer, texts: Sequence[str]) -> None:
+def same(ours: WordPiece, theirs: WordPieceTokenizer, texts: Sequence[str]) -> None:
     ids, splits, begin, end = ours.encode_with_offsets(texts)
     for found, expected in zip(
         [ids, splits, begin, np.maximum(end, begin + 1)], theirs.encode_with_offsets(texts), strict=True
@@ -103,7 +103,7 @@ def test_every_character_is_replaced_and_set_apart_as_by_tensorflow_text(lower_c
 @given(texts=st.lists(st.text(st.characters(codec="utf-8").filter(lambda c: known(ord(c)))), max_size=4))
 @example(texts=ODD)
 @example(texts=[])
-def test_any_texts(texts: list[str], both: tuple[WordPiece, Tokenizer]) -> None:
+def test_any_texts(texts: list[str], both: tuple[WordPiece, WordPieceTokenizer]) -> None:
     if tf.__version__ < "2.21":
         texts = [one for one in texts if max(map(ord, one), default=0) < 0x600]
     same(*both, texts)
@@ -111,7 +111,7 @@ def test_any_texts(texts: list[str], both: tuple[WordPiece, Tokenizer]) -> None:
 
 @settings(max_examples=40)
 @given(texts=st.lists(st.text(CHARACTERS + "IXTHEV\xc9\u0301 \u200b\ufffe", max_size=150), max_size=3))
-def test_texts_of_what_the_vocabulary_knows(texts: list[str], both: tuple[WordPiece, Tokenizer]) -> None:
+def test_texts_of_what_the_vocabulary_knows(texts: list[str], both: tuple[WordPiece, WordPieceTokenizer]) -> None:
     same(*both, texts)
 
 
@@ -134,9 +134,9 @@ def test_words_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.Mon
 
 def test_without_tensorflow_text_all_but_a_graph_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n", encoding="utf-8")
-    whole = Tokenizer(tmp_path / "vocab.txt")
+    whole = WordPieceTokenizer(tmp_path / "vocab.txt")
     monkeypatch.setattr(tokenization, "text", None)
-    bare = Tokenizer(tmp_path / "vocab.txt")
+    bare = WordPieceTokenizer(tmp_path / "vocab.txt")
     given = ["The rivers\u2026 x\xb2", "caf\xe9 \ufffe"]
     for kind in ("encode", "encode_with_offsets"):
         for found, expected in zip(getattr(bare, kind)(given), getattr(whole, kind)(given), strict=True):

@@ -115,6 +115,17 @@ def test_weights_of_another_vocabulary_of_the_same_size_are_refused(
     assert not config.run.path.exists()
 
 
+def test_weights_of_a_byte_level_bpe_are_refused_for_word_pieces(
+    config: PretrainConfig, dataset: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "tokenizer.json").write_text("{}\n")
+    data, vocab = manifest.load(dataset), dataset / "vocab.txt"
+    with pytest.raises(UsageError, match=r"other/tokenizer\.json and .*/vocab\.txt are of different kinds"):
+        resume.begin(config, Communicator(), {}, data, vocab, tmp_path / "other", new_heads=())
+    assert not config.run.path.exists()
+
+
 def test_a_run_directory_of_another_version_is_refused_in_one_line(config: PretrainConfig, dataset: Path) -> None:
     data, state = manifest.load(dataset), {"a": tf.Variable([2.0, 3.0])}
     resume.begin(config, Communicator(), {}, data, dataset / "vocab.txt", None, new_heads=())

@@ -1,0 +1,64 @@
+"""What is particular to RoBERTa in transformers: where its positions begin, and its tokenizer's files.
+
+Its weights have names of their own (`bert.convert.names`) and its configuration other values
+(`bert.convert.architecture`). A row of the table of positions is read for a token that is not padding: the first token
+has the row behind that of padding. So the table has rows that no model reads; here it is without them.
+
+Source: transformers (modeling_roberta.py, tokenization_roberta.py).
+"""
+
+from pathlib import Path
+from typing import Any
+
+from bert.errors import InputError
+from bert.inputs import byte_bpe
+from bert.inputs.byte_bpe import Tables
+from bert.storage import files
+
+PAD_ID = 1  # of <pad>
+UNUSED_POSITIONS = PAD_ID + 1
+SETTINGS = "tokenizer_config.json"
+
+
+def read_tokenizer(folder: Path, prefix: object) -> tuple[Tables, Path]:
+    """Return the tokenizer of a folder's `tokenizer.json`, or else of its vocab.json and merges.txt; and its file.
+
+    prefix: what tokenizer_config.json says of a space before a text; tokenizer.json says it itself. Raise InputError if
+    there are no such files, or if they are not those of RoBERTa.
+    """
+    path = folder / byte_bpe.NAME
+    if path.exists():
+        tables = byte_bpe.read_tables(path, byte_bpe.ROBERTA)
+    else:
+        if type(prefix) is not bool:
+            raise InputError(f"{folder / SETTINGS}: add_prefix_space is {prefix!a}; give true or false")
+        path, merges = byte_bpe.find(folder)
+        tables = Tables(*byte_bpe.load(path, merges), byte_bpe.ROBERTA, prefix)
+    byte_bpe.build(tables, path)
+    if (number := tables.vocabulary[byte_bpe.PAD]) != PAD_ID:
+        raise InputError(f"{path}: {byte_bpe.PAD} has the id {number}, which is {PAD_ID} in RoBERTa; use its own files")
+    return tables, path
+
+
+def write_tokenizer(text: str, longest: int, folder: Path) -> dict[str, int]:
+    """Write the files from which transformers reads a tokenizer; return the ids of special tokens for config.json.
+
+    text: of `tokenizer.json`. longest: in tokens.
+    """
+    with files.atomic_write(folder / byte_bpe.NAME) as stream:
+        stream.write(text)
+    tables = byte_bpe.read_tables(folder / byte_bpe.NAME, byte_bpe.ROBERTA)
+    byte_bpe.save(tables.vocabulary, tables.merges, folder)
+    roles: dict[str, Any] = {
+        "bos_token": byte_bpe.BEGIN,
+        "eos_token": byte_bpe.CLOSE,
+        "sep_token": byte_bpe.CLOSE,
+        "cls_token": byte_bpe.BEGIN,
+        "unk_token": byte_bpe.UNKNOWN,
+        "pad_token": byte_bpe.PAD,
+    }
+    mask = {"content": byte_bpe.MASK, "lstrip": True, "normalized": False, "rstrip": False, "single_word": False}
+    settings = {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": tables.prefix, "model_max_length": longest}
+    files.write_json(folder / SETTINGS, settings | roles | {"mask_token": {"__type": "AddedToken", **mask}})
+    files.write_json(folder / "special_tokens_map.json", roles | {"mask_token": mask})
+    return {f"{role}_token_id": tables.vocabulary[roles[f"{role}_token"]] for role in ("bos", "eos", "pad")}

@@ -1,0 +1,369 @@
+"""RoBERTa comes in, computes what its equations say, is used by every command, and goes out as it was."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file, save_file
+
+from bert import encode, evaluate, fill_mask
+from bert.config import ModelConfig
+from bert.convert import __main__ as convert
+from bert.errors import InputError
+from bert.inputs import byte_bpe
+from bert.inputs.tokenization import tokenizer_for
+from bert.masked_words import MaskedWords
+from bert.model.encoder import Encoder, variables
+from bert.model.heads import Pooler
+from bert.model.inference import InferenceEncoder
+from bert.training import checkpoint
+from tests.bert.convert.folders import Values, a_run, models, same_bits, weights
+
+G = "\u0120"  # a space
+WORDS = ["th", "the", f"{G}the", "ri", "ver", "river", f"{G}river", f"{G}r"]
+MERGES = [("t", "h"), ("th", "e"), (G, "the"), ("r", "i"), ("v", "er"), ("ri", "ver"), (G, "river"), (G, "r")]
+MERGES.insert(4, ("e", "r"))
+TOKENS = ["<s>", "<pad>", "</s>", "<unk>", *byte_bpe.BYTES, "er", *WORDS, "<mask>"]
+VOCABULARY = {token: number for number, token in enumerate(TOKENS)}
+SIZES = {
+    "vocab_size": len(TOKENS),
+    "hidden_size": 20,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 5,
+    "intermediate_size": 28,
+    "max_position_embeddings": 43,
+    "type_vocab_size": 1,
+}
+D, F, V, EPSILON = 20, 28, len(TOKENS), 1e-5
+CLASSES = ("no", "yes", "perhaps")
+
+
+def a_dense(place: str, outputs: int, inputs: int = D) -> dict[str, tuple[int, ...]]:
+    return {f"{place}.weight": (outputs, inputs), f"{place}.bias": (outputs,)}
+
+
+def a_norm(place: str) -> dict[str, tuple[int, ...]]:
+    return {f"{place}.weight": (D,), f"{place}.bias": (D,)}
+
+
+HEADS = {  # class -> tensors beside the encoder, as transformers 5.23 writes them
+    "RobertaModel": a_dense("roberta.pooler.dense", D),
+    "RobertaForMaskedLM": a_dense("lm_head.dense", D) | a_norm("lm_head.layer_norm") | {"lm_head.bias": (V,)},
+    "RobertaForQuestionAnswering": a_dense("qa_outputs", 2),
+    "RobertaForSequenceClassification": a_dense("classifier.dense", D) | a_dense("classifier.out_proj", 3),
+    "RobertaForMultipleChoice": a_dense("roberta.pooler.dense", D) | a_dense("classifier", 1),
+    "RobertaForTokenClassification": a_dense("classifier", 3),
+}
+
+
+def tensors(kind: str) -> Values:
+    """Random tensors of a model with 43 rows of positions, two of which nothing reads."""
+    shapes: dict[str, tuple[int, ...]] = {
+        f"roberta.embeddings.{name}_embeddings.weight": (rows, D) for name, rows in (("word", V), ("position", 43))
+    }
+    shapes |= {"roberta.embeddings.token_type_embeddings.weight": (1, D)}
+    shapes |= a_norm("roberta.embeddings.LayerNorm")
+    for number in range(3):
+        layer = f"roberta.encoder.layer.{number}"
+        for name in ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"):
+            shapes |= a_dense(f"{layer}.{name}", D)
+        shapes |= a_dense(f"{layer}.intermediate.dense", F) | a_dense(f"{layer}.output.dense", D, F)
+        shapes |= a_norm(f"{layer}.attention.output.LayerNorm") | a_norm(f"{layer}.output.LayerNorm")
+    random = np.random.default_rng(5)
+    return {name: random.normal(0, 0.3, shape).astype(np.float32) for name, shape in (shapes | HEADS[kind]).items()}
+
+
+def a_folder(folder: Path, kind: str = "RobertaForMaskedLM", **changes: Any) -> Values:
+    """A folder as transformers writes it; changes: of config.json."""
+    folder.mkdir(parents=True)
+    fields = SIZES | {"model_type": "roberta", "architectures": [kind], "layer_norm_eps": EPSILON, "pad_token_id": 1}
+    fields |= {"id2label": {str(number): name for number, name in enumerate(CLASSES)}}
+    (folder / "config.json").write_text(json.dumps(fields | changes))
+    byte_bpe.save(VOCABULARY, MERGES, folder)
+    made = tensors(kind)
+    save_file(made, folder / "model.safetensors", {"format": "pt"})
+    return made
+
+
+def imported(folder: Path, run: Path) -> Path:
+    convert.main(["import", "huggingface", str(folder), str(run)])
+    return run
+
+
+def states(given: Values, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The last hidden states [B, T, D] in float64, after modeling_roberta.py."""
+    w = {name.removeprefix("roberta."): value.astype(np.float64) for name, value in given.items()}
+
+    def dense(x: np.ndarray, place: str) -> np.ndarray:
+        return x @ w[f"{place}.weight"].T + w[f"{place}.bias"]
+
+    def norm(x: np.ndarray, place: str) -> np.ndarray:
+        centred = x - x.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON)
+        return scaled * w[f"{place}.weight"] + w[f"{place}.bias"]
+
+    positions = np.cumsum(ids != 1, axis=1) * (ids != 1) + 1  # create_position_ids_from_input_ids
+    table = {name: w[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type")}
+    x = norm(table["word"][ids] + table["position"][positions] + table["token_type"][0], "embeddings.LayerNorm")
+    for number in range(3):
+        layer, split = f"encoder.layer.{number}", (*ids.shape, 5, D // 5)
+        q, k, v = (dense(x, f"{layer}.attention.self.{name}").reshape(split) for name in ("query", "key", "value"))
+        scores = np.einsum("bqnh,bknh->bnqk", q, k) / math.sqrt(D // 5) - 1e9 * (1 - mask[:, None, None])
+        weight = np.exp(scores - scores.max(-1, keepdims=True))
+        context = np.einsum("bnqk,bknh->bqnh", weight / weight.sum(-1, keepdims=True), v).reshape(x.shape)
+        x = norm(x + dense(context, f"{layer}.attention.output.dense"), f"{layer}.attention.output.LayerNorm")
+        inner = gelu(dense(x, f"{layer}.intermediate.dense"))
+        x = norm(x + dense(inner, f"{layer}.output.dense"), f"{layer}.output.LayerNorm")
+    return np.asarray(x)
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return x * np.vectorize(lambda value: 0.5 * (1 + math.erf(value / math.sqrt(2))))(x)
+
+
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    random, lengths = np.random.default_rng(6), np.array([41, 7, 13])[:, None]
+    mask = (np.arange(41) < lengths).astype(np.int32)
+    return np.where(mask, random.integers(2, V, mask.shape), 1).astype(np.int32), mask
+
+
+def ours(run: Path) -> np.ndarray:
+    ids, mask = rows()
+    encoder = Encoder(ModelConfig.load(run / "bert_config.json"), 0)
+    checkpoint.load_weights(run, variables(encoder))
+    hidden: np.ndarray = InferenceEncoder(encoder, tf.float32)(ids, mask, np.zeros_like(ids)).numpy()
+    return hidden
+
+
+def test_the_hidden_states_are_those_of_its_equations(tmp_path: Path) -> None:
+    given = a_folder(tmp_path / "theirs")
+    ids, mask = rows()
+    expected, inside = states(given, ids, mask), mask > 0
+    run = imported(tmp_path / "theirs", tmp_path / "run")
+    assert ModelConfig.load(run / "bert_config.json").max_position_embeddings == 41
+    np.testing.assert_allclose(ours(run)[inside], expected[inside], atol=3e-5)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_every_class_comes_back_with_its_bits(kind: str, tmp_path: Path) -> None:
+    before = a_folder(tmp_path / "theirs", kind)
+    run = imported(tmp_path / "theirs", tmp_path / "run")
+    convert.main(["export", "huggingface", str(run), str(tmp_path / "back")])
+    after = load_file(tmp_path / "back/model.safetensors")
+    prefix = "roberta." if kind == "RobertaModel" else ""
+    before = {name.removeprefix(prefix): value for name, value in before.items()}
+    position = f"{'' if prefix else 'roberta.'}embeddings.position_embeddings.weight"
+    before[position][:2] = 0  # nothing reads them
+    same_bits(before, after)
+    config = json.loads((tmp_path / "back/config.json").read_text())
+    assert config["architectures"] == [kind] and config["max_position_embeddings"] == 43
+    assert (config["layer_norm_eps"], config["pad_token_id"], config["bos_token_id"]) == (EPSILON, 1, 0)
+    again = imported(tmp_path / "back", tmp_path / "again")
+    same_bits(weights(run), weights(again))
+    assert (run / "tokenizer.json").read_bytes() == (again / "tokenizer.json").read_bytes()
+
+
+def test_the_classifier_has_a_dense_layer_of_its_own_and_an_unused_pooler_is_ignored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind = "RobertaForSequenceClassification"
+    given = a_folder(tmp_path / "theirs", kind)
+    more = {
+        "roberta.pooler.dense.weight": np.ones((D, D), np.float32),
+        "roberta.pooler.dense.bias": np.ones(D, np.float32),
+    }
+    save_file(given | more, tmp_path / "theirs/model.safetensors")
+    run = imported(tmp_path / "theirs", tmp_path / "run")
+    assert "ignored tensors: roberta.pooler.dense.bias, roberta.pooler.dense.weight" in capsys.readouterr().err
+    pooler = Pooler(ModelConfig.load(run / "bert_config.json"), 0)
+    checkpoint.load_weights(run, variables(pooler))
+    hidden = np.random.default_rng(7).normal(size=(4, 3, D)).astype(np.float32)
+    expected = np.tanh(hidden[:, 0] @ given["classifier.dense.weight"].T + given["classifier.dense.bias"])
+    np.testing.assert_allclose(pooler(hidden), expected, atol=1e-5)
+    np.testing.assert_array_equal(weights(run)["classifier/kernel"], given["classifier.out_proj.weight"].T)
+    assert list(json.loads((run / "config.json").read_text())["id2label"].values()) == list(CLASSES)
+
+
+def test_names_without_a_prefix_buffers_and_tied_copies_are_understood(tmp_path: Path) -> None:
+    given = a_folder(tmp_path / "theirs")
+    copies = {"lm_head.decoder.weight": given["roberta.embeddings.word_embeddings.weight"]}
+    copies |= {"lm_head.decoder.bias": given["lm_head.bias"], "roberta.embeddings.position_ids": np.arange(43)[None]}
+    save_file(given | copies, tmp_path / "theirs/model.safetensors")
+    one = imported(tmp_path / "theirs", tmp_path / "one")
+    plain = {name.removeprefix("roberta."): value for name, value in given.items()}
+    save_file(plain, tmp_path / "theirs/model.safetensors")
+    same_bits(weights(one), weights(imported(tmp_path / "theirs", tmp_path / "two")))
+    given["lm_head.decoder.weight"] = given["roberta.embeddings.word_embeddings.weight"] + 1
+    save_file(given, tmp_path / "theirs/model.safetensors")
+    with pytest.raises(InputError, match=r"lm_head\.decoder\.weight differs from roberta\.embeddings"):
+        imported(tmp_path / "theirs", tmp_path / "three")
+
+
+def test_features_are_those_of_begin_text_end(tmp_path: Path) -> None:
+    given = a_folder(tmp_path / "theirs")
+    run = imported(tmp_path / "theirs", tmp_path / "run")
+    (tmp_path / "texts").write_text("the river\n", encoding="utf-8")
+    options = ["--input", str(tmp_path / "texts"), "--output", str(tmp_path / "out.jsonl"), "--pool", "none"]
+    encode.main(["--model", str(run), *options])
+    line = json.loads((tmp_path / "out.jsonl").read_text())
+    assert line["tokens"] == ["<s>", "the", f"{G}river", "</s>"]
+    ids = np.array([[VOCABULARY[token] for token in line["tokens"]]])
+    expected = states(given, ids, np.ones_like(ids))
+    np.testing.assert_allclose(np.array(line["features"])[:, 0], expected[0], atol=3e-5)
+
+
+def log_probabilities(given: Values, ids: np.ndarray) -> np.ndarray:
+    """log p [T, V] at every position of one row, after RobertaLMHead."""
+    x = gelu(
+        states(given, ids[None], np.ones_like(ids)[None])[0] @ given["lm_head.dense.weight"].T
+        + given["lm_head.dense.bias"]
+    )
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + EPSILON)
+    x = x * given["lm_head.layer_norm.weight"] + given["lm_head.layer_norm.bias"]
+    logits = x @ given["roberta.embeddings.word_embeddings.weight"].T + given["lm_head.bias"]
+    shifted = logits - logits.max(-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
+
+
+def test_a_mask_stands_for_a_word_and_the_space_before_it(tmp_path: Path) -> None:
+    given = a_folder(tmp_path / "theirs")
+    model = MaskedWords(imported(tmp_path / "theirs", tmp_path / "run"))
+    row = fill_mask.encode(model, "the <mask> the", "text")
+    assert [TOKENS[number] for number in row] == ["<s>", "the", "<mask>", f"{G}the", "</s>"]
+    (found,) = fill_mask.fill(model, ["the <mask> the"], 3, ["text"])
+    expected = log_probabilities(given, row)[2]
+    best = np.argsort(-expected)[:3]
+    (choices,) = found["masks"]
+    np.testing.assert_allclose([choice["probability"] for choice in choices], np.exp(expected[best]), rtol=1e-3)
+    assert model.tokenizer.word(VOCABULARY[f"{G}river"]) == " river"
+    with pytest.raises(InputError, match="no <mask> in the text"):
+        fill_mask.encode(model, "the [MASK]", "the text")
+
+
+def test_the_pseudo_perplexity_masks_each_token(tmp_path: Path) -> None:
+    given = a_folder(tmp_path / "theirs")
+    run = imported(tmp_path / "theirs", tmp_path / "run")
+    (tmp_path / "texts").write_text("the river\n", encoding="utf-8")
+    options = evaluate.Options(run=run, text=tmp_path / "texts")
+    found = evaluate.of_texts(options, tmp_path / "texts")
+    ids = np.array([VOCABULARY[token] for token in ("<s>", "the", f"{G}river", "</s>")])
+    total = 0.0
+    for place in (1, 2):
+        masked = ids.copy()
+        masked[place] = VOCABULARY["<mask>"]
+        total += log_probabilities(given, masked)[place, ids[place]]
+    assert found["tokens"] == 2 and found["pseudo_perplexity"] == pytest.approx(math.exp(-total / 2), rel=1e-4)
+
+
+def test_a_prefix_of_the_tokenizer_is_kept(tmp_path: Path) -> None:
+    a_folder(tmp_path / "theirs")
+    (tmp_path / "theirs/tokenizer_config.json").write_text('{"add_prefix_space": true}')
+    run = imported(tmp_path / "theirs", tmp_path / "run")
+    convert.main(["export", "huggingface", str(run), str(tmp_path / "back")])
+    assert json.loads((tmp_path / "back/tokenizer_config.json").read_text())["add_prefix_space"] is True
+    for folder in (run, imported(tmp_path / "back", tmp_path / "again")):
+        tokenizer = tokenizer_for(folder / "tokenizer.json", ModelConfig.load(folder / "bert_config.json"))
+        ids, splits, begin, end = tokenizer.encode_with_offsets(["the river", " the", ""])
+        assert [TOKENS[number] for number in ids] == [f"{G}the", f"{G}river", f"{G}the"]
+        assert (splits.tolist(), begin.tolist(), end.tolist()) == ([0, 2, 3, 3], [0, 4, 1], [3, 9, 4])
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def written(name: str, content: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / name).write_text(content)
+
+    return change
+
+
+def only_a_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def padding_elsewhere(folder: Path) -> None:
+    other = VOCABULARY | {"<pad>": 3, "<unk>": 1}
+    byte_bpe.save(other, MERGES, folder)
+
+
+def no_mask(folder: Path) -> None:
+    byte_bpe.save({token: number for token, number in VOCABULARY.items() if token != "<mask>"}, MERGES, folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pad_token_id": 0}, "pad_token_id is 0; only 1 is supported"),
+        ({"type_vocab_size": 2}, "type_vocab_size is 2; only 1 is supported"),
+        ({"layer_norm_eps": 0}, "layer_norm_eps is 0, not a number in"),
+        ({"hidden_act": "relu"}, "hidden_act is 'relu'; only 'gelu'"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
+        ({"max_position_embeddings": 2}, "max_position_embeddings is 2"),
+        ({"max_position_embeddings": 45}, r"position_embeddings\.weight has shape \[43, 20\], but .* \[45, 20\]"),
+        ({"vocab_size": 99}, "entries, but vocab_size is 99"),
+        ({"num_hidden_layers": 4}, r"missing tensor roberta\.encoder\.layer\.3"),
+        ({"model_type": "xlm-roberta"}, "model_type is 'xlm-roberta'"),
+        (only_a_pickle, "the weights are a pickle"),
+        (without("merges.txt"), r"no vocab\.json and merges\.txt"),
+        (without("vocab.json"), r"no vocab\.json and merges\.txt"),
+        (written("vocab.json", '{"a": 0'), r"vocab\.json: not a vocabulary"),
+        (written("merges.txt", "#version: 0.2\nt h e\n"), r"merges\.txt: line 2"),
+        (written("tokenizer.json", '{"model": '), r"tokenizer\.json: not a byte-level BPE"),
+        (written("config.json", '{"model_type": "roberta"'), r"config\.json: not JSON"),
+        (written("tokenizer_config.json", '{"add_prefix_space": 3}'), "add_prefix_space is 3"),
+        (padding_elsewhere, "<pad> has the id 3, which is 1"),
+        (no_mask, "no token '<mask>' in it"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_is_wrong_is_named(change: Any, message: str, tmp_path: Path) -> None:
+    a_folder(tmp_path / "theirs", **(change if isinstance(change, dict) else {}))
+    if not isinstance(change, dict):
+        change(tmp_path / "theirs")
+    with pytest.raises(InputError, match=message):
+        imported(tmp_path / "theirs", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_google_s_format_has_no_roberta(tmp_path: Path) -> None:
+    a_folder(tmp_path / "theirs")
+    run = imported(tmp_path / "theirs", tmp_path / "run")
+    with pytest.raises(InputError, match="RoBERTa has no form in Google's format"):
+        convert.main(["export", "google", str(run), str(tmp_path / "google")])
+
+
+def test_a_run_of_two_segments_with_these_tokens_is_not_exported(tmp_path: Path) -> None:
+    a_folder(tmp_path / "theirs")
+    loaded = ModelConfig.load(imported(tmp_path / "theirs", tmp_path / "one") / "bert_config.json")
+    config = dataclasses.replace(loaded, type_vocab_size=2)
+    a_run(tmp_path / "run", config, models(config)["BertForMaskedLM"], [])
+    (tmp_path / "run/vocab.txt").unlink()
+    tables = byte_bpe.Tables(VOCABULARY, MERGES, byte_bpe.ROBERTA)
+    (tmp_path / "run/tokenizer.json").write_text(byte_bpe.text_of_tables(tables, tmp_path), encoding="utf-8")
+    checkpoint.save(tmp_path / "run", 8, weights(tmp_path / "run", 7), keep=1)
+    with pytest.raises(InputError, match="type_vocab_size is 2; the other formats have only 1"):
+        convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "back")])
+
+
+def test_one_output_is_a_number_and_several_labels_at_once_are_left_out(tmp_path: Path) -> None:
+    kind = "RobertaForSequenceClassification"
+    given = a_folder(tmp_path / "number", kind, id2label={"0": "LABEL_0"}, problem_type="regression")
+    given |= {
+        "classifier.out_proj.weight": np.ones((1, D), np.float32),
+        "classifier.out_proj.bias": np.ones(1, np.float32),
+    }
+    save_file(given, tmp_path / "number/model.safetensors")
+    run = imported(tmp_path / "number", tmp_path / "one")
+    assert json.loads((run / "config.json").read_text())["regression"] is True
+    a_folder(tmp_path / "several", kind, problem_type="multi_label_classification")
+    run = imported(tmp_path / "several", tmp_path / "two")
+    assert not any(name.startswith(("classifier", "pooler")) for name in weights(run))
+    assert "classifier.dense.weight" in json.loads((run / "config.json").read_text())["imported"]["ignored"]

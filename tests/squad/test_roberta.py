@@ -1,0 +1,87 @@
+"""Questions with a RoBERTa: the layout of its windows, and a run from an import to answers."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert.convert import __main__ as convert
+from bert.errors import UsageError
+from bert.inputs import byte_bpe
+from bert.inputs.tokenization import BytePairTokenizer
+from squad import export, features, predict, train
+from squad.config import Windowing
+from squad.examples import Example
+from tests.bert.convert.test_roberta import MERGES, TOKENS, VOCABULARY, a_folder
+
+PASSAGE = "the river  the caf\u00e9 river. the the \U0001f680river"
+QUESTION = "the river"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> BytePairTokenizer:
+    path = tmp_path_factory.mktemp("bpe") / byte_bpe.NAME
+    path.write_text(byte_bpe.text_of_tables(byte_bpe.Tables(VOCABULARY, MERGES, byte_bpe.ROBERTA), path))
+    return BytePairTokenizer(path)
+
+
+def test_windows_have_two_separators_and_one_segment(tokenizer: BytePairTokenizer) -> None:
+    passages = features.tokenize(tokenizer, [PASSAGE])
+    question = Example(id="q", question=QUESTION, passage=0, answers=())
+    made = features.windows(
+        tokenizer, [question], passages, Windowing(max_seq_length=17, doc_stride=5, max_query_length=9)
+    )
+    room = 17 - 4 - 2
+    assert len(made.input_ids) > 1 and not made.segment_ids.any()
+    for row, ids in enumerate(made.input_ids):
+        tokens = [TOKENS[number] for number in ids[made.input_mask[row] > 0]]
+        assert tokens[:5] == ["<s>", "the", "\u0120river", "</s>", "</s>"] and tokens[-1] == "</s>"
+        assert made.offset[row] == 5 and made.length[row] <= room
+        first = made.first[row]
+        expected = passages.ids[first : first + made.length[row]]
+        np.testing.assert_array_equal(ids[5 : 5 + made.length[row]], expected)
+        assert (ids[made.input_mask[row] == 0] == 1).all()
+
+
+@pytest.mark.parametrize(
+    "answer", ["the", "river", "caf\u00e9", "caf\u00e9 river", "\U0001f680", "\U0001f680river", "river."]
+)
+def test_the_characters_of_an_answer_come_back(answer: str, tokenizer: BytePairTokenizer) -> None:
+    tokens = features.tokenize(tokenizer, [PASSAGE])
+    start = PASSAGE.index(answer)
+    span = features.token_span(tokens.starts, tokens.ends, start, start + len(answer))
+    assert span is not None
+    assert PASSAGE[tokens.starts[span[0]] : tokens.ends[span[1]]] == answer
+
+
+def test_a_window_without_room_for_the_passage_is_refused(tokenizer: BytePairTokenizer) -> None:
+    windowing = Windowing(max_seq_length=6, doc_stride=1, max_query_length=2)
+    with pytest.raises(UsageError, match="has no room for a passage beside a question of 2 tokens"):
+        features.room(tokenizer, 7, windowing)
+
+
+def test_an_import_is_fine_tuned_answers_and_goes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
+    a_folder(tmp_path / "theirs")
+    convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "start")])
+    asked = {"id": "q", "question": QUESTION, "answers": [{"text": "caf\u00e9", "answer_start": PASSAGE.index("caf")}]}
+    articles = [
+        {"title": "t", "paragraphs": [{"context": PASSAGE, "qas": [asked | {"id": str(n)} for n in range(12)]}]}
+    ]
+    (tmp_path / "train.json").write_text(json.dumps({"version": "1.1", "data": articles}))
+    flags = "--windows.max_seq_length 37 --windows.doc_stride 9 --windows.max_query_length 11 --batch.total 12"
+    flags += " --batch.per_device 6 --run.steps 2"
+    place = f"--data.train_file {tmp_path}/train.json --init.checkpoint {tmp_path}/start --run.directory {tmp_path}/run"
+    train.main(["squad_tiny", *place.split(), *flags.split()])
+    assert (tmp_path / "run/tokenizer.json").read_bytes() == (tmp_path / "start/tokenizer.json").read_bytes()
+    assert not (tmp_path / "run/vocab.txt").exists()
+    files = ["--dataset", str(tmp_path / "train.json"), "--output", str(tmp_path / "answers.json")]
+    predict.main(["--model", str(tmp_path / "run"), *files])
+    answers = json.loads((tmp_path / "answers.json").read_text())
+    assert list(answers) == [str(number) for number in range(12)] and all(text in PASSAGE for text in answers.values())
+    with pytest.raises(UsageError, match="a byte-level BPE has no operation in a graph"):
+        export.main(["--model", str(tmp_path / "run"), "--output", str(tmp_path / "served")])
+    convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "back")])
+    config = json.loads((tmp_path / "back/config.json").read_text())
+    assert config["architectures"] == ["RobertaForQuestionAnswering"]
