@@ -322,7 +322,7 @@ def no_mask(folder: Path) -> None:
         (padding_elsewhere, "<pad> has the id 3, which is 1"),
         (no_mask, "no token '<mask>' in it"),
     ],
-    ids=lambda value: str(value)[:40],
+    ids=lambda value: getattr(value, "__name__", str(value))[:40],
 )
 def test_what_is_wrong_is_named(change: Any, message: str, tmp_path: Path) -> None:
     a_folder(tmp_path / "theirs", **(change if isinstance(change, dict) else {}))
