@@ -79,7 +79,7 @@ def planned(model: ModelConfig, compute: str, batch: int, tokens: int) -> float:
         precision=PrecisionConfig(compute=compute),  # type: ignore[arg-type]
         batch=dataclasses.replace(config.batch, per_device=batch),
     )
-    return float(sum(model_cost.activations(config, tokens, PREDICTIONS[tokens]).values()))
+    return float(sum(model_cost.activations(config, tokens, PREDICTIONS[tokens], cpu=True).values()))
 
 
 def resident(key: str) -> int:
