@@ -1,10 +1,14 @@
 """Compare what the planner predicts with what was measured on this machine.
 
-    python -m benchmarks.slow_network updates --models small base --output DIR
+    python -m benchmarks.slow_network updates --models tiny small --sequences 2 --tokens 64 --ways summed overlap \\
+        --updates 2 --turns 2 --output DIR/small
+    python -m benchmarks.slow_network updates --models base --sequences 2 --tokens 64 --ways summed --updates 1 \\
+        --turns 2 --output DIR/base
+    cat DIR/small/updates.jsonl DIR/base/updates.jsonl > DIR/updates.jsonl
     python -m benchmarks.plan_check --updates DIR/updates.jsonl
     python -m benchmarks.plan_check --runs RUN=1 RUN=2 ...          # runs of bert.pretrain, with their ranks
 
-One row gives the rate of each model: that of the fewest micro-batches on the fastest link, or the first run of a model.
+One update gives the rate of each model: a rank for itself with the fewest micro-batches, or the first run of a model.
 The others are predicted. The machine should do nothing else while they are measured. A CPU is no row of the planner's
 GPUs, so its memory and its loopback device are given by flags.
 """
@@ -72,7 +76,10 @@ def machine(options: Options, nodes: int, per_node: int, megabits: float = 0.0) 
 
 
 def from_updates(lines: list[dict[str, Any]], options: Options) -> Iterator[Compared]:
-    """Yield each row of benchmarks.slow_network but those that give the rates."""
+    """Yield the updates of benchmarks.slow_network, exchanged and alone, but the one of each model that gives its rate.
+
+    That is the update of one rank for itself, with the fewest micro-batches.
+    """
     rows = [line for line in lines if "way" in line and "model" in line]
     for key in dict.fromkeys((row["model"], row["sequences"], row["tokens"]) for row in rows):
         group = [row for row in rows if (row["model"], row["sequences"], row["tokens"]) == key]
@@ -83,8 +90,10 @@ def from_updates(lines: list[dict[str, Any]], options: Options) -> Iterator[Comp
             cluster = machine(options, row["ranks"], 1, row["megabits"])
             predicted = update_time.times(_work(row), cluster, rate, CPU).total
             name = f"{row['model']} x {row['sequences']}, {row['megabits']:g} Mb/s, {row['accumulation']} micro-batches"
-            if row["compute"] is not base["compute"] or row["way"] != base["way"]:
-                yield Compared(f"{name}, {row['way']}", predicted, row["update"])
+            yield Compared(f"{name}, {row['way']}", predicted, row["update"])
+            if row["way"] == base["way"] and row is not base:  # computing is measured once for all ways
+                predicted = update_time.times(_work(row, exchanged=False), alone, rate, CPU).total
+                yield Compared(f"{name}, one rank", predicted, row["compute"])
 
 
 def _work(row: dict[str, Any], exchanged: bool = True) -> Work:

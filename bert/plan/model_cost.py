@@ -78,12 +78,15 @@ def states_read(predictions: int) -> int:
     return predictions + 1
 
 
-def activations(config: PretrainConfig, sequence: int, predictions: int, rows: int = 0) -> dict[str, int]:
+def activations(
+    config: PretrainConfig, sequence: int, predictions: int, rows: int = 0, *, cpu: bool = False
+) -> dict[str, int]:
     """Return an estimate of the bytes of one micro-batch beside weights, gradients and moments, by purpose.
 
     The estimate is for a step that XLA compiles for a GPU. Its terms follow the arrays in such programs; a test
     compares the sum with the compiler's own figure (docs/results/2026-11-gpu-check.md). rows: packed rows of `sequence`
-    tokens, by default one per sequence. "Narrow" means in the compute type.
+    tokens, by default one per sequence. "Narrow" means in the compute type. cpu: of a step on a CPU that XLA does not
+    compile as a whole; `python -m benchmarks.step_memory` compares it with measurements.
     """
     model, size = config.model, BYTES[config.precision.compute]
     layers, width, inner = model.num_hidden_layers, model.hidden_size, model.intermediate_size
@@ -105,20 +108,25 @@ def activations(config: PretrainConfig, sequence: int, predictions: int, rows: i
         "sum of embeddings": tokens * width * 4,
         "dropout bits": bits,
     }
+    # The input of layer norm's gradient: with norms after a sum, narrow; before a sub-layer, the float32 stream.
+    norm_input = size if model.norm_placement == "post" else 4
+    stream = norm_input + size  # and the narrow output of layer norm
+    if cpu:  # the float32 stream, the product that is added to it, and a narrow copy for the next product if it is one
+        stream = 4 + size + size * (size < 4)
     if model.recompute_activations:
         # Of one layer: one float32 and two narrow arrays of a softmax and its gradient, or three narrow arrays of a
         # GELU and its gradient, whichever is larger; and queries, keys, values, context, output and a float32 sum.
         layer = max(pairs // layers * (4 + 2 * size), 3 * tokens * inner * size) + tokens * width * (5 * size + 4)
+        if cpu:  # all arrays of the layer, as below, at once, and the gradient of a GELU
+            layer = pairs // layers * 2 * size + 3 * tokens * inner * size + tokens * width * (5 * size + 2 * stream)
         return common | {
             "inputs of the layers": layers * tokens * width * 4,  # float32
             "a recomputed layer, or vocabulary logits": max(layer, scores),
         }
     # Scores, and weights after dropout; with cuDNN's attention float32 sums of rows, and one mask for all layers.
     weights = layers * tokens * heads * 4 + tokens * sequence * size if fused else 2 * pairs * size
-    # The input of layer norm's gradient: with norms after a sum, narrow; before a sub-layer, the float32 stream.
-    norm_input = size if model.norm_placement == "post" else 4
     return common | {
-        "residual stream": 2 * past * width * (norm_input + size),  # and the narrow output of layer norm
+        "residual stream": 2 * past * width * stream,
         # Queries, keys, values and context; unless fused, a copy of the context with the heads side by side.
         "attention": (4 * layers * tokens + (not fused) * past) * width * size,
         "attention weights": weights,

@@ -45,6 +45,16 @@ def test_fused_attention_keeps_no_weights() -> None:
     assert less["attention weights"] == 24 * rows * 16 * 512 * 4 + rows * 512**2 * 2  # statistics, and the mask
 
 
+@pytest.mark.parametrize(("compute", "more"), [("float32", 0), ("bfloat16", 4)])
+def test_on_cpus_the_stream_stays_in_float32_beside_its_narrow_copy(compute: Any, more: int) -> None:
+    config = RECIPES["bert_large_dgxh100_phase2"]()
+    config = dataclasses.replace(config, precision=dataclasses.replace(config.precision, compute=compute))
+    gpu, cpu = (model_cost.activations(config, 512, 80, cpu=where) for where in (False, True))
+    past = config.batch.per_device * (23 * 512 + 81)  # tokens of all layers after their attention
+    assert cpu.pop("residual stream") - gpu.pop("residual stream") == 2 * past * 1024 * more
+    assert cpu == gpu
+
+
 def test_packed_rows_hold_more_predictions() -> None:
     config = RECIPES["bert_large_dgxh100_phase2"]()
     separate, packed = (
