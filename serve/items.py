@@ -71,7 +71,7 @@ class Masked:
     """A text with masked words."""
 
     text: str
-    """the text, with [MASK] for each word to fill in"""
+    """the text, with [MASK] (of RoBERTa: <mask>) for each word to fill in"""
     top: int = 5
     """number of words to return for each mask, 1 to 100"""
 

@@ -59,6 +59,7 @@ def load(run: Path, name: str, compute: Compute, batch: int) -> Served:
         words = MaskedWords(run, compute, batch, compiled=False)
         encoder, taken = words.encoder, words.checkpoint
         heads.append(Filling(words))
+        facts["mask"] = tokenizer.mask
     elif head is None:
         plain = Encoder(config, seed=0)
         taken = checkpoint.load_weights(run, variables(plain))

@@ -5,6 +5,7 @@ const $ = (id) => document.getElementById(id);
 let models = [];
 let current = null; // the open tab
 let waiting = null; // the request under way
+let mask = "[MASK]"; // what stands for a masked word in a text: of the chosen model
 
 function element(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
@@ -48,7 +49,15 @@ function openTab(name, focus = false) {
   const able = models.filter((model) => model.uses.includes(name));
   $("model").replaceChildren(...able.map((model) => element("option", { value: model.name, textContent: model.name })));
   $("model-row").hidden = able.length < 2;
+  showMask();
   if (name === "choose") $("count").textContent = `, ${able.map((model) => model.choices).join(" or ")} of them`;
+}
+
+function showMask() {
+  const next = models.find((model) => model.name === $("model").value)?.mask ?? mask;
+  document.querySelectorAll(".mask").forEach((place) => (place.textContent = next));
+  $("masked").value = $("masked").value.replaceAll(mask, next);
+  mask = next;
 }
 
 function keys(event) {
@@ -220,9 +229,10 @@ async function start() {
       $("answer").requestSubmit();
     }
   });
+  $("model").addEventListener("change", showMask);
   $("insert").addEventListener("click", () => {
     const area = $("masked");
-    area.setRangeText("[MASK]", area.selectionStart, area.selectionEnd, "end");
+    area.setRangeText(mask, area.selectionStart, area.selectionEnd, "end");
     area.focus();
   });
   if (uses.length) openTab(uses[0]);

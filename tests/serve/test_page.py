@@ -15,6 +15,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from bert.convert import __main__ as convert
+from tests.bert.convert.test_roberta import a_folder
 from tests.serve.process import Service, service
 
 pytestmark = pytest.mark.slow
@@ -25,8 +27,11 @@ PASSAGE = "\U0001f389 a river, b cafe\n\u6771\u4eac c d e"
 
 
 @pytest.fixture(scope="module")
-def running(folders: dict[str, Path]) -> Iterator[Service]:
-    names = [f"{name}={folder}" for name, folder in folders.items()]
+def running(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    imported = tmp_path_factory.mktemp("roberta")
+    a_folder(imported / "theirs")
+    convert.main(["import", "huggingface", str(imported / "theirs"), str(imported / "run")])
+    names = [f"{name}={folder}" for name, folder in (folders | {"roberta": imported / "run"}).items()]
     with service("--model", *names) as found:
         yield found
 
@@ -190,6 +195,19 @@ def test_tabs_go_by_keyboard_and_each_shows_its_answer(page: Any) -> None:
     fill(page, "first", "a river")
     page.find_element(By.CSS_SELECTOR, "#classify button").click()
     assert shown(page, "#best:not(:empty)").text in ("no", "yes", "perhaps")
+
+
+def test_the_mask_is_that_of_the_chosen_model(page: Any) -> None:
+    open_tab(page, "fill")
+    for model, mask in (("roberta", "<mask>"), ("fill", "[MASK]"), ("roberta", "<mask>")):
+        page.find_element(By.CSS_SELECTOR, f"#model option[value={model}]").click()
+        fill(page, "masked", f"the {page.find_element(By.CSS_SELECTOR, '#insert .mask').text} the ")
+        assert f"with {mask} for each" in page.find_element(By.CSS_SELECTOR, "label[for=masked]").text
+        page.find_element(By.ID, "masked").send_keys(Keys.END)
+        page.find_element(By.ID, "insert").click()
+        assert page.find_element(By.ID, "masked").get_property("value") == f"the {mask} the {mask}"
+    page.find_element(By.CSS_SELECTOR, "#fill button").click()
+    assert shown(page, "#result meter")
 
 
 def test_a_refusal_is_shown(page: Any) -> None:
