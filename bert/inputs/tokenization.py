@@ -2,9 +2,8 @@
 
 `WordPieceTokenizer` is BERT's, by tensorflow-text's FastBertTokenizer. It follows BERT's rules: clean the text, split
 CJK characters and punctuation, lower-case and strip accents (for an uncased vocabulary), then match the longest token
-first. Unlike Google's `tokenization.py` it folds Unicode
-compatibility characters: a superscript two becomes "2", an ellipsis three full stops. "[SEP]" in a text is ordinary
-text and never becomes the special token.
+first. Unlike Google's `tokenization.py` it folds Unicode compatibility characters: a superscript two becomes "2", an
+ellipsis three full stops. "[SEP]" in a text is ordinary text and never becomes the special token.
 
 Without tensorflow-text (which has no wheel for TensorFlow 2.17 on Python 3.12), `bert.inputs.wordpiece` gives the same
 ids and offsets. Only `WordPieceTokenizer.in_graph` needs tensorflow-text.
