@@ -42,7 +42,7 @@ class Options:
     """model sizes: tiny, small, base, large"""
     layers: Annotated[int, Range(0, 1000)] = 0
     """layers instead of the model's own; 0: its own"""
-    tokens: tuple[int, ...] = (128,)
+    tokens: tuple[Annotated[int, Range(1, 512)], ...] = (128,)
     """tokens of a sequence: 128 or 512"""
     batches: tuple[Annotated[int, Range(1, 4096)], ...] = (8, 24)
     """sequences of a micro-batch; the first is compared with each other one"""

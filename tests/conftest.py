@@ -20,8 +20,11 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", THREADS)
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", THREADS)
 os.environ.setdefault("OMP_NUM_THREADS", THREADS)
 
-# Under nohup a hang-up is ignored, and would be in the commands that tests start.
+# Where a shell starts the tests under nohup or in the background, these are ignored, and would be in the commands that
+# tests start.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile("house", deadline=None)  # a busy machine is no finding
 hypothesis.settings.load_profile("house")
