@@ -108,6 +108,7 @@ def _work(row: dict[str, Any], exchanged: bool = True) -> Work:
         parameters=count / (row["ranks"] if sharded else 1),
         gradients=count * ((travels + 4.0) / 2 if sharded else travels) if exchanged else 0.0,
         overlap=overlap and exchanged,
+        last=model_cost.embeddings_share(model),
     )
 
 

@@ -34,6 +34,12 @@ def local_parameters(model: ModelConfig, parts: int) -> int:
     return parameters(model) - divided + -(-divided // parts)
 
 
+def embeddings_share(model: ModelConfig, parts: int = 1) -> float:
+    """Return the share of the embeddings among the parameters of a rank: their gradients are complete last."""
+    others = model.max_position_embeddings + model.type_vocab_size
+    return (-(-model.vocab_size // parts) + others) * model.hidden_size / local_parameters(model, parts)
+
+
 def state_bytes(model: ModelConfig, replicas: int, parallel: ParallelConfig) -> int:
     """Return the bytes of weights, accumulated gradients and moments on each rank.
 

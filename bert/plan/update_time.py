@@ -43,6 +43,7 @@ class Work:
     collectives: float = 0.0  # seconds of tensor parallelism in one micro-batch
     recomputed: float = 0.0  # share of the operations that are computed again in the backward pass
     overlap: bool = False
+    last: float = 0.0  # share of the gradients that is complete only when the backward pass ends: the embeddings'
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ def times(
     arithmetic = work.flops * (1 + work.recomputed) * work.per_device / rate
     micro_batch = (arithmetic + constants.launch) * straggle(cluster.nodes, cluster.per_node, constants)
     reduce = reduction(work.gradients, group or cluster, constants)
-    hidden = min(reduce, BACKWARD * HIDEABLE * (micro_batch + work.collectives)) if work.overlap else 0.0
+    backward = BACKWARD * HIDEABLE * (micro_batch + work.collectives)
+    hidden = min(reduce * (1 - work.last), backward) if work.overlap else 0.0
     return Times(
         compute=work.accumulation * micro_batch,
         tensor=work.accumulation * work.collectives,

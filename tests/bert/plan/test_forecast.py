@@ -71,12 +71,14 @@ def test_a_measured_rate_replaces_the_estimate_and_narrows_it() -> None:
     assert found.hours.high / found.hours.low < guess.hours.high / guess.hours.low
 
 
-def test_sharding_costs_memory_less_and_overlap_hides_the_reduction() -> None:
+def test_sharding_costs_memory_less_and_overlap_hides_all_but_the_last_gradients() -> None:
     plain = of(recipe())
     sharded = of(recipe(parallel=dataclasses.replace(plain.config.parallel, shard_optimizer=True, overlap=True)))
     saved = plain.memory.state - sharded.memory.state
     assert saved == pytest.approx(8 * 336e6 * 23 / 24, rel=0.01)
-    assert sharded.update.hidden == pytest.approx(sharded.update.reduction) and plain.update.hidden == 0
+    embeddings = (30_522 + 512 + 2) * 1024 / 336_226_108  # their gradients leave when the backward pass has ended
+    assert sharded.update.hidden == pytest.approx((1 - embeddings) * sharded.update.reduction)
+    assert plain.update.hidden == 0
     assert sharded.update.optimizer == pytest.approx(plain.update.optimizer / 24)
 
 

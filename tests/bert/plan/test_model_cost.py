@@ -181,3 +181,12 @@ def test_the_arithmetic_of_bert_large_is_what_others_count(sequence: int, predic
     spared = 3 * 2 * (sequence - read) * (1024 * 1024 + 2 * 1024 * 4096)  # past the attention of one layer
     whole = model_cost.flops(model, sequence, predictions)
     assert whole - model_cost.flops(model, sequence, predictions, states=read) == pytest.approx(spared)
+
+
+def test_the_embeddings_are_a_tenth_of_bert_large_and_all_parts_of_a_model_have_theirs() -> None:
+    large = dataclasses.replace(RECIPES["bert_large_phase1"]().model, vocab_size=30_522)
+    embeddings = (30_522 + 512 + 2) * 1024
+    assert model_cost.embeddings_share(large) == pytest.approx(embeddings / model_cost.parameters(large))
+    assert 0.09 < model_cost.embeddings_share(large) < 0.1
+    half = (15_261 + 512 + 2) * 1024 / model_cost.local_parameters(large, 2)
+    assert model_cost.embeddings_share(large, 2) == pytest.approx(half)

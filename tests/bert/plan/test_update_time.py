@@ -30,6 +30,13 @@ def test_rings_send_twice_the_gradients_but_for_one_share() -> None:
     assert update_time.reduction(44e7, THREE, plain) == pytest.approx(inner + 2 * 2 / 3 * 44e7 / 12.5e9)
 
 
+def test_the_last_gradients_are_not_hidden() -> None:
+    fast = Cluster(THREE.gpu, 3, 5, THREE.network * 100)
+    hiding = dataclasses.replace(WORK, overlap=True, last=0.25)
+    found = update_time.times(hiding, fast, 7e13)
+    assert found.hidden == pytest.approx(0.75 * found.reduction)
+
+
 def test_overlap_hides_at_most_the_reduction_and_at_most_the_backward_pass() -> None:
     fast = Cluster(THREE.gpu, 3, 5, THREE.network * 100)
     slow = Cluster(THREE.gpu, 3, 5, THREE.network / 100)
