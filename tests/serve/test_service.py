@@ -179,7 +179,8 @@ def _close(found: dict[str, Any], expected: dict[str, Any]) -> bool:
 def test_open_loop_load_loses_no_answer_mixes_none_up_and_keeps_memory_bounded(folders: dict[str, Path]) -> None:
     """Questions come at random times that do not wait for answers, at more than the service can answer."""
     asked = [{"question": f"Who {n}?", "context": f"a river {n} " * (1 + n % 9 * 8)} for n in range(40)]
-    with service("--model", folders["answer"], "--queue", 300, "--windows", 100, "--answer_seconds", 5) as found:
+    limits = ("--queue", 300, "--windows", 100, "--answer_seconds", 5, "--receive_seconds", 60)
+    with service("--model", folders["answer"], *limits) as found:
         expected = [found.ask("answer", **one).json() for one in asked]
         before = found.memory()
         statuses: list[int] = []
@@ -196,8 +197,9 @@ def test_open_loop_load_loses_no_answer_mixes_none_up_and_keeps_memory_bounded(f
         async def load() -> int:
             times = random.Random(1)
             tasks: list[asyncio.Task[None]] = []
-            limits = httpx.Limits(max_connections=None, keepalive_expiry=1)  # the service's is 5 s
-            async with httpx.AsyncClient(base_url=found.address, timeout=60, limits=limits) as client:
+            # No connection is used twice: on busy cores this client may be so late that the service has just closed it.
+            each = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+            async with httpx.AsyncClient(base_url=found.address, timeout=60, limits=each) as client:
                 while len(tasks) < 1200:
                     await asyncio.sleep(times.expovariate(200))
                     tasks.append(asyncio.create_task(ask(client, len(tasks) % len(asked))))
