@@ -59,7 +59,7 @@ class Options:
     body: Annotated[int, Range(1024, 2**30)] = 2**20
     """maximum bytes of a request"""
     connections: Annotated[int, Range(1, 10**6)] = 1000
-    """maximum connections at once; beyond that requests are refused with 503"""
+    """maximum connections at once; questions on those beyond it are refused with 503"""
     receive_seconds: Annotated[float, Range(0.1, 3600)] = 10.0
     """time in which the head of a request must arrive, then its body; and in which an answer must be read"""
     answer_seconds: Annotated[float, Range(0.1, 3600)] = 30.0
@@ -131,11 +131,10 @@ def run(options: Options, bound: socket.socket, models: Models) -> None:
     application = app.application(service, version=__version__, hosts=_hosts(options), origins=options.allow_origin)
     config = uvicorn.Config(
         application,
-        http=connections.limited(options.receive_seconds),
+        http=connections.limited(options.receive_seconds, options.connections),
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=options.connections,
         backlog=BACKLOG,
         timeout_graceful_shutdown=round(options.answer_seconds + 1),
         lifespan="on",

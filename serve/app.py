@@ -119,6 +119,8 @@ class Service:
     async def ask(self, request: Request, route: str) -> Response:
         """Answer a request of one kind."""
         begun = time.monotonic()
+        if _is_crowded(request):
+            raise Refused(503, "too many connections; try again later", self.worker.retry_after())
         fields = _parsed(await self._body(request))
         name, inputs = fields.pop("model", None), fields.pop("inputs", None)
         several = inputs is not None
@@ -222,6 +224,11 @@ class Service:
         except TimeoutError:
             raise Refused(408, f"not received within {self.limits.receive_seconds:g} s; send it faster") from None
         return b"".join(parts)
+
+
+def _is_crowded(request: Request) -> bool:
+    """Return whether the connection of the request is one of too many (`connections.py`)."""
+    return bool(getattr(request.state, "crowded", False))
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
@@ -336,7 +343,7 @@ def application(
 
 async def _refused(request: Request, error: Refused) -> Response:
     headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
-    if error.status in (408, 413, 415):  # the rest of the body is not read
+    if error.status in (408, 413, 415) or _is_crowded(request):  # the rest of the body is not read
         headers["connection"] = "close"
     return JSONResponse(_error(error.status, error.reason), error.status, headers)
 

@@ -1,4 +1,7 @@
-"""Connections: a client that sends nothing, half a request, or does not read its answer, does not keep one for ever."""
+"""Connections: a client that sends nothing, half a request, or does not read its answer, does not keep one for ever.
+
+What comes on a connection beyond the most is told so to the application, as `crowded` of the scope's state.
+"""
 
 import asyncio
 from typing import Any, ClassVar
@@ -11,11 +14,14 @@ class Limited(H11Protocol):
 
     seconds: ClassVar[float]
     """since a connection began, or the first byte of a head came; and since an answer was written"""
+    most: ClassVar[int]
+    """connections at once"""
     _receiving: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for the head of a request."""
         super().connection_made(transport)
+        self.app_state = self.app_state | {"crowded": len(self.connections) > self.most}
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
@@ -50,6 +56,6 @@ class Limited(H11Protocol):
             self.transport.abort()
 
 
-def limited(seconds: float) -> type[Limited]:
-    """Return the protocol with its limits in seconds."""
-    return type("LimitedProtocol", (Limited,), {"seconds": seconds})
+def limited(seconds: float, most: int) -> type[Limited]:
+    """Return the protocol with its limits in seconds, and the number of connections that are not too many."""
+    return type("LimitedProtocol", (Limited,), {"seconds": seconds, "most": most})

@@ -1,6 +1,7 @@
 """The service as a process: clients that go away or misbehave, load, a replaced model, signals."""
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -114,6 +115,21 @@ def connections(to: Service) -> list[str]:
     lines = Path(f"/proc/{to.process.pid}/net/tcp").read_text().splitlines()[1:]
     ours = (line.split() for line in lines)
     return [line[2] for line in ours if line[1].endswith(f":{to.port:04X}") and line[3] == "01"]
+
+
+def test_questions_on_too_many_connections_are_refused_and_told_why(folders: dict[str, Path]) -> None:
+    with service("--model", folders["tag"], "--connections", 2) as found:
+        with contextlib.ExitStack() as idle:
+            for _ in range(2):
+                idle.enter_context(socket.create_connection(("127.0.0.1", found.port)))
+            until(lambda: len(connections(found)) == 2)
+            refused = found.ask("tag", text="a river")
+            assert refused.status_code == 503 and "too many connections" in refused.json()["error"]["reason"]
+            assert int(refused.headers["retry-after"]) >= 1 and refused.headers["connection"] == "close"
+            assert httpx.get(f"{found.address}/healthz").status_code == 200
+        until(lambda: len(connections(found)) == 0)
+        assert found.ask("tag", text="a river").status_code == 200
+        assert found.stop() == 0
 
 
 def test_pipelined_requests_are_answered_in_order(running: Service) -> None:
