@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 import tensorflow as tf
 
 from bert import cli, ranges
+from bert.hardware import graphs
 from bert.model import chunked_loss, losses
 from bert.ranges import Range
 
@@ -48,7 +49,7 @@ def main(argv: list[str]) -> None:
     table = tf.random.stateless_normal([options.words, options.width], [1, 3], stddev=0.02)
     labels = tf.random.stateless_uniform([options.rows], [1, 4], 0, options.words, tf.int32)
 
-    @tf.function
+    @graphs.function
     def compute() -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
             tape.watch([hidden, table])

@@ -14,7 +14,7 @@ import tensorflow as tf
 from benchmarks import adapter, batch_file, tensorflow_peak
 from bert.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.convert import __main__ as convert
-from bert.hardware import devices
+from bert.hardware import devices, graphs
 from bert.inputs import sampler
 from bert.inputs.batches import LENGTH_MULTIPLE
 from bert.inputs.sampler import Batch
@@ -95,7 +95,7 @@ class Ours:
         encoder = InferenceEncoder(
             task.module.encoder, tf.as_dtype(self.compute)
         )  # as squad.predict and squad.export do
-        score = tf.function(
+        score = graphs.function(
             lambda inputs: task.module.answer_span(encoder(*(inputs[name] for name in INPUTS))),
             input_signature=[dict.fromkeys(INPUTS, tf.TensorSpec([None, None], tf.int32))],
         )

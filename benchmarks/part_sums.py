@@ -63,11 +63,12 @@ def measure_rank(options: Options, result: Path) -> None:
     """Time the chains; rank 0 writes the microseconds of a sum in each, by size."""
     import tensorflow as tf
 
+    from bert.hardware import graphs
     from bert.training.distributed import connect
 
     comm = connect(RunConfig(device="cpu"), ParallelConfig(tensor=options.tensor))
 
-    @tf.function(autograph=False)
+    @graphs.function
     def chain(x: tf.Tensor) -> tf.Tensor:
         for number in range(CHAIN):
             x = comm.parts.sum(x, f"link_{number}") * (1 / options.tensor)

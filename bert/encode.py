@@ -26,7 +26,7 @@ import tensorflow as tf
 from bert import cli, ranges
 from bert.config import ModelConfig
 from bert.errors import InputError, IntegrityError, UsageError
-from bert.hardware import devices
+from bert.hardware import devices, graphs
 from bert.hardware.devices import Kind
 from bert.inputs import vocabulary
 from bert.inputs.batches import Batches
@@ -125,7 +125,7 @@ def _compiled(encoder: InferenceEncoder, options: Options) -> Callable[[tf.Tenso
     """Return a function of ids and mask [B, T] that gives features [B, L, D], or unpooled [B, T, L, D]."""
     shape = [None, None]
 
-    @tf.function(input_signature=[tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)])
+    @graphs.function(input_signature=[tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)])
     def encode(ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         states = encoder.states(ids, mask, tf.zeros_like(ids))
         x = tf.stack([states[layer] for layer in options.layers], axis=2)  # [B, T, L, D]

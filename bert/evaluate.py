@@ -27,7 +27,7 @@ import tensorflow as tf
 from bert import cli, ranges
 from bert.config import BatchConfig, ModelConfig, RunConfig
 from bert.errors import InputError, IntegrityError, UsageError
-from bert.hardware import devices
+from bert.hardware import devices, graphs
 from bert.hardware.devices import Kind
 from bert.inputs import dynamic_masking, sampler, vocabulary
 from bert.inputs.dynamic_masking import DynamicMasking
@@ -80,7 +80,7 @@ def of_samples(options: Options, folder: Path) -> dict[str, Any]:
     _check(options.run, config, data, folder)
     task = _task(options.run, config, data)
     mode = Mode(tf.as_dtype(options.compute), DropoutRng(None))
-    measure = tf.function(lambda batch: (task.weights(batch), task.measure(batch, mode)), reduce_retracing=True)
+    measure = graphs.function(lambda batch: (task.weights(batch), task.measure(batch, mode)), reduce_retracing=True)
     totals: dict[str, np.ndarray] = {name: np.zeros(3) for name in task.objectives}  # weight, loss, correct
     count = min(options.sequences or len(data), len(data))
     for batch in sampler.evaluation(data, BatchConfig(total=options.batch, per_device=options.batch), count):

@@ -21,7 +21,7 @@ import tensorflow as tf
 from bert import cli, ranges
 from bert.export import graph, windows
 from bert.export.graph import int32
-from bert.hardware import devices
+from bert.hardware import devices, graphs
 from bert.hardware.devices import Kind
 from bert.inputs import vocabulary
 from bert.model import inference
@@ -112,7 +112,9 @@ class Answering(tf.Module):
         self.tokenizer, self.windowing = fine_tuned.tokenizer, fine_tuned.windowing
         self.tokenizer.in_graph()  # raises an error if there is none
         self.logits, self.limit, self.longest = fine_tuned.logits, limit, max_answer_length
-        self.answer = tf.function(self._answer, [tf.TensorSpec([None], tf.string, n) for n in ("question", "context")])
+        self.answer = graphs.function(
+            self._answer, [tf.TensorSpec([None], tf.string, n) for n in ("question", "context")]
+        )
 
     def _answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         checked = tf.debugging.assert_equal(tf.size(question), tf.size(context), "every question needs its context")

@@ -17,6 +17,7 @@ import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from benchmarks.gpu_check.programs import MICRO_BATCHES, Program
+from bert.hardware import graphs
 from bert.inputs.sampler import Batch
 from bert.model import initializers
 from bert.model.encoder import variables
@@ -92,7 +93,7 @@ def _answers(program: Program) -> tuple[Any, tuple[Any, ...]]:
     answering = QuestionAnswering(program.model(), 1)
     encoder = InferenceEncoder(answering.encoder, tf.as_dtype(program.compute))
     ids = tf.zeros([program.batch, program.tokens], tf.int32)
-    return tf.function(lambda *inputs: answering.answer_span(encoder(*inputs)), jit_compile=True), (ids, ids, ids)
+    return graphs.function(lambda *inputs: answering.answer_span(encoder(*inputs)), jit_compile=True), (ids, ids, ids)
 
 
 def lowered(function: Any, arguments: tuple[Any, ...]) -> bytes:

@@ -26,7 +26,7 @@ from benchmarks.gpu_day.measurements import Scale
 from benchmarks.steps import commit
 from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, PretrainConfig, RunConfig
 from bert.errors import UsageError
-from bert.hardware import devices, nvidia
+from bert.hardware import devices, graphs, nvidia
 from bert.hardware.devices import Device
 from bert.model.encoder import variables
 from bert.model.inference import InferenceEncoder
@@ -57,7 +57,7 @@ class Measure:
         device = devices.choose()
         size, dtype = self.scale.product, "bfloat16" if device.is_gpu else "float32"
         a = tf.cast(tf.random.stateless_normal([size, size], seed=(1, 2)), dtype)
-        multiply = tf.function(lambda x, y: tf.matmul(x, y), jit_compile=True)
+        multiply = graphs.function(lambda x, y: tf.matmul(x, y), jit_compile=True)
         multiply(a, a)[0, 0].numpy()
         begun, times = time.perf_counter(), 20
         for _ in range(times):
@@ -188,7 +188,7 @@ class Measure:
 
         task = _spans(self.scale.model)
         encoder = InferenceEncoder(task.module.encoder, tf.bfloat16 if device.is_gpu else tf.float32)
-        score = tf.function(
+        score = graphs.function(
             lambda given: task.module.answer_span(encoder(*(given[name] for name in INPUTS))),
             input_signature=[dict.fromkeys(INPUTS, tf.TensorSpec([None, None], tf.int32))],
         )

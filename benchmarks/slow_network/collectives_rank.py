@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from benchmarks.slow_network import collectives, link
 from bert.config import RunConfig
+from bert.hardware import graphs
 from bert.storage import files
 from bert.training.distributed import connect
 
@@ -66,7 +67,7 @@ def main() -> None:
         np.random.default_rng(rank).standard_normal(collectives.SIZE // 4, np.float32) for rank in range(comm.size)
     ]
     expected, mine = np.sum(vectors, axis=0), tf.constant(vectors[comm.rank])
-    ways = {way: tf.function(function) for way, function in FUNCTIONS.items()}
+    ways = {way: graphs.function(function) for way, function in FUNCTIONS.items()}
     with open(Path(task["folder"], f"rank-{comm.rank}.jsonl"), "a", encoding="utf-8") as stream:
         for _ in range(task["turns"]):
             for way, reduce in ways.items():

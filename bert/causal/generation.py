@@ -20,6 +20,7 @@ from bert.causal import sampling
 from bert.causal.sampling import Choice
 from bert.causal.trained import Trained
 from bert.errors import IntegrityError, ResourceError
+from bert.hardware import graphs
 from bert.inputs import sampler
 from bert.model.cache import Cache
 from bert.model.dropout import DropoutRng
@@ -143,7 +144,7 @@ def _compiled(encoder: Encoder, cache: Cache, choice: Choice, seed: int) -> Call
     """
     rows = cache.padding.shape[0]
 
-    @tf.function(input_signature=[tf.TensorSpec([rows, None], tf.int32), tf.TensorSpec([rows], tf.int32)])
+    @graphs.function(input_signature=[tf.TensorSpec([rows, None], tf.int32), tf.TensorSpec([rows], tf.int32)])
     def step(ids: tf.Tensor, samples: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         scores = logits(encoder, cache, ids)
         numbers = sampling.uniforms(seed, samples, cache.filled - cache.padding)

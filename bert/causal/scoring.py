@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert.causal.trained import Trained
 from bert.errors import IntegrityError
+from bert.hardware import graphs
 from bert.inputs import sampler
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch
@@ -42,10 +43,10 @@ class Scorer:
 
     def __init__(self, trained: Trained, batch: int) -> None:
         self.encoder, self.batch, self.limit = trained.encoder, batch, trained.encoder.config.max_position_embeddings
-        self._hidden = tf.function(self._hidden_states, input_signature=[tf.TensorSpec([None, None], tf.int32)])
+        self._hidden = graphs.function(self._hidden_states, input_signature=[tf.TensorSpec([None, None], tf.int32)])
         width = self.encoder.config.hidden_size
         signature = [tf.TensorSpec([TARGETS, width], tf.float32), tf.TensorSpec([TARGETS], tf.int32)]
-        self._compare = tf.function(self._compare_targets, input_signature=signature)
+        self._compare = graphs.function(self._compare_targets, input_signature=signature)
 
     def __call__(self, passages: Iterable[Passage]) -> Iterator[Scores]:
         """Yield the scores of each passage, in order. Raise IntegrityError if one is not finite."""

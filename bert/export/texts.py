@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert.export.graph import in_batches, int32, model_input
 from bert.export.trained import Trained
+from bert.hardware import graphs
 from bert.model.inference import inlined
 
 NOT_FINITE = "not finite: the model's training failed"
@@ -92,8 +93,8 @@ class Classifying(Reader):
         self.labels = tf.constant(self.head.labels, tf.string)
         text, *pair = (tf.TensorSpec([None], tf.string, name) for name in ("text", "first", "second"))
         self.served = {
-            "serving_default": tf.function(self._of_texts, [text]),
-            "pairs": tf.function(self._of_pairs, pair),
+            "serving_default": graphs.function(self._of_texts, [text]),
+            "pairs": graphs.function(self._of_pairs, pair),
         }
 
     def _of_texts(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -122,7 +123,7 @@ class Choosing(Reader):
     def __init__(self, trained: Trained) -> None:
         super().__init__(trained)
         texts = [tf.TensorSpec([None, None], tf.string, name) for name in ("first", "second")]
-        self.served = {"serving_default": tf.function(self._answer, texts)}
+        self.served = {"serving_default": graphs.function(self._answer, texts)}
 
     def _answer(self, first: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
         first, second = _paired(first, second)  # [B, C]
@@ -137,7 +138,7 @@ class Encoding(Reader):
 
     def __init__(self, trained: Trained) -> None:
         super().__init__(trained)
-        self.served = {"serving_default": tf.function(self._answer, [tf.TensorSpec([None], tf.string, "text")])}
+        self.served = {"serving_default": graphs.function(self._answer, [tf.TensorSpec([None], tf.string, "text")])}
 
     def _answer(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         lines, width = self.lines(text), self.encoder.width

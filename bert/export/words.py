@@ -9,6 +9,7 @@ from bert.export import windows
 from bert.export.graph import in_batches, int32
 from bert.export.texts import NOT_FINITE, Reader
 from bert.export.trained import Trained
+from bert.hardware import graphs
 
 
 class Tagging(Reader):
@@ -19,7 +20,7 @@ class Tagging(Reader):
         assert self.head is not None
         self.labels = tf.constant(self.head.labels, tf.string)
         words = tf.TensorSpec([None, None], tf.string, "words")
-        self.served = {"serving_default": tf.function(self._answer, [words])}
+        self.served = {"serving_default": graphs.function(self._answer, [words])}
 
     def _answer(self, words: tf.Tensor) -> dict[str, tf.Tensor]:
         pieces, count = self._pieces(tf.reshape(words, [-1]))

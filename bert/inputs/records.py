@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.errors import InputError, IntegrityError
+from bert.hardware import graphs
 from bert.inputs.instances import InstanceConfig
 from bert.storage import manifest
 from bert.storage.manifest import File
@@ -118,7 +119,7 @@ class Dataset:
         _check_vocabulary(self.manifest, self.description)
         self._starts = np.concatenate([[0], np.cumsum(counts)])
         self._disk = RandomAccess()
-        self._parse = tf.function(self._parse_batch, input_signature=[tf.TensorSpec([None], tf.string)])
+        self._parse = graphs.function(self._parse_batch, input_signature=[tf.TensorSpec([None], tf.string)])
 
     def __len__(self) -> int:
         return int(self._starts[-1])

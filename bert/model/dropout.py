@@ -6,6 +6,7 @@ A resumed run therefore has the masks of the uninterrupted run, and a micro-batc
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
+from bert.hardware import graphs
 from bert.hardware.devices import has_gpu
 
 PLACES_PER_BRANCH = 64  # masks in one branch (a layer, or the embeddings)
@@ -48,7 +49,7 @@ class DropoutRng:
         return (tf.reshape((_materialised(each) if has_gpu() else each)[:size], shape),)
 
 
-@tf.function(jit_compile=True)
+@graphs.function(jit_compile=True)
 def _words(seed: tf.Tensor, count: tf.Tensor, unfolded: bool = False) -> tf.Tensor:
     """Return `count` random numbers [count] uint64, a function of the seed [2] int64; unfolded: as of `DropoutRng`."""
     counters = tf.range(count)
@@ -80,14 +81,14 @@ def _bytes_of_heads(seed: tf.Tensor, shape: tf.Tensor, first: int, whole: int) -
     return tf.reshape(tf.gather(stream, places, batch_dims=1), shape)
 
 
-@tf.function(jit_compile=True)
+@graphs.function(jit_compile=True)
 def _word_rows(seed: tf.Tensor, begin: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     """Return `count` random numbers from each counter `begin` [B] on, [B, count] uint64."""
     counters = begin[:, None] + tf.range(count)
     return tf.reshape(_words_at(seed, tf.reshape(counters, [-1])), tf.shape(counters))
 
 
-@tf.function(jit_compile=True)
+@graphs.function(jit_compile=True)
 def _materialised(x: tf.Tensor) -> tf.Tensor:
     """Return x, but make XLA write it to memory first where the whole step is compiled.
 

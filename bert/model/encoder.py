@@ -18,6 +18,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert.config import ModelConfig
+from bert.hardware import graphs
 from bert.model import fused_ops
 from bert.model.attention import attend, heads, merge, scale, split
 from bert.model.cache import Cache
@@ -74,7 +75,7 @@ class Mode(NamedTuple):
 
     def compiled(self, function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
         """Return a function of tensors, compiled by XLA if `compile_parts` asks for it."""
-        return tf.function(function, jit_compile=True) if self.compile_parts else function
+        return graphs.function(function, jit_compile=True) if self.compile_parts else function
 
 
 class Projection(NamedTuple):

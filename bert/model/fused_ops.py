@@ -18,15 +18,16 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
+from bert.hardware import graphs
 from bert.hardware.devices import has_gpu
 from bert.model.dropout import apply_dropout
 
 
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function of tensors, and its gradient; keyword arguments are constants, integers have no gradient."""
-    forward = tf.function(function, jit_compile=True)
+    forward = graphs.function(function, jit_compile=True)
 
-    @tf.function(jit_compile=True)
+    @graphs.function(jit_compile=True)
     def backward(tensors: list[tf.Tensor], upstream: list[tf.Tensor], constants: dict[str, Any]) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
             sources = [tensor for tensor in tensors if tensor.dtype.is_floating]
@@ -146,7 +147,7 @@ def _add_dropout_norm_on_gpu(
     return differentiable(*map(tf.convert_to_tensor, (x, y, bias, gamma, beta)))
 
 
-@tf.function(jit_compile=True)
+@graphs.function(jit_compile=True)
 def _norm_of_sum(
     x: tf.Tensor,
     y: tf.Tensor,
@@ -174,7 +175,7 @@ def _norm_of_sum(
     return centred * inverse * gamma + beta, parts[0], inverse
 
 
-@tf.function(jit_compile=True)
+@graphs.function(jit_compile=True)
 def _norm_of_sum_gradients(
     upstream: tf.Tensor, centred: tf.Tensor, inverse: tf.Tensor, gamma: tf.Tensor, *bits: tf.Tensor, rate: float
 ) -> list[tf.Tensor]:
@@ -209,7 +210,7 @@ def gelu_tanh(y: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh}  # by `ModelConfig.hidden_act`
 
 
-@tf.function(jit_compile=True)
+@graphs.function(jit_compile=True)
 def softmax(scores: tf.Tensor, mask: tf.Tensor, factor: float) -> tf.Tensor:
     """Return the softmax over the last axis of factor * scores [B, N, T, T] + mask [B, 1, 1 or T, T], without gradient.
 
@@ -218,13 +219,13 @@ def softmax(scores: tf.Tensor, mask: tf.Tensor, factor: float) -> tf.Tensor:
     return tf.cast(tf.nn.softmax(factor * tf.cast(scores, tf.float32) + mask), scores.dtype)
 
 
-@tf.function(jit_compile=True)
+@graphs.function(jit_compile=True)
 def dropped(weights: tf.Tensor, *bits: tf.Tensor, rate: float) -> tf.Tensor:
     """Return dropout(weights) of any type and shape, in that type, without gradient."""
     return tf.cast(apply_dropout(tf.cast(weights, tf.float32), bits, rate), weights.dtype)
 
 
-@tf.function(jit_compile=True)
+@graphs.function(jit_compile=True)
 def softmax_gradient(
     weights: tf.Tensor, row_dots: tf.Tensor, upstream: tf.Tensor, *bits: tf.Tensor, rate: float, factor: float
 ) -> tf.Tensor:
@@ -237,13 +238,13 @@ def softmax_gradient(
     return tf.cast(factor * tf.cast(weights, tf.float32) * (by_weights - row_dots), weights.dtype)
 
 
-@tf.function(jit_compile=True)
+@graphs.function(jit_compile=True)
 def column_sums(y: tf.Tensor) -> tf.Tensor:
     """Return the sums of y [M, D] of any type over its rows, [D] float32."""
     return tf.reduce_sum(tf.cast(y, tf.float32), axis=0)
 
 
-@tf.function(jit_compile=True)
+@graphs.function(jit_compile=True)
 def row_products(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """Return the scalar products of the last axes of x and y [..., H] of any type, [..., 1] float32."""
     return tf.reduce_sum(tf.cast(x, tf.float32) * tf.cast(y, tf.float32), axis=-1, keepdims=True)
@@ -290,7 +291,7 @@ def converted_product(x: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Te
     return differentiable(x, kernel)
 
 
-@tf.function(jit_compile=True)
+@graphs.function(jit_compile=True)
 def _product_in_float32(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """Return 16-bit x [M, O] times the transpose of 16-bit y [I, O], as [M, I] float32."""
     return tf.raw_ops.BatchMatMulV3(x=x, y=y, adj_y=True, Tout=tf.float32)

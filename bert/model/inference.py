@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert.hardware import graphs
 from bert.model import encoder, fused_ops
 from bert.model.attention import library_softmax, merge, split
 from bert.model.dropout import DropoutRng
@@ -32,7 +33,7 @@ def inlined() -> Iterator[None]:
 
 def traced(function: Callable[..., Any], signature: Any, compiled: bool) -> Callable[..., Any]:
     """Return a graph of `function`. compiled: whether XLA compiles parts of it, anew for each shape of the input."""
-    graph = tf.function(function, input_signature=signature)
+    graph = graphs.function(function, input_signature=signature)
     if compiled:
         return graph
     with inlined():
@@ -148,7 +149,7 @@ def _add_norm(x: tf.Tensor, y: tf.Tensor, norm: encoder.LayerNorm) -> tf.Tensor:
     return _compiled_add_norm(x, y, norm.gamma, norm.beta, epsilon=norm.epsilon)
 
 
-@tf.function(jit_compile=True)
+@graphs.function(jit_compile=True)
 def _compiled_add_norm(x: tf.Tensor, y: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
     """Return the layer norm of x + y [M, D], float32; y is of any type."""
     return fused_ops.norm(x + tf.cast(y, tf.float32), gamma, beta, epsilon)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert.hardware import graphs
 from bert.hardware.devices import has_gpu
 from bert.model.parts import Parts
 
@@ -25,7 +26,7 @@ def classification(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weig
     return _classification(products, bias, labels, weights, shape=tuple(products.shape))
 
 
-@tf.function(jit_compile=True)
+@graphs.function(jit_compile=True)
 def _classification(
     products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, shape: tuple[int | None, ...]
 ) -> Measure:
@@ -79,7 +80,7 @@ def divided_classification(
     return Measure(*differentiable(products, tf.convert_to_tensor(bias)))
 
 
-@tf.function(jit_compile=True)
+@graphs.function(jit_compile=True)
 def part_statistics(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Return of each row its largest score, the sum of exp(score - largest), and its label's score or 0, [3, M]."""
     scores = tf.cast(products, tf.float32) + bias
@@ -89,7 +90,7 @@ def part_statistics(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor) -> 
     return tf.stack([highest, exponentials, tf.reduce_sum(tf.where(is_label, scores, 0.0), axis=1)])
 
 
-@tf.function(jit_compile=True)
+@graphs.function(jit_compile=True)
 def combine(statistics: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return the weighted loss and number of correct predictions, and each row's log of the sum of exponentials [M].
 
@@ -103,7 +104,7 @@ def combine(statistics: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Te
     return tf.reduce_sum((total - label_score) * weights), tf.reduce_sum(correct * weights), total
 
 
-@tf.function(jit_compile=True)
+@graphs.function(jit_compile=True)
 def part_gradients(
     products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, total: tf.Tensor
 ) -> list[tf.Tensor]:

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bert.config import ParallelConfig, RunConfig
 from bert.errors import UsageError, UserError
-from bert.hardware import devices
+from bert.hardware import devices, graphs
 from bert.model.parts import WHOLE, Parts
 
 OVERLAP_THREADS = 4  # at least, in TensorFlow's pool for operations
@@ -165,7 +165,7 @@ class HorovodCommunicator(Communicator):
                     return run(collective, tensors, fp16)
 
             specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
-            self._programs[key] = tf.function(program).get_concrete_function(specs)
+            self._programs[key] = graphs.function(program).get_concrete_function(specs)
         return list(self._programs[key](tensors))
 
     @property

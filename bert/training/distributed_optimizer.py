@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from bert.config import OptimizerConfig, ParallelConfig
+from bert.hardware import graphs
 from bert.model.fused_ops import sum_of_squares
 from bert.model.parts import axis_of
 from bert.training.buckets import Buckets, bucket_by_bucket
@@ -31,9 +32,9 @@ class DistributedOptimizer(Optimizer):
         self._comm, self.sharded = comm, sharded
         self._divided: dict[str, DividedVariable] = {}
         super().__init__(weights, config)
-        self._norm = tf.function(self._sum_squares, jit_compile=True)
-        self._moments = tf.function(self._update_rows_of_moments, jit_compile=True)
-        self._rows = tf.function(self._new_rows, jit_compile=True)
+        self._norm = graphs.function(self._sum_squares, jit_compile=True)
+        self._moments = graphs.function(self._update_rows_of_moments, jit_compile=True)
+        self._rows = graphs.function(self._new_rows, jit_compile=True)
 
     def _make_slot(self, kind: str, name: str, weight: tf.Variable) -> tf.Variable:
         whole_shapes = self._comm.parts.whole_shapes

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert.hardware import graphs
 from bert.training.buckets import depth
 
 Gradients = dict[str, tf.Tensor | tf.IndexedSlices | None]  # by name; None: the loss does not depend on the weight
@@ -79,7 +80,7 @@ class Programs:
         """
         names = self._names.pop()
 
-        @tf.function(jit_compile=True)
+        @graphs.function(jit_compile=True)
         def gradients(x: Sequence[tf.Tensor], upstream: tf.Tensor) -> tuple[Gradients, list[tf.Tensor]]:
             with tf.GradientTape() as tape:
                 tape.watch(x)
@@ -91,7 +92,7 @@ class Programs:
             return found, by_x[0] if x else None
 
         self._passes.append(run)
-        return tf.function(function, jit_compile=True)(*x)
+        return graphs.function(function, jit_compile=True)(*x)
 
     def run_heads(
         self, function: Callable[[tf.Tensor], tuple[dict[str, tf.Tensor], tf.Tensor]], x: tf.Tensor
@@ -99,7 +100,7 @@ class Programs:
         """Return the measures of function(x) = (measures, loss), computed together with the gradients of the loss."""
         names = self._names.pop()
 
-        @tf.function(jit_compile=True)
+        @graphs.function(jit_compile=True)
         def heads(x: tf.Tensor) -> tuple[dict[str, tf.Tensor], Gradients, list[tf.Tensor]]:
             with tf.GradientTape() as tape:
                 tape.watch(x)

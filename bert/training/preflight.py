@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert.config import InitConfig, ModelConfig, ParallelConfig, PrecisionConfig, RunConfig, flatten
 from bert.errors import ResourceError, UsageError, UserError
+from bert.hardware import graphs
 from bert.model.attention import attend, scale
 from bert.model.encoder import TokenBatch
 from bert.plan import model_cost
@@ -126,7 +127,7 @@ def fused_attention(model: ModelConfig, precision: PrecisionConfig, tokens: int)
     present = tf.sequence_mask([tokens, (tokens + 1) // 2])
     mask = TokenBatch(present, present).attention_mask(model.causal)
 
-    @tf.function(jit_compile=True)
+    @graphs.function(jit_compile=True)
     def attend_and_differentiate(fused: bool) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
             tape.watch([q, k, v])

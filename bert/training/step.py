@@ -17,6 +17,7 @@ from typing import Protocol
 import tensorflow as tf
 
 from bert.config import ParallelConfig, PrecisionConfig, RunConfig
+from bert.hardware import graphs
 from bert.inputs.sampler import Batch
 from bert.model import fused_ops
 from bert.model.dropout import DropoutRng, micro_batch_seed
@@ -89,25 +90,25 @@ class Step:
         self._xla_between_sums = bool(precision.xla and self._in_parts)
         self._first_layers = first_layers(list(optimizer.weights), self.buckets)  # of groups, with overlap
         self._sharded = isinstance(optimizer, DistributedOptimizer) and optimizer.sharded
-        self._clear = tf.function(self._clear_gradients, jit_compile=True)
+        self._clear = graphs.function(self._clear_gradients, jit_compile=True)
         # Without XLA, one micro-batch at a time: traced at most twice, however many widths the batches have.
-        self._accumulate_one = tf.function(self._micro_batch, reduce_retracing=True)
-        self._accumulate_and_reduce = tf.function(self._last_micro_batch, reduce_retracing=not whole)
+        self._accumulate_one = graphs.function(self._micro_batch, reduce_retracing=True)
+        self._accumulate_and_reduce = graphs.function(self._last_micro_batch, reduce_retracing=not whole)
         # With XLA, all micro-batches of one shape in a loop, even a single one: outside a loop TensorFlow folds the
         # counters of all dropout masks into constants of some hundred megabytes. Traced once per shape, because XLA
         # compiles per shape anyway and supports open shapes neither in loops nor in calls to other libraries.
-        self._accumulate_stack = tf.function(self._micro_batches, jit_compile=True) if whole else None
+        self._accumulate_stack = graphs.function(self._micro_batches, jit_compile=True) if whole else None
         if isinstance(optimizer, DistributedOptimizer):
             self._apply = functools.partial(optimizer.update, self.guard, self.buckets)
         else:
-            self._apply = tf.function(self._update, jit_compile=True)  # memory traffic only, which fusion saves
+            self._apply = graphs.function(self._update, jit_compile=True)  # memory traffic only, which fusion saves
         if hasattr(task, "predict"):
-            self._predict = tf.function(
+            self._predict = graphs.function(
                 lambda batch: task.predict(batch, self._mode(DropoutRng(None))),
                 jit_compile=whole,
                 reduce_retracing=not whole,
             )
-        self._measure = tf.function(
+        self._measure = graphs.function(
             lambda batch: task.measure(batch, self._mode(DropoutRng(None))),
             jit_compile=whole,
             reduce_retracing=not whole,
