@@ -93,18 +93,14 @@ def listener(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _hosts(options: Options) -> tuple[str, ...]:
-    """Return the values of the header Host that are answered: a page elsewhere cannot make its own name point here."""
-    if not _is_local(options.host):
+def _hosts(options: Options, address: str) -> tuple[str, ...]:
+    """Return the values of the header Host that are answered: a page elsewhere cannot make its own name point here.
+
+    address: that of the socket, whatever it is called in --host.
+    """
+    if not ipaddress.ip_address(address).is_loopback:
         return options.allow_host or ("*",)
     return (*LOCAL, "[::1]", options.host, *options.allow_host)
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return host in LOCAL or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def run(options: Options, bound: socket.socket, models: Models) -> None:
@@ -128,7 +124,9 @@ def run(options: Options, bound: socket.socket, models: Models) -> None:
         watch=options.reload_seconds,
         log=options.log,
     )
-    application = app.application(service, version=__version__, hosts=_hosts(options), origins=options.allow_origin)
+    application = app.application(
+        service, version=__version__, hosts=_hosts(options, bound.getsockname()[0]), origins=options.allow_origin
+    )
     config = uvicorn.Config(
         application,
         http=connections.limited(options.receive_seconds, options.connections),
@@ -179,6 +177,7 @@ def main(argv: list[str]) -> None:
         models = Models(runs, options.compute, options.batch)
         for model in models.all():
             print(f"{model.name}: {', '.join(model.heads)}", file=sys.stderr)
+        bound.listen(BACKLOG)  # who connects from now on waits for an answer
         host = f"[{options.host}]" if ":" in options.host else options.host
         print(f"listening on http://{host}:{bound.getsockname()[1]}", file=sys.stderr, flush=True)
         run(options, bound, models)

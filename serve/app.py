@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -132,13 +133,18 @@ class Service:
         model = self._model(name, route)
         head = model.heads[route]
         loop = asyncio.get_running_loop()
-        deadline = begun + self.limits.answer_seconds
-        prepared = await loop.run_in_executor(self.threads, self._prepared, head, items, deadline)
-        if not several and isinstance(prepared[0], Refused):
-            raise prepared[0]
-        jobs = [None if isinstance(one, Refused) else Job(head, one.rows, one.lengths, deadline) for one in prepared]
-        await self._compute(request, [job for job in jobs if job])
-        outputs = await loop.run_in_executor(self.threads, _outputs, prepared, jobs)
+        deadline, left = begun + self.limits.answer_seconds, threading.Event()
+        gone = asyncio.create_task(_disconnected(request))
+        gone.add_done_callback(lambda _: left.set())
+        try:
+            prepared = await loop.run_in_executor(self.threads, self._prepared, head, items, deadline, left)
+            if not several and isinstance(prepared[0], Refused):
+                raise prepared[0]
+            jobs = [None if isinstance(p, Refused) else Job(head, p.rows, p.lengths, deadline) for p in prepared]
+            await self._compute(gone, [job for job in jobs if job])
+        finally:
+            gone.cancel()
+        outputs = await loop.run_in_executor(self.threads, _outputs, prepared, jobs, several)
         request.state.rows = sum(len(job.rows) for job in jobs if job)
         if several:
             return JSONResponse({"model": model.name, "outputs": outputs})
@@ -152,11 +158,19 @@ class Service:
             raise Refused(404, f"{which} here for /v1/{route}; see /v1/models")
         return model
 
-    def _prepared(self, head: Head, items: Sequence[Any], deadline: float) -> list[Prepared | Refused]:
-        """Return the rows of each item, or why it has none. Raise Refused if they come too late or are too many."""
+    def _prepared(
+        self, head: Head, items: Sequence[Any], deadline: float, left: threading.Event
+    ) -> list[Prepared | Refused]:
+        """Return the rows of each item, or why it has none.
+
+        Raise Refused if they come too late or are too many, ClientDisconnect if the client has left.
+        """
         found: list[Prepared | Refused] = []
         rows = 0
         for item in items:
+            if left.is_set():
+                self.metrics.dropped.labels("client gone").inc(len(items))
+                raise ClientDisconnect
             if time.monotonic() > deadline:
                 self.metrics.dropped.labels("expired").inc(len(items))
                 raise self._too_late()
@@ -175,11 +189,14 @@ class Service:
         seconds = f"{self.limits.answer_seconds:g} s"
         return Refused(504, f"not computed within {seconds}; send less, or try again later")
 
-    async def _compute(self, request: Request, jobs: Sequence[Job]) -> None:
-        """Wait until all jobs have ended; cancel them if the client goes away or the time is over."""
+    async def _compute(self, gone: asyncio.Task[None], jobs: Sequence[Job]) -> None:
+        """Wait until all jobs have ended; cancel them if the client goes away or the time is over.
+
+        gone: ends when the client goes away.
+        """
         if not jobs:
             return
-        if await request.is_disconnected():
+        if gone.done():
             self.metrics.dropped.labels("client gone").inc(len(jobs))
             raise ClientDisconnect
         try:
@@ -190,13 +207,11 @@ class Service:
             self.metrics.dropped.labels("queue full").inc(len(jobs))
             raise Refused(503, "too much waits already; try again later", self.worker.retry_after()) from None
         pending = asyncio.gather(*(asyncio.wrap_future(job.future) for job in jobs), return_exceptions=True)
-        gone = asyncio.create_task(_disconnected(request))
         left = max(0.0, jobs[0].deadline - time.monotonic())
         try:
             await asyncio.wait((pending, gone), timeout=left, return_when=asyncio.FIRST_COMPLETED)
         finally:
             left_alone = gone.done() and not pending.done()
-            gone.cancel()
             for job in jobs:
                 job.future.cancel()  # those that have ended stay as they are; `pending` ends with them
         if left_alone:
@@ -255,14 +270,14 @@ def _expired(job: Job) -> bool:
     return job.future.cancelled() or isinstance(job.future.exception(), Expired)
 
 
-def _outputs(prepared: Sequence[Prepared | Refused], jobs: Sequence[Job | None]) -> list[dict[str, Any]]:
-    """Return the answers of inputs. Raise Refused if there is one input and the model failed on it."""
+def _outputs(prepared: Sequence[Prepared | Refused], jobs: Sequence[Job | None], several: bool) -> list[dict[str, Any]]:
+    """Return the answers of inputs, or of the only one. Raise Refused if the model failed on the only one."""
     outputs = []
     for one, job in zip(prepared, jobs, strict=True):
         try:
             outputs.append(_output(one, job))
         except Refused as error:
-            if len(jobs) == 1:
+            if not several:
                 raise
             outputs.append(_error(error.status, error.reason))
     return outputs
@@ -343,7 +358,9 @@ def application(
 
 async def _refused(request: Request, error: Refused) -> Response:
     headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
-    if error.status in (408, 413, 415) or _is_crowded(request):  # the rest of the body is not read
+    # The rest of the body is not awaited. That of a 413 is read and thrown away, for as long as a head may take: a
+    # client that still sends when the connection is closed may never see the answer.
+    if error.status in (408, 415) or _is_crowded(request):
         headers["connection"] = "close"
     return JSONResponse(_error(error.status, error.reason), error.status, headers)
 

@@ -17,6 +17,7 @@ class Limited(H11Protocol):
     most: ClassVar[int]
     """connections at once"""
     _receiving: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for the head of a request."""
@@ -26,6 +27,9 @@ class Limited(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take a part of a request."""
+        if self._unread is not None and not self.transport.get_write_buffer_size():
+            self._unread.cancel()  # the last answer has been read
+            self._unread = None
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._cancel()  # the head is there; the application limits the time of the body
@@ -40,8 +44,8 @@ class Limited(H11Protocol):
     def on_response_complete(self) -> None:
         """Begin to wait until the answer has been read."""
         super().on_response_complete()
-        if self.transport.get_write_buffer_size():
-            self.loop.call_later(self.seconds, self._drop_unread)
+        if self._unread is None and self.transport.get_write_buffer_size():
+            self._unread = self.loop.call_later(self.seconds, self._drop_unread)
 
     def _await_head(self) -> None:
         self._receiving = self.loop.call_later(self.seconds, self.transport.abort)
@@ -52,6 +56,7 @@ class Limited(H11Protocol):
             self._receiving = None
 
     def _drop_unread(self) -> None:
+        self._unread = None
         if self.transport.get_write_buffer_size():
             self.transport.abort()
 

@@ -121,7 +121,8 @@ def _best_of(found: Sequence[Answers], limit: float | None, count: int) -> dict[
     ranked = [(_score(one), one, number) for number, answers in enumerate(found) for one in answers.candidates]
     texts = sorted(((score, one, number) for score, one, number in ranked if one.text), key=lambda entry: -entry[0])
     texts = texts[:MOST_ANSWERS]
-    null = min((score for score, one, _ in ranked if not one.text), default=None)
+    # Without a limit only a passage without words has such a candidate, and its score says nothing.
+    null = None if limit is None else min((score for score, one, _ in ranked if not one.text), default=None)
     scores = np.array([score for score, *_ in texts] + ([] if null is None else [null]))
     weights = np.exp(scores - scores.max()) if len(scores) else scores
     probabilities = weights / weights.sum()

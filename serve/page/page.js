@@ -19,6 +19,12 @@ const percent = (p) => `${(100 * p).toFixed(p < 0.1 ? 1 : 0)}\u00a0%`;
 function show(best = [], ...more) {
   $("best").replaceChildren(...[best].flat());
   $("more").replaceChildren(...more);
+  for (const box of $("more").querySelectorAll(".marked")) {
+    if (box.scrollHeight <= box.clientHeight) continue;
+    box.tabIndex = 0; // so that the arrow keys scroll it in every browser
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", "Text");
+  }
 }
 
 function problem(text) {
@@ -149,8 +155,8 @@ function showTags(answer) {
   const words = answer.words.flatMap((word, number) => {
     const tag = answer.tags[number];
     if (tag === "O") return [word, " "];
-    const title = percent(answer.probabilities[number]);
-    return [element("mark", { title }, word, element("small", { textContent: tag })), " "];
+    const certain = percent(answer.probabilities[number]);
+    return [element("mark", {}, word, " ", element("small", { textContent: `${tag} ${certain}` })), " "];
   });
   const found = answer.tags.filter((tag) => tag !== "O").length;
   show(found === 1 ? "1 word has a tag" : `${found} words have a tag`, element("p", { className: "marked" }, ...words));

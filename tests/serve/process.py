@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,12 +32,7 @@ class Service:
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
         assert self._listening.wait(STARTS) and self.address, "".join(self.said)
-        while True:  # the address is told before connections are accepted
-            try:
-                httpx.get(f"{self.address}/readyz").raise_for_status()
-                break
-            except httpx.ConnectError:
-                time.sleep(0.02)
+        httpx.get(f"{self.address}/readyz", timeout=STARTS).raise_for_status()
 
     def _read(self) -> None:
         assert self.process.stderr

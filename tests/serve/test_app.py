@@ -1,5 +1,6 @@
 """Requests and answers: what is asked, what is refused and why, what is counted."""
 
+import asyncio
 import dataclasses
 import json
 import logging
@@ -58,6 +59,12 @@ def test_each_use_is_answered(asked: Callable[..., Any], models: Models) -> None
 
 def _sent(item: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(item).items() if value is not None}
+
+
+def test_a_list_of_one_input_is_answered_as_a_list(asked: Callable[..., Any]) -> None:
+    for item, answered in (({"text": "a"}, "label"), ({"txt": "a"}, "error")):
+        status, found = asked("classify", {"model": "classify", "inputs": [item]})
+        assert status == 200 and [answered in one for one in found["outputs"]] == [True]
 
 
 def test_several_inputs_have_an_answer_each_and_a_bad_one_spoils_no_other(asked: Callable[..., Any]) -> None:
@@ -307,6 +314,45 @@ def test_inputs_beyond_the_bound_are_not_encoded(models: Models, monkeypatch: py
     assert len(seen) == 8
 
 
+def test_what_nobody_waits_for_is_not_encoded(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = models.choose("classify", "classify")
+    assert model is not None
+    head: Any = model.heads["classify"]
+    seen, prepare, left = [], head.prepare, asyncio.Event()
+
+    def slowly(item: Any, most: int) -> Any:
+        seen.append(item)
+        if len(seen) == 3:
+            loops[0].call_soon_threadsafe(left.set)
+        time.sleep(0.05)
+        return prepare(item, most)
+
+    body = json.dumps({"model": "classify", "inputs": [{"text": "a"}] * 40}).encode()
+    parts = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        if parts:
+            return parts.pop()
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        raise AssertionError(message)
+
+    async def ask(app: Any) -> None:
+        loops.append(asyncio.get_running_loop())
+        headers = [(b"content-type", b"application/json"), (b"host", b"localhost")]
+        scope = {"type": "http", "method": "POST", "path": "/v1/classify", "headers": headers, "query_string": b""}
+        await app(scope, receive, send)
+
+    loops: list[asyncio.AbstractEventLoop] = []
+    monkeypatch.setattr(head, "prepare", slowly)
+    with client(models) as found:
+        asyncio.run(ask(found.app))
+        assert 3 <= len(seen) < 40
+        assert 'bert_dropped_total{reason="client gone"} 40.0' in found.get("/metrics").text
+
+
 def test_what_is_too_late_is_not_encoded(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
     model = models.choose("classify", "classify")
     assert model is not None
@@ -345,11 +391,16 @@ def test_only_known_names_of_the_service_are_answered(models: Models) -> None:
 
 
 def test_a_local_address_answers_to_local_names_only() -> None:
-    for host in ("127.0.0.1", "localhost", "::1", "127.0.0.2"):
-        names = main._hosts(main.Options(model=("x",), host=host, allow_host=("bert.example",)))
+    for host in ("127.0.0.1", "localhost", "LOCALHOST", "127.1", "127.0.0.2"):  # one address has many spellings
+        with main.listener(host, 0) as bound:
+            names = main._hosts(
+                main.Options(model=("x",), host=host, allow_host=("bert.example",)), bound.getsockname()[0]
+            )
         assert {"localhost", "[::1]", "bert.example", host} <= set(names) and "*" not in names
-    assert main._hosts(main.Options(model=("x",), host="0.0.0.0")) == ("*",)
-    assert main._hosts(main.Options(model=("x",), host="0.0.0.0", allow_host=("a.b",))) == ("a.b",)
+    assert "*" not in main._hosts(main.Options(model=("x",), host="::1"), "::1")
+    everywhere = main.Options(model=("x",), host="0.0.0.0")
+    assert main._hosts(everywhere, "0.0.0.0") == ("*",)
+    assert main._hosts(dataclasses.replace(everywhere, allow_host=("a.b",)), "0.0.0.0") == ("a.b",)
 
 
 @pytest.mark.parametrize(

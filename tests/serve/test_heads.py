@@ -20,6 +20,7 @@ from tasks import model as tasks_model
 from tasks.examples import ChoiceExample, TaggedSentence, TextExample
 from tasks.predict import predictions
 from tests.bert.export.served import HOSTILE
+from tests.serve import runs
 
 QUESTIONS = ["Which river?", "", "z" * 90, "caf\u00e9 or \u6771\u4eac?"]
 TOGETHER = 1e-5  # the stated tolerance between answers computed alone and in a batch
@@ -79,6 +80,18 @@ def test_the_best_of_several_passages_is_the_best_of_all(models: Models) -> None
         here = {other["text"]: other["probability"] for other in alone[first["passage"]]["candidates"]}
         ratio = here[first["text"]] / here[one["text"]]
         assert first["probability"] / one["probability"] == pytest.approx(ratio, rel=1e-3)
+
+
+def test_a_passage_without_words_changes_no_probability(tmp_path: Path) -> None:
+    """Whether or not the model knows of questions without an answer."""
+    made = Models({"answer": runs.of_questions(tmp_path / "run", impossible=False)}, "float32", 8)
+    asked = head(made, "answer", "answer")
+    alone, beside = answers(
+        asked, [Question(question="Which?", context=text, n_best=20) for text in (["a river"], ["a river", " ", ""])]
+    )
+    assert [one["text"] for one in beside["candidates"]] == [one["text"] for one in alone["candidates"]]
+    for one, other in zip(beside["candidates"], alone["candidates"], strict=True):
+        assert one["probability"] == pytest.approx(other["probability"], abs=TOGETHER)
 
 
 @pytest.mark.parametrize("name", ["classify", "regress", "choose", "tag"])

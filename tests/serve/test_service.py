@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import http.client
 import json
 import os
 import random
@@ -129,6 +130,17 @@ def test_questions_on_too_many_connections_are_refused_and_told_why(folders: dic
             assert httpx.get(f"{found.address}/healthz").status_code == 200
         until(lambda: len(connections(found)) == 0)
         assert found.ask("tag", text="a river").status_code == 200
+        assert found.stop() == 0
+
+
+def test_a_client_that_sends_all_of_a_large_body_learns_why_it_is_refused(folders: dict[str, Path]) -> None:
+    with service("--model", folders["tag"]) as found:
+        for _ in range(10):
+            connection = http.client.HTTPConnection("127.0.0.1", found.port, timeout=30)
+            headers = {"content-type": "application/json"}
+            connection.request("POST", "/v1/tag", b"a" * (8 << 20), headers)
+            assert connection.getresponse().status == 413
+            connection.close()
         assert found.stop() == 0
 
 
