@@ -36,7 +36,13 @@ IGNORED = (
     "beta1_power",
     "beta2_power",
     "loss_scale",
+    "current_loss_scale",
     "good_steps",
+    "bad_steps",
+    "*/accum",  # these four of NVIDIA's recipe for TensorFlow 1
+    "*/shadow",
+    "local_step",
+    "batch_finite",
 )
 
 

@@ -63,6 +63,14 @@ CLASSES = {  # transformers class -> heads that it needs; an export takes the fi
     "BertForNextSentencePrediction": {"next_sentence"},
     "BertModel": set[str](),
 }
+TOKENIZERS = {  # classes that divide texts as BERT's does, or that say nothing about it; with or without "Fast"
+    "BertTokenizer",
+    "DistilBertTokenizer",
+    "ElectraTokenizer",
+    "MobileBertTokenizer",
+    "PreTrainedTokenizer",
+    "TokenizersBackend",
+}
 ROLES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
 
 
@@ -243,7 +251,11 @@ def _roberta_tokenizer(folder: Path, config: ModelConfig) -> str:
 
 
 def _read_vocab(folder: Path, config: ModelConfig) -> list[str]:
-    """Read vocab.txt or, if there is none, tokenizer.json. Warn if texts will not be lower-cased as in training."""
+    """Read vocab.txt or, if there is none, tokenizer.json.
+
+    Warn if texts will not be lower-cased or divided as in training. Raise InputError if their accents or Chinese
+    characters will not be treated as there.
+    """
     path = folder / VOCAB
     if path.exists():
         vocab = load_vocab(path)
@@ -257,6 +269,16 @@ def _read_vocab(folder: Path, config: ModelConfig) -> list[str]:
         print(
             f"warning: {folder / TOKENIZER_CONFIG}: do_lower_case is {stated}, but texts will "
             f"{'' if lower else 'not '}be lower-cased, since the vocabulary has {'no ' if lower else ''}capitals",
+            file=sys.stderr,
+        )
+    for key, ours in (("strip_accents", lower), ("tokenize_chinese_chars", True)):
+        if settings.get(key) not in (None, ours):
+            raise InputError(f"{folder / TOKENIZER_CONFIG}: {key} is {settings[key]!r}; only {ours!r} is supported")
+    name = settings.get("tokenizer_class")
+    if name and str(name).removesuffix("Fast") not in TOKENIZERS:
+        print(
+            f"warning: {folder / TOKENIZER_CONFIG}: tokenizer_class is {name!a}, but texts will be divided as by "
+            "BertTokenizer; compare the tokens of some texts",
             file=sys.stderr,
         )
     return vocab

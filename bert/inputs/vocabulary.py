@@ -1,5 +1,6 @@
 """Find the vocabulary of a model; read and check `vocab.txt`, its tokens. Needs no TensorFlow."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,8 @@ MAX_CHARACTERS = 64 << 20  # of a whole vocab.txt; that of 104 languages has one
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 NAME = "vocab.txt"
+SPACE = re.compile(r"[ \t\r\f\v]")  # other white space can be a token: Google's Chinese vocabulary has U+2028
+MARKER = re.compile(r"\[.*\]|<.*>")  # no word of a text: [unused1], [ENT], <S>
 
 
 def path_in(run: Path) -> Path:
@@ -30,16 +33,16 @@ def load_vocab(path: Path) -> list[str]:
     Raises InputError as `check_vocab` does.
     """
     text = files.read_text(path, MAX_CHARACTERS, "give a vocab.txt")
-    tokens = text.removesuffix("\n").split("\n")  # not splitlines: a token may be U+2028
+    tokens = text.removesuffix("\n").split("\n")  # not splitlines, which would also divide at U+2028
     check_vocab(tokens, path)
     return tokens
 
 
 def check_vocab(tokens: Sequence[str], path: Path) -> None:
-    """Raise InputError for an empty or repeated token, a token with white space, or a missing special token."""
+    """Raise InputError for an empty or repeated token, a token with a space, or a missing special token."""
     seen: dict[str, int] = {}
     for number, token in enumerate(tokens, start=1):
-        if not token or token.split() != [token] or files.SURROGATE.search(token):
+        if not token or SPACE.search(token) or files.SURROGATE.search(token):
             raise InputError(f"{path}: line {number}: {token!r} is not a token; give one per line, without spaces")
         if token in seen:
             raise InputError(f"{path}: line {number}: {token!r} is also at line {seen[token]}; remove one")
@@ -49,5 +52,5 @@ def check_vocab(tokens: Sequence[str], path: Path) -> None:
 
 
 def is_lower_case(tokens: Sequence[str]) -> bool:
-    """Return whether the vocabulary is for lower-cased text: it has no capital letters."""
-    return all(token == token.lower() for token in tokens if token not in SPECIAL)
+    """Return whether the vocabulary is for lower-cased text: no word has a capital letter."""
+    return all(token == token.lower() for token in tokens if not MARKER.fullmatch(token))

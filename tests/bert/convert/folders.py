@@ -164,13 +164,18 @@ def original(config: ModelConfig) -> Values:
     return values | {f"cls/{name}": random.normal(0, 0.1, shape).astype(np.float32) for name, shape in heads.items()}
 
 
+OF_NVIDIA = ("local_step", "batch_finite", "bad_steps", "current_loss_scale", "bert/pooler/dense/bias/accum")
+
+
 def original_folder(folder: Path, values: Values, config: ModelConfig = SMALL) -> None:
     folder.mkdir()
     fields = {key: value for key, value in dataclasses.asdict(config).items() if "placement" not in key}
     (folder / "bert_config.json").write_text(json.dumps(fields))
     (folder / "vocab.txt").write_text("\n".join(vocabulary(config)) + "\n")
     slots = {f"{name}/adam_{slot}": value for name, value in values.items() for slot in "mv"}
-    checkpoint.write_bundle(folder / "bert_model.ckpt", values | slots | {"global_step": np.array(20, np.int64)})
+    counters = ("global_step", *OF_NVIDIA)
+    state = slots | dict.fromkeys(counters, np.array(20, np.int64))
+    checkpoint.write_bundle(folder / "bert_model.ckpt", values | state)
 
 
 def widened(value: np.ndarray) -> np.ndarray:
