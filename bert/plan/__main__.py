@@ -40,7 +40,7 @@ class Options:
     """Options beside those of the recipe."""
 
     gpu: str
-    """name of the GPU: h100-sxm, a100-sxm-80, v100-sxm2-32, ...; a wrong one brings near ones"""
+    """name of the GPU: h100-sxm, a100-sxm-80, v100-sxm2-32, ...; an unknown one is an error with similar names"""
     nodes: Annotated[int, Range(1, 100_000)] = 1
     """number of nodes"""
     gpus_per_node: Annotated[int, Range(0, 64)] = 0
