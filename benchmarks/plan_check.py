@@ -24,6 +24,7 @@ from typing import Annotated, Any
 from benchmarks.slow_network.__main__ import MODELS
 from benchmarks.slow_network.work import WAYS
 from bert import cli, ranges
+from bert.config import ParallelConfig
 from bert.errors import InputError, UsageError
 from bert.plan import measurement, model_cost, update_time
 from bert.plan.hardware import Cluster, Gpu
@@ -108,7 +109,7 @@ def _work(row: dict[str, Any], exchanged: bool = True) -> Work:
         parameters=count / (row["ranks"] if sharded else 1),
         gradients=count * ((travels + 4.0) / 2 if sharded else travels) if exchanged else 0.0,
         overlap=overlap and exchanged,
-        last=model_cost.embeddings_share(model),
+        exposed=model_cost.exposed_share(model, ParallelConfig(overlap=overlap, shard_optimizer=sharded)),
     )
 
 

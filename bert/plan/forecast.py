@@ -190,7 +190,7 @@ def work_of(config: PretrainConfig, cluster: Cluster, job: Job) -> Work:
         ),
         recomputed=1 / 3 if model.recompute_activations else 0.0,
         overlap=parallel.overlap,
-        last=model_cost.embeddings_share(model, parts),
+        exposed=model_cost.exposed_share(model, parallel),
     )
 
 

@@ -40,6 +40,15 @@ def embeddings_share(model: ModelConfig, parts: int = 1) -> float:
     return (-(-model.vocab_size // parts) + others) * model.hidden_size / local_parameters(model, parts)
 
 
+def exposed_share(model: ModelConfig, parallel: ParallelConfig) -> float:
+    """Return the share of a rank's gradients whose sum overlap cannot hide.
+
+    These are the embeddings' and those of one bucket: nothing travels until the first bucket is complete.
+    """
+    gradients = 4.0 * local_parameters(model, parallel.tensor)
+    return min(1.0, embeddings_share(model, parallel.tensor) + parallel.bucket_bytes(gradients) / gradients)
+
+
 def state_bytes(model: ModelConfig, replicas: int, parallel: ParallelConfig) -> int:
     """Return the bytes of weights, accumulated gradients and moments on each rank.
 

@@ -43,7 +43,7 @@ class Work:
     collectives: float = 0.0  # seconds of tensor parallelism in one micro-batch
     recomputed: float = 0.0  # share of the operations that are computed again in the backward pass
     overlap: bool = False
-    last: float = 0.0  # share of the gradients that is complete only when the backward pass ends: the embeddings'
+    exposed: float = 0.0  # share of the gradients that overlap does not hide: the embeddings', and one bucket
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def times(
     micro_batch = (arithmetic + constants.launch) * straggle(cluster.nodes, cluster.per_node, constants)
     reduce = reduction(work.gradients, group or cluster, constants)
     backward = BACKWARD * HIDEABLE * (micro_batch + work.collectives)
-    hidden = min(reduce * (1 - work.last), backward) if work.overlap else 0.0
+    hidden = min(reduce * (1 - work.exposed), backward) if work.overlap else 0.0
     return Times(
         compute=work.accumulation * micro_batch,
         tensor=work.accumulation * work.collectives,

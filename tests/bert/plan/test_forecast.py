@@ -77,7 +77,8 @@ def test_sharding_costs_memory_less_and_overlap_hides_all_but_the_last_gradients
     saved = plain.memory.state - sharded.memory.state
     assert saved == pytest.approx(8 * 336e6 * 23 / 24, rel=0.01)
     embeddings = (30_522 + 512 + 2) * 1024 / 336_226_108  # their gradients leave when the backward pass has ended
-    assert sharded.update.hidden == pytest.approx((1 - embeddings) * sharded.update.reduction)
+    bucket = 25e6 / 4 / 336_226_108  # as much is computed before anything leaves
+    assert sharded.update.hidden == pytest.approx((1 - embeddings - bucket) * sharded.update.reduction)
     assert plain.update.hidden == 0
     assert sharded.update.optimizer == pytest.approx(plain.update.optimizer / 24)
 

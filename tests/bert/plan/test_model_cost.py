@@ -190,3 +190,12 @@ def test_the_embeddings_are_a_tenth_of_bert_large_and_all_parts_of_a_model_have_
     assert 0.09 < model_cost.embeddings_share(large) < 0.1
     half = (15_261 + 512 + 2) * 1024 / model_cost.local_parameters(large, 2)
     assert model_cost.embeddings_share(large, 2) == pytest.approx(half)
+
+
+def test_nothing_hides_the_embeddings_and_one_bucket() -> None:
+    large = dataclasses.replace(RECIPES["bert_large_phase1"]().model, vocab_size=30_522)
+    embeddings, gradients = model_cost.embeddings_share(large), 4 * model_cost.parameters(large)
+    for megabytes, bucket in ((0.0, 25e6 / gradients), (100.0, 100e6 / gradients), (1e5, 1.0)):
+        parallel = ParallelConfig(overlap=True, bucket_megabytes=megabytes)
+        assert model_cost.exposed_share(large, parallel) == pytest.approx(min(1, embeddings + bucket))
+    assert model_cost.exposed_share(large, ParallelConfig()) == 1  # all gradients are in one bucket

@@ -32,7 +32,7 @@ def test_rings_send_twice_the_gradients_but_for_one_share() -> None:
 
 def test_the_last_gradients_are_not_hidden() -> None:
     fast = Cluster(THREE.gpu, 3, 5, THREE.network * 100)
-    hiding = dataclasses.replace(WORK, overlap=True, last=0.25)
+    hiding = dataclasses.replace(WORK, overlap=True, exposed=0.25)
     found = update_time.times(hiding, fast, 7e13)
     assert found.hidden == pytest.approx(0.75 * found.reduction)
 
