@@ -76,6 +76,11 @@ def test_horovod_has_one_door_and_wikiextractor_none() -> None:
     assert not [name for name, packages in found.items() if "wikiextractor" in packages]  # AGPL: we run it as a program
 
 
+def test_graphs_are_made_without_autograph() -> None:
+    makers = [path for path in modules() if re.search(r"tf\.function[(,]|@tf\.function", path.read_text("utf-8"))]
+    assert [named(path) for path in makers] == ["bert/hardware/graphs.py"]
+
+
 def test_no_module_hides_one_of_the_standard_library() -> None:
     names = {path.stem for path in modules()} | {path.parent.name for path in modules()}
     assert not names & set(sys.stdlib_module_names)
