@@ -12,7 +12,7 @@ import pytest
 from tests.training import LENGTH, ROOT, STEPS, checkpoints, command, errors, measured, pretrain, same_bits, weights
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
-KILLS = 20
+KILLS = 10
 
 
 def start(line: list[str]) -> subprocess.Popen[str]:
@@ -34,7 +34,7 @@ def same_run(one: Path, two: Path, step: int = STEPS) -> None:
 
 
 @pytest.mark.slow
-def test_twenty_kills_do_not_change_the_result(straight: Path, dataset: Path, tmp_path: Path) -> None:
+def test_ten_kills_do_not_change_the_result(straight: Path, dataset: Path, tmp_path: Path) -> None:
     run, draw, starting = tmp_path / "run", Random(11), 0.0
     for number in range(KILLS):
         began = time.monotonic()
