@@ -20,7 +20,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from bert import cli, ranges
 from bert.errors import InputError, UsageError
-from bert.inputs.vocabulary import MARKER, SPECIAL, is_lower_case, load_vocab
+from bert.inputs.vocabulary import SPECIAL, is_lower_case, load_vocab
 from bert.ranges import Range
 from bert.storage import files, outputs
 from data.pipeline import parts
@@ -107,11 +107,10 @@ def check_case(tokens: Sequence[str], lower_case: bool, where: Path) -> None:
 
     Most words would be unknown tokens.
     """
-    words = [token for token in tokens if not MARKER.fullmatch(token)]
-    cased = not is_lower_case(words)
+    cased = not is_lower_case(tokens)
     if cased and lower_case:
         raise InputError(f"{where}: a cased vocabulary, but --lower_case is true; give --lower_case false")
-    if not cased and not lower_case and any(token.isalpha() for token in words):
+    if not cased and not lower_case and any(token.isalpha() for token in tokens):
         raise InputError(f"{where}: an uncased vocabulary, but --lower_case is false; give --lower_case true")
 
 

@@ -1,6 +1,7 @@
 """Connections: a client that sends nothing, half a request, or does not read its answer, does not keep one for ever.
 
-What comes on a connection beyond the most is told so to the application, as `crowded` of the scope's state.
+A connection beyond the limit is accepted. Its requests have `crowded` in the scope's state, and the application refuses
+them.
 """
 
 import asyncio

@@ -34,7 +34,7 @@ ERRORS = {
     "413": "The body is too large",
     "415": "The body is not application/json",
     "500": "The model failed",
-    "503": "Too much waits already, or there are too many connections; Retry-After says when to try again",
+    "503": "Too much waits, there are too many connections, or the service stops; Retry-After says when to try again",
     "504": "The answer was not computed in time",
 }
 

@@ -83,7 +83,7 @@ def test_the_best_of_several_passages_is_the_best_of_all(models: Models) -> None
 
 
 def test_a_passage_without_words_changes_no_probability(tmp_path: Path) -> None:
-    """Whether or not the model knows of questions without an answer."""
+    """Of a model that always answers: only then such a passage has a candidate of its own."""
     made = Models({"answer": runs.of_questions(tmp_path / "run", impossible=False)}, "float32", 8)
     asked = head(made, "answer", "answer")
     alone, beside = answers(
