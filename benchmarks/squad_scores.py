@@ -4,9 +4,9 @@
         --dev_file dev-v1.1.json --output workdir/benchmarks/squad --peer_python .venv-parity/bin/python --steps 500
 
 Both start from the encoder of `--checkpoint` (from `python -m bert.convert import`) and the same randomly initialised
-head. They have the same windows, batches, learning rates, hyperparameters and threads, and run one after the other.
-`squad.predict` answers with both models. Only the random numbers of dropout differ: with `--dropout 0` the losses of
-each update should agree. Prints one line of JSON for each.
+head. They have the same questions, number of updates, batch size, learning rates, hyperparameters and threads, and run
+one after the other. Each makes its own windows, draws its own order of them and its own dropout. `squad.predict`
+answers with both models. Prints one line of JSON for each.
 """
 
 import dataclasses
@@ -14,29 +14,28 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from bert import cli, ranges
-from bert.config import BatchConfig, ModelConfig, OptimizerConfig
+from bert.config import ModelConfig, OptimizerConfig
 from bert.errors import UserError
-from bert.inputs import sampler
-from bert.inputs.records import Dataset
-from bert.inputs.tokenization import tokenizer_for
 from bert.model.encoder import variables
 from bert.ranges import BatchSize, Range, Seed
 from bert.storage import files
 from bert.training import checkpoint, schedule
-from squad import examples, features, metric
-from squad.config import SquadConfig, SquadData
+from squad import examples, metric
+from squad.config import SquadConfig
 from squad.model import QuestionAnswering
 from squad.recipes import RECIPES
 
 PEER = "benchmarks.peers.transformers_fine_tuning"
 RECIPE, WARMUP = "squad_base", 0.1
+
+Order = Literal["shuffled", "grouped"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,8 +60,10 @@ class Options:
     """peak learning rate, reached after a tenth of the updates"""
     compute: str = "bfloat16"
     """data type of matrix products; for the peer by torch.autocast"""
-    dropout: Annotated[float, Range(0, 0.99)] = 0.1
-    """dropout probability"""
+    limit: Annotated[int, Range(0, 10**9)] = 0
+    """number of training questions, from the first on; 0: all"""
+    order: Order = "shuffled"
+    """how the peer orders its windows: shuffled, or grouped by length as its Trainer can do"""
     seed: Seed = 12345
     """seed for the order of windows, the head and dropout"""
 
@@ -70,28 +71,24 @@ class Options:
         ranges.check(self)
 
 
-def start(options: Options) -> Path:
+def start(options: Options) -> None:
     """Write the run directory that both start from: the checkpoint's encoder and a randomly initialised head."""
-    config = dataclasses.replace(
-        ModelConfig.load(options.checkpoint / "bert_config.json"),
-        hidden_dropout_prob=options.dropout,
-        attention_probs_dropout_prob=options.dropout,
-    )
+    config = ModelConfig.load(options.checkpoint / "bert_config.json")
     model, run = QuestionAnswering(config, options.seed), options.output / "start"
     checkpoint.load_weights(options.checkpoint, variables(model), new_heads=("answer_span",))
     run.mkdir(parents=True)
     config.save(run / "bert_config.json")
     shutil.copyfile(options.checkpoint / "vocab.txt", run / "vocab.txt")
     checkpoint.save(run, 0, variables(model), keep=1)
-    return run
 
 
-def ours(options: Options, begin: Path) -> Path:
+def ours(options: Options) -> Path:
     """Fine-tunes in our trainer; returns its run directory."""
     run = options.output / "ours"
     settings = {
-        "init.checkpoint": begin,
+        "init.checkpoint": options.output / "start",
         "data.train_file": options.train_file,
+        "data.limit": options.limit,
         "run.directory": run,
         "run.steps": options.steps,
         "run.seed": options.seed,
@@ -108,58 +105,47 @@ def ours(options: Options, begin: Path) -> Path:
     return run
 
 
-def peer(options: Options, begin: Path) -> Path:
+def peer(options: Options) -> Path:
     """Fine-tunes in a plain loop of PyTorch; returns a run directory with its weights."""
-    exported, trained, run = (options.output / name for name in ("exported", "transformers", "peer"))
-    run_checked([sys.executable, "-m", "bert.convert", "export", "huggingface", str(begin), str(exported)])
-    sampler, learning = write_updates(options)
-    run_checked(
-        [
-            str(options.peer_python.absolute()),
-            "-m",
-            PEER,
-            *map(str, (exported, sampler, learning, trained)),
-            options.compute,
-            str(options.seed),
-        ]
-    )
-    run_checked([sys.executable, "-m", "bert.convert", "import", "huggingface", str(trained), str(run)])
-    return run
-
-
-def write_updates(options: Options) -> tuple[Path, Path]:
-    """Files of what our trainer reads in each update, and of the rates and hyperparameters that it learns with."""
     recipe: SquadConfig = RECIPES[RECIPE]()
-    vocab = options.checkpoint / "vocab.txt"
-    tokenizer = tokenizer_for(vocab, ModelConfig.load(options.checkpoint / "bert_config.json"))
-    data = SquadData(train_file=options.train_file)
-    folder = features.training_set(data, tokenizer, vocab, recipe.windows, options.output)
-    batch = BatchConfig(total=options.batch, per_device=options.batch, bucket_by_length=recipe.batch.bucket_by_length)
-    return save_updates(
-        options.output,
-        Dataset(folder, "train"),
-        batch,
-        recipe.optimizer,
-        seed=options.seed,
-        steps=options.steps,
-        peak=options.learning_rate,
-    )
+    settings = learning(recipe.optimizer, options.steps, options.learning_rate) | {
+        "batch": options.batch,
+        "length": recipe.windows.max_seq_length,
+        "order": options.order,
+        "compute": options.compute,
+        "seed": options.seed,
+    }
+    return run_peer(options.output, options.peer_python, raw_questions(options), settings)
 
 
-def save_updates(
-    folder: Path, data: Dataset, batch: BatchConfig, learnt: OptimizerConfig, *, seed: int, steps: int, peak: float
-) -> tuple[Path, Path]:
-    """Write what our trainer reads in each update, and the rates and hyperparameters of AdamW; return both files."""
-    given: dict[str, np.ndarray] = {}
-    for number, (rows,) in enumerate(sampler.BatchSampler(data, batch, seed).iterate(0, steps)):
-        given |= {f"{number}/{name}": value.numpy() for name, value in rows.items()}
+def raw_questions(options: Options) -> Iterator[dict[str, Any]]:
+    """Yield the training questions as the peer gets them: texts, and the characters of the answer."""
+    read = examples.read_dataset(options.train_file, strict=False)
+    read = dataclasses.replace(read, examples=read.examples[: options.limit or None])
+    for span in examples.spans(read, impossible=True).spans:
+        texts = {"question": span.example.question, "context": read.passages[span.example.passage]}
+        yield texts | {"start": span.start, "end": span.end}
+
+
+def learning(optimizer: OptimizerConfig, steps: int, peak: float) -> dict[str, Any]:
+    """Return what the peer learns with, as our trainer: the rate of each update, and the settings of AdamW."""
     warmup = int(steps * WARMUP)
     rates = [schedule.polynomial(done, peak=peak, warmup_steps=warmup, steps=steps) for done in range(steps)]
-    adamw = [learnt.beta_1, learnt.beta_2, learnt.epsilon, learnt.weight_decay, learnt.clip_norm]
-    batches, learning = folder / "batches.npz", folder / "learning.npz"
-    np.savez(batches, allow_pickle=False, **given)
-    np.savez(learning, allow_pickle=False, rates=rates, adamw=adamw)
-    return batches, learning
+    same = {name: getattr(optimizer, name) for name in ("epsilon", "weight_decay", "clip_norm")}
+    return same | {"betas": [optimizer.beta_1, optimizer.beta_2], "rates": rates}
+
+
+def run_peer(folder: Path, interpreter: Path, given: Iterable[dict[str, Any]], settings: dict[str, Any]) -> Path:
+    """Fine-tune `folder`/start on the examples `given` in a plain loop of PyTorch; return a run directory."""
+    names = ("exported", "examples.jsonl", "settings.json", "transformers", "peer")
+    exported, written, wanted, trained, run = (folder / name for name in names)
+    run_checked([sys.executable, "-m", "bert.convert", "export", "huggingface", str(folder / "start"), str(exported)])
+    with open(written, "w", encoding="utf-8") as stream:
+        stream.writelines(json.dumps(example) + "\n" for example in given)
+    files.write_json(wanted, settings)
+    run_checked([str(interpreter.absolute()), "-m", PEER, *map(str, (exported, written, wanted, trained))])
+    run_checked([sys.executable, "-m", "bert.convert", "import", "huggingface", str(trained), str(run)])
+    return run
 
 
 def scored(run: Path, options: Options) -> dict[str, float]:
@@ -202,18 +188,17 @@ def run_checked(command: Sequence[str]) -> None:
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m benchmarks.squad_scores", description=__doc__)
-    begin, late = start(options), slice(options.steps // 2, None)  # late: all widths are compiled by then
-    losses: dict[str, np.ndarray] = {}
+    start(options)
+    late = slice(options.steps // 2, None)  # all widths are compiled by then
     for name, train in (("ours", ours), ("transformers", peer)):
-        run = train(options, begin)
-        losses[name] = measured(options.output / name, "loss")
+        run = train(options)
+        losses, rates = (measured(options.output / name, figure) for figure in ("loss", "sequences_per_second"))
         line = {
             "name": name,
             "steps": options.steps,
             **scored(run, options),
-            "windows_per_second": float(1 / np.mean(1 / measured(options.output / name, "sequences_per_second")[late])),
-            "loss": float(losses[name][-max(1, options.steps // 10) :].mean()),  # of the last tenth
-            "most_apart": float(np.abs(losses[name] - losses["ours"]).max()),
+            "windows_per_second": float(1 / np.mean(1 / rates[late])),
+            "loss": float(losses[-max(1, options.steps // 10) :].mean()),  # of the last tenth
         }
         print(json.dumps(line), flush=True)
         with files.exclusive(options.output), open(options.output / "scores.jsonl", "a", encoding="utf-8") as stream:

@@ -1,13 +1,18 @@
-"""Compare fine-tuning on GLUE, RACE, CoNLL-2003 with transformers in a plain PyTorch loop: scores over seeds, speed.
+"""Compare fine-tuning on tasks with transformers in a plain PyTorch loop: scores over seeds, speed.
 
     python -m benchmarks.task_scores --checkpoint workdir/minilm --data glue --tasks cola mrpc rte --seeds 1 2 3 4 5 \\
         --peer_python .venv-parity/bin/python --output workdir/benchmarks/tasks
+    python -m benchmarks.task_scores --tasks classify --train TRAIN.tsv --dev DEV.tsv --checkpoint ...
 
-`--data` has a folder for each task, as GLUE names them, or is the folder of RACE or of CoNLL-2003. For each seed both
-start from the encoder of `--checkpoint` (from `python -m bert.convert import`) and the same randomly initialised head,
-and have the same batches of similar length, learning rates, hyperparameters and threads. They run one after the other.
-`tasks.evaluate` scores both on the development set. Only the random numbers of dropout differ. Prints a line of JSON
-for each run, and a table: mean and deviation over the seeds, and the standard error of the difference of the means.
+`--data` has a folder for each task, as GLUE names them, or is the folder of RACE or of CoNLL-2003. `--train` and
+`--dev` are your own files, for the recipes classify, regress, choose or tag.
+
+For each seed both start from the encoder of `--checkpoint` (from `python -m bert.convert import`) and the same randomly
+initialised head. They have the same examples, number of updates, batch size, learning rates, hyperparameters and
+threads, and run one after the other. Each makes its own tokens, draws its own order in each epoch and its own dropout.
+`tasks.evaluate` scores both on the development set. Prints a line of JSON for each run, and a table: mean and deviation
+over the seeds, and the standard error of the difference of the means. Figures of speed need `--order grouped`: ours
+groups by length, and a shuffled batch has more padding.
 """
 
 import dataclasses
@@ -16,14 +21,16 @@ import math
 import shutil
 import statistics
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
-from benchmarks.squad_scores import PEER, WARMUP, flags_of, measured, run_checked, save_updates
+from benchmarks.squad_scores import WARMUP, Order, flags_of, learning, measured, run_checked, run_peer
 from bert import cli, ranges
-from bert.config import BatchConfig, ModelConfig
+from bert.config import ModelConfig
+from bert.errors import UsageError
 from bert.inputs.records import Dataset
 from bert.inputs.tokenization import tokenizer_for
 from bert.model.encoder import variables
@@ -32,7 +39,7 @@ from bert.storage import files
 from bert.training import checkpoint
 from tasks import datasets, evaluate, features
 from tasks import model as trained
-from tasks.config import TaskConfig
+from tasks.config import TaskConfig, TaskData
 from tasks.datasets import Kind
 from tasks.examples import Skipped
 from tasks.recipes import RECIPES
@@ -46,12 +53,16 @@ class Options:
 
     checkpoint: Path
     """run directory with the initial weights"""
-    data: Path
-    """folder of the data sets"""
     output: Path
     """output folder; finished runs in it are kept"""
     peer_python: Path
     """interpreter with torch and transformers (requirements-parity.txt)"""
+    data: Path | None = None
+    """folder of the data sets"""
+    train: Path | None = None
+    """your own training examples, instead of --data"""
+    dev: Path | None = None
+    """your own examples to score, with --train"""
     tasks: tuple[str, ...] = ("cola", "mrpc", "rte")
     """recipes of tasks/recipes.py"""
     seeds: tuple[Annotated[int, Range(0, 2**31)], ...] = (1, 2, 3, 4, 5)
@@ -70,9 +81,13 @@ class Options:
     """tokens of an input; 0: those of the recipe"""
     compute: str = "bfloat16"
     """data type of matrix products; for the peer by torch.autocast"""
+    order: Order = "shuffled"
+    """how the peer orders its examples: shuffled, or grouped by length as its Trainer can do"""
 
     def __post_init__(self) -> None:
         ranges.check(self)
+        if (self.data is None) == (self.train is None) or (self.train is None) != (self.dev is None):
+            raise UsageError("give either --data, or --train and --dev")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,7 +113,14 @@ def prepare(options: Options, task: str, seed: int) -> Work:
     config, vocab = RECIPES[task](), options.checkpoint / "vocab.txt"
     model = ModelConfig.load(options.checkpoint / "bert_config.json")
     length = options.length or config.data.length
-    data = dataclasses.replace(config.data, folder=options.data, limit=options.limit, length=length)
+    data = dataclasses.replace(
+        config.data,
+        folder=options.data,
+        train=options.train,
+        dev=options.dev,
+        limit=options.limit,
+        length=length,
+    )
     records = features.build(data, tokenizer_for(vocab, model), vocab, options.output)
     kind, folder = features.kind(data, records), options.output / task / f"seed-{seed}"
     start = folder / "start"
@@ -119,7 +141,7 @@ def ours(work: Work) -> Path:
     options, run = work.options, work.folder / "ours"
     settings = {
         "init.checkpoint": work.folder / "start",
-        "data.folder": options.data,
+        **{f"data.{name}": path for name in ("folder", "train", "dev") if (path := getattr(work.config.data, name))},
         "data.limit": options.limit,
         "data.length": work.config.data.length,
         "run.directory": run,
@@ -141,40 +163,28 @@ def ours(work: Work) -> Path:
 
 def peer(work: Work) -> Path:
     """Fine-tune in a plain loop of PyTorch; return a run directory with its weights."""
-    exported, torch, run = (work.folder / name for name in ("exported", "transformers", "peer"))
-    start = work.folder / "start"
-    run_checked([sys.executable, "-m", "bert.convert", "export", "huggingface", str(start), str(exported)])
-    interpreter = str(work.options.peer_python.absolute())
-    settings = [*map(str, (exported, *write_updates(work), torch)), work.options.compute, str(work.seed)]
-    run_checked([interpreter, "-m", PEER, *settings])
-    run_checked([sys.executable, "-m", "bert.convert", "import", "huggingface", str(torch), str(run)])
-    return run
-
-
-def write_updates(work: Work) -> tuple[Path, Path]:
-    """Write what our trainer reads in each update, and what it learns with; return both files."""
     options = work.options
-    batch = BatchConfig(
-        total=options.batch, per_device=options.batch, bucket_by_length=work.config.batch.bucket_by_length
-    )
-    return save_updates(
-        work.folder,
-        Dataset(work.records, "train"),
-        batch,
-        work.config.optimizer,
-        seed=work.seed,
-        steps=work.steps,
-        peak=options.learning_rate,
-    )
+    settings = learning(work.config.optimizer, work.steps, options.learning_rate) | {
+        "batch": options.batch,
+        "length": work.config.data.length,
+        "order": options.order,
+        "compute": options.compute,
+        "seed": work.seed,
+    }
+    return run_peer(work.folder, options.peer_python, raw_examples(work.config.data), settings)
+
+
+def raw_examples(data: TaskData) -> Iterator[dict[str, Any]]:
+    """Yield the training examples as the peer gets them: texts, and the names of labels."""
+    read = datasets.of(data).read(data, datasets.sources(data)["train"], "train", Skipped())
+    return map(dataclasses.asdict, features.limited(read, data.limit))
 
 
 def scored(run: Path, work: Work) -> dict[str, Any]:
     """Return the scores of a run on the development set, computed in float32 whatever it was trained in."""
     fine_tuned = dataclasses.replace(trained.load(run), kind=work.kind)
-    (path, *_) = datasets.files(work.config.data, work.options.data, "dev").values()
-    return evaluate.evaluate(
-        fine_tuned, trained.Reader(fine_tuned, work.options.batch), path, Skipped(), work.options.dev_limit
-    )
+    path, reader = datasets.sources(work.config.data)["dev"], trained.Reader(fine_tuned, work.options.batch)
+    return evaluate.evaluate(fine_tuned, reader, path, Skipped(), work.options.dev_limit)
 
 
 def measure(work: Work, side: str) -> dict[str, Any]:
