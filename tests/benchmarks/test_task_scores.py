@@ -1,0 +1,75 @@
+"""Comparisons of fine-tuning: what the peer is given, and how scores over seeds become a table."""
+
+import dataclasses
+import json
+import math
+import statistics
+from pathlib import Path
+
+import pytest
+
+from benchmarks import squad_scores, task_scores
+from bert.config import OptimizerConfig
+from bert.errors import UsageError
+from tasks.recipes import RECIPES
+
+ROWS = [("no", "the ant is here"), ("yes", "a\u00e7\u00e3o, lime and plum"), ("no", "bee")]
+CONTEXT = "The ant is here. The bee is not here."
+
+
+def test_the_peer_gets_the_texts_and_labels_of_the_file_in_its_order(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text("\n".join(["label\ttext", *map("\t".join, ROWS)]) + "\n", encoding="utf-8")
+    data = dataclasses.replace(RECIPES["classify"]().data, train=path)
+    given = list(task_scores.raw_examples(data))
+    assert [(example["label"], example["first"], example["second"]) for example in given] == [
+        (label, text, None) for label, text in ROWS
+    ]
+    limited = task_scores.raw_examples(dataclasses.replace(data, limit=2))
+    assert list(limited) == given[:2]
+
+
+def test_the_peer_gets_the_characters_of_an_answer(tmp_path: Path) -> None:
+    asked = [
+        {"id": "1", "question": "What is here?", "answers": [{"text": "ant", "answer_start": 4}]},
+        {"id": "2", "question": "What is not?", "answers": [{"text": "bee", "answer_start": 21}]},
+        {"id": "3", "question": "Who?", "answers": [], "is_impossible": True},
+        {"id": "4", "question": "Where?", "answers": [{"text": "here", "answer_start": 11}]},
+    ]
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": asked}]}]}))
+    options = squad_scores.Options(
+        checkpoint=tmp_path, train_file=path, dev_file=path, output=tmp_path, peer_python=path, limit=3
+    )
+    given = list(squad_scores.raw_questions(options))
+    assert [example["question"] for example in given] == ["What is here?", "What is not?", "Who?"]
+    assert [example["context"][example["start"] : example["end"]] for example in given[:2]] == ["ant", "bee"]
+    assert (given[2]["start"], given[2]["end"]) == (-1, -1)
+
+
+def test_the_peer_learns_at_our_rates() -> None:
+    optimizer = OptimizerConfig(name="adamw", learning_rate=0.5, beta_2=0.97, weight_decay=0.03)
+    given = squad_scores.learning(optimizer, steps=30, peak=0.6)
+    expected = [0, 0.2, 0.4, *(0.6 * (1 - done / 30) for done in range(3, 30))]  # a tenth is warm-up
+    assert given["rates"] == pytest.approx(expected)
+    assert (given["betas"], given["weight_decay"]) == ([optimizer.beta_1, 0.97], 0.03)
+
+
+def test_the_table_has_means_deviations_and_the_standard_error_of_the_difference() -> None:
+    ours, theirs = [57.0, 59.0, 64.0], [50.0, 53.0]
+    lines = [
+        {"task": "rte", "side": side, "accuracy": score, "sequences_per_second": speed}
+        for side, scores, speed in (("ours", ours, 30.0), ("transformers", theirs, 20.0))
+        for score in scores
+    ]
+    error = math.sqrt(statistics.variance(ours) / 3 + statistics.variance(theirs) / 2)
+    cells = [cell.strip() for cell in task_scores.table(lines).splitlines()[-1].split("|")[1:-1]]
+    assert cells[:3] == ["rte", "accuracy", "60.00 +- 3.61"]
+    assert cells[3:] == ["51.50 +- 2.12", "+8.50", f"{error:.2f}", "30.0", "20.0", "1.50"]
+
+
+@pytest.mark.parametrize("given", [{}, {"data": "glue", "train": "t.tsv", "dev": "d.tsv"}, {"train": "t.tsv"}])
+def test_examples_come_from_a_data_set_or_from_two_files(given: dict[str, str]) -> None:
+    paths = {name: Path(path) for name, path in given.items()}
+    with pytest.raises(UsageError, match="give either --data, or --train and --dev"):
+        task_scores.Options(checkpoint=Path("c"), output=Path("o"), peer_python=Path("p"), **paths)
