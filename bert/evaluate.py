@@ -39,7 +39,7 @@ from bert.model.encoder import Mode, variables
 from bert.pretrain import Pretraining
 from bert.ranges import BatchSize, Range
 from bert.storage import files
-from bert.training import checkpoint
+from bert.training import checkpoint, resume
 
 Source = Dataset | DynamicMasking
 CHUNK = 256  # texts that are read and encoded at once
@@ -76,7 +76,7 @@ def of_samples(options: Options, folder: Path) -> dict[str, Any]:
     """Return losses and accuracies on the samples of a folder. Raise InputError if its vocabulary is another one."""
     config = ModelConfig.load(options.run / "bert_config.json")
     check_head(options.run, "masked_lm")
-    data = dynamic_masking.source(folder, options.split, _seed(options.run))
+    data = dynamic_masking.source(folder, options.split, _seed(options.run), rules=resume.rules_of(options.run))
     _check(options.run, config, data, folder)
     task = _task(options.run, config, data)
     mode = Mode(tf.as_dtype(options.compute), DropoutRng(None))

@@ -35,6 +35,10 @@ from bert.training.signals import stops, watchdog
 from bert.training.step import Step, Task
 
 Measures = dict[str, float]
+OLD_RULES = (
+    "note: the run goes on by the rules of the version that began it: an update may have a sample of two epochs twice "
+    "and, with records of documents, short random second segments tell the label of the pair (docs/training.md)"
+)
 
 
 class Data(sampler.Source, Protocol):
@@ -105,6 +109,8 @@ def train(
         if first == 0:
             weights = {name: step.state[name] for name in weights}  # with tensor parallelism, divided variables
             resume.begin(config, comm, weights, data.manifest, vocab, start_from, new_heads, facts)
+        if first and trainer.samples.order.rules < sampler.RULES:
+            tell(OLD_RULES, comm)
         if is_divided(step.state):
             preflight.shared(run.path, comm)
         return trainer.run(first)
@@ -137,7 +143,8 @@ class Trainer:
         self.data, self.heldout, self.alive, self.requested = data, heldout, alive, requested
         self.selection = Selection(heldout.measure, config.run.patience) if isinstance(heldout, Evaluator) else None
         run = config.run
-        self.samples = sampler.BatchSampler(data, config.batch, run.seed, comm.replicas.rank, comm.replicas.size)
+        replicas, rules = comm.replicas, resume.rules(run.path, comm)
+        self.samples = sampler.BatchSampler(data, config.batch, run.seed, replicas.rank, replicas.size, rules)
         self.saver = Saver(run.path, run.keep, run.keep_every, comm)
         self.saved = 0  # update of the newest checkpoint
         self.rollbacks = 0  # to that checkpoint
