@@ -18,7 +18,7 @@ import tensorflow as tf
 from bert import cli, paths, ranges
 from bert.causal.task import CausalLM
 from bert.config import ModelConfig, PretrainConfig
-from bert.errors import UsageError
+from bert.errors import InputError, UsageError
 from bert.hardware.devices import Device
 from bert.inputs import byte_bpe, dynamic_masking, records
 from bert.inputs.sampler import Batch
@@ -78,6 +78,7 @@ class Pretraining:
         self.module = PretrainingModel(config, seed, pairs, parts)
         self.pairs = pairs
         self.objectives: tuple[str, ...] = ("mlm",) if pairs == "none" else ("mlm", pairs)
+        self.two_classes = {name: "next_sentence_labels" for name in self.objectives[1:]}
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the number of masked positions, and of sequences."""
@@ -140,7 +141,10 @@ def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, 
 
 
 def datasets(folder: Path, config: PretrainConfig) -> tuple[loop.Data, loop.Data]:
-    """Return the training and the held-out samples in `folder`."""
+    """Return the training and the held-out samples in `folder`.
+
+    Raise InputError if all training pairs for next-sentence prediction have the same label.
+    """
     length = config.data.length
     if config.model.causal:
         if config.data.skip_bad:
@@ -154,15 +158,25 @@ def datasets(folder: Path, config: PretrainConfig) -> tuple[loop.Data, loop.Data
     train_split, heldout = (
         dynamic_masking.source(folder, split, config.run.seed, config.data.skip_bad) for split in SPLITS
     )
+    if pairs_of(train_split) == "nsp" and (label := train_split.only_label()) is not None:
+        raise InputError(
+            f"{folder}: all training pairs have label {label}, from which next-sentence prediction learns nothing; "
+            "make the data with --pairs sop or none, or from more documents"
+        )
     return train_split, heldout
+
+
+def pairs_of(data: loop.Data) -> str:
+    """Return the objective on pairs for which samples were made; other programs' are for "nsp"."""
+    made = data.description.instances
+    return made.pairs if made else "nsp"
 
 
 def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
     """Return the task of the model on these data; `parts` says which part of the model this device holds."""
     if config.model.causal:
         return CausalLM(config.model, config.run.seed, parts)
-    made = data.description.instances
-    return Pretraining(config.model, config.run.seed, made.pairs if made else "nsp", parts)
+    return Pretraining(config.model, config.run.seed, pairs_of(data), parts)
 
 
 def describe(config: PretrainConfig, name: str, data: loop.Data, ranks: int) -> str:

@@ -9,6 +9,7 @@ Compared with instances stored in advance, the text is stored once instead of `d
 second segment replaces is not used in this epoch, and the cuts between chunks are always the same.
 """
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,9 @@ class DynamicMasking:
             where = stored.manifest.path / manifest.NAME
             raise IntegrityError(f"{where}: does not say how instances are made; build the folder again")
         self.config = self.description.instances
+        self.sources, self.source_of, self.only_label = stored.sources, stored.source_of, stored.only_label
+        if self.config.pairs == "nsp" and self.only_label() == 0:  # one document: no other one to pair it with
+            self.config = dataclasses.replace(self.config, pairs="none")
         self.spec = feature_spec(self.config)
         vocab = load_vocab(stored.manifest.path / "vocab.txt")
         self._vocab_size, self._tokens = len(vocab), instances.Tokens.from_vocab(vocab)

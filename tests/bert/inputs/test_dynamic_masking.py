@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert.config import BatchConfig
+from bert.errors import InputError
 from bert.inputs import dynamic_masking, records, tf_example
 from bert.inputs.instances import InstanceConfig
 from bert.inputs.sampler import BatchSampler
@@ -39,7 +40,9 @@ def write(folder: Path, shards: dict[str, int], documents: int = 4) -> Path:
         features = {"ids": {"shape": [None], "dtype": "int64"}}
         extra = {"kind": "documents", "features": features, "instances": dataclasses.asdict(SHAPE)}
         written = {f"{name}.tfrecord": count for name, count in shards.items()}
-        return outputs.StageResult(counts={}, records=written, extra={**extra, "vocab_size": VOCAB})
+        num_train = sum(name.startswith("train") for name in shards)
+        counts = {"train": {"chunks": sum(shards.values()), "documents": num_train * documents}}
+        return outputs.StageResult(counts=counts, records=written, extra={**extra, "vocab_size": VOCAB})
 
     outputs.build(folder, stage="tfrecords", parameters={}, inputs=[], make=make)
     return folder
@@ -141,11 +144,14 @@ def test_a_sample_depends_on_its_position_alone(train: Data) -> None:
     assert not np.array_equal(read(other, np.array([7]), np.array([100]))["input_ids"][0], whole["input_ids"][0])
 
 
-def test_one_document_alone_is_paired_with_itself(tmp_path: Path) -> None:
-    data = dynamic_masking.source(write(tmp_path / "one", {"train-0": 9}, documents=1), "train", seed=1)
-    batch = read(data, np.arange(9), np.arange(9))
-    alone = np.array([len(sentences) == 1 for sentences in read_sentences(data)])
-    np.testing.assert_array_equal(batch["next_sentence_labels"][:, 0], alone)
+def test_one_document_alone_has_no_pairs_for_nsp(tmp_path: Path) -> None:
+    folder = write(tmp_path / "one", {"train-0": 9, "heldout-0": 7}, documents=1)
+    data = dynamic_masking.source(folder, "train", seed=1)
+    batch = read(data, np.tile(np.arange(9), 20), np.arange(180))
+    assert any(len(sentences) == 1 for sentences in read_sentences(data))
+    assert not batch["next_sentence_labels"].any() and data.only_label() == 0
+    with pytest.raises(InputError, match=r"one: all training pairs have label 0, .* --pairs sop or none"):
+        main(["bert_mini_phase1", "--data.train", str(folder), "--run.steps", "3", "--print", "1"])
 
 
 def test_ranks_make_the_same_update_together(train: Data) -> None:
