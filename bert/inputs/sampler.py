@@ -24,6 +24,7 @@ ROUNDS = 4  # of the Feistel network
 # on a CPU. By length of the batch, so that padding is at most an eighth or so of it:
 LENGTH_MULTIPLES = {64: 8, 128: 16, 65_536: 32}
 GPU_LENGTH_MULTIPLE = 128  # the same on a GPU, where XLA compiles the whole step for each length, for a minute or more
+EVALUATION_KEY = 2**32 - 1  # of the permutation whose first images are evaluated; no epoch has it
 PREFETCH = 2  # updates that are read in advance
 
 Batch = dict[str, tf.Tensor]
@@ -36,6 +37,15 @@ class Source(Protocol):
 
     def read(self, indices: np.ndarray, positions: np.ndarray) -> Batch:
         """Return samples `indices` [n], which have `positions` [n] in the run, on which their randomness depends."""
+
+
+class HeldOut(Source, Protocol):
+    """Samples of one or several sources, such as Wikipedia and books."""
+
+    sources: tuple[str, ...]
+
+    def source_of(self, indices: np.ndarray) -> np.ndarray:
+        """Return for each sample the number of its source in `sources` [n]."""
 
 
 def permute(indices: np.ndarray, size: int, key: int) -> np.ndarray:
@@ -153,11 +163,30 @@ def pack(batch: Batch) -> Batch:
     return {name: tf.constant(value) for name, value in rows.items()}
 
 
-def evaluation(source: Source, batch: BatchConfig, limit: int, rank: int = 0, num_ranks: int = 1) -> Iterator[Batch]:
-    """Yield this rank's share of the first `limit` samples, in order, in batches; the last one may be smaller."""
-    samples = np.arange(min(limit, len(source)))
-    for start in range(rank * batch.per_device, len(samples), num_ranks * batch.per_device):
-        indices = samples[start : start + batch.per_device]
-        with tf.device("CPU:0"):
-            samples_read = source.read(indices, indices)
-        yield samples_read
+def evaluated(size: int, limit: int) -> np.ndarray:
+    """Return which `limit` of `size` samples a model is evaluated on, in ascending order; all, if there are no more.
+
+    They are spread over the whole, and always the same ones.
+    """
+    return np.sort(permute(np.arange(limit), size, EVALUATION_KEY)) if limit < size else np.arange(size)
+
+
+def evaluation(
+    source: HeldOut, batch: BatchConfig, limit: int, rank: int = 0, num_ranks: int = 1
+) -> Iterator[tuple[str, Batch]]:
+    """Yield this rank's share of the `evaluated` samples in batches, each after the name of its source.
+
+    The last batch of each source may be smaller.
+    """
+    samples = evaluated(len(source), limit)
+    source_of, size = source.source_of(samples), batch.per_device
+    number = 0  # of the batch, over all ranks
+    for place, name in enumerate(source.sources):
+        mine = samples[source_of == place]
+        for start in range(0, len(mine), size):
+            if number % num_ranks == rank:
+                indices = mine[start : start + size]
+                with tf.device("CPU:0"):
+                    samples_read = source.read(indices, indices)
+                yield name, samples_read
+            number += 1

@@ -32,12 +32,12 @@ from bert.training.profiler import Profiler
 from bert.training.saver import Saver
 from bert.training.selection import Selection
 from bert.training.signals import stops, watchdog
-from bert.training.step import Step, Task
+from bert.training.step import Step, Task, without_figures
 
 Measures = dict[str, float]
 
 
-class Data(sampler.Source, Protocol):
+class Data(sampler.HeldOut, Protocol):
     """Samples, with their manifest and the shapes of their features."""
 
     manifest: Manifest
@@ -142,6 +142,7 @@ class Trainer:
         self.saved = 0  # update of the newest checkpoint
         self.rollbacks = 0  # to that checkpoint
         self.evaluation: Measures = {}
+        self.without_figures: set[str] = set()  # objectives, of which this was told
 
     def run(self, first: int) -> Measures:
         """Make the updates that follow update `first`; return the measures of the last evaluation."""
@@ -267,8 +268,16 @@ class Trainer:
             return self.heldout.scores(self.step, self.alive)
         sequences = self.config.run.evaluate_sequences
         replicas = self.comm.replicas
-        batches = sampler.evaluation(self.heldout, self.config.batch, sequences, replicas.rank, replicas.size)
-        return self.step.evaluate(list(batches))
+        batches: dict[str, list[sampler.Batch]] = {source: [] for source in self.heldout.sources}
+        share = sampler.evaluation(self.heldout, self.config.batch, sequences, replicas.rank, replicas.size)
+        for source, batch in share:
+            batches[source].append(batch)
+        measures = self.step.evaluate(batches)
+        for name in {*self.step.task.objectives} - self.without_figures:
+            if f"{name}_loss" not in measures:
+                self.without_figures.add(name)
+                tell(f"warning: {self.heldout.manifest.path}: {without_figures(name)}", self.comm)
+        return measures
 
     def _handle_bad_update(self, number: int, measures: Measures) -> None:
         """Warn of an update that is not finite or a spike.
