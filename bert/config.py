@@ -316,7 +316,7 @@ class RunConfig:
     evaluate_every: CountOrNone = 500
     """updates between evaluations on the held-out split; 0: never"""
     evaluate_sequences: Count = 2048
-    """held-out sequences per evaluation, always the same ones"""
+    """held-out sequences per evaluation, spread over all of them and always the same ones"""
     patience: CountOrNone = 0
     """end the run after so many evaluations on a development set without improvement; 0: never"""
     target_accuracy: Share = 0.0
