@@ -58,7 +58,7 @@ class TokenStream:
             kind="tokens",
         )
         self.spec: FeatureSpec = {"input_ids": vars(feature)}
-        self.sources = ("",)
+        self.sources: tuple[str, ...] = ("",)
 
     def _check_tokenizer(self, stored: Stream) -> None:
         listed = self.manifest.files.get(byte_bpe.NAME)
