@@ -20,7 +20,8 @@ from bert.causal.task import CausalLM
 from bert.config import ModelConfig, PretrainConfig, RunConfig
 from bert.errors import UsageError
 from bert.hardware.devices import Device
-from bert.inputs import byte_bpe, dynamic_masking, records, sampler
+from bert.inputs import byte_bpe, dynamic_masking, records
+from bert.inputs.rules import RULES
 from bert.inputs.sampler import Batch
 from bert.inputs.token_stream import TokenStream
 from bert.model import heads, losses
@@ -143,7 +144,7 @@ def _placed(run: RunConfig, name: str) -> RunConfig:
     return resume.place(run, paths.workdir() / "pretrain" / name, steps=0)
 
 
-def datasets(folder: Path, config: PretrainConfig, rules: int = sampler.RULES) -> tuple[loop.Data, loop.Data]:
+def datasets(folder: Path, config: PretrainConfig, rules: int = RULES) -> tuple[loop.Data, loop.Data]:
     """Return the training and the held-out samples in `folder`; rules: by which pairs are drawn."""
     length = config.data.length
     if config.model.causal:
@@ -200,7 +201,7 @@ def main(argv: list[str]) -> None:
     if config.init.checkpoint is None:
         raise UsageError(f"{recipe} needs trained weights; give --init.checkpoint RUN, or none for random weights")
     comm = connect(config.run, config.parallel)  # before any tensor, which would allocate memory on all GPUs
-    data, heldout = datasets(folder, config, resume.rules(_placed(config.run, name).path, comm))
+    data, heldout = datasets(folder, config, resume.sample_rules(_placed(config.run, name).path, comm))
     wanted, config = config, resolve(config, name, data, comm.device, comm.replicas.size)
     loop.tell(config.batch.change(wanted.batch), comm)
     preflight.parts(config.model, config.run, comm)

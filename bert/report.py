@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from bert import cli
 from bert.errors import InputError
+from bert.inputs import rules
 from bert.storage import files, journal
 
 INK = "#333333"
@@ -72,6 +73,9 @@ def figures(lines: Lines) -> dict[str, Any]:
         final |= {key: value for key, value in held_out[-1].items() if key not in ("step", "split", "loss")}
         if "loss" in held_out[-1]:
             final["heldout_loss"] = held_out[-1]["loss"]
+    fed = [line for line in lines if line["split"] == "fed"]
+    if fed:
+        final |= {f"fed_{key}": value for key, value in fed[-1].items() if key not in ("step", "split")}
     return final
 
 
@@ -145,6 +149,9 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m bert.report", description=__doc__)
     names = [str(run) for run in options.runs]
     lines = [read_metrics(run) for run in options.runs]
+    for run in options.runs:
+        if rules.of(run) < rules.RULES:
+            print(f"note: {run} {rules.OLD}", file=sys.stderr)
     options.output.mkdir(parents=True, exist_ok=True)
     rows = {name: figures(metrics) for name, metrics in zip(names, lines, strict=True)}
     curves = [

@@ -209,7 +209,10 @@ class Partners(NamedTuple):
 
 
 def divide(chunk: Documents, config: InstanceConfig, u: np.ndarray, rules: int) -> Division:
-    """Divide each of N chunks, stored as documents, behind a random sentence. u: [N, 4]. rules: see `sampler.RULES`."""
+    """Divide each of N chunks, stored as documents, behind a random sentence.
+
+    u: [N, 4] numbers in [0, 1). rules: of the length of a random second segment (`bert.inputs.rules`).
+    """
     first, last = chunk.documents[:-1], chunk.documents[1:]
     begin = chunk.sentences[first]
     shorter = u[:, 0] < config.short_seq_prob

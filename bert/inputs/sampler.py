@@ -19,6 +19,7 @@ from bert.hardware.devices import has_gpu
 from bert.inputs import packing
 from bert.inputs.hashing import mix
 from bert.inputs.records import Dataset
+from bert.inputs.rules import RULES
 
 ROUNDS = 4  # of the Feistel network
 # Trimmed batches are padded to a multiple of some tokens, since each length is compiled separately, for about a second
@@ -27,9 +28,6 @@ LENGTH_MULTIPLES = {64: 8, 128: 16, 65_536: 32}
 GPU_LENGTH_MULTIPLE = 128  # the same on a GPU, where XLA compiles the whole step for each length, for a minute or more
 PREFETCH = 2  # updates that are read in advance
 NEVER = 2**62  # the end of a run that has none
-# Version of the rules by which samples are ordered and, with dynamic masking, paired; runs record it. By those of 1 an
-# update could have a sample of two epochs twice, and a random second segment ended with its chunk of text.
-RULES = 2
 
 Batch = dict[str, tf.Tensor]
 
@@ -71,7 +69,7 @@ class SampleOrder:
     """
 
     def __init__(self, size: int, total: int, seed: int, rules: int = RULES) -> None:
-        """size: number of samples. total: samples of an update. rules: those of 1 let an update repeat a sample."""
+        """size: number of samples. total: samples of an update. rules: see `bert.inputs.rules`."""
         self.size, self.total, self.seed, self.rules = size, total, seed, rules
         self._heads: dict[int, np.ndarray] = {}  # of the last epochs
         # After so many epochs an epoch begins with an update. In a set of fewer than two updates, each of these epochs
@@ -138,7 +136,7 @@ class BatchSampler:
         num_ranks: int = 1,
         rules: int = RULES,
     ) -> None:
-        """rules: of the order, see `SampleOrder`."""
+        """rules: of the order of the samples (`bert.inputs.rules`)."""
         if batch.bucket_by_length and not isinstance(source, Dataset):
             raise UsageError("batch.bucket_by_length needs stored instances, whose lengths are known; set it to 0")
         self.source, self.batch, self.seed = source, batch, seed
