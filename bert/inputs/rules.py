@@ -19,15 +19,15 @@ OLD = (
 
 
 def of(run: Path) -> int:
-    """Return the version of the rules of a run directory. Those that record none have 1; imports are of no rules.
+    """Return the version of the rules of a run directory: 1 for runs that record none, the newest for imports.
 
     Raise IntegrityError if `config.json` is damaged, or of a newer program.
     """
     path = run / "config.json"
     try:
         facts = files.read_json(path) if path.exists() else {}
-        version = facts.get("rules", 1 if facts.get("config") else RULES)
-    except (ValueError, AttributeError) as error:
+        version = facts.get("rules", 1 if "run.seed" in facts.get("config", ()) else RULES)
+    except (ValueError, TypeError, AttributeError) as error:
         raise IntegrityError(f"{path}: damaged ({error}); restore it, or import {run} again") from error
     if version not in range(1, RULES + 1):
         raise IntegrityError(f"{path}: this program does not know its rules {version!r}; use a newer one")
