@@ -20,6 +20,7 @@ from bert.storage import files, journal
 INK = "#333333"
 COLOURS = ("#1f6f8b", "#c8553d", "#588157", "#7b5ea7", "#b08900", "#4a4e69")
 LARGEST_PLOTTED = 1e30
+IN_TABLE = ("fed_samples", "fed_different", "fed_least", "fed_most")  # of what a run was fed; report.json has the rest
 Lines = list[dict[str, Any]]
 
 
@@ -134,7 +135,10 @@ def as_json(row: dict[str, Any]) -> dict[str, Any]:
 
 def table(rows: dict[str, dict[str, Any]]) -> str:
     """Return the figures as text, one row per run."""
-    rows = {_shown(name): {_shown(key): value for key, value in row.items()} for name, row in rows.items()}
+    rows = {
+        _shown(name): {_shown(key): value for key, value in row.items() if key in IN_TABLE or key[:4] != "fed_"}
+        for name, row in rows.items()
+    }
     keys = list(dict.fromkeys(key for row in rows.values() for key in row))
     width = max(map(len, rows)) + 2
     lines = [f"{'':<{width}}" + "".join(f"{key:>{len(key) + 2}}" for key in keys)]
