@@ -124,7 +124,7 @@ def write_work(options: Options, config: PretrainConfig, weights: Path) -> Path:
     """Write what the peer needs: the tokens of all updates and evaluations, and the settings; return the settings."""
     train, heldout = (TokenStream(options.tokens, split, options.length) for split in ("train", "heldout"))
     positions = np.arange(options.updates * options.sequences)
-    order = sampler.sample_order(positions, len(train), config.run.seed)
+    order = sampler.SampleOrder(len(train), options.sequences, config.run.seed)(positions)
     np.save(options.output / "train.npy", train.read(order)["input_ids"].numpy())
     samples = sampler.evaluated(len(heldout), options.heldout)
     np.save(options.output / "heldout.npy", heldout.read(samples)["input_ids"].numpy())

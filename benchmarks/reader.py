@@ -18,10 +18,11 @@ def main(folder: Path, seconds: float) -> None:
     """Read batches for about `seconds`."""
     source = dynamic_masking.source(folder, "train", seed=1)
     source.read(np.arange(BATCH), np.arange(BATCH))  # compiles and opens what is needed
+    order = sampler.SampleOrder(len(source), BATCH, seed=1)
     begun = time.perf_counter()
     for number in itertools.count():
         positions = number * BATCH + np.arange(BATCH)
-        source.read(sampler.sample_order(positions, len(source), seed=1), positions)
+        source.read(order(positions), positions)
         spent = time.perf_counter() - begun
         if spent > seconds:
             break

@@ -32,7 +32,7 @@ from bert.config import BatchConfig, ModelConfig, RunConfig
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.hardware import devices, graphs
 from bert.hardware.devices import Kind
-from bert.inputs import dynamic_masking, sampler, vocabulary
+from bert.inputs import dynamic_masking, rules, sampler, vocabulary
 from bert.inputs.dynamic_masking import DynamicMasking
 from bert.inputs.records import Dataset
 from bert.inputs.tokenization import WordPieceTokenizer, tokenizer_for
@@ -80,7 +80,7 @@ def of_samples(options: Options, folder: Path) -> dict[str, Any]:
     """Return losses and accuracies on the samples of a folder. Raise InputError if its vocabulary is another one."""
     config = ModelConfig.load(options.run / "bert_config.json")
     check_head(options.run, "masked_lm")
-    data = dynamic_masking.source(folder, options.split, _seed(options.run))
+    data = dynamic_masking.source(folder, options.split, _seed(options.run), rules=rules.of(options.run))
     _check(options.run, config, data, folder)
     task = _task(options.run, config, data)
     mode = Mode(tf.as_dtype(options.compute), DropoutRng(None))

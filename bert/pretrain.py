@@ -17,10 +17,11 @@ import tensorflow as tf
 
 from bert import cli, paths, ranges
 from bert.causal.task import CausalLM
-from bert.config import ModelConfig, PretrainConfig
+from bert.config import ModelConfig, PretrainConfig, RunConfig
 from bert.errors import InputError, UsageError
 from bert.hardware.devices import Device
 from bert.inputs import byte_bpe, dynamic_masking, records
+from bert.inputs.rules import RULES
 from bert.inputs.sampler import Batch
 from bert.inputs.token_stream import TokenStream
 from bert.model import heads, losses
@@ -128,7 +129,7 @@ def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, 
         )
     if config.model.causal and config.batch.pack:
         raise UsageError("batch.pack has no effect: the sequences of a causal model have no padding; leave it out")
-    run = resume.place(config.run, paths.workdir() / "pretrain" / name, steps=0)
+    run = _placed(config.run, name)
     if run.steps == 0:
         raise UsageError("run.steps is 0; give the number of updates with --run.steps")
     return dataclasses.replace(
@@ -140,8 +141,12 @@ def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, 
     )
 
 
-def datasets(folder: Path, config: PretrainConfig) -> tuple[loop.Data, loop.Data]:
-    """Return the training and the held-out samples in `folder`.
+def _placed(run: RunConfig, name: str) -> RunConfig:
+    return resume.place(run, paths.workdir() / "pretrain" / name, steps=0)
+
+
+def datasets(folder: Path, config: PretrainConfig, rules: int = RULES) -> tuple[loop.Data, loop.Data]:
+    """Return the training and the held-out samples in `folder`; rules: by which pairs are drawn.
 
     Raise InputError if all training pairs for next-sentence prediction have the same label.
     """
@@ -156,7 +161,7 @@ def datasets(folder: Path, config: PretrainConfig) -> tuple[loop.Data, loop.Data
     if length:
         raise UsageError("data.length is for causal models; the data of other models have their length; leave it out")
     train_split, heldout = (
-        dynamic_masking.source(folder, split, config.run.seed, config.data.skip_bad) for split in SPLITS
+        dynamic_masking.source(folder, split, config.run.seed, config.data.skip_bad, rules) for split in SPLITS
     )
     if pairs_of(train_split) == "nsp" and (label := train_split.only_label()) is not None:
         raise InputError(
@@ -210,7 +215,7 @@ def main(argv: list[str]) -> None:
     if config.init.checkpoint is None:
         raise UsageError(f"{recipe} needs trained weights; give --init.checkpoint RUN, or none for random weights")
     comm = connect(config.run, config.parallel)  # before any tensor, which would allocate memory on all GPUs
-    data, heldout = datasets(folder, config)
+    data, heldout = datasets(folder, config, resume.sample_rules(_placed(config.run, name).path, comm))
     wanted, config = config, resolve(config, name, data, comm.device, comm.replicas.size)
     loop.tell(config.batch.change(wanted.batch), comm)
     preflight.parts(config.model, config.run, comm)

@@ -166,7 +166,7 @@ def measured(run: Path) -> dict[tuple[int, str], dict[str, Any]]:
 
 def losses(run: Path) -> dict[tuple[int, str], float]:
     """Return the run's losses by step and split."""
-    return {key: line["loss"] for key, line in measured(run).items()}
+    return {key: line["loss"] for key, line in measured(run).items() if "loss" in line}
 
 
 def checkpoints(run: Path) -> list[str]:

@@ -9,7 +9,6 @@ Compared with instances stored in advance, the text is stored once instead of `d
 second segment replaces is not used in this epoch, and the cuts between chunks are always the same.
 """
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +17,12 @@ import tensorflow as tf
 from bert.errors import IntegrityError
 from bert.inputs import instances, records
 from bert.inputs.hashing import Uniform, mix
+from bert.inputs.rules import RULES
 from bert.inputs.vocabulary import load_vocab
 from bert.storage import manifest
 
 KIND = "documents"  # in the manifest; stored instances have "instances"
-MAX_TRIES = 8  # to draw a partner from another document; a dataset of one document has none
+MAX_TRIES = 8  # to draw a partner from another document, with enough text; a dataset of one document has none
 
 
 def feature_spec(config: instances.InstanceConfig) -> records.FeatureSpec:
@@ -45,8 +45,9 @@ def feature_spec(config: instances.InstanceConfig) -> records.FeatureSpec:
 class DynamicMasking:
     """The instances of one split, made from its chunks; has the interface of `records.Dataset`."""
 
-    def __init__(self, stored: records.Dataset, seed: int) -> None:
-        self.stored, self.seed = stored, seed
+    def __init__(self, stored: records.Dataset, seed: int, rules: int = RULES) -> None:
+        """rules: by which second segments are drawn (`bert.inputs.rules`)."""
+        self.stored, self.seed, self.rules = stored, seed, rules
         self.manifest = stored.manifest
         self.description = stored.description
         if self.description.instances is None:
@@ -54,8 +55,6 @@ class DynamicMasking:
             raise IntegrityError(f"{where}: does not say how instances are made; build the folder again")
         self.config = self.description.instances
         self.sources, self.source_of, self.only_label = stored.sources, stored.source_of, stored.only_label
-        if self.config.pairs == "nsp" and self.only_label() == 0:  # one document: no other one to pair it with
-            self.config = dataclasses.replace(self.config, pairs="none")
         self.spec = feature_spec(self.config)
         vocab = load_vocab(stored.manifest.path / "vocab.txt")
         self._vocab_size, self._tokens = len(vocab), instances.Tokens.from_vocab(vocab)
@@ -66,26 +65,58 @@ class DynamicMasking:
     def read(self, indices: np.ndarray, positions: np.ndarray) -> dict[str, tf.Tensor]:
         """Return the instances of chunks `indices` [n] at `positions` [n] of the run: tensors [n, ...], ids int32."""
         chunks, documents = self._chunks(indices)
-        partners, foreign = self._partners(documents, positions)
         uniform = Uniform(self.seed, positions)
-        plan = instances.draw(chunks, partners, foreign, self.config, uniform)
+        u = uniform(6)  # [n, 6]
+        divided = instances.divide(chunks, self.config, u, self.rules)
+        partners = self._partners(divided, documents, positions)
+        plan = instances.draw(divided, partners, len(chunks.ids), self.config, u[:, 4], uniform, self.rules)
         text = np.concatenate([chunks.ids, partners.ids])
         features = instances.build(text, plan, self.config, self._tokens)
         features = instances.mask(features, self.config, self._tokens, uniform)
         return {k: tf.constant(v, tf.int32 if v.dtype == np.int64 else tf.float32) for k, v in features.items()}
 
-    def _partners(self, documents: np.ndarray, positions: np.ndarray) -> tuple[instances.Documents, np.ndarray]:
-        """Return a random chunk for each of `documents` [n, 2], and whether it is from another document."""
-        chosen = np.zeros(len(positions), np.int64)
-        foreign = np.zeros(len(positions), bool)
+    def _partners(
+        self, divided: instances.Division, documents: np.ndarray, positions: np.ndarray
+    ) -> instances.Partners:
+        """Return text of a random chunk of another document for the chunks of `documents` [n, 2] that are to have one.
+
+        The chunk behind it is read too, if it goes on with the same document. Other chunks are drawn as long as the
+        text is too short, so that such a segment does not end early.
+        """
+        first, last, end = np.zeros((3, len(positions)), np.int64)
+        exists, ids, sentences = np.zeros(len(positions), bool), [np.zeros(0, np.int64)], [np.zeros(1, np.int64)]
+        open_rows, read = np.flatnonzero(divided.takes_other), (0, 1)  # tokens and sentence ends that were read before
         for attempt in range(MAX_TRIES):
-            draws = mix(positions[~foreign].astype(np.uint64), self.seed * MAX_TRIES + attempt)
-            chosen[~foreign] = (draws % np.uint64(len(self))).astype(np.int64)
-            partners, partner_documents = self._chunks(chosen)
-            foreign = (partner_documents != documents).any(axis=1)
-            if foreign.all():
+            if not len(open_rows):
                 break
-        return partners, foreign
+            draws = mix(positions[open_rows].astype(np.uint64), self.seed * MAX_TRIES + attempt)
+            drawn = (draws % np.uint64(len(self))).astype(np.int64)
+            behind = np.minimum(drawn + 1, len(self) - 1)
+            text, owners = self._chunks(np.stack([drawn, behind], axis=1).ravel())
+            owner, next_owner = owners[0::2], owners[1::2]
+            goes_on = (owner == next_owner).all(axis=1) & (behind > drawn)
+            here = text.documents[:-1].reshape(-1, 2)
+            stop = np.where(goes_on, text.documents[2::2], text.documents[1::2])
+            is_foreign = (owner != documents[open_rows]).any(axis=1)
+            is_enough = text.sentences[stop] - text.sentences[here[:, 0]] >= divided.second[open_rows]
+            takes = is_foreign & (is_enough | ~exists[open_rows])
+            if self.rules == 1:
+                stop, is_enough, takes = text.documents[1::2], is_foreign, is_foreign | divided.is_single[open_rows]
+            rows = open_rows[takes]
+            first[rows], last[rows], end[rows] = (read[1] + at[takes] for at in (here[:, 0], here[:, 1], stop))
+            exists[rows] = True
+            ids.append(text.ids)
+            sentences.append(read[0] + text.sentences)
+            read = (read[0] + len(text.ids), read[1] + len(text.sentences))
+            open_rows = open_rows[~(is_foreign & is_enough)]
+        return instances.Partners(
+            ids=np.concatenate(ids),
+            sentences=np.concatenate(sentences),
+            first=first,
+            last=last,
+            end=end,
+            exists=exists,
+        )
 
     def _chunks(self, indices: np.ndarray) -> tuple[instances.Documents, np.ndarray]:
         """Return chunks as documents, and the shard and document number of each [n, 2]."""
@@ -114,7 +145,9 @@ class DynamicMasking:
             raise IntegrityError(f"{place} is no chunk of tokens; build it again")
 
 
-def source(folder: Path, split: str, seed: int, skip_bad: int = 0) -> records.Dataset | DynamicMasking:
+def source(
+    folder: Path, split: str, seed: int, skip_bad: int = 0, rules: int = RULES
+) -> records.Dataset | DynamicMasking:
     """Return the samples in a folder of `python -m data.tfrecords`, whether it has instances or documents."""
     stored = records.Dataset(folder, split, skip_bad)
-    return DynamicMasking(stored, seed) if stored.description.kind == KIND else stored
+    return DynamicMasking(stored, seed, rules) if stored.description.kind == KIND else stored

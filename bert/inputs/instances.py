@@ -186,37 +186,99 @@ def chunks(documents: Documents, config: InstanceConfig) -> np.ndarray:
     return np.array(cuts)
 
 
-def draw(
-    chunk: Documents, partner: Documents, foreign: np.ndarray, config: InstanceConfig, uniform: Uniform
-) -> PairPlan:
-    """Draw one pair for each chunk; for NSP the second segment is half the time from the chunk's partner.
+class Division(NamedTuple):
+    """N chunks, each divided into a first segment and the text behind it; all arrays are [N]."""
 
-    chunk, partner: N chunks each, stored as documents; the plan's offsets are into the ids of both, concatenated.
-    foreign: [N] whether the partner is from another document. A chunk of one sentence always takes its partner's text;
-    without NSP it is cut in half.
+    begin: np.ndarray  # as the next two, a place in the ids of all chunks
+    middle: np.ndarray  # the end of the first segment
+    end: np.ndarray
+    second: np.ndarray  # tokens of a second segment from elsewhere
+    is_single: np.ndarray  # bool: the chunk is a single sentence; it is cut in half if no other text is taken
+    takes_other: np.ndarray  # bool: the second segment is to be from another document
+
+
+class Partners(NamedTuple):
+    """Text of other documents for N chunks: a second segment begins at one of some sentences, [N] by their numbers."""
+
+    ids: np.ndarray  # [n]
+    sentences: np.ndarray  # as of `Documents`
+    first: np.ndarray  # it begins at one of the sentences first .. last-1 ...
+    last: np.ndarray
+    end: np.ndarray  # ... and ends before this one
+    exists: np.ndarray  # bool: there is such text
+
+
+def divide(chunk: Documents, config: InstanceConfig, u: np.ndarray, rules: int) -> Division:
+    """Divide each of N chunks, stored as documents, behind a random sentence.
+
+    u: [N, 4] numbers in [0, 1). rules: of the length of a random second segment (`bert.inputs.rules`).
     """
-    u = uniform(6)  # [N, 6]
     first, last = chunk.documents[:-1], chunk.documents[1:]
     begin = chunk.sentences[first]
     shorter = u[:, 0] < config.short_seq_prob
     target = np.where(shorter, 2 + (u[:, 1] * (config.max_text - 1)).astype(np.int64), config.max_text)
     end = np.clip(np.searchsorted(chunk.sentences, begin + target), np.minimum(first + 2, last), last)
-    count = end - first
-    middle = first + 1 + (u[:, 2] * (count - 1)).astype(np.int64)  # segment a: at least one, not all if possible
-    is_random = ((count == 1) | (foreign & (u[:, 3] < 0.5))) & (config.pairs == "nsp")
-    other, stop = partner.documents[:-1], partner.documents[1:]
-    other = other + (u[:, 4] * (stop - other)).astype(np.int64)
-    halved = (count == 1) & ~is_random
-    a_end = np.where(halved, (begin + chunk.sentences[end]) // 2, chunk.sentences[middle])
-    offset = len(chunk.ids)
-    target_end = partner.sentences[other] + target - (a_end - begin)
-    until = np.clip(np.searchsorted(partner.sentences, target_end), other + 1, stop)
-    b_begin = np.where(is_random, partner.sentences[other] + offset, a_end)
-    b_end = np.where(is_random, partner.sentences[until] + offset, chunk.sentences[end])
-    a_begin, a_end, b_begin, b_end = _truncate(begin, a_end, b_begin, b_end, config.max_text, uniform(2))
+    is_single = end - first == 1
+    middle = first + 1 + (u[:, 2] * (end - first - 1)).astype(np.int64)  # segment a: at least one, not all if possible
+    begin, middle, end = (chunk.sentences[sentence] for sentence in (first, middle, end))
+    until = np.where(is_single | (rules == 1), begin + target, np.minimum(end, begin + config.max_text))
+    return Division(
+        begin=begin,
+        middle=middle,
+        end=end,
+        second=np.maximum(until - middle, 1),
+        is_single=is_single,
+        takes_other=(is_single | (u[:, 3] < 0.5)) & (config.pairs == "nsp"),
+    )
+
+
+def draw(
+    divided: Division,
+    partners: Partners,
+    offset: int,
+    config: InstanceConfig,
+    u: np.ndarray,
+    uniform: Uniform,
+    rules: int,
+) -> PairPlan:
+    """Draw one pair for each of N divided chunks; for NSP the second segment is half the time from its partner.
+
+    A random second segment begins at a random sentence and is about as long as the text that it replaces, so that the
+    lengths of a pair do not tell its label. Where no partner exists, the text of the chunk is used. The plan's offsets
+    are into the ids of the chunks, of which there are `offset`, followed by those of the partners. u: [N] where the
+    segment begins. rules: by those of 1 it is as long as the room, or ends with the partner's chunk.
+    """
+    is_random = divided.takes_other & partners.exists
+    start = partners.first + (u * (partners.last - partners.first)).astype(np.int64)
+    other_begin, other_end = _second_segment(divided, partners, start, config.max_text, rules)
+    halved = divided.is_single & ~is_random
+    a_end = np.where(halved, (divided.begin + divided.end) // 2, divided.middle)
+    b_begin = np.where(is_random, other_begin + offset, a_end)
+    b_end = np.where(is_random, other_end + offset, divided.end)
+    a_begin, a_end, b_begin, b_end = _truncate(divided.begin, a_end, b_begin, b_end, config.max_text, uniform(2))
     label = is_random.astype(np.int64)
     pair_plan = PairPlan(a_begin=a_begin, a_end=a_end, b_begin=b_begin, b_end=b_end, label=label, skipped=0)
     return _swap(pair_plan, uniform(1)[:, 0] < 0.5) if config.pairs == "sop" else pair_plan
+
+
+def _second_segment(
+    divided: Division, partners: Partners, start: np.ndarray, max_text: int, rules: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return begin and end [N] of the second segments that begin at sentence `start` [N], or earlier if need be.
+
+    If the sequence is to be full, the segment ends behind the sentence that fills it, of which `_truncate` cuts what is
+    too much. Otherwise it ends with the sentence whose end is nearest to the wanted one.
+    """
+    tokens, wanted = partners.sentences, divided.second
+    is_full = (divided.middle - divided.begin + wanted >= max_text) | (rules == 1)
+    if rules > 1:
+        latest = np.searchsorted(tokens, tokens[partners.end] - wanted, side="right") - 1  # with enough text behind it
+        start = np.maximum(np.minimum(start, latest), partners.first)
+    begin, least = tokens[start], np.minimum(start + 1, partners.end)
+    above = np.clip(np.searchsorted(tokens, begin + wanted), least, partners.end)
+    below = np.maximum(above - 1, least)
+    is_nearer = tokens[above] - begin - wanted > begin + wanted - tokens[below]
+    return begin, tokens[np.where(is_nearer & ~is_full, below, above)]
 
 
 def _swap(plan: PairPlan, swapped: np.ndarray) -> PairPlan:

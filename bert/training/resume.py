@@ -10,7 +10,7 @@ from typing import Any
 from bert import labels
 from bert.config import RunConfig, TrainConfig, defaults, flatten
 from bert.errors import IntegrityError, UsageError
-from bert.inputs import byte_bpe, vocabulary
+from bert.inputs import byte_bpe, rules, vocabulary
 from bert.inputs.vocabulary import load_vocab
 from bert.storage import files, manifest, outputs
 from bert.storage.manifest import Manifest
@@ -57,6 +57,12 @@ def place(run: RunConfig, default: Path, steps: int) -> RunConfig:
     """Return `run` with the default directory and number of steps filled in where the command gives none."""
     directory = default if run.directory is None else run.directory
     return dataclasses.replace(run, directory=directory, steps=run.steps or steps)
+
+
+def sample_rules(run: Path, comm: Communicator) -> int:
+    """Return the version of the rules (`bert.inputs.rules`) of a run; one that has no checkpoint takes the newest."""
+    version = rules.of(run) if comm.rank == 0 and checkpoint.steps(run) else rules.RULES
+    return int(comm.broadcast_object(version))
 
 
 def restore(config: TrainConfig, comm: Communicator, state: State, data: Manifest) -> int:
@@ -107,7 +113,7 @@ def begin(
             checkpoint.load_weights(start_from, taken, (*new_heads, *_missing_heads(start_from)))
         directory = config.run.path
         fixed = {"version": VERSION, "config": flatten(config), "versions": outputs.versions()}
-        fixed |= {"data": manifest.content_hash(data.path)}
+        fixed |= {"data": manifest.content_hash(data.path), "rules": rules.RULES}
         files.write_json(directory / "config.json", {"recipe": None} | dict(facts) | fixed)
         config.model.save(directory / "bert_config.json")
         with files.atomic_write(directory / vocabulary.name_for(vocab), "wb") as stream:
@@ -184,6 +190,11 @@ def _check_same(config: TrainConfig, data: Manifest) -> None:
         raise UsageError(
             f"{path.parent}: its layout is of version {version}, and this program resumes version {VERSION} only; give "
             "another --run.directory, with this one as --init.checkpoint"
+        )
+    if config.batch.bucket_by_length and rules.of(path.parent) == 1:
+        raise UsageError(
+            f"{path.parent}: begun by an older version, whose batch.bucket_by_length left samples out; begin anew in "
+            "another --run.directory"
         )
     hashed = manifest.content_hash(data.path)
     before["the hash of the data"] = facts.get("data", hashed)

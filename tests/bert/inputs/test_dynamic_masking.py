@@ -1,6 +1,8 @@
 """Instances made while reading: text of their chunks, other ones in each epoch, the same for any number of ranks."""
 
 import dataclasses
+import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import tensorflow as tf
 
 from bert.config import BatchConfig
 from bert.errors import InputError
-from bert.inputs import dynamic_masking, records, tf_example
+from bert.inputs import dynamic_masking, instances, records, tf_example
 from bert.inputs.instances import InstanceConfig
 from bert.inputs.sampler import BatchSampler
 from bert.inputs.vocabulary import SPECIAL
@@ -18,6 +20,7 @@ from bert.pretrain import main
 from bert.storage import outputs
 from bert.training.distributed import Communicator
 from bert.training.loop import Data
+from tests import finished
 
 VOCAB, FIRST = 4099, 5
 SHAPE = InstanceConfig(max_seq_length=31, max_predictions_per_seq=5)
@@ -27,22 +30,32 @@ def write(folder: Path, shards: dict[str, int], documents: int = 4) -> Path:
     """Chunks of known text: token t of document d of any shard is d * 1000 + t + FIRST, in sentences of 2 to 9."""
     random = np.random.default_rng(3)
 
+    def rows(count: int) -> Iterator[dict[str, Any]]:
+        document, token = 0, 0
+        for number in range(count):
+            if number * documents // count > document:
+                document, token = document + 1, 0
+            lengths = random.integers(2, 10, random.integers(1, 9))
+            begin, token = document * 1000 + FIRST + token, token + int(lengths.sum())
+            yield {"ids": np.arange(begin, begin + lengths.sum()), "sentences": lengths, "document": [document]}
+
+    return write_rows(folder, {name: rows(count) for name, count in shards.items()})
+
+
+def write_rows(folder: Path, shards: dict[str, Iterator[dict[str, Any]]], shape: InstanceConfig = SHAPE) -> Path:
+    """Write chunks as `python -m data.tfrecords --kind documents` does."""
+
     def make(partial: Path) -> outputs.StageResult:
-        for name, count in shards.items():
+        written = {}
+        for name, rows in shards.items():
             with records.RecordWriter(partial / f"{name}.tfrecord") as writer:
-                for number in range(count):
-                    document = number * documents // count
-                    lengths = random.integers(2, 10, random.integers(1, 9))
-                    begin = document * 1000 + FIRST + int(random.integers(0, 900))
-                    row = {"ids": np.arange(begin, begin + lengths.sum()), "sentences": lengths, "document": [document]}
+                for row in rows:
                     writer.write(tf_example.encode({key: np.asarray(value) for key, value in row.items()}))
+            written[f"{name}.tfrecord"] = writer.count
         (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{i}" for i in range(VOCAB - 5))]) + "\n")
         features = {"ids": {"shape": [None], "dtype": "int64"}}
-        extra = {"kind": "documents", "features": features, "instances": dataclasses.asdict(SHAPE)}
-        written = {f"{name}.tfrecord": count for name, count in shards.items()}
-        num_train = sum(name.startswith("train") for name in shards)
-        counts = {"train": {"chunks": sum(shards.values()), "documents": num_train * documents}}
-        return outputs.StageResult(counts=counts, records=written, extra={**extra, "vocab_size": VOCAB})
+        extra = {"kind": "documents", "features": features, "instances": dataclasses.asdict(shape)}
+        return outputs.StageResult(counts={}, records=written, extra={**extra, "vocab_size": VOCAB})
 
     outputs.build(folder, stage="tfrecords", parameters={}, inputs=[], make=make)
     return folder
@@ -144,14 +157,93 @@ def test_a_sample_depends_on_its_position_alone(train: Data) -> None:
     assert not np.array_equal(read(other, np.array([7]), np.array([100]))["input_ids"][0], whole["input_ids"][0])
 
 
-def test_one_document_alone_has_no_pairs_for_nsp(tmp_path: Path) -> None:
+def test_no_pair_of_one_document_alone_is_called_random(tmp_path: Path) -> None:
     folder = write(tmp_path / "one", {"train-0": 9, "heldout-0": 7}, documents=1)
     data = dynamic_masking.source(folder, "train", seed=1)
-    batch = read(data, np.tile(np.arange(9), 20), np.arange(180))
-    assert any(len(sentences) == 1 for sentences in read_sentences(data))
-    assert not batch["next_sentence_labels"].any() and data.only_label() == 0
+    assert not read(data, np.arange(9), np.arange(9))["next_sentence_labels"].any()
+    finished.sign(folder, counts={"train": {"chunks": 9, "documents": 1}})
     with pytest.raises(InputError, match=r"one: all training pairs have label 0, .* --pairs sop or none"):
         main(["bert_mini_phase1", "--data.train", str(folder), "--run.steps", "3", "--print", "1"])
+
+
+LENGTHS = (60, 20, 300, 9, 140, 35)  # mean sentences of documents: articles, and stubs
+
+
+@pytest.fixture(scope="module", params=[40, 120])
+def documents_of_all_lengths(request: pytest.FixtureRequest) -> tuple[instances.Documents, InstanceConfig]:
+    """Documents of 1 to 600 sentences of 3 to 40 tokens, and the shape of sequences that hold some of them."""
+    rng = np.random.default_rng(8)
+    sentences = rng.integers(1, 2 * np.resize(LENGTHS, 300))
+    lengths = np.clip(rng.gamma(3, 5, sentences.sum()).astype(np.int64), 3, 40)
+    return instances.Documents(
+        ids=np.full(lengths.sum(), FIRST, np.int32),
+        sentences=np.concatenate([[0], np.cumsum(lengths)]),
+        documents=np.concatenate([[0], np.cumsum(sentences)]),
+    ), InstanceConfig(max_seq_length=request.param, max_predictions_per_seq=5)
+
+
+def best_rule(numbers: np.ndarray, labels: np.ndarray) -> float:
+    """Return how often the best rule that knows only a number is right: learned on one half, scored on the other."""
+    half = len(labels) // 2
+    ones = np.bincount(numbers[:half], labels[:half] - 0.5, minlength=numbers.max() + 1)  # above 0: label 1 is likelier
+    return float(((ones[numbers[half:]] > 0) == labels[half:]).mean())
+
+
+def test_lengths_do_not_tell_the_label(
+    documents_of_all_lengths: tuple[instances.Documents, InstanceConfig], tmp_path: Path
+) -> None:
+    """No length of the pair tells more than it does of instances that are made in advance."""
+    documents, shape = documents_of_all_lengths
+    rng = np.random.default_rng(4)
+    cuts = instances.chunks(documents, shape)
+    owner = np.searchsorted(documents.documents, cuts[:-1], side="right") - 1
+    rows = (
+        {
+            "ids": documents.ids[documents.sentences[first] : documents.sentences[last]],
+            "sentences": np.diff(documents.sentences[first : last + 1]),
+            "document": [number],
+        }
+        for first, last, number in zip(cuts[:-1], cuts[1:], owner, strict=True)
+    )
+    data = dynamic_masking.source(write_rows(tmp_path / "made", {"train-0": rows}, shape), "train", seed=11)
+    epochs = 3
+    order = np.concatenate([rng.permutation(len(data)) for _ in range(epochs)])
+    batch = read(data, order, np.arange(len(order)))
+    plan = instances.plan(documents, shape, rng)
+    plan = plan.rows(rng.permutation(len(plan)))
+    made = instances.build(documents.ids, plan, shape, instances.Tokens.from_vocab([*SPECIAL, "word"]))
+    shares = []
+    for features in (batch, made):
+        total, second = features["input_mask"].sum(axis=1), features["segment_ids"].sum(axis=1)
+        label = features["next_sentence_labels"][:, 0]
+        shares.append([best_rule(lengths, label) for lengths in (total, second, total - second)])
+    assert max(shares[0]) < max(*shares[1], 0.53), shares
+    assert batch["next_sentence_labels"].mean() == pytest.approx(0.5, abs=0.02)
+
+
+def test_a_random_second_segment_goes_on_into_the_chunk_behind(train: Data) -> None:
+    """It begins in one chunk and is long enough, though chunks here are short; it never mixes documents."""
+    batch = read(train, np.tile(np.arange(94), 20), np.arange(94 * 20))
+    ids, ends = unmasked(batch), {int(row[-1]) for row in read_ids(train)}
+    crossing = 0
+    for n in np.flatnonzero(batch["next_sentence_labels"][:, 0]).tolist():
+        used, second = int(batch["input_mask"][n].sum()), int(batch["segment_ids"][n].sum())
+        b = ids[n, used - second : used - 1]
+        assert len(set((b - FIRST) // 1000)) == 1
+        crossing += bool(ends & set(b[:-1].tolist()))
+    assert crossing > 100
+
+
+def test_runs_of_the_first_rules_go_on_with_the_pairs_that_they_had(folder: Path) -> None:
+    """Hashes of what the version before this rule made of the same chunks."""
+    found = {}
+    for pairs in ("nsp", "sop"):
+        data = dynamic_masking.source(folder, "train", seed=11, rules=1)
+        assert isinstance(data, dynamic_masking.DynamicMasking)
+        data.config = dataclasses.replace(data.config, pairs=pairs)
+        batch = read(data, np.tile(np.arange(94), 3), np.arange(94 * 3))
+        found[pairs] = hashlib.sha256(b"".join(batch[name].tobytes() for name in sorted(batch))).hexdigest()[:16]
+    assert found == {"nsp": "2490f0cc6462ae9b", "sop": "577d3a02457f49ee"}
 
 
 def test_ranks_make_the_same_update_together(train: Data) -> None:

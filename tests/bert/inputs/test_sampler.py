@@ -2,6 +2,8 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from bert.config import BatchConfig
 from bert.errors import UsageError
 from bert.inputs import sampler
 from bert.inputs.records import Dataset
-from bert.inputs.sampler import BatchSampler, evaluation, permute, sample_order
+from bert.inputs.sampler import BatchSampler, SampleOrder, evaluation, permute
 from bert.training.distributed import Communicator
 from tests.training import write_dataset
 
@@ -40,10 +42,10 @@ def test_permute_reaches_a_corpus_without_storing_it() -> None:
 
 
 def test_epochs_have_different_orders_and_all_samples() -> None:
-    first, second = np.split(sample_order(np.arange(2 * 997), 997, seed=5), 2)
+    first, second = np.split(SampleOrder(997, 12, seed=5)(np.arange(2 * 997)), 2)
     assert sorted(first) == sorted(second) == list(range(997))
     assert (first == second).mean() < 0.02
-    assert not np.array_equal(first, sample_order(np.arange(997), 997, seed=6))
+    assert not np.array_equal(first, SampleOrder(997, 12, seed=6)(np.arange(997)))
 
 
 @pytest.mark.parametrize(("size", "per_device"), [(1, 12), (1, 3), (2, 3), (4, 1)])
@@ -53,7 +55,7 @@ def test_an_update_has_the_same_samples_for_any_number_of_ranks(dataset: Path, s
     for update in (0, 3, 5):  # the last one spans two epochs of 41 samples
         parts = [BatchSampler(data, batch, seed=9, rank=rank, num_ranks=size).read(update) for rank in range(size)]
         seen = [row for part in parts for micro in part for row in micro["input_ids"].numpy().tolist()]
-        wanted = data.read(sample_order(12 * update + np.arange(12), len(data), 9))["input_ids"].numpy().tolist()
+        wanted = data.read(SampleOrder(len(data), 12, 9)(12 * update + np.arange(12)))["input_ids"].numpy().tolist()
         assert sorted(seen) == sorted(wanted)
 
 
@@ -64,7 +66,7 @@ def test_ranks_that_cannot_divide_the_batch_share_the_nearest_one(dataset: Path,
     parts = [BatchSampler(data, batch, seed=9, rank=rank, num_ranks=size).read(3) for rank in range(size)]
     seen = [row for part in parts for micro in part for row in micro["input_ids"].numpy().tolist()]
     positions = batch.total * 3 + np.arange(batch.total)
-    wanted = data.read(sample_order(positions, len(data), 9))["input_ids"].numpy().tolist()
+    wanted = data.read(SampleOrder(len(data), batch.total, 9)(positions))["input_ids"].numpy().tolist()
     assert sorted(seen) == sorted(wanted) and abs(batch.total - 16) < size
 
 
@@ -88,34 +90,103 @@ def test_ranks_by_the_hundred_share_a_batch_without_gaps(ranks: int) -> None:
     assert sorted(read) == list(range(2 * batch.total, 3 * batch.total))
 
 
-class Long(Dataset):
-    """The dataset, its records' sizes made up."""
+class Numbered(Dataset):
+    """Samples that are their own numbers, of made-up sizes."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
 
     def sizes(self, indices: np.ndarray) -> np.ndarray:
-        return np.asarray(indices) * 7 % 41
+        return np.asarray(indices) * 7919 % 97
+
+    def read(self, indices: np.ndarray, positions: np.ndarray | None = None) -> dict[str, Any]:
+        return {"input_ids": indices.tolist()}
+
+
+def updates(count: int, batch: BatchConfig, ends: int, ranks: int = 1, first: int = 0) -> list[list[int]]:
+    """Return the samples of the updates first..ends-1 of a run that ends there, in the order of the micro-batches."""
+    readers = [BatchSampler(Numbered(count), batch, seed=9, rank=rank, num_ranks=ranks) for rank in range(ranks)]
+    made = []
+    with mock.patch.object(sampler, "trim_padding", lambda micro_batch: micro_batch):
+        for update in range(first, ends):
+            of_ranks = [reader.read(update, ends) for reader in readers]
+            made.append([n for turn in zip(*of_ranks, strict=True) for micro in turn for n in micro["input_ids"]])
+    return made
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    count=st.integers(1, 150),
+    total=st.sampled_from([1, 2, 3, 8, 12, 32, 33]),
+    group=st.sampled_from([0, 1, 2, 5, 64]),
+    length=st.integers(1, 40),
+    ranks=st.sampled_from([1, 2, 3, 4]),
+    data=st.data(),
+)
+def test_every_epoch_reads_every_sample_once(
+    count: int, total: int, group: int, length: int, ranks: int, data: st.DataObject
+) -> None:
+    """Sets from one sample on: smaller than a batch, than two, than a pool; runs that end within an epoch or pool."""
+    batch = BatchConfig(total=total, per_device=total, bucket_by_length=group)
+    made = updates(count, batch, length)
+    read = np.zeros(count, np.int64)
+    for number, samples in enumerate(made, start=1):
+        assert len(samples) == total
+        most = np.bincount(samples, minlength=count)
+        assert most.max() == -(-total // count), "a batch has a sample twice and could do without"
+        read += most
+        if number * total % count < total or not group:  # an epoch ends in this update, or each is in order
+            assert read.min() == number * total // count
+    assert read.max() - read.min() <= 1 and read.min() == length * total // count
+    first = data.draw(st.integers(0, length - 1))
+    assert updates(count, batch, length, first=first) == made[first:], "a resumed run has another order"
+    if total % ranks == 0:
+        divided = BatchConfig(total=total, per_device=total // ranks, bucket_by_length=group)
+        assert updates(count, divided, length, ranks) == made, "the order depends on the number of ranks"
+
+
+@pytest.mark.parametrize("count", [32, 64, 100, 250, 500, 635, 2490])
+def test_three_epochs_of_a_recipe_read_a_small_set_three_times(count: int) -> None:
+    batch = BatchConfig(total=32, per_device=32, bucket_by_length=64)
+    length = -(-3 * count // 32)
+    read = np.bincount([n for samples in updates(count, batch, length) for n in samples], minlength=count)
+    assert read.min() == 3 and read.max() <= 4 and read.sum() == length * 32
+
+
+def test_the_order_of_a_large_set_is_the_permutation_but_for_borders_of_epochs() -> None:
+    size, total = 1000, 12
+    order = SampleOrder(size, total, seed=5)(np.arange(3 * size))
+    for epoch in range(3):
+        plain = permute(np.arange(size), size, key=5 * 2**32 + epoch)
+        np.testing.assert_array_equal(order[epoch * size :][total:size], plain[total:])
+    old = SampleOrder(size, total, seed=5, rules=1)(np.arange(3 * size))
+    assert (old != order).sum() < 2 * total  # runs of older versions go on with their order
+    np.testing.assert_array_equal(old[size : 2 * size], permute(np.arange(size), size, key=5 * 2**32 + 1))
+
+
+def test_a_cycle_of_many_epochs_resumes_at_its_end() -> None:
+    """Each of 1,500 epochs depends on the one before: more than Python's recursion is deep."""
+    count, total, last = 1501, 1500, 1400
+    order = SampleOrder(count, total, seed=3)(last * total + np.arange(total))
+    assert len(np.unique(order)) == total
 
 
 @pytest.mark.parametrize(("ranks", "per_device"), [(1, 6), (2, 3), (3, 1)])
-def test_grouped_updates_have_like_lengths_and_the_same_samples(dataset: Path, ranks: int, per_device: int) -> None:
-    data, total, group = Long(dataset, "train"), 6, 5
-    config = BatchConfig(total=total, per_device=per_device, bucket_by_length=group)
-    readers = [BatchSampler(data, config, seed=9, rank=rank, num_ranks=ranks) for rank in range(ranks)]
-    pools = []
-    for pool in (0, 3):
-        updates = [range(pool * group, (pool + 1) * group)[turn] for turn in range(group)]
-        seen = [np.sort(readers[0]._positions(update)) for update in updates]
-        positions = pool * group * total + np.arange(group * total)
-        assert sorted(np.concatenate(seen).tolist()) == positions.tolist()
-        sizes = [data.sizes(sample_order(at, len(data), 9)) for at in seen]
+def test_grouped_updates_have_like_lengths_and_another_turn_in_every_pool(ranks: int, per_device: int) -> None:
+    data, group = Numbered(6 * 23 + 1), 5
+    batch = BatchConfig(total=6, per_device=per_device, bucket_by_length=group)
+    reader = BatchSampler(data, batch, seed=9, rank=0, num_ranks=ranks)
+    turns = []
+    for pool in range(4):  # the fifth has three updates, and an update then begins the next epoch
+        sizes = [data.sizes(reader.order(reader.positions(pool * group + turn))) for turn in range(group)]
         by_size = sorted(range(group), key=lambda turn: sizes[turn].mean())
         for less, more in itertools.pairwise(by_size):
             assert sizes[less].max() <= sizes[more].min()
-        pools.append(by_size)
-        parts = [micro for reader in readers for micro in reader.read(updates[1])]
-        rows = [row for micro in parts for row in micro["masked_lm_ids"].numpy().tolist()]
-        wanted = data.read(sample_order(seen[1], len(data), 9))["masked_lm_ids"].numpy().tolist()
-        assert sorted(rows) == sorted(wanted)
-    assert pools[0] != pools[1]  # nor is it the same turn in every group
+        turns.append(by_size)
+    assert len(set(map(tuple, turns))) > 1
 
 
 def test_grouped_batches_are_cut_to_their_longest_row(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ class Samples(Dataset):
         assert positions is not None
         begin, end = self.absent
         there = np.where(positions < begin * TOTAL, positions, positions + (end - begin) * TOTAL)
-        found = super().read(sampler.sample_order(there, len(self), SEED), there)
+        found = super().read(sampler.SampleOrder(len(self), TOTAL, SEED)(there), there)
         return found | {
             "poison": np.where(np.isin(positions // TOTAL + 1, self.poisoned), self.poison, 1.0).astype(np.float32)
         }
