@@ -115,8 +115,8 @@ class BatchConfig:
     """what to do with a total that the ranks cannot divide: end with an error, or take the nearest total, or the
     nearest one below or above, in micro-batches of at most per_device; learning rate and updates stay as they are"""
     bucket_by_length: Annotated[int, Range(0, 100_000)] = 0
-    """number of updates whose sequences are sorted by length among their micro-batches, each of which is then trimmed
-    to its longest sequence; 0 keeps the padding"""
+    """number of updates, within an epoch, whose sequences are sorted by length among their micro-batches, each of which
+    is then trimmed to its longest sequence; 0 keeps the padding"""
     pack: bool = False
     """pack the instances of a micro-batch into as few rows as hold them; each attends to itself only (pretraining)"""
 
