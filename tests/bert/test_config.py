@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -80,7 +81,7 @@ def test_a_configuration_is_what_its_file_will_say(recipe: Callable[[], TrainCon
         ),
     ],
 )
-def test_a_schedule_that_cannot_be_meant_is_refused(optimizer: dict[str, int], message: str) -> None:
+def test_a_schedule_that_cannot_be_meant_is_refused(optimizer: dict[str, Any], message: str) -> None:
     config = recipes.RECIPES["demo_phase1"]()
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         dataclasses.replace(

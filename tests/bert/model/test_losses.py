@@ -47,8 +47,12 @@ def test_the_first_of_equal_scores_is_the_prediction(
     labels, weights = random.integers(0, CLASSES, rows), random.integers(1, 4, rows)
     again = tf.function(losses._classification.python_function, jit_compile=True)  # traced for this device
     monkeypatch.setattr(losses, "_classification", again)
-    given = [tf.cast(products, dtype), *(tf.cast(x, y) for x, y in ((bias, tf.float32), (labels, tf.int32)))]
-    found = losses.classification(*given, tf.constant(weights, tf.float32))
+    found = losses.classification(
+        tf.cast(products, dtype),
+        tf.constant(bias, tf.float32),
+        tf.constant(labels, tf.int32),
+        tf.constant(weights, tf.float32),
+    )
     scores = products + bias
     is_highest = scores[np.arange(rows), labels] == scores.max(1)
     is_first = scores.argmax(1) == labels  # NumPy's argmax is the first one
