@@ -204,6 +204,7 @@ class Trainer:
                     is_best = self._is_best(number)
                 finished = last or self._good_enough()
                 if finished and active:
+                    samples.close()  # its thread reads in advance
                     self._tell_what_was_fed(number, log)
                 if finished or stopping or is_best or number % run.save_every == 0:
                     self._save(number, wait=finished or stopping or is_best)

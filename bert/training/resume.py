@@ -1,8 +1,9 @@
 """Start and resume a run: its directory, its `config.json`, and the initial weights of every rank."""
 
 import dataclasses
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -202,6 +203,14 @@ def _check_same(config: TrainConfig, data: Manifest) -> None:
     differing = sorted(key for key in resolved.keys() | before.keys() if resolved.get(key) != before.get(key))
     if changed := [key for key in differing if key not in FREE]:
         listed = ", ".join(f"{key} was {before.get(key)}, now {resolved.get(key)}" for key in changed)
+        known = before.keys() & flatten(config).keys()  # without the hash of the data, and flags of other versions
+        old = f"{_flags(before, changed)} to go on with it, or " if known.issuperset(changed) else ""
         raise UsageError(
-            f"{path.parent}: holds a run of another configuration ({listed}); give another --run.directory"
+            f"{path.parent}: holds a run of another configuration ({listed}); give {old}another --run.directory"
         )
+
+
+def _flags(values: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """Return these values of a configuration, in the form of `flatten`, as they are written on the command line."""
+    words = {key: str(value).lower() if isinstance(value := values[key], bool | None) else str(value) for key in keys}
+    return " ".join(f"--{key} {shlex.quote(word)}" for key, word in words.items())

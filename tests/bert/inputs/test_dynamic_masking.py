@@ -189,11 +189,13 @@ def best_rule(numbers: np.ndarray, labels: np.ndarray) -> float:
     return float(((ones[numbers[half:]] > 0) == labels[half:]).mean())
 
 
+@pytest.mark.parametrize("pairs", ["nsp", "sop"])
 def test_lengths_do_not_tell_the_label(
-    documents_of_all_lengths: tuple[instances.Documents, InstanceConfig], tmp_path: Path
+    documents_of_all_lengths: tuple[instances.Documents, InstanceConfig], tmp_path: Path, pairs: Any
 ) -> None:
-    """No length of the pair tells more than it does of instances that are made in advance."""
+    """No length of the pair tells more than it does of instances that are made in advance, where none tells much."""
     documents, shape = documents_of_all_lengths
+    shape = dataclasses.replace(shape, pairs=pairs)
     rng = np.random.default_rng(4)
     cuts = instances.chunks(documents, shape)
     owner = np.searchsorted(documents.documents, cuts[:-1], side="right") - 1
@@ -217,7 +219,8 @@ def test_lengths_do_not_tell_the_label(
         total, second = features["input_mask"].sum(axis=1), features["segment_ids"].sum(axis=1)
         label = features["next_sentence_labels"][:, 0]
         shares.append([best_rule(lengths, label) for lengths in (total, second, total - second)])
-    assert max(shares[0]) < max(*shares[1], 0.53), shares
+    # Of sentences in order the second part ends with the sentence that fills the sequence, so it is a little longer.
+    assert max(shares[0]) < max(*shares[1], 0.53) + 0.01 and max(shares[1]) < 0.56, shares
     assert batch["next_sentence_labels"].mean() == pytest.approx(0.5, abs=0.02)
 
 
