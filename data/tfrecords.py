@@ -270,9 +270,15 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
     def finish(self, tasks: Sequence[ShardTask], results: Sequence[TaskResult]) -> outputs.StageResult:
         by_split: dict[str, list[TaskResult]] = {"train": [], "heldout": []}
         for task, result in zip(tasks, results, strict=True):
-            if not result[self.unit]:
+            split = task.source.path.name.split("-")[0]
+            if not result[self.unit] and split == "train":  # what is held out of a small source may be too little
                 raise InputError(f"{task.source.path}: too little text for one of the {self.unit}; make fewer shards")
-            by_split[task.source.path.name.split("-")[0]].append(result)
+            by_split[split].append(result)
+        if not any(result[self.unit] for result in by_split["heldout"]):
+            raise InputError(
+                f"{self.options.source}: too little held-out text for one of the {self.unit}; give data.shards more "
+                "documents or a larger --held_out_fraction"
+            )
         counts = {split: parts.total(split_results) for split, split_results in by_split.items()}
         if self.options.pairs == "nsp":
             self._check_pairs(counts)

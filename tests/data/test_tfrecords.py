@@ -111,6 +111,22 @@ def test_a_shard_too_small_for_an_instance_is_named(tmp_path, stage, folder, voc
     assert code == 3 and "train-00000-of-00001.jsonl: too little text" in lines[0] and not (tmp_path / "out").exists()
 
 
+def test_a_small_source_may_be_held_out_with_too_little_for_an_instance(tmp_path, stage, folder, vocab):
+    one = {"id": "a", "sentences": ["aa ab"]}  # a single sentence, and no other document for a second segment
+    shards = {
+        "train-00000-of-00001.jsonl": [document(n) for n in range(9)],
+        "heldout-00000-of-00002.jsonl": [one],
+        "heldout-00001-of-00002.jsonl": [document(n) for n in range(10, 13)],
+    }
+    assert run(stage, folder("s", "shards", shards), vocab, tmp_path / "out", "--workers", 1)[0] == 0
+    heldout = records.Dataset(tmp_path / "out", "heldout")
+    counts = [heldout.manifest.files[path.name].records for path in heldout.paths]
+    assert counts == [0, len(heldout)] and len(heldout.read(np.arange(len(heldout)))["input_ids"]) > 3
+    del shards["heldout-00001-of-00002.jsonl"]
+    code, lines = run(stage, folder("t", "shards", shards), vocab, tmp_path / "none", "--workers", 1)
+    assert code == 3 and "too little held-out text for one of the instances" in lines[-1]
+
+
 def test_a_shard_larger_than_a_block_is_done_block_by_block(tmp_path, stage, source, vocab, monkeypatch):
     assert run(stage, source, vocab, tmp_path / "whole", "--workers", 1)[0] == 0
     monkeypatch.setattr(tfrecords, "BLOCK", 2500)
