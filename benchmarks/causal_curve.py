@@ -126,7 +126,7 @@ def write_work(options: Options, config: PretrainConfig, weights: Path) -> Path:
     positions = np.arange(options.updates * options.sequences)
     order = sampler.SampleOrder(len(train), options.sequences, config.run.seed)(positions)
     np.save(options.output / "train.npy", train.read(order)["input_ids"].numpy())
-    samples = np.arange(min(options.heldout, len(heldout)))
+    samples = sampler.evaluated(len(heldout), options.heldout)
     np.save(options.output / "heldout.npy", heldout.read(samples)["input_ids"].numpy())
     optimizer = config.optimizer
     rates = [schedule.learning_rate(done, optimizer, options.updates) for done in range(options.updates)]

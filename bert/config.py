@@ -115,8 +115,8 @@ class BatchConfig:
     """what to do with a total that the ranks cannot divide: end with an error, or take the nearest total, or the
     nearest one below or above, in micro-batches of at most per_device; learning rate and updates stay as they are"""
     bucket_by_length: Annotated[int, Range(0, 100_000)] = 0
-    """number of updates whose sequences are sorted by length among their micro-batches, each of which is then trimmed
-    to its longest sequence; 0 keeps the padding"""
+    """number of updates, within an epoch, whose sequences are sorted by length among their micro-batches, each of which
+    is then trimmed to its longest sequence; 0 keeps the padding"""
     pack: bool = False
     """pack the instances of a micro-batch into as few rows as hold them; each attends to itself only (pretraining)"""
 
@@ -194,16 +194,21 @@ class OptimizerConfig:
     """The optimizer and the learning-rate schedule."""
 
     name: Literal["adam", "adamw", "lamb", "nvlamb"] = "adam"
-    """adam as in the original BERT, adamw with bias correction, lamb as published, nvlamb as in NVIDIA's recipe"""
+    """adam as in the original BERT; adamw with bias correction; lamb with a trust ratio for every variable; nvlamb with
+    one for those that decay only, as in the code of LAMB's authors, NVIDIA's PyTorch recipe and MLPerf's reference"""
     learning_rate: Annotated[float, Range(0, 100)]
     """peak learning rate, for the whole batch: never multiplied by the number of ranks"""
+    first_step: CountOrNone = 0
+    """updates of earlier phases: the learning rate goes on from there, in one schedule over all phases"""
     warmup_steps: CountOrNone = 0
     """updates over which the learning rate rises from zero"""
+    warmup_start: Annotated[int, Range(-(10**9), 10**9)] = 0
+    """update of the schedule at which the learning rate starts to rise; if negative, it has risen before the first"""
     schedule: Literal["polynomial", "cosine"] = "polynomial"
     """how the learning rate falls: polynomial, as published for BERT, or along half a cosine after the warm-up, as for
     GPT-2 in Megatron-LM"""
     decay_steps: CountOrNone = 0
-    """update at which the learning rate reaches minimum_rate; 0: the last one"""
+    """update of the schedule at which the learning rate reaches minimum_rate; 0: the last one of the run"""
     minimum_rate: Annotated[float, Range(0, 100)] = 0.0
     """learning rate after the decay"""
     decay_power: Annotated[float, Range(0, 100, above=True)] = 1.0
@@ -232,8 +237,13 @@ class OptimizerConfig:
             f"optimizer.minimum_rate {self.minimum_rate:g} is more than optimizer.learning_rate {self.learning_rate:g}",
         )
         _require(
-            self.decay_steps == 0 or self.decay_steps > self.warmup_steps,
-            f"optimizer.decay_steps {self.decay_steps} is within optimizer.warmup_steps {self.warmup_steps}",
+            self.warmup_start <= self.first_step,
+            f"optimizer.warmup_start {self.warmup_start} is after optimizer.first_step {self.first_step}",
+        )
+        _require(
+            self.decay_steps == 0 or self.decay_steps > self.warmup_start + self.warmup_steps,
+            f"optimizer.decay_steps {self.decay_steps} is within optimizer.warmup_steps {self.warmup_steps} from "
+            f"optimizer.warmup_start {self.warmup_start} on",
         )
         _require(
             self.schedule == "polynomial" or self.decay_power == 1,
@@ -316,7 +326,7 @@ class RunConfig:
     evaluate_every: CountOrNone = 500
     """updates between evaluations on the held-out split; 0: never"""
     evaluate_sequences: Count = 2048
-    """held-out sequences per evaluation, always the same ones"""
+    """held-out sequences per evaluation, spread over all of them and always the same ones"""
     patience: CountOrNone = 0
     """end the run after so many evaluations on a development set without improvement; 0: never"""
     target_accuracy: Share = 0.0
@@ -420,6 +430,14 @@ class TrainConfig:
     init: InitConfig = InitConfig()
     """initial weights"""
 
+    def __post_init__(self) -> None:
+        first, end = self.optimizer.first_step, self.optimizer.decay_steps
+        _require(
+            end == 0 or first + self.run.steps <= end or self.optimizer.minimum_rate > 0,
+            f"run.steps {self.run.steps} after optimizer.first_step {first} are more than optimizer.decay_steps {end}, "
+            "after which the learning rate is 0; give --optimizer.decay_steps 0 to end the decay with the run",
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainConfig(TrainConfig):
@@ -462,6 +480,7 @@ class FineTuneConfig(TrainConfig):
     """initial weights"""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.batch.pack:
             raise UsageError("batch.pack is for pretraining only; give batch.bucket_by_length to avoid padding")
 

@@ -4,7 +4,10 @@
     python -m bert.evaluate RUN --text texts.txt
 
 RUN is a run directory of bert.pretrain, or an import with a head for masked words. DIR is made by data.tfrecords with
-the vocabulary of the run; its samples are masked as in training, so the figures are those of the evaluations there.
+the vocabulary of the run; its samples are masked as in training. All are evaluated; --sequences takes some of them,
+with the number of run.evaluate_sequences those of the evaluations in training. If they are of several sources, the
+figures of each follow those of the whole ("mlm_accuracy/books").
+
 With --text each token of each line is masked in turn, and predicted from all others (Salazar et al. 2020, "Masked
 Language Model Scoring"): pseudo_perplexity is exp of minus the mean log probability of the tokens, and
 pseudo_perplexity_per_word the same for the words between spaces, by which models of different vocabularies can be
@@ -29,17 +32,18 @@ from bert.config import BatchConfig, ModelConfig, RunConfig
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.hardware import devices, graphs
 from bert.hardware.devices import Kind
-from bert.inputs import dynamic_masking, sampler, vocabulary
+from bert.inputs import dynamic_masking, rules, sampler, vocabulary
 from bert.inputs.dynamic_masking import DynamicMasking
 from bert.inputs.records import Dataset
 from bert.inputs.tokenization import WordPieceTokenizer, tokenizer_for
 from bert.masked_words import Compute, MaskedWords, check_head, has_head
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, variables
-from bert.pretrain import Pretraining
+from bert.pretrain import Pretraining, pairs_of
 from bert.ranges import BatchSize, Range
 from bert.storage import files
-from bert.training import checkpoint, resume
+from bert.training import checkpoint
+from bert.training.step import has_figures, without_figures
 
 Source = Dataset | DynamicMasking
 CHUNK = 256  # texts that are read and encoded at once
@@ -58,7 +62,7 @@ class Options:
     split: Literal["heldout", "train"] = "heldout"
     """part of the data"""
     sequences: Annotated[int, Range(0, 10**9)] = 0
-    """number of samples, from the first on; 0: all"""
+    """number of samples, spread over all and always the same ones, as in training; 0: all"""
     batch: BatchSize = 32
     """maximum samples per batch"""
     compute: Compute = "float32"
@@ -76,18 +80,30 @@ def of_samples(options: Options, folder: Path) -> dict[str, Any]:
     """Return losses and accuracies on the samples of a folder. Raise InputError if its vocabulary is another one."""
     config = ModelConfig.load(options.run / "bert_config.json")
     check_head(options.run, "masked_lm")
-    data = dynamic_masking.source(folder, options.split, _seed(options.run), rules=resume.rules_of(options.run))
+    data = dynamic_masking.source(folder, options.split, _seed(options.run), rules=rules.of(options.run))
     _check(options.run, config, data, folder)
     task = _task(options.run, config, data)
     mode = Mode(tf.as_dtype(options.compute), DropoutRng(None))
     measure = graphs.function(lambda batch: (task.weights(batch), task.measure(batch, mode)), reduce_retracing=True)
-    totals: dict[str, np.ndarray] = {name: np.zeros(3) for name in task.objectives}  # weight, loss, correct
+    # Of each source: weight, loss, correct predictions and labels 1 of the objectives.
+    totals = {source: {name: np.zeros(4) for name in task.objectives} for source in data.sources}
+    samples = dict.fromkeys(data.sources, 0)
     count = min(options.sequences or len(data), len(data))
-    for batch in sampler.evaluation(data, BatchConfig(total=options.batch, per_device=options.batch), count):
+    for source, batch in sampler.evaluation(data, BatchConfig(total=options.batch, per_device=options.batch), count):
+        samples[source] += len(batch["input_ids"])
         weights, measures = measure(batch)
-        for name, total in totals.items():
-            total += [float(weights[name]), float(measures[name].loss), float(measures[name].correct)]
-    return {"samples": count} | _figures(totals)
+        for name, total in totals[source].items():
+            ones = tf.reduce_sum(batch[task.two_classes[name]]) if name in task.two_classes else 0
+            total += [float(x) for x in (weights[name], measures[name].loss, measures[name].correct, ones)]
+    figures = _figures(task, {name: np.sum([sums[name] for sums in totals.values()], 0) for name in task.objectives})
+    for name in task.objectives:
+        if f"{name}_loss" not in figures:
+            print(f"note: {folder}: {without_figures(name)}", file=sys.stderr)
+    if len(totals) > 1:
+        for source, sums in totals.items():
+            of_source = {"samples": samples[source]} | _figures(task, sums)
+            figures |= {f"{name}/{source}": value for name, value in of_source.items()}
+    return {"samples": count} | figures
 
 
 def _check(run: Path, config: ModelConfig, data: Source, folder: Path) -> None:
@@ -104,8 +120,7 @@ def _check(run: Path, config: ModelConfig, data: Source, folder: Path) -> None:
 
 def _task(run: Path, config: ModelConfig, data: Source) -> Pretraining:
     """Return the objectives of the data with the weights of the run; without pairs if it has no head for them."""
-    made = data.description.instances
-    pairs = made.pairs if made else "nsp"
+    pairs = pairs_of(data)
     if pairs != "none" and not (has_head(run, "next_sentence") and has_head(run, "pooler")):
         print(f"note: {run}: has no head for sentence pairs; only masked words are evaluated", file=sys.stderr)
         pairs = "none"
@@ -114,14 +129,15 @@ def _task(run: Path, config: ModelConfig, data: Source) -> Pretraining:
     return task
 
 
-def _figures(totals: dict[str, np.ndarray]) -> dict[str, float]:
-    """Return the figures of each objective, from its summed weights, losses and correct predictions."""
+def _figures(task: Pretraining, totals: dict[str, np.ndarray]) -> dict[str, float]:
+    """Return the figures of the objectives that have some, from the sums of `of_samples`."""
     figures: dict[str, float] = {}
-    for name, (weight, loss, correct) in totals.items():
-        figures |= {f"{name}_loss": float(loss / weight), f"{name}_accuracy": float(correct / weight)}
+    for name, (weight, loss, correct, ones) in totals.items():
+        if has_figures(weight, ones if name in task.two_classes else None):
+            figures |= {f"{name}_loss": float(loss / weight), f"{name}_accuracy": float(correct / weight)}
     if not all(map(math.isfinite, figures.values())):
         raise IntegrityError("the losses are not finite: the model's training failed; use another checkpoint")
-    return figures | {"mlm_perplexity": _exp(figures["mlm_loss"])}
+    return figures | ({"mlm_perplexity": _exp(figures["mlm_loss"])} if "mlm_loss" in figures else {})
 
 
 def _seed(run: Path) -> int:

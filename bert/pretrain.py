@@ -18,9 +18,10 @@ import tensorflow as tf
 from bert import cli, paths, ranges
 from bert.causal.task import CausalLM
 from bert.config import ModelConfig, PretrainConfig, RunConfig
-from bert.errors import UsageError
+from bert.errors import InputError, UsageError
 from bert.hardware.devices import Device
-from bert.inputs import byte_bpe, dynamic_masking, records, sampler
+from bert.inputs import byte_bpe, dynamic_masking, records
+from bert.inputs.rules import RULES
 from bert.inputs.sampler import Batch
 from bert.inputs.token_stream import TokenStream
 from bert.model import heads, losses
@@ -78,6 +79,7 @@ class Pretraining:
         self.module = PretrainingModel(config, seed, pairs, parts)
         self.pairs = pairs
         self.objectives: tuple[str, ...] = ("mlm",) if pairs == "none" else ("mlm", pairs)
+        self.two_classes = {name: "next_sentence_labels" for name in self.objectives[1:]}
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the number of masked positions, and of sequences."""
@@ -143,8 +145,11 @@ def _placed(run: RunConfig, name: str) -> RunConfig:
     return resume.place(run, paths.workdir() / "pretrain" / name, steps=0)
 
 
-def datasets(folder: Path, config: PretrainConfig, rules: int = sampler.RULES) -> tuple[loop.Data, loop.Data]:
-    """Return the training and the held-out samples in `folder`; rules: by which pairs are drawn."""
+def datasets(folder: Path, config: PretrainConfig, rules: int = RULES) -> tuple[loop.Data, loop.Data]:
+    """Return the training and the held-out samples in `folder`; rules: by which pairs are drawn.
+
+    Raise InputError if all training pairs for next-sentence prediction have the same label.
+    """
     length = config.data.length
     if config.model.causal:
         if config.data.skip_bad:
@@ -158,15 +163,25 @@ def datasets(folder: Path, config: PretrainConfig, rules: int = sampler.RULES) -
     train_split, heldout = (
         dynamic_masking.source(folder, split, config.run.seed, config.data.skip_bad, rules) for split in SPLITS
     )
+    if pairs_of(train_split) == "nsp" and (label := train_split.only_label()) is not None:
+        raise InputError(
+            f"{folder}: all training pairs have label {label}, from which next-sentence prediction learns nothing; "
+            "make the data with --pairs sop or none, or from more documents"
+        )
     return train_split, heldout
+
+
+def pairs_of(data: loop.Data) -> str:
+    """Return the objective on pairs for which samples were made; other programs' are for "nsp"."""
+    made = data.description.instances
+    return made.pairs if made else "nsp"
 
 
 def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
     """Return the task of the model on these data; `parts` says which part of the model this device holds."""
     if config.model.causal:
         return CausalLM(config.model, config.run.seed, parts)
-    made = data.description.instances
-    return Pretraining(config.model, config.run.seed, made.pairs if made else "nsp", parts)
+    return Pretraining(config.model, config.run.seed, pairs_of(data), parts)
 
 
 def describe(config: PretrainConfig, name: str, data: loop.Data, ranks: int) -> str:
@@ -200,7 +215,7 @@ def main(argv: list[str]) -> None:
     if config.init.checkpoint is None:
         raise UsageError(f"{recipe} needs trained weights; give --init.checkpoint RUN, or none for random weights")
     comm = connect(config.run, config.parallel)  # before any tensor, which would allocate memory on all GPUs
-    data, heldout = datasets(folder, config, resume.rules(_placed(config.run, name).path, comm))
+    data, heldout = datasets(folder, config, resume.sample_rules(_placed(config.run, name).path, comm))
     wanted, config = config, resolve(config, name, data, comm.device, comm.replicas.size)
     loop.tell(config.batch.change(wanted.batch), comm)
     preflight.parts(config.model, config.run, comm)

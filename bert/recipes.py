@@ -2,12 +2,13 @@
 
 Sizes are those of google-research/bert's model table; the hyperparameters of `bert_base` are the paper's (Devlin et al.
 2019, appendix A.2): batch 256, Adam with peak 1e-4, 10,000 warm-up steps, 900,000 steps of length 128 and 100,000 of
-length 512.
+length 512, in one schedule. `bert_large_adam` is the same for BERT-Large.
 
 `bert_large` and its variants for specific machines are NVIDIA's LAMB recipe (DeepLearningExamples,
-TensorFlow2/LanguageModeling/BERT, configurations.yml and pretrain_config.sh; for the A100, its PyTorch recipe). NVIDIA
-gives learning rates per GPU and multiplies them by the number of GPUs; here they are for the whole batch, and gradient
-accumulation follows from the number of ranks. `bert_large_adam` has the paper's million updates for BERT-Large.
+TensorFlow2/LanguageModeling/BERT, configurations.yml and pretrain_config.sh; for the A100 and the H100, its PyTorch
+recipe). NVIDIA gives learning rates per GPU and multiplies them by the number of GPUs; here they are for the whole
+batch, and gradient accumulation follows from the number of ranks. What the optimizers of the sources do, and where ours
+differs, is in docs/optimizers.md.
 
 `gpt2_*` are causal models of the sizes in Radford et al. 2019 and Shoeybi et al. 2019 (Megatron-LM), with Megatron-LM's
 settings. "State" in their descriptions is what weights, gradients and moments need, before activations.
@@ -69,11 +70,14 @@ def _rounded(size: str) -> ModelConfig:
     return replace(SIZES[size], vocab_multiple=128)
 
 
-def _published(size: str, per_device: int, steps: int, warmup: int) -> PretrainConfig:
+def _published(size: str, per_device: int, steps: int, first_step: int = 0) -> PretrainConfig:
+    """Return one of the phases that share the paper's schedule of a million updates."""
     return PretrainConfig(
         model=SIZES[size],
         batch=BatchConfig(total=256, per_device=per_device),
-        optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=warmup),
+        optimizer=OptimizerConfig(
+            learning_rate=1e-4, first_step=first_step, warmup_steps=10_000, decay_steps=1_000_000
+        ),
         precision=AUTO,
         run=RunConfig(steps=steps, log_every=100, save_every=5000, evaluate_every=5000),
     )
@@ -82,25 +86,25 @@ def _published(size: str, per_device: int, steps: int, warmup: int) -> PretrainC
 @recipe
 def bert_base_phase1() -> PretrainConfig:
     """BERT-Base, 128 tokens: the first 900,000 of a million updates, as published."""
-    return _published("base", 32, steps=900_000, warmup=10_000)
+    return _published("base", 32, steps=900_000)
 
 
 @recipe
 def bert_base_phase2() -> PretrainConfig:
-    """BERT-Base, 512 tokens: the last 100,000 updates, from all weights of phase 1."""
-    return _from_checkpoint(_published("base", 8, steps=100_000, warmup=1_000))
+    """BERT-Base, 512 tokens: the last 100,000 updates of the same schedule, from all weights of phase 1."""
+    return _from_checkpoint(_published("base", 8, steps=100_000, first_step=900_000))
 
 
 @recipe
 def bert_large_adam_phase1() -> PretrainConfig:
     """BERT-Large, 128 tokens: the first 900,000 of a million updates, as published."""
-    return _published("large", 16, steps=900_000, warmup=10_000)
+    return _published("large", 16, steps=900_000)
 
 
 @recipe
 def bert_large_adam_phase2() -> PretrainConfig:
-    """BERT-Large, 512 tokens: the last 100,000 updates, from all weights of phase 1."""
-    return _from_checkpoint(_published("large", 4, steps=100_000, warmup=1_000))
+    """BERT-Large, 512 tokens: the last 100,000 updates of the same schedule, from all weights of phase 1."""
+    return _from_checkpoint(_published("large", 4, steps=100_000, first_step=900_000))
 
 
 def _megatron(size: str, per_device: int, steps: int) -> PretrainConfig:
@@ -108,7 +112,7 @@ def _megatron(size: str, per_device: int, steps: int) -> PretrainConfig:
     return PretrainConfig(
         model=replace(_rounded(size), recompute_activations=True),
         batch=BatchConfig(total=1024, per_device=per_device),
-        optimizer=OptimizerConfig(name="adamw", learning_rate=1e-4, warmup_steps=10_000, continuous=True),
+        optimizer=OptimizerConfig(name="adamw", learning_rate=1e-4, warmup_steps=10_000, continuous=True, epsilon=1e-8),
         precision=BFLOAT16,
         run=RunConfig(steps=steps, log_every=100, save_every=5000, evaluate_every=5000),
     )
@@ -194,16 +198,22 @@ def bert_large_superpod_phase2() -> PretrainConfig:
     return _from_checkpoint(replace(config, batch=replace(config.batch, fit="nearest")))
 
 
+def _pytorch_lamb(config: PretrainConfig, per_device: int) -> PretrainConfig:
+    """Return a phase as in NVIDIA's PyTorch recipe, whose LAMB leaves biases and layer norms to Adam."""
+    batch = replace(config.batch, per_device=per_device)
+    return replace(config, batch=batch, optimizer=replace(config.optimizer, name="nvlamb"), precision=FLOAT16)
+
+
 @recipe
 def bert_large_dgxa100_phase1() -> PretrainConfig:
-    """BERT-Large on DGX A100 (80 GB), any number of them: 128 tokens, 65,536 sequences, LAMB."""
-    return replace(bert_large_phase1(), batch=BatchConfig(total=65_536, per_device=256), precision=FLOAT16)
+    """BERT-Large on DGX A100 (80 GB), any number of them: 128 tokens, 65,536 sequences, LAMB as in PyTorch."""
+    return _pytorch_lamb(bert_large_phase1(), per_device=256)
 
 
 @recipe
 def bert_large_dgxa100_phase2() -> PretrainConfig:
-    """BERT-Large on DGX A100 (80 GB): 512 tokens, 32,768 sequences, LAMB."""
-    return replace(bert_large_phase2(), batch=BatchConfig(total=32_768, per_device=32), precision=FLOAT16)
+    """BERT-Large on DGX A100 (80 GB): 512 tokens, 32,768 sequences, LAMB as in PyTorch."""
+    return _pytorch_lamb(bert_large_phase2(), per_device=32)
 
 
 @recipe
@@ -222,15 +232,20 @@ def bert_large_dgxh100_phase2() -> PretrainConfig:
 def bert_large_mlperf() -> PretrainConfig:
     """BERT-Large to MLPerf's target, 72 % accuracy on held-out words, from the weights of a run; 512 tokens.
 
-    The example of the reference of MLPerf Training: 76 predictions, 8,192 sequences, LAMB, 600 updates. The reference
-    starts in the middle of its warm-up, at a quarter of the peak; here the rate rises from zero over the same number of
-    updates. The run is evaluated every 225,000 sequences, on 10,000.
+    The example of the reference of MLPerf Training: 76 predictions, 8,192 sequences, LAMB, 600 updates, of which the
+    first is update 76 of the 287 of the warm-up. The run is evaluated every 225,000 sequences, on 10,000.
     """
     return PretrainConfig(
         model=_rounded("large"),
         batch=BatchConfig(total=8192, per_device=16),
         optimizer=OptimizerConfig(
-            name="lamb", learning_rate=2.88293e-3, warmup_steps=211, beta_1=0.88, beta_2=0.88, weight_decay=0.0166629
+            name="nvlamb",
+            learning_rate=2.88293e-3,
+            warmup_steps=287,
+            warmup_start=-76,
+            beta_1=0.88,
+            beta_2=0.88,
+            weight_decay=0.0166629,
         ),
         precision=BFLOAT16,
         run=RunConfig(
@@ -506,7 +521,7 @@ def _smoke(recipe: Callable[[], PretrainConfig]) -> Callable[[], PretrainConfig]
             config,
             model=small_model,
             batch=BatchConfig(total=16, per_device=4),
-            optimizer=replace(config.optimizer, warmup_steps=2, decay_steps=0),
+            optimizer=replace(config.optimizer, first_step=0, warmup_steps=2, warmup_start=0, decay_steps=0),
             run=replace(config.run, steps=8, log_every=2, save_every=4, evaluate_every=4, evaluate_sequences=16),
             init=InitConfig(),
         )

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 
 from bert import cli
 from bert.errors import InputError
+from bert.inputs import rules
 from bert.storage import files, journal
 
 INK = "#333333"
 COLOURS = ("#1f6f8b", "#c8553d", "#588157", "#7b5ea7", "#b08900", "#4a4e69")
 LARGEST_PLOTTED = 1e30
+IN_TABLE = ("fed_samples", "fed_different", "fed_least", "fed_most")  # of what a run was fed; report.json has the rest
 Lines = list[dict[str, Any]]
 
 
@@ -72,6 +74,9 @@ def figures(lines: Lines) -> dict[str, Any]:
         final |= {key: value for key, value in held_out[-1].items() if key not in ("step", "split", "loss")}
         if "loss" in held_out[-1]:
             final["heldout_loss"] = held_out[-1]["loss"]
+    fed = [line for line in lines if line["split"] == "fed"]
+    if fed:
+        final |= {f"fed_{key}": value for key, value in fed[-1].items() if key not in ("step", "split")}
     return final
 
 
@@ -130,7 +135,10 @@ def as_json(row: dict[str, Any]) -> dict[str, Any]:
 
 def table(rows: dict[str, dict[str, Any]]) -> str:
     """Return the figures as text, one row per run."""
-    rows = {_shown(name): {_shown(key): value for key, value in row.items()} for name, row in rows.items()}
+    rows = {
+        _shown(name): {_shown(key): value for key, value in row.items() if key in IN_TABLE or key[:4] != "fed_"}
+        for name, row in rows.items()
+    }
     keys = list(dict.fromkeys(key for row in rows.values() for key in row))
     width = max(map(len, rows)) + 2
     lines = [f"{'':<{width}}" + "".join(f"{key:>{len(key) + 2}}" for key in keys)]
@@ -145,6 +153,9 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m bert.report", description=__doc__)
     names = [str(run) for run in options.runs]
     lines = [read_metrics(run) for run in options.runs]
+    for run in options.runs:
+        if rules.of(run) < rules.RULES:
+            print(f"note: {run} {rules.OLD}", file=sys.stderr)
     options.output.mkdir(parents=True, exist_ok=True)
     rows = {name: figures(metrics) for name, metrics in zip(names, lines, strict=True)}
     curves = [

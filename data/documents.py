@@ -5,6 +5,8 @@
 Punkt's parameters are trained on the corpus itself or loaded from a folder (--punkt); they are never downloaded. The
 parameters are saved with the sentences, in `punkt/`. Texts are normalised to Unicode's composed form (NFC).
 
+The manifest names the source of each part: the name of its folder. data.shards holds documents out of each source.
+
 Of several documents with the same text (white space is ignored), only the first is kept, in the order of the sources
 and their parts. The same holds for documents with the same id. There are two passes, each over all parts in parallel;
 between them about 40 bytes per document are held in memory.
@@ -142,7 +144,8 @@ class DocumentsStage(tasks.Stage[SplitTask]):
             file=sys.stderr,
         )
         records = {task.target.name: result.get("documents", 0) for task, result in zip(tasks, results, strict=True)}
-        return outputs.StageResult(counts=counts, records=records)
+        sources = {task.target.name: task.source.source for task in tasks}
+        return outputs.StageResult(counts=counts, records=records, sources=sources)
 
     def processed(self, task: SplitTask, result: TaskResult) -> tuple[int, int]:
         return result.get("documents", 0), task.source.path.stat().st_size
@@ -160,7 +163,11 @@ def _sample(sources: Sequence[Part]) -> Iterator[str]:
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.documents", description=__doc__)
-    sources = [part for folder in options.source for part in parts.find(folder, "part")]
+    sources = [
+        part._replace(source=outputs.input_name(folder, options.source))
+        for folder in options.source
+        for part in parts.find(folder, "part")
+    ]
     tasks.build(DocumentsStage(options, sources), options.output, options)
 
 

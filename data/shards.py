@@ -2,9 +2,15 @@
 
     python -m data.shards --source workdir/corpus/documents --output workdir/corpus/shards --shards 8
 
-Documents are ordered by a hash of the seed and their text. The first ones are held out; the others are divided into
-training shards with equal numbers of documents. Identical texts always go to the same shard, so a held-out text is
-never trained on. There are two passes; eight bytes per document are held in memory.
+Documents are ordered by a hash of the seed and their text. The first ones of each source are held out; the others are
+divided into training shards with equal numbers of documents. A held-out shard has documents of one source, which the
+manifest names. Identical texts always go to the same shard, so a held-out text is never trained on.
+
+A source with few documents has at least two held out, the fewest with which a pair of two documents can be made; but no
+more than a tenth of it, unless --held_out_fraction is larger. So a source of less than ten documents may have none.
+
+There are two passes. In the first one eight bytes per document are held in memory, in the second one twelve, and about
+sixty between them, while the documents are divided.
 """
 
 import dataclasses
@@ -24,6 +30,8 @@ from data.pipeline import parts
 from data.pipeline.parts import Part
 from data.pipeline.progress import Progress
 
+FEWEST = 2  # held-out documents of a source ...
+LARGEST_SHARE = 10  # ... if they are at most one in so many
 BUFFER_BYTES = 64 * 1024 * 1024  # of all shards together; there may be more shards than a process may have open files
 
 
@@ -38,7 +46,7 @@ class Options:
     shards: Annotated[int, Range(1, 1_000_000)] = 8
     """number of training shards; each becomes one TFRecord file, written by one task"""
     held_out_fraction: Annotated[float, Range(0, 1, above=True, below=True)] = 0.02
-    """fraction of the documents to hold out from training; at least one document is held out"""
+    """fraction of the documents of each source to hold out from training; at least one document is held out"""
     seed: Seed = 12345
     """seed of the order of documents"""
 
@@ -52,42 +60,77 @@ def content_key(sentences: Sequence[str], seed: int) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8, key=seed.to_bytes(8, "little", signed=True)).digest())
 
 
-def assign(keys: np.ndarray, shards: int, held_out_fraction: float) -> tuple[np.ndarray, int]:
-    """Return the file number of each document, and the number h of held-out files.
+def held_out_counts(sizes: np.ndarray, fraction: float) -> np.ndarray:
+    """Return how many documents of each source to hold out [sources]; sizes: its number of different documents.
 
-    keys: uint64 [documents]. Files 0 .. h-1 are held out, files h .. h+shards-1 are for training. Documents with equal
-    keys get the same file. Raise InputError if there are fewer different documents than files.
+    At least one document is held out of all.
     """
-    distinct, rank = np.unique(keys, return_inverse=True)
-    held_out = max(1, round(len(distinct) * held_out_fraction))
-    held_out_files = max(1, round(shards * held_out_fraction))
-    if held_out < held_out_files or len(distinct) - held_out < shards:
+    counts = np.maximum(np.rint(sizes * fraction).astype(np.int64), np.minimum(FEWEST, sizes // LARGEST_SHARE))
+    if not counts.any():
+        counts[sizes.argmax()] = 1
+    return counts
+
+
+def assign(
+    keys: np.ndarray, sources: np.ndarray, shards: int, held_out_fraction: float
+) -> tuple[np.ndarray, list[int]]:
+    """Return the file number of each document [documents], and the source of each held-out file [h].
+
+    keys: uint64 [documents]. sources: numbers of their sources [documents]. Files 0 .. h-1 are held out, in the order
+    of their sources; files h .. h+shards-1 are for training. Documents with equal keys get the same file, as the first
+    of them does. Raise InputError if there are fewer different documents than files.
+    """
+    distinct, first, rank = np.unique(keys, return_index=True, return_inverse=True)
+    source = sources[first]
+    sizes = np.bincount(source, minlength=1)
+    held_out = held_out_counts(sizes, held_out_fraction)
+    trained = len(distinct) - int(held_out.sum())
+    if trained < shards:
         raise InputError(
-            f"{len(distinct)} different documents, {held_out} of them held out, cannot fill {shards} training and "
-            f"{held_out_files} held-out shards; give more text or fewer --shards"
+            f"{len(distinct)} different documents, {held_out.sum()} of them held out, cannot fill {shards} training "
+            "shards; give more text or fewer --shards"
         )
-    train_file = held_out_files + (rank - held_out) * shards // (len(distinct) - held_out)
-    files = np.where(rank < held_out, rank * held_out_files // held_out, train_file)
-    return files, held_out_files
+    files = np.full(len(distinct), -1, np.int32)
+    source_of_file: list[int] = []
+    for number, (size, count) in enumerate(zip(sizes.tolist(), held_out.tolist(), strict=True)):
+        file_count = max(1, round(shards * held_out_fraction * size / len(distinct))) if count else 0
+        chosen = np.flatnonzero(source == number)[:count]
+        files[chosen] = len(source_of_file) + np.arange(count) * file_count // max(count, 1)
+        source_of_file += [number] * file_count
+    files[files < 0] = len(source_of_file) + np.arange(trained) * shards // trained
+    return files[rank], source_of_file
 
 
 def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.StageResult:
     """Read the documents once for their keys, and again to copy their lines."""
-    keys = array("Q")
+    keys, documents = array("Q"), [0]  # number of documents up to the end of each part
     progress = Progress("shards")
     for source in sources:
         for document in parts.read_records(source, "sentences"):
             keys.append(content_key(document["sentences"], options.seed))
+        documents.append(len(keys))
         progress.add(0, source.path.stat().st_size)
-    files, held_out_files = assign(np.frombuffer(keys, np.uint64), options.shards, options.held_out_fraction)
-    names = _names("heldout", held_out_files) + _names("train", options.shards)
+    source_names = list(dict.fromkeys(source.source for source in sources))
+    numbers = np.array([source_names.index(source.source) for source in sources], np.uint16)
+    files, held_out_sources = assign(
+        np.frombuffer(keys, np.uint64),
+        np.repeat(numbers, np.diff(documents)),
+        options.shards,
+        options.held_out_fraction,
+    )
+    names = _names("heldout", len(held_out_sources)) + _names("train", options.shards)
     for shard, size in _copy(sources, files, [partial / name for name in names]):
         progress.add(int(shard >= 0), size)
     records = dict(zip(names, np.bincount(files, minlength=len(names)).tolist(), strict=True))
-    held_out = sum(records[name] for name in names[:held_out_files])
+    source_of = {name: source_names[number] for name, number in zip(names, held_out_sources, strict=False)}
+    held_out = sum(records[name] for name in source_of)
     counts = {"documents": len(keys), "held_out_documents": held_out, "train_documents": len(keys) - held_out}
-    progress.done(f"{counts['train_documents']:,} in {options.shards} training shards, {held_out:,} held out")
-    return outputs.StageResult(counts=counts, records=records)
+    summary = f"{counts['train_documents']:,} in {options.shards} training shards, {held_out:,} held out"
+    if len(source_names) > 1:
+        each = {one: sum(records[name] for name in source_of if source_of[name] == one) for one in source_names}
+        summary += f" ({', '.join(f'{count:,} of {one}' for one, count in each.items())})"
+    progress.done(summary)
+    return outputs.StageResult(counts=counts, records=records, sources=source_of)
 
 
 def _names(split: str, count: int) -> list[str]:

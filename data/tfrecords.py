@@ -270,17 +270,45 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
     def finish(self, tasks: Sequence[ShardTask], results: Sequence[TaskResult]) -> outputs.StageResult:
         by_split: dict[str, list[TaskResult]] = {"train": [], "heldout": []}
         for task, result in zip(tasks, results, strict=True):
-            if not result[self.unit]:
+            split = task.source.path.name.split("-")[0]
+            if not result[self.unit] and split == "train":  # what is held out of a small source may be too little
                 raise InputError(f"{task.source.path}: too little text for one of the {self.unit}; make fewer shards")
-            by_split[task.source.path.name.split("-")[0]].append(result)
+            by_split[split].append(result)
+        if not any(result[self.unit] for result in by_split["heldout"]):
+            raise InputError(
+                f"{self.options.source}: too little held-out text for one of the {self.unit}; give data.shards more "
+                "documents or a larger --held_out_fraction"
+            )
         counts = {split: parts.total(split_results) for split, split_results in by_split.items()}
+        if self.options.pairs == "nsp":
+            self._check_pairs(counts)
         written = {task.target.name: result[self.unit] for task, result in zip(tasks, results, strict=True)}
         tokens, unknown = (sum(result[name] for result in results) for name in ("tokens", "unknown_tokens"))
         print(
             f"tfrecords: {sum(written.values()):,} {self.unit}, {tokens:,} tokens, {unknown / tokens:.2%} unknown",
             file=sys.stderr,
         )
-        return outputs.StageResult(counts=counts, records=written, extra=_extra(self.options, self.vocab_sha256))
+        return outputs.StageResult(
+            counts=counts,
+            records=written,
+            sources={task.target.name: task.source.source for task in tasks},
+            extra=_extra(self.options, self.vocab_sha256),
+        )
+
+    def _check_pairs(self, counts: dict[str, dict[str, int]]) -> None:
+        """Raise InputError if all training pairs have one label. Say so if all held-out pairs have."""
+        source = self.options.source
+        if (label := records.only_label(counts["train"])) is not None:
+            raise InputError(
+                f"{source}: all training pairs have label {label}, from which next-sentence prediction learns nothing; "
+                "give --pairs sop or none, or more documents"
+            )
+        if (label := records.only_label(counts["heldout"])) is not None:
+            print(
+                f"tfrecords: warning: {source}: all held-out pairs have label {label}, so evaluations have no figures "
+                "of next-sentence prediction; give data.shards more documents or a larger --held_out_fraction",
+                file=sys.stderr,
+            )
 
     def processed(self, task: ShardTask, result: TaskResult) -> tuple[int, int]:
         return result[self.unit], task.source.path.stat().st_size

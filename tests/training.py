@@ -72,24 +72,39 @@ def instance(random: np.random.Generator, shortest: int = 7) -> dict[str, np.nda
 
 
 def write_dataset(
-    folder: Path, shards: tuple[int, ...] = (17, 24), heldout: int = 11, seed: int = 3, shortest: int = 7
+    folder: Path,
+    shards: tuple[int, ...] = (17, 24),
+    heldout: int | dict[str, int] = 11,
+    seed: int = 3,
+    shortest: int = 7,
+    label: int | None = None,
 ) -> Path:
-    """Write a dataset folder with training shards of the given sizes and one held-out shard."""
+    """Write a dataset folder with training shards of the given sizes and one held-out shard, or one of each source.
+
+    label: that of all held-out pairs; None: random ones.
+    """
+    of_source = heldout if isinstance(heldout, dict) else {"": heldout}
+    sizes = {f"train-{i:05d}": size for i, size in enumerate(shards)}
+    sizes |= {f"heldout-{i:05d}": size for i, size in enumerate(of_source.values())}
 
     def make(partial: Path) -> outputs.StageResult:
         random = np.random.default_rng(seed)
-        counts = {}
-        for name, size in [*((f"train-{i:05d}", n) for i, n in enumerate(shards)), ("heldout-00000", heldout)]:
+        for name, size in sizes.items():
             with records.RecordWriter(partial / f"{name}.tfrecord") as writer:
                 for _ in range(size):
-                    writer.write(tf_example.encode(instance(random, shortest)))
-            counts[f"{name}.tfrecord"] = size
+                    row = instance(random, shortest)
+                    if name.startswith("heldout") and label is not None:
+                        row["next_sentence_labels"] = np.array([label])
+                    writer.write(tf_example.encode(row))
+        counts = {f"{name}.tfrecord": size for name, size in sizes.items()}
+        sources = {f"heldout-{i:05d}.tfrecord": source for i, source in enumerate(of_source)}
         (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{i}" for i in range(VOCAB - 5))]) + "\n")
         spec = {
             name: {"shape": list(value.shape), "dtype": "float32" if value.dtype == np.float32 else "int64"}
             for name, value in instance(random).items()
         }
-        return outputs.StageResult(counts={}, records=counts, extra={"features": spec, "vocab_size": VOCAB})
+        extra = {"features": spec, "vocab_size": VOCAB}
+        return outputs.StageResult(counts={}, records=counts, sources=dict(sources), extra=extra)
 
     outputs.build(folder, stage="tfrecords", parameters={"shards": shards, "seed": seed}, inputs=[], make=make)
     return folder
@@ -151,7 +166,7 @@ def measured(run: Path) -> dict[tuple[int, str], dict[str, Any]]:
 
 def losses(run: Path) -> dict[tuple[int, str], float]:
     """Return the run's losses by step and split."""
-    return {key: line["loss"] for key, line in measured(run).items()}
+    return {key: line["loss"] for key, line in measured(run).items() if "loss" in line}
 
 
 def checkpoints(run: Path) -> list[str]:

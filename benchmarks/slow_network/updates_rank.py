@@ -140,7 +140,7 @@ class Rank:
         times = []
         for _ in range(4):
             began = time.perf_counter()
-            self.steps[ALONE].evaluate([batch])
+            self.steps[ALONE].evaluate({"": [batch]})
             times.append(time.perf_counter() - began)
         return statistics.median(times[1:])
 

@@ -147,7 +147,7 @@ def _read_vocabulary(run: Path, config: ModelConfig) -> tuple[list[str], str]:
 
 def _last_lines(path: Path, step: int) -> list[dict[str, Any]]:
     lines, _ = journal.read(path) if path.exists() else ([], 0)
-    return list({line["split"]: line for line in lines if line["step"] <= step}.values())
+    return list({line["split"]: line for line in lines if line["step"] <= step and line["split"] != "fed"}.values())
 
 
 def import_settings(origin: str, match: Match) -> dict[str, Any]:

@@ -15,8 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert.errors import IntegrityError
-from bert.inputs import instances, records, sampler
+from bert.inputs import instances, records
 from bert.inputs.hashing import Uniform, mix
+from bert.inputs.rules import RULES
 from bert.inputs.vocabulary import load_vocab
 from bert.storage import manifest
 
@@ -44,8 +45,8 @@ def feature_spec(config: instances.InstanceConfig) -> records.FeatureSpec:
 class DynamicMasking:
     """The instances of one split, made from its chunks; has the interface of `records.Dataset`."""
 
-    def __init__(self, stored: records.Dataset, seed: int, rules: int = sampler.RULES) -> None:
-        """rules: by which second segments are drawn, see `sampler.RULES`."""
+    def __init__(self, stored: records.Dataset, seed: int, rules: int = RULES) -> None:
+        """rules: by which second segments are drawn (`bert.inputs.rules`)."""
         self.stored, self.seed, self.rules = stored, seed, rules
         self.manifest = stored.manifest
         self.description = stored.description
@@ -53,6 +54,7 @@ class DynamicMasking:
             where = stored.manifest.path / manifest.NAME
             raise IntegrityError(f"{where}: does not say how instances are made; build the folder again")
         self.config = self.description.instances
+        self.sources, self.source_of, self.only_label = stored.sources, stored.source_of, stored.only_label
         self.spec = feature_spec(self.config)
         vocab = load_vocab(stored.manifest.path / "vocab.txt")
         self._vocab_size, self._tokens = len(vocab), instances.Tokens.from_vocab(vocab)
@@ -144,7 +146,7 @@ class DynamicMasking:
 
 
 def source(
-    folder: Path, split: str, seed: int, skip_bad: int = 0, rules: int = sampler.RULES
+    folder: Path, split: str, seed: int, skip_bad: int = 0, rules: int = RULES
 ) -> records.Dataset | DynamicMasking:
     """Return the samples in a folder of `python -m data.tfrecords`, whether it has instances or documents."""
     stored = records.Dataset(folder, split, skip_bad)

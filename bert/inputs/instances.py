@@ -165,10 +165,12 @@ def plan(documents: Documents, config: InstanceConfig, rng: np.random.Generator)
                 last = bisect_left(starts, target_end, first + 1, firsts[other + 1])
                 pairs.extend((starts[sentence], starts[middle], starts[first], starts[last], 1))
                 sentence = middle  # the sentences that the random segment replaced are used in the next pair
-    a_begin, a_end, b_begin, b_end, label = np.array(pairs, np.int64).reshape(-1, 5).T
-    a_begin, a_end, b_begin, b_end = _truncate(a_begin, a_end, b_begin, b_end, max_text, rng.random((len(label), 2)))
-    pair_plan = PairPlan(a_begin=a_begin, a_end=a_end, b_begin=b_begin, b_end=b_end, label=label, skipped=skipped)
-    return _swap(pair_plan, rng.random(len(label)) < 0.5) if config.pairs == "sop" else pair_plan
+    columns = dict(zip(COLUMNS, np.array(pairs, np.int64).reshape(-1, 5).T, strict=True))
+    pair_plan = PairPlan(**columns, skipped=skipped)
+    cuts = rng.random((len(pair_plan), 2))
+    if config.pairs == "sop":
+        pair_plan = _swap(pair_plan, rng.random(len(pair_plan)) < 0.5)
+    return _truncate(pair_plan, max_text, cuts)
 
 
 def chunks(documents: Documents, config: InstanceConfig) -> np.ndarray:
@@ -209,7 +211,10 @@ class Partners(NamedTuple):
 
 
 def divide(chunk: Documents, config: InstanceConfig, u: np.ndarray, rules: int) -> Division:
-    """Divide each of N chunks, stored as documents, behind a random sentence. u: [N, 4]. rules: see `sampler.RULES`."""
+    """Divide each of N chunks, stored as documents, behind a random sentence.
+
+    u: [N, 4] numbers in [0, 1). rules: of the length of a random second segment (`bert.inputs.rules`).
+    """
     first, last = chunk.documents[:-1], chunk.documents[1:]
     begin = chunk.sentences[first]
     shorter = u[:, 0] < config.short_seq_prob
@@ -252,10 +257,15 @@ def draw(
     a_end = np.where(halved, (divided.begin + divided.end) // 2, divided.middle)
     b_begin = np.where(is_random, other_begin + offset, a_end)
     b_end = np.where(is_random, other_end + offset, divided.end)
-    a_begin, a_end, b_begin, b_end = _truncate(divided.begin, a_end, b_begin, b_end, config.max_text, uniform(2))
     label = is_random.astype(np.int64)
-    pair_plan = PairPlan(a_begin=a_begin, a_end=a_end, b_begin=b_begin, b_end=b_end, label=label, skipped=0)
-    return _swap(pair_plan, uniform(1)[:, 0] < 0.5) if config.pairs == "sop" else pair_plan
+    pair_plan = PairPlan(a_begin=divided.begin, a_end=a_end, b_begin=b_begin, b_end=b_end, label=label, skipped=0)
+    cuts = uniform(2)
+    if config.pairs != "sop":
+        return _truncate(pair_plan, config.max_text, cuts)
+    is_swapped = uniform(1)[:, 0] < 0.5
+    if rules == 1:
+        return _swap(_truncate(pair_plan, config.max_text, cuts), is_swapped)
+    return _truncate(_swap(pair_plan, is_swapped), config.max_text, cuts)
 
 
 def _second_segment(
@@ -295,18 +305,27 @@ def _numbers(rng: np.random.Generator) -> Iterator[float]:
     return itertools.chain.from_iterable(rng.random(4096).tolist() for _ in itertools.repeat(None))
 
 
-def _truncate(
-    a_begin: np.ndarray, a_end: np.ndarray, b_begin: np.ndarray, b_end: np.ndarray, max_text: int, u: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Cut the longer segments, token by token, until both fit. u: [N, 2] the share that is cut at the front."""
-    a, b = a_end - a_begin, b_end - b_begin
+def _truncate(plan: PairPlan, max_text: int, u: np.ndarray) -> PairPlan:
+    """Cut the longer segments, token by token, until both fit. u: [N, 2] the share that is cut at the front.
+
+    The second segment is the shorter one where both are cut. So segments are swapped before, or their lengths would
+    tell that they are.
+    """
+    a, b = plan.a_end - plan.a_begin, plan.b_end - plan.b_begin
     excess = np.maximum(a + b - max_text, 0)
     from_a = np.minimum(excess, np.maximum(a - b, 0))  # until they are equally long ...
     from_b = np.minimum(excess, np.maximum(b - a, 0))
     rest = excess - from_a - from_b  # ... then in turns
     from_a, from_b = from_a + rest // 2, from_b + (rest + 1) // 2
     front_a, front_b = (u[:, 0] * (from_a + 1)).astype(np.int64), (u[:, 1] * (from_b + 1)).astype(np.int64)
-    return a_begin + front_a, a_end - from_a + front_a, b_begin + front_b, b_end - from_b + front_b
+    return PairPlan(
+        a_begin=plan.a_begin + front_a,
+        a_end=plan.a_end - from_a + front_a,
+        b_begin=plan.b_begin + front_b,
+        b_end=plan.b_end - from_b + front_b,
+        label=plan.label,
+        skipped=plan.skipped,
+    )
 
 
 def build(text: np.ndarray, plan: PairPlan, config: InstanceConfig, tokens: Tokens) -> dict[str, np.ndarray]:

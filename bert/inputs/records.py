@@ -12,7 +12,7 @@ import os
 import struct
 import sys
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -65,6 +65,20 @@ class Description:
             raise ValueError(f"vocab_size {self.vocab_size} is not that of a vocabulary")
 
 
+def only_label(counts: Mapping[str, int]) -> int | None:
+    """Return the label that all pairs of a split have for next-sentence prediction; None: both occur, or it is unknown.
+
+    counts: those of the split in its manifest. The random second segment of a pair of label 1 is from another document,
+    so chunks of a single document make pairs of label 0 only.
+    """
+    if "chunks" in counts:
+        return 0 if counts.get("documents") == 1 else None
+    ones = counts.get("pairs_of_label_1")
+    if ones == 0:
+        return 0
+    return 1 if ones is not None and ones == counts.get("instances") else None
+
+
 class RecordWriter:
     """Context manager that writes one TFRecord file and its index."""
 
@@ -99,6 +113,7 @@ def index_path(path: Path) -> Path:
 class Dataset:
     """Random access to the records of one split.
 
+    sources: names of the sources of its records, such as "books"; a single one, "", if the manifest does not name them.
     skip_bad: number of damaged records that are tolerated. Each is reported and replaced by the next good record.
 
     Raises InputError if the folder has no such split, IntegrityError if a file is missing, if an index or the
@@ -106,7 +121,7 @@ class Dataset:
     """
 
     def __init__(self, folder: Path, split: str, skip_bad: int = 0) -> None:
-        self.skip_bad, self.skipped = skip_bad, set[int]()
+        self.split, self.skip_bad, self.skipped = split, skip_bad, set[int]()
         self.manifest = manifest.load(folder)
         listed = self.manifest.files
         names = sorted(name for name in listed if name.startswith(f"{split}-") and name.endswith(".tfrecord"))
@@ -115,6 +130,9 @@ class Dataset:
         self.description = self.manifest.extra_as(Description)
         self.spec: FeatureSpec = {name: vars(feature) for name, feature in self.description.features.items()}
         self.paths = [folder / name for name in names]
+        sources = [listed[name].source or "" for name in names]
+        self.sources = tuple(dict.fromkeys(sources))
+        self._source_of_shard = np.array([self.sources.index(source) for source in sources])
         counts = [_checked_count(folder / name, listed[name]) for name in names]
         _check_vocabulary(self.manifest, self.description)
         self._starts = np.concatenate([[0], np.cumsum(counts)])
@@ -157,6 +175,15 @@ class Dataset:
     def shard_of(self, indices: np.ndarray) -> np.ndarray:
         """Return the number of each record's file [n]."""
         return np.searchsorted(self._starts, indices, side="right") - 1
+
+    def source_of(self, indices: np.ndarray) -> np.ndarray:
+        """Return for each record the number of its source in `sources` [n]."""
+        return self._source_of_shard[self.shard_of(indices)]
+
+    def only_label(self) -> int | None:
+        """Return the label that all pairs have (`only_label`), by the manifest."""
+        counts = self.manifest.counts.get(self.split)
+        return only_label(counts) if isinstance(counts, dict) else None
 
     def sizes(self, indices: np.ndarray) -> np.ndarray:
         """Return the size in bytes of each record [n]. Of padded records, those with more tokens are larger."""

@@ -19,17 +19,16 @@ from bert.hardware.devices import has_gpu
 from bert.inputs import packing
 from bert.inputs.hashing import mix
 from bert.inputs.records import Dataset
+from bert.inputs.rules import RULES
 
 ROUNDS = 4  # of the Feistel network
 # Trimmed batches are padded to a multiple of some tokens, since each length is compiled separately, for about a second
 # on a CPU. By length of the batch, so that padding is at most an eighth or so of it:
 LENGTH_MULTIPLES = {64: 8, 128: 16, 65_536: 32}
 GPU_LENGTH_MULTIPLE = 128  # the same on a GPU, where XLA compiles the whole step for each length, for a minute or more
+EVALUATION_KEY = 2**32 - 1  # of the permutation whose first images are evaluated; no epoch has it
 PREFETCH = 2  # updates that are read in advance
 NEVER = 2**62  # the end of a run that has none
-# Version of the rules by which samples are ordered and, with dynamic masking, paired; runs record it. By those of 1 an
-# update could have a sample of two epochs twice, and a random second segment ended with its chunk of text.
-RULES = 2
 
 Batch = dict[str, tf.Tensor]
 
@@ -41,6 +40,15 @@ class Source(Protocol):
 
     def read(self, indices: np.ndarray, positions: np.ndarray) -> Batch:
         """Return samples `indices` [n], which have `positions` [n] in the run, on which their randomness depends."""
+
+
+class HeldOut(Source, Protocol):
+    """Samples of one or several sources, such as Wikipedia and books."""
+
+    sources: tuple[str, ...]
+
+    def source_of(self, indices: np.ndarray) -> np.ndarray:
+        """Return for each sample the number of its source in `sources` [n]."""
 
 
 def permute(indices: np.ndarray, size: int, key: int) -> np.ndarray:
@@ -71,7 +79,7 @@ class SampleOrder:
     """
 
     def __init__(self, size: int, total: int, seed: int, rules: int = RULES) -> None:
-        """size: number of samples. total: samples of an update. rules: those of 1 let an update repeat a sample."""
+        """size: number of samples. total: samples of an update. rules: see `bert.inputs.rules`."""
         self.size, self.total, self.seed, self.rules = size, total, seed, rules
         self._heads: dict[int, np.ndarray] = {}  # of the last epochs
         # After so many epochs an epoch begins with an update. In a set of fewer than two updates, each of these epochs
@@ -138,7 +146,7 @@ class BatchSampler:
         num_ranks: int = 1,
         rules: int = RULES,
     ) -> None:
-        """rules: of the order, see `SampleOrder`."""
+        """rules: of the order of the samples (`bert.inputs.rules`)."""
         if batch.bucket_by_length and not isinstance(source, Dataset):
             raise UsageError("batch.bucket_by_length needs stored instances, whose lengths are known; set it to 0")
         self.source, self.batch, self.seed = source, batch, seed
@@ -240,11 +248,30 @@ def pack(batch: Batch) -> Batch:
     return {name: tf.constant(value) for name, value in rows.items()}
 
 
-def evaluation(source: Source, batch: BatchConfig, limit: int, rank: int = 0, num_ranks: int = 1) -> Iterator[Batch]:
-    """Yield this rank's share of the first `limit` samples, in order, in batches; the last one may be smaller."""
-    samples = np.arange(min(limit, len(source)))
-    for start in range(rank * batch.per_device, len(samples), num_ranks * batch.per_device):
-        indices = samples[start : start + batch.per_device]
-        with tf.device("CPU:0"):
-            samples_read = source.read(indices, indices)
-        yield samples_read
+def evaluated(size: int, limit: int) -> np.ndarray:
+    """Return which `limit` of `size` samples a model is evaluated on, in ascending order; all, if there are no more.
+
+    They are spread over the whole, and always the same ones.
+    """
+    return np.sort(permute(np.arange(limit), size, EVALUATION_KEY)) if limit < size else np.arange(size)
+
+
+def evaluation(
+    source: HeldOut, batch: BatchConfig, limit: int, rank: int = 0, num_ranks: int = 1
+) -> Iterator[tuple[str, Batch]]:
+    """Yield this rank's share of the `evaluated` samples in batches, each after the name of its source.
+
+    The last batch of each source may be smaller.
+    """
+    samples = evaluated(len(source), limit)
+    source_of, size = source.source_of(samples), batch.per_device
+    number = 0  # of the batch, over all ranks
+    for place, name in enumerate(source.sources):
+        mine = samples[source_of == place]
+        for start in range(0, len(mine), size):
+            if number % num_ranks == rank:
+                indices = mine[start : start + size]
+                with tf.device("CPU:0"):
+                    samples_read = source.read(indices, indices)
+                yield name, samples_read
+            number += 1

@@ -58,6 +58,7 @@ class TokenStream:
             kind="tokens",
         )
         self.spec: FeatureSpec = {"input_ids": vars(feature)}
+        self.sources: tuple[str, ...] = ("",)
 
     def _check_tokenizer(self, stored: Stream) -> None:
         listed = self.manifest.files.get(byte_bpe.NAME)
@@ -74,6 +75,10 @@ class TokenStream:
 
     def __len__(self) -> int:
         return (self.tokens - 1) // self.length
+
+    def source_of(self, indices: np.ndarray) -> np.ndarray:
+        """Return for each sample the number of its source in `sources` [n]: the stream does not tell them apart."""
+        return np.zeros(len(indices), np.int64)
 
     def read(self, indices: np.ndarray, positions: np.ndarray | None = None) -> dict[str, tf.Tensor]:
         """Return samples `indices` [n] as {"input_ids": [n, length + 1] int32}.

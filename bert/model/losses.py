@@ -14,7 +14,7 @@ class Measure(NamedTuple):
     """Sums over a micro-batch for one objective."""
 
     loss: tf.Tensor  # weighted
-    correct: tf.Tensor  # weighted number of correct predictions
+    correct: tf.Tensor  # weighted number of correct predictions; of equal scores the first is the prediction
 
 
 def classification(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Measure:
@@ -40,8 +40,17 @@ def _classification(
     highest = tf.stop_gradient(tf.reduce_max(scores, axis=-1))
     total = tf.math.log(tf.reduce_sum(tf.exp(scores - highest[:, None]), axis=-1)) + highest
     label_scores = _label_scores(scores, labels)
-    correct = tf.cast(label_scores >= highest, tf.float32)
+    correct = tf.cast(_first_highest(scores, highest) == labels, tf.float32)
     return Measure(tf.reduce_sum((total - label_scores) * weights), tf.reduce_sum(correct * weights))
+
+
+def _first_highest(scores: tf.Tensor, highest: tf.Tensor) -> tf.Tensor:
+    """Return the place of each row's first highest score [M], from scores [M, C] and their maxima [M].
+
+    XLA compiles tf.argmax, which returns the same, to a loop over single numbers, several times as slow on a CPU.
+    """
+    classes = tf.shape(scores)[1]
+    return tf.reduce_min(tf.where(scores == highest[:, None], tf.range(classes), classes), axis=1)
 
 
 def _label_scores(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -82,25 +91,32 @@ def divided_classification(
 
 @graphs.function(jit_compile=True)
 def part_statistics(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return of each row its largest score, the sum of exp(score - largest), and its label's score or 0, [3, M]."""
+    """Return statistics of each row [4, M].
+
+    They are its largest score, the sum of exp(score - largest), its label's score or 0, and 1 if the label has this
+    part's first largest score, or else 0.
+    """
     scores = tf.cast(products, tf.float32) + bias
     highest = tf.reduce_max(scores, axis=-1)
     exponentials = tf.reduce_sum(tf.exp(scores - highest[:, None]), axis=-1)
     is_label = tf.range(tf.shape(scores)[1]) == labels[:, None]
-    return tf.stack([highest, exponentials, tf.reduce_sum(tf.where(is_label, scores, 0.0), axis=1)])
+    label_scores = tf.reduce_sum(tf.where(is_label, scores, 0.0), axis=1)
+    is_first = tf.cast(_first_highest(scores, highest) == labels, tf.float32)
+    return tf.stack([highest, exponentials, label_scores, is_first])
 
 
 @graphs.function(jit_compile=True)
 def combine(statistics: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return the weighted loss and number of correct predictions, and each row's log of the sum of exponentials [M].
 
-    statistics: of all parts, [parts, 3, M].
+    statistics: of all parts, in the order of their classes, [parts, 4, M].
     """
-    highest_of_parts, exponentials, label_scores = tf.unstack(statistics, axis=1)  # [parts, M]
+    highest_of_parts, exponentials, label_scores, is_first = tf.unstack(statistics, axis=1)  # [parts, M]
     highest = tf.reduce_max(highest_of_parts, axis=0)
     total = tf.math.log(tf.reduce_sum(exponentials * tf.exp(highest_of_parts - highest), axis=0)) + highest
     label_score = tf.reduce_sum(label_scores, axis=0)
-    correct = tf.cast(label_score >= highest, tf.float32)
+    predicts = tf.range(tf.shape(statistics)[0])[:, None] == tf.argmax(highest_of_parts, axis=0, output_type=tf.int32)
+    correct = tf.reduce_sum(tf.where(predicts, is_first, 0.0), axis=0)
     return tf.reduce_sum((total - label_score) * weights), tf.reduce_sum(correct * weights), total
 
 

@@ -37,6 +37,8 @@ class File:
     sha256: str
     records: int | None = None
     """number of its lines or records, if it has any"""
+    source: str | None = None
+    """name of the source of its documents, such as "books", if all are of one"""
 
     def __post_init__(self) -> None:
         if self.bytes < 0 or (self.records or 0) < 0:

@@ -30,7 +30,8 @@ class StageResult:
     """What a stage reports about the files that it wrote."""
 
     counts: dict[str, Any]
-    records: dict[str, int] = dataclasses.field(default_factory=dict)
+    records: dict[str, int] = dataclasses.field(default_factory=dict)  # by the name of the file, as `sources`
+    sources: dict[str, str | None] = dataclasses.field(default_factory=dict)
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -88,7 +89,7 @@ def build_key(folder: Path, *, stage: str, parameters: dict[str, Any], inputs: S
     """Hash the inputs. Raise UsageError if `folder` holds something that this stage did not make."""
     _check_ours(folder, stage)
     as_read_back = json.loads(json.dumps(parameters, default=str))
-    return BuildKey(stage, as_read_back, {_input_name(path, inputs): content_hash(path) for path in inputs})
+    return BuildKey(stage, as_read_back, {input_name(path, inputs): content_hash(path) for path in inputs})
 
 
 def current(folder: Path, key: BuildKey) -> Manifest | None:
@@ -113,7 +114,8 @@ def complete(
     return load(space.output)
 
 
-def _input_name(path: Path, inputs: Sequence[Path]) -> str:
+def input_name(path: Path, inputs: Sequence[Path]) -> str:
+    """Return the name of an input in the manifest: that of its file or folder, after its place if several have it."""
     names = [other.name for other in inputs]
     return path.name if names.count(path.name) == 1 else f"{list(inputs).index(path)}:{path.name}"
 
@@ -143,6 +145,8 @@ def _write(made: Path, key: BuildKey, result: StageResult, hashes: Mapping[str, 
         facts[name] = {"bytes": (made / name).stat().st_size, "sha256": sha256}
         if name in result.records:
             facts[name]["records"] = result.records[name]
+        if source := result.sources.get(name):
+            facts[name]["source"] = source
     content = {
         **key._asdict(),
         "versions": versions(),

@@ -15,15 +15,16 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 import numpy as np
 import tensorflow as tf
 
+from bert import labels
 from bert.config import ModelConfig, TrainConfig, flatten
 from bert.errors import IntegrityError, Stopped
-from bert.inputs import sampler
+from bert.inputs import rules, sampler
 from bert.inputs.records import Description, FeatureSpec
 from bert.model.encoder import variables
 from bert.plan import model_cost
 from bert.storage import files
 from bert.storage.manifest import Manifest
-from bert.training import checkpoint, description, metrics, preflight, resume, schedule, selection
+from bert.training import checkpoint, description, fed, metrics, preflight, resume, schedule, selection
 from bert.training.distributed import Communicator
 from bert.training.distributed_optimizer import optimizer_for
 from bert.training.division import is_divided
@@ -32,16 +33,12 @@ from bert.training.profiler import Profiler
 from bert.training.saver import Saver
 from bert.training.selection import Selection
 from bert.training.signals import stops, watchdog
-from bert.training.step import Step, Task
+from bert.training.step import Step, Task, without_figures
 
 Measures = dict[str, float]
-OLD_RULES = (
-    "note: the run goes on by the rules of the version that began it: an update may have a sample of two epochs twice "
-    "and, with records of documents, short random second segments tell the label of the pair (docs/training.md)"
-)
 
 
-class Data(sampler.Source, Protocol):
+class Data(sampler.HeldOut, Protocol):
     """Samples, with their manifest and the shapes of their features."""
 
     manifest: Manifest
@@ -102,15 +99,25 @@ def train(
         frozen = {name: weight for name, weight in weights.items() if name not in learning}
         optimizer = optimizer_for(learning, config.optimizer, config.parallel, comm)
         step = Step(task, optimizer, comm, config.precision, run, config.parallel, frozen)
-        trainer = Trainer(config, comm, step, data=data, heldout=heldout, alive=alive, requested=requested)
+        head = labels.of(facts, run.path)
+        trainer = Trainer(
+            config,
+            comm,
+            step,
+            data=data,
+            heldout=heldout,
+            alive=alive,
+            requested=requested,
+            classes=head.labels if head else (),
+        )
         settings = {key: value for key, value in flatten(config).items() if key != "run.directory"}
         preflight.check(settings, data.manifest, step.state, run.path, comm)
         first = resume.restore(config, comm, step.state, data.manifest)
         if first == 0:
             weights = {name: step.state[name] for name in weights}  # with tensor parallelism, divided variables
             resume.begin(config, comm, weights, data.manifest, vocab, start_from, new_heads, facts)
-        if first and trainer.samples.order.rules < sampler.RULES:
-            tell(OLD_RULES, comm)
+        if trainer.samples.order.rules < rules.RULES:
+            tell(f"note: {run.path} {rules.OLD}", comm)
         if is_divided(step.state):
             preflight.shared(run.path, comm)
         return trainer.run(first)
@@ -137,18 +144,24 @@ class Trainer:
         heldout: "Data | Evaluator | None",
         alive: Callable[[], None],
         requested: Sequence[int],
+        classes: Sequence[str] = (),
     ) -> None:
-        """alive: to be called at every update, for the watchdog. requested: signals received that ask to stop."""
+        """alive: to be called at every update, for the watchdog. requested: signals received that ask to stop.
+
+        classes: names of the labels.
+        """
         self.config, self.comm, self.step = config, comm, step
         self.data, self.heldout, self.alive, self.requested = data, heldout, alive, requested
         self.selection = Selection(heldout.measure, config.run.patience) if isinstance(heldout, Evaluator) else None
         run = config.run
-        replicas, rules = comm.replicas, resume.rules(run.path, comm)
-        self.samples = sampler.BatchSampler(data, config.batch, run.seed, replicas.rank, replicas.size, rules)
+        version, replicas = resume.sample_rules(run.path, comm), comm.replicas
+        self.samples = sampler.BatchSampler(data, config.batch, run.seed, replicas.rank, replicas.size, version)
         self.saver = Saver(run.path, run.keep, run.keep_every, comm)
         self.saved = 0  # update of the newest checkpoint
         self.rollbacks = 0  # to that checkpoint
         self.evaluation: Measures = {}
+        self.classes = classes
+        self.without_figures: set[str] = set()  # objectives, of which this was told
 
     def run(self, first: int) -> Measures:
         """Make the updates that follow update `first`; return the measures of the last evaluation."""
@@ -190,6 +203,9 @@ class Trainer:
                     log.write(number, "heldout", self.evaluation)
                     is_best = self._is_best(number)
                 finished = last or self._good_enough()
+                if finished and active:
+                    samples.close()  # its thread reads in advance
+                    self._tell_what_was_fed(number, log)
                 if finished or stopping or is_best or number % run.save_every == 0:
                     self._save(number, wait=finished or stopping or is_best)
                 if is_best:
@@ -274,8 +290,28 @@ class Trainer:
             return self.heldout.scores(self.step, self.alive)
         sequences = self.config.run.evaluate_sequences
         replicas = self.comm.replicas
-        batches = sampler.evaluation(self.heldout, self.config.batch, sequences, replicas.rank, replicas.size)
-        return self.step.evaluate(list(batches))
+        batches: dict[str, list[sampler.Batch]] = {source: [] for source in self.heldout.sources}
+        share = sampler.evaluation(self.heldout, self.config.batch, sequences, replicas.rank, replicas.size)
+        for source, batch in share:
+            batches[source].append(batch)
+        measures = self.step.evaluate(batches)
+        for name in {*self.step.task.objectives} - self.without_figures:
+            if f"{name}_loss" not in measures:
+                self.without_figures.add(name)
+                tell(f"warning: {self.heldout.manifest.path}: {without_figures(name)}", self.comm)
+        return measures
+
+    def _tell_what_was_fed(self, number: int, log: metrics.Log) -> None:
+        """Log what the updates up to update `number` read, those that rollbacks left out included."""
+        offset, labelled = int(self.step.sample_offset), self.step.task.objectives != ("mlm",)
+        try:
+            found = fed.figures(self.samples, number + offset, self.config.run.steps + offset, labelled)
+        except IntegrityError as error:  # a damaged record of another rank, which data.skip_bad lets pass there
+            tell(f"warning: what the run was fed is not told: {error}", self.comm)
+            return
+        log.write(number, "fed", found, text=fed.describe(found, self.classes))
+        for line in fed.warnings(found):
+            tell(f"warning: {line}", self.comm)
 
     def _handle_bad_update(self, number: int, measures: Measures) -> None:
         """Warn of an update that is not finite or a spike.

@@ -36,8 +36,8 @@ class Log:
             with files.atomic_write(self._path, "wb") as stream:
                 stream.writelines(line + b"\n" for line in lines if _step_of(line) <= step)
 
-    def write(self, step: int, split: str, values: dict[str, float]) -> None:
-        """Log the values of `split` ("train" or "heldout") after update `step`."""
+    def write(self, step: int, split: str, values: dict[str, float], text: str | None = None) -> None:
+        """Log the values of `split` ("train", "heldout" or "fed") after update `step`. text: shown instead of them."""
         if not self.active:
             return
         line = {"step": step, "split": split} | {key: _plain(value) for key, value in values.items()}
@@ -47,10 +47,9 @@ class Log:
             for key, value in values.items():
                 tf.summary.scalar(f"{split}/{key}", value)
         self._events.flush()
-        self._show(step, split, values)
+        self._show(step, split, _text(values) if text is None else text)
 
-    def _show(self, step: int, split: str, values: dict[str, float]) -> None:
-        text = " ".join(f"{key}={value:.4g}" for key, value in values.items() if _is_shown(key))
+    def _show(self, step: int, split: str, text: str) -> None:
         clear = "\r\033[K" if self._bar else ""
         if self._bar and split == "train":
             filled = BAR * step // self.steps
@@ -65,6 +64,10 @@ class Log:
             self._events.close()
             if self._bar:
                 print(file=sys.stderr)
+
+
+def _text(values: dict[str, float]) -> str:
+    return " ".join(f"{key}={value:.4g}" for key, value in values.items() if _is_shown(key))
 
 
 def _is_shown(measure: str) -> bool:

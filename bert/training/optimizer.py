@@ -2,9 +2,11 @@
 
 adam     as in the original BERT: without bias correction (google-research/bert, optimization.py)
 adamw    with bias correction (Loshchilov and Hutter 2019)
-lamb     adamw's direction, scaled for each variable to the norm of the variable (You et al. 2020)
+lamb     adamw's direction, scaled for each variable to the norm of the variable (You et al. 2020, algorithm 2)
 nvlamb   lamb on gradients clipped to a global norm of at most 1; variables without weight decay keep adamw's step
          (NVIDIA, "A Guide to Optimizer Implementation for BERT at Scale", and FusedLAMB of its PyTorch recipe)
+
+docs/optimizers.md compares them with the code of each source.
 """
 
 import math

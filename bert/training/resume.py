@@ -1,8 +1,9 @@
 """Start and resume a run: its directory, its `config.json`, and the initial weights of every rank."""
 
 import dataclasses
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from bert import labels
 from bert.config import RunConfig, TrainConfig, defaults, flatten
 from bert.errors import IntegrityError, UsageError
-from bert.inputs import byte_bpe, sampler, vocabulary
+from bert.inputs import byte_bpe, rules, vocabulary
 from bert.inputs.vocabulary import load_vocab
 from bert.storage import files, manifest, outputs
 from bert.storage.manifest import Manifest
@@ -59,22 +60,10 @@ def place(run: RunConfig, default: Path, steps: int) -> RunConfig:
     return dataclasses.replace(run, directory=directory, steps=run.steps or steps)
 
 
-def rules(run: Path, comm: Communicator) -> int:
-    """Return the version of the rules by which the samples of a run are ordered and paired (`sampler.RULES`).
-
-    A run goes on with the rules that it was begun with; one that has no checkpoint begins with the newest.
-    """
-    found = rules_of(run) if comm.rank == 0 and checkpoint.steps(run) else sampler.RULES
-    return int(comm.broadcast_object(found))
-
-
-def rules_of(run: Path) -> int:
-    """Return the rules that a run directory records; runs that record none are of version 1, and imports of none."""
-    facts = _facts(run)
-    found = facts.get("rules", 1 if facts.get("config") else sampler.RULES)
-    if found not in range(1, sampler.RULES + 1):
-        raise IntegrityError(f"{run / 'config.json'}: this program does not know rules {found!r}; use a newer one")
-    return int(found)
+def sample_rules(run: Path, comm: Communicator) -> int:
+    """Return the version of the rules (`bert.inputs.rules`) of a run; one that has no checkpoint takes the newest."""
+    version = rules.of(run) if comm.rank == 0 and checkpoint.steps(run) else rules.RULES
+    return int(comm.broadcast_object(version))
 
 
 def restore(config: TrainConfig, comm: Communicator, state: State, data: Manifest) -> int:
@@ -125,7 +114,7 @@ def begin(
             checkpoint.load_weights(start_from, taken, (*new_heads, *_missing_heads(start_from)))
         directory = config.run.path
         fixed = {"version": VERSION, "config": flatten(config), "versions": outputs.versions()}
-        fixed |= {"data": manifest.content_hash(data.path), "rules": sampler.RULES}
+        fixed |= {"data": manifest.content_hash(data.path), "rules": rules.RULES}
         files.write_json(directory / "config.json", {"recipe": None} | dict(facts) | fixed)
         config.model.save(directory / "bert_config.json")
         with files.atomic_write(directory / vocabulary.name_for(vocab), "wb") as stream:
@@ -203,7 +192,7 @@ def _check_same(config: TrainConfig, data: Manifest) -> None:
             f"{path.parent}: its layout is of version {version}, and this program resumes version {VERSION} only; give "
             "another --run.directory, with this one as --init.checkpoint"
         )
-    if config.batch.bucket_by_length and rules_of(path.parent) == 1:
+    if config.batch.bucket_by_length and rules.of(path.parent) == 1:
         raise UsageError(
             f"{path.parent}: begun by an older version, whose batch.bucket_by_length left samples out; begin anew in "
             "another --run.directory"
@@ -214,6 +203,14 @@ def _check_same(config: TrainConfig, data: Manifest) -> None:
     differing = sorted(key for key in resolved.keys() | before.keys() if resolved.get(key) != before.get(key))
     if changed := [key for key in differing if key not in FREE]:
         listed = ", ".join(f"{key} was {before.get(key)}, now {resolved.get(key)}" for key in changed)
+        known = before.keys() & flatten(config).keys()  # without the hash of the data, and flags of other versions
+        old = f"{_flags(before, changed)} to go on with it, or " if known.issuperset(changed) else ""
         raise UsageError(
-            f"{path.parent}: holds a run of another configuration ({listed}); give another --run.directory"
+            f"{path.parent}: holds a run of another configuration ({listed}); give {old}another --run.directory"
         )
+
+
+def _flags(values: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """Return these values of a configuration, in the form of `flatten`, as they are written on the command line."""
+    words = {key: str(value).lower() if isinstance(value := values[key], bool | None) else str(value) for key in keys}
+    return " ".join(f"--{key} {shlex.quote(word)}" for key, word in words.items())

@@ -11,7 +11,7 @@ micro-batches on M ranks give the gradient of one big batch, however unevenly th
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import tensorflow as tf
@@ -40,7 +40,8 @@ class Task(Protocol):
     """A module to train, and the names of its objectives.
 
     A task that is scored on a development set also has `predict(batch, mode)`, which returns its outputs by name. One
-    whose predictions are numbers has `counts_correct` = False: no accuracy is logged.
+    whose predictions are numbers has `counts_correct` = False: no accuracy is logged. One with objectives whose labels
+    are 0 and 1 has `two_classes`, the feature with the labels of each; they have no figures where all are the same.
     """
 
     module: tf.Module
@@ -71,6 +72,7 @@ class Step:
     ) -> None:
         """frozen: weights of the task that the optimizer does not have, because they do not change."""
         self.task, self.optimizer, self.comm, self.seed = task, optimizer, comm, run.seed
+        self._two_classes: dict[str, str] = getattr(task, "two_classes", {})
         self.replicas, self._in_parts = comm.replicas, comm.parts.count > 1
         self.dtype = tf.float32 if precision.compute == "tf32" else tf.as_dtype(precision.compute)
         tf.config.experimental.enable_tensor_float_32_execution(precision.compute == "tf32")  # TensorFlow's default: on
@@ -190,15 +192,40 @@ class Step:
         reduced = dict(bucket_by_bucket(self.buckets, gradients, reduce))
         return [reduced[place] for place in range(len(gradients))]
 
-    def evaluate(self, batches: Sequence[Batch]) -> dict[str, float]:
-        """Return the measures over the batches of all ranks, without dropout; a rank may have no batch."""
+    def evaluate(self, batches: Mapping[str, Sequence[Batch]]) -> dict[str, float]:
+        """Return the measures over the batches of all ranks, without dropout, and those of each source if several.
+
+        batches: by the name of their source. All ranks have the same names; a rank may have no batch. The measures of a
+        source have its name behind theirs ("mlm_accuracy/books"). An objective has none where `has_figures` is false.
+        """
+        suffixes = ["", *(f"/{source}" for source in batches)] if len(batches) > 1 else [""]
+        parts = []
         with self._sums_within():
-            parts = [self.task.weights(batch) | _flatten(self._measure(batch)) for batch in batches]
+            for source, some in batches.items():
+                for batch in some:
+                    sums = self._sums(batch)
+                    parts.append(sums | {f"{name}/{source}": value for name, value in sums.items()})
         objectives = self.task.objectives
-        totals = self._all_reduce_sums(
-            parts, [*objectives, *(f"{name}_{field}" for name in objectives for field in Measure._fields)]
-        )
-        return self._means(totals, {name: totals[name] for name in objectives})
+        names = [*objectives, *(f"{name}_{field}" for name in objectives for field in (*Measure._fields, "ones"))]
+        totals = self._all_reduce_sums(parts, [f"{name}{suffix}" for suffix in suffixes for name in names])
+        measures: dict[str, float] = {}
+        for suffix in suffixes:
+            figures = self._figures({name: totals[f"{name}{suffix}"] for name in names})
+            measures |= {f"{name}{suffix}": value for name, value in figures.items() if name != "loss" or not suffix}
+        return measures
+
+    def _sums(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return the weights and measures of a batch, and how many labels of the objectives with two classes are 1."""
+        ones = {f"{name}_ones": tf.reduce_sum(batch[feature]) for name, feature in self._two_classes.items()}
+        return self.task.weights(batch) | _flatten(self._measure(batch)) | ones
+
+    def _figures(self, sums: dict[str, tf.Tensor]) -> dict[str, float]:
+        """Return the means of the objectives that have figures."""
+        weights = {}
+        for name in self.task.objectives:
+            if has_figures(sums[name], sums[f"{name}_ones"] if name in self._two_classes else None):
+                weights[name] = sums[name]
+        return self._means(sums, weights)
 
     def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the outputs of the task's `predict` for a batch, without dropout. All parts of a model call it."""
@@ -216,8 +243,11 @@ class Step:
         return {"loss": sum(value for name, value in means.items() if name.endswith("_loss")), **means}
 
     def _all_reduce_sums(self, parts: Sequence[dict[str, tf.Tensor]], names: Sequence[str]) -> dict[str, tf.Tensor]:
-        """Sum the named scalars over the parts of all replicas."""
-        totals = [tf.add_n([tf.zeros([]), *(tf.cast(part[name], tf.float32) for part in parts)]) for name in names]
+        """Sum the named scalars over the parts of all replicas that have them."""
+        totals = [
+            tf.add_n([tf.zeros([]), *(tf.cast(part[name], tf.float32) for part in parts if name in part)])
+            for name in names
+        ]
         return dict(zip(names, self.replicas.all_reduce(totals), strict=True))
 
     def _sums_within(self) -> contextlib.AbstractContextManager[None]:
@@ -375,6 +405,22 @@ class Step:
         apply, guard_measures = self.guard.check(loss, norm)
         optimizer_measures = self.optimizer.apply(gradients, norm, rate, apply)
         return {"gradient_norm": norm} | optimizer_measures | guard_measures
+
+
+def has_figures(weight: float, ones: float | None) -> bool:
+    """Return whether a loss and an accuracy can be said of samples of this weight.
+
+    ones: how many labels are 1, if the labels are 0 and 1. Where all are the same, an accuracy is that of a constant.
+    """
+    return weight > 0 and (ones is None or 0 < ones < weight)
+
+
+def without_figures(objective: str) -> str:
+    """Return why an evaluation has no figures of an objective, and the remedy."""
+    return (
+        f"all pairs that were evaluated have the same label, so there are no figures of {objective}; evaluate more, or "
+        "hold out more documents (python -m data.shards --held_out_fraction)"
+    )
 
 
 def gradient_buckets(weights: dict[str, tf.Variable], parallel: ParallelConfig) -> list[list[int]]:

@@ -19,10 +19,11 @@ def encode(record: dict[str, Any]) -> bytes:
 
 
 class Part(NamedTuple):
-    """A part, and the SHA-256 of its content when it was written."""
+    """A part, the SHA-256 of its content when it was written, and the source of its documents, if all are of one."""
 
     path: Path
     sha256: str
+    source: str | None = None
 
     def verify(self) -> None:
         """Raise IntegrityError if the content has changed."""
@@ -74,7 +75,7 @@ def find(folder: Path, prefix: str, stage: str | None = None) -> list[Part]:
     names = sorted(name for name in listed if name.startswith(f"{prefix}-") and name.endswith(".jsonl"))
     if not names:
         raise InputError(f"{folder}: no {prefix}-*.jsonl in it; give the folder that the previous stage wrote")
-    return [Part(folder / name, listed[name].sha256) for name in names]
+    return [Part(folder / name, listed[name].sha256, listed[name].source) for name in names]
 
 
 def sample(parts: Sequence[Part], max_bytes: int, field: str) -> Iterator[dict[str, Any]]:

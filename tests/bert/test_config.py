@@ -1,12 +1,15 @@
 """The batch of any number of ranks, and configurations as files have them."""
 
+import dataclasses
 import json
+import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from bert import recipes
-from bert.config import BatchConfig, TrainConfig, flatten
+from bert.config import BatchConfig, OptimizerConfig, TrainConfig, flatten
 from bert.errors import UsageError
 from squad.recipes import RECIPES as OF_SQUAD
 from tasks.recipes import RECIPES as OF_TASKS
@@ -61,3 +64,35 @@ def test_without_the_option_the_batch_must_divide() -> None:
 def test_a_configuration_is_what_its_file_will_say(recipe: Callable[[], TrainConfig]) -> None:
     flat = flatten(recipe())
     assert json.loads(json.dumps(flat)) == flat
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        ({"warmup_start": 4, "first_step": 3}, "optimizer.warmup_start 4 is after optimizer.first_step 3"),
+        (
+            {"warmup_start": -3, "warmup_steps": 8, "decay_steps": 5},
+            "optimizer.decay_steps 5 is within optimizer.warmup_steps 8 from optimizer.warmup_start -3 on",
+        ),
+        (
+            {"first_step": 90, "decay_steps": 100},
+            "run.steps 11 after optimizer.first_step 90 are more than optimizer.decay_steps 100, after which the "
+            "learning rate is 0; give --optimizer.decay_steps 0 to end the decay with the run",
+        ),
+    ],
+)
+def test_a_schedule_that_cannot_be_meant_is_refused(optimizer: dict[str, Any], message: str) -> None:
+    config = recipes.RECIPES["demo_phase1"]()
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        dataclasses.replace(
+            config,
+            optimizer=dataclasses.replace(config.optimizer, **{"warmup_steps": 0} | optimizer),
+            run=dataclasses.replace(config.run, steps=11),
+        )
+
+
+def test_a_schedule_may_end_before_a_run_that_goes_on_at_a_minimum_rate() -> None:
+    config = recipes.RECIPES["gpt2_345m"]()
+    assert config.optimizer.decay_steps < config.run.steps and config.optimizer.minimum_rate > 0
+    exact = OptimizerConfig(learning_rate=1.0, first_step=90, decay_steps=100)
+    TrainConfig(model=config.model, batch=config.batch, optimizer=exact, run=dataclasses.replace(config.run, steps=10))

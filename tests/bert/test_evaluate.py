@@ -151,11 +151,20 @@ def test_a_run_without_the_head_is_refused(run: Path) -> None:
 @pytest.mark.slow
 def test_an_evaluation_has_the_figures_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
-    write_dataset(data)
-    pretrain(data, run, "--run.steps", "2", "--run.evaluate_every", "2")
+    write_dataset(data, heldout={"wikipedia": 31, "books": 17})
+    done = pretrain(data, run, "--run.steps", "2", "--run.evaluate_every", "2", "--run.evaluate_sequences", "20")
+    assert done.returncode == 0, done.stderr
     line = measured(run)[(2, "heldout")]
-    evaluate.main([str(run), "--data", str(data), "--batch", "5"])
+    command = [str(run), "--data", str(data), "--batch", "5"]
+    evaluate.main([*command, "--sequences", "20"])
     found = json.loads(capsys.readouterr().out)
-    for name in ("mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"):
+    figures = {f"{name}_{what}" for name in ("mlm", "nsp") for what in ("loss", "accuracy")}
+    figures |= {f"{name}/{source}" for name in figures for source in ("wikipedia", "books")}
+    assert {*line} - {"step", "split", "loss"} == figures
+    for name in figures:
         assert found[name] == pytest.approx(line[name], rel=1e-5), name
-    assert found["mlm_perplexity"] == pytest.approx(np.exp(line["mlm_loss"]), rel=1e-5)
+    for source in ("", "/wikipedia", "/books"):
+        assert found[f"mlm_perplexity{source}"] == pytest.approx(np.exp(line[f"mlm_loss{source}"]), rel=1e-5)
+    assert found["samples"] == found["samples/wikipedia"] + found["samples/books"] == 20
+    evaluate.main(command)
+    assert json.loads(capsys.readouterr().out)["samples/books"] == 17

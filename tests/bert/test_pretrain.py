@@ -13,8 +13,9 @@ from bert.config import ModelConfig
 from bert.convert import __main__ as convert
 from bert.errors import InputError, UsageError
 from bert.pretrain import PretrainingModel
+from tests import finished
 from tests.bert.training.imports import Bare, export_and_import, write_run
-from tests.training import TINY, same_bits, sign, weights
+from tests.training import TINY, same_bits, sign, weights, write_dataset
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,18 @@ def test_the_current_folder_can_hold_the_data_and_the_initial_weights(
         pretrain.main([*phase2, "--run.directory", str(tmp_path / "run"), "--init.checkpoint", "."])
     with pytest.raises(UsageError, match="demo_phase2 needs trained weights"):
         pretrain.main(phase2)
+
+
+@pytest.mark.parametrize(("ones", "refused"), [(0, True), (41, True), (1, False), (None, False)])
+def test_training_pairs_of_one_label_are_refused(tmp_path: Path, ones: int | None, refused: bool) -> None:
+    folder = write_dataset(tmp_path / "data")
+    counts = {"instances": 41} | ({} if ones is None else {"pairs_of_label_1": ones})
+    finished.sign(folder, counts={"train": counts, "heldout": {"instances": 11, "pairs_of_label_1": 0}})
+    command = ["demo_phase1", "--data.train", str(folder), "--print", "2"]
+    if not refused:
+        return pretrain.main(command)
+    with pytest.raises(InputError, match=rf"data: all training pairs have label {int(ones == 41)}, .* --pairs sop"):
+        pretrain.main(command)
 
 
 @pytest.mark.slow

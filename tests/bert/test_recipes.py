@@ -47,6 +47,26 @@ def test_the_two_phases_of_lamb_see_as_many_tokens_as_published() -> None:
     assert second.run.steps * second.batch.total * 512 == pytest.approx(26.3e9, rel=5e-3)
 
 
+@pytest.mark.parametrize(
+    ("source", "recipes", "optimizer"),
+    [
+        # NVIDIA's TensorFlow recipes adapt all variables, its PyTorch recipe and MLPerf's reference those that decay.
+        ("TensorFlow 2", ["bert_large", "bert_large_dgx1", "bert_large_superpod", "bert_large_float32"], "lamb"),
+        ("PyTorch", ["bert_large_dgxa100", "bert_large_dgxh100"], "nvlamb"),
+    ],
+)
+def test_lamb_adapts_what_its_source_adapts(source: str, recipes: list[str], optimizer: str) -> None:
+    for config in [RECIPES[f"{recipe}_phase{phase}"]() for recipe in recipes for phase in (1, 2)]:
+        found = config.optimizer
+        assert (found.name, found.decay_power, found.clip_norm, found.first_step) == (optimizer, 0.5, 1.0, 0), source
+    assert RECIPES["bert_large_mlperf"]().optimizer.name == "nvlamb"
+
+
+def test_megatron_s_models_have_its_epsilon() -> None:
+    names = [name for name in RECIPES if name.startswith("gpt2") or name in ("bert_1b3", "bert_3b9")]
+    assert len(names) == 7 and {RECIPES[name]().optimizer.epsilon for name in names} == {1e-8}
+
+
 def different_in_miniature() -> list[str]:
     """One recipe of each group that the shrinking makes equal, but for rates and the length of sequences."""
     first: dict[str, str] = {}

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from bert.storage import manifest
+
 TEXT = (
     "Mr. Ash keeps {n} bees. They fly far, and {n} bees come back to the mill.\nHe sells honey at no. {n} in the back."
 )
@@ -38,6 +40,17 @@ def test_what_is_dropped_is_counted(tmp_path, stage, sources, read):
         "They fly far, and 0 bees come back to the mill.",
         "He sells honey at no. 0 in the back.",
     ]
+
+
+def test_the_manifest_names_the_source_of_each_part(tmp_path, stage, sources, folder):
+    assert stage("documents", "--source", *sources, "--output", tmp_path / "out", "--workers", 1)[0] == 0
+    files = manifest.load(tmp_path / "out").files
+    found = [files[f"part-{number:05d}.jsonl"].source for number in range(4)]
+    assert found == ["wikipedia"] * 3 + ["books"]
+    twin = folder("x/books", "text", {"part-00000.jsonl": [{"id": "t", "text": TEXT.format(n=200)}]})
+    assert stage("documents", "--source", sources[1], twin, "--output", tmp_path / "two", "--workers", 1)[0] == 0
+    files = manifest.load(tmp_path / "two").files
+    assert [files[f"part-{number:05d}.jsonl"].source for number in range(2)] == ["0:books", "1:books"]
 
 
 def test_of_equal_texts_the_first_stays_whoever_meets_it_first(tmp_path, stage, folder, read, contents):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert.inputs import records
 from bert.inputs.tokenization import WordPieceTokenizer
 from bert.inputs.vocabulary import SPECIAL
-from bert.storage import files, manifest
+from bert.storage import files, manifest, outputs
 from data import tfrecords
 from data.pipeline.parts import Part
 from data.tfrecords import Options
@@ -111,6 +111,22 @@ def test_a_shard_too_small_for_an_instance_is_named(tmp_path, stage, folder, voc
     assert code == 3 and "train-00000-of-00001.jsonl: too little text" in lines[0] and not (tmp_path / "out").exists()
 
 
+def test_a_small_source_may_be_held_out_with_too_little_for_an_instance(tmp_path, stage, folder, vocab):
+    one = {"id": "a", "sentences": ["aa ab"]}  # a single sentence, and no other document for a second segment
+    shards = {
+        "train-00000-of-00001.jsonl": [document(n) for n in range(9)],
+        "heldout-00000-of-00002.jsonl": [one],
+        "heldout-00001-of-00002.jsonl": [document(n) for n in range(10, 13)],
+    }
+    assert run(stage, folder("s", "shards", shards), vocab, tmp_path / "out", "--workers", 1)[0] == 0
+    heldout = records.Dataset(tmp_path / "out", "heldout")
+    counts = [heldout.manifest.files[path.name].records for path in heldout.paths]
+    assert counts == [0, len(heldout)] and len(heldout.read(np.arange(len(heldout)))["input_ids"]) > 3
+    del shards["heldout-00001-of-00002.jsonl"]
+    code, lines = run(stage, folder("t", "shards", shards), vocab, tmp_path / "none", "--workers", 1)
+    assert code == 3 and "too little held-out text for one of the instances" in lines[-1]
+
+
 def test_a_shard_larger_than_a_block_is_done_block_by_block(tmp_path, stage, source, vocab, monkeypatch):
     assert run(stage, source, vocab, tmp_path / "whole", "--workers", 1)[0] == 0
     monkeypatch.setattr(tfrecords, "BLOCK", 2500)
@@ -125,6 +141,58 @@ def test_a_shard_larger_than_a_block_is_done_block_by_block(tmp_path, stage, sou
     assert whole["tokens"] == cut["tokens"] and 0.9 < cut["instances"] / whole["instances"] < 1.1
     rows = records.Dataset(tmp_path / "blocks", "train").read(np.arange(cut["instances"]))
     assert len(np.unique(rows["input_ids"].numpy(), axis=0)) > 0.95 * cut["instances"]
+
+
+@pytest.mark.parametrize("kind", ["instances", "documents"])
+@pytest.mark.parametrize("pairs", ["nsp", "sop", "none"])
+def test_one_training_document_makes_no_pairs_for_nsp(tmp_path, stage, folder, vocab, kind, pairs):
+    files = {"train-00000-of-00001.jsonl": [document(3)], "heldout-00000-of-00001.jsonl": [document(4), document(5)]}
+    source, options = folder("s", "shards", files), ("--kind", kind, "--pairs", pairs, "--workers", 1)
+    code, lines = run(stage, source, vocab, tmp_path / "out", *options)
+    if pairs == "nsp":
+        assert code == 3 and "all training pairs have label 0" in lines[-1] and "--pairs sop or none" in lines[-1]
+    assert (tmp_path / "out").exists() == (pairs != "nsp") == (code == 0)
+
+
+def test_documents_of_one_sentence_make_no_true_pairs(tmp_path, stage, folder, vocab):
+    one_sentence = [{"id": f"a:{n}", "sentences": document(n)["sentences"][:1]} for n in range(9)]
+    files = {
+        "train-00000-of-00001.jsonl": one_sentence,
+        "heldout-00000-of-00001.jsonl": [document(n) for n in (97, 98)],
+    }
+    code, lines = run(stage, folder("s", "shards", files), vocab, tmp_path / "out", "--workers", 1)
+    assert code == 3 and "all training pairs have label 1" in lines[-1]
+
+
+@pytest.mark.parametrize("kind", ["instances", "documents"])
+def test_one_held_out_document_is_told_once(tmp_path, stage, folder, vocab, kind):
+    files = {"train-00000-of-00001.jsonl": [document(n) for n in range(9)]}
+    for count in (1, 2):
+        held_out = {"heldout-00000-of-00001.jsonl": [document(90 + n) for n in range(count)]}
+        source = folder(f"s{count}", "shards", files | held_out)
+        code, lines = run(stage, source, vocab, tmp_path / f"out{count}", "--kind", kind, "--workers", 1)
+        told = [line for line in lines if "all held-out pairs have label 0" in line]
+        assert code == 0 and len(told) == (count == 1) and all("--held_out_fraction" in line for line in told)
+
+
+def test_held_out_records_are_of_the_source_of_their_shard(tmp_path, stage, vocab):
+    names = ["train-00000-of-00001.jsonl", "heldout-00000-of-00002.jsonl", "heldout-00001-of-00002.jsonl"]
+
+    def make(partial):
+        for number in range(3):
+            texts = [document(11 * number + n) for n in range(2 + number)]
+            lines = "".join(json.dumps(text) + "\n" for text in texts)
+            (partial / names[number]).write_text(lines)
+        return outputs.StageResult(counts={}, sources={names[1]: "wikipedia", names[2]: "books"})
+
+    source = outputs.build(tmp_path / "shards", stage="shards", parameters={}, inputs=[], make=make).path
+    assert run(stage, source, vocab, tmp_path / "out", "--workers", 1)[0] == 0
+    data = records.Dataset(tmp_path / "out", "heldout")
+    held_out = [tmp_path / "out" / name.replace("jsonl", "tfrecord") for name in names[1:]]
+    counts = [len(list(tf.data.TFRecordDataset(str(path)))) for path in held_out]
+    assert data.sources == ("wikipedia", "books") and len(data) == sum(counts)
+    np.testing.assert_array_equal(data.source_of(np.arange(len(data))), np.repeat([0, 1], counts))
+    assert records.Dataset(tmp_path / "out", "train").sources == ("",)
 
 
 @pytest.mark.parametrize("block", [1 << 24, 2500])

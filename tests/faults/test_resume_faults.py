@@ -130,21 +130,46 @@ def test_a_checkpoint_written_after_a_return_to_an_earlier_one_is_kept(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("flags", "difference"),
+    ("flags", "difference", "old"),
     [
-        (["--optimizer.learning_rate", "0.03"], "optimizer.learning_rate was 0.01, now 0.03"),
-        (["--model.num_hidden_layers", "3"], "model.num_hidden_layers was 2, now 3"),
-        (["--run.seed", "6"], "run.seed was 12345, now 6"),
-        (["--batch.total", "12"], "batch.total was 6, now 12"),
+        (
+            ["--optimizer.learning_rate", "0.03"],
+            "optimizer.learning_rate was 0.01, now 0.03",
+            "--optimizer.learning_rate 0.01",
+        ),
+        (["--model.num_hidden_layers", "3"], "model.num_hidden_layers was 2, now 3", "--model.num_hidden_layers 2"),
+        (["--run.seed", "6"], "run.seed was 12345, now 6", "--run.seed 12345"),
+        (["--batch.total", "12"], "batch.total was 6, now 12", "--batch.total 6"),
+        (
+            ["--init.checkpoint", "some run", "--optimizer.continuous", "true"],
+            "init.checkpoint was None, now some run, optimizer.continuous was False, now True",
+            "--init.checkpoint none --optimizer.continuous false",
+        ),
     ],
 )
 def test_another_configuration_is_refused_by_its_keys(
-    flags: list[str], difference: str, straight: Path, dataset: Path, refused: Refused
+    flags: list[str], difference: str, old: str, straight: Path, dataset: Path, refused: Refused
 ) -> None:
     before = {path: path.read_bytes() for path in straight.rglob("*") if path.is_file()}
     said = refused(2, dataset, straight, *LENGTH, *flags)
-    assert f"holds a run of another configuration ({difference}); give" in said
+    remedy = f"give {old} to go on with it, or another --run.directory"
+    assert said.endswith(f"holds a run of another configuration ({difference}); {remedy}")
     assert before == {path: path.read_bytes() for path in straight.rglob("*") if path.is_file()}
+
+
+def test_a_run_from_before_an_option_goes_on_with_the_flag_that_the_refusal_names(
+    straight: Path, dataset: Path, tmp_path: Path, refused: Refused
+) -> None:
+    run = copied(straight, tmp_path / "run")
+    facts = json.loads((run / "config.json").read_text())
+    del facts["config"]["optimizer.first_step"], facts["config"]["optimizer.warmup_start"]
+    files.write_json(run / "config.json", facts)
+    training.sign(run)
+    said = refused(2, dataset, run, *LENGTH, "--optimizer.first_step", "9")
+    flags = said.split("; give ")[1].split(" to go on")[0].split()
+    assert flags == ["--optimizer.first_step", "0"]
+    pretrain.main(command(dataset, run, *LENGTH, *flags)[3:])
+    same_bits(weights(straight, STEPS), weights(run, STEPS))
 
 
 def rebuilt(folder: Path) -> None:
@@ -174,7 +199,8 @@ def test_other_data_under_the_same_path_are_refused(
     before = manifest.content_hash(data)
     change(data)
     after = manifest.content_hash(data)
-    assert f"(the hash of the data was {before}, now {after})" in refused(2, data, run, *LENGTH)
+    changed = f"(the hash of the data was {before}, now {after}); give another --run.directory"
+    assert refused(2, data, run, *LENGTH).endswith(changed)
 
 
 def test_a_run_with_a_damaged_config_is_not_resumed(

@@ -79,7 +79,9 @@ def test_a_run_goes_on_with_the_bits_of_one_that_was_not_stopped(tokens: Path, t
     lines = [json.loads(line) for line in (tmp_path / "whole/metrics.jsonl").read_text().splitlines()]
     rates = [line["learning_rate"] for line in lines if line["split"] == "train"]
     assert rates[:3] == [0.0, pytest.approx(1.5e-3), pytest.approx(3e-3)] and rates[-1] < rates[3]
-    assert lines[-1]["split"] == "heldout" and 0 < lines[-1]["lm_loss"] < 7 and "lm_accuracy" in lines[-1]
+    *_, heldout, fed = lines
+    assert heldout["split"] == "heldout" and 0 < heldout["lm_loss"] < 7 and "lm_accuracy" in heldout
+    assert fed["split"] == "fed" and fed["different"] <= fed["samples"]
     assert (tmp_path / "whole/tokenizer.json").read_bytes() == (tokens / "tokenizer.json").read_bytes()
     assert TokenStream(tokens, "heldout", 13).spec["input_ids"]["shape"] == [14]
     with pytest.raises(InputError, match="a causal model, which reads no word pieces"):

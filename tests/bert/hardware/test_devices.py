@@ -185,7 +185,7 @@ for pack, group in ((False, 0), (True, 0), (False, 2)):
     data = Dataset(Path({str(dataset)!r}), "train")
     with tf.device("CPU:1"):
         assert tf.ones(2).device.endswith("CPU:1")
-        made = [*sampler.BatchSampler(data, config, 1).read(0), *sampler.evaluation(data, config, 5)]
+        made = sampler.BatchSampler(data, config, 1).read(0) + [one for _, one in sampler.evaluation(data, config, 5)]
         made.append(step._stack(made[:1]))
         places = {{value.device for batch in made for value in batch.values()}}
     assert [place[-5:] for place in places] == ["CPU:0"], places

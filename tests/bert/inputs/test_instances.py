@@ -144,10 +144,11 @@ def test_truncation_leaves_what_taking_one_by_one_leaves(a, b, room):
     left, right = a, b
     while left + right > room:
         left, right = (left - 1, right) if left > right else (left, right - 1)
-    begin = np.array([100]), np.array([100 + a]), np.array([500]), np.array([500 + b])
-    ends = instances._truncate(*begin, room, np.random.default_rng(0).random((1, 2)))
-    assert (int(ends[1][0] - ends[0][0]), int(ends[3][0] - ends[2][0])) == (left, right)
-    assert ends[0][0] >= 100 and ends[1][0] <= 100 + a and ends[2][0] >= 500 and ends[3][0] <= 500 + b
+    ends = (np.array([end]) for end in (100, 100 + a, 500, 500 + b, 0))
+    plan = instances.PairPlan(**dict(zip(instances.COLUMNS, ends, strict=True)), skipped=0)
+    cut = instances._truncate(plan, room, np.random.default_rng(0).random((1, 2)))
+    assert (int((cut.a_end - cut.a_begin)[0]), int((cut.b_end - cut.b_begin)[0])) == (left, right)
+    assert cut.a_begin[0] >= 100 and cut.a_end[0] <= 100 + a and cut.b_begin[0] >= 500 and cut.b_end[0] <= 500 + b
 
 
 @pytest.mark.parametrize("whole_word_mask", [False, True])

@@ -17,6 +17,7 @@ from bert.inputs import sampler
 from bert.inputs.records import Dataset
 from bert.inputs.sampler import BatchSampler, SampleOrder, evaluation, permute
 from bert.training.distributed import Communicator
+from tests.training import write_dataset
 
 
 class Rank(Communicator):
@@ -239,12 +240,35 @@ def test_reading_ahead_changes_nothing(dataset: Path) -> None:
             np.testing.assert_array_equal(one["input_ids"], two["input_ids"])
 
 
+@pytest.fixture(scope="module")
+def two_sources(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Held-out samples, most of them of the first source."""
+    folder = tmp_path_factory.mktemp("sources") / "dataset"
+    return Dataset(write_dataset(folder, heldout={"wikipedia": 31, "books": 10}), "heldout")
+
+
+@pytest.mark.parametrize("limit", [14, 1000])
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_evaluation_shares_each_sample_out_once(dataset: Path, size: int) -> None:
-    data, batch = Dataset(dataset, "heldout"), BatchConfig(total=15, per_device=3)
-    shares = [list(evaluation(data, batch, limit=10, rank=rank, num_ranks=size)) for rank in range(size)]
-    rows = [row for share in shares for part in share for row in part["input_ids"].numpy().tolist()]
-    assert sorted(rows) == sorted(data.read(np.arange(10))["input_ids"].numpy().tolist())
+def test_evaluation_shares_each_sample_out_once_in_batches_of_one_source(
+    two_sources: Dataset, size: int, limit: int
+) -> None:
+    batch, data = BatchConfig(total=15, per_device=3), two_sources
+    shares = [list(evaluation(data, batch, limit, rank=rank, num_ranks=size)) for rank in range(size)]
+    found = [(row, source) for share in shares for source, part in share for row in part["input_ids"].numpy().tolist()]
+    every = data.read(np.arange(41))["input_ids"].numpy().tolist()
+    chosen = sampler.evaluated(41, limit)
+    assert sorted(found) == sorted((every[n], "wikipedia" if n < 31 else "books") for n in chosen)
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    assert len(chosen) == min(limit, 41) and (np.diff(chosen) > 0).all()
+
+
+def test_the_evaluated_samples_are_spread_over_all() -> None:
+    size, limit = 400_009, 2048
+    chosen = sampler.evaluated(size, limit)
+    assert len(np.unique(chosen)) == limit and chosen.max() < size
+    share = (chosen >= 0.58 * size).mean()  # a source that has the last 42 % of the samples
+    assert share == pytest.approx(0.42, abs=4 * (0.42 * 0.58 / limit) ** 0.5)
+    assert np.array_equal(sampler.evaluated(limit, size), np.arange(limit))
 
 
 def test_an_indivisible_batch_names_the_remedy() -> None:

@@ -77,6 +77,18 @@ def test_a_rounded_vocabulary_and_gradients_that_are_computed_later_give_the_sam
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_the_first_of_equal_scores_is_the_prediction(multiple: int) -> None:
+    random = np.random.default_rng(4)
+    hidden, table = random.integers(-1, 2, (ROWS, 2)), random.integers(-1, 2, (VOCAB, 2))  # a score is -2 to 2
+    first = (hidden @ table.T).argmax(1)
+    last = VOCAB - 1 - (hidden @ table.T)[:, ::-1].argmax(1)
+    for labels, correct in ((first, ROWS), (last, (first == last).sum())):
+        given = tf.constant(hidden, tf.float32), tf.constant(table, tf.float32), tf.constant(labels, tf.int32)
+        found = chunked_loss.tied(*given, tf.bfloat16, multiple=multiple, chunk_bytes=10 * 4 * 104)
+        assert float(found.correct) == correct < ROWS + (labels is first)
+
+
 def test_no_tensor_is_as_large_as_all_scores() -> None:
     """Of the traced program: the largest tensor has one chunk's scores."""
     rows, size = 1000, 10

@@ -36,6 +36,30 @@ def test_cross_entropy_its_gradients_and_right_answers(
     np.testing.assert_allclose(by_bias, slopes.sum(0), atol=1e-5)
 
 
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_the_first_of_equal_scores_is_the_prediction(
+    dtype: tf.DType, gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(losses, "has_gpu", lambda: gpu)
+    random, rows = np.random.default_rng(5), 301
+    products, bias = random.integers(-3, 3, (rows, CLASSES)), random.integers(0, 2, CLASSES)  # most rows have ties
+    labels, weights = random.integers(0, CLASSES, rows), random.integers(1, 4, rows)
+    again = tf.function(losses._classification.python_function, jit_compile=True)  # traced for this device
+    monkeypatch.setattr(losses, "_classification", again)
+    found = losses.classification(
+        tf.cast(products, dtype),
+        tf.constant(bias, tf.float32),
+        tf.constant(labels, tf.int32),
+        tf.constant(weights, tf.float32),
+    )
+    scores = products + bias
+    is_highest = scores[np.arange(rows), labels] == scores.max(1)
+    is_first = scores.argmax(1) == labels  # NumPy's argmax is the first one
+    assert weights[is_first].sum() < 0.7 * weights[is_highest].sum()
+    assert float(found.correct) == weights[is_first].sum()
+
+
 def test_its_gradient_compiles_in_a_loop_after_a_call_with_unknown_dimensions() -> None:
     labels, weights = tf.ones([ROWS], tf.int32), tf.ones([ROWS])
 

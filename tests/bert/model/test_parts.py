@@ -2,7 +2,8 @@
 
 import dataclasses
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -16,10 +17,12 @@ from bert.inputs.sampler import Batch
 from bert.model import chunked_loss
 from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.encoder import Mode, variables
+from bert.model.losses import divided_classification
 from bert.model.parts import WHOLE, Parts, axis_of, share
 from bert.pretrain import Pretraining
 from tests.training import VOCAB, instance
 
+T = TypeVar("T")
 BATCH, SEED = 3, 5
 CAUSAL = {"causal": True, "norm_placement": "pre", "hidden_act": "gelu_tanh", "type_vocab_size": 0, "vocab_multiple": 8}
 
@@ -96,17 +99,22 @@ def learn_in_parts(
     config: ModelConfig, count: int, mode: Mode
 ) -> tuple[list[tuple[list[float], dict[str, tf.Tensor]]], list[str]]:
     """Return the measures and gradients of each part, and the names of the sums."""
-    meeting = Meeting(count)
-    found: dict[int, tuple[list[float], dict[str, tf.Tensor]]] = {}
+    return in_parts(count, lambda part: learn(config, part, mode))
 
-    def work(number: int) -> None:
+
+def in_parts(count: int, work: Callable[[Parts], T]) -> tuple[list[T], list[str]]:
+    """Return what `work` returns for each part, each in a thread of its own, and the names of the sums."""
+    meeting = Meeting(count)
+    found: dict[int, T] = {}
+
+    def run(number: int) -> None:
         try:
-            found[number] = learn(config, meeting.part(number), mode)
+            found[number] = work(meeting.part(number))
         except BaseException:
             meeting.barrier.abort()
             raise
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -150,6 +158,24 @@ def test_losses_and_gradients_are_those_of_the_whole_model(
         np.testing.assert_allclose(total, gradient, atol=2e-6 * largest, err_msg=name)
     repeated = {name for name in names if names.count(name) > 1}
     assert repeated <= {"vocabulary/statistics"} or config.recompute_activations  # chunks follow each other
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_first_of_equal_scores_is_the_prediction_also_between_parts(count: int) -> None:
+    random, rows, classes = np.random.default_rng(6), 401, 11  # parts of 6 and 5, or of 4, 4 and 3 classes
+    scores, labels = random.integers(-2, 2, (rows, classes)), random.integers(0, classes, rows)
+
+    def correct(part: Parts) -> float:
+        first, last = part.share(classes)
+        padding = -(last - first) % 8
+        products = np.pad(scores[:, first:last], [(0, 0), (0, padding)])
+        bias = np.pad(np.zeros(last - first), [(0, padding)], constant_values=-1e9)
+        places = part.places(tf.constant(labels, tf.int32), classes)
+        given = tf.constant(products, tf.bfloat16), tf.constant(bias, tf.float32), places, tf.ones(rows)
+        return float(divided_classification(*given, part).correct)
+
+    found, _ = in_parts(count, correct)
+    assert found == [(scores.argmax(1) == labels).sum()] * count
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert.storage import manifest
-from tests.training import losses, pretrain, same_bits, sign, weights
+from tests.training import losses, measured, pretrain, same_bits, sign, weights, write_dataset
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +111,30 @@ def like(run: Path, one: Path) -> None:
 
 
 @pytest.mark.multiprocess
+def test_the_figures_of_each_source_are_the_same_on_two_ranks(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "data", heldout={"wikipedia": 31, "books": 2, "text": 5})
+    flags = ["--run.steps", "4", "--run.evaluate_every", "2", "--run.evaluate_sequences", "30"]
+    for ranks in (1, 2):
+        done = pretrain(data, tmp_path / f"ranks{ranks}", *flags, ranks=ranks)
+        assert done.returncode == 0, done.stderr
+    one, two = (measured(tmp_path / f"ranks{ranks}") for ranks in (1, 2))
+    for key in ((2, "heldout"), (4, "heldout")):
+        assert {"mlm_loss/wikipedia", "mlm_loss/text"} < one[key].keys() == two[key].keys()
+        names = one[key].keys() - {"split"}
+        assert [two[key][name] for name in names] == pytest.approx([one[key][name] for name in names], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_an_objective_without_figures_is_told_once(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "data", label=0)
+    done = pretrain(data, tmp_path / "run", "--run.steps", "4", "--run.evaluate_every", "2")
+    told = [line for line in done.stderr.splitlines() if line.startswith(f"warning: {data}: all pairs")]
+    assert done.returncode == 0 and len(told) == 1 and "no figures of nsp" in told[0]
+    lines = [values for (_, split), values in measured(tmp_path / "run").items() if split == "heldout"]
+    assert [set(line) for line in lines] == [{"step", "split", "loss", "mlm_loss", "mlm_accuracy"}] * 2
+
+
+@pytest.mark.multiprocess
 def test_three_ranks_train_with_the_nearest_batch_like_one(dataset: Path, tmp_path: Path) -> None:
     flags = ["--batch.per_device", "4", "--run.steps", "6", "--run.save_every", "6", "--run.evaluate_every", "0"]
     wanted = [*flags, "--batch.total", "16", "--batch.fit", "nearest"]  # 3 ranks x 2 micro-batches of 3 are 18
@@ -208,7 +232,8 @@ def test_a_budget_of_time_ends_the_run_and_the_schedule(dataset: Path, tmp_path:
     assert pretrain(dataset, run, *options).returncode == 0
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     rates = [line["learning_rate"] for line in lines if line["split"] == "train"]
-    assert 3 < len(rates) < 100_000 and rates[-1] < 0.5 * max(rates) and lines[-1]["split"] == "heldout"
+    assert 3 < len(rates) < 100_000 and rates[-1] < 0.5 * max(rates)
+    assert [line["split"] for line in lines[-2:]] == ["heldout", "fed"]
     assert max(path.name for path in (run / "checkpoints").iterdir()) == f"step-{lines[-1]['step']:08d}"
     assert pretrain(dataset, run, *options).returncode == 0  # it has ended
     assert len((run / "metrics.jsonl").read_text().splitlines()) == len(lines)

@@ -10,7 +10,8 @@ import tensorflow as tf
 from bert.config import ModelConfig, OptimizerConfig
 from bert.model.encoder import variables
 from bert.pretrain import PretrainingModel
-from bert.training import optimizer
+from bert.recipes import RECIPES
+from bert.training import optimizer, schedule
 from bert.training.optimizer import Optimizer
 
 SHAPES = {"a/bias": (5,), "a/kernel": (3, 5), "b/layer_norm/gamma": (7,), "c/kernel": (2, 2)}
@@ -60,6 +61,30 @@ def test_updates_follow_the_equations(name: Any) -> None:
             assert (ratios["a/bias"] == 1.0) == (name == "nvlamb")
         for key in SHAPES:
             np.testing.assert_allclose(weights[key], w[key], rtol=3e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "moved"),
+    [
+        # The sum of the rates 3e-6, 6e-6, ... 5.997e-3 of updates 2 to 2,000; the first one has rate 0.
+        ("bert_large_dgxa100_phase1", sum(3e-6 * done for done in range(2000))),
+        # From 0 the first step is not scaled; each later one is as long as the bias times the rate.
+        ("bert_large_phase1", 3e-6 * float(np.prod([1 + 3e-6 * done for done in range(2, 2000)]))),
+    ],
+)
+def test_a_trust_ratio_keeps_a_bias_near_zero_through_the_warm_up(recipe: str, moved: float) -> None:
+    config = RECIPES[recipe]()
+    bias = tf.Variable(tf.zeros(1), name="a/bias")
+    optimizer, gradient = Optimizer({"a/bias": bias}, config.optimizer), tf.constant([0.5])  # the same in all updates
+
+    @tf.function
+    def update(rate: tf.Tensor) -> None:
+        optimizer.apply([gradient], tf.norm(gradient), rate, tf.constant(True))
+
+    for done in range(2000):
+        update(tf.constant(schedule.learning_rate(done, config.optimizer, config.run.steps)))
+    assert -float(bias[0]) == pytest.approx(moved, rel=2e-4)
+    assert moved == pytest.approx(5.997 if "dgxa100" in recipe else 1.19e-3, rel=2e-3)
 
 
 def test_adamw_agrees_with_keras() -> None:

@@ -1,7 +1,9 @@
 """Start from another run or an import, and resume: what is taken, what may be missing, and what is refused."""
 
+import dataclasses
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,14 @@ import tensorflow as tf
 from bert import labels
 from bert.config import ModelConfig, PretrainConfig, RunConfig
 from bert.errors import InputError, IntegrityError, UsageError
+from bert.inputs import rules
+from bert.inputs.records import Dataset
 from bert.labels import Head
 from bert.model.encoder import Encoder, variables
 from bert.model.heads import Classifier, Pooler
-from bert.pretrain import PretrainingModel
+from bert.pretrain import Pretraining, PretrainingModel
 from bert.storage import manifest
-from bert.training import checkpoint, resume
+from bert.training import checkpoint, loop, resume
 from bert.training.distributed import Communicator
 from squad.model import QuestionAnswering
 from tests.bert.training.imports import Bare, Values, export_and_import, write_run
@@ -206,3 +210,43 @@ def test_what_a_task_says_of_itself_is_recorded_beside_what_every_run_says(
     facts = json.loads((config.run.path / "config.json").read_text())
     assert facts["recipe"] == "mine" and facts["head"] == "tags" and facts["config"]["run.seed"] == config.run.seed
     resume._check_same(config, data)
+
+
+def test_a_run_of_an_older_version_keeps_its_rules_and_says_so(
+    config: PretrainConfig, dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, vocab = Dataset(dataset, "train"), dataset / "vocab.txt"
+    run = dataclasses.replace(config.run, steps=4, evaluate_every=0)
+    straight = dataclasses.replace(config, run=dataclasses.replace(run, directory=config.run.path / "new"))
+    old = dataclasses.replace(config, run=dataclasses.replace(run, directory=config.run.path / "old"))
+
+    def train(config: PretrainConfig) -> None:
+        task = Pretraining(config.model, config.run.seed)
+        loop.train(task, config, Communicator(), data=data, heldout=None, vocab=vocab, start_from=None)
+
+    train(straight)
+    assert "older version" not in capsys.readouterr().err and rules.of(straight.run.path) == rules.RULES
+    shutil.copytree(straight.run.path, old.run.path)
+    shutil.rmtree(old.run.path / "checkpoints/step-00000004")
+    facts = json.loads((old.run.path / "config.json").read_text())
+    del facts["rules"]
+    (old.run.path / "config.json").write_text(json.dumps(facts))
+    sign(old.run.path)
+    train(old)
+    assert f"note: {old.run.path} was begun by an older version" in capsys.readouterr().err
+    assert rules.of(old.run.path) == 1  # it stays so
+    grouped = dataclasses.replace(old, batch=dataclasses.replace(old.batch, bucket_by_length=2))
+    with pytest.raises(UsageError, match=r"older version, whose batch\.bucket_by_length left samples out; begin anew"):
+        train(grouped)
+    with pytest.raises(IntegrityError, match="does not know its rules 99; use a newer one"):
+        (old.run.path / "config.json").write_text(json.dumps(facts | {"rules": 99}))
+        train(old)
+
+
+def test_an_import_has_the_newest_rules(tmp_path: Path) -> None:
+    assert rules.of(tmp_path) == rules.RULES
+    (tmp_path / "config.json").write_text(json.dumps({"imported": {}, "config": {"model.hidden_size": 20}}))
+    assert rules.of(tmp_path) == rules.RULES
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(IntegrityError, match=r"config\.json: damaged"):
+        rules.of(tmp_path)

@@ -1,5 +1,6 @@
-"""The learning rate: tables of expected values, and the jump after the warm-up, which `continuous` avoids."""
+"""The learning rate: tables of expected values, the jump after the warm-up, one schedule over several phases."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -55,6 +56,42 @@ def test_a_polynomial_ends_where_it_is_told_to() -> None:
     optimizer = OptimizerConfig(learning_rate=1.0, minimum_rate=0.2, warmup_steps=2, decay_steps=8)
     found = [schedule.learning_rate(done, optimizer, 100) for done in (1, 2, 4, 8, 50)]
     assert found == pytest.approx([0.5, 0.8, 0.6, 0.2, 0.2])
+
+
+@pytest.mark.parametrize("name", ["bert_base", "bert_large_adam"])
+def test_two_phases_follow_one_schedule_over_a_million_updates(name: str) -> None:
+    first, second = (RECIPES[f"{name}_phase{phase}"]() for phase in (1, 2))
+
+    def rate(done: int) -> float:
+        phase, made = (first, done) if done < 900_000 else (second, done - 900_000)
+        return schedule.learning_rate(made, phase.optimizer, phase.run.steps)
+
+    for done in (0, 1, 4999, 9999, 10_000, 450_000, 899_999, 900_000, 900_001, 909_999, 950_000, 999_999):
+        published = 1e-4 * (done / 10_000 if done < 10_000 else 1 - done / 1_000_000)  # optimization.py
+        assert rate(done) == pytest.approx(published, rel=1e-9), done
+    # The rates of the last 100,000 updates are 1e-10 * (1 + 2 + ... + 100,000).
+    assert sum(map(rate, range(900_000, 1_000_000))) == pytest.approx(1e-10 * 100_000 * 100_001 / 2, rel=1e-9)
+
+
+def test_the_warm_up_of_mlperf_starts_before_the_first_update() -> None:
+    config = RECIPES["bert_large_mlperf"]()
+    found = [schedule.learning_rate(done, config.optimizer, config.run.steps) for done in range(600)]
+    # (done + 76) / 287 of the peak below 1, then 1 - done / 600: flags of the README, optimization.py
+    expected = [2.88293e-3 * ((done + 76) / 287 if done + 76 < 287 else 1 - done / 600) for done in range(600)]
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("shape", ["polynomial", "cosine"])
+def test_a_later_phase_goes_on_where_the_earlier_one_ended(shape: Any) -> None:
+    whole = OptimizerConfig(
+        learning_rate=1.0, minimum_rate=0.1, schedule=shape, warmup_steps=5, continuous=shape == "polynomial"
+    )
+    later = dataclasses.replace(whole, first_step=8)
+    expected = [schedule.learning_rate(done, whole, 20) for done in range(8, 22)]
+    assert [schedule.learning_rate(done, later, 12) for done in range(14)] == pytest.approx(expected)
+    again = dataclasses.replace(later, warmup_start=8)  # a warm-up of its own
+    risen = [schedule.learning_rate(done, again, 12) for done in range(6)]
+    assert risen == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
 
 
 def test_only_the_published_one_jumps_down_after_the_warm_up() -> None:

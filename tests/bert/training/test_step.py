@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,7 @@ def in_a_process(code: str, *arguments: object) -> None:
 def test_micro_batches_of_several_shapes_add_up_with_xla_as_without(dataset: Path) -> None:
     code = """
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from bert.inputs.sampler import BatchSampler
 from bert.config import BatchConfig, ModelConfig, PrecisionConfig
@@ -148,6 +150,7 @@ def test_dropout_masks_are_not_constants_of_the_compiled_program(dataset: Path) 
     """Even a single micro-batch runs in the loop: outside it TensorFlow folds the counters of all masks."""
     code = """
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 import numpy as np
 import tensorflow as tf
@@ -224,7 +227,68 @@ def test_evaluation_is_the_mean_over_unequal_batches(model_config: ModelConfig, 
     task, data = Pretraining(model_config, seed=3), Dataset(dataset, "heldout")
     optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
     step = Step(task, optimizer, Communicator(), PLAIN, RunConfig(seed=4))
-    whole = step.evaluate([data.read(np.arange(11))])
-    parts = step.evaluate([data.read(np.arange(0, 8)), data.read(np.arange(8, 11))])
+    whole = step.evaluate({"": [data.read(np.arange(11))]})
+    parts = step.evaluate({"": [data.read(np.arange(0, 8)), data.read(np.arange(8, 11))]})
     assert whole == pytest.approx(parts, rel=1e-5)
     assert tf.math.is_finite(whole["loss"])
+
+
+class Ranks(Communicator):
+    """Ranks that evaluate one after the other: a sum is that of the ranks so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums: list[float] = []
+        self.calls = 0
+
+    def all_reduce(self, tensors: Sequence[tf.Tensor], num_fp16: int = 0) -> list[tf.Tensor]:
+        self.calls += 1
+        values = [float(tensor) for tensor in tensors]
+        self.sums = [a + b for a, b in zip(self.sums or [0.0] * len(values), values, strict=True)]
+        return [tf.constant(value) for value in self.sums]
+
+
+def test_the_figures_of_a_source_are_those_of_its_samples_alone(model_config: ModelConfig, dataset: Path) -> None:
+    task, data, comm = Pretraining(model_config, seed=3), Dataset(dataset, "heldout"), Ranks()
+    step = Step(
+        task, Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0)), comm, PLAIN, RunConfig(seed=4)
+    )
+
+    def alone(*parts: np.ndarray) -> dict[str, float]:
+        comm.sums = []
+        return step.evaluate({"": [data.read(part) for part in parts]})
+
+    wikipedia, books = [np.arange(0, 4), np.arange(4, 7)], [np.arange(7, 11)]
+    expected = alone(*wikipedia, *books)
+    expected |= {f"{name}/wikipedia": value for name, value in alone(*wikipedia).items() if name != "loss"}
+    expected |= {f"{name}/books": value for name, value in alone(*books).items() if name != "loss"}
+    assert {"loss", "mlm_accuracy/books", "nsp_loss/wikipedia"} < expected.keys()
+    comm.sums, comm.calls = [], 0
+    step.evaluate({"wikipedia": [data.read(wikipedia[0])], "books": []})  # this rank has no batch of books
+    found = step.evaluate({"wikipedia": [data.read(wikipedia[1])], "books": [data.read(books[0])]})
+    assert found == pytest.approx(expected, rel=1e-5) and found.keys() == expected.keys()
+    assert comm.calls == 2  # one sum in each evaluation
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_pairs_of_one_label_have_no_figures(model_config: ModelConfig, dataset: Path, label: int) -> None:
+    task, data = Pretraining(model_config, seed=3), Dataset(dataset, "heldout")
+    step = Step(
+        task,
+        Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0)),
+        Communicator(),
+        PLAIN,
+        RunConfig(seed=4),
+    )
+    batch = data.read(np.arange(11))
+    same = batch | {"next_sentence_labels": tf.fill([11, 1], label)}
+    found = step.evaluate({"": [same]})
+    assert found.keys() == {"loss", "mlm_loss", "mlm_accuracy"} and found["loss"] == found["mlm_loss"]
+    found = step.evaluate({"one": [same], "both": [batch], "none": []})
+    assert {name for name in found if name.startswith("nsp")} == {
+        "nsp_loss",
+        "nsp_accuracy",
+        "nsp_loss/both",
+        "nsp_accuracy/both",
+    }
+    assert "mlm_loss/one" in found and "mlm_loss/none" not in found

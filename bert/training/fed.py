@@ -1,0 +1,147 @@
+"""What a run was fed: how often it read which samples, and what they look like.
+
+Everything follows from the order of the samples, a function of the seed. So it holds as well for a run that was stopped
+and resumed, and one rank can tell it for all.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from bert.inputs.sampler import Batch, BatchSampler
+
+MOST_COUNTED = 1 << 24  # samples, and reads of them, beyond which reads are not counted one by one
+BLOCK = 1 << 16  # reads that are counted at once
+LOOKED_AT = 4096  # samples, spread evenly over the run
+READ_AT_ONCE = 256
+BINS = 16  # of lengths
+LEAST_MARGIN = 0.03  # by which a rule must beat the larger class before it is reported, and in standard errors:
+STANDARD_ERRORS = 4.0
+MOST_CLASSES = 20  # whose shares are told
+
+Figures = dict[str, float]
+
+
+def figures(samples: BatchSampler, updates: int, end: int, labelled: bool) -> Figures:
+    """Return what the updates 0..updates-1 read of a run that is planned to end with update `end`-1.
+
+    labelled: whether the labels of the samples are learned.
+
+    samples, reads: numbers of both. different, least, most: how many samples were read at all, and how often the rarest
+    and the most frequent one. tokens, full: mean length, and share of sequences that fill all positions, of which
+    longer texts are cut. masked: share of the tokens that are to be predicted. label_<n>: share of class n.
+    length_rule, larger_class: how often the best rule that knows only a length tells the label, and how often the
+    larger class does.
+    """
+    return _counted(samples, updates, end) | _seen(samples, updates * samples.batch.total, labelled)
+
+
+def _counted(samples: BatchSampler, updates: int, end: int) -> Figures:
+    size, total = len(samples.source), samples.batch.total
+    found: Figures = {"samples": size, "reads": updates * total}
+    if max(found.values()) > MOST_COUNTED:
+        return found
+    times, step = np.zeros(size, np.int32), max(1, BLOCK // total)
+    for first in range(0, updates, step):
+        positions = [samples.positions(update, end) for update in range(first, min(first + step, updates))]
+        np.add.at(times, samples.order(np.concatenate(positions)), 1)
+    return found | {"different": int((times > 0).sum()), "least": int(times.min()), "most": int(times.max())}
+
+
+def _seen(samples: BatchSampler, reads: int, labelled: bool) -> Figures:
+    positions = np.unique(np.linspace(0, reads - 1, min(LOOKED_AT, reads)).astype(np.int64))
+    with tf.device("CPU:0"):
+        parts = [
+            _facts(samples.source.read(samples.order(at), at))
+            for at in np.array_split(positions, -(-len(positions) // READ_AT_ONCE))
+        ]
+    facts = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    found: Figures = {}
+    if "tokens" in facts:
+        found = {"tokens": float(facts["tokens"].mean()), "full": float(facts["full"].mean())}
+    if "masked" in facts:
+        found["masked"] = float(facts["masked"].sum() / facts["tokens"].sum())
+    if labelled and "label" in facts:
+        shares = np.bincount(facts["label"]) / len(facts["label"])
+        found |= {f"label_{number}": float(share) for number, share in enumerate(shares[:MOST_CLASSES])}
+        if len(facts["label"]) == len(facts.get("tokens", ())):
+            found |= _length_rule(facts)
+    return found
+
+
+def _facts(batch: Batch) -> dict[str, np.ndarray]:
+    """Return what is looked at of each sample of a batch [n], or of each token with a tag for "label"."""
+    arrays = {name: value.numpy() for name, value in batch.items()}
+    if "input_mask" not in arrays:  # a stream of tokens
+        return {}
+    mask = arrays["input_mask"].reshape(-1, arrays["input_mask"].shape[-1])  # of multiple choice, each choice is a row
+    facts = {"tokens": mask.sum(axis=1), "full": mask.all(axis=1)}
+    if "segment_ids" in arrays:
+        facts["second"] = arrays["segment_ids"].reshape(mask.shape).sum(axis=1)
+    if "masked_lm_weights" in arrays:
+        facts["masked"] = arrays["masked_lm_weights"].sum(axis=1)
+    label = arrays.get("label", arrays.get("next_sentence_labels"))
+    if label is not None and label.dtype.kind == "i":
+        facts["label"] = label[label >= 0]  # tags are -1 where none is read
+    return facts
+
+
+def _length_rule(facts: dict[str, np.ndarray]) -> Figures:
+    """Return the scores of the best of the rules that know one length, on the half that they were not learned on."""
+    half = len(facts["label"]) // 2
+    order = np.random.default_rng(0).permutation(len(facts["label"]))
+    label = facts["label"][order]
+    if half < BINS or len(np.unique(label)) < 2:
+        return {}
+    lengths = [facts["tokens"], *([facts["second"], facts["tokens"] - facts["second"]] if "second" in facts else [])]
+    best = max(_rule_score(length[order], label, half) for length in lengths)
+    return {"length_rule": best, "larger_class": float(np.bincount(label[half:]).max() / len(label[half:]))}
+
+
+def _rule_score(lengths: np.ndarray, label: np.ndarray, half: int) -> float:
+    """Return how often the class that is most frequent among like lengths is right; learned on the first `half`."""
+    borders = np.unique(np.quantile(lengths[:half], np.arange(1, BINS) / BINS))
+    bins = np.searchsorted(borders, lengths, side="left")
+    table = np.zeros((len(borders) + 1, label.max() + 1), np.int64)
+    np.add.at(table, (bins[:half], label[:half]), 1)
+    return float((table.argmax(axis=1)[bins[half:]] == label[half:]).mean())
+
+
+def describe(found: Figures, names: Sequence[str] = ()) -> str:
+    """Return the figures as a line for the user. names: of the classes."""
+    size, reads = int(found["samples"]), int(found["reads"])
+    parts = [f"{reads:,} reads of {size:,} samples ({reads / size:.3g} epochs)"]
+    if "least" in found:
+        times = f"{found['least']:.0f} to {found['most']:.0f} times"
+        parts.append(f"{int(found['different']):,} different ones, {times} each")
+    if "tokens" in found:
+        parts.append(f"{found['tokens']:.4g} tokens on average, {found['full']:.1%} fill all positions")
+    if "masked" in found:
+        parts.append(f"{found['masked']:.1%} of the tokens masked")
+    shares = [value for key, value in found.items() if key.startswith("label_")]
+    if shares:
+        named = [names[number] if number < len(names) else str(number) for number in range(len(shares))]
+        parts.append("labels " + ", ".join(f"{name} {share:.1%}" for name, share in zip(named, shares, strict=True)))
+    return "; ".join(parts)
+
+
+def warnings(found: Figures) -> list[str]:
+    """Return what is likely a fault of the data or of the program, as lines for the user."""
+    lines = []
+    epochs = int(found["reads"]) // int(found["samples"])
+    if found.get("least", epochs) < epochs:
+        lines.append(f"a sample was read {found['least']:.0f} times in {epochs} epochs; some were left out")
+    shares = [value for key, value in found.items() if key.startswith("label_")]
+    if shares and max(shares) == 1:
+        lines.append("all labels are of one class: nothing is learned from them")
+    if "length_rule" in found:
+        rule, larger = found["length_rule"], found["larger_class"]
+        error = math.sqrt(0.5 / min(found["reads"], LOOKED_AT))  # of a share of one half, on half of the samples
+        if rule - larger > max(LEAST_MARGIN, STANDARD_ERRORS * error):
+            lines.append(
+                f"the length alone tells the label in {rule:.1%} of the samples, the larger class in {larger:.1%}: a "
+                "model can learn the one instead of the other"
+            )
+    return lines
