@@ -68,8 +68,9 @@ def test_the_table_has_means_deviations_and_the_standard_error_of_the_difference
     assert cells[3:] == ["51.50 +- 2.12", "+8.50", f"{error:.2f}", "30.0", "20.0", "1.50"]
 
 
-@pytest.mark.parametrize("given", [{}, {"data": "glue", "train": "t.tsv", "dev": "d.tsv"}, {"train": "t.tsv"}])
-def test_examples_come_from_a_data_set_or_from_two_files(given: dict[str, str]) -> None:
-    paths = {name: Path(path) for name, path in given.items()}
+@pytest.mark.parametrize(
+    ("data", "train"), [(None, None), (Path("glue"), Path("train.tsv")), (None, Path("train.tsv"))]
+)
+def test_examples_come_from_a_data_set_or_from_two_files(data: Path | None, train: Path | None) -> None:
     with pytest.raises(UsageError, match="give either --data, or --train and --dev"):
-        task_scores.Options(checkpoint=Path("c"), output=Path("o"), peer_python=Path("p"), **paths)
+        task_scores.Options(checkpoint=Path("c"), output=Path("o"), peer_python=Path("p"), data=data, train=train)
