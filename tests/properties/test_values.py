@@ -41,9 +41,7 @@ TOGETHER = {
     "squad.predict": ["--model", "a", "--dataset", "b", "--output", "c"],
     "tasks.evaluate": ["--model", "a", "--input", "b"],
     "tasks.predict": ["--model", "a", "--input", "b", "--output", "c"],
-    "benchmarks.chunked_loss": ["--form", "chunked"],
     "benchmarks.gpu_day.__main__": ["list"],
-    "benchmarks.plan_check": ["--updates", "a"],
     "benchmarks.slow_network.__main__": ["updates"],
 }
 
