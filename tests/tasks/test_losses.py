@@ -22,7 +22,7 @@ WEIGHTED = (0.5, 2.0, 3.25)
 def mean_loss(task: str, labels: Labels, logits: np.ndarray, label: np.ndarray) -> float:
     """Return the mean loss of a batch whose logits the model is made to give."""
     objective = Objective(datasets.kind(TaskData(task=task), labels), TINY, seed=1)
-    objective.module = lambda *_: tf.constant(logits, tf.float32)
+    objective.module = lambda *_: tf.constant(logits, tf.float32)  # type: ignore[assignment]
     batch = {"label": tf.constant(label), "input_ids": tf.zeros([EXAMPLES, TOKENS], tf.int32)}
     (name,) = objective.objectives
     measure = objective.measure(batch, Mode(tf.float32, DropoutRng(None)))[name]
