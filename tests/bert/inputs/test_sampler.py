@@ -70,7 +70,7 @@ def test_ranks_that_cannot_divide_the_batch_share_the_nearest_one(dataset: Path,
     assert sorted(seen) == sorted(wanted) and abs(batch.total - 16) < size
 
 
-class Numbered:
+class Placed:
     """Samples without content; `read_at` has the positions that were read, by sample."""
 
     def __init__(self, size: int) -> None:
@@ -88,7 +88,7 @@ class Numbered:
 
 def test_a_sample_has_another_position_in_each_epoch() -> None:
     """Masks that are drawn while reading depend on the position: with equal ones they would repeat in every epoch."""
-    source = Numbered(7)
+    source = Placed(7)
     for rank in range(2):
         reader = BatchSampler(source, BatchConfig(total=6, per_device=3), seed=9, rank=rank, num_ranks=2)
         for update in range(7):  # 42 samples are 6 epochs
@@ -101,7 +101,7 @@ def test_a_sample_has_another_position_in_each_epoch() -> None:
 @pytest.mark.parametrize("ranks", [46 * 8, 1472])
 def test_ranks_by_the_hundred_share_a_batch_without_gaps(ranks: int) -> None:
     batch = BatchConfig(total=65_536, per_device=60, fit="nearest").divided(ranks)
-    source = Numbered(10**7)
+    source = Placed(10**7)
     for rank in range(ranks):
         BatchSampler(source, batch, seed=9, rank=rank, num_ranks=ranks).read(2)
     read = [position for positions in source.read_at.values() for position in positions]
