@@ -15,8 +15,6 @@ WHO = {
     "compile": "transformers, torch.compile",
     "gathered": "transformers, masked positions gathered",
     "padded": "transformers, all padded to 384",
-    "tf_models": "tf-models-official",
-    "nvidia": "NVIDIA's TensorFlow 2 BERT",
 }
 WIDTH = 120
 HEADER = """\

@@ -37,15 +37,11 @@ from bert.storage import files
 TOLERANCE = {"pretrain": 1e-4, "finetune": 1e-4, "infer": 1e-3}  # relative, of losses; absolute, of logits
 WARMUP_LAPS = 2  # a second batch length makes torch.compile start again
 MAX_LAPS = 50  # per turn
-PEERS = ("eager", "compile", "gathered", "padded", "tf_models", "nvidia")
-REQUIRED_FLAGS = {"tf_models": ("tf_models_python",), "nvidia": ("nvidia_python", "nvidia")}  # flags without a default
-UNSUPPORTED = {  # kinds of work, cases and data types that a peer does not take part in
+PEERS = ("eager", "compile", "gathered", "padded")
+UNSUPPORTED = {  # kinds of work and cases that a peer does not take part in
     "gathered": {"finetune", "infer"},
     "padded": {"pretrain", "finetune_384", "infer_1", "infer_8"},  # the same as eager there
-    "tf_models": {"finetune", "infer"},
-    "nvidia": {"bfloat16"},
 }
-NVIDIA = "TensorFlow2/LanguageModeling/BERT"  # in DeepLearningExamples
 
 Commands = dict[str, list[str]]
 Answers = dict[str, dict[str, Any]]
@@ -62,8 +58,7 @@ class Options:
     compute: tuple[str, ...] = ("float32", "bfloat16")
     """data types of the matrix products: float32, bfloat16"""
     peers: tuple[str, ...] = ("eager", "compile")
-    """eager, compile, gathered, padded: ways to run transformers on PyTorch; tf_models: tf-models-official; nvidia:
-    NVIDIA's TensorFlow 2 BERT"""
+    """ways to run transformers on PyTorch: eager, compile, gathered, padded"""
     repeats: Annotated[int, Range(1, 10**9)] = 3
     """turns per contender"""
     seconds: Annotated[float, Range(0, 1e6)] = 2.0
@@ -72,12 +67,6 @@ class Options:
     """threads per contender"""
     peer_python: Path = ROOT / ".venv-parity/bin/python"
     """interpreter with transformers and PyTorch"""
-    tf_models_python: Path | None = None
-    """interpreter with tf-models-official"""
-    nvidia_python: Path | None = None
-    """interpreter with the packages of NVIDIA's BERT"""
-    nvidia: Path | None = None
-    """checkout of NVIDIA/DeepLearningExamples"""
     output: Path = dataclasses.field(default_factory=lambda: paths.workdir() / "bench")
     """output folder for the table, steps.md, and the figures, steps.jsonl"""
 
@@ -88,26 +77,16 @@ class Options:
         for flag, names in known.items():
             if wrong := [name for name in getattr(self, flag) if name not in names]:
                 raise UsageError(f"--{flag} {wrong[0]}: one of {' '.join(sorted(names))}")
-        for peer in self.peers:
-            if missing := [flag for flag in REQUIRED_FLAGS.get(peer, ()) if getattr(self, flag) is None]:
-                raise UsageError(f"--peers {peer} needs --{missing[0]}; see benchmarks/README.md")
 
 
 def commands(options: Options) -> Commands:
     """Return the command of each contender; ours is the first."""
-    folder = options.nvidia and options.nvidia.absolute() / NVIDIA
-    others: dict[str, tuple[Any, ...]] = {
-        "tf_models": (options.tf_models_python, "tf_models"),
-        "nvidia": (options.nvidia_python, "nvidia_tf2", str(folder)),
-    }
+    python = options.peer_python
+    if options.peers and not python.exists():
+        raise UsageError(f"{python}: no such interpreter; `make bench` makes it")
     started = {"ours": [sys.executable, "-m", "benchmarks.ours_step"]}
     for peer in options.peers:
-        python, module, *given = others.get(peer, (options.peer_python, "transformers_torch", peer))
-        if not python.exists():
-            raise UsageError(f"{python}: no such interpreter; `make bench` or benchmarks/README.md makes it")
-        started[peer] = [str(python.absolute()), "-m", f"benchmarks.peers.{module}", *given]
-    if "nvidia" in started and not (folder and folder.is_dir()):
-        raise UsageError(f"{folder}: no such folder; --nvidia is a checkout of NVIDIA/DeepLearningExamples")
+        started[peer] = [str(python.absolute()), "-m", "benchmarks.peers.transformers_torch", peer]
     return started
 
 

@@ -97,4 +97,4 @@ def test_a_dump_books_and_questions_become_a_score(run_module: Any, tmp_path: Pa
             for question in paragraph["qas"]:
                 assert answers[question["id"]] in paragraph["context"]
     metrics = [json.loads(line) for line in (at / "two" / "metrics.jsonl").read_text().splitlines()]
-    assert {line["split"] for line in metrics} == {"train", "heldout"}
+    assert {line["split"] for line in metrics} == {"train", "heldout", "fed"}

@@ -123,7 +123,8 @@ class Measure:
         if code:
             raise RuntimeError(f"it ended with code {code}: {said[-1]}")
         lines = [line for line in said if line.startswith(("device:", "train "))]
-        return {"said": lines, "metrics": (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1]}
+        *_, last, _ = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()  # what the run was fed follows
+        return {"said": lines, "metrics": last}
 
     def _run(self, command: list[str]) -> tuple[list[str], int]:
         """Run a command; return its output, which is also copied to this process's log, and its exit code."""

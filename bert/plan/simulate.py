@@ -1,13 +1,12 @@
-"""One update as discrete events: each rank computes, buckets of gradients leave, rings carry them; and runs that fail.
+"""One update as discrete events: each rank computes, buckets of gradients leave one after the other; and failures.
 
-The closed formula (`update_time`) assumes equal ranks and one reduction. Here ranks differ, gradients become ready one
-layer after the other, and each step of a ring waits for its slowest rank. Tests compare both where both apply.
+The closed formula (`update_time`) assumes equal ranks and one reduction. Here ranks differ, and gradients become ready
+one layer after the other. Tests compare both where both apply.
 """
 
 import heapq
 import math
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bert.plan import update_time
@@ -99,38 +98,6 @@ def _backward(
     return starts, ends
 
 
-def ring(sizes: Sequence[float], bandwidth: Sequence[float], ready: Sequence[float], latency: float = 0.0) -> float:
-    """Return when a ring all-reduce ends, step by step: rank r sends its part to rank r + 1, 2 (n - 1) times.
-
-    sizes: bytes of each of the n parts. bandwidth: bytes/s from rank r to the next. ready: when each rank begins. In
-    step k rank r sends part r - k, as soon as it has received it and has sent its last one.
-    """
-    count = len(ready)
-    have = list(ready)  # when rank r has what it sends next
-    for step in range(2 * (count - 1)):
-        sent = [have[rank] + latency + sizes[(rank - step) % count] / bandwidth[rank] for rank in range(count)]
-        have = [max(sent[rank - 1], sent[rank]) for rank in range(count)]
-    return max(have)
-
-
-def hierarchical(
-    size: float,
-    cluster: Cluster,
-    ready: Sequence[float],
-    shares: Sequence[float] = (),
-    constants: Constants = CONSTANTS,
-) -> float:
-    """Return when an all-reduce in three parts ends: sums within nodes, a ring over nodes, and their results back.
-
-    ready: when each node begins. shares: of the network's rate that each node has, all by default.
-    """
-    nodes, gpus = cluster.nodes, cluster.per_node
-    half = (gpus - 1) / gpus * size / (constants.link_share * cluster.gpu.link)
-    network = constants.network_share * cluster.network
-    links = [network * share for share in shares or [1.0] * nodes]
-    return ring([size / nodes] * nodes, links, [start + half for start in ready]) + half
-
-
 @dataclass(frozen=True)
 class Failures:
     """Failures of nodes, and what they cost. Times in seconds."""
@@ -162,22 +129,3 @@ def expected_time(useful: float, interval: float, nodes: int, failures: Failures
     mean = mean_time(nodes, failures)
     pieces = useful / interval
     return pieces * math.exp(failures.restart / mean) * mean * math.expm1((interval + failures.saving) / mean)
-
-
-def run_with_failures(useful: float, interval: float, nodes: int, failures: Failures, seed: int = 0) -> float:
-    """Return the seconds of one simulated run; failures also strike while it restarts."""
-    chance, mean = random.Random(seed), mean_time(nodes, failures)
-    now, done, fails = 0.0, 0.0, chance.expovariate(1 / mean)
-    while done < useful:
-        piece = min(interval, useful - done) + failures.saving
-        if now + piece <= fails:
-            now, done = now + piece, done + piece - failures.saving
-            continue
-        now = fails
-        while True:  # until a restart succeeds
-            fails = now + chance.expovariate(1 / mean)
-            if now + failures.restart <= fails:
-                now += failures.restart
-                break
-            now = fails
-    return now

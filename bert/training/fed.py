@@ -73,7 +73,7 @@ def _seen(samples: BatchSampler, reads: int, labelled: bool) -> Figures:
 
 def _facts(batch: Batch) -> dict[str, np.ndarray]:
     """Return what is looked at of each sample of a batch [n], or of each token with a tag for "label"."""
-    arrays = {name: value.numpy() for name, value in batch.items()}
+    arrays = {name: np.asarray(value) for name, value in batch.items()}
     if "input_mask" not in arrays:  # a stream of tokens
         return {}
     mask = arrays["input_mask"].reshape(-1, arrays["input_mask"].shape[-1])  # of multiple choice, each choice is a row

@@ -105,35 +105,15 @@ def test_a_contender_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     given = dataclasses.replace(options(tmp_path), peer_python=tmp_path / "python")
     with pytest.raises(UsageError, match="no such interpreter"):
         steps.commands(given)
-    for wrong in ({"models": ("huge",)}, {"work": ("sleep",)}, {"peers": ("tf_models",)}, {"repeats": 0}):
+    for wrong in ({"models": ("huge",)}, {"work": ("sleep",)}, {"peers": ("unknown",)}, {"repeats": 0}):
         with pytest.raises(UsageError):
             dataclasses.replace(given, **wrong)
-    with pytest.raises(UsageError, match="--peers nvidia needs --nvidia;"):
-        dataclasses.replace(given, peers=("nvidia",), nvidia_python=Path(sys.executable))
 
 
-def test_a_peer_is_started_by_its_interpreter_with_where_its_code_is(tmp_path: Path) -> None:
-    python = Path(sys.executable)
-    given = dataclasses.replace(
-        options(tmp_path),
-        peers=("tf_models", "nvidia"),
-        tf_models_python=python,
-        nvidia_python=python,
-        nvidia=tmp_path / "checkout",
-    )
-    with pytest.raises(UsageError, match=f"{tmp_path}/checkout/.*: no such folder"):
-        steps.commands(given)
-    (tmp_path / "checkout" / steps.NVIDIA).mkdir(parents=True)
-    found = steps.commands(given)
-    assert found["tf_models"] == [sys.executable, "-m", "benchmarks.peers.tf_models"]
-    assert found["nvidia"][1:] == ["-m", "benchmarks.peers.nvidia_tf2", str(tmp_path / "checkout" / steps.NVIDIA)]
-
-
-def test_a_type_that_a_peer_lacks_is_measured_without_it(tmp_path: Path, turns: Path) -> None:
-    given = dataclasses.replace(options(tmp_path, repeats=1), compute=("float32", "bfloat16"))
-    found = steps.run(given, stand_ins(ours="agrees", eager="agrees", nvidia="agrees"))
-    who = {compute: [row["contender"] for row in found if row["compute"] == compute] for compute in given.compute}
-    assert who == {"float32": ["ours", "eager", "nvidia"], "bfloat16": ["ours", "eager"]}
+def test_a_peer_takes_part_in_the_work_that_it_can_do(tmp_path: Path, turns: Path) -> None:
+    given = options(tmp_path, repeats=1)
+    bench = steps.Bench(given, stand_ins(ours="agrees", eager="agrees", gathered="agrees"), tmp_path)
+    assert bench.names("pretrain") == ["ours", "eager", "gathered"] and bench.names("infer") == ["ours", "eager"]
 
 
 def test_difference_is_not_fooled() -> None:

@@ -81,6 +81,25 @@ def test_workers_do_not_change_a_byte_and_the_seed_does(tmp_path, stage, source,
     assert len(shards) == 4 and all(one[name] != other[name] for name in shards)
 
 
+def test_copies_of_a_text_have_other_masks(tmp_path, stage, folder, vocab, monkeypatch):
+    monkeypatch.setattr(tfrecords, "ROW_BATCH", 1)  # a batch of rows has random numbers of its own, too
+    words = [WORDS[17 * n :][:15] for n in range(5)]
+    texts = [{"id": row[0], "sentences": [" ".join(row[:9]), " ".join(row[9:])]} for row in words]
+    source = folder("s", "shards", {"train-00000-of-00001.jsonl": texts[:4], "heldout-00000-of-00001.jsonl": texts[4:]})
+    same_pairs = ("--pairs", "none", "--short_seq_prob", 0, "--dupe_factor", 9, "--workers", 1)
+    assert run(stage, source, vocab, tmp_path / "out", *same_pairs)[0] == 0
+    data = records.Dataset(tmp_path / "out", "train")
+    batch = {name: value.numpy() for name, value in data.read(np.arange(len(data))).items()}
+    masks: dict[bytes, list[tuple[int, ...]]] = {}
+    for row, positions in enumerate(batch["masked_lm_positions"]):
+        used, ids = positions[batch["masked_lm_weights"][row] > 0], batch["input_ids"][row].copy()
+        ids[used] = batch["masked_lm_ids"][row][: len(used)]
+        masks.setdefault(ids.tobytes(), []).append(tuple(used))
+    assert [len(copies) for copies in masks.values()] == [9] * 4
+    for copies in masks.values():
+        assert len(set(copies)) > 5  # of 455 ways to choose 3 of 15 tokens
+
+
 def test_special_strings_in_text_stay_text(tmp_path, stage, folder, vocab):
     texts = [{"id": str(n), "sentences": ["aa [SEP] ab [MASK] ac [CLS] ba", "ad ae af"] * 5} for n in range(4)]
     source = folder("s", "shards", {"train-00000-of-00001.jsonl": texts[:2], "heldout-00000-of-00001.jsonl": texts[2:]})

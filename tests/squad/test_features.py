@@ -122,6 +122,22 @@ def test_real_answers_survive_their_way_through_the_tokens():
     assert kept / len(dataset.examples) > 0.99
 
 
+def test_an_answer_is_labelled_in_the_windows_that_hold_the_whole_of_it(tokenizer):
+    passages = features.tokenize(tokenizer, [" ".join(string.digits + string.ascii_lowercase)])
+    batch = features.windows(tokenizer, [asked("cafe river cafe river cafe")], passages, SMALL)
+    passage, cut = passages.ids.tolist(), 0
+    assert len(set(passage)) == 36  # no two tokens are equal
+    for first in range(36):
+        for last in range(first, min(first + 9, 36)):
+            answer = passage[first : last + 1]
+            for row, ids in enumerate(batch.input_ids.tolist()):
+                held = [at for at in range(23) if ids[at : at + len(answer)] == answer]
+                wanted = (held[0], held[0] + last - first) if held else (0, 0)
+                assert features.label(batch, row, (first, last)) == wanted
+                cut += not held and bool({answer[0], answer[-1]} & set(ids))
+    assert cut > 50  # answers that begin or end in a window, but are not whole in it
+
+
 def train_file(folder, *answers_of_q):
     """Questions with the answers (text, start); the impossible one if that is None."""
     passage = "river " * 20 + "the cafe Nil is old " + "river " * 15

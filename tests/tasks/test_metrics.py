@@ -110,6 +110,16 @@ def test_any_finite_numbers_have_a_correlation_between_minus_one_and_one(pairs: 
         assert correlation(-gold, predicted) == pytest.approx(-value, abs=1e-12)
 
 
+def test_a_small_case_scores_as_counted_by_hand() -> None:
+    gold, predicted = [0, 0, 0, 1, 2, 1], [0, 0, 1, 1, 2, 2]
+    assert metrics.accuracy(gold, predicted) == pytest.approx(4 / 6)
+    assert [metrics.f1(gold, predicted, kind) for kind in range(3)] == pytest.approx([4 / 5, 2 / 4, 2 / 3])
+    assert metrics.macro_f1(gold, predicted) == pytest.approx((4 / 5 + 2 / 4 + 2 / 3) / 3)
+    assert metrics.micro_f1(gold, predicted, [1, 2]) == pytest.approx(2 * 2 / (3 + 4))
+    # Ranks 1, 2.5, 2.5, 4 and 3, 1.5, 1.5, 4: their products sum to 1.5, their squares to 4.5 each.
+    assert metrics.spearman([1, 2, 2, 5], [3, 1, 1, 9]) == pytest.approx(1 / 3)
+
+
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=29))
 def test_right_predictions_score_one(gold: list[int]) -> None:
     values = metrics.scores(ALL, gold, gold, positive=gold[0], classes=sorted(set(gold))).values

@@ -152,9 +152,10 @@ def test_a_text_on_the_command_line_is_classified(folder: Path, capsys: pytest.C
 
 def test_a_stopped_run_goes_on_to_the_same_weights_and_the_same_best_checkpoint(folder: Path, tmp_path: Path) -> None:
     whole = fine_tune(folder, "classify", tmp_path / "whole", "--run.steps", "20")
-    fine_tune(folder, "classify", tmp_path / "parts", "--run.steps", "20", "--run.save_every", "5")
+    fine_tune(folder, "classify", tmp_path / "parts", "--run.steps", "20", "--run.save_every", "5", "--run.keep", "4")
     for step in (10, 15, 20):
         _remove(tmp_path / "parts", step)
+    assert checkpoints(tmp_path / "parts") == ["step-00000005"]  # from which it goes on
     (tmp_path / "parts" / selection.BEST).unlink()
     fine_tune(folder, "classify", tmp_path / "parts", "--run.steps", "20")
     same_bits(weights(whole, 20), weights(tmp_path / "parts", 20))

@@ -12,7 +12,7 @@ from bert.config import ModelConfig
 from bert.errors import InputError
 from bert.inputs.token_stream import TokenStream
 from bert.inputs.tokenization import tokenizer_for
-from tests.training import errors, same_bits, weights, write_tokens
+from tests.training import errors, losses, same_bits, weights, write_tokens
 from tests.training import pretrain as command
 
 WIDTH = ["--model.hidden_size", "20", "--model.num_attention_heads", "5", "--model.intermediate_size", "28"]
@@ -110,8 +110,7 @@ def test_it_learns_in_every_precision_and_form(more: list[str], tokens: Path, tm
     pretrain.main(
         ["gpt2_smoke", *given, "--run.log_every", "50", "--run.save_every", "150", "--run.evaluate_every", "75"]
     )
-    losses = [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert losses[-1] < 4.5  # a token that is drawn costs ln 257 = 5.5
+    assert losses(run)[150, "heldout"] < 4.5  # a token that is drawn costs ln 257 = 5.5
 
 
 @pytest.mark.multiprocess
@@ -130,6 +129,5 @@ def test_two_ranks_learn_what_one_learns(more: list[str], tokens: Path, tmp_path
         run = tmp_path / str(ranks)
         done = command(tokens, run, *SMALL, *heads, "--run.steps", "9", *extra, ranks=ranks, recipe="gpt2_smoke")
         assert done.returncode == 0, done.stderr[-2000:]
-        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        found.append([line["loss"] for line in lines])
+        found.append(list(losses(run).values()))
     assert found[1] == pytest.approx(found[0], rel=1e-6)

@@ -173,6 +173,16 @@ def test_masks_have_the_published_statistics(many, whole_word_mask):
     assert spread.min() > 0.7 * spread.max()
 
 
+def test_random_words_are_neither_special_nor_unused():
+    vocab = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused99]", "cat", "##s", "[", "unused"]
+    tokens = instances.Tokens.from_vocab(vocab)
+    ids = np.tile(np.array([3, *[7] * 27, 4, 0, 0]), (200, 1))
+    features = {"input_ids": ids, "input_mask": (ids > 0).astype(np.int64), "segment_ids": np.zeros_like(ids)}
+    made = shape(max_seq_length=31, max_predictions_per_seq=27, masked_lm_prob=0.9)
+    masked = instances.mask(features, made, tokens, numbers(np.random.default_rng(8), features))["input_ids"]
+    assert {vocab[token] for token in np.unique(masked[:, 1:28])} == {"[MASK]", "cat", "##s", "[", "unused"}
+
+
 @settings(deadline=None, max_examples=60)
 @given(seed=st.integers(0, 2**32), cap=st.integers(1, 9), share=st.floats(0.01, 0.9), whole_word_mask=st.booleans())
 def test_masks_keep_their_bounds(seed, cap, share, whole_word_mask):

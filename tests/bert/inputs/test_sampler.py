@@ -70,23 +70,41 @@ def test_ranks_that_cannot_divide_the_batch_share_the_nearest_one(dataset: Path,
     assert sorted(seen) == sorted(wanted) and abs(batch.total - 16) < size
 
 
+class Placed:
+    """Samples without content; `read_at` has the positions that were read, by sample."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.read_at: dict[int, list[int]] = {}
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self, indices: np.ndarray, positions: np.ndarray) -> dict[str, tf.Tensor]:
+        for index, position in zip(indices.tolist(), positions.tolist(), strict=True):
+            self.read_at.setdefault(index, []).append(position)
+        return {}
+
+
+def test_a_sample_has_another_position_in_each_epoch() -> None:
+    """Masks that are drawn while reading depend on the position: with equal ones they would repeat in every epoch."""
+    source = Placed(7)
+    for rank in range(2):
+        reader = BatchSampler(source, BatchConfig(total=6, per_device=3), seed=9, rank=rank, num_ranks=2)
+        for update in range(7):  # 42 samples are 6 epochs
+            reader.read(update)
+    assert sorted(source.read_at) == list(range(7))
+    for positions in source.read_at.values():
+        assert sorted(position // 7 for position in positions) == list(range(6))
+
+
 @pytest.mark.parametrize("ranks", [46 * 8, 1472])
 def test_ranks_by_the_hundred_share_a_batch_without_gaps(ranks: int) -> None:
     batch = BatchConfig(total=65_536, per_device=60, fit="nearest").divided(ranks)
-    read: list[int] = []
-
-    class Counted:
-        """Samples that are their own numbers."""
-
-        def __len__(self) -> int:
-            return 10**7
-
-        def read(self, indices: np.ndarray, positions: np.ndarray) -> dict[str, tf.Tensor]:
-            read.extend(positions.tolist())
-            return {}
-
+    source = Placed(10**7)
     for rank in range(ranks):
-        BatchSampler(Counted(), batch, seed=9, rank=rank, num_ranks=ranks).read(2)
+        BatchSampler(source, batch, seed=9, rank=rank, num_ranks=ranks).read(2)
+    read = [position for positions in source.read_at.values() for position in positions]
     assert sorted(read) == list(range(2 * batch.total, 3 * batch.total))
 
 

@@ -35,6 +35,11 @@ def batch_of(
     }
 
 
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
 def reference(
     w: dict[str, np.ndarray], config: ModelConfig, batch: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -50,10 +55,6 @@ def reference(
 
     def gelu(x: np.ndarray) -> np.ndarray:
         return x * (1 + erf(x / math.sqrt(2))) / 2
-
-    def softmax(x: np.ndarray) -> np.ndarray:
-        e = np.exp(x - x.max(-1, keepdims=True))
-        return e / e.sum(-1, keepdims=True)
 
     def sub_layer(x: np.ndarray, f: Callable[[np.ndarray], np.ndarray], name: str) -> np.ndarray:
         return norm(x + f(x), name) if config.norm_placement == "post" else x + f(norm(x, name))
@@ -113,6 +114,33 @@ def test_logits_equal_the_equations_in_numpy(model_config: ModelConfig, norm_pla
     expected = reference(weights, model_config, {name: value.numpy() for name, value in batch.items()})
     np.testing.assert_allclose(words, expected[0], atol=2e-5)
     np.testing.assert_allclose(following, expected[1], atol=2e-5)
+
+
+def test_gradients_of_the_loss_are_finite_differences_of_the_equations(model_config: ModelConfig) -> None:
+    task, batch, step = Pretraining(model_config, seed=3), batch_of(model_config), 1e-6
+    scatter(task.module)
+    trained = variables(task.module)
+    with tf.GradientTape() as tape:
+        loss = tf.add_n([measure.loss for measure in task.measure(batch, Mode(tf.float32, QUIET)).values()])
+    found = {k: tf.convert_to_tensor(g).numpy() for k, g in tape.gradient(loss, trained).items()}
+    exact = {name: weight.numpy().astype(np.float64) for name, weight in trained.items()}
+    given = {name: value.numpy() for name, value in batch.items()}
+
+    def loss_of(w: dict[str, np.ndarray]) -> float:
+        words, following = reference(w, model_config, given)
+        surprise = -np.log(softmax(words)[(*np.indices(given["masked_lm_ids"].shape), given["masked_lm_ids"])])
+        pairs = -np.log(softmax(following)[np.arange(3), given["next_sentence_labels"][:, 0]])
+        return float((surprise * given["masked_lm_weights"]).sum() + pairs.sum())
+
+    assert float(loss) == pytest.approx(loss_of(exact), rel=1e-5)
+    random = np.random.default_rng(5)
+    for part in ("embeddings/word", "embeddings", "layer_0", "layer_1", "masked_lm", "pooler", "next_sentence"):
+        names = [name for name in exact if name.startswith(part) and not name.endswith("key/bias")]  # whose is zero
+        # Along its own random direction, every variable contributes about as much as the others.
+        along = {name: random.normal(size=exact[name].shape) / np.linalg.norm(found[name]) for name in names}
+        ends = [loss_of(exact | {n: exact[n] + sign * step * along[n] for n in names}) for sign in (1, -1)]
+        slope = sum(float((found[name] * along[name]).sum()) for name in names)
+        assert slope == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-3), part
 
 
 @pytest.mark.parametrize("changed", [{}, {"norm_placement": "pre"}, {"recompute_activations": True}], ids=str)

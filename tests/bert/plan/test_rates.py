@@ -6,7 +6,8 @@ import statistics
 
 import pytest
 
-from bert.plan import hardware, published, rates
+from benchmarks.planner import published
+from bert.plan import hardware, rates
 from bert.plan.rates import Setting
 from bert.plan.update_time import Work
 

@@ -17,6 +17,7 @@ from bert.training.distributed import Communicator
 from bert.training.guard import UpdateGuard
 from bert.training.optimizer import Optimizer
 from bert.training.step import Step
+from tests.training import same_bits
 
 
 class Poisoned(Pretraining):
@@ -59,16 +60,19 @@ def test_an_update_that_is_not_finite_changes_no_weight(
 ) -> None:
     precision = PrecisionConfig(compute=compute)
     batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
-    runs = [[1.0, 1.0, 1.0], [1.0, bad, bad, 1.0, 1.0]]
-    (without, _), (state, measured) = steps(model_config, batches, runs, precision)
-    assert [found["skipped_in_a_row"] for found in measured] == [0, 1, 2, 0, 0]
-    assert [found["skipped"] for found in measured] == [0, 1, 2, 2, 2]
+    poisoned = [1.0, bad, bad, 1.0, 1.0]
+    (without, _), *found = steps(model_config, batches, [[1.0, 1.0, 1.0], poisoned, poisoned], precision)
+    (state, measured), (state_again, measured_again) = found
+    same_bits(state, state_again)  # an update depends on nothing but the state, which is what a checkpoint has
+    np.testing.assert_equal(measured, measured_again)
+    assert [measures["skipped_in_a_row"] for measures in measured] == [0, 1, 2, 0, 0]
+    assert [measures["skipped"] for measures in measured] == [0, 1, 2, 2, 2]
     scaled = compute == "float16"
     for name, value in without.items():
         if not name.startswith(("guard/", "loss_scale/", "spikes/")):
             np.testing.assert_allclose(state[name], value, rtol=1e-2 if scaled else 0, atol=1e-4 if scaled else 0)
     assert state["applied"] == 3
-    scales = [found.get("loss_scale", 0) / loss_scale.INITIAL for found in measured]
+    scales = [measures.get("loss_scale", 0) / loss_scale.INITIAL for measures in measured]
     assert scales == ([1, 1, 1 / 2, 1 / 4, 1 / 4] if scaled else [0] * 5)
 
 

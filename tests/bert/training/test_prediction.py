@@ -46,7 +46,10 @@ def test_each_sample_has_its_own_output(
 ) -> None:
     monkeypatch.setattr(sampler, "LENGTH_MULTIPLES", {64: 3})  # so that batches have several lengths
     data, config = Dataset(dataset, "train"), BatchConfig(total=batch, per_device=batch)
-    ids = data.read(np.arange(len(data)))["input_ids"].numpy().astype(np.float32)
+    every = data.read(np.arange(len(data)))
+    ids, used = every["input_ids"].numpy().astype(np.float32), every["input_mask"].numpy().sum(axis=1)
+    assert (np.diff(used) < 0).any()  # the batches have another order than the samples
+    monkeypatch.setattr(data, "sizes", lambda rows: used[rows])
     steps: list[Any] = [Step(Replicas(size, rank), by_position) for rank in range(size)]
     alive = list[int]()
     for step in steps:

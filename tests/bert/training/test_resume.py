@@ -25,7 +25,8 @@ from bert.training import checkpoint, loop, resume
 from bert.training.distributed import Communicator
 from squad.model import QuestionAnswering
 from tests.bert.training.imports import Bare, Values, export_and_import, write_run
-from tests.training import sign, weights
+from tests.bert.training.ranks import Ranks, as_ranks
+from tests.training import same_bits, sign, weights
 
 
 def initial_weights(config: PretrainConfig, dataset: Path, start_from: Path) -> Values:
@@ -66,6 +67,24 @@ def test_heads_that_an_import_lacks_are_reported_and_initialised_randomly(
     for name, value in after.items():
         expected = random if name.split("/")[0] in missing else before
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_all_ranks_begin_with_the_weights_of_rank_0(
+    started: bool, config: PretrainConfig, dataset: Path, tmp_path: Path
+) -> None:
+    before = variables(PretrainingModel(config.model, config.run.seed))
+    if started:
+        before = write_run(tmp_path / "ours", PretrainingModel(config.model, 99), config.model, dataset)
+
+    def work(comm: Ranks) -> Values:
+        module = variables(PretrainingModel(config.model, config.run.seed + comm.rank))
+        source = tmp_path / "ours" if started else None
+        resume.begin(config, comm, module, manifest.load(dataset), dataset / "vocab.txt", source, new_heads=())
+        return {name: variable.numpy() for name, variable in module.items()}
+
+    for after in as_ranks(3, 1, work):
+        same_bits(after, {name: np.asarray(value) for name, value in before.items()})
 
 
 def test_a_run_that_was_trained_here_must_have_every_head(

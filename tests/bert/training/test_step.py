@@ -117,6 +117,39 @@ def test_a_loop_over_micro_batches_equals_one_at_a_time(model_config: ModelConfi
     close(*results, rtol=1e-5, atol=1e-7)  # with dropout: each has its own
 
 
+class Predicting(Pretraining):
+    """Pretraining whose outputs are the sums of its losses."""
+
+    def predict(self, batch: Batch, mode: Mode) -> dict[str, tf.Tensor]:
+        return {"loss": self.measure(batch, mode)["mlm"].loss}
+
+
+def test_each_update_and_micro_batch_has_other_dropout_masks_and_an_evaluation_changes_none(
+    model_config: ModelConfig, dataset: Path
+) -> None:
+    config = dataclasses.replace(model_config, num_hidden_layers=1)
+    batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
+    task = Predicting(config, seed=3)
+    optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
+    step = Step(task, optimizer, Communicator(), PLAIN, RunConfig(seed=4))
+
+    weights = [task.weights(batch)["mlm"] for batch in batches]
+
+    def losses(*numbers: int, order: int = 1) -> list[float]:
+        """Return the losses of these updates, at a rate of 0: only their masks differ."""
+        return [step.update(number, batches[::order], rate=0.0)["mlm_loss"] for number in numbers]
+
+    first, second, third = losses(1, 2, 3)
+    assert len({first, second, third}) == 3
+    assert losses(1, 2) == [first, second]  # they follow from the number
+    assert losses(1, order=-1)[0] != pytest.approx(first, rel=1e-6)  # the sum would be the same with equal masks
+    evaluated = step.evaluate(batches)["mlm_loss"]
+    assert evaluated == step.evaluate(batches)["mlm_loss"] not in (first, second, third)
+    predicted = sum(float(step.predict(batch)["loss"]) / float(tf.add_n(weights)) for batch in batches)
+    assert predicted == pytest.approx(evaluated, rel=1e-6)
+    assert losses(3) == [third]
+
+
 def in_a_process(code: str, *arguments: object) -> None:
     """Runs Python in a process of its own, where no function has been traced for shapes that are left open."""
     command = [sys.executable, "-c", code, *map(str, arguments)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert.plan import known_runs, published
+from benchmarks.planner import known_runs, published
 
 
 @pytest.mark.parametrize("run", known_runs.all_runs(), ids=lambda run: f"{run.name} {run.remark}".strip())

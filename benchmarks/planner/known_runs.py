@@ -4,9 +4,10 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bert.plan import network, published, update_time
+from benchmarks.planner import published
+from benchmarks.planner.published import Row
+from bert.plan import network, update_time
 from bert.plan.hardware import Cluster, cluster
-from bert.plan.published import Row
 from bert.plan.update_time import CONSTANTS, Work
 
 HOUR, DAY = 3600.0, 86_400.0

@@ -5,8 +5,8 @@ import dataclasses
 
 import pytest
 
-from bert.plan import published
-from bert.plan.published import Row
+from benchmarks.planner import published
+from benchmarks.planner.published import Row
 
 
 def test_every_row_names_its_source() -> None:

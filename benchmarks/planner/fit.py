@@ -1,8 +1,8 @@
 """Fit the planner's numbers to published rows, and measure its errors on sources that the fit has not seen.
 
-    python -m bert.plan.calibration
+    python -m benchmarks.planner.fit
 
-prints the fitted numbers and a table of errors; docs/planning.md has it. Only this module needs NumPy.
+prints the fitted numbers and a table of errors; docs/planning.md has it.
 """
 
 import dataclasses
@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from bert.plan import published, rates, update_time
-from bert.plan.published import Row
+from benchmarks.planner import published
+from benchmarks.planner.published import Row
+from bert.plan import rates, update_time
 from bert.plan.update_time import CONSTANTS, Constants
 
 FITTED = ("link_share", "network_share", "straggle_gpus", "straggle_nodes")
