@@ -62,7 +62,10 @@ def place(run: RunConfig, default: Path, steps: int) -> RunConfig:
 
 def sample_rules(run: Path, comm: Communicator) -> int:
     """Return the version of the rules (`bert.inputs.rules`) of a run; one that has no checkpoint takes the newest."""
-    version = rules.of(run) if comm.rank == 0 and checkpoint.steps(run) else rules.RULES
+    version = rules.RULES
+    if comm.rank == 0 and checkpoint.steps(run):
+        checkpoint.check_description(run)
+        version = rules.of(run)
     return int(comm.broadcast_object(version))
 
 

@@ -257,8 +257,9 @@ def test_a_run_of_an_older_version_keeps_its_rules_and_says_so(
     grouped = dataclasses.replace(old, batch=dataclasses.replace(old.batch, bucket_by_length=2))
     with pytest.raises(UsageError, match=r"older version, whose batch\.bucket_by_length left samples out; begin anew"):
         train(grouped)
+    (old.run.path / "config.json").write_text(json.dumps(facts | {"rules": 99}))
+    sign(old.run.path)
     with pytest.raises(IntegrityError, match="does not know its rules 99; use a newer one"):
-        (old.run.path / "config.json").write_text(json.dumps(facts | {"rules": 99}))
         train(old)
 
 
