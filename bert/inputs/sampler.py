@@ -120,18 +120,11 @@ class SampleOrder:
         begun = epoch * self.size % self.total
         room = min(self.total - begun, self.size)  # samples of this epoch that the update takes
         head = permute(np.arange(min(self.total, self.size)), self.size, self.seed * 2**32 + epoch)
-        has, times = np.unique(self(epoch * self.size - begun + np.arange(begun)), return_counts=True)
-        order = np.argsort(_looked_up(head, has, times), kind="stable")
+        before = self(epoch * self.size - begun + np.arange(begun))
+        _, place, times = np.unique(np.concatenate([head, before]), return_inverse=True, return_counts=True)
+        order = np.argsort(times[place[: len(head)]], kind="stable")
         order[room:].sort()  # the others stay in the order of the permutation
         return head[order]
-
-
-def _looked_up(keys: np.ndarray, known: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return for each of `keys` [n] its value, or 0 where it is not among the sorted keys `known` [m]; [n]."""
-    if not len(known):
-        return np.zeros(len(keys), np.int64)
-    at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-    return np.where(known[at] == keys, values[at], 0)
 
 
 class BatchSampler:
