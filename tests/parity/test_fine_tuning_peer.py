@@ -1,8 +1,6 @@
 """The program that fine-tuning is compared with: its tokens, its labels, its order, and that it learns."""
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from bert.inputs.vocabulary import SPECIAL
 from bert.model.encoder import variables
 from bert.pretrain import PretrainingModel
 from bert.training import checkpoint
-from tests.parity.test_transformers import PYTHON, ROOT
+from tests.parity.test_transformers import PYTHON, asked
 
 pytestmark = pytest.mark.parity
 
@@ -46,18 +44,7 @@ Batches = list[dict[str, Any]]
 
 def read(*jobs: tuple[Path, list[dict[str, Any]], dict[str, Any], int]) -> list[Batches]:
     """Return what the peer reads from START, examples, settings: so many batches."""
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    done = subprocess.run(
-        [PYTHON, "-c", READ],
-        cwd=ROOT,
-        input=json.dumps(jobs, default=str),
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in asked(["-c", READ], jobs).splitlines()]
 
 
 def settings(batch: int, length: int = 17, order: str = "shuffled", seed: int = 5) -> dict[str, Any]:

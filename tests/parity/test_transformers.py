@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,19 +76,24 @@ SIZES = {
 }
 
 
-def oracle(*jobs: tuple[Any, ...]) -> list[Any]:
-    """Results of tests/parity/oracle.py; to start it takes seconds, so that it is given many jobs at once."""
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+def asked(program: Sequence[str], jobs: Sequence[Any]) -> str:
+    """Return what a program prints in the environment of transformers, given the jobs as JSON."""
     done = subprocess.run(
-        [PYTHON, str(ROOT / "tests/parity/oracle.py")],
+        [PYTHON, *program],
+        cwd=ROOT,
         input=json.dumps(jobs, default=str),
-        env=environment,
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"},
         capture_output=True,
         text=True,
         timeout=500,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    results: list[Any] = json.loads(done.stdout)
+    return done.stdout
+
+
+def oracle(*jobs: tuple[Any, ...]) -> list[Any]:
+    """Results of tests/parity/oracle.py; to start it takes seconds, so that it is given many jobs at once."""
+    results: list[Any] = json.loads(asked([str(ROOT / "tests/parity/oracle.py")], jobs))
     return results
 
 
