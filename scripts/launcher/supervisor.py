@@ -42,8 +42,11 @@ class Supervisor:
         """Run the command to its end; return the status of the rank that failed, or else the command's own."""
         os.environ["BERT_LAUNCH"] = self.mark
         processes.handle(SIGNALS, self._stop)
-        # Its own session keeps Ctrl-C from horovodrun, which would kill the ranks; setpriv ends it if we are killed.
-        words = ["setpriv", "--pdeathsig", "TERM", *command]
+        # Its own session keeps Ctrl-C from horovodrun, which would kill the ranks. setpriv ends it if this process is
+        # killed: the kernel sends the signal for each thread that ends, so several times. Two SIGTERM can block
+        # horovodrun for ever, because its handler takes a lock and the second one interrupts it. If horovodrun is
+        # killed, its children end the ranks as they do on SIGTERM. mpirun can be sent several.
+        words = ["setpriv", "--pdeathsig", "KILL" if command[0] == "horovodrun" else "TERM", *command]
         pipe = subprocess.PIPE
         environment = settings.without_secrets(self.extra)
         self.runner = runner = processes.start(words, stdout=pipe, stderr=pipe, start_new_session=True, env=environment)

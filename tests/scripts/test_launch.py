@@ -279,6 +279,12 @@ def test_a_real_rank_may_take_long_to_stop(stop_when_ready: Stop, clean: dict[st
     assert stop_when_ready(signal.SIGTERM, clean, slower=7) == (75, "error: stopped at step 7\n")
 
 
+HANGS = """
+    import os, signal, time
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print(f"[0]<stdout>:{os.getpid()}", flush=True)
+    time.sleep(60)
+"""
 KILLED = "error: the launcher was killed, and its ranks end ; the same command resumes from the last checkpoint"
 
 
@@ -291,6 +297,23 @@ def test_a_killed_launcher_leaves_one_line(end: str, status: int, said: str) -> 
     command = [sys.executable, "-c", code, str(ROOT / "scripts/launcher")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", said)
+
+
+def test_a_horovodrun_that_hangs_ends_with_its_killed_launcher(
+    environment: dict[str, str], stand_in: Callable[[str, str], Path]
+) -> None:
+    # two SIGTERM, one for each thread of the launcher, left horovodrun waiting in its own handler
+    stand_in("horovodrun", HANGS)
+    command = [LAUNCH, "-np", "2", "--", "true"]
+    launcher = subprocess.Popen(command, env=environment, stdout=-1, stderr=subprocess.DEVNULL, text=True)
+    assert launcher.stdout
+    runner = psutil.Process(int(launcher.stdout.readline()))
+    try:
+        launcher.kill()
+        runner.wait(timeout=20)
+    finally:
+        if runner.is_running():
+            runner.kill()
 
 
 @pytest.mark.parametrize("ranks", ["1", "2"])
