@@ -1,8 +1,127 @@
-# From raw text to answered questions. `make help` lists the targets; each sets up what it needs.
+# From raw text to answered questions. `make help` lists the targets, and the variables at the end of this file.
 
-SHELL := bash
-.SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
+SHELL := bash
+RUN := @scripts/launcher.sh in-venv
+RUN_WITH_FLAGS := @scripts/launcher.sh with-flags FLAGS
+STAGE := @scripts/launcher.sh quiet python -m scripts.stages
+
+.PHONY: help setup doctor demo download wikipedia books text pubmed documents shards vocab corpus tfrecords bpe tokens \
+	verify stats pretrain squad squad-eval glue race ner serve test test-all soak parity bench gpu-check \
+	gpu-day-prepare gpu-day lint lock audit clean
+
+help: ## List the targets and variables
+	@echo "Targets:"
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' Makefile | expand -t 16
+	@echo "Variables of the stages, given as make TARGET NAME=value:"
+	@sed -n 's/^##//p' Makefile
+
+setup: ## Make the virtual environment, with Horovod built for it and for DEVICE
+	@scripts/setup.sh
+
+doctor: ## Check driver, GPUs, CUDA, TensorFlow, Horovod, network, limits and disk, before and after set-up
+	@"$$(command -v "$${VENV:-.venv}/bin/python" || echo "$${PYTHON:-python3}")" -m bert.doctor
+
+demo: setup ## The whole journey on invented text, in a few minutes on two cores
+	$(RUN) scripts/demo.sh
+
+# Stages: scripts/stages.py says what each runs and which stages it needs. One that is finished and unchanged returns at
+# once. `python -m scripts.stages --dry_run STAGE` shows the commands.
+
+download: setup ## Fetch what WIKIPEDIA, BOOKS, PUBMED, SQUAD_TRAIN and SQUAD_DEV name
+	$(STAGE) download
+wikipedia: setup ## Extract the articles of WIKIPEDIA
+	$(STAGE) wikipedia
+books: setup ## Read BOOKS
+	$(STAGE) books
+text: setup ## Read TEXT
+	$(STAGE) text
+pubmed: setup ## Read PUBMED
+	$(STAGE) pubmed
+documents: setup ## Split all of it into sentences
+	$(STAGE) documents
+shards: setup ## Shuffle the documents into shards, some of them held out
+	$(STAGE) shards
+vocab: setup ## Train a vocabulary on the shards, or take VOCAB
+	$(STAGE) vocab
+corpus: setup ## All of the above: sharded documents and a vocabulary
+	$(STAGE) corpus
+tfrecords: setup ## Masked samples of 128 and of 512 tokens
+	$(STAGE) tfrecords
+bpe: setup ## For causal models: train a byte-level BPE on the texts, or take BPE
+	$(STAGE) bpe
+tokens: setup ## The texts as tokens of that BPE, in one stream
+	$(STAGE) tokens
+verify: setup ## Check every file, line and record of the corpus, the samples and the tokens
+	$(STAGE) verify
+stats: setup ## Tables and pictures of the corpus, the samples and the tokens, beside each folder
+	$(STAGE) stats
+pretrain: setup ## Pretrain RECIPE, phase 2 from all weights of phase 1
+	$(STAGE) pretrain
+squad: setup ## Fine-tune PRETRAINED, or else RECIPE after pretraining, on SQUAD_TRAIN
+	$(STAGE) squad
+squad-eval: setup ## Answer SQUAD_DEV with the fine-tuned model and print its scores
+	$(STAGE) squad-eval
+glue: setup ## Fine-tune PRETRAINED, or else RECIPE after pretraining, on TASK of GLUE; print the scores
+	$(STAGE) glue
+race: setup ## The same on RACE, multiple choice
+	$(STAGE) race
+ner: setup ## The same on NER, the tagging of names
+	$(STAGE) ner
+serve: setup ## Answer over HTTP with MODEL, and on a web page; FLAGS as of python -m serve
+	$(STAGE) serve
+
+# Measurements and checks
+
+test: setup ## Run the tests
+	$(RUN) pytest -n 2
+
+test-all: test ## Run the tests, and those that take long, start several ranks or break things on purpose
+	$(RUN) pytest -n 2 -m "(slow or faults) and not multiprocess"
+	$(RUN) pytest -m multiprocess
+
+soak: setup ## Train and prepare data for 20 minutes under random faults; compare with undisturbed results
+	$(RUN_WITH_FLAGS) scripts/launcher.sh quiet python -m tests.soak
+
+parity: setup ## Compare models that go out and come in with transformers, in an environment of its own
+	$(RUN) scripts/extra_venv.sh parity pytest -m parity
+
+bench: setup ## Time training steps and inference beside transformers on PyTorch, in one run
+	$(RUN_WITH_FLAGS) scripts/extra_venv.sh parity python -m benchmarks.steps
+
+gpu-check: setup ## Compile the programs for NVIDIA GPUs without one: memory, kernels, traffic, a roofline
+	$(RUN_WITH_FLAGS) scripts/extra_venv.sh gpu-check scripts/launcher.sh quiet python -m benchmarks.gpu_check
+
+gpu-day-prepare: setup ## Make what a day on a lent GPU needs: data, and the CPU's losses
+	$(RUN_WITH_FLAGS) python -m benchmarks.gpu_day prepare --output "$${BERT_WORKDIR:-workdir}/gpu_day"
+
+gpu-day: setup ## Measure on one GPU in 40 minutes, the most worth first, and write the results page
+	$(RUN_WITH_FLAGS) python -m benchmarks.gpu_day run --output "$${BERT_WORKDIR:-workdir}/gpu_day"
+
+lint: setup ## Check style, types, import directions and shell scripts
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+	$(RUN) lint-imports --no-cache
+	$(RUN) shellcheck --external-sources scripts/*.sh .ci/run
+
+lock: ## Lock all packages with their hashes, after a change of requirements*.txt
+	$(RUN) scripts/lock.sh
+
+audit: ## Compare all locked packages with the published advisories; needs a network
+	$(RUN) scripts/audit.sh
+
+clean: ## Remove caches; the work folder and the environment stay
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find bert data squad tasks serve scripts tests -name __pycache__ -prune -exec rm -rf {} +
+
+# make expands $(...) in a value from its command line when it exports it. So each is replaced by its own text. The
+# stages are told these names, of which they refuse those that do not exist, and all targets: they check every setting
+# before the first one begins.
+export GOALS := $(MAKECMDGOALS)
+export GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+$(foreach name,$(GIVEN),$(eval override export $(name) := $$(value $(name))))
 
 ##   WIKIPEDIA      dump (.xml, .xml.bz2), folder of its parts or wikiextractor output; en, simple, de ...: a download
 ##   BOOKS          folder of books, one .txt each; or pg19, which is downloaded
@@ -15,6 +134,7 @@ SHELL := bash
 ##   DUPE_FACTOR    times that each document is masked;  MASKED_LM_PROB  share of tokens to predict
 ##   RECORDS        `instances`, masked now, or `documents`, masked while reading
 ##                  (the defaults of these four: python -m data.tfrecords --help)
+##   PHASE1_SEQ     tokens of a sample in the first phase (128);  PHASE2_SEQ  in the second (512)
 ##   BPE            for causal models: folder of GPT-2's vocab.json and merges.txt, or `train` (default) to train a
 ##                  byte-level BPE of BPE_SIZE tokens (50257);  HELDOUT  share of the documents to hold out from tokens
 ##   RECIPE         of bert/recipes.py: bert_mini (default) is bert_mini_phase1, then bert_mini_phase2
@@ -27,7 +147,8 @@ SHELL := bash
 ##   MODEL          run directory to serve (default: SQUAD_RUN, or that of RECIPE, or the demo's)
 ##   PRETRAINED     run or import to fine-tune (default: the last phase of RECIPE, pretrained first if need be)
 ##   NP             ranks on this machine (2);  FLAGS  more flags for the command of the target
-##   PRETRAIN_FLAGS more flags for pretraining where another target implies it
+##   PRETRAIN_FLAGS more flags for pretraining where another target implies it; likewise
+##                  SQUAD_FLAGS, TASK_FLAGS
 ##   BERT_WORKDIR   where everything generated goes (./workdir)
 ##   PYTHON, VENV   the interpreter to set up with (python3), environment to make (.venv);  DEVICE gpu or cpu (detected)
 ##
@@ -35,129 +156,3 @@ SHELL := bash
 ## needs quotes: make corpus BOOKS='my $ books'. FLAGS is a list of words, separated by spaces. Quotes and backslashes
 ## in it group as in a shell, and nothing is expanded: FLAGS='--run.seed 7 --data.vocab "my words.txt"'. Give values as
 ## NAME=value, or in the environment: NAME:=value and NAME!=value ask make itself to expand or run them.
-VARIABLES := WIKIPEDIA BOOKS PUBMED TEXT BERT_CONTACT VOCAB VOCAB_SIZE LOWER_CASE BPE BPE_SIZE HELDOUT SHARDS \
-	DUPE_FACTOR MASKED_LM_PROB RECORDS PHASE1_SEQ PHASE2_SEQ RECIPE SQUAD_TRAIN SQUAD_DEV SQUAD_RECIPE \
-	SQUAD_RUN GLUE TASK RACE NER TASK_RUN MODEL PRETRAINED NP FLAGS PRETRAIN_FLAGS SQUAD_FLAGS TASK_FLAGS \
-	BERT_WORKDIR PYTHON VENV DEVICE
-
-# make would expand $(...) in values from its command line when it exports them, and in values from the environment when
-# a rule here uses them. So each value is replaced by its own text, and recipes use "$$NAME", never $(NAME).
-define as_text
-override export $(1) := $$(value $(1))
-endef
-given = $(filter command environment,$(firstword $(origin $(1))))
-$(foreach name,$(.VARIABLES),$(if $(filter command,$(call given,$(name))),$(eval $(call as_text,$(name)))))
-$(foreach name,$(VARIABLES),$(if $(call given,$(name)),$(eval $(call as_text,$(name)))))
-
-PRETRAIN_FLAGS ?= $(if $(filter pretrain,$(MAKECMDGOALS)),$(FLAGS))
-SQUAD_FLAGS  ?= $(if $(filter squad squad-eval,$(MAKECMDGOALS)),$(FLAGS))
-TASK_FLAGS   ?= $(if $(filter glue race ner,$(MAKECMDGOALS)),$(FLAGS))
-export $(VARIABLES)
-export TF_CPP_MIN_LOG_LEVEL ?= 2
-
-# Commands run with the variables' defaults and the environment in front; set-up itself does not, it must see the
-# machine's own Python.
-IN := @. scripts/variables.sh &&
-FLAGGED := scripts/launcher.sh with-flags FLAGS
-
-.PHONY: help setup doctor demo test test-all soak parity bench gpu-check gpu-day-prepare gpu-day lock audit lint \
-	download wikipedia books text pubmed documents shards vocab corpus tfrecords bpe tokens verify stats \
-	pretrain squad squad-eval glue race ner serve clean
-
-help: ## List the targets and variables
-	@echo "Targets:"
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' Makefile | expand -t 16
-	@echo "Variables of the stages, given as make TARGET NAME=value:"
-	@sed -n 's/^##//p' Makefile
-
-setup: ## Make the virtual environment, with Horovod built for it and for DEVICE
-	@scripts/setup.sh
-
-doctor: ## Check driver, GPUs, CUDA, TensorFlow, Horovod, network, limits and disk, before and after set-up
-	$(IN) "$$(command -v "$$VENV/bin/python" || echo "$$PYTHON")" -m bert.doctor
-
-demo: setup ## The whole journey on invented text, in a few minutes on two cores
-	$(IN) scripts/demo.sh
-
-test: setup ## Run the tests
-	$(IN) pytest -n 2
-
-test-all: test ## Run the tests, and those that take long, start several ranks or break things on purpose
-	$(IN) pytest -n 2 -m "(slow or faults) and not multiprocess"
-	$(IN) pytest -m multiprocess
-
-soak: setup ## Train and prepare data for 20 minutes under random faults; compare with undisturbed results
-	$(IN) $(FLAGGED) scripts/launcher.sh quiet python -m tests.soak
-
-parity: setup ## Compare models that go out and come in with transformers, in an environment of its own
-	$(IN) scripts/extra_venv.sh parity pytest -m parity
-
-bench: setup ## Time training steps and inference beside transformers on PyTorch, in one run
-	$(IN) $(FLAGGED) scripts/extra_venv.sh parity python -m benchmarks.steps
-
-gpu-check: setup ## Compile the programs for NVIDIA GPUs without one: memory, kernels, traffic, a roofline
-	$(IN) $(FLAGGED) scripts/extra_venv.sh gpu-check scripts/launcher.sh quiet python -m benchmarks.gpu_check
-
-gpu-day-prepare: setup ## Make what a day on a lent GPU needs: data, and the CPU's losses
-	$(IN) $(FLAGGED) python -m benchmarks.gpu_day prepare --output "$$BERT_WORKDIR/gpu_day"
-
-gpu-day: setup ## Measure on one GPU in 40 minutes, the most worth first, and write the results page
-	$(IN) $(FLAGGED) python -m benchmarks.gpu_day run --output "$$BERT_WORKDIR/gpu_day"
-
-lock: ## Lock all packages with their hashes, after a change of requirements*.txt
-	$(IN) scripts/lock.sh
-
-audit: ## Compare all locked packages with the published advisories; needs a network
-	$(IN) scripts/audit.sh
-
-lint: setup ## Check style, types, import directions and shell scripts
-	$(IN) ruff check .
-	$(IN) ruff format --check .
-	$(IN) mypy
-	$(IN) lint-imports --no-cache
-	$(IN) shellcheck --external-sources scripts/*.sh .ci/run
-
-# Each stage implies those before it. A stage that is finished and unchanged returns at once.
-download: setup ## Fetch what WIKIPEDIA, BOOKS, PUBMED, SQUAD_TRAIN and SQUAD_DEV name
-wikipedia: download ## Extract the articles of WIKIPEDIA
-books: download ## Read BOOKS
-text: download ## Read TEXT
-pubmed: download ## Read PUBMED
-documents: wikipedia books text pubmed ## Split all of it into sentences
-shards: documents ## Shuffle the documents into shards, some of them held out
-vocab: shards ## Train a vocabulary on the shards, or take VOCAB
-corpus: vocab ## All of the above: sharded documents and a vocabulary
-tfrecords: vocab ## Masked samples of 128 and of 512 tokens
-bpe: wikipedia books text pubmed ## For causal models: train a byte-level BPE on the texts, or take BPE
-tokens: bpe ## The texts as tokens of that BPE, in one stream
-verify: tfrecords ## Check every file, line and record of the corpus, the samples and the tokens
-stats: tfrecords ## Tables and pictures of the corpus, the samples and the tokens, beside each folder
-download wikipedia books text pubmed documents shards vocab tfrecords bpe tokens verify stats:
-	$(IN) scripts/launcher.sh quiet scripts/data.sh $@
-
-# Recipes of causal models are named gpt2_...: they read tokens, the others masked samples.
-samples := $(if $(filter gpt2_%,$(value RECIPE)),tokens,tfrecords)
-pretrain: check-pretrain $(samples) ## Pretrain RECIPE, phase 2 from all weights of phase 1
-squad: check-squad download ## Fine-tune PRETRAINED, or else RECIPE after pretraining, on SQUAD_TRAIN
-squad-eval: check-squad-eval download ## Answer SQUAD_DEV with the fine-tuned model and print its scores
-glue: check-glue setup ## Fine-tune PRETRAINED, or else RECIPE after pretraining, on TASK of GLUE; print the scores
-race: check-race setup ## The same on RACE, multiple choice
-ner: check-ner setup ## The same on NER, the tagging of names
-squad glue race ner: $(filter pretrain,$(MAKECMDGOALS))
-squad-eval: $(if $(SQUAD_TRAIN),squad)
-# A finished pretraining run is used as it is, whatever its flags and data were. So is a fine-tuned model where
-# SQUAD_TRAIN is not set.
-squad glue race ner:
-	$(IN) if ! scripts/train.sh is-pretrained; then $(MAKE) --no-print-directory -o setup -o download pretrain; fi
-	$(IN) scripts/train.sh $@
-pretrain squad-eval:
-	$(IN) scripts/train.sh $@
-check-pretrain check-squad check-squad-eval check-glue check-race check-ner: # before hours are spent
-	$(IN) scripts/train.sh $@
-
-serve: setup ## Answer over HTTP with MODEL, and on a web page; FLAGS as of python -m serve
-	$(IN) scripts/serve.sh
-
-clean: ## Remove caches; the work folder and the environment stay
-	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	@find bert data squad tasks serve scripts tests -name __pycache__ -prune -exec rm -rf {} +

@@ -18,6 +18,7 @@ COMMANDS = {
     "phases": runners.phases,
     "rank": processes.rank,
     "bind": binding.main,
+    "in-venv": processes.replace,
     "quiet": processes.replace_quietly,
     "again": processes.again,
     "with-flags": processes.with_flags,
@@ -28,7 +29,9 @@ def main() -> None:
     name, *words = sys.argv[1:] or [""]
     if name not in COMMANDS:
         command_line.print_help("launcher.sh")
-    if name not in ("again", "with-flags"):
+    if name in ("in-venv", "with-flags"):
+        settings.use_venv()
+    elif name != "again":
         settings.prepare_environment()
     COMMANDS[name](words)
 

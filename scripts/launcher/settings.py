@@ -62,16 +62,21 @@ def set_variable(flag: str, value: str) -> None:
 
 def venv() -> Path:
     """Return the folder of the virtual environment."""
-    return Path(os.environ.get("VENV") or SCRIPTS.parent / ".venv")
+    return Path(os.environ.get("VENV") or SCRIPTS.parent / ".venv").absolute()
 
 
-def prepare_environment() -> None:
-    """Put the virtual environment in front, except for containers, which have their own; set TensorFlow's defaults."""
+def use_venv() -> None:
+    """Put the virtual environment in front of PATH, except for containers, which have their own."""
     binaries = str(venv() / "bin")
     path = os.environ.get("PATH", os.defpath)
     usable = not os.environ.get("CONTAINER") and os.access(f"{binaries}/python", os.X_OK)
     if usable and path.split(":")[0] != binaries:
         os.environ["PATH"] = f"{binaries}:{path}"
+
+
+def prepare_environment() -> None:
+    """Use the virtual environment, and set TensorFlow's defaults."""
+    use_venv()
     set_defaults(TF_CPP_MIN_LOG_LEVEL="2", GLIBC_TUNABLES="glibc.malloc.hugetlb=1")  # docs/decisions/0013
 
 

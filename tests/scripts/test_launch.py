@@ -304,7 +304,7 @@ def test_a_horovodrun_that_hangs_ends_with_its_killed_launcher(
 ) -> None:
     # two SIGTERM, one for each thread of the launcher, left horovodrun waiting in its own handler
     stand_in("horovodrun", HANGS)
-    command = [LAUNCH, "-np", "2", "--", "true"]
+    command = [str(LAUNCH), "-np", "2", "--", "true"]
     launcher = subprocess.Popen(command, env=environment, stdout=-1, stderr=subprocess.DEVNULL, text=True)
     assert launcher.stdout
     runner = psutil.Process(int(launcher.stdout.readline()))
