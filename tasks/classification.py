@@ -53,8 +53,6 @@ class Classification:
         """names: of the metrics, the one by which checkpoints are compared first."""
         self.data, self.labels, self.metrics = data, labels, names
         self.positive = tuple(map(self._positive, data.positive))  # classes of micro_f1
-        self.temperature = 1.0  # that logits are divided by, and the threshold of the second of two classes
-        self.threshold: float | None = None
 
     def _positive(self, name: str) -> int:
         if name not in self.labels.names:
@@ -113,15 +111,11 @@ class Classification:
         """Return what is predicted for each example, as written to a file."""
         if self.labels.regression:
             return [{"id": example.id, "value": float(row[0])} for example, row in zip(examples, logits, strict=True)]
-        probabilities = softmax(logits / self.temperature)
+        probabilities = softmax(logits)
         return [
-            {"id": example.id, "label": self.labels.names[self._chosen(row)], "probabilities": self.labels.named(row)}
+            {"id": example.id, "label": self.labels.names[int(row.argmax())], "probabilities": self.labels.named(row)}
             for example, row in zip(examples, probabilities, strict=True)
         ]
-
-    def _chosen(self, probabilities: np.ndarray) -> int:
-        """Return the class that is predicted: the likeliest, or of two the one that the threshold tells."""
-        return int(probabilities.argmax() if self.threshold is None else probabilities[1] >= self.threshold)
 
 
 def number(line: dict[str, Any]) -> float:

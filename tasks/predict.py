@@ -28,7 +28,7 @@ from bert.hardware import devices
 from bert.hardware.devices import Kind as DeviceKind
 from bert.ranges import BatchSize
 from bert.storage import files
-from tasks import calibrate, datasets, features, submission
+from tasks import datasets, features, submission
 from tasks.examples import Skipped, TextExample
 from tasks.model import Compute, FineTuned, Reader, load
 
@@ -51,8 +51,6 @@ class Options:
     """output file as the GLUE server takes it, for its tasks; with --folder the folder for all of them"""
     text: tuple[str, ...] | None = None
     """column of the text, or columns of the pair, if they have other names than in training"""
-    calibrated: cli.Switch = False
-    """predict with the temperature and the threshold of python -m tasks.calibrate"""
     batch: BatchSize = 32
     """maximum sequences per batch"""
     compute: Compute = "float32"
@@ -110,8 +108,6 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m tasks.predict", description=__doc__)
     devices.choose(options.device)
     fine_tuned = load(options.model, options.compute)
-    if options.calibrated:
-        calibrate.apply(fine_tuned, options.model)
     reader, data = Reader(fine_tuned, options.batch), fine_tuned.kind.data
     if options.texts:
         print(answer(fine_tuned, reader, options.texts))
