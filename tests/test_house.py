@@ -1,6 +1,7 @@
 """The rules of the house that no tool checks; who may import whom is in pyproject.toml, for import-linter."""
 
 import ast
+import math
 import os
 import re
 import subprocess
@@ -155,3 +156,125 @@ def test_every_test_that_a_page_of_faults_names_exists(name: str, least: int) ->
 def test_the_reliability_page_has_every_fault() -> None:
     page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
     assert set(re.findall(r"F\d\d", page)) == {f"F{number:02d}" for number in range(1, 32)}
+
+
+def without_blocks(page: str) -> str:
+    """A page of Markdown without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```", "", page, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: str) -> set[str]:
+    """The anchors of a page, as GitHub makes them of its headings."""
+    headings = re.findall(r"^#+ (.+?)\s*$", without_blocks(page), re.MULTILINE)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in plain}
+
+
+def test_every_link_of_a_page_leads_to_a_file_and_to_a_heading() -> None:
+    broken, counted = [], 0
+    for page in ours(".md"):
+        text = re.sub(r"`[^`\n]*`", "", without_blocks(page.read_text(encoding="utf-8")))
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if re.match(r"[a-z]+:", target):
+                continue
+            counted += 1
+            name, _, anchor = target.partition("#")
+            path = page.parent / name if name else page
+            if not path.exists() or (anchor and anchor not in anchors(path.read_text(encoding="utf-8"))):
+                broken.append(f"{named(page)}: {target}")
+    assert counted > 150
+    assert not broken
+
+
+def test_every_page_that_code_or_a_page_names_exists() -> None:
+    names = re.compile(r"(?<![\w/.-])((?:docs|benchmarks)/(?:[\w.-]+/)*[\w-]+\.md|docs/decisions/\d{4})\b")
+    missing = []
+    for path in ours(".py", ".sh", ".toml", ".md", "", ".yml"):
+        if path.name == "CHANGELOG.md" or path == Path(__file__):  # an entry names the pages of its time
+            continue
+        for name in names.findall(path.read_text(encoding="utf-8")):
+            if "YEAR" not in name and not (ROOT / name).exists() and not list(ROOT.glob(f"{name}-*.md")):
+                missing.append(f"{named(path)}: {name}")
+    assert not missing
+
+
+def test_the_list_of_decisions_has_every_page() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed_pages = re.findall(
+        r"^\| \[[^\]]+\]\(([\w-]+\.md)\)", (folder / "README.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert listed_pages == sorted(path.name for path in folder.glob("*.md") if path.name != "README.md")
+
+
+Words = list[str | None]
+
+
+def words_of(text: str) -> Words:
+    """Words and signs; None for what may differ: a value, a number, dots, the name of a file or of a setting."""
+    text = re.sub(r"\w*\d[\w.,/-]*|[\w.]+[./_][\w./-]*\w", "\0", text.replace("%s", "\0"))
+    parts = re.findall(r"\0|\.\.\.|[A-Za-z]+|[^\w\s]", text)
+    return [None if part in ("\0", "...") else part for part in parts]
+
+
+def messages_of_code() -> list[Words]:
+    """Every text in the program's code, with None where a value is put in."""
+    texts = []
+    for path in [*modules(), *sorted((ROOT / "scripts").rglob("*.py"))]:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        explanations = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                parts = [str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values]
+                texts.append("".join(parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in explanations:
+                texts.append(node.value)
+    for path in (ROOT / "scripts").rglob("*.sh"):
+        strings = re.findall(r'"((?:[^"\\]|\\.)*)"', path.read_text(encoding="utf-8"))
+        texts += [re.sub(r"\$\{[^}]*\}|\$\([^)]*\)|\$\w+", "\0", string) for string in strings]
+    return [words_of(text) for text in texts if len(text) > 8]
+
+
+def common_words(quote: Words, message: Words) -> int:
+    """How many lower-case words of a quote stand in a message, in the same order; 0 if the quote is no part of it.
+
+    A value on either side takes any number of words of the other.
+    """
+    row = [0.0] * (len(message) + 1)
+    for word in quote:
+        before, row = row, [row[0] if word is None else -math.inf]
+        for place, other in enumerate(message, 1):
+            ways = [before[place - 1] + bool(word and word.islower())] if word == other else []
+            if None in (word, other):
+                ways += [before[place], row[place - 1], before[place - 1]]
+            row.append(max(ways, default=-math.inf))
+    return int(max(0.0, *row))
+
+
+def test_every_message_that_the_pages_quote_is_one_of_the_code() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    quotes = re.findall(r"^(?:error|warning): (.*?)(?:  +\(.*)?$", page, re.MULTILINE)
+    quotes += re.findall(r"`(?:error|warning|note): ([^`]+)`", page)
+    for table in re.findall(r"^\| line \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE):
+        quotes += [quote for row in table.splitlines() for quote in re.findall(r"`([^`]+ [^`]+)`", row.split(" | ")[0])]
+    assert len(quotes) > 35
+    messages = messages_of_code()
+
+    def most_common(words: Words) -> int:
+        spoken = {word for word in words if word and word.islower()}
+        near = [message for message in messages if 2 * len(spoken & set(message)) >= len(spoken)]
+        return max((common_words(words, message) for message in near), default=0)
+
+    unknown = []
+    for part in (part for quote in quotes for part in re.split(r"[;:]", quote)):
+        words = words_of(part)
+        spoken = sum(bool(word and word.islower()) for word in words)
+        wanted = spoken - (spoken > 4)  # one word of many may be a value
+        known = (
+            most_common(words) >= wanted
+            or any(  # of one text of the code, or of two
+                most_common(words[:cut]) + most_common(words[cut:]) >= wanted for cut in range(3, len(words) - 2)
+            )
+        )
+        if not known and not part.strip().startswith("OOM when allocating"):  # TensorFlow's words
+            unknown.append(part.strip())
+    assert not unknown, "\n".join(unknown)
