@@ -187,7 +187,7 @@ def test_every_link_of_a_page_leads_to_a_file_and_to_a_heading() -> None:
 
 
 def test_every_page_that_code_or_a_page_names_exists() -> None:
-    names = re.compile(r"(?<![\w/.-])((?:docs|benchmarks)/(?:[\w.-]+/)*[\w-]+\.md|docs/decisions/\d{4})\b")
+    names = re.compile(r"(?<![\w/.:-])((?:docs|benchmarks)/(?:[\w.-]+/)*[\w-]+\.md|docs/decisions/\d{4})\b")
     missing = []
     for path in ours(".py", ".sh", ".toml", ".md", "", ".yml"):
         if path.name == "CHANGELOG.md" or path == Path(__file__):  # an entry names the pages of its time

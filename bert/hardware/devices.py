@@ -18,7 +18,7 @@ Kind = Literal["auto", "gpu", "cpu"]
 
 # XLA flags, unless the user sets them. With excess precision XLA keeps float32 where the model rounds to 16 bits: more
 # memory traffic, and other results than without XLA. cuBLASLt would be faster, but the compiler crashes on some small
-# models with it (docs/decisions/0019).
+# models with it (docs/decisions/0015).
 GPU_FLAGS = {"xla_allow_excess_precision": "false"}
 DETERMINISTIC_FLAGS = {"xla_gpu_deterministic_ops": "true"}
 BFLOAT16_SINCE = (8, 0)  # compute capability of the first GPUs (Ampere) with bfloat16 matrix units
