@@ -274,10 +274,10 @@ def common_words(quote: Words, message: Words) -> int:
 
 
 def test_every_message_that_the_pages_quote_is_one_of_the_code() -> None:
-    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    page = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md")))
     quotes = re.findall(r"^(?:error|warning): (.*?)(?:  +\(.*)?$", page, re.MULTILINE)
     quotes += re.findall(r"`(?:error|warning|note): ([^`]+)`", page)
-    for table in re.findall(r"^\| line \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE):
+    for table in re.findall(r"^\| (?:line|message) \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE):
         quotes += [quote for row in table.splitlines() for quote in re.findall(r"`([^`]+ [^`]+)`", row.split(" | ")[0])]
     assert len(quotes) > 35
     messages = messages_of_code()
@@ -298,6 +298,7 @@ def test_every_message_that_the_pages_quote_is_one_of_the_code() -> None:
                 most_common(words[:cut]) + most_common(words[cut:]) >= wanted for cut in range(3, len(words) - 2)
             )
         )
-        if not known and not part.strip().startswith("OOM when allocating"):  # TensorFlow's words
+        of_others = ("OOM when allocating", "unsupported GNU version")  # TensorFlow's words, and nvcc's
+        if not known and not any(text in part for text in of_others):
             unknown.append(part.strip())
     assert not unknown, "\n".join(unknown)
