@@ -1,14 +1,16 @@
 """Hostile archives are refused with the name of the member and nothing is written; good ones are unpacked unchanged."""
 
 import random
+import shutil
 import stat
 import struct
 import zipfile
+from collections import namedtuple
 from pathlib import Path
 
 import pytest
 
-from bert.errors import IntegrityError
+from bert.errors import IntegrityError, ResourceError
 from data.fetch import archives
 from data.fetch.archives import Limits
 
@@ -96,6 +98,14 @@ def test_a_bomb_is_refused_before_it_is_unpacked(inside: Path) -> None:
     assert "'y' brings the unpacked size above 100,000 bytes" in refused(archive, Limits(bytes=100_000))
     for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
         assert "neither stored nor deflated" in refused(zipped(inside / "c", {"x": bytes(100)}, method=method))
+
+
+def test_an_archive_larger_than_the_disk_is_refused(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, 1000))
+    with pytest.raises(ResourceError, match="67,179,087 bytes are needed"):
+        archives.unpack(zipped(inside / "a", GOOD), inside / "target")
+    assert not (inside / "target").exists()
 
 
 @pytest.mark.parametrize("zip64", [False, True])

@@ -197,6 +197,17 @@ def test_a_redirect_never_leaves_a_secure_connection(url: str, location: str, sa
             session.get_redirect_target(response)
 
 
+def test_the_proxy_and_the_netrc_of_the_user_are_used(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine files.invalid login ada password secret")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("http_proxy", site.url)
+    site.files["http://files.invalid/a.bin"] = BODY
+    fetch(tmp_path / "a", file(site, url="http://files.invalid/a.bin"))
+    assert whole(tmp_path / "a") and site.asked("Authorization") == ["Basic YWRhOnNlY3JldA=="]
+
+
 def test_a_new_process_resumes_what_an_old_one_left(site: Site, tmp_path: Path) -> None:
     site.faults["/a.bin"] = [hostile.cut(0.37), *[hostile.status(503)] * 5]
     with pytest.raises(Unavailable, match=r"503.*6 times"):
