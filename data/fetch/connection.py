@@ -113,7 +113,8 @@ class Connections:
                     retries = self.policy.retries
                 before = gained()
                 failures = len(retries.history) + 1
-                if failures > (self.policy.retries.total if host(url) in self._reached else UNREACHED):
+                allowed = int(self.policy.retries.total or 0) if host(url) in self._reached else UNREACHED
+                if failures > allowed:
                     raise Unavailable(f"{shown(url)}: {problem}, {failures} times; try later") from problem
                 if problem.after > self.policy.longest_wait:
                     wait = f"and asks to wait {problem.after:,.0f} s; try again after that"
