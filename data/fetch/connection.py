@@ -113,8 +113,8 @@ class Connections:
                     retries = self.policy.retries
                 before = gained()
                 failures = len(retries.history) + 1
-                allowed = int(self.policy.retries.total or 0) if host(url) in self._reached else UNREACHED
-                if failures > allowed:
+                allowed = int(self.policy.retries.total or 0)
+                if failures > (allowed if host(url) in self._reached else min(allowed, UNREACHED)):
                     raise Unavailable(f"{shown(url)}: {problem}, {failures} times; try later") from problem
                 if problem.after > self.policy.longest_wait:
                     wait = f"and asks to wait {problem.after:,.0f} s; try again after that"

@@ -4,6 +4,7 @@ import email.utils
 import errno
 import gzip
 import hashlib
+import json
 import shutil
 import time
 from collections import namedtuple
@@ -220,6 +221,14 @@ def test_a_new_process_resumes_what_an_old_one_left(site: Site, tmp_path: Path) 
     assert names(tmp_path) == ["a.bin.part", "a.bin.part.json"]
     fetch(tmp_path, file(site))
     assert whole(tmp_path) and site.asked("Range")[-1] == REST
+
+
+def test_what_an_earlier_release_left_is_resumed(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "a.bin.part").write_bytes(BODY[:CUT])
+    note = {"url": f"{site.url}/a.bin", "ETag": ETAG, "Last-Modified": hostile.MODIFIED}
+    (tmp_path / "a.bin.part.json").write_text(json.dumps(note))
+    fetch(tmp_path, file(site, digests={}))
+    assert whole(tmp_path) and site.asked("Range") == [REST] and site.asked("If-Range") == [ETAG]
 
 
 @pytest.mark.parametrize("faults", [[], [hostile.rest_of_any_version]], ids=["heeds If-Range", "ignores If-Range"])
