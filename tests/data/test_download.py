@@ -410,6 +410,18 @@ def test_a_password_is_used_and_neither_printed_nor_kept(
     assert kept and SECRET not in "".join(said) and not [content for content in kept if SECRET.encode() in content]
 
 
+def test_the_password_of_a_publisher_is_not_kept_either(site: Site, stage: Stage, tmp_path: Path) -> None:
+    books(site)
+    site.faults["/books/train/31.txt"] = [hostile.cut(0.5), *[hostile.status(404)] * 2]
+    command = pg19(site, tmp_path / "out")
+    command[2], command[4] = with_login(f"{site.url}/lists"), with_login(f"{site.url}/books")
+    for expected in (3, 3, 0):
+        code, said = stage("download", *command)
+        kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+        assert code == expected and SECRET not in "".join(said) and SECRET.encode() not in kept
+    assert None not in site.asked("Authorization")
+
+
 def test_a_password_stays_with_its_server(site: Site, stage: Stage, tmp_path: Path) -> None:
     dump(site, DAY)
     with Site().running() as other:

@@ -127,7 +127,7 @@ def test_an_encrypted_member_is_refused(inside: Path) -> None:
     content = bytearray(zipped(inside / "a", {"x": b"secret"}).read_bytes())
     content[content.index(b"PK\1\2") + 8] |= 1
     (inside / "a").write_bytes(content)
-    assert "is encrypted" in refused(inside / "a")
+    assert "member 'x' is encrypted" in refused(inside / "a")
 
 
 def test_damage_is_found_by_the_zips_own_checksum_and_leaves_nothing(inside: Path) -> None:
