@@ -28,7 +28,7 @@ from bert.ranges import Range
 from bert.storage import files, manifest, outputs
 from bert.storage.workspace import Workspace
 from data.fetch import archives, catalog, pubmed, wikimedia
-from data.fetch.connection import RetryPolicy, Unavailable
+from data.fetch.connection import RetryPolicy, Unavailable, check_address
 from data.fetch.download_dir import STAGE, DownloadDir, Downloaded, link
 from data.fetch.transfer import Client, File
 
@@ -49,6 +49,9 @@ class Options:
 
     def __post_init__(self) -> None:
         ranges.check(self)
+        for name, value in vars(self).items():
+            for url in [value] if name.endswith("_url") else value if name == "mirror" else []:
+                check_address(url)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -260,21 +263,9 @@ def _choices() -> dict[str, Callable[[], Options]]:
     }
 
 
-def _without_logins(options: Options, client: Client) -> Options:
-    """Leave user names and passwords in addresses to the client."""
-    bare: dict[str, Any] = {}
-    for name in ("dumps_url", "lists_url", "books_url", "baseline_url"):
-        if hasattr(options, name):
-            bare[name] = client.without_login(getattr(options, name))
-    if hasattr(options, "mirror"):
-        bare["mirror"] = tuple(map(client.without_login, options.mirror))
-    return dataclasses.replace(options, **bare)
-
-
 def main(argv: list[str]) -> None:
     name, options = cli.choose(argv, _choices(), prog="python -m data.download", description=__doc__)
     client = Client(_agent(options.contact), options.connections, RETRY_POLICY)
-    options = _without_logins(options, client)
     download_dir = DownloadDir(options.output, client)
     if isinstance(options, Wikipedia):
         source = wikipedia(options, download_dir)

@@ -5,6 +5,8 @@ import json
 import random
 from pathlib import Path
 
+from urllib3.util import Retry
+
 from data.fetch import transfer
 from data.fetch.connection import RetryPolicy
 from tests.hostile import Site
@@ -15,7 +17,11 @@ BODY = random.Random(7).randbytes(300_007)
 SHA256 = hashlib.sha256(BODY).hexdigest()
 
 
-QUICK = RetryPolicy(backoff=0.002, max_retry_after=30)
+def policy(retries: int = 5, pause: float = 0.002, **times: float) -> RetryPolicy:
+    return RetryPolicy(retries=Retry(retries, backoff_factor=pause), **times)
+
+
+QUICK = policy(longest_wait=30)
 
 
 def file(site: Site, **changes: object) -> transfer.File:
@@ -23,8 +29,8 @@ def file(site: Site, **changes: object) -> transfer.File:
     return transfer.File(**fields)  # type: ignore[arg-type]
 
 
-def fetch(folder: Path, wanted: transfer.File, policy: RetryPolicy = QUICK) -> transfer.FetchedFile:
-    return transfer.Client("test/1 (nobody@example.org)", policy=policy).fetch(wanted, folder)
+def fetch(folder: Path, wanted: transfer.File, retries: RetryPolicy = QUICK) -> transfer.FetchedFile:
+    return transfer.Client("test/1 (nobody@example.org)", policy=retries).fetch(wanted, folder)
 
 
 def names(folder: Path) -> list[str]:

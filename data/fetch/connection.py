@@ -1,38 +1,34 @@
-"""HTTP GET requests with retries: user agent, redirects, error statuses, Retry-After, broken and slow connections.
+"""HTTP GET requests with `requests`: retries, redirects, logins, slow connections, and errors in one line.
 
-Failures that may pass raise `RetryableError`. `Connections.retry` repeats the request after a pause, and raises
-`Unavailable` when the attempts are used up. `data.fetch.transfer` stores what is received.
+`urllib3.util.Retry` counts the attempts and gives the pauses. It is asked here and not by urllib3's own loop, because
+that loop cannot continue a file that broke off, reads the body of an error to its end, of any size, and cannot be
+stopped while it waits. Proxies and `.netrc` are those of `requests`. `data.fetch.transfer` stores what is received.
 """
 
 import contextlib
 import dataclasses
-import email.utils
-import random
 import re
 import threading
 import time
-import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any, TypeVar
+from urllib.parse import urljoin, urlsplit
 
 import requests
 import urllib3.exceptions
+from urllib3.util import Retry
 
-from bert.errors import InputError, UsageError
+from bert.errors import InputError, IntegrityError, UsageError
 
 T = TypeVar("T")
 
 CHUNK = 1 << 20
 PROGRESS = 1 << 20  # bytes; a connection that broke after this many does not count as a failure in a row
 RETRIED = {408, 425, 429, 500, 502, 503, 504}
-REDIRECTS = {301, 302, 303, 307, 308}
-UNREACHED = (
-    urllib3.exceptions.NewConnectionError,  # unknown name, no route, connection refused
-    urllib3.exceptions.ConnectTimeoutError,
-    urllib3.exceptions.ProxyError,
-)
+UNREACHED = 1  # retries of a server that has never answered
+REDIRECTS = 5  # in a row
+RETRIES = Retry(5, backoff_factor=1, backoff_jitter=1, retry_after_max=10**9)  # pauses in seconds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,13 +37,10 @@ class RetryPolicy:
 
     connect: float = 5  # timeout of a connection attempt
     read: float = 30  # timeout of a read
-    tries: int = 6  # attempts in a row that each bring less than a megabyte
-    unreached_tries: int = 2  # attempts at a host that was never reached
-    backoff: float = 1  # first pause; doubled at each failure, minus a random part of up to a half
-    max_retry_after: float = 900  # give up if a server's Retry-After is longer
+    retries: Retry = RETRIES  # in a row that each bring less than a megabyte
+    longest_wait: float = 900  # give up if a server asks to wait longer
     window: float = 60  # interval over which the speed is measured
     min_speed: float = 4096  # bytes per second, on average over the window
-    redirects: int = 5  # in a row
 
 
 class Unavailable(InputError):
@@ -59,11 +52,11 @@ class NotFound(Unavailable):
 
 
 class RetryableError(Exception):
-    """A failure that may pass. after: seconds to wait, from the server. unreached: there was no connection at all."""
+    """A failure that may pass. after: seconds that the server asks to wait."""
 
-    def __init__(self, reason: str, after: float | None = None, *, unreached: bool = False) -> None:
+    def __init__(self, reason: str, after: float = 0) -> None:
         super().__init__(reason)
-        self.after, self.unreached = after, unreached
+        self.after = after
 
 
 class OutOfRange(RetryableError):
@@ -75,66 +68,59 @@ class Cancelled(Exception):
 
 
 class _Session(requests.Session):
-    """Do not follow redirects: requests would read their bodies, of any size, and fail on malformed addresses."""
+    """Follow redirects, except to an address that is malformed or no longer https."""
 
-    def get_redirect_target(self, resp: requests.Response) -> None:
-        return None
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        if not resp.is_redirect:
+            return None
+        resp.raw.close()  # requests would read the body, of any size
+        try:
+            location = super().get_redirect_target(resp) or ""
+            target = urlsplit(urljoin(resp.url, location))
+            if target.scheme in ("https", urlsplit(resp.url).scheme) and target.port != 0:
+                return location
+        except ValueError:
+            pass
+        unsafe = shown(resp.headers["Location"])[:200]
+        raise Unavailable(f"redirects to an unsafe address, {unsafe!r}; report it to the publisher")
 
 
 class Connections:
-    """The requests of one client. Each thread has its own connection. Setting `stop` ends all waiting."""
+    """The requests of one client, of several threads. Setting `stop` ends all waiting."""
 
     def __init__(self, agent: str, policy: RetryPolicy) -> None:
-        self.agent, self.policy, self.stop = agent, policy, threading.Event()
-        self._threads = threading.local()
-        self._reached: set[str] = set()  # hosts that have answered
-        self._logins: dict[str, tuple[str, str]] = {}  # user name and password by server
+        self.policy, self.stop = policy, threading.Event()
+        self._session = _Session()
+        self._session.max_redirects = REDIRECTS
+        # sizes, hashes and ranges are those of the file, not of what a server makes of it by compressing
+        self._session.headers.update({"User-Agent": agent, "Accept-Encoding": "identity"})
+        self._reached: set[str] = set()  # servers that have answered
 
-    def without_login(self, url: str) -> str:
-        """Return the address of a folder without user name and password, and use these for requests to its server.
+    def retry(self, url: str, action: Callable[[], T], gained: Callable[[], int] = lambda: 0) -> T:
+        """Call `action` until it succeeds. Raise its other errors, and Unavailable when no attempt is left.
 
-        So nothing that prints or stores an address can contain a password. Raise UsageError, without the address, if
-        it has a query or is malformed.
+        All have the address in front. gained: returns the bytes received so far. An attempt that brought a megabyte
+        resets the count of failures.
         """
-        try:
-            parts = urllib.parse.urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname or (parts.port or 1) < 1:
-                raise ValueError
-        except ValueError:
-            raise UsageError("an address is not of the form https://SERVER/FOLDER; correct it") from None
-        if parts.query or parts.fragment:
-            raise UsageError(
-                f"{parts.scheme}://{parts.hostname}{parts.path}?...: the address of a folder has no query; remove it"
-            )
-        if parts.username is None:
-            return url
-        login = urllib.parse.unquote(parts.username), urllib.parse.unquote(parts.password or "")
-        if any(ord(character) < ord(" ") for character in "".join(login)):
-            raise UsageError(f"{parts.hostname}: user name or password has control characters; correct it")
-        self._logins[_server(url)] = login
-        return urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-
-    def retry(self, url: str, action: Callable[[], T], gained: Callable[[], int]) -> T:
-        """Call `action` until it succeeds. Raise Unavailable when the policy allows no further attempt.
-
-        gained: returns the bytes received so far. An attempt that brought a megabyte resets the count of failures.
-        """
-        failures, before = 0, gained()
+        retries, before = self.policy.retries, gained()
         while True:
             try:
                 return action()
+            except (Unavailable, IntegrityError) as error:
+                raise type(error)(f"{shown(url)}: {error}") from error
             except RetryableError as problem:
-                failures = 1 if gained() - before >= PROGRESS else failures + 1
+                if gained() - before >= PROGRESS:
+                    retries = self.policy.retries
                 before = gained()
-                unreached = problem.unreached and host(url) not in self._reached
-                if failures >= (self.policy.unreached_tries if unreached else self.policy.tries):
-                    raise Unavailable(f"{url}: {problem}, {failures} times; try later") from problem
-                if (problem.after or 0) > self.policy.max_retry_after:
-                    raise Unavailable(
-                        f"{url}: {problem} and asks to wait {problem.after:,.0f} s; try again after that"
-                    ) from problem
-                pause = self.policy.backoff * 2 ** (failures - 1) * random.uniform(0.5, 1.0)
-                self.pause(max(pause, problem.after or 0))
+                failures = len(retries.history) + 1
+                allowed = int(self.policy.retries.total or 0)
+                if failures > (allowed if host(url) in self._reached else min(allowed, UNREACHED)):
+                    raise Unavailable(f"{shown(url)}: {problem}, {failures} times; try later") from problem
+                if problem.after > self.policy.longest_wait:
+                    wait = f"and asks to wait {problem.after:,.0f} s; try again after that"
+                    raise Unavailable(f"{shown(url)}: {problem} {wait}") from problem
+                retries = retries.increment("GET", url, error=problem)
+                self.pause(max(problem.after, retries.get_backoff_time() or retries.backoff_factor))
 
     def pause(self, seconds: float) -> None:
         """Wait. Raise Cancelled as soon as another file fails."""
@@ -144,43 +130,25 @@ class Connections:
     @contextlib.contextmanager
     def open(self, url: str, headers: dict[str, str]) -> Iterator[requests.Response]:
         """Yield the response to a GET, status 200 or 206, after redirects. Raise RetryableError or Unavailable."""
-        headers = {"User-Agent": self.agent, "Accept-Encoding": "identity", **headers}
-        target = url
-        for _ in range(self.policy.redirects + 1):
-            with contextlib.closing(self._get(target, headers)) as response:
-                if response.status_code not in REDIRECTS or "Location" not in response.headers:
-                    _check_status(url, response)
-                    yield response
-                    return
-                target = _redirect_target(target, response.headers["Location"])
-        raise Unavailable(f"{url}: more than {self.policy.redirects} redirects; check the address")
-
-    def _get(self, url: str, headers: dict[str, str]) -> requests.Response:
-        if not hasattr(self._threads, "session"):
-            self._threads.session = _Session()
         timeout = (self.policy.connect, self.policy.read)
         try:
-            response: requests.Response = self._threads.session.get(
-                url,
-                headers=headers,
-                auth=self._logins.get(_server(url)),
-                stream=True,
-                timeout=timeout,
-                allow_redirects=False,
-            )
+            response = self._session.get(url, headers=headers, stream=True, timeout=timeout)
         except requests.exceptions.SSLError as error:
-            raise Unavailable(
-                f"{shown(url)}: no secure connection ({_short(error)}); check this machine's clock"
-            ) from error
+            raise Unavailable(f"no secure connection ({_short(error)}); check this machine's clock") from error
         except requests.ConnectionError as error:
-            reason = getattr(error.args[0], "reason", None) if error.args else None
-            raise RetryableError(f"no connection ({_short(error)})", unreached=isinstance(reason, UNREACHED)) from error
+            raise RetryableError(f"no connection ({_short(error)})") from error
         except requests.Timeout as error:
             raise RetryableError(f"no answer within {self.policy.read:g} s") from error
+        except requests.TooManyRedirects as error:
+            raise Unavailable(f"more than {REDIRECTS} redirects; check the address") from error
+        except UnicodeError as error:
+            raise Unavailable("the password in the address is not Latin-1; correct it, or use ~/.netrc") from error
         except requests.RequestException as error:
-            raise Unavailable(f"{shown(url)}: {_short(error)}; check the address") from error
-        self._reached.add(host(url))
-        return response
+            raise Unavailable(f"{_short(error)}; check the address") from error
+        with response:
+            self._reached.add(host(url))
+            _check_status(response)
+            yield response
 
     def chunks(self, response: requests.Response, *, decode: bool) -> Iterator[bytes]:
         """Yield the body as it arrives. Raise RetryableError if the connection breaks or is slower than `min_speed`."""
@@ -202,62 +170,52 @@ class Connections:
                 begin, size = time.monotonic(), 0
 
 
-def host(url: str) -> str:
-    """Return the server's name, with the port if the address has one."""
-    return url.split("://", 1)[-1].split("/", 1)[0].rpartition("@")[2]
+def check_address(url: str) -> None:
+    """Raise UsageError, without the address, unless it is that of a folder, perhaps with user name and password."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+            raise ValueError
+    except ValueError:
+        raise UsageError("an address is not of the form https://SERVER/FOLDER; correct it") from None
+    if parts.query or parts.fragment:
+        raise UsageError(f"{shown(url)}: the address of a folder has no query; remove it")
+    if parts.username is not None and parts.password is None:
+        raise UsageError(f"{shown(url)}: a user name without a password; write USER:PASSWORD@, or use ~/.netrc")
 
 
 def shown(url: str) -> str:
-    """Return an address, such as that of a redirect, without what may be secret: a password, the query."""
+    """Return an address without what may be secret: user name and password, the query."""
     bare = re.sub(r"[?#].*", "?...", url, flags=re.DOTALL)
     return re.sub(r"(?<=//)[^/\s]*@", "", bare)
 
 
-def _server(url: str) -> str:
-    return f"{urllib.parse.urlsplit(url).scheme}://{host(url)}".lower()
+def host(url: str) -> str:
+    """Return the server's name, with the port if the address has one."""
+    return shown(url).split("://", 1)[-1].split("/", 1)[0]
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that the server asks to wait. A date is compared with the server's own clock."""
-    text = headers.get("Retry-After", "").strip()
-    if text.isdecimal():
-        return float(text)
-    when, now = _date(text), _date(headers.get("Date", "")) or datetime.now(UTC)
-    return max(0.0, (when - now).total_seconds()) if when else None
-
-
-def _date(text: str) -> datetime | None:
-    try:
-        date = email.utils.parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    return date if date.tzinfo else date.replace(tzinfo=UTC)
-
-
-def _redirect_target(url: str, location: str) -> str:
-    """Return the address of a redirect. Raise Unavailable if it is malformed or leads from https to http."""
-    try:
-        target = urllib.parse.urljoin(url, location)
-        if urllib.parse.urlsplit(target).scheme in ("https", urllib.parse.urlsplit(url).scheme):
-            return target
-    except ValueError:
-        pass
-    raise Unavailable(f"{url}: redirects to an unsafe address, {shown(location)[:200]!r}; report it to the publisher")
-
-
-def _check_status(url: str, response: requests.Response) -> None:
+def _check_status(response: requests.Response) -> None:
     status = response.status_code
     said = f"the server answered {status} {''.join(filter(str.isprintable, response.reason or ''))}".strip()
     if status in RETRIED:
-        raise RetryableError(said, retry_after(response.headers))
+        raise RetryableError(said, retry_after(response.headers.get("Retry-After", "")))
     if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         raise OutOfRange(said)
     if status == HTTPStatus.FORBIDDEN:
-        raise Unavailable(f"{url}: {said}; give a contact address with --contact or BERT_CONTACT")
+        raise Unavailable(f"{said}; give a contact address with --contact or BERT_CONTACT")
     if status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
-        raise NotFound(f"{url}: {said}; the file may have moved")
+        raise NotFound(f"{said}; the file may have moved")
     if status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
-        raise Unavailable(f"{url}: {said}; try another source")
+        raise Unavailable(f"{said}; try another source")
+
+
+def retry_after(text: str) -> float:
+    """Return the seconds that a server asks to wait, a number or a date, or 0 if it is neither."""
+    try:
+        return RETRIES.parse_retry_after(text)
+    except (urllib3.exceptions.InvalidHeader, ValueError, OverflowError):
+        return 0
 
 
 def _short(error: BaseException) -> str:

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import UsageError
-from bert.storage import checked_json, files, manifest
+from bert.storage import files, manifest
 from bert.storage.workspace import target
 from data.fetch import transfer
-from data.fetch.connection import Unavailable
+from data.fetch.connection import Unavailable, shown
 from data.fetch.transfer import Client, FetchedFile, File
 
 STAGE = "download"
@@ -92,7 +92,7 @@ class DownloadDir:
             link(old, new)
 
     def _record(self, file: File, fetched: FetchedFile, record: Any) -> None:
-        facts = {"url": file.url, "bytes": fetched.bytes, "sha256": fetched.sha256, "trust": file.trust}
+        facts = {"url": shown(file.url), "bytes": fetched.bytes, "sha256": fetched.sha256, "trust": file.trust}
         self.sources[file.name] = facts
         if file.name not in self._known:
             self._known[file.name] = fetched.sha256
@@ -111,7 +111,7 @@ class DownloadDir:
     def list_missing(self, expected: Sequence[File]) -> None:
         """List the files that are missing, with their addresses, on the terminal and in `urls.txt`."""
         missing = [file for file in expected if not (self.folder / file.name).exists()]
-        lines = [f"{file.url}\t{self.folder / file.name}" for file in missing]
+        lines = [f"{shown(file.url)}\t{self.folder / file.name}" for file in missing]
         with files.atomic_write(self.folder / URL_LIST) as stream:
             stream.write("\n".join(lines) + "\n")
         print("to copy the files by hand: from this address, to this file; then repeat the command:", file=sys.stderr)
@@ -134,14 +134,6 @@ class DownloadDir:
                 folder.rmdir()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Entry:
-    """A line of the record."""
-
-    name: str
-    sha256: str
-
-
 def _line(name: str, sha256: str) -> str:
     return json.dumps({"name": name, "sha256": sha256}) + "\n"
 
@@ -155,9 +147,9 @@ def _recorded(output: Path, folder: Path) -> dict[str, str]:
         known = {name: source.sha256 for name, source in sources.items()}
     if (folder / RECORD).exists():
         for line in (folder / RECORD).read_bytes().splitlines():
-            with contextlib.suppress(ValueError, RecursionError):  # a line cut by a crash; the file is hashed again
-                entry = checked_json.take(_Entry, checked_json.parse(line))
-                known[entry.name] = entry.sha256
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # cut by a crash; the file is hashed again
+                entry = files.parse_json(line)
+                known[str(entry["name"])] = str(entry["sha256"])
     return known
 
 

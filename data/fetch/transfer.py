@@ -1,14 +1,16 @@
 """Fetch files over HTTP: interrupted downloads resume, and a file gets its name only after all checks.
 
-The bytes are written to `NAME.part` and hashed on the way. `NAME.part.json` has the server's version of the file. When
-all checks have passed, the file is flushed and renamed. A file with a wrong checksum is renamed to `NAME.bad`. A file
-is fetched over one connection, and a client has at most two connections in all, as the Wikimedia servers require.
+The bytes are written to `NAME.part`. `NAME.part.json` has the server's version of the file. When all checks have
+passed, the file is flushed and renamed. A file with a wrong checksum is renamed to `NAME.bad`. A file is fetched over
+one connection, and a client has at most two connections in all, as the Wikimedia servers require.
 """
 
 import concurrent.futures
 import dataclasses
-import errno
 import functools
+import hashlib
+import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +26,7 @@ from data.fetch.part_file import PartFile
 from data.pipeline.progress import Progress
 
 SPARE = 64 << 20  # bytes to leave free on the disk
+PAGE = re.compile(rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype html|html|head)\b", re.IGNORECASE | re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,10 +60,6 @@ class Client:
         self._http = Connections(agent, policy or RetryPolicy())
         self._lock = threading.Lock()
 
-    def without_login(self, url: str) -> str:
-        """Return an address without user name and password, and use these for requests to its server."""
-        return self._http.without_login(url)
-
     def fetch_all(self, files: Sequence[File], folder: Path, done: Callable[[File, FetchedFile], None]) -> None:
         """Fetch `files` into `folder`. Call `done` for each file, one call at a time. Stop at the first failure.
 
@@ -88,19 +87,17 @@ class Client:
 
     def fetch(self, file: File, folder: Path) -> FetchedFile:
         """Fetch one file into `folder`. A file that exists already is only checked. Raise as `fetch_all`."""
-        part = PartFile(folder / file.name, {"sha256", *file.digests})
-        if part.path.exists():
-            part.hash_existing()
-            return _accept(file, part)
+        path = folder / file.name
+        if path.exists():
+            return self._accept(file, path, path)
         problem: Exception | None = None
         for url in file.mirrors or (file.url,):
             if problem:
                 print(f"download: {problem}; trying {host(url)}", file=sys.stderr, flush=True)
             try:
-                with part:
-                    receive = functools.partial(self._receive, url, file, part)
-                    self._http.retry(url, receive, lambda: part.size)
-                return _accept(file, part)
+                with PartFile(path) as part:
+                    self._http.retry(url, functools.partial(self._receive, url, file, part), lambda: part.size)
+                return self._accept(file, path, part.path)
             except (Unavailable, IntegrityError) as error:
                 if not isinstance(problem, IntegrityError):  # wrong content is reported rather than a missing server
                     problem = error
@@ -116,40 +113,62 @@ class Client:
                 for chunk in self._http.chunks(response, decode=True):
                     content += chunk
                     if len(content) > limit:
-                        raise Unavailable(f"{url}: more than {limit:,} bytes; check the address")
+                        raise Unavailable(f"more than {limit:,} bytes; check the address")
             return bytes(content)
 
-        return self._http.retry(url, receive, lambda: 0)
+        return self._http.retry(url, receive)
 
     def _receive(self, url: str, file: File, part: PartFile) -> None:
         """Append what one connection brings to the partial file. Raise RetryableError if it ends too early."""
         if part.size == file.size:
             return
         try:
-            self._append_from(url, file, part)
+            with self._http.open(url, part.range_headers(url, has_digest=bool(file.digests))) as response:
+                total = _total(response, part)
+                _check_size(file, total)
+                if response.status_code == HTTPStatus.OK:  # the server sends the whole file
+                    part.restart()
+                total = file.size if total is None else total
+                bound = file.limit if total is None else total
+                check_space(part.path.parent, bound - part.size)
+                part.record_version(url, response.headers)
+                for chunk in self._http.chunks(response, decode=False):
+                    if part.size + len(chunk) > bound:
+                        part.restart()
+                        raise IntegrityError(f"sends more than {bound:,} bytes; this is not the published file")
+                    part.append(chunk, bound)
+                    with self._lock:
+                        self.progress.add(0, len(chunk))
         except OutOfRange:
             part.restart()
             raise
-
-    def _append_from(self, url: str, file: File, part: PartFile) -> None:
-        with self._http.open(url, part.range_headers(url, has_digest=bool(file.digests))) as response:
-            total = _total(url, response, part)
-            _check_size(url, file, total)
-            if response.status_code == HTTPStatus.OK:  # the server sends the whole file
-                part.restart()
-            total = total if total is not None else file.size
-            bound = total if total is not None else file.limit
-            check_space(part.path.parent, bound - part.size)
-            part.record_version(url, response.headers)
-            for chunk in self._http.chunks(response, decode=False):
-                if part.size + len(chunk) > bound:
-                    part.restart()
-                    raise IntegrityError(f"{url}: sends more than {bound:,} bytes; this is not the published file")
-                _append(part, chunk, bound)
-                with self._lock:
-                    self.progress.add(0, len(chunk))
         if total is not None and part.size < total:
             raise RetryableError(f"the connection ended after {part.size:,} of {total:,} bytes")
+
+    def _accept(self, file: File, path: Path, candidate: Path) -> FetchedFile:
+        """Check a whole file. Rename it to `path`, its final name, or to `NAME.bad`."""
+        size, actual = candidate.stat().st_size, self._digests(candidate, {"sha256", *file.digests})
+        if problem := _problem(file, size, actual, candidate):
+            bad = path.with_name(f"{path.name}.bad")
+            os.replace(candidate, bad)
+            if candidate != path:  # else the part belongs to another copy
+                PartFile(path).discard()
+            raise IntegrityError(f"{bad}: {problem}")
+        if candidate != path:
+            files.flush(candidate)
+            os.replace(candidate, path)
+        PartFile(path).discard()
+        return FetchedFile(size, actual["sha256"])
+
+    def _digests(self, path: Path, algorithms: set[str]) -> dict[str, str]:
+        hashes = {name: hashlib.new(name) for name in algorithms}
+        with files.open_regular(path) as stream:
+            while chunk := stream.read(files.CHUNK):
+                if self._http.stop.is_set():
+                    raise Cancelled
+                for digest in hashes.values():
+                    digest.update(chunk)
+        return {name: digest.hexdigest() for name, digest in hashes.items()}
 
 
 def check_space(folder: Path, need: int) -> None:
@@ -159,55 +178,39 @@ def check_space(folder: Path, need: int) -> None:
         raise ResourceError(f"{folder}: {need + SPARE:,} bytes are needed, {free:,} are free; make room, then repeat")
 
 
-def _append(part: PartFile, chunk: bytes, bound: int) -> None:
-    try:
-        part.append(chunk)
-    except OSError as error:
-        if not files.is_full(error):
-            raise
-        reason = f"{files.free_bytes(part.path.parent):,} are free"
-        if error.errno == errno.EFBIG:
-            reason = "a limit on the size of files is reached"
-        need = f"the disk is full: {bound - part.size:,} more bytes are needed"
-        raise ResourceError(f"{part.pending}: {need}, {reason}; make room, then repeat") from error
+def _problem(file: File, size: int, actual: Mapping[str, str], candidate: Path) -> str:
+    """Return what is wrong with a whole file, and the remedy; or nothing."""
+    for name, digest in file.digests.items():
+        if actual[name] != digest.lower():
+            remedy = "fetch it again"
+            if file.trust == "first use":
+                remedy = "the file has changed since; to accept the new one, remove the folder that recorded it and "
+                remedy += "fetch again"
+            return f"{name} is {actual[name]}, not {digest} ({file.trust}); {remedy}"
+    if file.size not in (None, size):
+        return f"{size:,} bytes, but {file.size:,} were published; download it again"
+    if not file.digests and not file.url.endswith("/"):  # at the end of a folder's address a page is expected
+        with open(candidate, "rb") as stream:
+            if PAGE.match(stream.read(1024)):
+                return "an HTML page and not the file; log in to the network or check the address, then fetch it again"
+    return ""
 
 
-def _accept(file: File, part: PartFile) -> FetchedFile:
-    """Check the size and the hashes of a whole file. Rename it to its final name, or to `NAME.bad`."""
-    actual = part.digests()
-    wrong = next((name for name, digest in file.digests.items() if actual[name] != digest.lower()), None)
-    if wrong is None and file.size in (None, part.size):
-        part.finish()
-        return FetchedFile(part.size, actual["sha256"])
-    bad = part.reject()
-    if wrong is None:
-        raise IntegrityError(f"{bad}: {part.size:,} bytes, but {file.size:,} were published; download it again")
-    remedy = "fetch it again"
-    if file.trust == "first use":
-        remedy = "the file has changed since; to accept the new one, remove the folder that recorded it and fetch again"
-    raise IntegrityError(f"{bad}: {wrong} is {actual[wrong]}, not {file.digests[wrong]} ({file.trust}); {remedy}")
-
-
-def _total(url: str, response: requests.Response, part: PartFile) -> int | None:
+def _total(response: requests.Response, part: PartFile) -> int | None:
     """Return the size of the whole file from the headers, or None if the transfer is chunked."""
     headers = response.headers
-    if response.status_code == HTTPStatus.PARTIAL_CONTENT:
-        try:
-            return part.total_size(headers)
-        except ValueError as error:
-            raise OutOfRange(str(error)) from error
     if headers.get("Content-Encoding", "identity") != "identity":
-        raise Unavailable(f"{url}: the server compresses the file although this was not requested; use another source")
-    length = headers.get("Content-Length", "")
-    if length.isdecimal():
-        return int(length)
-    if "chunked" in headers.get("Transfer-Encoding", ""):
-        return None
-    raise Unavailable(f"{url}: the server does not give the file's size; use another source")
+        raise Unavailable("the server compresses the file although this was not requested; use another source")
+    if response.status_code == HTTPStatus.PARTIAL_CONTENT:
+        return part.total_size(headers)
+    length: int | None = response.raw.length_remaining
+    if length is None and "chunked" not in headers.get("Transfer-Encoding", ""):
+        raise Unavailable("the server does not give the file's size; use another source")
+    return length
 
 
-def _check_size(url: str, file: File, total: int | None) -> None:
+def _check_size(file: File, total: int | None) -> None:
     if total is not None and file.size is not None and total != file.size:
-        raise IntegrityError(f"{url}: {total:,} bytes, but {file.size:,} were published; this is not the same file")
+        raise IntegrityError(f"{total:,} bytes, but {file.size:,} were published; this is not the same file")
     if total is not None and file.size is None and total > file.limit:
-        raise IntegrityError(f"{url}: {total:,} bytes, but at most {file.limit:,} are expected; check the address")
+        raise IntegrityError(f"{total:,} bytes, but at most {file.limit:,} are expected; check the address")

@@ -11,7 +11,7 @@ from typing import Any
 
 from bert.errors import InputError, IntegrityError, UsageError
 from bert.storage import files
-from data.fetch.connection import NotFound
+from data.fetch.connection import NotFound, shown
 from data.fetch.transfer import Client, File
 
 DUMPS = "https://dumps.wikimedia.org"
@@ -52,31 +52,31 @@ def find_dump(client: Client, dumps: str, wiki: str, date: str | None, folder: P
     download resumes with the same dump. A file put there by hand is used instead of the network. Raise InputError if no
     dump is finished.
     """
-    path, dumps = folder / STATUS, dumps.rstrip("/")
+    path, lists = folder / STATUS, f"{dumps.rstrip('/')}/{wiki}/"
     if path.exists():
         job = _job(path.read_bytes(), str(path))
         known = _date(job, wiki)
         if known and date in (None, known):
             return known, _files(job, str(path))
-    dates = [date] if date else _dates(client, f"{dumps}/{wiki}/")
+    dates = [date] if date else _dates(client, lists)
     states = []
     for day in dates:
-        url = f"{dumps}/{wiki}/{day}/{STATUS}"
+        url = f"{lists}{day}/{STATUS}"
         try:
             content = client.read(url, PAGE_BYTES)
         except NotFound:
             states.append(f"{day} not begun")
             continue
-        job = _job(content, url)
+        job = _job(content, shown(url))
         if job.get("status") == "done":
-            listed = _files(job, url)
+            listed = _files(job, shown(url))
             folder.mkdir(parents=True, exist_ok=True)
             with files.atomic_write(path, "wb") as stream:
                 stream.write(content)
             return day, listed
         states.append(f"{day} {str(job.get('status', 'not begun'))[:40]}")
     which = f"the dump of {date} is not done" if date else "no dump is done"
-    raise InputError(f"{dumps}/{wiki}/: {which} ({', '.join(states)}); wait some days, or give an earlier --date")
+    raise InputError(f"{shown(lists)}: {which} ({', '.join(states)}); wait some days, or give an earlier --date")
 
 
 def article_files(wiki: str, date: str, listed: dict[str, Any], mirrors: tuple[str, ...]) -> list[File]:
@@ -113,7 +113,7 @@ def _dates(client: Client, url: str) -> list[str]:
     page = client.read(url, PAGE_BYTES).decode("utf-8", "replace")
     dates = sorted(set(re.findall(rf'href="(?:\./)?({DATE})/?"', page)), reverse=True)
     if not dates:
-        raise InputError(f"{url}: the page lists no dates of dumps; check the name of the wiki")
+        raise InputError(f"{shown(url)}: the page lists no dates of dumps; check the name of the wiki")
     return dates
 
 
@@ -128,13 +128,9 @@ def _job(content: bytes, where: str) -> dict[str, Any]:
 
 def _files(job: dict[str, Any], where: str) -> dict[str, Any]:
     listed: dict[str, Any] = job.get("files", {})
-    if job.get("status") != "done" or not listed or not all(map(_is_dict, listed.values())):
+    if job.get("status") != "done" or not listed or not all(isinstance(facts, dict) for facts in listed.values()):
         raise IntegrityError(f"{where}: job {JOB} is not done or lists no files; download it again")
     return listed
-
-
-def _is_dict(value: object) -> bool:
-    return isinstance(value, dict)
 
 
 def _date(job: dict[str, Any], wiki: str) -> str | None:

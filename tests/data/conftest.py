@@ -6,7 +6,7 @@ import random
 import shutil
 import string
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from bert import cli
 from bert.inputs.vocabulary import SPECIAL
 from bert.storage import outputs
 from data import shards, tfrecords, verify
+from tests.downloads import BODY
 from tests.finished import PREDICTIONS, SEQUENCE
+from tests.hostile import Site
 
 
 @pytest.fixture
@@ -32,6 +34,14 @@ def stage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         return int(str(ending.value.code)), capsys.readouterr().err.splitlines()
 
     return run
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """A server on this machine with one file, `/a.bin`."""
+    with Site().running() as running:
+        running.files["/a.bin"] = BODY
+        yield running
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import gzip
 import hashlib
 import io
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +14,21 @@ import pytest
 from bert.storage import manifest
 from data import download
 from data.fetch import catalog
-from data.fetch.connection import RetryPolicy
 from data.fetch.transfer import File
 from tests import hostile, pubmed_xml
-from tests.downloads import PART, dump
+from tests.downloads import PART, dump, policy
 from tests.finished import sign
 from tests.hostile import Site
 
 Stage = Callable[..., tuple[int, list[str]]]
 DAY, EARLIER = "20261101", "20261020"
+NAME = PART.format(DAY, 1, "p1p1000")
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "RETRY_POLICY", RetryPolicy(backoff=0.002, connect=2))
+    monkeypatch.setattr(download, "RETRY_POLICY", policy(connect=2))
     monkeypatch.delenv("BERT_CONTACT", raising=False)
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    with Site().running() as running:
-        yield running
 
 
 def sha256(body: bytes) -> str:
@@ -111,14 +105,6 @@ def test_a_stopped_download_goes_on_with_the_same_dump(site: Site, stage: Stage,
     assert names(tmp_path / "out") == sorted([*parts, "manifest.json"]) and not (tmp_path / "out.incoming").exists()
 
 
-def test_a_part_with_another_sha1_ends_the_stage(site: Site, stage: Stage, tmp_path: Path) -> None:
-    name = next(iter(dump(site, DAY)))
-    site.files[f"/mirror/enwiki/{DAY}/{name}"] = bytes(20_002)
-    code, said = stage("download", *wikipedia(site, tmp_path / "out"))
-    assert code == 4 and "sha1" in said[-1] and f"{name}.bad" in said[-1]
-    assert (tmp_path / "out.incoming" / f"{name}.bad").exists() and not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -128,6 +114,7 @@ def test_a_part_with_another_sha1_ends_the_stage(site: Site, stage: Stage, tmp_p
         b'{"jobs": {"articlesmultistreamdump": {"status": "done"}}}',
         b'{"jobs": {"articlesmultistreamdump": {"status": "done", "files": {}}}}',
         b'{"jobs": {"articlesmultistreamdump": {"status": "done", "files": {"../x.xml.bz2": {}}}}}',
+        b'{"jobs": {"articlesmultistreamdump": {"status": "done", "files": {"%s": {"size": 9}}}}}' % NAME.encode(),
     ],
 )
 def test_a_status_that_is_none_is_refused(site: Site, stage: Stage, tmp_path: Path, content: bytes) -> None:
@@ -135,13 +122,6 @@ def test_a_status_that_is_none_is_refused(site: Site, stage: Stage, tmp_path: Pa
     site.files[f"/enwiki/{DAY}/dumpstatus.json"] = content
     code, said = stage("download", *wikipedia(site, tmp_path / "out", "--date", DAY))
     assert code == 4 and "dumpstatus.json" in said[-1]
-
-
-def test_a_part_without_a_sha1_is_refused(site: Site, stage: Stage, tmp_path: Path) -> None:
-    dump(site, DAY)
-    path = f"/enwiki/{DAY}/dumpstatus.json"
-    site.files[path] = site.files[path].replace(b'"sha1"', b'"sha0"')
-    assert stage("download", *wikipedia(site, tmp_path / "out"))[0] == 4
 
 
 def test_without_a_network_it_is_said_what_to_carry_and_where(site: Site, stage: Stage, tmp_path: Path) -> None:
@@ -189,16 +169,6 @@ def test_some_books_then_more_are_fetched_once_each(site: Site, stage: Stage, tm
     assert found.files["train/34.txt"].sha256 == sha256(site.files["/books/train/34.txt"])
     assert stage("books", "--source", tmp_path / "out", "--output", tmp_path / "books")[0] == 0
     assert len(read(tmp_path / "books")) == 5  # the list is no book
-
-
-def test_a_book_must_stay_what_it_was_when_it_was_fetched_first(site: Site, stage: Stage, tmp_path: Path) -> None:
-    books(site)
-    site.faults["/books/train/33.txt"] = [hostile.status(404)]
-    assert stage("download", *pg19(site, tmp_path / "out", "--connections", 1))[0] == 3
-    (tmp_path / "out.incoming" / "train" / "31.txt").unlink()
-    site.files["/books/train/31.txt"] += b"And then."
-    code, said = stage("download", *pg19(site, tmp_path / "out"))
-    assert code == 4 and "31.txt.bad" in said[-1] and "changed since" in said[-1] and not (tmp_path / "out").exists()
 
 
 def test_splits_are_as_asked(site: Site, stage: Stage, tmp_path: Path) -> None:
@@ -254,7 +224,7 @@ def test_a_file_of_pubmed_must_have_its_md5(site: Site, stage: Stage, tmp_path: 
     site.files[f"/baseline/{name}"] += b"more"
     code, said = stage("download", *pubmed(site, tmp_path / "out"))
     assert code == 4 and "md5" in said[-1] and f"{name}.bad" in said[-1] and not (tmp_path / "out").exists()
-    site.files[f"/baseline/{name}.md5"] = b"<html>moved</html>"
+    site.files[f"/baseline/{name}.md5"] = b"moved"
     code, said = stage("download", *pubmed(site, tmp_path / "other"))
     assert code == 4 and "is not the MD5 of" in said[-1]
 
@@ -440,6 +410,18 @@ def test_a_password_is_used_and_neither_printed_nor_kept(
     assert kept and SECRET not in "".join(said) and not [content for content in kept if SECRET.encode() in content]
 
 
+def test_the_password_of_a_publisher_is_not_kept_either(site: Site, stage: Stage, tmp_path: Path) -> None:
+    books(site)
+    site.faults["/books/train/31.txt"] = [hostile.cut(0.5), *[hostile.status(404)] * 2]
+    command = pg19(site, tmp_path / "out")
+    command[2], command[4] = with_login(f"{site.url}/lists"), with_login(f"{site.url}/books")
+    for expected in (3, 3, 0):
+        code, said = stage("download", *command)
+        kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+        assert code == expected and SECRET not in "".join(said) and SECRET.encode() not in kept
+    assert None not in site.asked("Authorization")
+
+
 def test_a_password_stays_with_its_server(site: Site, stage: Stage, tmp_path: Path) -> None:
     dump(site, DAY)
     with Site().running() as other:
@@ -447,14 +429,14 @@ def test_a_password_stays_with_its_server(site: Site, stage: Stage, tmp_path: Pa
         for path in other.files:
             site.faults[path] = [hostile.status(302, Location=other.url + path)]
         command = wikipedia(site, tmp_path / "out")
-        command[2] = with_login(site.url)
+        command[2], command[4] = with_login(site.url), with_login(f"{site.url}/mirror")
         assert stage("download", *command)[0] == 0
         assert None not in site.asked("Authorization") and {*other.asked("Authorization")} == {None}
 
 
-@pytest.mark.parametrize("path", ["/a?key=s3cr3t", "/a#s3cr3t", ":1:s3cr3t/", ""])
+@pytest.mark.parametrize("path", ["/a?key=s3cr3t", "/a#s3cr3t", ":1:s3cr3t/", ":0/", ""])
 def test_an_address_that_cannot_be_used_is_refused_without_its_secret(path: str, stage: Stage, tmp_path: Path) -> None:
-    for start in ("https://ada:s3cr3t@h", "https://[", "ada:s3cr3t@h", "ftp://ada:s3cr3t@h"):
+    for start in ("https://ada:s3cr3t@h", "https://s3cr3t@h", "https://[", "ada:s3cr3t@h", "ftp://ada:s3cr3t@h"):
         if path or not start.startswith("https://ada"):
             code, said = stage("download", "squad1", "--mirror", start + path, "--output", tmp_path / "out")
             assert (code, len(said)) == (2, 1) and SECRET not in said[0] and not list(tmp_path.iterdir()), said

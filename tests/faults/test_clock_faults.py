@@ -89,8 +89,8 @@ FETCHING = """
 import sys
 from pathlib import Path
 from data.fetch import transfer
-from data.fetch.connection import RetryPolicy
-client = transfer.Client("test/1 (nobody@example.org)", policy=RetryPolicy(backoff=0.5, window=0.5, min_speed=1000))
+from tests.downloads import policy
+client = transfer.Client("test/1 (nobody@example.org)", policy=policy(pause=0.5, window=0.5, min_speed=1000))
 client.fetch(transfer.File(name="a.bin", url=sys.argv[1], limit=1 << 20, digests={"sha256": sys.argv[3]}),
              Path(sys.argv[2]))
 """

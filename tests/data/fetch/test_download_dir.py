@@ -21,6 +21,7 @@ def test_a_file_without_a_published_hash_must_stay_what_it_was_first(site: Site,
     first = opened(tmp_path)
     first.fetch([unpublished])
     assert first.sources["a.bin"] == {"url": unpublished.url, "bytes": 300_007, "sha256": SHA256, "trust": "first use"}
+    assert (first.folder / RECORD).read_text() == f'{{"name": "a.bin", "sha256": "{SHA256}"}}\n'
     (first.folder / "a.bin").unlink()
     site.files["/a.bin"] = BODY[::-1]
     with pytest.raises(IntegrityError, match="changed since"):
