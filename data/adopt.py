@@ -19,7 +19,7 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import tensorflow as tf
 
@@ -32,9 +32,8 @@ from bert.storage import files, outputs
 from bert.storage.workspace import Work
 from data.audit import checks
 from data.audit.checks import RecordFormat
-from data.pipeline import parts, tasks
+from data.pipeline import parts, tasks, workers
 from data.pipeline.tasks import TaskResult
-from data.tfrecords import NO_GPU
 from data.vocab import check_case
 
 GZIP = b"\x1f\x8b"
@@ -115,12 +114,10 @@ class AdoptStage(tasks.Stage[FileTask]):
 
     name = "adopt"
     unit = "instances"
+    not_parameters = ("link",)
 
     def __init__(self, options: Options, sources: Sequence[Path]) -> None:
         self.options, self.sources = options, sources
-
-    def parameters(self) -> dict[str, Any]:
-        return {"heldout_files": self.options.heldout_files, "lower_case": self.options.lower_case}
 
     def inputs(self) -> list[Path]:
         return [*self.sources, self.options.vocab]
@@ -146,12 +143,10 @@ class AdoptStage(tasks.Stage[FileTask]):
         return take(task)
 
     def finish(self, tasks: Sequence[FileTask], results: Sequence[TaskResult]) -> outputs.StageResult:
-        by_split: dict[str, list[TaskResult]] = {"train": [], "heldout": []}
         for task, result in zip(tasks, results, strict=True):
             if not result.get("instances"):
                 raise InputError(f"{task.source}: has no records; leave it out")
-            by_split[task.target.name.split("-")[0]].append(result)
-        counts = {split: parts.total(found) for split, found in by_split.items()}
+        counts = {split: parts.total(found) for split, found in parts.by_split(tasks, results).items()}
         total = parts.total(counts.values())
         print(
             f"adopt: {total['instances']:,} instances, {total['predictions']:,} predictions",
@@ -222,7 +217,7 @@ def sources(options: Options) -> list[Path]:
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.adopt", description=__doc__)
-    os.environ.update(NO_GPU)  # inherited by the workers, each of which would allocate a GPU's whole memory
+    os.environ.update(workers.NO_GPU)  # inherited by the workers, each of which would allocate a GPU's whole memory
     tasks.build(AdoptStage(options, sources(options)), options.output, options)
 
 

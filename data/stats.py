@@ -366,7 +366,7 @@ def _shown(name: str, value: float) -> str:
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.stats", description=__doc__)
-    os.environ.update(verify.NO_GPU)  # inherited by the workers, which need no GPU
+    os.environ.update(workers.NO_GPU)  # inherited by the workers, which need no GPU
     manifests = [manifest.load(folder) for folder in verify.finished_folders(options.folders)]
     countable = [(described, counter) for described in manifests if (counter := counter_of(described))]
     if not countable:

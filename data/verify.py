@@ -39,7 +39,6 @@ from data.audit.token_audit import TokenFormat
 from data.pipeline import workers
 from data.pipeline.progress import Progress
 
-NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
 NONE = np.zeros(0, np.uint64)
 FROM_TEXTS, FETCHED = ("wikipedia", "books", "text", "pubmed"), ("download", "synthetic")  # stages
 SPLITS = ("train", "heldout")
@@ -323,7 +322,7 @@ def _no_problems(described: Manifest, level: str) -> str:
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.verify", description=__doc__)
-    os.environ.update(NO_GPU)  # inherited by the workers, which need no GPU
+    os.environ.update(workers.NO_GPU)  # inherited by the workers, which need no GPU
     damaged = {folder: problems for folder, problems in run(options).items() if problems}
     if damaged:
         count, first = sum(map(len, damaged.values())), next(iter(damaged))

@@ -1,5 +1,6 @@
 """Tasks: any share, number of workers or interruption gives the same folder, and nothing is done twice."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -8,11 +9,12 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 
 from bert.errors import UsageError
+from bert.ranges import Range
 from bert.storage import manifest, outputs
 from bert.storage.workspace import Work
 from data.pipeline import tasks
@@ -200,3 +202,22 @@ def test_a_stage_given_as_a_command_runs_on_a_dask_cluster(tmp_path: Path) -> No
             on_cluster = ["--output", outputs["cluster"], "--scheduler", cluster.scheduler_address]
             subprocess.run([*command, *on_cluster], check=True)
             assert content(outputs["out"]) == content(outputs["cluster"])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flags(tasks.Options):
+    source: tuple[Path, ...]
+    rules: Path | None = None
+    output: Path
+    vocab: Path
+    size: int | None = None
+    share: Annotated[float, Range(0, 1)] = 0.5
+    link: bool = True
+
+
+def test_parameters_and_inputs_are_the_flags_on_which_the_output_depends() -> None:
+    given = Flags(source=(Path("b"), Path("a")), output=Path("out"), vocab=Path("v"), workers=3)
+    assert tasks.parameters(given) == {"size": None, "share": 0.5, "link": True}
+    assert tasks.parameters(given, ["link"]) == {"size": None, "share": 0.5}
+    assert tasks.inputs(given) == [Path("b"), Path("a"), Path("v")]
+    assert tasks.inputs(dataclasses.replace(given, rules=Path("r"))) == [Path("b"), Path("a"), Path("r"), Path("v")]
