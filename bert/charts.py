@@ -9,7 +9,7 @@ from bert.storage import files
 
 COLOURS = ("#1f6f8b", "#c8553d", "#588157", "#7b5ea7", "#b08900", "#4a4e69")
 INK = "#333333"
-STYLE = {
+STYLE: dict[Any, Any] = {
     "text.color": INK,
     "axes.edgecolor": INK,
     "axes.titlelocation": "left",

@@ -3,7 +3,7 @@
 import importlib.util
 import statistics
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -184,11 +184,12 @@ def _pictures(chosen: Sequence[Measurement], results: Results, page: Path) -> li
     """Draws what there is; returns the lines that show it. A bare environment has no matplotlib, and gets none."""
     if importlib.util.find_spec("matplotlib") is None:
         return []
-    lines = []
-    for name, title, found, draw in (
+    drawings: list[tuple[str, str, list[Any], Callable[[Any, list[Any]], None]]] = [
         ("speed", "Sequences a second of each step", _speeds(chosen, results), _draw_speeds),
         ("losses", "Loss over the updates, CPU and GPU", _curves(results), _draw_curves),
-    ):
+    ]
+    lines = []
+    for name, title, found, draw in drawings:
         if found:
             path = page.with_name(f"{page.stem}-{name}.png")
             with charts.plots(path, 1, width=10, height=4.5) as (axes,):

@@ -93,6 +93,7 @@ def test_every_record_is_there_as_it_was(link: str, stage: Stage, source: Path, 
     shared = os.path.samefile(source / "part_0.tfrecord", output / "train-00000-of-00002.tfrecord")
     assert shared == (link == "true")
     content = json.loads((output / "manifest.json").read_text())
+    assert content["parameters"] == {"heldout_files": 1, "lower_case": True}
     samples = [fields(number) for number in range(40)]
     assert content["counts"]["train"] == {
         "instances": 40,

@@ -17,6 +17,7 @@ from bert.errors import UsageError
 from bert.ranges import Range
 from bert.storage import manifest, outputs
 from bert.storage.workspace import Work
+from data import books, documents, pubmed, text, tokens, wikipedia
 from data.pipeline import tasks
 from data.pipeline.tasks import TaskResult
 
@@ -221,3 +222,24 @@ def test_parameters_and_inputs_are_the_flags_on_which_the_output_depends() -> No
     assert tasks.parameters(given, ["link"]) == {"size": None, "share": 0.5}
     assert tasks.inputs(given) == [Path("b"), Path("a"), Path("v")]
     assert tasks.inputs(dataclasses.replace(given, rules=Path("r"))) == [Path("b"), Path("a"), Path("r"), Path("v")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "expected"),
+    [
+        (wikipedia.WikipediaStage, wikipedia.Options, {}),
+        (books.BooksStage, books.Options, {}),
+        (text.TextStage, text.Options, {}),
+        (pubmed.PubmedStage, pubmed.Options, {"title": False, "labels": False, "language": "eng"}),
+        (documents.DocumentsStage, documents.Options, {"minimum_characters": 64, "punkt": "trained"}),
+        (tokens.TokensStage, tokens.Options, {"heldout": 0.01}),
+    ],
+)
+def test_the_parameters_in_manifests_stay_as_they_are(kind: Any, flags: Any, expected: dict[str, Any]) -> None:
+    """Other ones would make a finished folder of an earlier version out of date."""
+    source = Path("source") if flags.__dataclass_fields__["source"].type is Path else (Path("source"),)
+    needed = {"tokenizer": Path("bpe")} if flags is tokens.Options else {}
+    stage = object.__new__(kind)
+    stage.options = flags(source=source, output=Path("out"), **needed)
+    assert stage.parameters() == expected
+    assert stage.inputs() == [Path("source"), *needed.values()]
