@@ -154,6 +154,7 @@ def test_damage_is_named(name: str, damage: str, stage: Stage, source: Path, tmp
     assert code == 3 and not (tmp_path / "ours").exists()
     (line,) = [line for line in said if line.startswith("error: ")]
     assert str(source / name) in line
+    assert name.endswith(".gz") or re.search(r": record \d+ at byte \d+: (wrong checksum of|cut: )", line)
 
 
 def test_what_is_missing_is_named(stage: Stage, source: Path, tmp_path: Path) -> None:
