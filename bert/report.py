@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert import cli
+from bert import charts, cli
 from bert.errors import InputError
 from bert.inputs import rules
 from bert.storage import files, journal
 
-INK = "#333333"
-COLOURS = ("#1f6f8b", "#c8553d", "#588157", "#7b5ea7", "#b08900", "#4a4e69")
 LARGEST_PLOTTED = 1e30
 IN_TABLE = ("fed_samples", "fed_different", "fed_least", "fed_most")  # of what a run was fed; report.json has the rest
 Lines = list[dict[str, Any]]
@@ -40,7 +38,7 @@ class Curve(NamedTuple):
     name: str
     lines: Lines  # of its metrics.jsonl
     begin: int = 0  # updates of the runs that it continues
-    colour: str = COLOURS[0]
+    colour: str = charts.COLOURS[0]
 
 
 def read_metrics(run: Path) -> Lines:
@@ -82,18 +80,12 @@ def figures(lines: Lines) -> dict[str, Any]:
 
 def draw(curves: Sequence[Curve], path: Path) -> None:
     """Plot losses (training pale, held-out dark), held-out accuracy of the first objective, and speed over updates."""
-    import matplotlib
-
-    matplotlib.use("Agg")  # no display is needed
-    from matplotlib import pyplot
-
-    with pyplot.rc_context({"text.color": INK, "axes.edgecolor": INK, "axes.titlelocation": "left"}):
-        figure, (loss, accuracy, speed) = pyplot.subplots(1, 3, figsize=(14, 3.6), layout="constrained")
+    with charts.plots(path, 3, width=14) as (loss, accuracy, speed):
         for curve in curves:
             dark: dict[str, Any] = {"color": curve.colour, "marker": "o", "markersize": 3}
             loss.plot(*_series(curve, "train", "loss"), color=curve.colour, alpha=0.35)
             loss.plot(*_series(curve, "heldout", "loss"), **dark)
-            label = _shown(curve.name).replace("$", r"\$")  # which would begin a formula
+            label = charts.plain(_shown(curve.name))
             accuracy.plot(*_series(curve, "heldout", _accuracy(curve.lines)), **dark, label=label)
             speed.plot(*_series(curve, "train", "tokens_per_second"), color=curve.colour)
         for axes, title in (
@@ -103,12 +95,8 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
         ):
             axes.set(title=title, xlabel="update", xlim=(0, None))
             axes.set_ylim(bottom=0)
-            axes.spines[["top", "right"]].set_visible(False)
         accuracy.yaxis.set_major_formatter("{x:.0%}")
         accuracy.legend(frameon=False, fontsize=8)
-        with files.atomic_write(path, "wb") as stream:
-            figure.savefig(stream, format="png", dpi=130, metadata={"Software": None})
-        pyplot.close(figure)
 
 
 def _accuracy(lines: Lines) -> str:
@@ -159,7 +147,7 @@ def main(argv: list[str]) -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     rows = {name: figures(metrics) for name, metrics in zip(names, lines, strict=True)}
     curves = [
-        Curve(name, metrics, colour=COLOURS[number % len(COLOURS)])
+        Curve(name, metrics, colour=charts.COLOURS[number % len(charts.COLOURS)])
         for number, (name, metrics) in enumerate(zip(names, lines, strict=True))
     ]
     draw(curves, options.output / "curves.png")

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert import cli
+from bert import charts, cli
+from bert.charts import COLOURS
 from bert.errors import InputError
-from bert.report import COLOURS, INK
 from bert.storage import files
 
 LARGEST = 1e15  # score, threshold or number of questions; also false for NaN
@@ -52,26 +52,17 @@ def spread(scores: Sequence[dict[str, float]]) -> dict[str, Any]:
 
 def draw(scores: Sequence[dict[str, float]], path: Path) -> None:
     """Draw a point for each run and score, with the mean and one deviation to either side of it."""
-    import matplotlib
-
-    matplotlib.use("Agg")  # no display is needed
-    from matplotlib import pyplot
-
     shown, summary = values(scores), spread(scores)
-    with pyplot.rc_context({"text.color": INK, "axes.edgecolor": INK, "axes.titlelocation": "left"}):
-        size = (1 + WIDTH * len(shown), 3.6)
-        figure, row = pyplot.subplots(1, len(shown), figsize=size, layout="constrained", squeeze=False)
-        for axes, (key, found) in zip(row[0], shown.items(), strict=True):
+    with charts.plots(path, len(shown), width=1 + WIDTH * len(shown)) as row:
+        for axes, (key, found) in zip(row, shown.items(), strict=True):
             mean, deviation = summary[key]["mean"], summary[key]["deviation"]
             places = [0.0 if len(found) == 1 else number / (len(found) - 1) - 0.5 for number in range(len(found))]
             axes.axhspan(mean - deviation, mean + deviation, color=COLOURS[0], alpha=0.15, linewidth=0)
             axes.axhline(mean, color=COLOURS[0])
             axes.plot(places, found, "o", color=COLOURS[1], markersize=5)
-            axes.set(title=key.replace("$", r"\$"), xlabel=f"{mean:.2f} +- {deviation:.2f}", xlim=(-1, 1), xticks=[])
-            axes.spines[["top", "right", "bottom"]].set_visible(False)
-        with files.atomic_write(path, "wb") as stream:
-            figure.savefig(stream, format="png", dpi=130, metadata={"Software": None})
-        pyplot.close(figure)
+            label = f"{mean:.2f} +- {deviation:.2f}"
+            axes.set(title=charts.plain(key), xlabel=label, xlim=(-1, 1), xticks=[])
+            axes.spines["bottom"].set_visible(False)
 
 
 def read_scores(path: Path) -> dict[str, float]:

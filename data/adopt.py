@@ -17,29 +17,26 @@ import shutil
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from bert import cli
 from bert.errors import InputError
-from bert.inputs import dynamic_masking, instances, records
+from bert.inputs import dynamic_masking, frames, instances
 from bert.inputs.vocabulary import SPECIAL, load_vocab
 from bert.ranges import Range
 from bert.storage import files, outputs
 from bert.storage.workspace import Work
-from data.audit import checks, tfrecord_audit
+from data.audit import checks
 from data.audit.checks import RecordFormat
-from data.pipeline import parts, tasks
+from data.pipeline import parts, tasks, workers
 from data.pipeline.tasks import TaskResult
-from data.tfrecords import NO_GPU
 from data.vocab import check_case
 
 GZIP = b"\x1f\x8b"
-BATCH = 1024  # records checked at once
 SUFFIXES = (".tfrecord", ".tf_record", ".tfrecords", ".tfrecord.gz", ".tf_record.gz", ".tfrecords.gz")
 
 
@@ -77,15 +74,17 @@ def take(task: FileTask) -> Counter[str]:
     """
     _place(task.source, task.target, task.link)
     offsets, counts = [0], Counter[str]()
-    for batch in _batches(task):
+    for batch in frames.batches(task.target):
+        if damaged := next((frame for frame in batch if frame.damage), None):
+            raise InputError(f"{task.source}: record {damaged.number} at byte {damaged.offset}: {damaged.damage}")
         found = checks.check_instances([frame.payload for frame in batch], task.format)
         if found.wrong:
             row, reason = found.wrong[0]
             remedy = "give the vocabulary of these records, and files of one length"
             raise InputError(f"{task.source}: record {batch[row].number}: {reason}; {remedy}")
-        offsets += [frame.offset + len(frame.payload) + records.HEADER + records.FOOTER for frame in batch]
+        offsets += [frame.offset + frames.HEADER + len(frame.payload) + frames.FOOTER for frame in batch]
         counts.update(found.counts)
-    np.asarray(offsets).astype("<u8").tofile(records.index_path(task.target))
+    frames.write_index(task.target, offsets)
     return counts
 
 
@@ -110,30 +109,15 @@ def _place(source: Path, target: Path, link: bool) -> None:
     shutil.copyfile(source, target)
 
 
-def _batches(task: FileTask) -> Iterator[list[tfrecord_audit.Frame]]:
-    batch: list[tfrecord_audit.Frame] = []
-    for frame in tfrecord_audit.walk(task.target, np.zeros(0, np.uint64)):
-        if frame.damage:
-            raise InputError(f"{task.source}: record {frame.number} at byte {frame.offset}: {frame.damage}")
-        batch.append(frame)
-        if len(batch) == BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
 class AdoptStage(tasks.Stage[FileTask]):
     """Files of records to a dataset. sources: the training files, then the held-out ones."""
 
     name = "adopt"
     unit = "instances"
+    not_parameters = ("link",)
 
     def __init__(self, options: Options, sources: Sequence[Path]) -> None:
         self.options, self.sources = options, sources
-
-    def parameters(self) -> dict[str, Any]:
-        return {"heldout_files": self.options.heldout_files, "lower_case": self.options.lower_case}
 
     def inputs(self) -> list[Path]:
         return [*self.sources, self.options.vocab]
@@ -159,12 +143,10 @@ class AdoptStage(tasks.Stage[FileTask]):
         return take(task)
 
     def finish(self, tasks: Sequence[FileTask], results: Sequence[TaskResult]) -> outputs.StageResult:
-        by_split: dict[str, list[TaskResult]] = {"train": [], "heldout": []}
         for task, result in zip(tasks, results, strict=True):
             if not result.get("instances"):
                 raise InputError(f"{task.source}: has no records; leave it out")
-            by_split[task.target.name.split("-")[0]].append(result)
-        counts = {split: parts.total(found) for split, found in by_split.items()}
+        counts = {split: parts.total(found) for split, found in parts.by_split(tasks, results).items()}
         total = parts.total(counts.values())
         print(
             f"adopt: {total['instances']:,} instances, {total['predictions']:,} predictions",
@@ -235,7 +217,7 @@ def sources(options: Options) -> list[Path]:
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.adopt", description=__doc__)
-    os.environ.update(NO_GPU)  # inherited by the workers, each of which would allocate a GPU's whole memory
+    os.environ.update(workers.NO_GPU)  # inherited by the workers, each of which would allocate a GPU's whole memory
     tasks.build(AdoptStage(options, sources(options)), options.output, options)
 
 

@@ -9,7 +9,6 @@ OpenAI's names, `encoder.json` and `vocab.bpe`; all ids stay as they are.
 """
 
 import dataclasses
-import functools
 import json
 import re
 import sys
@@ -25,7 +24,7 @@ from bert.inputs import byte_bpe
 from bert.inputs.byte_bpe import Merges, Vocabulary
 from bert.ranges import Range
 from bert.storage import files, outputs
-from data.pipeline import duplicates, parts
+from data.pipeline import duplicates, parts, tasks
 from data.pipeline.parts import Part
 from data.pipeline.progress import Progress
 
@@ -88,8 +87,7 @@ def make(options: Options, sources: Sequence[Part], given: Sequence[Path], parti
     else:
         assert options.size is not None
         progress, where = Progress("bpe"), options.output
-        texts = functools.partial(_texts, sources, options.max_megabytes * 1_000_000, options.heldout, progress)
-        vocabulary, merges = train(texts(), options.size)
+        vocabulary, merges = train(_texts(sources, options, progress), options.size)
         fewer = f" instead of {options.size:,}, because the text is small" if len(vocabulary) < options.size else ""
         progress.done(f"{len(vocabulary):,} tokens{fewer}")
     with files.atomic_write(partial / byte_bpe.NAME) as stream:
@@ -98,9 +96,9 @@ def make(options: Options, sources: Sequence[Part], given: Sequence[Path], parti
     return outputs.StageResult(counts={"tokens": len(vocabulary), "merges": len(merges)}, extra=extra)
 
 
-def _texts(sources: Sequence[Part], max_bytes: int, heldout: float, progress: Progress) -> Iterator[str]:
-    for document in parts.sample(sources, max_bytes, "text"):
-        if not duplicates.is_text_held_out(document["text"], heldout):
+def _texts(sources: Sequence[Part], options: Options, progress: Progress) -> Iterator[str]:
+    for document in parts.sample(sources, options.max_megabytes * 1_000_000, "text"):
+        if not duplicates.is_text_held_out(document["text"], options.heldout):
             progress.add(1, len(document["text"]))
             yield ENDLESS.sub("", document["text"].encode("utf-8", "replace").decode())
 
@@ -110,11 +108,10 @@ def main(argv: list[str]) -> None:
     given = byte_bpe.find(options.import_) if options.import_ else ()
     train_on = () if given else options.source
     sources = [part for folder in train_on for part in parts.find(folder, "part")]
-    trained = {"max_megabytes": options.max_megabytes, "heldout": options.heldout}
     outputs.build(
         options.output,
         stage="bpe",
-        parameters={"size": options.size, **({} if given else trained)},
+        parameters=tasks.parameters(options, ["max_megabytes", "heldout"] if given else []),
         inputs=[*given, *train_on],
         make=lambda partial: make(options, sources, given, partial),
     )

@@ -30,7 +30,7 @@ from bert.ranges import Range
 from bert.storage import files, outputs
 from bert.storage.workspace import Work
 from data.pipeline import parts, tasks
-from data.pipeline.duplicates import VERDICTS, normalise, survey
+from data.pipeline.duplicates import VERDICTS, normalise, saved_verdicts, survey
 from data.pipeline.parts import Part
 from data.pipeline.sources import MAX_DOCUMENT
 from data.pipeline.tasks import TaskResult
@@ -101,16 +101,13 @@ class DocumentsStage(tasks.Stage[SplitTask]):
         self.options, self.sources = options, sources
 
     def parameters(self) -> dict[str, Any]:
-        punkt = "given" if self.options.punkt else "trained"
-        return {"minimum_characters": self.options.minimum_characters, "punkt": punkt}
-
-    def inputs(self) -> list[Path]:
-        return [*self.options.source, *([self.options.punkt] if self.options.punkt else [])]
+        return super().parameters() | {"punkt": "given" if self.options.punkt else "trained"}
 
     def tasks(self, work: Work) -> list[SplitTask]:
         """Train or copy Punkt's parameters and find the duplicates. Return one task for each part."""
-        punkt, saved = work.output / PUNKT, work.private / "verdicts.npz"
-        if not saved.exists():  # it is written last
+        punkt = work.output / PUNKT
+
+        def find() -> list[np.ndarray]:
             shutil.rmtree(punkt, ignore_errors=True)
             if self.options.punkt:
                 sentences.load(self.options.punkt)
@@ -120,10 +117,9 @@ class DocumentsStage(tasks.Stage[SplitTask]):
             for path in punkt.iterdir():
                 files.flush(path)
             found = survey(self.sources, self.options)
-            with files.atomic_write(saved, "wb") as stream:
-                np.savez(stream, *found.split(found.verdicts))
-        with np.load(saved) as arrays:
-            verdicts = [arrays[name].tobytes() for name in arrays.files]
+            return found.split(found.verdicts)
+
+        verdicts = saved_verdicts(work, find)
         return [
             SplitTask(source, work.output / f"part-{number:05d}.jsonl", punkt, self.options.minimum_characters, verdict)
             for number, (source, verdict) in enumerate(zip(self.sources, verdicts, strict=True))

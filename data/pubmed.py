@@ -18,17 +18,18 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from bert import cli
 from bert.errors import InputError, UsageError
-from bert.storage import files, manifest, outputs
+from bert.storage import manifest, outputs
 from bert.storage.workspace import Work
 from data.citations import abstract
 from data.citations.reader import Citation, Reader
 from data.pipeline import parts, sources, tasks, workers
+from data.pipeline.duplicates import saved_verdicts
 
 SUFFIXES = (".xml", ".xml.gz", ".xml.bz2", ".xml.xz")
 LAST, SUPERSEDED, DELETED = range(3)  # verdicts on citations
@@ -103,23 +104,19 @@ class PubmedStage(sources.SourceStage):
     def __init__(self, options: Options, paths: Sequence[Path]) -> None:
         super().__init__(options, [(path,) for path in paths])
 
-    def parameters(self) -> dict[str, Any]:
-        return {"title": self.options.title, "labels": self.options.labels, "language": self.options.language}
-
     def tasks(self, work: Work) -> list[sources.SourceTask]:
         """Find the last version of each citation. Return one task for each file."""
         listed = super().tasks(work)
-        saved = work.private / "verdicts.npz"
-        if not saved.exists():
+
+        def find() -> list[np.ndarray]:
             files_to_list = [SurveyTask(task.files[0], task.hashes[0]) for task in listed]
             found, ends = bytearray(), []
             for citations in workers.run(survey, files_to_list, self.options.workers, self.options.scheduler):
                 found += citations
                 ends.append(len(found) // 8)
-            with files.atomic_write(saved, "wb") as stream:
-                np.savez(stream, *np.split(verdicts(np.frombuffer(found, "<u8")), ends[:-1]))
-        with np.load(saved) as arrays:
-            split = [arrays[name].tobytes() for name in arrays.files]
+            return np.split(verdicts(np.frombuffer(found, "<u8")), ends[:-1])
+
+        split = saved_verdicts(work, find)
         wanted = self.options.title, self.options.labels, self.options.language
         return [task._replace(settings=Settings(*wanted, verdict)) for task, verdict in zip(listed, split, strict=True)]
 

@@ -26,7 +26,7 @@ from bert import cli, ranges
 from bert.errors import InputError
 from bert.ranges import Range, Seed
 from bert.storage import outputs
-from data.pipeline import parts
+from data.pipeline import parts, tasks
 from data.pipeline.parts import Part
 from data.pipeline.progress import Progress
 
@@ -167,8 +167,8 @@ def main(argv: list[str]) -> None:
     outputs.build(
         options.output,
         stage="shards",
-        parameters={key: getattr(options, key) for key in ("shards", "held_out_fraction", "seed")},
-        inputs=[options.source],
+        parameters=tasks.parameters(options),
+        inputs=tasks.inputs(options),
         make=lambda partial: make(options, sources, partial),
     )
 

@@ -34,15 +34,13 @@ from bert.inputs.vocabulary import load_vocab
 from bert.ranges import Range, Seed, Share
 from bert.storage import files, outputs
 from bert.storage.workspace import Work
-from data.pipeline import parts, tasks
+from data.pipeline import parts, tasks, workers
 from data.pipeline.parts import Part
 from data.pipeline.tasks import TaskResult
 from data.vocab import check_case
 
 BLOCK = 1 << 24  # bytes of a shard in memory at once; random second segments and the order are drawn within a block
-TEXT_BATCH = 1 << 20  # characters tokenised at once
 ROW_BATCH = 1024  # instances built, masked and serialised at once
-NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,15 +86,6 @@ class Options(tasks.Options):
                 f"--max_predictions_per_seq {self.max_predictions_per_seq}: must be from 1 to --max_seq_length minus 3 "
                 "(if it is not given, it follows from --masked_lm_prob)"
             )
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the flags that the output depends on, besides the inputs."""
-        return {
-            name: value
-            for name, value in dataclasses.asdict(self).items()
-            if name not in {"source", "vocab", "output", *tasks.NOT_PARAMETERS}
-            and not (name == "dupe_factor" and self.kind == "documents")
-        }
 
     def shape(self) -> instances.InstanceConfig:
         """Return the flags that `bert.inputs.instances` takes."""
@@ -213,7 +202,7 @@ def blocks(shard: Part) -> Iterator[list[list[str]]]:
 def tokenize(block: Sequence[list[str]], tokenizer: WordPieceTokenizer) -> instances.Documents:
     """Return the token ids of documents, each a list of sentences."""
     ids, lengths, documents = [], [np.zeros(1, np.int64)], [0]
-    for batch in _batches(block):
+    for batch in parts.batches(block, lambda sentences: sum(map(len, sentences))):
         flat, splits = tokenizer.encode([sentence for sentences in batch for sentence in sentences])
         ids.append(flat)
         lengths.append(np.diff(splits))
@@ -221,19 +210,6 @@ def tokenize(block: Sequence[list[str]], tokenizer: WordPieceTokenizer) -> insta
     return instances.Documents.from_sentences(
         np.concatenate(ids), np.cumsum(np.concatenate(lengths)), np.cumsum(documents)
     )
-
-
-def _batches(documents: Sequence[list[str]]) -> Iterator[list[list[str]]]:
-    batch: list[list[str]] = []
-    size = 0
-    for document in documents:
-        batch.append(document)
-        size += sum(map(len, document))
-        if size > TEXT_BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 class TfrecordsStage(tasks.Stage[ShardTask]):
@@ -246,10 +222,7 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
         self.unit = "instances" if options.kind == "instances" else "chunks"
 
     def parameters(self) -> dict[str, Any]:
-        return self.options.parameters()
-
-    def inputs(self) -> list[Path]:
-        return [self.options.source, self.options.vocab]
+        return tasks.parameters(self.options, ["dupe_factor"] if self.options.kind == "documents" else [])
 
     def tasks(self, work: Work) -> list[ShardTask]:
         """Check the vocabulary and copy it. Return one task for each shard."""
@@ -268,12 +241,11 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
         return write_shard(task)
 
     def finish(self, tasks: Sequence[ShardTask], results: Sequence[TaskResult]) -> outputs.StageResult:
-        by_split: dict[str, list[TaskResult]] = {"train": [], "heldout": []}
+        by_split = parts.by_split(tasks, results)
         for task, result in zip(tasks, results, strict=True):
-            split = task.source.path.name.split("-")[0]
-            if not result[self.unit] and split == "train":  # what is held out of a small source may be too little
+            trained = task.target.name.startswith("train-")  # what is held out of a small source may be too little
+            if trained and not result[self.unit]:
                 raise InputError(f"{task.source.path}: too little text for one of the {self.unit}; make fewer shards")
-            by_split[split].append(result)
         if not any(result[self.unit] for result in by_split["heldout"]):
             raise InputError(
                 f"{self.options.source}: too little held-out text for one of the {self.unit}; give data.shards more "
@@ -335,7 +307,7 @@ def _extra(options: Options, vocab_sha256: str) -> dict[str, Any]:
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.tfrecords", description=__doc__)
-    os.environ.update(NO_GPU)  # inherited by the workers, each of which would allocate a GPU's whole memory
+    os.environ.update(workers.NO_GPU)  # inherited by the workers, each of which would allocate a GPU's whole memory
     shards = parts.find(options.source, "train", "shards") + parts.find(options.source, "heldout", "shards")
     tasks.build(TfrecordsStage(options, shards), options.output, options)
 

@@ -34,11 +34,10 @@ from bert.ranges import Range
 from bert.storage import files, manifest, outputs
 from bert.storage.workspace import Work
 from data.pipeline import parts, tasks
-from data.pipeline.duplicates import VERDICTS, Survey, is_held_out, survey
+from data.pipeline.duplicates import VERDICTS, Survey, is_held_out, saved_verdicts, survey
 from data.pipeline.parts import Part
 from data.pipeline.tasks import TaskResult
 
-TEXT_BATCH = 1 << 20  # characters encoded at once
 HELD_OUT_PARTS = 16  # parts whose held-out documents are in one file; the lines of other documents are not decoded
 TRAIN, HELD_OUT = 100, 101  # verdicts beside those of VERDICTS
 ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false"}  # in each worker; there is one for each core
@@ -74,7 +73,7 @@ def write_tokens(task: TokenTask) -> Counter[str]:
     tokenizer = _load_tokenizer(task.tokenizer, task.tokenizer_sha256)
     counts: Counter[str] = Counter(documents=0, tokens=0, bytes=0)
     with token_file.TokenWriter(task.target, tokenizer.size) as writer:
-        for texts in _batches(_texts(task)):
+        for texts in parts.batches(_texts(task), len):
             for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
                 writer.write([*ids, tokenizer.end])
                 counts.update(documents=1, bytes=len(text.encode("utf-8", "replace")))
@@ -94,19 +93,6 @@ def _texts(task: TokenTask) -> Iterator[str]:
         for (path, number, line), verdict in zip(parts.lines([source]), verdicts, strict=True):
             if verdict == task.verdict:
                 yield parts.decode(line, path, number, "text")["text"]
-
-
-def _batches(texts: Iterator[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size > TEXT_BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def divide(found: Survey, share: float) -> np.ndarray:
@@ -129,24 +115,18 @@ class TokensStage(tasks.Stage[TokenTask]):
     def __init__(self, options: Options, sources: Sequence[Part]) -> None:
         self.options, self.sources = options, sources
 
-    def parameters(self) -> dict[str, Any]:
-        return {"heldout": self.options.heldout}
-
-    def inputs(self) -> list[Path]:
-        return [*self.options.source, self.options.tokenizer]
-
     def tasks(self, work: Work) -> list[TokenTask]:
         """Copy the tokenizer, and divide the documents. Return one task for each file of tokens."""
-        copy, saved = work.output / byte_bpe.NAME, work.private / "verdicts.npz"
+        copy = work.output / byte_bpe.NAME
         manifest.verify(manifest.load(self.options.tokenizer, "bpe"))
         shutil.copyfile(self.options.tokenizer / byte_bpe.NAME, copy)
         self.tokenizer, self.sha256 = ByteBPE(copy), files.sha256(copy)
-        if not saved.exists():
+
+        def find() -> list[np.ndarray]:
             found = survey(self.sources, self.options)
-            with files.atomic_write(saved, "wb") as stream:
-                np.savez(stream, *found.split(divide(found, self.options.heldout)))
-        with np.load(saved) as arrays:
-            self.verdicts = [arrays[name].tobytes() for name in arrays.files]
+            return found.split(divide(found, self.options.heldout))
+
+        self.verdicts = saved_verdicts(work, find)
         trained = self._tasks(work, "train", TRAIN, 1)
         return trained + self._tasks(work, "heldout", HELD_OUT, HELD_OUT_PARTS)
 
@@ -170,9 +150,7 @@ class TokensStage(tasks.Stage[TokenTask]):
         return write_tokens(task)
 
     def finish(self, tasks: Sequence[TokenTask], results: Sequence[TaskResult]) -> outputs.StageResult:
-        by_split: dict[str, list[TaskResult]] = {"train": [], "heldout": []}
-        for task, result in zip(tasks, results, strict=True):
-            by_split[task.target.name.split("-")[0]].append(result)
+        by_split = parts.by_split(tasks, results)
         if not all(by_split.values()):
             where = self.options.source[0]
             raise InputError(f"{where}: fewer than two different documents, of which one is held out; give more text")

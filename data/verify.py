@@ -29,17 +29,16 @@ import numpy as np
 
 from bert import cli, ranges
 from bert.errors import InputError, IntegrityError
+from bert.inputs import frames
 from bert.ranges import Workers
 from bert.storage import files, manifest
 from bert.storage.manifest import File, Manifest
-from data.audit import checks, tfrecord_audit, token_audit
+from data.audit import checks, token_audit
 from data.audit.checks import Problem, RecordFormat
 from data.audit.token_audit import TokenFormat
 from data.pipeline import workers
 from data.pipeline.progress import Progress
 
-BATCH = 1024  # records parsed and checked at once
-NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
 NONE = np.zeros(0, np.uint64)
 FROM_TEXTS, FETCHED = ("wikipedia", "books", "text", "pubmed"), ("download", "synthetic")  # stages
 SPLITS = ("train", "heldout")
@@ -151,36 +150,31 @@ def check_file(task: FileTask) -> FileResult:
 
 def _check_records(task: FileTask, kind: str, expected: RecordFormat, problems: list[Problem]) -> Counter[str]:
     """Read the frames of a file, compare them with the index, and check the content batch by batch."""
-    index = tfrecord_audit.read_index(task.path)
+    index = frames.read_index(task.path)
     counts: Counter[str] = Counter(records=0)
     entries, end = [], 0
-    for frame_batch in _batched(tfrecord_audit.walk(task.path, index), BATCH):
-        entries += [frame.offset for frame in frame_batch]
-        counts["records"] += sum(not frame.damage.startswith("cut") for frame in frame_batch)
-        wrong = [(number, frame.damage) for number, frame in enumerate(frame_batch) if frame.damage]
-        right = [number for number, frame in enumerate(frame_batch) if not frame.damage]
+    for batch in frames.batches(task.path, index):
+        entries += [frame.offset for frame in batch]
+        counts["records"] += sum(not frame.damage.startswith("cut") for frame in batch)
+        wrong = [(number, frame.damage) for number, frame in enumerate(batch) if frame.damage]
+        right = [number for number, frame in enumerate(batch) if not frame.damage]
         if right:
-            checked = checks.KINDS[kind].check([frame_batch[number].payload for number in right], expected)
+            checked = checks.KINDS[kind].check([batch[number].payload for number in right], expected)
             counts.update(checked.counts)
             wrong += [(right[row], what) for row, what in checked.wrong]
         for number, what in sorted(wrong):
-            where = f"record {frame_batch[number].number} at byte {frame_batch[number].offset}"
+            where = f"record {batch[number].number} at byte {batch[number].offset}"
             problems.append(Problem(task.path, where, what))
         if len(problems) >= checks.LIMIT:
             return counts
-        end = frame_batch[-1].number + 1
+        end = batch[-1].number + 1
     _check_index(task, index, np.array(entries[:end], np.uint64), problems)
     return counts
 
 
-def _batched(items: Iterator[tfrecord_audit.Frame], size: int) -> Iterator[list[tfrecord_audit.Frame]]:
-    while batch := list(itertools.islice(items, size)):
-        yield batch
-
-
 def _check_index(task: FileTask, index: np.ndarray, begins: np.ndarray, problems: list[Problem]) -> None:
     """Compare the index with the offsets [records] at which the records begin."""
-    path, entries = tfrecord_audit.index_path(task.path), (task.listed.records or 0) + 1
+    path, entries = frames.index_path(task.path), (task.listed.records or 0) + 1
     if not path.is_file():
         return  # already reported as missing
     if len(index) != entries:
@@ -328,7 +322,7 @@ def _no_problems(described: Manifest, level: str) -> str:
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.verify", description=__doc__)
-    os.environ.update(NO_GPU)  # inherited by the workers, which need no GPU
+    os.environ.update(workers.NO_GPU)  # inherited by the workers, which need no GPU
     damaged = {folder: problems for folder, problems in run(options).items() if problems}
     if damaged:
         count, first = sum(map(len, damaged.values())), next(iter(damaged))

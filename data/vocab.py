@@ -23,7 +23,7 @@ from bert.errors import InputError, UsageError
 from bert.inputs.vocabulary import SPECIAL, is_lower_case, load_vocab
 from bert.ranges import Range
 from bert.storage import files, outputs
-from data.pipeline import parts
+from data.pipeline import parts, tasks
 from data.pipeline.parts import Part
 from data.pipeline.progress import Progress
 
@@ -123,8 +123,8 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
     else:
         assert options.size is not None
         progress = Progress("vocab")
-        texts = functools.partial(_texts, sources, options.max_megabytes * 1_000_000, progress)
-        tokens = train(texts, options.size, options.lower_case)
+        sample = functools.partial(texts, sources, options.max_megabytes, progress)
+        tokens = train(sample, options.size, options.lower_case)
         fewer = f" instead of {options.size:,}, because the text is small" if len(tokens) < options.size else ""
         progress.done(f"{len(tokens):,} tokens{fewer}")
     with files.atomic_write(partial / "vocab.txt") as stream:
@@ -132,8 +132,9 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
     return outputs.StageResult(counts={"tokens": len(tokens)}, records={"vocab.txt": len(tokens)})
 
 
-def _texts(sources: Sequence[Part], max_bytes: int, progress: Progress) -> Iterator[str]:
-    for document in parts.sample(sources, max_bytes, "sentences"):
+def texts(sources: Sequence[Part], max_megabytes: int, progress: Progress) -> Iterator[str]:
+    """Yield the texts of an even sample of the documents, and count them."""
+    for document in parts.sample(sources, max_megabytes * 1_000_000, "sentences"):
         text = " ".join(document["sentences"])
         progress.add(1, len(text))
         yield text
@@ -141,14 +142,14 @@ def _texts(sources: Sequence[Part], max_bytes: int, progress: Progress) -> Itera
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.vocab", description=__doc__)
-    train_on = options.source if options.vocab is None else None
-    sources = parts.find(train_on, "train", "shards") if train_on else []
-    parameters = {"lower_case": options.lower_case, "max_megabytes": options.max_megabytes, "size": options.size}
+    if options.vocab:  # then the text is not read
+        options = dataclasses.replace(options, source=None)
+    sources = parts.find(options.source, "train", "shards") if options.source else []
     outputs.build(
         options.output,
         stage="vocab",
-        parameters=parameters,
-        inputs=[path for path in (options.vocab, train_on) if path],
+        parameters=tasks.parameters(options),
+        inputs=tasks.inputs(options),
         make=lambda partial: make(options, sources, partial),
     )
 

@@ -168,6 +168,7 @@ class WikipediaStage(sources.SourceStage):
     """Wikipedia to documents."""
 
     name = "wikipedia"
+    not_parameters = ("page_seconds",)
 
     def __init__(self, options: Options) -> None:
         source = Source.at(options.source)

@@ -22,9 +22,10 @@ from bert.inputs.vocabulary import is_lower_case, load_vocab
 from bert.inputs.wordpiece import MAX_WORD_BYTES, WordPiece
 from bert.ranges import Range
 from bert.storage import files, outputs
-from data.pipeline import parts
+from data.pipeline import parts, tasks
 from data.pipeline.parts import Part
 from data.pipeline.progress import Progress
+from data.vocab import texts
 
 MAX_COUNTED = 2_000_000  # different words held in memory, about 250 MB
 
@@ -103,12 +104,10 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
     vocabulary = load_vocab(options.vocab)
     splitter, counter, progress = WordPiece(vocabulary, is_lower_case(vocabulary)), WordCounter(), Progress("words")
     total = 0
-    for document in parts.sample(sources, options.max_megabytes * 1_000_000, "sentences"):
-        text = " ".join(document["sentences"])
+    for text in texts(sources, options.max_megabytes, progress):
         words = splitter.normalise(text)
         counter.add(words)
         total += len(words)
-        progress.add(1, len(text))
     found = choose(counter.counts, splitter, vocabulary.index("[UNK]"), options.new, options.minimum)
     if not found:
         raise InputError(
@@ -132,8 +131,8 @@ def main(argv: list[str]) -> None:
     outputs.build(
         options.output,
         stage="words",
-        parameters={"new": options.new, "minimum": options.minimum, "max_megabytes": options.max_megabytes},
-        inputs=[options.source, options.vocab],
+        parameters=tasks.parameters(options),
+        inputs=tasks.inputs(options),
         make=lambda partial: make(options, sources, partial),
     )
 

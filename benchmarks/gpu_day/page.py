@@ -1,14 +1,16 @@
 """The results page: the machine, tables, pictures, and what failed or was not reached."""
 
+import importlib.util
 import statistics
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_day.measurements import Measurement
 from benchmarks.gpu_day.runner import State
-from bert.report import COLOURS, INK
+from bert import charts
+from bert.charts import COLOURS
 from bert.storage import files
 
 GIB = 2**30
@@ -180,58 +182,49 @@ def _missing(chosen: Sequence[Measurement], state: State) -> str:
 
 def _pictures(chosen: Sequence[Measurement], results: Results, page: Path) -> list[str]:
     """Draws what there is; returns the lines that show it. A bare environment has no matplotlib, and gets none."""
-    try:
-        import matplotlib
-    except ImportError:
+    if importlib.util.find_spec("matplotlib") is None:
         return []
-    matplotlib.use("Agg")  # no display is needed
-    from matplotlib import pyplot
-
+    drawings: list[tuple[str, str, list[Any], Callable[[Any, list[Any]], None]]] = [
+        ("speed", "Sequences a second of each step", _speeds(chosen, results), _draw_speeds),
+        ("losses", "Loss over the updates, CPU and GPU", _curves(results), _draw_curves),
+    ]
     lines = []
-    with pyplot.rc_context({"text.color": INK, "axes.edgecolor": INK, "axes.titlelocation": "left"}):
-        for name, title, draw in (
-            ("speed", "Sequences a second of each step", _draw_speed),
-            ("losses", "Loss over the updates, CPU and GPU", _draw_losses),
-        ):
-            figure, axes = pyplot.subplots(figsize=(10, 4.5), layout="constrained")
-            if draw(axes, chosen, results):
+    for name, title, found, draw in drawings:
+        if found:
+            path = page.with_name(f"{page.stem}-{name}.png")
+            with charts.plots(path, 1, width=10, height=4.5) as (axes,):
+                draw(axes, found)
                 axes.set_title(title)
-                axes.spines[["top", "right"]].set_visible(False)
-                path = page.with_name(f"{page.stem}-{name}.png")
-                with files.atomic_write(path, "wb") as stream:
-                    figure.savefig(stream, format="png", dpi=130, metadata={"Software": None})
-                lines.append(f"![{title}]({path.name})")
-            pyplot.close(figure)
+            lines.append(f"![{title}]({path.name})")
     return lines
 
 
-def _draw_speed(axes: Any, chosen: Sequence[Measurement], results: Results) -> bool:
-    rows = [
+def _speeds(chosen: Sequence[Measurement], results: Results) -> list[tuple[str, float, str]]:
+    """Returns the title, the speed and the colour of each step, from the lowest bar to the highest."""
+    return [
         (one.what, results[one.name]["sequences_per_second"], COLOURS[one.kind == "peer"])
         for one in reversed(chosen)
         if one.kind in ("step", "peer") and one.name in results
     ]
-    if rows:
-        names, rates, colours = zip(*rows, strict=True)
-        axes.barh(names, rates, color=colours)
-        axes.bar_label(axes.containers[0], fmt="{:,.4g}", padding=3)
-        axes.tick_params(axis="y", length=0, labelsize=8)
-        axes.set_xlabel("sequences/s")
-    return bool(rows)
 
 
-def _draw_losses(axes: Any, chosen: Sequence[Measurement], results: Results) -> bool:
-    drawn = [name for name in results if name.startswith("losses_")]
-    for number, name in enumerate(drawn):
-        losses = results[name]["losses"]
-        axes.plot(
-            range(1, len(losses) + 1),
-            losses,
-            color=COLOURS[number],
-            label=name.removeprefix("losses_"),
-            linestyle=(0, (4, 2 * number)) if number else "solid",
-        )
-    if drawn:
-        axes.set(xlabel="update", ylabel="loss")
-        axes.legend(frameon=False)
-    return bool(drawn)
+def _draw_speeds(axes: Any, rows: Sequence[tuple[str, float, str]]) -> None:
+    names, rates, colours = zip(*rows, strict=True)
+    axes.barh(names, rates, color=colours)
+    axes.bar_label(axes.containers[0], fmt="{:,.4g}", padding=3)
+    axes.tick_params(axis="y", length=0, labelsize=8)
+    axes.set_xlabel("sequences/s")
+
+
+def _curves(results: Results) -> list[tuple[str, list[float]]]:
+    """Returns the name and the losses of each run."""
+    prefix = "losses_"
+    return [(name.removeprefix(prefix), results[name]["losses"]) for name in results if name.startswith(prefix)]
+
+
+def _draw_curves(axes: Any, curves: Sequence[tuple[str, list[float]]]) -> None:
+    for number, (label, losses) in enumerate(curves):
+        style = (0, (4, 2 * number)) if number else "solid"
+        axes.plot(range(1, len(losses) + 1), losses, color=COLOURS[number], label=label, linestyle=style)
+    axes.set(xlabel="update", ylabel="loss")
+    axes.legend(frameon=False)

@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import tensor_bundle_pb2
+
+from bert.inputs.frames import masked_crc
 
 FOOTER, MAGIC = 48, struct.pack("<Q", 0xDB4775248B80FB57)
 TRAILER = struct.Struct("<BI")  # behind a block: its compression, and the masked CRC of the block and that byte
@@ -74,7 +75,7 @@ class Bundle:
         with open(path, "rb") as stream:
             stream.seek(entry.offset)
             content = stream.read(entry.size)
-        if _masked_crc(content) != entry.crc32c:
+        if masked_crc(content) != entry.crc32c:
             raise Damaged(f"the checksum of {name!r} differs")
         return np.frombuffer(content, dtype.as_numpy_dtype).reshape(shape)
 
@@ -96,7 +97,7 @@ def _block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]
     if len(trailer) < TRAILER.size:
         raise Damaged("a block is outside of the index")
     compression, crc = TRAILER.unpack(trailer)
-    if compression or _masked_crc(block + trailer[:1]) != crc:
+    if compression or masked_crc(block + trailer[:1]) != crc:
         raise Damaged("the checksum of a block of the index differs, or the block is compressed")
     end = size - 4
     end -= 4 * int.from_bytes(block[-4:], "little")  # places of whole keys, and their number: not needed here
@@ -137,8 +138,3 @@ def _parse(message: Any, content: bytes) -> Any:
     except DecodeError as error:
         raise Damaged("an entry of the index cannot be parsed") from error
     return message
-
-
-def _masked_crc(content: bytes) -> int:
-    crc = google_crc32c.value(content)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from bert.errors import InputError
@@ -96,6 +97,14 @@ class ByteBPE:
     def end(self) -> int:
         """Id of `<|endoftext|>`, of GPT-2's tokenizer."""
         return self.vocabulary[END]
+
+    def sizes(self) -> np.ndarray:
+        """Return the number of bytes of text of each token of GPT-2's tokenizer [V]; `<|endoftext|>` has none."""
+        sizes = np.zeros(self.size, np.int64)
+        for token, number in self.vocabulary.items():
+            sizes[number] = len(token)  # each character of a token is a byte
+        sizes[self.end] = 0
+        return sizes
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text. A lone surrogate, which UTF-8 cannot hold, becomes "?"."""

@@ -7,7 +7,6 @@ it. (TensorFlow's own `ignore_errors()` silently drops the rest of the file.)
 """
 
 import dataclasses
-import functools
 import os
 import struct
 import sys
@@ -16,12 +15,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
-import google_crc32c
 import numpy as np
 import tensorflow as tf
 
 from bert.errors import InputError, IntegrityError
 from bert.hardware import graphs
+from bert.inputs import frames
 from bert.inputs.instances import InstanceConfig
 from bert.storage import manifest
 from bert.storage.manifest import File
@@ -31,7 +30,6 @@ T = TypeVar("T")
 FeatureSpec = dict[str, dict[str, Any]]  # name -> {"shape": [...], "dtype": "int64" | "float32"}
 
 VOCABULARY = "vocab.txt"
-HEADER, FOOTER = 12, 4  # TFRecord frame: length uint64, its masked CRC uint32, payload, its masked CRC uint32
 LONGEST = 1 << 24  # values of a feature
 LARGEST_VOCABULARY = 1 << 31
 UNPARSED = (tf.errors.InvalidArgumentError, UnicodeDecodeError)  # the latter if its message has the record's bytes
@@ -92,22 +90,18 @@ class RecordWriter:
 
     def write(self, serialized: bytes) -> None:
         """Append one record."""
-        self._stream.write(_frame_head(len(serialized)) + serialized + _packed_crc(serialized))
-        self.offsets.append(self.offsets[-1] + HEADER + len(serialized) + FOOTER)
+        frame = frames.encode(serialized)
+        self._stream.write(frame)
+        self.offsets.append(self.offsets[-1] + len(frame))
 
     def __exit__(self, *exception: object) -> None:
         self._stream.close()
-        np.asarray(self.offsets).astype("<u8").tofile(index_path(self.path))
+        frames.write_index(self.path, self.offsets)
 
     @property
     def count(self) -> int:
         """Number of records written so far."""
         return len(self.offsets) - 1
-
-
-def index_path(path: Path) -> Path:
-    """Return the path of a TFRecord file's index."""
-    return path.with_name(path.name + ".index")
 
 
 class Dataset:
@@ -189,7 +183,7 @@ class Dataset:
         """Return the size in bytes of each record [n]. Of padded records, those with more tokens are larger."""
         sizes, shards = np.zeros(len(indices), np.int64), self.shard_of(indices)
         for shard in np.unique(shards):
-            offsets = np.memmap(index_path(self.paths[shard]), "<u8", mode="r")
+            offsets = np.memmap(frames.index_path(self.paths[shard]), "<u8", mode="r")
             rows = indices[shards == shard] - self._starts[shard]
             sizes[shards == shard] = offsets[rows + 1] - offsets[rows]
         return sizes
@@ -212,14 +206,14 @@ class Dataset:
     def _payload(self, index: int) -> bytes:
         shard = int(self.shard_of(np.asarray(index)))
         path, row = self.paths[shard], index - int(self._starts[shard])
-        begin, end = struct.unpack("<2Q", self._disk.read(index_path(path), 16, 8 * row))
-        if not begin + HEADER + FOOTER <= end <= self.manifest.files[path.name].bytes:
+        begin, end = struct.unpack("<2Q", self._disk.read(frames.index_path(path), 16, 8 * row))
+        if not begin + frames.HEADER + frames.FOOTER <= end <= self.manifest.files[path.name].bytes:
             raise IntegrityError(
-                f"{index_path(path)}: entry {row} is damaged (no record at this offset); build it again"
+                f"{frames.index_path(path)}: entry {row} is damaged (no record at this offset); build it again"
             )
         frame = self._disk.read(path, end - begin, begin)
-        payload = frame[HEADER:-FOOTER]
-        if _packed_crc(payload) != frame[-FOOTER:] or len(payload) != frame_length(frame):
+        payload = frame[frames.HEADER : -frames.FOOTER]
+        if frames.encode(payload) != frame:
             raise IntegrityError(f"{path}: record {row} at byte {begin} is damaged (checksum differs); build it again")
         return payload
 
@@ -231,7 +225,7 @@ class Dataset:
 
 def _checked_count(path: Path, listed: File) -> int:
     """Return the number of records in a file. Raise IntegrityError if its index and the manifest differ."""
-    index, count = index_path(path), listed.records
+    index, count = frames.index_path(path), listed.records
     if count is None:
         raise IntegrityError(f"{path}: the manifest does not say how many records it has; build the folder again")
     try:
@@ -261,19 +255,3 @@ def _check_vocabulary(content: manifest.Manifest, description: Description) -> N
     manifest.verify_file(path, listed)
     if description.vocab_sha256 not in (None, listed):
         raise IntegrityError(f"{path}: the records were made with another vocabulary; build the folder again")
-
-
-def frame_length(frame: bytes) -> int:
-    """Return the payload length stored in a TFRecord frame."""
-    return int(struct.unpack("<Q", frame[:8])[0])
-
-
-@functools.lru_cache(1 << 16)
-def _frame_head(length: int) -> bytes:
-    packed = struct.pack("<Q", length)
-    return packed + _packed_crc(packed)
-
-
-def _packed_crc(content: bytes) -> bytes:
-    crc = google_crc32c.value(content)
-    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)  # the TFRecord format's mask

@@ -3,25 +3,19 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from bert import charts
 from bert.plan import tables
 from bert.plan.search import Plan, frontier
-from bert.storage import files
 
-INK, COLOUR, PALE = "#333333", "#1f6f8b", "#c8553d"
+COLOUR, PALE = charts.COLOURS[:2]
 
 
 def draw(plans: Sequence[Plan], path: Path) -> None:
     """Write a PNG: time and cost over nodes with their 90 % intervals, and cost over time with the best plans."""
-    import matplotlib
-
-    matplotlib.use("Agg")  # no display is needed
-    from matplotlib import pyplot
-
     nodes = [plan.phases[0].cluster.nodes for plan in plans]
     hours = [tables.totals(plan.phases)[0] for plan in plans]
     kept = frontier(plans)
-    with pyplot.rc_context({"text.color": INK, "axes.edgecolor": INK, "axes.titlelocation": "left"}):
-        figure, (time, cost, both) = pyplot.subplots(1, 3, figsize=(14, 3.6), layout="constrained")
+    with charts.plots(path, 3, width=14) as (time, cost, both):
         time.fill_between(nodes, [one.low for one in hours], [one.high for one in hours], color=COLOUR, alpha=0.2)
         time.plot(nodes, [one.value for one in hours], color=COLOUR, marker="o", markersize=3)
         time.set(title="Hours (pale: 90 % interval)", xlabel="nodes", xscale="log", yscale="log")
@@ -38,8 +32,3 @@ def draw(plans: Sequence[Plan], path: Path) -> None:
         for plan in kept:
             both.annotate(f" {plan.phases[0].cluster.nodes}", (plan.hours, plan.cost), fontsize=8)
         both.set(title="Plans that no other beats, with their nodes", xlabel="hours", ylabel=unit, xscale="log")
-        for axes in (time, cost, both):
-            axes.spines[["top", "right"]].set_visible(False)
-        with files.atomic_write(path, "wb") as stream:
-            figure.savefig(stream, format="png", dpi=130, metadata={"Software": None})
-        pyplot.close(figure)

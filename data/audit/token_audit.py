@@ -48,7 +48,6 @@ def token_format(described: Manifest, problems: list[Problem]) -> TokenFormat | 
         return None
     try:
         tokenizer = ByteBPE(path)
-        vocabulary, _ = byte_bpe.read(path)
     except (UserError, OSError) as error:
         problems.append(Problem(path, "", str(error).removeprefix(f"{path}: ")))
         return None
@@ -58,11 +57,7 @@ def token_format(described: Manifest, problems: list[Problem]) -> TokenFormat | 
         claimed = f"{stream.vocab_size} tokens, the last of a document being {stream.end_id}"
         problems.append(Problem(described.path / NAME, "", f"says {claimed}, which {path.name} does not"))
         return None
-    sizes = np.zeros(tokenizer.size, np.int64)
-    for token, number in vocabulary.items():
-        sizes[number] = len(token)  # each character of a token is a byte
-    sizes[tokenizer.end] = 0
-    return TokenFormat(stream.dtype, tokenizer.end, sizes)
+    return TokenFormat(stream.dtype, tokenizer.end, tokenizer.sizes())
 
 
 def check_tokens(path: Path, expected: TokenFormat, problems: list[Problem]) -> TokenSummary:

@@ -5,11 +5,13 @@ White space and the composition of accents in a text do not matter. About 40 byt
 
 import hashlib
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from bert.storage import files
+from bert.storage.workspace import Work
 from data.pipeline import parts, tasks, workers
 from data.pipeline.parts import Part
 
@@ -41,6 +43,17 @@ def survey(sources: Sequence[Part], options: tasks.Options) -> Survey:
         ends.append(len(texts) // KEY_BYTES)
     verdicts = np.select([~first_of_each(texts), ~first_of_each(names)], [1, 2]).astype(np.uint8)
     return Survey(verdicts, np.frombuffer(texts, "<u8")[:: KEY_BYTES // 8].copy(), ends)
+
+
+def saved_verdicts(work: Work, find: Callable[[], Sequence[np.ndarray]]) -> list[bytes]:
+    """Return the verdicts of each part that `find` returns [documents] uint8. Call it only if no earlier run did."""
+    saved = work.private / "verdicts.npz"
+    if not saved.exists():
+        found = find()
+        with files.atomic_write(saved, "wb") as stream:
+            np.savez(stream, *found)
+    with np.load(saved) as arrays:
+        return [arrays[name].tobytes() for name in arrays.files]
 
 
 def document_keys(source: Part) -> tuple[bytes, bytes]:

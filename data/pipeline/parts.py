@@ -1,16 +1,19 @@
 """Read and write the files between the stages: parts of JSON lines, one document per line."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from bert.errors import InputError, IntegrityError
 from bert.storage import manifest
 
 PART_BYTES = 64 * 1024 * 1024
+TEXT_BATCH = 1 << 20  # characters encoded at once
+
+T = TypeVar("T")
 
 
 def encode(record: dict[str, Any]) -> bytes:
@@ -86,6 +89,20 @@ def sample(parts: Sequence[Part], max_bytes: int, field: str) -> Iterator[dict[s
             yield decode(line, path, number, field)
 
 
+def batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield the texts, or lists of sentences, in batches of about `TEXT_BATCH` characters. size: those of one."""
+    batch: list[T] = []
+    characters = 0
+    for item in items:
+        batch.append(item)
+        characters += size(item)
+        if characters > TEXT_BATCH:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
 class Writer:
     """Write `part-00000.jsonl`, ... of about `PART_BYTES` each into a folder. A context manager."""
 
@@ -118,6 +135,14 @@ class Writer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def by_split(tasks: Iterable[Any], results: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the results of the tasks that wrote files of the training split, and of the held-out one."""
+    found: dict[str, list[dict[str, Any]]] = {"train": [], "heldout": []}
+    for task, result in zip(tasks, results, strict=True):
+        found[task.target.name.split("-")[0]].append(result)
+    return found
 
 
 def total(counts: Iterable[dict[str, int]]) -> dict[str, int]:

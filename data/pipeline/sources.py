@@ -93,12 +93,6 @@ class SourceStage(Stage[SourceTask]):
         The refused documents are in `result.extra["refused"]`, with the reasons.
         """
 
-    def parameters(self) -> dict[str, Any]:
-        return {}
-
-    def inputs(self) -> list[Path]:
-        return [self.options.source]
-
     def tasks(self, work: Work) -> list[SourceTask]:
         recorded = manifest.recorded_hashes(self.options.source)
         return [

@@ -13,6 +13,7 @@ import abc
 import contextlib
 import dataclasses
 import sys
+import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
@@ -62,6 +63,27 @@ class Options:
 NOT_PARAMETERS = {field.name for field in dataclasses.fields(Options)}  # the output does not depend on them
 
 
+def parameters(options: Any, besides: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the flags of a stage, without paths, those of `Options`, and others on which the output does not depend.
+
+    options: the dataclass of its flags. besides: names of the others.
+    """
+    names = [field.name for field in dataclasses.fields(options) if not _is_path(field)]
+    return {name: getattr(options, name) for name in names if name not in {*NOT_PARAMETERS, *besides}}
+
+
+def inputs(options: Any) -> list[Path]:
+    """Return the files and folders that the flags of a stage name, in order, without its output."""
+    names = [field.name for field in dataclasses.fields(options) if _is_path(field) and field.name != "output"]
+    given = [value for name in names if (value := getattr(options, name))]
+    return [path for value in given for path in (value if isinstance(value, tuple) else (value,))]
+
+
+def _is_path(field: dataclasses.Field[Any]) -> bool:
+    """Return whether a flag takes a path, several, or one that may be left out."""
+    return Path in (field.type, *typing.get_args(field.type))
+
+
 class Stage(abc.ABC, Generic[AnyTask]):
     """A data stage: it lists its tasks, runs each of them, and combines their results.
 
@@ -71,14 +93,16 @@ class Stage(abc.ABC, Generic[AnyTask]):
 
     name: ClassVar[str]  # as in the manifest and in messages
     unit: str = "documents"  # what the progress line counts
+    options: Any  # the dataclass of its flags
+    not_parameters: ClassVar[Sequence[str]] = ()  # its own flags on which the output does not depend
 
-    @abc.abstractmethod
     def parameters(self) -> dict[str, Any]:
         """Return the values that the output depends on, besides the inputs."""
+        return parameters(self.options, self.not_parameters)
 
-    @abc.abstractmethod
     def inputs(self) -> Sequence[Path]:
         """Return the files and folders that the output is made from."""
+        return inputs(self.options)
 
     @abc.abstractmethod
     def tasks(self, work: Work) -> Sequence[AnyTask]:

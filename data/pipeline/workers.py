@@ -13,6 +13,8 @@ from typing import TypeVar
 
 from bert.errors import ResourceError, UsageError
 
+NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}  # for the environment, which workers inherit
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 

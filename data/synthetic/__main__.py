@@ -21,6 +21,7 @@ from xml.sax.saxutils import escape
 from bert import cli, ranges
 from bert.ranges import Range, Seed
 from bert.storage import files, outputs
+from data.pipeline import tasks
 from data.synthetic import grammar
 from data.synthetic.grammar import Fact, Split
 
@@ -229,9 +230,8 @@ def _with_article(context: str, start: int, kind: str, name: str) -> dict[str, A
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.synthetic", description=__doc__)
-    parameters = {name: value for name, value in dataclasses.asdict(options).items() if name != "output"}
     make = functools.partial(write, options=options)
-    outputs.build(options.output, stage="synthetic", parameters=parameters, inputs=[], make=make)
+    outputs.build(options.output, stage="synthetic", parameters=tasks.parameters(options), inputs=[], make=make)
 
 
 if __name__ == "__main__":

@@ -93,6 +93,7 @@ def test_every_record_is_there_as_it_was(link: str, stage: Stage, source: Path, 
     shared = os.path.samefile(source / "part_0.tfrecord", output / "train-00000-of-00002.tfrecord")
     assert shared == (link == "true")
     content = json.loads((output / "manifest.json").read_text())
+    assert content["parameters"] == {"heldout_files": 1, "lower_case": True}
     samples = [fields(number) for number in range(40)]
     assert content["counts"]["train"] == {
         "instances": 40,
@@ -153,6 +154,7 @@ def test_damage_is_named(name: str, damage: str, stage: Stage, source: Path, tmp
     assert code == 3 and not (tmp_path / "ours").exists()
     (line,) = [line for line in said if line.startswith("error: ")]
     assert str(source / name) in line
+    assert name.endswith(".gz") or re.search(r": record \d+ at byte \d+: (wrong checksum of|cut: )", line)
 
 
 def test_what_is_missing_is_named(stage: Stage, source: Path, tmp_path: Path) -> None:

@@ -115,6 +115,8 @@ def test_imported_files_keep_all_ids(tmp_path, stage, names, end_first):
     text = "The other the ## # thethe\n\u4e2d  the"
     assert tokenizer.encode(text) == theirs.encode(text).ids
     assert tokenizer.end == (0 if end_first else tokenizer.size - 1)
+    content = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert content["parameters"] == {"size": None} and set(content["inputs"]) == set(names)
     (tmp_path / "model.bin").write_text("so it may change")
     assert "is up to date" in stage("bpe", "--import", tmp_path, "--output", tmp_path / "out")[1][0]
 

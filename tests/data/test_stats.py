@@ -1,5 +1,6 @@
 """The figures are those counted by hand, and what they are written to is no damage to the folder."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert import cli
-from bert.inputs import records, tf_example
+from bert.inputs import byte_bpe, records, tf_example, token_file
 from bert.inputs.vocabulary import SPECIAL
 from bert.storage import outputs
 from data import stats, verify
@@ -146,7 +147,7 @@ def test_instances_are_counted(instances: Path, tmp_path: Path, capsys: pytest.C
         assert (tmp_path / "out" / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
-def test_stretches_are_counted(tmp_path: Path) -> None:
+def test_chunks_are_counted(tmp_path: Path) -> None:
     rows = [([ONE, TWO, ONE], [2, 1], 0), ([UNK], [1], 0), ([THREE, ONE, ONE, ONE], [1, 1, 2], 1)]
 
     def make(partial: Path) -> outputs.StageResult:
@@ -176,6 +177,52 @@ def test_stretches_are_counted(tmp_path: Path) -> None:
         "vocabulary never seen, share": pytest.approx(2 / 5),
     }
     assert (tmp_path / "out" / "lengths.png").exists() and (tmp_path / "out" / "tokens.png").exists()
+
+
+def test_tokens_are_counted_whatever_the_size_of_a_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"train-00000": ["ab\u00e9", "", "x" * 9], "train-00001": ["a" * 200], "heldout-00000": ["a"]}
+
+    def make(partial: Path) -> outputs.StageResult:
+        vocabulary = {token: number for number, token in enumerate([*byte_bpe.BYTES, "aa", byte_bpe.END])}
+        (partial / byte_bpe.NAME).write_text(byte_bpe.text_of(vocabulary, [("a", "a")], partial))
+        tokenizer, counts = byte_bpe.ByteBPE(partial / byte_bpe.NAME), {}
+        for name, texts in files.items():
+            with token_file.TokenWriter(partial / f"{name}.tokens", tokenizer.size) as writer:
+                for text in texts:
+                    writer.write([*tokenizer.encode(text), tokenizer.end])
+            counts[f"{name}.tokens"] = writer.count
+        stream = token_file.Stream(
+            kind="tokens", dtype="uint16", vocab_size=258, end_id=257, tokenizer_sha256="any of any length"
+        )
+        return outputs.StageResult(counts={}, records=counts, extra=dataclasses.asdict(stream))
+
+    folder = outputs.build(tmp_path / "tokens", stage="tokens", parameters={}, inputs=[], make=make).path
+    splits = run(folder, "--output", tmp_path / "out")
+    histograms = splits["train"].pop("histograms")
+    assert histograms["tokens of a document"][:8] == [1, 0, 0, 1, 1, 0, 0, 1]
+    assert splits["train"] == {
+        "documents": 4,
+        "tokens": 4 + 9 + 100,  # the accented letter has two bytes
+        "bytes": 4 + 9 + 200,
+        "tokens of a document, mean": pytest.approx(113 / 4),
+        "bytes of a token, mean": pytest.approx(213 / 113),
+        "vocabulary": 257,
+        "vocabulary never seen": 257 - 6,
+        "vocabulary never seen, share": pytest.approx(251 / 257),
+    }
+    assert (splits["heldout"]["tokens"], splits["heldout"]["bytes"]) == (1, 1)
+    assert (tmp_path / "out" / "lengths.png").exists() and (tmp_path / "out" / "tokens.png").exists()
+    monkeypatch.setattr(stats, "TOKENS", 7)
+    assert run(folder, "--output", tmp_path / "again")["train"] == splits["train"] | {"histograms": histograms}
+
+
+def test_a_part_without_documents_changes_nothing(tmp_path: Path) -> None:
+    texts = {"part-00000.jsonl": [], "part-00001.jsonl": [{"id": "a", "sentences": ["abc"]}]}
+    figures = run(text_folder(tmp_path / "some", texts), "--output", tmp_path / "out")["part"]
+    alone = text_folder(tmp_path / "alone", {"part-00000.jsonl": texts["part-00001.jsonl"]})
+    assert figures == run(alone, "--output", tmp_path / "out2")["part"]
+    empty = text_folder(tmp_path / "empty", {"part-00000.jsonl": []})
+    assert run(empty, "--output", tmp_path / "none")["part"] == {"documents": 0, "characters": 0, "histograms": {}}
 
 
 def test_a_sample_is_spread_over_each_file(tmp_path: Path) -> None:

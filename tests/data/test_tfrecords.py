@@ -220,6 +220,8 @@ def test_documents_hold_every_token_in_stretches_that_fill_a_sequence(
 ):
     monkeypatch.setattr(tfrecords, "BLOCK", block)
     assert run(stage, source, vocab, tmp_path / "out", "--kind", "documents", "--workers", 1)[0] == 0
+    parameters = manifest.load(tmp_path / "out").parameters
+    assert "dupe_factor" not in parameters and parameters["max_seq_length"] == 37
     spec = {
         **{name: tf.io.RaggedFeature(tf.int64) for name in ("ids", "sentences")},
         "document": tf.io.FixedLenFeature([1], tf.int64),

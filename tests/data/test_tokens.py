@@ -9,7 +9,7 @@ from bert.inputs import byte_bpe
 from bert.inputs.byte_bpe import ByteBPE
 from bert.inputs.token_stream import TokenStream
 from data import tokens
-from data.pipeline import duplicates
+from data.pipeline import duplicates, parts
 
 TEXT = "Mr. Ash keeps {n} bees.\n\n  They fly far, and {n} caf\u00e9s \u4e2d\u6587 <|endoftext|> hear of it.\t\n"
 
@@ -89,7 +89,7 @@ def test_workers_shares_and_batches_do_not_change_a_byte(tmp_path, stage, source
     for share in (1, 0, 2):
         flags = {"workers": 1, "task": share, "of": 3}
         assert stage("tokens", *arguments(sources, tokenizer, tmp_path / "shares", **flags))[0] == 0
-    monkeypatch.setattr(tokens, "TEXT_BATCH", 99)
+    monkeypatch.setattr(parts, "TEXT_BATCH", 99)
     assert stage("tokens", *arguments(sources, tokenizer, tmp_path / "small", workers=1))[0] == 0
     for name in ("three", "shares", "small"):
         assert contents(tmp_path / name) == contents(tmp_path / "one")

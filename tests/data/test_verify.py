@@ -1,6 +1,7 @@
 """What is right passes in silence; every kind of damage is one line that names the file and the place."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert.inputs import frames
 from data.audit import checks
-from tests.finished import sign
+from tests.finished import examples, sign, write
 
 
 def test_what_the_stages_wrote_is_right(finished: Path, verify_folders: Callable) -> None:
@@ -23,32 +25,88 @@ def test_what_the_stages_wrote_is_right(finished: Path, verify_folders: Callable
     assert verify_folders(finished, "--level", "files")[0] == 0
 
 
-FILES = {
-    "missing": (lambda path: path.unlink(), "part-00001.jsonl: missing"),
-    "extra": (lambda path: path.with_name("note").touch(), "note: extra: not in manifest.json"),
-    "extra copy": (
+PART = "corpus/documents/part-00001.jsonl"
+RECORDS = "tfrecords/seq37/train-00001-of-00003.tfrecord"
+
+
+def begins(path: Path) -> list[int]:
+    return list(map(int, frames.read_index(path)))
+
+
+def flip(byte: int, record: int = 7) -> Callable[[Path], object]:
+    """Flips a bit of a record, at `byte` of its frame."""
+
+    def harm(path: Path) -> None:
+        content = bytearray(path.read_bytes())
+        content[begins(path)[record] + byte] ^= 16
+        path.write_bytes(content)
+
+    return harm
+
+
+def cut(inside: int) -> Callable[[Path], object]:
+    """Leaves seven records, and `inside` bytes of the next."""
+    return lambda path: path.write_bytes(path.read_bytes()[: begins(path)[7] + inside])
+
+
+DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [  # file, what is done to it, what is said
+    (PART, lambda path: path.unlink(), "part-00001.jsonl: missing"),
+    (PART, lambda path: path.with_name("note").touch(), "note: extra: not in manifest.json"),
+    (
+        PART,
         lambda path: shutil.copy(path, path.with_name("part-00002.jsonl")),
         "part-00002.jsonl: extra: a copy of part-00001.jsonl",
     ),
-    "cut": (lambda path: path.write_bytes(path.read_bytes()[:-9]), "part-00001.jsonl: cut: "),
-    "longer": (lambda path: path.write_bytes(path.read_bytes() + b" "), "part-00001.jsonl: "),
-    "changed": (
+    (PART, lambda path: path.write_bytes(path.read_bytes()[:-9]), r"part-00001.jsonl: cut: \d+ bytes, not \d+"),
+    (PART, lambda path: path.write_bytes(path.read_bytes() + b" "), r"part-00001.jsonl: \d+ bytes, not \d+"),
+    (
+        PART,
         lambda path: path.write_bytes(path.read_bytes().replace(b"e", b"E", 1)),
         "part-00001.jsonl: changed: its hash differs",
     ),
-    "duplicate": (
+    (
+        PART,
         lambda path: shutil.copy(path.with_name("part-00000.jsonl"), path),
-        "; it is a duplicate of part-00000.jsonl",
+        r"part-00001.jsonl: cut: .*; it is a duplicate of part-00000.jsonl",
     ),
-}
+    (RECORDS, flip(50), "tfrecord: record 7 at byte BEGIN: wrong checksum of the content"),
+    (RECORDS, flip(1), "tfrecord: record 7 at byte BEGIN: wrong checksum of the length"),
+    (RECORDS, cut(33), r"tfrecord: record 7 at byte BEGIN: cut: 33 of its \d+ bytes are left"),
+    (RECORDS, cut(0), "tfrecord: 7 records, not COUNT"),
+    (RECORDS, lambda path: path.write_bytes(b""), "tfrecord: 0 records, not COUNT"),
+    (RECORDS, lambda path: frames.index_path(path).unlink(), "tfrecord.index: missing"),
+]
 
 
-@pytest.mark.parametrize("damage", FILES)
-def test_a_file_that_is_not_what_it_was_is_named(damage: str, damaged_copy: Path, verify_folders: Callable) -> None:
-    harm, expected = FILES[damage]
-    harm(damaged_copy / "corpus" / "documents" / "part-00001.jsonl")
-    code, lines = verify_folders(damaged_copy / "corpus", "--level", "files")
-    assert code == 4 and expected in lines[0] and len(lines) == 2 and ": ok (shards" in lines[1]
+@pytest.mark.parametrize(("name", "harm", "expected"), DAMAGES)
+def test_a_damaged_file_is_named_and_no_other(
+    name: str, harm: Callable[[Path], object], expected: str, damaged_copy: Path, verify_folders: Callable
+) -> None:
+    path = damaged_copy / name
+    offsets = begins(path)
+    harm(path)
+    expected = expected.replace("BEGIN", str(offsets[7:8])[1:-1]).replace("COUNT", str(len(offsets) - 1))
+    code, lines = verify_folders(damaged_copy)
+    named = [line for line in lines if ": ok (" not in line]
+    assert code == 4 and len(lines) == len(named) + 2  # the other folders are
+    assert [line for line in named if re.search(f"{expected}$", line)]
+    assert len({line.partition(": ")[0] for line in named}) == 1
+
+
+def test_damaged_and_wrong_records_of_a_file_are_named_in_order(damaged_copy: Path, verify_folders: Callable) -> None:
+    folder = (damaged_copy / RECORDS).parent
+    path = damaged_copy / RECORDS
+    rows = examples(path)
+    rows[6]["next_sentence_labels"][0] = 2
+    write(path, rows)
+    for record, byte in ((3, 0), (4, 40), (9, 9), (11, 12)):
+        flip(byte, record)(path)
+    sign(folder)
+    code, lines = verify_folders(folder)
+    length, content = "wrong checksum of the length", "wrong checksum of the content"
+    expected = {3: length, 4: content, 6: "next_sentence_labels: not 0 or 1", 9: length, 11: content}
+    assert code == 4
+    assert lines == [f"{path}: record {n} at byte {begins(path)[n]}: {what}" for n, what in expected.items()]
 
 
 LINES = {

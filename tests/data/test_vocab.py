@@ -1,5 +1,6 @@
 """Vocabularies: trained alike every time, and only sound ones are taken."""
 
+import json
 import os
 import subprocess
 import sys
@@ -75,3 +76,12 @@ def test_size_or_file_must_be_given(tmp_path, stage, source):
     assert stage("vocab", "--source", source, "--output", tmp_path / "out")[0] == 2
     assert stage("vocab", "--size", 500, "--output", tmp_path / "out")[0] == 2
     assert stage("vocab", "--vocab", tmp_path / "none.txt", "--output", tmp_path / "out")[0] == 3
+
+
+def test_a_source_beside_a_given_vocabulary_is_no_input(tmp_path, stage, source):
+    (tmp_path / "given.txt").write_text("\n".join([*SPECIAL, "a"]) + "\n")
+    arguments = ("--vocab", tmp_path / "given.txt", "--source", source, "--output", tmp_path / "out")
+    assert stage("vocab", *arguments)[0] == 0
+    content = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert list(content["inputs"]) == ["given.txt"]
+    assert content["parameters"] == {"lower_case": True, "max_megabytes": 200, "size": None}

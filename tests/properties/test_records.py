@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.inputs import dynamic_masking, records, tf_example
+from bert.inputs import dynamic_masking, frames, records, tf_example
 from bert.inputs.instances import InstanceConfig
 from bert.inputs.vocabulary import SPECIAL
 from bert.storage import manifest, outputs
-from data.audit import checks, tfrecord_audit
+from data.audit import checks
 from tests.properties.fuzz import fuzz
 from tests.properties.mutations import damaged, survives
 from tests.training import TOKENS, VOCAB, instance
@@ -97,11 +97,7 @@ def test_a_damaged_file_is_refused_or_gives_the_same_records(
         for key, expected in read(good, indices).items():
             np.testing.assert_array_equal(found[key], expected)
     survives(lambda: read(folder, indices, skip_bad=COUNT))
-    survives(lambda: [frame.damage for frame in tfrecord_audit.walk(folder / NAME, read_index(folder / NAME))])
-
-
-def read_index(path: Path) -> np.ndarray:
-    return tfrecord_audit.read_index(path)
+    survives(lambda: list(frames.walk(folder / NAME, frames.read_index(folder / NAME))))
 
 
 @given(data=st.data())

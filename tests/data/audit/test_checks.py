@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert.inputs import records, tf_example
+from bert.inputs import frames, records, tf_example
 from bert.storage import manifest
 from data import tfrecords
 from data.audit import checks
@@ -60,7 +60,7 @@ def test_a_record_that_breaks_a_rule_is_named(rule: str, damaged_copy: Path, ver
     write(path, rows)
     sign(folder)
     code, lines = verify_folders(folder)
-    begin = int(np.fromfile(records.index_path(path), "<u8")[short])
+    begin = int(frames.read_index(path)[short])
     assert code == 4 and any(line.startswith(f"{path}: record {short} at byte {begin}: {rule}") for line in lines)
     assert all(f": record {short} at byte " in line for line in lines)
 
@@ -99,7 +99,7 @@ def test_tokenised_documents_are_judged_too(
             writer.write(tf_example.encode(row))
     sign(folder)
     code, lines = verify_folders(folder)
-    begin = int(np.fromfile(records.index_path(path), "<u8")[9])
+    begin = int(frames.read_index(path)[9])
     if rule:
         assert code == 4 and any(line.startswith(f"{path}: record 9 at byte {begin}: {rule}") for line in lines)
         assert all(f": record 9 at byte {begin}: " in line for line in lines)

@@ -9,11 +9,10 @@ import google_crc32c
 import numpy as np
 import pytest
 
-from bert import cli
 from bert.inputs import byte_bpe
 from bert.inputs.token_file import BLOCK, TokenWriter, checks_path
 from bert.storage import checked_json
-from data import bpe, stats, text, tokens
+from data import bpe, text, tokens
 from data.audit import token_audit
 from tests.finished import sign
 
@@ -165,26 +164,3 @@ def test_a_manifest_that_does_not_fit_is_named(
     sign(copy, extra=extra | {field: value})
     code, lines = verify_folders(copy)
     assert code == 4 and any(expected in line for line in lines), lines
-
-
-def test_the_statistics_are_those_counted_by_hand(
-    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    by_chunk = []
-    for chunk in (1 << 20, 97):
-        monkeypatch.setattr(stats, "TOKENS", chunk)
-        monkeypatch.setattr("sys.argv", ["stats", str(written / "tokens"), "--output", str(tmp_path), "--workers", "1"])
-        with pytest.raises(SystemExit) as ending:
-            cli.main(stats.main)
-        assert ending.value.code == 0 and (tmp_path / "lengths.png").exists() and (tmp_path / "tokens.png").exists()
-        by_chunk.append(json.loads((tmp_path / "stats.json").read_text())["splits"])
-    assert by_chunk[0] == by_chunk[1]
-    figures = by_chunk[0]
-    sizes = np.array([len(text.encode()) for text in TEXTS])
-    assert sum(split["documents"] for split in figures.values()) == len(TEXTS) == 211
-    assert sum(split["tokens"] for split in figures.values()) == sum(split["bytes"] for split in figures.values())
-    assert sum(split["bytes"] for split in figures.values()) == sizes.sum()
-    used = len(set("".join(TEXTS).encode()))
-    assert figures["train"]["vocabulary"] == 256 and figures["train"]["vocabulary never seen"] == 256 - used
-    lengths = np.sum([split["histograms"]["tokens of a document"] for split in figures.values()], axis=0)
-    assert lengths[1:20].tolist() == [((sizes >= 2**k) & (sizes < 2 ** (k + 1))).sum() for k in range(19)]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert.storage.workspace import Work
 from data.pipeline import duplicates, parts, tasks
 
 
@@ -66,3 +67,15 @@ def test_both_ways_to_ask_what_is_held_out_agree(sources):
     texts = [record["text"] for part in sources for record in parts.read_records(part, "text")]
     asked = [duplicates.is_text_held_out(text, 0.5) for text in texts]
     assert duplicates.is_held_out(found.keys, 0.5).tolist() == asked and 0 < sum(asked) < 6
+
+
+def test_verdicts_are_found_once_and_kept(tmp_path):
+    work, calls = Work(tmp_path / "out", tmp_path), []
+
+    def find():
+        calls.append(1)
+        return [np.array([1, 0, 2], np.uint8), np.array([], np.uint8)]
+
+    for _ in range(2):
+        assert duplicates.saved_verdicts(work, find) == [b"\1\0\2", b""]
+    assert len(calls) == 1

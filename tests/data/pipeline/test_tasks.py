@@ -1,5 +1,6 @@
 """Tasks: any share, number of workers or interruption gives the same folder, and nothing is done twice."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -8,13 +9,15 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 
 from bert.errors import UsageError
+from bert.ranges import Range
 from bert.storage import manifest, outputs
 from bert.storage.workspace import Work
+from data import books, documents, pubmed, text, tokens, wikipedia
 from data.pipeline import tasks
 from data.pipeline.tasks import TaskResult
 
@@ -200,3 +203,43 @@ def test_a_stage_given_as_a_command_runs_on_a_dask_cluster(tmp_path: Path) -> No
             on_cluster = ["--output", outputs["cluster"], "--scheduler", cluster.scheduler_address]
             subprocess.run([*command, *on_cluster], check=True)
             assert content(outputs["out"]) == content(outputs["cluster"])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flags(tasks.Options):
+    source: tuple[Path, ...]
+    rules: Path | None = None
+    output: Path
+    vocab: Path
+    size: int | None = None
+    share: Annotated[float, Range(0, 1)] = 0.5
+    link: bool = True
+
+
+def test_parameters_and_inputs_are_the_flags_on_which_the_output_depends() -> None:
+    given = Flags(source=(Path("b"), Path("a")), output=Path("out"), vocab=Path("v"), workers=3)
+    assert tasks.parameters(given) == {"size": None, "share": 0.5, "link": True}
+    assert tasks.parameters(given, ["link"]) == {"size": None, "share": 0.5}
+    assert tasks.inputs(given) == [Path("b"), Path("a"), Path("v")]
+    assert tasks.inputs(dataclasses.replace(given, rules=Path("r"))) == [Path("b"), Path("a"), Path("r"), Path("v")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "expected"),
+    [
+        (wikipedia.WikipediaStage, wikipedia.Options, {}),
+        (books.BooksStage, books.Options, {}),
+        (text.TextStage, text.Options, {}),
+        (pubmed.PubmedStage, pubmed.Options, {"title": False, "labels": False, "language": "eng"}),
+        (documents.DocumentsStage, documents.Options, {"minimum_characters": 64, "punkt": "trained"}),
+        (tokens.TokensStage, tokens.Options, {"heldout": 0.01}),
+    ],
+)
+def test_the_parameters_in_manifests_stay_as_they_are(kind: Any, flags: Any, expected: dict[str, Any]) -> None:
+    """Other ones would make a finished folder of an earlier version out of date."""
+    source = Path("source") if flags.__dataclass_fields__["source"].type is Path else (Path("source"),)
+    needed = {"tokenizer": Path("bpe")} if flags is tokens.Options else {}
+    stage = object.__new__(kind)
+    stage.options = flags(source=source, output=Path("out"), **needed)
+    assert stage.parameters() == expected
+    assert stage.inputs() == [Path("source"), *needed.values()]
