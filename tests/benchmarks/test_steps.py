@@ -149,8 +149,8 @@ def test_as_many_words_are_masked_as_in_real_data(name: str, most: int) -> None:
 
 def test_the_peak_is_the_fastest_product() -> None:
     asked: list[int] = []
-    found = adapter.fastest(lambda size: lambda: asked.append(size))
-    assert asked == [size for size in adapter.SIZES for _ in range(adapter.TRIES + 1)] and found["flops"] > 0
+    found = adapter.fastest(lambda size: lambda: asked.append(size), "gpu")
+    assert asked == [size for size in adapter.SIZES["gpu"] for _ in range(adapter.TRIES + 1)] and found["flops"] > 0
 
 
 @pytest.mark.slow
@@ -158,7 +158,7 @@ def test_ours_answers_what_is_asked(tmp_path: Path) -> None:
     """Losses begin near those of chance and fall; logits are of the real tokens; a lap and the peak take time."""
     given = options(tmp_path)
     given.output.mkdir()
-    bench = steps.Bench(given, {"ours": [sys.executable, "-m", "benchmarks.ours_step"]}, tmp_path)
+    bench = steps.Bench(given, {"ours": [sys.executable, "-m", "benchmarks.ours_step", "cpu"]}, tmp_path)
     for name, count in (("pretrain_128", 3), ("infer_8", 2 * int(cases.question_lengths(8, 384).sum()))):
         case = next(case for case in cases.CASES if case.name == name)
         folder = bench.prepare("tiny", case.work, [case])
