@@ -186,14 +186,11 @@ def difference(ours: np.ndarray, theirs: np.ndarray, relative: bool) -> float:
 
 def rows(options: Options, bench: Bench) -> Iterator[dict[str, Any]]:
     """Yield a row for each contender in each case, as soon as it is measured."""
-    chosen = [
-        dataclasses.replace(case, batch=options.sequences or case.batch)
-        for case in cases.CASES
-        if {case.work, case.name} & set(options.work)
-    ]
+    known = [dataclasses.replace(case, batch=options.sequences or case.batch) for case in cases.CASES]
+    chosen = [case for case in known if {case.work, case.name} & set(options.work)]
     for model, work in itertools.product(options.models, dict.fromkeys(case.work for case in chosen)):
         of_work = [case for case in chosen if case.work == work]
-        checked = next(case for case in [*of_work, *cases.CASES] if case.name == cases.CHECKED[work])
+        checked = next(case for case in known if case.name == cases.CHECKED[work])
         folder = bench.prepare(model, work, {checked, *of_work})
         apart = None if options.alone else bench.check(folder, checked)
         for case, compute in itertools.product(of_work, options.compute):
