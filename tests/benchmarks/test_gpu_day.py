@@ -95,7 +95,7 @@ def test_one_that_the_end_of_the_time_cuts_short_is_run_again_but_not_for_ever(t
 def test_one_that_fails_is_named_with_its_last_line_and_the_rest_goes_on(tmp_path: Path) -> None:
     codes = {
         "first": "print('begins'); raise SystemExit('the last word')",
-        "second": "print('error: no such GPU; remedy'); print('most bytes of the GPU: 7'); raise SystemExit(5)",
+        "second": "print('error: no such GPU; remedy\\nmore\\nmost bytes of the GPU: 7'); raise SystemExit(5)",
         "third": "raise SystemExit(3)",
     }
     state = call(tmp_path, listed(), 1000, codes)
