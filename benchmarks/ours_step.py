@@ -133,4 +133,4 @@ class Ours:
 
 
 if __name__ == "__main__":
-    adapter.serve(Ours(devices.choose(sys.argv[1])))
+    adapter.serve(Ours(devices.choose("gpu" if sys.argv[1] == "gpu" else "cpu")))

@@ -97,6 +97,12 @@ def write_start(
     checkpoint.save(run, 0, variables(model), keep=1)
 
 
+def start(options: Options) -> None:
+    """Write the run directory that both start from: the checkpoint's encoder and a randomly initialised head."""
+    model = QuestionAnswering(ModelConfig.load(options.checkpoint / "bert_config.json"), options.seed)
+    write_start(options.output / "start", options.checkpoint, model, ("answer_span",))
+
+
 def train_ours(
     command: tuple[str, str], folder: Path, options: Comparison, steps: int, seed: int, more: dict[str, Any]
 ) -> Path:
@@ -208,8 +214,7 @@ def run_checked(command: Sequence[str]) -> None:
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m benchmarks.squad_scores", description=__doc__)
-    model = QuestionAnswering(ModelConfig.load(options.checkpoint / "bert_config.json"), options.seed)
-    write_start(options.output / "start", options.checkpoint, model, ("answer_span",))
+    start(options)
     late = slice(options.steps // 2, None)  # all widths are compiled by then
     for name, train in (("ours", ours), ("transformers", peer)):
         run = train(options)

@@ -70,7 +70,7 @@ def _facts(state: State) -> Facts:
 
 def _head(state: State, command: str) -> str:
     commits = sorted({result["commit"] for result in state.results.values()})
-    versions = next((facts["versions"] for facts in _facts(state).values()), {})
+    versions: dict[str, str] = next((facts["versions"] for facts in _facts(state).values()), {})
     minutes = sum(result["seconds"] for result in state.results.values()) / 60
     about = (
         f"nvidia-smi: {state.gpu or 'none'}. Commit {', '.join(commits) or 'unknown'}; "
