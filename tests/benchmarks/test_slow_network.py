@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SETTING = Setting("tiny", 1000, 100, 5, 2, 16, 3)
 PROBE = """
 import socket, statistics, sys, time
-where, count = ("10.213.7.1", 7000), 10_000_000
+where, count = ("10.213.7.1", 7000), 20_000_000
 if sys.argv[1] == "serve":
     server = socket.create_server(where)
     print("listening", flush=True)
@@ -135,17 +135,26 @@ def joined(request: pytest.FixtureRequest) -> Iterator[Link]:
         pytest.skip(str(error))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("joined", [0.0, 15.0], indirect=True)
-def test_a_link_has_its_rate_and_delay_and_counts_its_bytes(joined: Link) -> None:
+def probed(joined: Link) -> list[float]:
+    """Return the milliseconds of a round trip, and the Mb/s of sending and of receiving 20 MB by TCP."""
     probe = [sys.executable, "-c", PROBE]
     with subprocess.Popen(joined.command(0, [*probe, "serve"]), stdout=subprocess.PIPE) as server:
         assert server.stdout and server.stdout.readline() == b"listening\n"
         asked = subprocess.run(joined.command(1, [*probe, "ask"]), capture_output=True, text=True, timeout=60)
-    round_trip, *rates = map(float, asked.stdout.split())
-    assert all(0.85 * 80 <= rate <= 1.02 * 80 for rate in rates)  # of payload; headers take 3 to 5 %
-    assert 2 * joined.milliseconds <= round_trip < 2 * joined.milliseconds + 10
-    assert 10e6 < joined.sent() < 11.5e6
+    return list(map(float, asked.stdout.split()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("joined", [0.0, 15.0], indirect=True)
+def test_a_link_has_its_rate_and_delay_and_counts_its_bytes(joined: Link) -> None:
+    for _ in range(3):  # others may use the machine
+        before = joined.sent()
+        round_trip, *rates = probed(joined)
+        good = all(0.85 * 80 <= rate <= 1.02 * 80 for rate in rates)  # of payload; headers take 3 to 5 %
+        if good and round_trip < 2 * joined.milliseconds + 10:
+            break
+    assert good and 2 * joined.milliseconds <= round_trip < 2 * joined.milliseconds + 10
+    assert 20e6 < joined.sent() - before < 23e6
     name = subprocess.run(joined.command(1, ["uname", "-n"]), capture_output=True, text=True).stdout
     assert name == "second\n"
 
