@@ -2,8 +2,9 @@
 
     {"do": "setup", "work": "pretrain", ...}    ->    {"threads": 2, ..., "peak_mb": 812.0}
 
-`do` names a method of the contender; the other entries are its arguments. The answer is the result with the peak memory
-of the process added, or {"error": ...}. Needs only the standard library: peers run in other environments.
+`do` names a method of the contender; the other entries are its arguments. The answer is the result, or {"error": ...},
+with the peak memory of the process unless the result has that of a GPU. Needs only the standard library: peers run in
+other environments.
 """
 
 import json
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-SIZES = (512, 1024, 2048)  # of square matrix products; the fastest gives the peak
+SIZES = {"cpu": (512, 1024, 2048), "gpu": (2048, 4096, 8192)}  # of square products; the fastest gives the peak
 TRIES = 5
 
 Answer = dict[str, Any]
@@ -33,7 +34,7 @@ class Contender(Protocol):
         """Return `values`: losses of three updates on the first batch, or for inference the logits of its tokens."""
 
     def lap(self, laps: int) -> Answer:
-        """Return `seconds` [laps] of passes over all batches."""
+        """Return `seconds` [laps] of passes over all batches; on a GPU also `peak_mb`, the most memory taken there."""
 
     def peak(self) -> Answer:
         """Return `flops`: FLOP/s of the fastest square matrix product in the compute type."""
@@ -50,7 +51,7 @@ def serve(contender: Contender) -> None:
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        answers.write(json.dumps(answer | {"peak_mb": peak}) + "\n")
+        answers.write(json.dumps({"peak_mb": peak} | answer) + "\n")
         answers.flush()
 
 
@@ -65,10 +66,10 @@ def timed(step: Callable[[Any], Any], batches: list[Any], laps: int) -> Answer:
     return {"seconds": spent}
 
 
-def fastest(product: Callable[[int], Callable[[], Any]]) -> Answer:
+def fastest(product: Callable[[int], Callable[[], Any]], device: str = "cpu") -> Answer:
     """The answer of `peak`; `product` makes, for a size, what computes the product of two square matrices."""
     best = 0.0
-    for size in SIZES:
+    for size in SIZES[device]:
         compute = product(size)
         compute()
         for _ in range(TRIES):

@@ -19,6 +19,7 @@ MODELS = {
     "tiny": dataclasses.replace(SIZES["tiny"], vocab_size=WORDS),
     "small": ModelConfig(vocab_size=WORDS, hidden_size=384, num_hidden_layers=6, intermediate_size=1536),
     "base": dataclasses.replace(SIZES["base"], vocab_size=WORDS),
+    "large": dataclasses.replace(SIZES["large"], vocab_size=WORDS),
 }
 
 
@@ -38,17 +39,17 @@ class Case:
     lengths: str = "full"
     """full; questions, padded; or grouped, questions in batches of like length"""
     text: str = ""
-    """for the table"""
+    """for the table, with the sequences of a step in place of {}"""
 
 
 CASES = (
-    Case("pretrain_128", "pretrain", 16, 128, 20, text="pretraining step, 16 x 128 tokens"),
-    Case("pretrain_512", "pretrain", 4, 512, 80, text="pretraining step, 4 x 512 tokens"),
-    Case("finetune_384", "finetune", 8, 384, lengths="questions", text="SQuAD step, 8 x 384, padded"),
-    Case("finetune_lengths", "finetune", 8, 384, lengths="grouped", text="SQuAD step, 8 of like length"),
-    Case("infer_1", "infer", 1, 384, text="answer logits, 1 x 384"),
-    Case("infer_8", "infer", 8, 384, lengths="questions", text="answer logits, 8 x 384, padded"),
-    Case("infer_lengths", "infer", 8, 384, lengths="grouped", text="answer logits, 8 of like length"),
+    Case("pretrain_128", "pretrain", 16, 128, 20, text="pretraining step, {} x 128 tokens"),
+    Case("pretrain_512", "pretrain", 4, 512, 80, text="pretraining step, {} x 512 tokens"),
+    Case("finetune_384", "finetune", 8, 384, lengths="questions", text="SQuAD step, {} x 384, padded"),
+    Case("finetune_lengths", "finetune", 8, 384, lengths="grouped", text="SQuAD step, {} of like length"),
+    Case("infer_1", "infer", 1, 384, text="answer logits, {} x 384"),
+    Case("infer_8", "infer", 8, 384, lengths="questions", text="answer logits, {} x 384, padded"),
+    Case("infer_lengths", "infer", 8, 384, lengths="grouped", text="answer logits, {} of like length"),
 )
 CHECKED = {"pretrain": "pretrain_128", "finetune": "finetune_384", "infer": "infer_8"}  # what values are compared on
 

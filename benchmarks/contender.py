@@ -14,15 +14,15 @@ ROOT = Path(__file__).resolve().parents[1]
 EXIT_SECONDS = 60.0  # time limit for a process to end
 
 
-def environment(threads: int, caches: Path) -> dict[str, str]:
-    """Return the environment of every contender: threads, huge pages, no GPU, no network, few log messages."""
+def environment(threads: int, caches: Path, gpu: bool = False) -> dict[str, str]:
+    """Return the environment of every contender: threads, huge pages, a GPU or none, no network, few log messages."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
     return {
         **os.environ,
         **dict.fromkeys(names, str(threads)),
         "TOKENIZERS_PARALLELISM": "false",
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-        "CUDA_VISIBLE_DEVICES": "",
+        **({} if gpu else {"CUDA_VISIBLE_DEVICES": ""}),
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_VERBOSITY": "error",

@@ -1,20 +1,22 @@
 """Our contender in benchmarks/steps.py: the trainer's step, and inference as in squad.predict and squad.export.
 
-python -m benchmarks.ours_step        # for the commands see benchmarks/adapter.py
+python -m benchmarks.ours_step cpu|gpu        # for the commands see benchmarks/adapter.py
 """
 
 import dataclasses
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import adapter, batch_file, tensorflow_peak
+from benchmarks import adapter, batch_file
 from bert.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.convert import __main__ as convert
 from bert.hardware import devices, graphs
+from bert.hardware.devices import Device
 from bert.inputs import sampler
 from bert.inputs.batches import LENGTH_MULTIPLE
 from bert.inputs.sampler import Batch
@@ -40,6 +42,9 @@ def _task(work: str, config: ModelConfig) -> Task:
 
 class Ours:
     """A model and its step."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
 
     def export(self, model: dict[str, Any], work: str, weights: str) -> adapter.Answer:
         """Write a run directory, WEIGHTS/run, and the same for transformers, WEIGHTS/transformers.
@@ -81,7 +86,7 @@ class Ours:
 
     def _training(self, task: Task) -> Any:
         optimizer = Optimizer(variables(task.module), OptimizerConfig(name="adamw", learning_rate=LEARNING_RATE))
-        precision = PrecisionConfig(compute=self.compute, xla=None).resolved(devices.has_gpu())
+        precision = PrecisionConfig(compute=self.compute, xla=None).resolved(self.device.is_gpu)
         step = Step(task, optimizer, Communicator(), precision, RunConfig(seed=1))
         self.updates = 0
 
@@ -111,13 +116,21 @@ class Ours:
 
     def lap(self, laps: int) -> adapter.Answer:
         """As adapter.Contender has it."""
-        return adapter.timed(self.run, self.batches, laps)
+        answer = adapter.timed(self.run, self.batches, laps)
+        if self.device.is_gpu:
+            answer["peak_mb"] = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 1e6
+        return answer
 
     def peak(self) -> adapter.Answer:
         """As adapter.Contender has it."""
-        return tensorflow_peak.peak(self.compute)
+        multiply = graphs.function(tf.matmul)
+
+        def product(size: int) -> Any:
+            a, b = (tf.cast(tf.random.normal([size, size]), self.compute) for _ in range(2))
+            return lambda: multiply(a, b)[0, 0].numpy()
+
+        return adapter.fastest(product, self.device.kind.lower())
 
 
 if __name__ == "__main__":
-    devices.choose()
-    adapter.serve(Ours())
+    adapter.serve(Ours(devices.choose("gpu" if sys.argv[1] == "gpu" else "cpu")))

@@ -14,6 +14,7 @@ WHO = {
     "eager": "transformers",
     "compile": "transformers, torch.compile",
     "gathered": "transformers, masked positions gathered",
+    "gathered_compile": "transformers, masked positions gathered, torch.compile",
     "padded": "transformers, all padded to 384",
 }
 WIDTH = 120
@@ -69,19 +70,22 @@ def table(head: dict[str, Any], measured: Sequence[dict[str, Any]]) -> str:
     versions = {tool: number for row in measured for tool, number in row["versions"].items()}
     threads = sorted({row["threads"] for row in measured})
     texts = {case.name: case.text for case in cases.CASES}
-    told = (
+    apart = _apart(measured)
+    told = [
         f"{head['date']}, commit {head['commit']}, {head['cpu']}, {', '.join(map(str, threads))} threads; "
         f"{', '.join(f'{tool} {number}' for tool, number in sorted(versions.items()))}.",
-        f"Before timing, in float32 without dropout, contenders differed by at most {_apart(measured)}.",
-    )
+        *([f"Before timing, in float32 without dropout, contenders differed by at most {apart}."] if apart else []),
+    ]
     above = "".join(f"{textwrap.fill(text, WIDTH)}\n\n" for text in told)
-    cells = [_cells(row, f"{row['model']}, {texts[row['case']]}") for row in measured]
+    cells = [_cells(row, f"{row['model']}, {texts[row['case']].format(row['batch'])}") for row in measured]
     return above + HEADER + "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
 def _apart(measured: Sequence[dict[str, Any]]) -> str:
+    """Return by how much the contenders differed, in words; empty if ours was alone."""
     kinds = {False: "in relation to the losses", True: "in the logits"}
-    worst = {infer: [row["apart"] for row in measured if row["case"].startswith("infer") == infer] for infer in kinds}
+    compared = [row for row in measured if row["apart"] is not None]
+    worst = {infer: [row["apart"] for row in compared if row["case"].startswith("infer") == infer] for infer in kinds}
     return " and ".join(f"{max(worst[infer]):.0e} {text}" for infer, text in kinds.items() if worst[infer])
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import tensorflow as tf
 
 from bert import cli, ranges
 from bert.config import ModelConfig, OptimizerConfig
@@ -39,83 +40,104 @@ Order = Literal["shuffled", "grouped"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """Flags of `python -m benchmarks.squad_scores`."""
+class Comparison:
+    """Flags of a comparison of fine-tuning, of any task."""
 
     checkpoint: Path
     """run directory with the initial weights"""
-    train_file: Path
-    """SQuAD training set"""
-    dev_file: Path
-    """SQuAD development set"""
     output: Path
-    """output folder; existing results are kept"""
+    """output folder; finished results in it are kept"""
     peer_python: Path
     """interpreter with torch and transformers (requirements-parity.txt)"""
-    steps: Annotated[int, Range(1, 10**9)] = 500
-    """number of updates"""
-    batch: BatchSize = 16
-    """windows per update"""
+    batch: BatchSize = 32
+    """sequences per update"""
     learning_rate: Annotated[float, Range(0, 100)] = 1e-4
     """peak learning rate, reached after a tenth of the updates"""
     compute: str = "bfloat16"
     """data type of matrix products; for the peer by torch.autocast"""
     limit: Annotated[int, Range(0, 10**9)] = 0
-    """number of training questions, from the first on; 0: all"""
+    """number of training examples, from the first on; 0: all"""
     order: Order = "shuffled"
-    """how the peer orders its windows: shuffled, or grouped by length as its Trainer can do"""
-    seed: Seed = 12345
-    """seed for the order of windows, the head and dropout"""
+    """how the peer orders its sequences: shuffled, or grouped by length as its Trainer can do"""
 
     def __post_init__(self) -> None:
         ranges.check(self)
 
 
-def start(options: Options) -> None:
-    """Write the run directory that both start from: the checkpoint's encoder and a randomly initialised head."""
-    config = ModelConfig.load(options.checkpoint / "bert_config.json")
-    model, run = QuestionAnswering(config, options.seed), options.output / "start"
-    checkpoint.load_weights(options.checkpoint, variables(model), new_heads=("answer_span",))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(Comparison):
+    """Flags of `python -m benchmarks.squad_scores`."""
+
+    train_file: Path
+    """SQuAD training set"""
+    dev_file: Path
+    """SQuAD development set"""
+    steps: Annotated[int, Range(1, 10**9)] = 500
+    """number of updates"""
+    batch: BatchSize = 16
+    """windows per update"""
+    seed: Seed = 12345
+    """seed for the order of windows, the head and dropout"""
+
+
+def write_start(
+    run: Path, source: Path, model: tf.Module, new_heads: tuple[str, ...], facts: dict[str, Any] | None = None
+) -> None:
+    """Write the run directory that both start from: the source's encoder and randomly initialised heads.
+
+    facts: its config.json, if it needs one.
+    """
+    config = ModelConfig.load(source / "bert_config.json")
+    checkpoint.load_weights(source, variables(model), new_heads=new_heads)
     run.mkdir(parents=True)
     config.save(run / "bert_config.json")
-    shutil.copyfile(options.checkpoint / "vocab.txt", run / "vocab.txt")
+    shutil.copyfile(source / "vocab.txt", run / "vocab.txt")
+    if facts is not None:
+        files.write_json(run / "config.json", facts)
     checkpoint.save(run, 0, variables(model), keep=1)
 
 
-def ours(options: Options) -> Path:
-    """Fine-tunes in our trainer; returns its run directory."""
-    run = options.output / "ours"
-    settings = {
-        "init.checkpoint": options.output / "start",
-        "data.train_file": options.train_file,
+def start(options: Options) -> None:
+    """Write the run directory that both start from: the checkpoint's encoder and a randomly initialised head."""
+    model = QuestionAnswering(ModelConfig.load(options.checkpoint / "bert_config.json"), options.seed)
+    write_start(options.output / "start", options.checkpoint, model, ("answer_span",))
+
+
+def train_ours(
+    command: tuple[str, str], folder: Path, options: Comparison, steps: int, seed: int, more: dict[str, Any]
+) -> Path:
+    """Fine-tune `folder`/start in our trainer; return the run directory. command: module and recipe."""
+    run = folder / "ours"
+    settings = more | {
+        "init.checkpoint": folder / "start",
         "data.limit": options.limit,
         "run.directory": run,
-        "run.steps": options.steps,
-        "run.seed": options.seed,
-        "run.save_every": options.steps,
+        "run.steps": steps,
+        "run.seed": seed,
+        "run.save_every": steps,
         "run.log_every": 1,
         "batch.total": options.batch,
         "batch.per_device": options.batch,
         "precision.compute": options.compute,
-        "optimizer.name": "adamw",
         "optimizer.learning_rate": options.learning_rate,
-        "optimizer.warmup_steps": int(options.steps * WARMUP),
+        "optimizer.warmup_steps": int(steps * WARMUP),
     }
-    run_checked([sys.executable, "-m", "squad.train", RECIPE, *flags_of(settings)])
+    run_checked([sys.executable, "-m", *command, *flags_of(settings)])
     return run
 
 
+def ours(options: Options) -> Path:
+    """Fine-tune in our trainer; return the run directory."""
+    more = {"data.train_file": options.train_file, "optimizer.name": "adamw"}
+    return train_ours(("squad.train", RECIPE), options.output, options, options.steps, options.seed, more)
+
+
 def peer(options: Options) -> Path:
-    """Fine-tunes in a plain loop of PyTorch; returns a run directory with its weights."""
+    """Fine-tune in a plain loop of PyTorch; return a run directory with its weights."""
     recipe: SquadConfig = RECIPES[RECIPE]()
-    settings = learning(recipe.optimizer, options.steps, options.learning_rate) | {
-        "batch": options.batch,
-        "length": recipe.windows.max_seq_length,
-        "order": options.order,
-        "compute": options.compute,
-        "seed": options.seed,
-    }
-    return run_peer(options.output, options.peer_python, raw_questions(options), settings)
+    settings = learning(recipe.optimizer, options.steps, options.learning_rate)
+    settings |= {"length": recipe.windows.max_seq_length, "seed": options.seed}
+    return run_peer(options.output, options, raw_questions(options), settings)
 
 
 def raw_questions(options: Options) -> Iterator[dict[str, Any]]:
@@ -135,15 +157,19 @@ def learning(optimizer: OptimizerConfig, steps: int, peak: float) -> dict[str, A
     return same | {"betas": [optimizer.beta_1, optimizer.beta_2], "rates": rates}
 
 
-def run_peer(folder: Path, interpreter: Path, given: Iterable[dict[str, Any]], settings: dict[str, Any]) -> Path:
-    """Fine-tune `folder`/start on the examples `given` in a plain loop of PyTorch; return a run directory."""
+def run_peer(folder: Path, options: Comparison, given: Iterable[dict[str, Any]], settings: dict[str, Any]) -> Path:
+    """Fine-tune `folder`/start on the examples `given` in a plain loop of PyTorch; return a run directory.
+
+    settings: those that are not in `options`.
+    """
     names = ("exported", "examples.jsonl", "settings.json", "transformers", "peer")
     exported, written, wanted, trained, run = (folder / name for name in names)
     run_checked([sys.executable, "-m", "bert.convert", "export", "huggingface", str(folder / "start"), str(exported)])
     with open(written, "w", encoding="utf-8") as stream:
         stream.writelines(json.dumps(example) + "\n" for example in given)
-    files.write_json(wanted, settings)
-    run_checked([str(interpreter.absolute()), "-m", PEER, *map(str, (exported, written, wanted, trained))])
+    same = {"batch": options.batch, "order": options.order, "compute": options.compute}
+    files.write_json(wanted, settings | same)
+    run_checked([str(options.peer_python.absolute()), "-m", PEER, *map(str, (exported, written, wanted, trained))])
     run_checked([sys.executable, "-m", "bert.convert", "import", "huggingface", str(trained), str(run)])
     return run
 

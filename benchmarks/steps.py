@@ -1,4 +1,4 @@
-"""Compare the speed of training steps and inference with other implementations, on a CPU.
+"""Compare the speed of training steps and inference with other implementations, on a CPU or a GPU.
 
     make bench                        # installs the peers first; or, with another environment for them:
     python -m benchmarks.steps --peer_python PYTHON [--models small base] [--work pretrain] [--compute float32] ...
@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -37,9 +37,10 @@ from bert.storage import files
 TOLERANCE = {"pretrain": 1e-4, "finetune": 1e-4, "infer": 1e-3}  # relative, of losses; absolute, of logits
 WARMUP_LAPS = 2  # a second batch length makes torch.compile start again
 MAX_LAPS = 50  # per turn
-PEERS = ("eager", "compile", "gathered", "padded")
+PEERS = ("eager", "compile", "gathered", "gathered_compile", "padded")
 UNSUPPORTED = {  # kinds of work and cases that a peer does not take part in
     "gathered": {"finetune", "infer"},
+    "gathered_compile": {"finetune", "infer"},
     "padded": {"pretrain", "finetune_384", "infer_1", "infer_8"},  # the same as eager there
 }
 
@@ -52,13 +53,19 @@ class Options:
     """Flags of `python -m benchmarks.steps`."""
 
     models: tuple[str, ...] = ("small",)
-    """model sizes: tiny (2 layers x 128), small (6 x 384), base (12 x 768)"""
+    """model sizes: tiny (2 layers x 128), small (6 x 384), base (12 x 768), large (24 x 1024)"""
     work: tuple[str, ...] = ("pretrain_128", "finetune_lengths", "infer_1", "infer_lengths")
     """names of cases in benchmarks/cases.py, or all cases of a kind: pretrain, finetune, infer"""
     compute: tuple[str, ...] = ("float32", "bfloat16")
     """data types of the matrix products: float32, bfloat16"""
     peers: tuple[str, ...] = ("eager", "compile")
-    """ways to run transformers on PyTorch: eager, compile, gathered, padded"""
+    """ways to run transformers on PyTorch: eager, compile, gathered, gathered_compile, padded"""
+    alone: cli.Switch = False
+    """time ours only, without peers and without the comparison with them"""
+    device: Literal["cpu", "gpu"] = "cpu"
+    """device of all contenders; the memory in the table is then that of the GPU"""
+    sequences: Annotated[int, Range(0, 65_536)] = 0
+    """sequences in a step; 0: those of each case"""
     repeats: Annotated[int, Range(1, 10**9)] = 3
     """turns per contender"""
     seconds: Annotated[float, Range(0, 1e6)] = 2.0
@@ -81,12 +88,12 @@ class Options:
 
 def commands(options: Options) -> Commands:
     """Return the command of each contender; ours is the first."""
-    python = options.peer_python
-    if options.peers and not python.exists():
+    python, peers = options.peer_python, () if options.alone else options.peers
+    if peers and not python.exists():
         raise UsageError(f"{python}: no such interpreter; `make bench` makes it")
-    started = {"ours": [sys.executable, "-m", "benchmarks.ours_step"]}
-    for peer in options.peers:
-        started[peer] = [str(python.absolute()), "-m", "benchmarks.peers.transformers_torch", peer]
+    started = {"ours": [sys.executable, "-m", "benchmarks.ours_step", options.device]}
+    for peer in peers:
+        started[peer] = [str(python.absolute()), "-m", "benchmarks.peers.transformers_torch", peer, options.device]
     return started
 
 
@@ -95,7 +102,7 @@ class Bench:
 
     def __init__(self, options: Options, commands: Commands, scratch: Path) -> None:
         self.options, self.commands, self.scratch = options, commands, scratch
-        self.environment = environment(options.threads, options.output / "inductor")
+        self.environment = environment(options.threads, options.output / "inductor", options.device == "gpu")
 
     def start(self, name: str) -> Contender:
         """Start a contender; its messages go to NAME.log in the output folder."""
@@ -179,15 +186,16 @@ def difference(ours: np.ndarray, theirs: np.ndarray, relative: bool) -> float:
 
 def rows(options: Options, bench: Bench) -> Iterator[dict[str, Any]]:
     """Yield a row for each contender in each case, as soon as it is measured."""
-    chosen = [case for case in cases.CASES if {case.work, case.name} & set(options.work)]
+    known = [dataclasses.replace(case, batch=options.sequences or case.batch) for case in cases.CASES]
+    chosen = [case for case in known if {case.work, case.name} & set(options.work)]
     for model, work in itertools.product(options.models, dict.fromkeys(case.work for case in chosen)):
         of_work = [case for case in chosen if case.work == work]
-        checked = next(case for case in cases.CASES if case.name == cases.CHECKED[work])
+        checked = next(case for case in known if case.name == cases.CHECKED[work])
         folder = bench.prepare(model, work, {checked, *of_work})
-        apart = bench.check(folder, checked)
+        apart = None if options.alone else bench.check(folder, checked)
         for case, compute in itertools.product(of_work, options.compute):
             answers = bench.time(folder, case, compute)
-            told = {"model": model, "case": case.name, "compute": compute, "apart": apart}
+            told = {"model": model, "case": case.name, "batch": case.batch, "compute": compute, "apart": apart}
             yield from (told | row for row in report.rows(cases.MODELS[model], case, answers))
         shutil.rmtree(folder)  # gigabytes, of larger models
 

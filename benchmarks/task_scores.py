@@ -18,25 +18,21 @@ groups by length, and a shuffled batch has more padding.
 import dataclasses
 import json
 import math
-import shutil
 import statistics
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
-from benchmarks.squad_scores import WARMUP, Order, flags_of, learning, measured, run_checked, run_peer
-from bert import cli, ranges
+from benchmarks.squad_scores import Comparison, learning, measured, run_peer, train_ours, write_start
+from bert import cli
 from bert.config import ModelConfig
 from bert.errors import UsageError
 from bert.inputs.records import Dataset
 from bert.inputs.tokenization import tokenizer_for
-from bert.model.encoder import variables
-from bert.ranges import BatchSize, Range
+from bert.ranges import Range
 from bert.storage import files
-from bert.training import checkpoint
 from tasks import datasets, evaluate, features
 from tasks import model as trained
 from tasks.config import TaskConfig, TaskData
@@ -48,15 +44,9 @@ SIDES = ("ours", "transformers")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Comparison):
     """Flags of `python -m benchmarks.task_scores`."""
 
-    checkpoint: Path
-    """run directory with the initial weights"""
-    output: Path
-    """output folder; finished runs in it are kept"""
-    peer_python: Path
-    """interpreter with torch and transformers (requirements-parity.txt)"""
     data: Path | None = None
     """folder of the data sets"""
     train: Path | None = None
@@ -67,25 +57,15 @@ class Options:
     """recipes of tasks/recipes.py"""
     seeds: tuple[Annotated[int, Range(0, 2**31)], ...] = (1, 2, 3, 4, 5)
     """seeds for the head, the order and dropout"""
-    batch: BatchSize = 32
-    """sequences per update"""
     epochs: Annotated[float, Range(0, 1e6, above=True)] = 3.0
     """passes over the training examples"""
-    learning_rate: Annotated[float, Range(0, 100)] = 1e-4
-    """peak learning rate, reached after a tenth of the updates"""
-    limit: Annotated[int, Range(0, 10**9)] = 0
-    """number of training examples, from the first on; 0: all"""
     dev_limit: Annotated[int, Range(0, 10**9)] = 0
     """number of development examples to score, from the first on; 0: all"""
     length: Annotated[int, Range(0, 65_536)] = 0
     """tokens of an input; 0: those of the recipe"""
-    compute: str = "bfloat16"
-    """data type of matrix products; for the peer by torch.autocast"""
-    order: Order = "shuffled"
-    """how the peer orders its examples: shuffled, or grouped by length as its Trainer can do"""
 
     def __post_init__(self) -> None:
-        ranges.check(self)
+        super().__post_init__()
         if (self.data is None) == (self.train is None) or (self.train is None) != (self.dev is None):
             raise UsageError("give either --data, or --train and --dev")
 
@@ -125,53 +105,24 @@ def prepare(options: Options, task: str, seed: int) -> Work:
     kind, folder = features.kind(data, records), options.output / task / f"seed-{seed}"
     start = folder / "start"
     if not start.exists():
-        module = kind.model(model, seed)
-        checkpoint.load_weights(options.checkpoint, variables(module), new_heads=("pooler", kind.head))
-        start.mkdir(parents=True)
-        model.save(start / "bert_config.json")
-        shutil.copyfile(vocab, start / "vocab.txt")
-        files.write_json(start / "config.json", {"version": 2, "config": {}} | trained.facts(kind))
-        checkpoint.save(start, 0, variables(module), keep=1)
+        facts = {"version": 2, "config": {}} | trained.facts(kind)
+        write_start(start, options.checkpoint, kind.model(model, seed), ("pooler", kind.head), facts)
     config = dataclasses.replace(config, data=data)
     return Work(options=options, task=task, seed=seed, folder=folder, config=config, records=records, kind=kind)
 
 
 def ours(work: Work) -> Path:
     """Fine-tune in our trainer; return the run directory."""
-    options, run = work.options, work.folder / "ours"
-    settings = {
-        "init.checkpoint": work.folder / "start",
-        **{f"data.{name}": path for name in ("folder", "train", "dev") if (path := getattr(work.config.data, name))},
-        "data.limit": options.limit,
-        "data.length": work.config.data.length,
-        "run.directory": run,
-        "run.steps": work.steps,
-        "run.seed": work.seed,
-        "run.save_every": work.steps,
-        "run.log_every": 1,
-        "run.evaluate_every": 0,
-        "length.evaluations": 0,
-        "batch.total": options.batch,
-        "batch.per_device": options.batch,
-        "precision.compute": options.compute,
-        "optimizer.learning_rate": options.learning_rate,
-        "optimizer.warmup_steps": int(work.steps * WARMUP),
-    }
-    run_checked([sys.executable, "-m", "tasks.train", work.task, *flags_of(settings)])
-    return run
+    more = {f"data.{name}": path for name in ("folder", "train", "dev") if (path := getattr(work.config.data, name))}
+    more |= {"data.length": work.config.data.length, "run.evaluate_every": 0, "length.evaluations": 0}
+    return train_ours(("tasks.train", work.task), work.folder, work.options, work.steps, work.seed, more)
 
 
 def peer(work: Work) -> Path:
     """Fine-tune in a plain loop of PyTorch; return a run directory with its weights."""
-    options = work.options
-    settings = learning(work.config.optimizer, work.steps, options.learning_rate) | {
-        "batch": options.batch,
-        "length": work.config.data.length,
-        "order": options.order,
-        "compute": options.compute,
-        "seed": work.seed,
-    }
-    return run_peer(work.folder, options.peer_python, raw_examples(work.config.data), settings)
+    settings = learning(work.config.optimizer, work.steps, work.options.learning_rate)
+    settings |= {"length": work.config.data.length, "seed": work.seed}
+    return run_peer(work.folder, work.options, raw_examples(work.config.data), settings)
 
 
 def raw_examples(data: TaskData) -> Iterator[dict[str, Any]]:

@@ -1,5 +1,5 @@
-"""All measurements on one GPU, the most important first, within a budget of minutes.
+"""A list of commands that measure on one GPU, the most important first, within a budget of minutes.
 
-`measurements` is the list, `measure` the process of one measurement, `runner` the budget and the state, `page` the
-results page with its charts, `__main__` the command.
+`items` is the list, `runner` runs it, `child` is the process of one command, `page` the results page, `__main__` the
+command.
 """

@@ -1,18 +1,20 @@
-"""Run all measurements on one GPU, the most important first, and write the results page.
+"""Measure on one GPU, the most important first, and write the results page.
 
     python -m benchmarks.gpu_day prepare --output DIR          # data and the losses on a CPU; needs no GPU
-    python -m benchmarks.gpu_day run --output DIR [--budget_minutes 40] [--session_minutes 9]
+    python -m benchmarks.gpu_day run --output DIR [--minutes 40]
     python -m benchmarks.gpu_day page --output DIR             # write the page again from stored results
     python -m benchmarks.gpu_day list
 
-Each measurement is a process with a time limit, and its result is stored at once. The same command continues after an
-interruption. Exit code 75: there is more to measure and time left in the budget; 0: there is not. A failed measurement
-is reported with its last line and not repeated, unless DIR/state.json is edited. --smoke runs everything on a CPU with
-tiny models.
+The list is a list of commands, each with a time limit. Results and page are written after each command, and the same
+call continues after an interruption. Exit code 75: there is more to measure than --minutes were enough for; 4: losses
+or weights are not the same as they should be; 0: all of the list has a result. A command that fails is on the page with
+its last line, and is not repeated unless its result is removed from DIR/state.json. --rehearse runs everything on a CPU
+with tiny models.
 """
 
-import dataclasses
 import re
+import signal
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -20,13 +22,16 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from benchmarks.contender import ROOT
-from benchmarks.gpu_day import inputs, measurements, page, runner
-from benchmarks.gpu_day.measurements import Measurement
-from benchmarks.gpu_day.runner import Day, Interrupted, State
+from benchmarks.gpu_day import page, runner
+from benchmarks.gpu_day.items import Day, Item
+from benchmarks.gpu_day.runner import Runner, State
 from bert import cli, ranges
-from bert.errors import Stopped, UsageError, UserError
+from bert.errors import IntegrityError, Stopped, UsageError, UserError
+from bert.hardware import nvidia
 from bert.ranges import Range
 from bert.storage import files
+
+EXPECTED = re.compile(r"memory per rank +([\d.,]+) GiB")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,108 +40,115 @@ class Options:
 
     command: cli.Positional[Literal["prepare", "run", "page", "list"]]
     """what to do, as above"""
-    smoke: cli.Switch = False
+    rehearse: cli.Switch = False
     """try all of it on a CPU, with tiny models"""
     output: Path = Path("workdir/gpu_day")
-    """folder for state, results, logs and data"""
-    budget_minutes: Annotated[float, Range(0, 1e6, above=True)] = 40.0
-    """total time for measurements, over all sessions"""
-    session_minutes: Annotated[float, Range(0, 1e6)] = 0.0
-    """time for this session; 0: the whole budget"""
+    """folder for state, logs and data"""
+    minutes: Annotated[float, Range(0, 1e6, above=True)] = 40.0
+    """time of this call"""
     only: tuple[str, ...] = ()
-    """names of the measurements to run; all by default"""
+    """names of the items to run; all by default"""
     page: Path | None = None
-    """the results page; by default docs/results/YEAR-MONTH-gpu-NAME.md, with --smoke DIR/page.md"""
+    """the results page; by default docs/results/YEAR-MONTH-gpu-NAME.md, with --rehearse DIR/page.md"""
 
     def __post_init__(self) -> None:
         ranges.check(self)
 
 
-def choose(options: Options, scale: str) -> list[Measurement]:
-    """Return the requested measurements in their order."""
-    known = measurements.order({"full": measurements.FULL, "smoke": measurements.SMOKE}[scale])
-    names = [one.name for one in known]
+def choose(options: Options, day: Day) -> list[Item]:
+    """Return the requested items in their order."""
+    items = day.items()
+    names = [item.name for item in items]
     if wrong := [name for name in options.only if name not in names]:
         raise UsageError(f"--only {wrong[0]}: one of {' '.join(names)}")
-    return [one for one in known if not options.only or one.name in options.only]
+    return [item for item in items if not options.only or item.name in options.only]
+
+
+def load(options: Options, day: Day) -> State:
+    """Load the state of the folder. Raise UsageError if one is a rehearsal and the other is not."""
+    state = State.load(day.output)
+    if state.rehearse not in (None, options.rehearse):
+        kind = "a rehearsal" if state.rehearse else "a real day"
+        raise UsageError(f"{day.output} has results of {kind}; give another --output")
+    state.rehearse = options.rehearse
+    return state
 
 
 def place(options: Options, state: State) -> Path:
     """Return the path of the page."""
     if options.page:
         return options.page
-    gpu = state.results.get("devices", {}).get("found", {}).get("gpu", "")
-    if state.scale == "smoke" or not gpu:
+    if options.rehearse or not state.gpu:
         return options.output / "page.md"
-    short = re.sub(r"[^a-z0-9]+", "-", gpu.lower().removeprefix("nvidia ")).strip("-")
+    name = state.gpu.split(",")[0].lower().removeprefix("nvidia ")
+    short = re.sub(r"[^a-z0-9]+", "-", name).strip("-")
     return ROOT / "docs" / "results" / f"{time.strftime('%Y-%m')}-gpu-{short}.md"
 
 
-def load(options: Options, scale: str) -> State:
-    """Load the state of the folder. Raises UsageError if it was measured with the other scale."""
-    state = State.load(options.output)
-    if state.scale not in ("", scale):
-        raise UsageError(f"{options.output} has results of scale {state.scale}; give another --output")
-    state.scale = scale
-    return state
-
-
-def show(options: Options, state: State, chosen: list[Measurement]) -> Path:
+def show(options: Options, day: Day, state: State) -> Path:
     """Write the page; return its path."""
-    where, small = place(options, state), " --smoke" if state.scale == "smoke" else ""
-    budget = f"--budget_minutes {options.budget_minutes:g}"
-    page.write(chosen, state, where, f"python -m benchmarks.gpu_day run {budget}{small}")
+    where, small = place(options, state), " --rehearse" if options.rehearse else ""
+    page.write(choose(options, day), state, where, f"python -m benchmarks.gpu_day run{small}")
     return where
 
 
-def sit(options: Options, scale: str, prepared: bool) -> None:
-    """Run the missing measurements and write the page. prepared: only those that need no GPU."""
-    state = load(options, scale)
-    chosen = [one for one in choose(options, scale) if one.prepared or not prepared]
-    session = options.session_minutes * 60 or float("inf")
-    budget = float("inf") if prepared else options.budget_minutes * 60
-    day = Day(chosen, options.output, runner.command(options.output, scale), budget, session)
-    spent = state.spent
-    try:
-        with runner.stoppable():
-            left_out = day.run(state)
-    except Interrupted as error:
-        raise Stopped(f"stopped by {error}; run the same command to continue") from error
-    finally:
-        if prepared:
-            state.spent = spent  # the budget is the GPU's
-            state.save(options.output)
-    if prepared:
-        failed = [result["why"] for result in state.results.values() if result["status"] == "failed"]
-        if failed:
-            raise UserError(f"preparing failed: {failed[0]}; see {options.output}/logs")
-        return
-    where = show(options, state, chosen)
-    done = sum(one.name in state.results for one in chosen)
-    print(f"{done} of {len(chosen)} measured in {state.spent / 60:.1f} minutes; {where}")
-    if left_out and state.spent + min(one.least for one in chosen if one.name in left_out) <= budget:
-        raise Stopped(f"this session is over, {len(left_out)} measurements are left; run the same command to continue")
-    if left_out:
-        print(
-            f"the budget is spent; give --budget_minutes {options.budget_minutes * 2:g} to continue with {left_out[0]}"
-        )
+def plan(items: list[Item], state: State) -> None:
+    """Note the memory that each run is expected to need. Raise UserError for a command that cannot run."""
+    for item in items:
+        if item.is_run and item.name not in state.planned:
+            words = [sys.executable, "-m", *item.words, "--print", "1"]
+            done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+            found = EXPECTED.search(done.stdout)
+            if done.returncode or not found:
+                raise UserError(f"{item.name} cannot run: {runner.reason(done.stderr.splitlines())}")
+            state.planned[item.name] = found[1]
+
+
+def prepare(options: Options, day: Day) -> None:
+    """Write the data, check the commands of all runs, and run the items that need no GPU."""
+    state, chosen = load(options, day), choose(options, day)
+    day.write_data()
+    plan(chosen, state)
+    ready = [item for item in chosen if item.prepared]
+    for item in Runner(day.output, state, float("inf")).run(ready):
+        if state.results[item.name]["status"] == "failed":
+            raise UserError(f"{item.name}: {state.results[item.name]['why']}; see {day.output / item.name}")
+    state.save(day.output)
+
+
+def run(options: Options, day: Day) -> None:
+    """Run the items that have no result, and write the page after each."""
+    state, chosen = load(options, day), choose(options, day)
+    asked = nvidia.nvidia_smi("--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+    state.gpu = asked.strip().split("\n")[0] or state.gpu
+    day.write_data()
+    for _ in Runner(day.output, state, options.minutes * 60).run(chosen):
+        show(options, day, state)
+    left = [item.name for item in chosen if item.name not in state.results]
+    print(f"{len(chosen) - len(left)} of {len(chosen)} have a result; {show(options, day, state)}")
+    if left:
+        raise Stopped(f"the time is over, {len(left)} are left, first {left[0]}; run the same command to continue")
+    if different := [check for check in page.checks(chosen, state) if check.item.required and not check.equal]:
+        names = " and ".join(f"{check.item.name} ({check.difference})" for check in different)
+        raise IntegrityError(f"not the same as they should be: {names}; see the page")
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m benchmarks.gpu_day", description=__doc__)
-    name, scale = options.command, "smoke" if options.smoke else "full"
-    options = dataclasses.replace(options, output=options.output.absolute())
-    if name == "list":
-        print(*(f"{one.name:<22} {one.least / 60:>4.1f} min  {one.what}" for one in choose(options, scale)), sep="\n")
+    day = Day(options.output.absolute(), options.rehearse)
+    if options.command == "list":
+        for item in choose(options, day):
+            print(f"{item.name:<22} {item.least / 60:>4.1f} min  {item.what}")
+            print(f"{'':<10}{' '.join(['python', *runner.command(item)[3:]])}")
         return
-    if name == "page":
-        print(show(options, load(options, scale), choose(options, scale)))
+    if options.command == "page":
+        print(show(options, day, load(options, day)))
         return
-    with files.exclusive(options.output):
-        if name == "prepare":
-            inputs.records_folder(options.output / "data")
-        sit(options, scale, prepared=name == "prepare")
+    for number in (signal.SIGTERM, signal.SIGHUP):  # so that the running command is ended too
+        signal.signal(number, signal.default_int_handler)
+    with files.exclusive(day.output):
+        (prepare if options.command == "prepare" else run)(options, day)
 
 
 if __name__ == "__main__":

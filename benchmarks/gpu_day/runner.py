@@ -1,155 +1,131 @@
-"""Budget and state of the measurements: each result is stored at once, failed measurements are skipped."""
+"""Runs the items of the list: each result is stored at once, and what has one is not run again."""
 
 import contextlib
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.contender import ROOT
-from benchmarks.gpu_day import inputs
-from benchmarks.gpu_day.measurements import Measurement
+from benchmarks.gpu_day.child import PEAK
+from benchmarks.gpu_day.items import Item
+from benchmarks.steps import commit
 from bert.storage import files
 
 STATE = "state.json"
-ATTEMPTS = 2  # of one that was cut short, with all the rest, by the end of the machine
+ATTEMPTS = 2  # of an item that is cut short by the end of the time, of this program or of the machine
 GRACE = 5.0  # seconds between asking a process to end and ending it
+SHOWN = 60  # last lines of a command's output, for the page
 
-Command = Callable[[Measurement], list[str]]
 Result = dict[str, Any]
+
+
+def command(item: Item) -> list[str]:
+    """Return the command of an item."""
+    return [sys.executable, "-m", "benchmarks.gpu_day.child", *item.words]
 
 
 @dataclass
 class State:
-    """Results so far, over all sessions."""
+    """What is known so far, over all calls."""
 
-    spent: float = 0.0
-    """seconds of measuring so far"""
+    rehearse: bool | None = None
+    """None: nothing has run"""
+    gpu: str = ""
+    """name, driver and memory, as nvidia-smi has them"""
     results: dict[str, Result] = field(default_factory=dict)
-    """by name: status (done, failed, skipped), seconds, and what was found or why not"""
-    running: str = ""
-    """the measurement that was started last, if it has not ended"""
+    """by name: status (done or failed), seconds, commit, and what was found or why not"""
     attempts: dict[str, int] = field(default_factory=dict)
-    """how often one was begun"""
-    scale: str = ""
-    """full or smoke"""
+    """how often an item was begun"""
+    planned: dict[str, str] = field(default_factory=dict)
+    """the memory that bert.plan expects"""
 
     @classmethod
     def load(cls, output: Path) -> "State":
         """The state of a folder, or a new one."""
         path = output / STATE
-        return cls(**inputs.read(path)) if path.exists() else cls()
+        return cls(**files.read_json(path)) if path.exists() else cls()
 
     def save(self, output: Path) -> None:
         """Write the state atomically."""
         files.write_json(output / STATE, vars(self))
 
 
-class Interrupted(Exception):
-    """A signal asked the program to stop."""
-
-
 @dataclass
-class Day:
-    """Runs measurements until all are done or the time is over."""
+class Runner:
+    """Runs items one after the other."""
 
-    chosen: Sequence[Measurement]
     output: Path
-    command: Command
-    budget: float
-    """seconds of measuring, over all sessions"""
-    session: float = float("inf")
-    """seconds of this one"""
+    state: State
+    seconds: float
+    """time of this call"""
+    command: Callable[[Item], list[str]] = command
     clock: Callable[[], float] = time.monotonic
     tell: Callable[[str], None] = lambda line: print(line, flush=True)
 
-    def run(self, state: State) -> list[str]:
-        """Run the missing measurements; return the names of those for which there was no time."""
-        begun, left_out, taken = self.clock(), [], 0
-        for one in self.chosen:
-            if one.name in state.results:
+    def run(self, items: Sequence[Item]) -> Iterator[Item]:
+        """Run the items that have no result and for which the time is left; yield each that then has one."""
+        end = self.clock() + self.seconds
+        for item in items:
+            left = end - self.clock()
+            if item.name in self.state.results or left < item.least:
                 continue
-            if self._gave_up(one, state):
-                continue
-            left = min(self.budget - state.spent, self.session - (self.clock() - begun))
-            if left < one.least:
-                left_out.append(one.name)
-                continue
-            # One that the end of the session cuts short is left for the next, unless it had the session to itself.
-            whole = self.session - (self.clock() - begun) <= self.budget - state.spent and taken == 0
-            if not self._take(one, state, left, final=whole or left >= one.limit):
-                left_out.append(one.name)
-            taken += 1
-        return left_out
-
-    def _gave_up(self, one: Measurement, state: State) -> bool:
-        """Whether it was cut short too often to be begun once more."""
-        if state.running != one.name or state.attempts.get(one.name, 0) < ATTEMPTS:
-            return False
-        why = f"cut short {ATTEMPTS} times together with this command"
-        state.results[one.name] = {"status": "failed", "seconds": 0.0, "why": why}
-        state.running = ""
-        state.save(self.output)
-        self.tell(f"{one.name}: {why}")
-        return True
-
-    def _take(self, one: Measurement, state: State, left: float, final: bool) -> bool:
-        """Takes one; returns False if it was cut short and that is not `final`: it is as if it had not been begun."""
-        state.running = one.name
-        state.attempts[one.name] = state.attempts.get(one.name, 0) + 1
-        state.save(self.output)
-        begun, result = self.clock(), Result()
-        try:
-            result = self._outcome(one, min(one.limit, left))
-            if result.pop("late", False) and not final:
-                result = {}
-        finally:  # the time is spent, whatever happened
-            seconds = self.clock() - begun
-            state.spent += seconds
+            if self.state.attempts.get(item.name, 0) >= ATTEMPTS:
+                result: Result | None = {"status": "failed", "seconds": 0.0, "why": f"cut short {ATTEMPTS} times"}
+            else:
+                result = self._attempt(item, left)
             if result:
-                state.results[one.name] = result | {"seconds": seconds}
-            else:  # asked to stop, or no time: that was no attempt
-                state.attempts[one.name] -= 1
-            state.running = ""
-            state.save(self.output)
-        said = result.get("why") or ("done" if result else "cut short by the end of the time; it is left")
-        self.tell(f"{one.name}: {said}; {seconds:.0f} s, {max(0.0, self.budget - state.spent) / 60:.1f} min left")
-        return bool(result)
+                self.state.results[item.name] = result | {"commit": commit()}
+                self.state.save(self.output)
+                yield item
+            said = (result.get("why") or "done") if result else "cut short by the end of the time"
+            self.tell(f"{item.name}: {said}; {max(0.0, end - self.clock()) / 60:.1f} min left")
 
-    def _outcome(self, one: Measurement, limit: float) -> Result:
-        """Run its process until it ends or its time limit."""
-        answer, log = self.output / "results" / f"{one.name}.json", self.output / "logs" / f"{one.name}.log"
-        answer.parent.mkdir(parents=True, exist_ok=True)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        answer.unlink(missing_ok=True)
-        with open(log, "wb") as stream:
-            code = _execute(self.command(one), {**os.environ, **one.environment}, stream, limit)
-        if code == 0 and answer.exists():
-            result = inputs.read(answer)
-            if "skipped" in result:
-                return {"status": "skipped", "why": f"skipped: {result['skipped']}"}
-            return {"status": "done", "found": result}
-        last = _last_line(log)
-        what = f"longer than {limit:.0f} s" if code is None else f"ended with code {code}"
-        return {"status": "failed", "why": f"failed: {what}: {last}", **({"late": True} if code is None else {})}
+    def _attempt(self, item: Item, left: float) -> Result | None:
+        """Return the result of an item, or None if the end of the time cut it short."""
+        self.state.attempts[item.name] = self.state.attempts.get(item.name, 0) + 1
+        self.state.save(self.output)  # a machine that goes down has been noted
+        folder, begun = self.output / item.name, self.clock()
+        shutil.rmtree(folder, ignore_errors=True)  # of an earlier attempt, which a run would continue
+        folder.mkdir(parents=True)
+        log = folder / "log.txt"
+        environment = {**os.environ, **({"XLA_FLAGS": item.xla_flags} if item.xla_flags else {})}
+        try:
+            code = _execute(self.command(item), environment, log, min(item.limit, left))
+        except KeyboardInterrupt:
+            self.state.attempts[item.name] -= 1
+            self.state.save(self.output)
+            raise
+        seconds = self.clock() - begun
+        if code == 0:
+            result = {"status": "done", "seconds": seconds, **_found(item, folder)}
+            shutil.rmtree(folder / "run", ignore_errors=True)  # gigabytes
+            return result
+        if code is None and left < item.limit:
+            return None
+        what = f"longer than {item.limit:.0f} s" if code is None else f"ended with code {code}"
+        return {"status": "failed", "seconds": seconds, "why": f"failed: {what}: {reason(_lines(log))}"}
 
 
-def _execute(command: list[str], environment: dict[str, str], log: Any, limit: float) -> int | None:
-    """The exit code; None if it took too long. It and what it started are gone afterwards."""
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+def _execute(words: list[str], environment: dict[str, str], log: Path, limit: float) -> int | None:
+    """Return the exit code; None if it took too long. The process and what it started are gone afterwards."""
+    with open(log, "wb") as stream:
+        process = subprocess.Popen(
+            words,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
         return process.wait(timeout=limit)
     except subprocess.TimeoutExpired:
@@ -162,28 +138,43 @@ def _execute(command: list[str], environment: dict[str, str], log: Any, limit: f
                 process.wait(timeout=GRACE)
 
 
-def _last_line(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+def _lines(log: Path) -> list[str]:
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+def reason(said: Sequence[str]) -> str:
+    """Return the line that says why a command failed: its error, or else its last one."""
+    lines = [line for line in said if not line.startswith(PEAK)]
     errors = [line for line in lines if line.startswith("error:")]
     return (errors or lines or ["it printed nothing"])[-1][:300]
 
 
-def command(output: Path, scale: str) -> Command:
-    """Return the command of `benchmarks.gpu_day.measure`."""
-    module = [sys.executable, "-m", "benchmarks.gpu_day.measure"]
-    return lambda one: [*module, one.name, "--output", str(output.absolute()), "--scale", scale]
+def _found(item: Item, folder: Path) -> Result:
+    """Return what a finished command has found: the facts of a run, the table of a benchmark, or its output."""
+    lines, table = _lines(folder / "log.txt"), folder / "steps.md"
+    if item.is_run:
+        return {"facts": _facts(folder / "run", lines)}
+    return {"text": table.read_text(encoding="utf-8")} if table.exists() else {"output": "\n".join(lines[-SHOWN:])}
 
 
-@contextlib.contextmanager
-def stoppable() -> Any:
-    """SIGTERM and SIGHUP raise Interrupted in the block, as ctrl-C does, so that the measurement's process is ended."""
-
-    def stop(number: int, frame: Any) -> None:
-        raise Interrupted(signal.Signals(number).name)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _facts(run: Path, said: list[str]) -> Result:
+    """Return the figures of each update of a run of bert.pretrain, and the hash of the weights at its end."""
+    logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    updates = [line for line in logged if line["split"] == "train"]
+    described = files.read_json(run / "config.json")
+    config, newest = described["config"], max((run / "checkpoints").glob("step-*"))
+    weights = files.read_json(newest / "manifest.json")["files"]
+    memory = [int(line.removeprefix(PEAK)) for line in said if line.startswith(PEAK)]
+    return {
+        "losses": [float(line["loss"]) for line in updates],
+        "sequences_per_second": [line["sequences_per_second"] for line in updates],
+        "teraflops": [line["model_teraflops_per_second"] for line in updates],
+        "total": config["batch.total"],
+        "sequences": config["batch.per_device"],
+        "tokens": round(updates[-1]["tokens_per_second"] / updates[-1]["sequences_per_second"]),
+        "compute": config["precision.compute"],
+        "versions": described["versions"],
+        "weights": {name: entry["sha256"] for name, entry in weights.items() if ".data-" in name},
+        "peak_bytes": memory[-1] if memory else None,
+    }

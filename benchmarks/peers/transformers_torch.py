@@ -1,10 +1,11 @@
 """transformers on PyTorch, for benchmarks/steps.py: WAY, how its users run it; imports nothing of ours.
 
-    python -m benchmarks.peers.transformers_torch WAY     # benchmarks/adapter.py says what it answers
+    python -m benchmarks.peers.transformers_torch WAY cpu|gpu     # benchmarks/adapter.py says what it answers
 
     eager       as from_pretrained gives it
     compile     torch.compile around that
     gathered    eager, but vocabulary scores at the masked positions alone, as ours; transformers has them at all
+    gathered_compile    torch.compile around that
     padded      eager, but windows of every length are padded to the longest there may be, as its example run_qa.py does
                 unless it is told otherwise
 
@@ -14,7 +15,7 @@ its Trainer: gradients clipped to norm 1, fused AdamW without decay for biases a
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +26,12 @@ from benchmarks import adapter, batch_file
 RATE, DECAY, EPSILON = 1e-4, 0.01, 1e-6
 
 
+class Output(NamedTuple):
+    """The loss under the name that transformers has for it; torch.compile cannot return its ModelOutput."""
+
+    loss: Any
+
+
 class Gathered(torch.nn.Module):
     """BertForPreTraining with the masked-LM head on the masked positions."""
 
@@ -32,15 +39,14 @@ class Gathered(torch.nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, positions: Any, labels: Any, next_sentence_label: Any, **given: Any) -> Any:
-        """The loss under the name that transformers has for it."""
+    def forward(self, positions: Any, labels: Any, next_sentence_label: Any, **given: Any) -> Output:
+        """Return the mean loss of the masked words, and of the pairs, added."""
         outputs = self.model.bert(**given)
         hidden, pooled = outputs.last_hidden_state, outputs.pooler_output
         rows = torch.arange(len(positions))[:, None]
         words, pair = self.model.cls(hidden[rows, positions], pooled)
         loss = torch.nn.functional.cross_entropy
-        total = loss(words.flatten(0, 1).float(), labels.flatten()) + loss(pair.float(), next_sentence_label)
-        return transformers.modeling_outputs.ModelOutput(loss=total)
+        return Output(loss(words.flatten(0, 1).float(), labels.flatten()) + loss(pair.float(), next_sentence_label))
 
 
 def tensors(batch: Mapping[str, np.ndarray], work: str, gathered: bool = False) -> dict[str, Any]:
@@ -82,24 +88,25 @@ def _trim(batch: dict[str, Any]) -> dict[str, Any]:
 class Transformers:
     """A model and its step."""
 
-    def __init__(self, way: str) -> None:
-        self.way = way
+    def __init__(self, way: str, device: str) -> None:
+        self.way, self.device, self.kind = way, device, {"cpu": "cpu", "gpu": "cuda"}[device]
 
     def setup(self, work: str, weights: str, inputs: str, compute: str, dropout: float) -> adapter.Answer:
         """As adapter.Contender has it."""
         torch.manual_seed(1)
-        self.work, self.dtype, gathered = work, getattr(torch, compute), self.way == "gathered"
+        self.work, self.dtype, gathered = work, getattr(torch, compute), self.way.startswith("gathered")
         kind = transformers.BertForPreTraining if work == "pretrain" else transformers.BertForQuestionAnswering
         model = kind.from_pretrained(
             f"{weights}/transformers",
             dtype=torch.float32,
             hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=dropout,
-        )
+        ).to(self.kind)
         model.bert.embeddings.word_embeddings.padding_idx = None  # else [PAD] alone would not learn, as it does in ours
         batches = [tensors(batch, work, gathered) for batch in batch_file.load(inputs)]
         whole = len(batches) == 1 or self.way == "padded"
-        self.batches = batches if whole else [_trim(batch) for batch in batches]
+        trimmed = batches if whole else [_trim(batch) for batch in batches]
+        self.batches = [{name: value.to(self.kind) for name, value in batch.items()} for batch in trimmed]
         scored = self.batches[0]["labels"].shape[1] if work == "pretrain" else 0
         self.run = self._inference(model) if work == "infer" else self._training(model)
         versions = {"torch": torch.__version__, "transformers": transformers.__version__}
@@ -107,9 +114,9 @@ class Transformers:
         return {"shapes": shapes, "threads": torch.get_num_threads(), "versions": versions}
 
     def _wrapped(self, model: Any) -> Any:
-        if self.way == "compile":
-            return torch.compile(model)
-        return Gathered(model) if self.way == "gathered" and self.work == "pretrain" else model
+        if self.way.startswith("gathered") and self.work == "pretrain":
+            model = Gathered(model)
+        return torch.compile(model) if self.way.endswith("compile") else model
 
     def _training(self, model: Any) -> Any:
         optimizer = torch.optim.AdamW(grouped(model.train(), DECAY), lr=RATE, eps=EPSILON, fused=True)
@@ -117,7 +124,7 @@ class Transformers:
 
         def update(batch: dict[str, Any]) -> float:
             optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+            with torch.autocast(self.kind, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
                 loss = compute(**batch).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(weights, 1.0)
@@ -132,7 +139,7 @@ class Transformers:
         @torch.inference_mode()
         def score(batch: dict[str, Any]) -> list[np.ndarray]:
             outputs = compute(**batch)
-            return [outputs.start_logits.float().numpy(), outputs.end_logits.float().numpy()]
+            return [logits.float().cpu().numpy() for logits in (outputs.start_logits, outputs.end_logits)]
 
         return score
 
@@ -141,22 +148,23 @@ class Transformers:
         batch = self.batches[0]
         if self.work != "infer":
             return {"values": [self.run(batch) for _ in range(3)]}
-        real = batch["attention_mask"].numpy() > 0
+        real = batch["attention_mask"].cpu().numpy() > 0
         return {"values": np.stack(self.run(batch))[:, real].ravel().tolist()}
 
     def lap(self, laps: int) -> adapter.Answer:
         """As adapter.Contender has it."""
-        return adapter.timed(self.run, self.batches, laps)
+        memory = {"peak_mb": torch.cuda.max_memory_allocated() / 1e6} if self.device == "gpu" else {}
+        return adapter.timed(self.run, self.batches, laps) | memory
 
     def peak(self) -> adapter.Answer:
         """As adapter.Contender has it."""
 
         def product(size: int) -> Any:
-            a, b = (torch.randn(size, size).to(self.dtype) for _ in range(2))
-            return lambda: torch.matmul(a, b)
+            a, b = (torch.randn(size, size).to(self.kind, self.dtype) for _ in range(2))
+            return lambda: torch.matmul(a, b)[0, 0].item()  # which waits for a GPU
 
-        return adapter.fastest(product)
+        return adapter.fastest(product, self.device)
 
 
 if __name__ == "__main__":
-    adapter.serve(Transformers(sys.argv[1]))
+    adapter.serve(Transformers(sys.argv[1], sys.argv[2]))

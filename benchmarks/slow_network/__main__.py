@@ -1,50 +1,46 @@
-"""Measure training over a slow network on one machine: two hosts that are network namespaces, a rank on each.
+"""Measure pretraining over a slow network on one machine: two hosts that are network namespaces, a rank on each.
 
-    python -m benchmarks.slow_network updates [--models small base] [--megabits 1000 100] [--milliseconds 0 5] ...
-    python -m benchmarks.slow_network collectives [--megabits 1000 100] ...
+    python -m benchmarks.slow_network [--models small base] [--megabits 1000 100] [--milliseconds 0 5] ...
 
-`updates` measures the trainer's update with and without overlap and compression. `collectives` measures ways to sum
-25 MB of gradients. It needs root. The link's rate and round trip are measured first, and the command ends if the rate
-is not as asked. The ranks are started by scripts/launch.sh as on two hosts, with a stand-in for ssh that enters the
-second namespace. Each host has half of the cores. The table is OUTPUT/updates.md or OUTPUT/collectives.md, and all
-figures are in the .jsonl file beside it.
+It needs root. bert.pretrain trains with and without overlap and compression. Its ranks are started by scripts/launch.sh
+as on two hosts, with a stand-in for ssh that enters the second namespace; each host has half of the cores. The figures
+are those of metrics.jsonl and of the link's counters. The table is OUTPUT/updates.md, and all figures are in
+updates.jsonl beside it.
 """
 
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from benchmarks import cases, steps
+from benchmarks import cases, invented, steps
 from benchmarks.contender import ROOT
-from benchmarks.slow_network import collectives, link, updates
+from benchmarks.slow_network import link, updates
 from benchmarks.slow_network.link import Link
-from benchmarks.slow_network.updates import Setting
-from benchmarks.slow_network.work import WAYS, Work
+from benchmarks.slow_network.updates import ALONE, RANKS, UNTIMED, WAYS, Setting, Turn
 from bert import cli, paths, ranges
 from bert.errors import UsageError, UserError
+from bert.plan import model_cost
 from bert.ranges import BatchSize, Range
 from bert.storage import files
 
 SETTINGS = ("OMP_", "TF_NUM_", "HOROVOD_")  # variables that would change what is measured
-TINY = dataclasses.replace(cases.MODELS["tiny"], vocab_size=4999)
-MODELS = cases.MODELS | {"tiny": TINY}
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """Flags of `python -m benchmarks.slow_network`."""
 
-    what: cli.Positional[Literal["updates", "collectives"]]
-    """what to measure, as above"""
     models: tuple[str, ...] = ("small", "base")
-    """model sizes: tiny (2 layers x 128), small (6 x 384), base (12 x 768)"""
+    """model sizes: tiny (2 layers x 128), small (6 x 384), base (12 x 768), large (24 x 1024)"""
     megabits: tuple[Annotated[float, Range(1, 100_000)], ...] = (1000.0, 100.0)
     """rates of the link in Mb/s"""
     milliseconds: tuple[Annotated[float, Range(0, 1000)], ...] = (0.0,)
@@ -58,11 +54,11 @@ class Options:
     tokens: Annotated[int, Range(16, 512)] = 128
     """tokens of a sequence"""
     bucket_megabytes: Annotated[float, Range(0, 1e6)] = 0.0
-    """size of a bucket with overlap; 0: the trainer's default"""
+    """size of a bucket with overlap or a sharded optimizer; 0: the trainer's default"""
     xla: cli.Switch = False
     """compile the step with XLA"""
     updates: Annotated[int, Range(1, 10_000)] = 3
-    """updates, or collectives, that are timed in a turn"""
+    """updates that are timed in a turn, after two that are not"""
     turns: Annotated[int, Range(1, 10_000)] = 3
     """turns of each way"""
     output: Path = dataclasses.field(default_factory=lambda: paths.workdir() / "slow_network")
@@ -70,7 +66,7 @@ class Options:
 
     def __post_init__(self) -> None:
         ranges.check(self)
-        for flag, known in (("models", MODELS), ("ways", WAYS)):
+        for flag, known in (("models", cases.MODELS), ("ways", WAYS)):
             if wrong := [name for name in getattr(self, flag) if name not in known]:
                 raise UsageError(f"--{flag} {wrong[0]}: one of {' '.join(known)}")
 
@@ -78,103 +74,129 @@ class Options:
 def halves() -> tuple[str, str]:
     """Return the cores of each host, for taskset. Raise UsageError if there is only one."""
     cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
+    if len(cores) < RANKS:
         raise UsageError("two ranks need two cores; this process may use one")
     middle = len(cores) // 2
     first, second = (",".join(map(str, part)) for part in (cores[:middle], cores[middle : 2 * middle]))
     return first, second
 
 
-def launch(joined: Link, scratch: Path, module: str, task: dict[str, Any]) -> list[list[dict[str, Any]]]:
-    """Run a module on both hosts; return the lines that each rank wrote."""
-    folder = Path(tempfile.mkdtemp(dir=scratch))
-    files.write_json(folder / "task.json", task | {"folder": str(folder)})
-    hosts = ",".join(f"{name}:1" for name in link.HOSTS)
-    launcher = [str(ROOT / "scripts" / "launch.sh"), "-np", "2", "-H", hosts, "--network-interfaces", link.DEVICE]
-    command = [*launcher, "--", sys.executable, "-m", module, str(folder / "task.json")]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
-    environment |= {"PATH": f"{joined.write_ssh()}:{environment['PATH']}", "PYTHONPATH": str(ROOT)}
-    ranks = subprocess.Popen(joined.command(0, command), cwd=ROOT, env=environment)
-    try:
-        status = ranks.wait()
-    except BaseException:
-        ranks.terminate()
-        ranks.wait()
-        raise
-    if status:
-        raise UserError(f"the ranks ended with exit code {status}; see their messages")
-    return [[json.loads(text) for text in open(folder / f"rank-{rank}.jsonl", encoding="utf-8")] for rank in (0, 1)]
+class Trainer:
+    """Runs bert.pretrain over one link."""
+
+    def __init__(self, options: Options, joined: Link, model: str, accumulation: int, scratch: Path) -> None:
+        """scratch: an empty folder."""
+        self.options, self.joined, self.scratch = options, joined, scratch
+        self.model, self.rows = cases.MODELS[model], options.sequences * accumulation  # of a rank and update
+        data, updated = scratch / "data", UNTIMED + options.updates
+        invented.write(data, RANKS * self.rows * updated, options.tokens, max(1, round(0.15 * options.tokens)))
+        self.words = [sys.executable, "-m", "bert.pretrain", "bert_base_phase1", "--data.train", str(data)]
+        self.words += [word for name in SIZES for word in (f"--model.{name}", str(getattr(self.model, name)))]
+        self.words += ["--run.device", "cpu", "--run.steps", str(updated), "--run.log_every", "1"]
+        self.words += ["--run.evaluate_every", "0", "--optimizer.name", "adamw", "--optimizer.warmup_steps", "0"]
+        self.words += ["--batch.per_device", str(options.sequences), "--precision.xla", str(options.xla).lower()]
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
+        self.environment = kept | {"PATH": f"{joined.write_ssh()}:{kept['PATH']}", "PYTHONPATH": str(ROOT)}
+
+    def turn(self, way: str) -> Turn:
+        """Train once in this way, or on each host ALONE; return the figures."""
+        if way == ALONE:
+            runs = [self.scratch / f"alone-{host}" for host in range(RANKS)]
+            self._train([self.joined.command(host, self._command(run, 1)) for host, run in enumerate(runs)])
+            turn = updates.slower(*(updates.read(run, self.rows) for run in runs))
+        else:
+            runs = [self.scratch / "together"]
+            hosts = ",".join(f"{name}:1" for name in link.HOSTS)
+            launcher = [str(ROOT / "scripts/launch.sh"), "-np", str(RANKS), "-H", hosts]
+            launcher += ["--network-interfaces", link.DEVICE, "--", *self._command(runs[0], RANKS, way)]
+            before = self.joined.sent()
+            self._train([self.joined.command(0, launcher)])
+            turn = updates.read(runs[0], RANKS * self.rows, self.joined.sent() - before)
+        for run in runs:
+            shutil.rmtree(run)
+        return turn
+
+    def _command(self, run: Path, ranks: int, way: str = "summed") -> list[str]:
+        overlap, compress, sharded = (str(given).lower() for given in WAYS[way])
+        words = [*self.words, "--run.directory", str(run), "--batch.total", str(ranks * self.rows)]
+        words += [
+            "--parallel.overlap",
+            overlap,
+            "--precision.compress",
+            compress,
+            "--parallel.shard_optimizer",
+            sharded,
+        ]
+        if self.options.bucket_megabytes and "true" in (overlap, sharded):
+            words += ["--parallel.bucket_megabytes", str(self.options.bucket_megabytes)]
+        return words
+
+    def _train(self, commands: Sequence[Sequence[str]]) -> None:
+        """Run commands at the same time. Raise UserError if one fails."""
+        log = self.scratch / "log.txt"
+        with open(log, "wb") as stream:
+            given: dict[str, Any] = {"cwd": ROOT, "env": self.environment, "stdout": stream, "stderr": stream}
+            processes = [subprocess.Popen(words, **given) for words in commands]
+            try:
+                codes = [process.wait() for process in processes]
+            finally:
+                for process in processes:
+                    process.terminate()
+                    process.wait()
+        if any(codes):
+            said = [text for text in log.read_text(encoding="utf-8", errors="replace").splitlines() if text.strip()]
+            errors = [text for text in said if "error: " in text]
+            raise UserError(f"bert.pretrain ended with exit code {max(codes)}: {(errors or said or ['no output'])[-1]}")
 
 
-def measure_updates(options: Options, joined: Link, scratch: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of all models over one link."""
+def measure(options: Options, joined: Link, scratch: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of all models and accumulations over one link."""
     for model in options.models:
-        work = Work(
-            model=dataclasses.asdict(MODELS[model]),
-            sequences=options.sequences,
-            tokens=options.tokens,
-            accumulation=list(options.accumulation),
-            ways=list(options.ways),
-            bucket_megabytes=options.bucket_megabytes,
-            xla=options.xla,
-            updates=options.updates,
-            turns=options.turns,
-            folder="",
-        )
-        setting = Setting(model, joined.megabits, joined.milliseconds, options.sequences, options.tokens)
-        told = launch(joined, scratch, "benchmarks.slow_network.updates_rank", dataclasses.asdict(work))
-        yield from updates.rows(setting, told)
-
-
-def measure_collectives(options: Options, joined: Link, scratch: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of all ways to sum over one link."""
-    task = {"repeats": options.updates, "turns": options.turns}
-    told = launch(joined, scratch, "benchmarks.slow_network.collectives_rank", task)
-    for row in collectives.rows(told):
-        yield {"megabits": joined.megabits, "milliseconds": joined.milliseconds} | row
-
-
-MEASURES = {
-    "updates": (measure_updates, updates.HEADER, updates.line),
-    "collectives": (measure_collectives, collectives.HEADER, collectives.line),
-}
+        for accumulation in options.accumulation:
+            with tempfile.TemporaryDirectory(dir=scratch) as folder:
+                trainer = Trainer(options, joined, model, accumulation, Path(folder))
+                turns: dict[str, list[Turn]] = {way: [] for way in (ALONE, *options.ways)}
+                for _ in range(options.turns):
+                    for way, done in turns.items():
+                        done.append(trainer.turn(way))
+                        steps.tell(f"{model}, {accumulation} micro-batches, {way}: {done[-1].seconds[-1]:.2f} s")
+                setting = Setting(
+                    model,
+                    model_cost.parameters(trainer.model),
+                    joined.megabits,
+                    joined.milliseconds,
+                    options.sequences,
+                    options.tokens,
+                    accumulation,
+                )
+                yield from updates.rows(setting, turns)
 
 
 def run(options: Options) -> Path:
     """Measure over every link; write the figures as they come, and the table; return its path."""
     options.output.mkdir(parents=True, exist_ok=True)
-    measure, header, line = MEASURES[options.what]
-    table, cores = header, halves()
+    table, cores = updates.HEADER, halves()
     head = steps.about(options)  # type: ignore[arg-type]
     with (
-        tempfile.TemporaryDirectory(dir=options.output, prefix=".scratch-") as scratch,
-        open(options.output / f"{options.what}.jsonl", "w", encoding="utf-8") as lines,
+        tempfile.TemporaryDirectory(dir=options.output.absolute(), prefix=".scratch-") as scratch,
+        open(options.output / "updates.jsonl", "w", encoding="utf-8") as lines,
     ):
         print(json.dumps(head), file=lines, flush=True)
         for megabits in options.megabits:
             for milliseconds in options.milliseconds:
                 with Link(megabits, milliseconds, cores) as joined:
-                    measured = joined.measure()
-                    print(json.dumps({"link": dataclasses.asdict(measured)}), file=lines, flush=True)
-                    there, back = measured.megabits
-                    steps.tell(
-                        f"link of {megabits:g} Mb/s and {milliseconds:g} ms: {there:.0f} and {back:.0f} Mb/s of "
-                        f"payload, round trip {measured.round_trip:.2f} ms"
-                    )
-                    for row in measure(options, joined, Path(scratch).absolute()):
+                    for row in measure(options, joined, Path(scratch)):
                         print(json.dumps(row), file=lines, flush=True)
-                        table += f"{line(row)}\n"
-                    if milliseconds:
-                        steps.tell(f"the delay took {joined.wire_seconds():.1f} CPU seconds of this machine")
-    path = options.output / f"{options.what}.md"
+                        table += f"{updates.line(row)}\n"
+    path = options.output / "updates.md"
     with files.atomic_write(path) as stream:
-        stream.write(
-            f"{head['cpu']}, {len(os.sched_getaffinity(0))} cores, {head['date']}, {head['commit']}\n\n{table}"
-        )
+        cpu = f"{head['cpu']}, {len(os.sched_getaffinity(0))} cores, {head['date']}, {head['commit']}"
+        stream.write(f"{cpu}\n\n{table}")
     return path
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     options = cli.parse(Options, argv, prog="python -m benchmarks.slow_network", description=__doc__)
     link.check()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the namespaces are removed

@@ -14,32 +14,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from benchmarks.contender import ROOT
-from bert.errors import ResourceError, UsageError
+from bert.errors import UsageError
 
 DEVICE = "slow0"  # the link's device in each namespace
 HOSTS = {"first": "10.213.7.1", "second": "10.213.7.2"}  # name and address
-PORT = 7000  # of the measurement, in the first namespace
 PREFIX = "slow-network"
 BURST_SECONDS = 0.002  # that may be sent at once after a pause
 QUEUE_MILLISECONDS = 20  # what a device holds before it drops packets, as a switch does
-TOLERANCE = (0.85, 1.02)  # measured rate over the one asked for; headers take 3 to 5 %
-ATTEMPTS = 3  # to measure that rate
 NEEDS = {"ip": "iproute2", "tc": "iproute2", "taskset": "util-linux", "unshare": "util-linux", "setpriv": "util-linux"}
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What TCP gets from a link that is otherwise idle."""
-
-    megabits: tuple[float, float]
-    """Mb/s of payload: to the second host, and back"""
-    round_trip: float
-    """milliseconds for one byte and the answer, the median"""
 
 
 def check() -> None:
@@ -120,42 +106,11 @@ class Link:
         program.chmod(0o755)
         return self.folder
 
-    def wire_seconds(self) -> float:
-        """Return the CPU seconds that the delay has taken so far."""
-        if not self.wire:
-            return 0.0
-        fields = Path(f"/proc/{self.wire.pid}/stat").read_text().rpartition(") ")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def measure(self) -> Measured:
-        """Measure the link by TCP, again if others use the machine. Raise ResourceError if its rate is not as asked."""
-        low, high = (self.megabits * share for share in TOLERANCE)
-        for _ in range(ATTEMPTS):
-            measured = self._measure_once()
-            if all(low <= rate <= high for rate in measured.megabits):
-                return measured
-        there, back = measured.megabits
-        raise ResourceError(
-            f"the link gives {there:.0f} and {back:.0f} Mb/s instead of {self.megabits:g}: the machine is too busy or "
-            "too slow for this rate; repeat on an idle machine, or give less in --megabits"
-        )
-
-    def _measure_once(self) -> Measured:
-        probe = [sys.executable, "-m", "benchmarks.slow_network.probe"]
-        serve = self.command(0, [*probe, "serve", "first", str(PORT)])
-        ask = self.command(1, [*probe, "ask", "first", str(PORT), str(int(self.megabits * 1e6 / 8))])
-        server = subprocess.Popen(serve, cwd=ROOT, stdout=-1, text=True)
-        try:
-            assert server.stdout
-            server.stdout.readline()  # it listens
-            asked = subprocess.run(ask, cwd=ROOT, capture_output=True, text=True, timeout=60)
-            back, there, round_trip = map(float, asked.stdout.split())
-        except (ValueError, subprocess.TimeoutExpired) as error:
-            raise ResourceError("the two hosts do not reach each other over the link") from error
-        finally:
-            server.kill()
-            server.communicate()
-        return Measured((there, back), round_trip)
+    def sent(self) -> int:
+        """Return the bytes that the second host has sent over the link, headers included."""
+        shown = _run("ip", "-n", self.names[1], "-s", "-j", "link", "show", "dev", DEVICE)
+        count: int = json.loads(shown)[0]["stats64"]["tx"]["bytes"]
+        return count
 
 
 # `ip netns exec` has given the process mounts of its own.
@@ -177,16 +132,6 @@ os.execvp(there[0], [*there, " ".join(plain[1:])])
 """
 
 
-def traffic() -> tuple[int, int]:
-    """Return the bytes that this process's host has received and sent over the link, from the device's counters."""
-    for line in Path("/proc/net/dev").read_text().splitlines():
-        name, _, counters = line.partition(":")
-        if name.strip() == DEVICE:
-            numbers = counters.split()
-            return int(numbers[0]), int(numbers[8])
-    return 0, 0
-
-
 def _remove_abandoned() -> None:
     """Remove the namespaces of processes that were killed."""
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
@@ -195,8 +140,10 @@ def _remove_abandoned() -> None:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
 
 
-def _run(*words: str) -> None:
+def _run(*words: str) -> str:
+    """Return what a command prints. Raise UsageError if it fails."""
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split())
         raise UsageError(f"{' '.join(words[:4])}: {said}; the kernel must have network namespaces and tbf")
+    return done.stdout

@@ -1,27 +1,34 @@
-"""What the turns of all ranks come to: exposed communication, the share of it that overlap hides, traffic.
+"""What the runs of bert.pretrain over a link come to: exposed communication, what overlap saves, traffic.
 
-compute     an update of every rank for itself, all ranks at the same time: without any exchange, and without overlap
+compute     an update of a run on each host, both at the same time, with nothing exchanged
 exposed     an update with the exchange, less compute
-hidden      of the exposed communication without overlap, what overlap removes, as a share of what could be hidden: by
-            a network that carries one bucket after the other without a pause, each from the moment in the last
-            micro-batch's backward pass at which it is complete
+saved       by overlap: an update without it, less the update
 scaling     compute / update: the speed of N ranks over N times that of one, each with a batch of its own (weak scaling)
-transfer    CPU seconds of a rank in an update, less those of compute
 """
 
+import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from benchmarks.slow_network.collectives import slowest_rank
-from benchmarks.slow_network.work import ALONE, WAYS
 from bert.errors import IntegrityError
 
+RANKS = 2
+UNTIMED = 2  # first updates of a run, which trace and compile
+ALONE = "alone"
+WAYS = {  # overlap, compress, sharded
+    "summed": (False, False, False),
+    "overlap": (True, False, False),
+    "compress": (False, True, False),
+    "overlap+compress": (True, True, False),
+    "sharded": (False, False, True),
+    "sharded+overlap": (True, False, True),
+}
+# The same way without overlap.
+PARTNER = {"overlap": "summed", "overlap+compress": "compress", "sharded+overlap": "sharded"}
 TOLERANCE = {False: 1e-6, True: 2e-3}  # of losses, relative, against the first way; with gradients in float16 or not
-LEAST = 0.05  # of an update: a share of less that could be hidden is only noise
-PARTNER = {way: way.replace("overlap+", "").replace("+overlap", "") for way in WAYS}  # the same without overlap
-PARTNER["overlap"] = "summed"
 
 
 @dataclass(frozen=True)
@@ -29,13 +36,40 @@ class Setting:
     """What a row was measured with."""
 
     model: str
+    parameters: int
     megabits: float
     milliseconds: float
     sequences: int
     tokens: int
+    accumulation: int
 
 
-def ring_bytes(parameters: int, ranks: int, compress: bool, sharded: bool) -> float:
+@dataclass(frozen=True)
+class Turn:
+    """One run of a way."""
+
+    seconds: list[float]
+    """of the timed updates"""
+    losses: list[float]
+    """of all updates"""
+    sent: float = 0.0
+    """bytes that a rank sent in an update"""
+
+
+def read(run: Path, total: int, sent: float = 0.0) -> Turn:
+    """Return the figures in the metrics of a finished run. total: sequences of an update. sent: bytes in all."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    updates = [line for line in lines if line["split"] == "train"]
+    seconds = [total / line["sequences_per_second"] for line in updates]
+    return Turn(seconds[UNTIMED:], [float(line["loss"]) for line in updates], sent / len(updates))
+
+
+def slower(first: Turn, second: Turn) -> Turn:
+    """Return two runs at the same time as one: an update takes as long as the slower one."""
+    return Turn([max(pair) for pair in zip(first.seconds, second.seconds, strict=True)], first.losses)
+
+
+def ring_bytes(parameters: int, compress: bool, sharded: bool, ranks: int = RANKS) -> float:
     """Return the bytes that a rank sends in an update, in theory.
 
     A ring all-reduce is a reduce-scatter and an all-gather, each of (N - 1) / N of the bytes (Patarasuk and Yuan 2009).
@@ -45,104 +79,56 @@ def ring_bytes(parameters: int, ranks: int, compress: bool, sharded: bool) -> fl
     return (ranks - 1) / ranks * parameters * (gradient + (4 if sharded else gradient))
 
 
-def could_be_hidden(communication: float, sizes: Sequence[float], ready: Sequence[float], backward: float) -> float:
-    """Return the most seconds of communication that overlap could hide.
-
-    sizes: of the buckets, in the order in which they travel. ready: the share of the backward pass, which takes
-    `backward` seconds, after which each is complete.
-    """
-    end = 0.0
-    for size, share in zip(sizes, ready, strict=True):
-        end = max(end, share * backward) + communication * size / sum(sizes)
-    return max(0.0, communication - (end - backward))
-
-
-def rows(setting: Setting, ranks: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return a row for each accumulation and way. ranks: what each rank told, facts first."""
-    facts, told = ranks[0][0], [lines[1:] for lines in ranks]
-    _check_losses(told[0])
+def rows(setting: Setting, turns: Mapping[str, Sequence[Turn]]) -> list[dict[str, Any]]:
+    """Return a row for each way but ALONE. turns: of each way. Raise IntegrityError if losses differ."""
+    seconds = {way: [time for turn in runs for time in turn.seconds] for way, runs in turns.items()}
+    medians = {way: statistics.median(times) for way, times in seconds.items()}
+    ways = [way for way in turns if way != ALONE]
+    _check_losses(ways, turns)
     measured = []
-    for accumulation in dict.fromkeys(turn["accumulation"] for turn in told[0]):
-        ways = {
-            way: _of_way([[t for t in one if (t["accumulation"], t["way"]) == (accumulation, way)] for one in told])
-            for way in dict.fromkeys(turn["way"] for turn in told[0])
-        }
-        alone = ways.pop(ALONE)
-        backward = max(0.0, alone["micro_batch"] - max(lines[0]["forward"] for lines in ranks))
-        for way, figures in ways.items():
-            row = {**vars(setting), "ranks": len(ranks), "accumulation": accumulation, "way": way, **figures}
-            row |= {
-                "compute": alone["update"],
-                "exposed": figures["update"] - alone["update"],
-                "scaling": alone["update"] / figures["update"],
-                "transfer": figures["cpu"] - alone["cpu"],
-                "backward": backward,
-                "in_theory": ring_bytes(facts["parameters"], len(ranks), *WAYS[way][1:]),
-            }
-            partner = ways.get(PARTNER[way]) if WAYS[way][0] else None
-            if partner:
-                communication = partner["update"] - alone["update"]
-                sizes, ready = facts["buckets"][way], facts["ready"][way]
-                row["could_be_hidden"] = could_be_hidden(communication, sizes, ready, backward)
-                if row["could_be_hidden"] > LEAST * figures["update"]:
-                    row["hidden"] = (partner["update"] - figures["update"]) / row["could_be_hidden"]
-            measured.append(row)
+    for way in ways:
+        row = {**vars(setting), "way": way, "update": medians[way], "compute": medians[ALONE]}
+        row |= {"fastest": min(seconds[way]), "slowest": max(seconds[way])}
+        row |= {"exposed": medians[way] - medians[ALONE], "scaling": medians[ALONE] / medians[way]}
+        if (partner := PARTNER.get(way)) in medians:
+            row["saved"] = medians[partner] - medians[way]
+        row["sent"] = statistics.median(turn.sent for turn in turns[way])
+        measured.append(row | {"in_theory": ring_bytes(setting.parameters, *WAYS[way][1:])})
     return measured
 
 
-def _of_way(ranks: list[list[dict[str, Any]]]) -> dict[str, float]:
-    """Return the figures of one way from the turns of each rank: an update takes as long as on the slowest rank."""
-    updates = slowest_rank(ranks)
-    everything = [turn for turns in ranks for turn in turns]
-    return {
-        "update": statistics.median(updates),
-        "fastest": min(updates),
-        "slowest": max(updates),
-        "micro_batch": statistics.median(seconds for turn in everything for seconds in turn["micro_batch"]),
-        "cpu": statistics.median(turn["cpu"] for turn in everything),
-        "sent": statistics.median(turn["sent"] for turn in everything),
-    }
-
-
-def _check_losses(turns: Sequence[dict[str, Any]]) -> None:
+def _check_losses(ways: Sequence[str], turns: Mapping[str, Sequence[Turn]]) -> None:
     """Raise IntegrityError if a way of exchange does not give the losses of the first one."""
-    for accumulation in dict.fromkeys(turn["accumulation"] for turn in turns):
-        of_it = [turn for turn in turns if turn["accumulation"] == accumulation and turn["way"] != ALONE]
-        for turn in of_it:
-            compress = WAYS[turn["way"]][1]
-            for expected, loss in zip(of_it[0]["losses"], turn["losses"], strict=True):
-                if not abs(loss - expected) <= TOLERANCE[compress or WAYS[of_it[0]["way"]][1]] * abs(expected):
+    first = turns[ways[0]][0].losses
+    for way in ways:
+        tolerance = TOLERANCE[WAYS[way][1] or WAYS[ways[0]][1]]
+        for turn in turns[way]:
+            for expected, loss in zip(first, turn.losses, strict=True):
+                if not abs(loss - expected) <= tolerance * abs(expected):
                     raise IntegrityError(
-                        f"accumulation {accumulation}: {turn['way']} gives a loss of {loss:.8g}, {of_it[0]['way']} "
-                        f"{expected:.8g}: they do not compute the same, so the times are worth nothing"
+                        f"{way} gives a loss of {loss:.8g}, {ways[0]} {expected:.8g}: they do not compute the same, so "
+                        "the times are worth nothing"
                     )
 
 
 HEADER = """\
-| model | link | micro-batches | way | s/update (min - max) | compute | exposed | hidden of what could be | scaling | \
-transfer, CPU s | MB sent (theory) |
-|---|---|---|---|---|---|---|---|---|---|---|
+| model | link | micro-batches | way | s/update (min - max) | compute | exposed | saved | scaling | MB sent (theory) |
+|---|---|---|---|---|---|---|---|---|---|
 """
 
 
 def line(row: dict[str, Any]) -> str:
     """Return a row of the table."""
-    link = f"{row['megabits']:g} Mb/s" + (f", {row['milliseconds']:g} ms" if row["milliseconds"] else "")
-    hidden = ""
-    if "could_be_hidden" in row:
-        of = f"of {row['could_be_hidden']:.2f} s"
-        hidden = f"{100 * row['hidden']:.0f} % {of}" if "hidden" in row else f"- {of}"
     cells = [
         f"{row['model']}, {row['sequences']} x {row['tokens']}",
-        link,
+        f"{row['megabits']:g} Mb/s" + (f", {row['milliseconds']:g} ms" if row["milliseconds"] else ""),
         f"{row['accumulation']}",
         row["way"],
         f"{row['update']:.2f} ({row['fastest']:.2f} - {row['slowest']:.2f})",
         f"{row['compute']:.2f}",
         f"{row['exposed']:.2f}",
-        hidden,
+        f"{row['saved']:.2f}" if "saved" in row else "",
         f"{row['scaling']:.2f}",
-        f"{row['transfer']:.2f}",
         f"{row['sent'] / 1e6:.1f} ({row['in_theory'] / 1e6:.1f})",
     ]
     return f"| {' | '.join(cells)} |"

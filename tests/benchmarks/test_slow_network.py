@@ -1,28 +1,53 @@
-"""benchmarks/slow_network: the link has the rate and the delay that it says, and the figures follow from the turns."""
+"""benchmarks/slow_network: the link has the rate and the delay that it says, and the figures follow from the runs."""
 
 import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from benchmarks import cases
 from benchmarks.slow_network import __main__ as command
-from benchmarks.slow_network import collectives, link, updates, updates_rank
+from benchmarks.slow_network import link, updates
 from benchmarks.slow_network.link import Link
-from benchmarks.slow_network.updates import Setting
-from benchmarks.slow_network.work import ALONE, WAYS
-from bert.config import ModelConfig
-from bert.errors import IntegrityError, ResourceError, UsageError
+from benchmarks.slow_network.updates import ALONE, Setting, Turn
+from bert.errors import IntegrityError, UsageError
 from bert.plan import model_cost
 
 ROOT = Path(__file__).resolve().parents[2]
+SETTING = Setting("tiny", 1000, 100, 5, 2, 16, 3)
+PROBE = """
+import socket, statistics, sys, time
+where, count = ("10.213.7.1", 7000), 20_000_000
+if sys.argv[1] == "serve":
+    server = socket.create_server(where)
+    print("listening", flush=True)
+    connection = server.accept()[0]
+else:
+    connection = socket.create_connection(where)
+connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+def receive(left):
+    while left:
+        left -= len(connection.recv(min(left, 1 << 20)))
+if sys.argv[1] == "serve":
+    for _ in range(9):
+        receive(1), connection.sendall(b"p")
+    receive(count), connection.sendall(b"d"), connection.sendall(bytes(count)), connection.recv(1)
+else:
+    trips, times = [], []
+    for _ in range(9):
+        begun = time.perf_counter()
+        connection.sendall(b"p"), receive(1)
+        trips.append(1000 * (time.perf_counter() - begun))
+    for send, got in ((count, 1), (0, count)):
+        begun = time.perf_counter()
+        connection.sendall(bytes(send)), receive(got)
+        times.append(time.perf_counter() - begun)
+    print(statistics.median(trips), *(8 * count / 1e6 / seconds for seconds in times))
+"""
 
 
 def ring(values: int, ranks: int, gather_only: bool = False) -> list[int]:
@@ -40,108 +65,51 @@ def test_the_bytes_in_theory_are_those_of_a_ring(ranks: int) -> None:
     count = 7 * 24
     for compress, width in ((False, 4), (True, 2)):
         both, half = ring(count, ranks), ring(count, ranks, gather_only=True)
-        assert set(both) == {updates.ring_bytes(count, ranks, compress, sharded=False) / width}
+        assert set(both) == {updates.ring_bytes(count, compress, sharded=False, ranks=ranks) / width}
         gathered = 4 * half[0]  # new weights are float32
-        assert updates.ring_bytes(count, ranks, compress, sharded=True) == width * half[0] + gathered
+        assert updates.ring_bytes(count, compress, sharded=True, ranks=ranks) == width * half[0] + gathered
 
 
-def test_what_could_be_hidden_follows_from_when_the_buckets_are_complete() -> None:
-    # 10 s of backward pass. 4 s leave at 2.5 s and arrive at 6.5 s; 2 s wait and arrive at 8.5 s; 2 s leave at the end.
-    assert updates.could_be_hidden(8.0, [4, 2, 2], [0.25, 0.5, 1.0], 10.0) == 8.0 - 2.0
-    # All of the network's time but the backward pass, less the wait for the first bucket.
-    assert updates.could_be_hidden(80.0, [4, 2, 2], [0.25, 0.5, 1.0], 10.0) == 10.0 - 2.5
-    assert updates.could_be_hidden(8.0, [8], [1.0], 10.0) == 0
+def turns(**changed: list[float]) -> dict[str, list[Turn]]:
+    """Two turns: an update takes 10 s alone, 18 s with the exchange, 13 s with overlap."""
+    times = {ALONE: 10.0, "summed": 18.0, "overlap": 13.0}
+    losses = {way: changed.get(way, [7.0, 6.5]) for way in times}
+    return {way: [Turn([at - 1, at, at + turn], losses[way], 4100.0) for turn in (0, 1)] for way, at in times.items()}
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 1), st.floats(0.01, 2)), min_size=1, max_size=7),
-    st.floats(0.01, 5),
-)
-def test_neither_more_than_the_backward_pass_nor_the_last_bucket_could_be_hidden(
-    buckets: list[tuple[float, float]], backward: float
-) -> None:
-    ready, sizes = [*sorted(share for share, _ in buckets)[:-1], 1.0], [size for _, size in buckets]
-    hidden = updates.could_be_hidden(sum(sizes), sizes, ready, backward)
-    assert -1e-9 <= hidden <= min(backward, sum(sizes[:-1])) + 1e-9
-    if all(share == 0 for share in ready[:-1]):
-        assert hidden == pytest.approx(min(backward, sum(sizes[:-1])))
-
-
-def test_gradients_are_complete_after_the_operations_of_their_layers_and_the_deeper_ones() -> None:
-    model = ModelConfig(
-        vocab_size=99,
-        hidden_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        intermediate_size=37,
-        max_position_embeddings=17,
-    )
-    tokens, predictions = 13, 5
-    layer = 2 * tokens * 32 * (4 * 32 + 2 * 37) + 4 * tokens**2 * 32
-    last = layer - 2 * (tokens - 6) * 32 * (32 + 2 * 37)  # after its attention, for 5 masked tokens and [CLS] only
-    heads = 2 * predictions * 32 * (99 + 32)
-    whole = heads + last + 2 * layer
-    found = [updates_rank.complete(model, tokens, predictions, at) for at in (3, 2, 1, 0)]
-    assert found == pytest.approx([(whole - 2 * layer) / whole, (whole - layer) / whole, 1, 1])
-    # Of a last layer that is computed in part, what is left out is taken from the heads: never too late.
-    assert 0 <= updates_rank.complete(model, tokens, predictions, float("inf")) <= heads / whole
-
-
-def told(accumulation: int = 3, **changed: Any) -> list[list[dict[str, Any]]]:
-    """What two ranks tell: an update takes 10 s alone, 18 s with the exchange, 13 s with overlap."""
-    facts = {"parameters": 1000, "buckets": {way: [3000, 1000] for way in WAYS}, "forward": 1.0}
-    facts |= {"ready": {way: [0.25, 1.0] for way in WAYS}}
-    same = {"accumulation": accumulation, "micro_batch": [3.0] * 3, "losses": [7.0, 6.5], "sent": 4100.0}
-    times = {ALONE: (10.0, 4.0), "summed": (18.0, 5.5), "overlap": (13.0, 6.0)}
-    ranks = []
-    for slower in (0.0, 0.25):
-        turns: list[dict[str, Any]] = [{"turn": turn, "way": way} for turn in (0, 1) for way in times]
-        for turn in turns:
-            seconds, cpu = times[turn["way"]]
-            turn |= same | {"seconds": [seconds - 1, seconds + slower, seconds + slower], "cpu": cpu}
-            turn |= changed if turn["way"] == "overlap" else {}
-        ranks.append([facts, *turns])
-    return ranks
-
-
-def test_figures_follow_from_the_turns_of_the_slowest_rank() -> None:
-    summed, overlap = updates.rows(Setting("tiny", 100, 5, 2, 16), told())
-    assert (summed["update"], summed["compute"], summed["exposed"]) == (18.25, 10.25, 8.0)
-    assert summed["scaling"] == 10.25 / 18.25 and summed["transfer"] == 1.5 and "hidden" not in summed
-    # The backward pass of one micro-batch takes 3 s less 1. The first bucket leaves after a quarter of it, for 6 s.
-    assert overlap["could_be_hidden"] == 1.5 and overlap["hidden"] == (18.25 - 13.25) / 1.5
-    assert overlap["in_theory"] == 4000 and overlap["ranks"] == 2
+def test_figures_follow_from_the_median_of_all_turns() -> None:
+    summed, overlap = updates.rows(SETTING, turns())
+    assert (summed["update"], summed["compute"], summed["exposed"]) == (18.0, 10.0, 8.0)
+    assert (summed["fastest"], summed["slowest"], summed["scaling"]) == (17.0, 19.0, 10 / 18) and "saved" not in summed
+    assert (overlap["saved"], overlap["sent"], overlap["in_theory"]) == (5.0, 4100.0, 4000.0)
     header, shown = updates.HEADER.splitlines()[0], updates.line(overlap)
-    assert header.count("|") == shown.count("|") and "333 % of 1.50 s" in shown and "100 Mb/s, 5 ms" in shown
+    assert header.count("|") == shown.count("|") and "100 Mb/s, 5 ms" in shown and "13.00 (12.00 - 14.00)" in shown
+
+
+def test_figures_are_read_from_the_metrics_without_the_updates_that_compile(tmp_path: Path) -> None:
+    lines = [{"split": "train", "sequences_per_second": rate, "loss": loss} for rate, loss in ((1, 9), (2, 8), (4, 7))]
+    written = [*lines, {"split": "fed", "sequences": 36}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written))
+    assert updates.read(tmp_path, total=12, sent=300) == Turn([3.0], [9.0, 8.0, 7.0], 100.0)
+
+
+def test_two_hosts_alone_take_as_long_as_the_slower_one() -> None:
+    assert updates.slower(Turn([1.0, 5.0], [7.0]), Turn([2.0, 3.0], [6.0])) == Turn([2.0, 5.0], [7.0])
 
 
 def test_ways_that_give_other_losses_are_refused() -> None:
-    setting = Setting("tiny", 100, 5, 2, 16)
-    updates.rows(setting, told(losses=[7.0, 6.5 * (1 + 5e-7)]))
+    updates.rows(SETTING, turns(overlap=[7.0, 6.5 * (1 + 5e-7)]))
+    updates.rows(SETTING, turns(alone=[1.0, 2.0]))  # which has a batch of its own
     for loss in (6.5 * (1 + 2e-6), float("nan")):
         with pytest.raises(IntegrityError, match="overlap gives a loss of"):
-            updates.rows(setting, told(losses=[7.0, loss]))
-
-
-def test_the_rows_of_collectives_are_those_of_the_slowest_rank() -> None:
-    ranks = [
-        [
-            {"way": way, "seconds": [2.0 + rank, 5.0 - rank], "cpu": 1.0, "sent": 9.0, "error": 0.1 * rank}
-            for way in collectives.WAYS
-        ]
-        for rank in (0, 1)
-    ]
-    first = collectives.rows(ranks)[0]
-    assert (first["seconds"], first["fastest"], first["slowest"], first["error"]) == (4.0, 3.0, 5.0, 0.1)
-    shown = collectives.line(first | {"megabits": 100.0, "milliseconds": 0.0})
-    assert collectives.HEADER.splitlines()[0].count("|") == shown.count("|")
+            updates.rows(SETTING, turns(overlap=[7.0, loss]))
 
 
 def test_a_wrong_way_is_one_line() -> None:
     with pytest.raises(UsageError, match="--ways quick: one of summed"):
-        command.Options(what="updates", ways=("quick",))
+        command.Options(ways=("quick",))
     with pytest.raises(UsageError, match="--models huge: one of"):
-        command.Options(what="updates", models=("huge",))
+        command.Options(models=("huge",))
 
 
 def test_ssh_runs_the_command_and_ignores_its_own_options(tmp_path: Path) -> None:
@@ -167,33 +135,32 @@ def joined(request: pytest.FixtureRequest) -> Iterator[Link]:
         pytest.skip(str(error))
 
 
+def probed(joined: Link) -> list[float]:
+    """Return the milliseconds of a round trip, and the Mb/s of sending and of receiving 20 MB by TCP."""
+    probe = [sys.executable, "-c", PROBE]
+    with subprocess.Popen(joined.command(0, [*probe, "serve"]), stdout=subprocess.PIPE) as server:
+        assert server.stdout and server.stdout.readline() == b"listening\n"
+        asked = subprocess.run(joined.command(1, [*probe, "ask"]), capture_output=True, text=True, timeout=60)
+    return list(map(float, asked.stdout.split()))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("joined", [0.0, 15.0], indirect=True)
 def test_a_link_has_its_rate_and_delay_and_counts_its_bytes(joined: Link) -> None:
-    measured = joined.measure()
-    assert all(0.85 * 80 <= rate <= 1.02 * 80 for rate in measured.megabits)
-    assert 2 * joined.milliseconds <= measured.round_trip < 2 * joined.milliseconds + 10
-    # 10 MB there and back, and the headers: 40 to 66 bytes for 1,448 or more.
-    code = "from benchmarks.slow_network import link; print(*link.traffic())"
-    counted = joined.command(0, [sys.executable, "-c", code])
-    received, sent = map(int, subprocess.run(counted, cwd=ROOT, capture_output=True, text=True).stdout.split())
-    assert received > 10e6 and sent > 10e6
+    for _ in range(3):  # others may use the machine
+        before = joined.sent()
+        round_trip, *rates = probed(joined)
+        good = all(0.85 * 80 <= rate <= 1.02 * 80 for rate in rates)  # of payload; headers take 3 to 5 %
+        if good and round_trip < 2 * joined.milliseconds + 10:
+            break
+    assert good and 2 * joined.milliseconds <= round_trip < 2 * joined.milliseconds + 10
+    assert 20e6 < joined.sent() - before < 23e6
     name = subprocess.run(joined.command(1, ["uname", "-n"]), capture_output=True, text=True).stdout
     assert name == "second\n"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("joined", [0.0], indirect=True)
-def test_a_link_of_another_rate_is_refused(joined: Link) -> None:
-    joined.megabits = 160
-    began = time.monotonic()
-    with pytest.raises(ResourceError, match="instead of 160"):
-        joined.measure()
-    assert time.monotonic() - began < 60
-
-
 @pytest.mark.multiprocess
-def test_the_command_measures_updates_on_two_hosts(tmp_path: Path) -> None:
+def test_the_command_measures_pretraining_on_two_hosts(tmp_path: Path) -> None:
     try:
         with Link(100):
             pass
@@ -201,16 +168,16 @@ def test_the_command_measures_updates_on_two_hosts(tmp_path: Path) -> None:
         pytest.skip(str(error))
     options = ["--models", "tiny", "--megabits", "100", "--accumulation", "1", "--ways", "summed", "overlap", "--turns"]
     options += ["1", "--updates", "1", "--sequences", "2", "--tokens", "16", "--bucket_megabytes", "0.7"]
-    words = [sys.executable, "-m", "benchmarks.slow_network", "updates", *options, "--output", str(tmp_path)]
+    words = [sys.executable, "-m", "benchmarks.slow_network", *options, "--output", str(tmp_path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
-    _, measured, *rows = [json.loads(text) for text in (tmp_path / "updates.jsonl").read_text().splitlines()]
-    assert len(measured["link"]["megabits"]) == 2 and [row["way"] for row in rows] == ["summed", "overlap"]
-    bytes_of_gradients = 4 * model_cost.parameters(command.TINY)
+    _, *rows = [json.loads(text) for text in (tmp_path / "updates.jsonl").read_text().splitlines()]
+    assert [row["way"] for row in rows] == ["summed", "overlap"]
+    bytes_of_gradients = 4 * model_cost.parameters(cases.MODELS["tiny"])
     for row in rows:
         assert row["in_theory"] == bytes_of_gradients  # 2 ranks: half of them twice
         assert bytes_of_gradients <= row["sent"] <= 1.15 * bytes_of_gradients  # headers, and Horovod's own messages
-        assert row["update"] > bytes_of_gradients * 8 / 100e6
+        assert row["update"] > bytes_of_gradients * 8 / 100e6 > row["compute"]
     assert not [name for name in tmp_path.iterdir() if name.name.startswith(".scratch")]
     left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
     owners = re.findall(rf"{link.PREFIX}-(\d+)-", left)  # another test may be running

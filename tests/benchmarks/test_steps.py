@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import adapter, cases, report, steps
+from benchmarks import adapter, cases, contender, report, steps
 from bert.errors import IntegrityError, UsageError, UserError
 from bert.plan import model_cost
 
@@ -49,12 +49,33 @@ def test_figures_and_table_say_what_was_measured(tmp_path: Path, turns: Path) ->
     found = steps.run(given, stand_ins(ours="agrees", eager="agrees"))
     head, *lines = [json.loads(line) for line in (given.output / "steps.jsonl").read_text().splitlines()]
     assert lines == json.loads(json.dumps(found)) and head["options"]["models"] == ["tiny"] and head["commit"]
-    assert all(row["threads"] == 3 and row["peak_mb"] > 1 and row["seconds"] == [row["first_lap"]] * 3 for row in lines)
+    assert all(
+        row["threads"] == 3 and row["peak_mb"] == 1234 and row["seconds"] == [row["first_lap"]] * 3 for row in lines
+    )
     table = (given.output / "steps.md").read_text()
     ours, theirs = [row for row in table.splitlines() if row.startswith("| tiny")]
     assert "| ours | 4.00 (4.00 - 4.00) |  |  | 2.0 s |" in ours
     assert "| transformers | 2.67 (2.67 - 2.67) | 1.50 (1.50 - 1.50) |  | 3.0 s |" in theirs
-    assert "agrees 1.5" in table and "3 threads" in table
+    assert "agrees 1.5" in table and "3 threads" in table and "differed by at most 0e+00" in table
+
+
+def test_ours_alone_is_timed_without_a_comparison_on_as_many_sequences_as_asked(tmp_path: Path, turns: Path) -> None:
+    given = dataclasses.replace(options(tmp_path), alone=True, sequences=3, peer_python=tmp_path / "python")
+    assert list(steps.commands(given)) == ["ours"]
+    (row,) = steps.run(given, stand_ins(ours="agrees"))
+    assert (row["sequences"], row["apart"]) == (3, None)
+    table = (given.output / "steps.md").read_text()
+    assert "tiny, SQuAD step, 3 x 384, padded" in table and "differed" not in table
+
+
+def test_contenders_see_a_gpu_only_if_they_are_to_compute_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert contender.environment(3, tmp_path)["CUDA_VISIBLE_DEVICES"] == ""
+    assert contender.environment(3, tmp_path, gpu=True)["CUDA_VISIBLE_DEVICES"] == "1"
+    on_gpu = steps.commands(dataclasses.replace(options(tmp_path), device="gpu", peer_python=Path(sys.executable)))
+    assert {words[-1] for words in on_gpu.values()} == {"gpu"} and len(on_gpu) > 1
 
 
 @pytest.mark.parametrize("seconds", [[1.0, 8.0, 3.0], [3.0, 1.0, 8.0]])
@@ -149,8 +170,8 @@ def test_as_many_words_are_masked_as_in_real_data(name: str, most: int) -> None:
 
 def test_the_peak_is_the_fastest_product() -> None:
     asked: list[int] = []
-    found = adapter.fastest(lambda size: lambda: asked.append(size))
-    assert asked == [size for size in adapter.SIZES for _ in range(adapter.TRIES + 1)] and found["flops"] > 0
+    found = adapter.fastest(lambda size: lambda: asked.append(size), "gpu")
+    assert asked == [size for size in adapter.SIZES["gpu"] for _ in range(adapter.TRIES + 1)] and found["flops"] > 0
 
 
 @pytest.mark.slow
@@ -158,7 +179,7 @@ def test_ours_answers_what_is_asked(tmp_path: Path) -> None:
     """Losses begin near those of chance and fall; logits are of the real tokens; a lap and the peak take time."""
     given = options(tmp_path)
     given.output.mkdir()
-    bench = steps.Bench(given, {"ours": [sys.executable, "-m", "benchmarks.ours_step"]}, tmp_path)
+    bench = steps.Bench(given, {"ours": [sys.executable, "-m", "benchmarks.ours_step", "cpu"]}, tmp_path)
     for name, count in (("pretrain_128", 3), ("infer_8", 2 * int(cases.question_lengths(8, 384).sum()))):
         case = next(case for case in cases.CASES if case.name == name)
         folder = bench.prepare("tiny", case.work, [case])

@@ -47,6 +47,26 @@ def test_the_peer_gets_the_characters_of_an_answer(tmp_path: Path) -> None:
     assert (given[2]["start"], given[2]["end"]) == (-1, -1)
 
 
+def test_both_sides_get_the_same_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(squad_scores, "run_checked", lambda words: commands.append(list(words)))
+    monkeypatch.setattr(squad_scores, "raw_questions", lambda options: [{"question": "Who?"}])
+    given = squad_scores.Options(
+        checkpoint=tmp_path, train_file=Path("t"), dev_file=Path("d"), output=tmp_path, peer_python=Path("p"), steps=30
+    )
+    assert squad_scores.ours(given) == tmp_path / "ours" and squad_scores.peer(given) == tmp_path / "peer"
+    module, recipe, *words = commands[0][2:]
+    flags = dict(zip(words[::2], words[1::2], strict=True))
+    assert (module, recipe) == ("squad.train", "squad_base") and flags["--init.checkpoint"] == str(tmp_path / "start")
+    wanted = json.loads((tmp_path / "settings.json").read_text())
+    assert (flags["--batch.total"], flags["--batch.per_device"], wanted["batch"]) == ("16", "16", 16)
+    assert flags["--precision.compute"] == wanted["compute"] == "bfloat16" and wanted["order"] == "shuffled"
+    assert (flags["--run.steps"], len(wanted["rates"])) == ("30", 30)
+    assert flags["--optimizer.warmup_steps"] == "3" and max(wanted["rates"]) < given.learning_rate
+    assert (flags["--run.seed"], wanted["seed"], wanted["length"]) == ("12345", 12345, 384)
+    assert commands[2][0] == str(Path("p").absolute()) and commands[2][2] == squad_scores.PEER
+
+
 def test_the_peer_learns_at_our_rates() -> None:
     optimizer = OptimizerConfig(name="adamw", learning_rate=0.5, beta_2=0.97, weight_decay=0.03)
     given = squad_scores.learning(optimizer, steps=30, peak=0.6)

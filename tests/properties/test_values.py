@@ -41,7 +41,6 @@ TOGETHER = {
     "tasks.evaluate": ["--model", "a", "--input", "b"],
     "tasks.predict": ["--model", "a", "--input", "b", "--output", "c"],
     "benchmarks.gpu_day.__main__": ["list"],
-    "benchmarks.slow_network.__main__": ["updates"],
     "benchmarks.task_scores": ["--checkpoint", "a", "--peer_python", "b", "--data", "c", "--output", "d"],
 }
 
