@@ -51,7 +51,7 @@ class Options:
         ranges.check(self)
         for name, value in vars(self).items():
             for url in [value] if name.endswith("_url") else value if name == "mirror" else []:
-                check_address(url)
+                check_address(url, f"--{name}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

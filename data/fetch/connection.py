@@ -170,18 +170,18 @@ class Connections:
                 begin, size = time.monotonic(), 0
 
 
-def check_address(url: str) -> None:
-    """Raise UsageError, without the address, unless it is that of a folder, perhaps with user name and password."""
+def check_address(url: str, flag: str) -> None:
+    """Raise UsageError, without what may be secret, unless a flag has the address of a folder, perhaps with a login."""
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
             raise ValueError
     except ValueError:
-        raise UsageError("an address is not of the form https://SERVER/FOLDER; correct it") from None
+        raise UsageError(f"{flag}: not an address of the form https://SERVER/FOLDER; correct it") from None
     if parts.query or parts.fragment:
-        raise UsageError(f"{shown(url)}: the address of a folder has no query; remove it")
+        raise UsageError(f"{flag} {shown(url)}: the address of a folder has no query; remove it")
     if parts.username is not None and parts.password is None:
-        raise UsageError(f"{shown(url)}: a user name without a password; write USER:PASSWORD@, or use ~/.netrc")
+        raise UsageError(f"{flag} {shown(url)}: a user name without a password; write USER:PASSWORD@, or use ~/.netrc")
 
 
 def shown(url: str) -> str:
