@@ -35,8 +35,9 @@ def test_the_square_root_of_lamb(done: int, published: float, continuous: float)
     assert schedule.polynomial(done, **PHASE1, continuous=True) == pytest.approx(continuous, rel=1e-6)
 
 
-def test_a_warm_up_as_long_as_the_run_has_no_square_root() -> None:
-    assert schedule.polynomial(9, peak=1.0, warmup_steps=10, steps=10, continuous=True) == pytest.approx(0.9)
+def test_a_warm_up_as_long_as_the_run_ends_at_zero() -> None:
+    found = [schedule.polynomial(done, peak=1.0, warmup_steps=10, steps=10, continuous=True) for done in (9, 10, 11)]
+    assert found == pytest.approx([0.9, 0.0, 0.0])
 
 
 @pytest.mark.parametrize(
