@@ -1,12 +1,12 @@
 """Defects of NVIDIA's TensorFlow2/LanguageModeling/BERT, the source of some recipes, that this repository avoids.
 
 Other tests cover: a second phase that drops the heads (test_loop, phase two), no GELU in the masked-LM head
-(test_encoder, the equations in NumPy), a rate that jumps after the warm-up (test_schedule).
+(test_encoder, the equations in NumPy), a rate that jumps after the warm-up (test_schedule), updates that are applied
+more than once (test_loss_scale), a hard import of Horovod (test_distributed).
 """
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,7 +22,7 @@ from bert.inputs.records import Dataset
 from bert.inputs.sampler import BatchSampler
 from bert.model.encoder import variables
 from bert.pretrain import Pretraining
-from bert.training import distributed, loop, loss_scale, schedule
+from bert.training import loop, loss_scale, schedule
 from bert.training.distributed import Communicator
 from bert.training.optimizer import Optimizer
 from bert.training.step import Step
@@ -71,14 +71,6 @@ def stepped(
     for number in (1, 2, 3):
         step.update(number, micro_batches, rate=1e-2)
     return step
-
-
-@pytest.mark.slow
-def test_an_update_is_applied_once_however_many_micro_batches_it_has(model_config: ModelConfig, dataset: Path) -> None:
-    """1: "applies on micro-step 0 of every loop call as well as every N-th, so steps+1 updates per loop"."""
-    for per_device in (12, 3):
-        step = stepped(model_config, dataset, Communicator(), PrecisionConfig(), per_device)
-        assert step.optimizer.applied is not None and float(step.optimizer.applied) == 3
 
 
 @pytest.mark.slow
@@ -152,14 +144,3 @@ def test_the_rate_is_that_of_the_whole_batch_on_any_number_of_ranks(
     lines = [json.loads(line) for line in (short.run.path / "metrics.jsonl").read_text().splitlines()]
     wanted = [schedule.polynomial(done, peak=1e-2, warmup_steps=2, steps=7) for done in range(7)]
     assert [line["learning_rate"] for line in lines if line["split"] == "train"] == wanted
-
-
-def test_one_rank_needs_no_horovod(monkeypatch: pytest.MonkeyPatch) -> None:
-    """14: "Horovod is a hard import"."""
-    monkeypatch.setitem(sys.modules, "horovod", None)
-    for name in distributed.LAUNCHERS:
-        monkeypatch.delenv(name, raising=False)
-    assert distributed.connect(RunConfig()).size == 1
-    monkeypatch.setenv("HOROVOD_SIZE", "2")
-    with pytest.raises(UsageError, match="several ranks need Horovod"):
-        distributed.connect(RunConfig())

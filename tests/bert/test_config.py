@@ -1,9 +1,9 @@
 """The batch of any number of ranks, and configurations as files have them."""
 
 import dataclasses
+import itertools
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,19 +17,19 @@ from tasks.recipes import RECIPES as OF_TASKS
 NODES = 46 * 8
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 6, 7, 16, NODES, 1472, 4093])
-@pytest.mark.parametrize("per_device", [0, 11, 60, 64])
-@pytest.mark.parametrize("fit", ["nearest", "below", "above"])
-def test_any_number_of_ranks_divides_the_batch(ranks: int, per_device: int, fit: str) -> None:
-    wanted = BatchConfig(total=65_536, per_device=per_device, max_per_device=32, fit=fit)  # type: ignore[arg-type]
-    batch = wanted.divided(ranks)
-    accumulation = batch.accumulation(ranks)
-    assert accumulation * batch.per_device * ranks == batch.total
-    assert 1 <= batch.per_device <= (per_device or 32)
-    one_more = (accumulation + 1) * ranks  # sequences if every micro-batch has one more
-    assert {"nearest": 2 * abs(batch.total - 65_536) <= one_more, "below": 0 <= 65_536 - batch.total < one_more,
-            "above": 0 <= batch.total - 65_536 < one_more}[fit]  # fmt: skip
-    assert bool(batch.change(wanted)) == (batch.total != 65_536)
+def test_any_number_of_ranks_divides_the_batch() -> None:
+    every = itertools.product([1, 2, 3, 5, 6, 7, 16, NODES, 1472, 4093], [0, 11, 60, 64], ["nearest", "below", "above"])
+    for ranks, per_device, fit in every:
+        case = f"{ranks} ranks, micro-batches of {per_device}, fit {fit}"
+        wanted = BatchConfig(total=65_536, per_device=per_device, max_per_device=32, fit=fit)  # type: ignore[arg-type]
+        batch = wanted.divided(ranks)
+        accumulation = batch.accumulation(ranks)
+        assert accumulation * batch.per_device * ranks == batch.total, case
+        assert 1 <= batch.per_device <= (per_device or 32), case
+        one_more = (accumulation + 1) * ranks  # sequences if every micro-batch has one more
+        assert {"nearest": 2 * abs(batch.total - 65_536) <= one_more, "below": 0 <= 65_536 - batch.total < one_more,
+                "above": 0 <= batch.total - 65_536 < one_more}[fit], case  # fmt: skip
+        assert bool(batch.change(wanted)) == (batch.total != 65_536), case
 
 
 def test_a_batch_that_divides_stays_as_it_is() -> None:
@@ -60,10 +60,10 @@ def test_without_the_option_the_batch_must_divide() -> None:
         BatchConfig(total=36, per_device=0).divided(5)
 
 
-@pytest.mark.parametrize("recipe", [*recipes.RECIPES.values(), *OF_SQUAD.values(), *OF_TASKS.values()])
-def test_a_configuration_is_what_its_file_will_say(recipe: Callable[[], TrainConfig]) -> None:
-    flat = flatten(recipe())
-    assert json.loads(json.dumps(flat)) == flat
+def test_a_configuration_is_what_its_file_will_say() -> None:
+    for name, recipe in {**recipes.RECIPES, **OF_SQUAD, **OF_TASKS}.items():
+        flat = flatten(recipe())
+        assert json.loads(json.dumps(flat)) == flat, name
 
 
 @pytest.mark.parametrize(

@@ -100,12 +100,14 @@ def sweep(
     work: Path,
     step: int = 1,
     after_kill: Callable[[Path], None] = lambda work: None,
+    again: Sequence[Any] | None = None,
 ) -> int:
     """Kill `function(work, *arguments)` at every `step`-th change; return the number of changes.
 
     before: what `work` holds at the start. After each kill the same call must end, and leave the bytes of a call that
-    nothing disturbed. after_kill: a check of `work` right after each kill.
+    nothing disturbed. after_kill: a check of `work` right after each kill. again: arguments after a kill, if others.
     """
+    again = arguments if again is None else again
 
     def prepare() -> None:
         shutil.rmtree(work, ignore_errors=True)
@@ -120,7 +122,7 @@ def sweep(
             assert contents(work) == expected
             return number
         after_kill(work)
-        assert run(function, (work, *arguments)), f"after a kill at change {number}"
+        assert run(function, (work, *again)), f"after a kill at change {number}"
         found = contents(work)
         assert found == expected, f"a kill at change {number}: {_difference(found, expected)}"
         number += step

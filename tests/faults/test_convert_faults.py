@@ -10,7 +10,6 @@ import signal
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -309,35 +308,15 @@ def test_variables_that_are_not_the_models_are_refused_by_name(change: Change, s
     refused(original, said)
 
 
-def test_a_checkpoint_with_any_byte_changed_is_refused_or_the_same(original: Path, tmp_path: Path) -> None:
-    """Every tensor has its CRC, every block of the index too; what lies between them changes nothing."""
-    expected, random, found_out = bundle(original), Random(9), 0
-    files = [original / f"{BUNDLE}.index", original / f"{BUNDLE}.data-00000-of-00001"]
-    for number in range(40):
-        path = files[number % 2]
-        content = path.read_bytes()
-        place = random.randrange(len(content))
-        path.write_bytes(content[:place] + bytes([content[place] ^ 1 << random.randrange(8)]) + content[place + 1 :])
-        try:
+def test_a_cut_or_missing_file_of_a_checkpoint_is_refused(original: Path) -> None:
+    for name in (f"{BUNDLE}.index", f"{BUNDLE}.data-00000-of-00001"):
+        content = (original / name).read_bytes()
+        for size in (0, len(content) // 3, len(content) - 1):
+            (original / name).write_bytes(content[:size])
             refused(original, BUNDLE)
-            found_out += 1
-        except pytest.fail.Exception:  # it went through
-            run = checkpoint.to_use(tmp_path / "run")
-            reader = tf.train.load_checkpoint(str(run / checkpoint.BUNDLE))
-            np.testing.assert_array_equal(reader.get_tensor("pooler/bias"), expected["bert/pooler/dense/bias"])
-            shutil.rmtree(tmp_path / "run")
-        path.write_bytes(content)
-    assert found_out >= 36
-
-
-@pytest.mark.parametrize("name", [f"{BUNDLE}.index", f"{BUNDLE}.data-00000-of-00001"])
-@pytest.mark.parametrize("left", [0.0, 0.3, 0.999, None])
-def test_a_cut_checkpoint_is_refused(name: str, left: float | None, original: Path) -> None:
-    content = (original / name).read_bytes()
-    (original / name).unlink()
-    if left is not None:
-        (original / name).write_bytes(content[: int(len(content) * left)])
-    refused(original, BUNDLE)
+        (original / name).unlink()
+        refused(original, BUNDLE)
+        (original / name).write_bytes(content)
 
 
 def test_one_of_several_checkpoints_has_to_be_chosen(original: Path) -> None:

@@ -4,12 +4,9 @@ import bz2
 import gzip
 import html
 import json
-import os
 import resource
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -169,35 +166,6 @@ def test_hostile_pages_cost_bounded_time_and_memory_and_no_other_page(tmp_path: 
     ids = {json.loads(line)["id"] for path in out.glob("part-*") for line in path.open(encoding="utf-8")}
     assert {f"wikipedia:{10 * number}" for number in range(1, len(HOSTILE) + 1)} | {"wikipedia:1001"} <= ids
     assert not list(ROOT.glob("PWNED")) and not list(tmp_path.rglob("PWNED"))
-
-
-def kill_when(process: subprocess.Popen[bytes], folder: Path, pattern: str) -> None:
-    """Kills a process group as soon as `folder` has the `pattern`; looks no deeper, where folders come and go."""
-    while not any(folder.glob(pattern)):
-        assert process.poll() is None, "it ended before it could be killed"
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def test_a_run_killed_and_repeated_with_other_workers_gives_the_same(tmp_path: Path) -> None:
-    source = tmp_path / "enwiki"
-    source.mkdir()
-    for part in range(4):
-        first = 100 * part + 1
-        body = b"".join(page(first + n, f"Page {first + n}", PROSE * (n + 1)) for n in range(60))
-        content = b"<mediawiki>\n" + body + b"</mediawiki>\n"
-        (source / f"enwiki-1-pages-articles{part}.xml-p{first}p{first + 99}.bz2").write_bytes(bz2.compress(content))
-    clean, killed = tmp_path / "clean", tmp_path / "killed"
-    assert run("data.wikipedia", "--source", source, "--output", clean, "--workers", 1).code == 0
-    command = [sys.executable, "-m", "data.wikipedia", "--source", str(source), "--output", str(killed)]
-    process = subprocess.Popen([*command, "--workers", "2"], cwd=ROOT, start_new_session=True)
-    kill_when(process, tmp_path, ".killed.partial/*/output/part-*.jsonl")
-    assert not killed.exists()
-    ended = run("data.wikipedia", "--source", source, "--output", killed, "--workers", 3)
-    assert ended.code == 0, ended.said
-    assert contents(killed) == contents(clean)
-    assert counts(killed)["articles"] == 240
 
 
 def compressed(path: Path, begin: bytes, repeated: bytes, size: int) -> Path:

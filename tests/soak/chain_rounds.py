@@ -1,16 +1,20 @@
 """The stages from books to records under faults: they end with the bytes of undisturbed ones."""
 
 import contextlib
+import functools
 import shutil
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
+from typing import ClassVar
 
+from tests.soak import rounds
 from tests.soak.attempts import Attempt, kill, working_in
 from tests.soak.faults import Disk, Disturbance, flipped
-from tests.soak.journal import NONE, Journal
+from tests.soak.journal import Journal
 
 SOURCE = "data.synthetic --articles 2 --books 60 --train_questions 9 --dev_questions 9 --output source"
 STAGES = {  # output -> the command that makes it, and the folders of earlier stages that it reads
@@ -24,30 +28,25 @@ STAGES = {  # output -> the command that makes it, and the folders of earlier st
     ),
 }
 FULL, DAMAGED = 5, 4
-FAULTS = {
-    "kill": (-signal.SIGKILL,),
-    "kill a worker": (FULL,),
-    "kill all": (-signal.SIGKILL,),
-    "stop": (-signal.SIGTERM,),
-    "limit on file sizes": (FULL,),
-    "full disk": (FULL,),
-    "flip in an input": (DAMAGED,),
-}
 
 
-class Rounds:
+class Rounds(rounds.Rounds):
     """The chain of stages, each time from its beginning through several faults."""
 
+    faults: ClassVar[Mapping[str, tuple[int, ...]]] = {
+        "kill": (-signal.SIGKILL,),
+        "kill a worker": (FULL,),
+        "kill all": (-signal.SIGKILL,),
+        "stop": (-signal.SIGTERM,),
+        "limit on file sizes": (FULL,),
+        "full disk": (FULL,),
+        "flip in an input": (DAMAGED,),
+    }
+
     def __init__(self, folder: Path, disk: Disk, disturbance: Disturbance, journal: Journal) -> None:
-        self.folder, self.disk, self.disturbance, self.journal = folder, disk, disturbance, journal
-        self.at = folder
-        self._bag: list[str] = []
-        self.seconds: dict[str, float] = {}
-        self._command(SOURCE)
-        for name, (command, _) in STAGES.items():
-            began = time.monotonic()
-            self._command(f"{command} --output {name}")
-            self.seconds[name] = time.monotonic() - began
+        super().__init__(folder, disk, disturbance, journal)
+        self.undisturbed(self._start(SOURCE))
+        self.seconds = {name: self.undisturbed(self._stage(name)) for name in STAGES}
         self._wanted = {name: contents(folder / name) for name in STAGES}
         times = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.seconds.items())
         journal.say(f"chain: undisturbed, seconds: {times}")
@@ -55,10 +54,8 @@ class Rounds:
     def _start(self, words: str) -> Attempt:
         return Attempt([sys.executable, "-m", *words.split()], self.at, self.disturbance.environment)
 
-    def _command(self, words: str) -> None:
-        attempt = self._start(words)
-        if attempt.end():
-            raise RuntimeError("\n".join([f"{words} failed undisturbed:", *attempt.lines[-20:]]))
+    def _stage(self, name: str) -> Attempt:
+        return self._start(f"{STAGES[name][0]} --output {name}")
 
     def round(self, draw: Random, faults: int) -> None:
         """Make all outputs anew through about `faults` faults; compare them."""
@@ -68,7 +65,8 @@ class Rounds:
         (self.at / "source").symlink_to(self.folder / "source")
         places = draw.choices(list(STAGES), weights=list(self.seconds.values()), k=faults)
         for name in STAGES:
-            if not self._stage(name, places.count(name), draw):
+            cause, start = functools.partial(self._fault, name, draw), functools.partial(self._stage, name)
+            if not self.through(f"chain: {name}", places.count(name), 2 * sum(self.seconds.values()), cause, start):
                 return
             if (made := contents(self.at / name)) != self._wanted[name]:
                 wanted = self._wanted[name]
@@ -76,49 +74,27 @@ class Rounds:
                 return self.journal.fail(f"chain: {name} differs from the undisturbed one in {' '.join(wrong)}")
         if left := sorted(path.name for path in self.at.iterdir() if path.name not in {*STAGES, "source"}):
             return self.journal.fail(f"chain: left behind: {' '.join(left)}")
+        self.disturbance.end()
         self.journal.rounds["chain"] += 1
         self.journal.say("chain: round ended with the bytes of the undisturbed stages")
 
-    def _stage(self, name: str, faults: int, draw: Random) -> bool:
-        """Run a stage through so many faults to its end; return whether it ended as documented each time."""
-        code: int | None = -1
-        while faults and code and self.journal.left() > 2 * sum(self.seconds.values()):
-            faults -= 1
-            code = self._fault(name, draw)
-            if code is None:
-                return False
-        if code:
-            attempt = self._start(f"{STAGES[name][0]} --output {name}")
-            return self._ended(name, NONE, "to the end", (), attempt) is not None
-        return True
-
-    def _next_fault(self, name: str, draw: Random) -> str:
-        """Return a fault that this stage can have; each comes once before one comes again."""
-        impossible = {
+    def _fault(self, name: str, draw: Random) -> int | None:
+        """Cause one fault in a stage; return the exit code, or None if it was not one documented for the fault."""
+        impossible = [
             *(["flip in an input"] if not STAGES[name][1] else []),
             *(["kill a worker"] if "--workers" not in STAGES[name][0] else []),
-            *(["full disk"] if not self.disk.own else []),
-        }
-        if not set(self._bag) - impossible:
-            more = list(FAULTS)
-            draw.shuffle(more)
-            self._bag += more
-        fault = next(fault for fault in self._bag if fault not in impossible)
-        self._bag.remove(fault)
-        return fault
-
-    def _fault(self, name: str, draw: Random) -> int | None:
-        fault = self._next_fault(name, draw)
+        ]
+        fault = self.next_fault(draw, impossible)
         with contextlib.ExitStack() as stack:
             if fault == "flip in an input":
                 folder = self.at / draw.choice(STAGES[name][1])
                 path = draw.choice(sorted(path for path in folder.iterdir() if path.name != "manifest.json"))
-                bit = stack.enter_context(flipped(path, draw))
-                attempt = self._start(f"{STAGES[name][0]} --output {name}")
-                return self._ended(name, fault, f"bit {bit} of {folder.name}/{path.name}", FAULTS[fault], attempt)
-            attempt = self._start(f"{STAGES[name][0]} --output {name}")
-            place = self._strike(name, fault, attempt, draw, stack)
-            return self._ended(name, fault, place, FAULTS[fault], attempt)
+                place = f"bit {stack.enter_context(flipped(path, draw))} of {folder.name}/{path.name}"
+                attempt = self._stage(name)
+            else:
+                attempt = self._stage(name)
+                place = self._strike(name, fault, attempt, draw, stack)
+            return self.ended(f"chain: {name}", fault, place, self.faults[fault], attempt)
 
     def _strike(self, name: str, fault: str, attempt: Attempt, draw: Random, stack: contextlib.ExitStack) -> str:
         seconds = draw.uniform(0, self.seconds[name])
@@ -149,13 +125,6 @@ class Rounds:
         if kind in ("clock", "slow"):
             return self.disturbance.begin(kind, draw, slowest=500)
         return ""
-
-    def _ended(self, name: str, fault: str, place: str, codes: tuple[int, ...], attempt: Attempt) -> int | None:
-        """Wait for the end; return the exit code, or None if it was not one documented for the fault."""
-        try:
-            return self.journal.end(f"chain: {name}", fault, place, codes, attempt)
-        finally:
-            self.disturbance.end()
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -1,14 +1,13 @@
-"""Heads of tasks go out and come in with the names of their classes, or are refused by name."""
+"""Heads of tasks go out and come in with the names of their classes; refusals are in test_refusals.py."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from bert import labels
 from bert.config import ModelConfig
@@ -23,9 +22,7 @@ from tests.bert.convert.folders import SMALL, Choices, Sequences, Words, a_run
 from tests.training import VOCAB, same_bits, sign, weights
 
 CLASSES = 3
-OTHER_CLASSES = "config.json: the classifier has 3 classes, "
 Arrays = dict[str, np.ndarray]
-Tensors = Callable[[Arrays], None]
 
 
 @pytest.fixture
@@ -96,55 +93,6 @@ def test_a_classifier_of_something_else_is_named_and_left_aside(kind: Any, their
     assert about["ignored"] == ["classifier.bias", "classifier.weight"] and "classifier" in about["missing_heads"]
 
 
-@pytest.mark.parametrize(
-    ("change", "fields", "said"),
-    [
-        (lambda t: t.pop("classifier.bias"), {}, "missing tensor classifier.bias"),
-        (lambda t: t.pop("classifier.weight"), {}, "missing tensor classifier.weight"),
-        (lambda t: t.update({"classifier.weight": np.ones((4, 20), "f")}), {}, r"weight has shape \[4, 20\]"),
-        (lambda t: t.update({"classifier.weight": np.ones((3, 19), "f")}), {}, r"weight has shape \[3, 19\]"),
-        (lambda t: t.update({"classifier.bias": np.ones((), "f")}), {}, r"classifier\.\w+ has shape"),
-        (
-            lambda t: t.update({"classifier.dense.weight": np.ones(3, "f")}),
-            {},
-            "unknown tensors: classifier.dense",
-        ),
-        (
-            lambda t: None,
-            {"id2label": {"0": "a", "1": "b"}},
-            f"{OTHER_CLASSES}id2label does not",
-        ),
-        (
-            lambda t: None,
-            {"id2label": {"0": "a", "1": "b", "3": "c"}},
-            f"{OTHER_CLASSES}id2label does not",
-        ),
-        (
-            lambda t: None,
-            {"id2label": {"0": "a", "1": "b", "2": 5}},
-            f"{OTHER_CLASSES}id2label does not",
-        ),
-        (lambda t: None, {"id2label": ["a", "b", "c"]}, f"{OTHER_CLASSES}id2label does not"),
-        (lambda t: None, {"id2label": {"0": "a", "1": "b", "2": "a"}}, "id2label names two classes 'a'"),
-        (
-            lambda t: None,
-            {"id2label": None, "num_labels": 10**16},
-            f"{OTHER_CLASSES}num_labels does not",
-        ),
-    ],
-)
-def test_a_classifier_that_is_not_whole_or_of_other_classes_is_refused(
-    change: Tensors, fields: dict[str, Any], said: str, theirs: Path
-) -> None:
-    tensors = load_file(theirs / "model.safetensors")
-    change(tensors)
-    save_file(tensors, theirs / "model.safetensors")
-    edit(theirs, **fields)
-    with pytest.raises(InputError, match=said):
-        came_in(theirs)
-    assert not theirs.with_name("back").exists()
-
-
 @pytest.mark.parametrize("problem", ["multi_label_classification", "regression"])
 def test_another_function_of_the_same_weights_is_left_aside(problem: str, theirs: Path) -> None:
     edit(theirs, problem_type=problem)
@@ -204,14 +152,6 @@ def test_one_class_is_a_number_whatever_the_file_says_of_it(tmp_path: Path) -> N
     assert labels.read(came_in(theirs)) == Head(kind="classifier", labels=("similarity",), regression=True)
 
 
-@pytest.mark.parametrize(("module", "name"), [(Choices(SMALL), "choice"), (Words(SMALL, classes=3), "tags")])
-def test_google_s_format_has_no_choices_and_no_tags(module: tf.Module, name: str, tmp_path: Path) -> None:
-    a_run(tmp_path / "run", SMALL, module)
-    with pytest.raises(InputError, match=f"the head {name} has no form in Google's format"):
-        convert.main(["export", "google", str(tmp_path / "run"), str(tmp_path / "google")])
-    assert not (tmp_path / "google").exists()
-
-
 def test_an_import_is_given_the_names_that_its_source_does_not_have(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,19 +168,6 @@ def test_an_import_is_given_the_names_that_its_source_does_not_have(
             convert.main([*command, "--labels", *wrong])
     with pytest.raises(UsageError, match="--labels has no effect on an export"):
         convert.main(["export", "google", "a", "b", "--labels", "no"])
-
-
-class Two(tf.Module):
-    """An encoder with two heads that transformers calls `classifier`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.classifier = Words(SMALL, classes=3), Classifier(SMALL, 0, 3)
-
-
-def test_two_heads_of_one_name_are_not_mixed(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="transformers calls the heads classifier and tags the same"):
-        exported(tmp_path, Two())
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,21 @@ from tests.bert.convert.folders import (
 NEW = ("BertForMultipleChoice", "BertForTokenClassification")  # Google's format has no names for their heads
 
 
+KINDS = [("huggingface", kind) for kind in models(SMALL)] + [
+    ("google", kind) for kind in models(SMALL) if kind not in NEW
+]
+
+
 @pytest.mark.parametrize(
-    ("form", "kind"),
-    [("huggingface", kind) for kind in models(SMALL)] + [("google", kind) for kind in models(SMALL) if kind not in NEW],
+    ("form", "kind", "config"),
+    [
+        *(pytest.param(form, kind, SMALL, id=f"{form}-{kind}") for form, kind in KINDS),
+        *(
+            pytest.param(form, "BertForPreTraining", DEEP, id=f"{form}-eleven layers")
+            for form in ("huggingface", "google")
+        ),
+    ],
 )
-@pytest.mark.parametrize("config", [SMALL, DEEP], ids=["two layers", "eleven"])
 def test_there_and_back_is_bit_equal(form: str, kind: str, config: ModelConfig, tmp_path: Path) -> None:
     before = a_run(tmp_path / "run", config, models(config)[kind])
     convert.main(["export", form, str(tmp_path / "run"), str(tmp_path / "theirs")])

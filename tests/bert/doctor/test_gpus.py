@@ -7,7 +7,7 @@ from bert.hardware import nvidia
 from tests.bert.doctor.fake_machine import FakeMachine, about, problems
 
 
-@pytest.mark.parametrize(("version", "fits"), [("470.256.02", False), ("525.60.11", False), ("525.60.13", True)])
+@pytest.mark.parametrize(("version", "fits"), [("525.60.11", False), ("525.60.13", True)])
 def test_a_driver_too_old_for_cuda_12(dgx: FakeMachine, version: str, fits: bool) -> None:
     dgx.driver(version)
     finding = about(dgx.findings(), "driver")

@@ -5,7 +5,6 @@ import subprocess
 from pathlib import Path
 
 from bert.doctor import probe
-from bert.doctor.machine import ROOT
 
 
 def test_libraries_are_loaded_and_say_their_version(tmp_path: Path) -> None:
@@ -24,4 +23,3 @@ def test_the_probe_s_list_of_libraries_follows_tensorflow_s_own_build() -> None:
     names = probe.required_libraries({"cuda_version": "12.5.1", "cudnn_version": "9"})
     assert "libcudart.so.12" in names and "libcudnn.so.9" in names and "libnccl.so.2" in names
     assert probe.required_libraries({"cuda_version": "13.0", "cudnn_version": "9"})[0] == "libcudart.so.13"
-    assert (ROOT / "bert/doctor/probe.py").is_file()

@@ -10,15 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.config import BatchConfig
 from bert.errors import InputError
 from bert.inputs import dynamic_masking, instances, records, tf_example
 from bert.inputs.instances import InstanceConfig
-from bert.inputs.sampler import BatchSampler
 from bert.inputs.vocabulary import SPECIAL
 from bert.pretrain import main
 from bert.storage import outputs
-from bert.training.distributed import Communicator
 from bert.training.loop import Data
 from tests import finished
 
@@ -247,17 +244,6 @@ def test_runs_of_the_first_rules_go_on_with_the_pairs_that_they_had(folder: Path
         batch = read(data, np.tile(np.arange(94), 3), np.arange(94 * 3))
         found[pairs] = hashlib.sha256(b"".join(batch[name].tobytes() for name in sorted(batch))).hexdigest()[:16]
     assert found == {"nsp": "2490f0cc6462ae9b", "sop": "577d3a02457f49ee"}
-
-
-def test_ranks_make_the_same_update_together(train: Data) -> None:
-    class Rank(Communicator):
-        def __init__(self, rank: int, size: int) -> None:
-            self.rank, self.size = rank, size
-
-    batch = BatchConfig(total=12, per_device=3)
-    alone = [row for part in BatchSampler(train, batch, 9).read(11) for row in part["input_ids"].numpy().tolist()]
-    two = [BatchSampler(train, batch, 9, rank=rank, num_ranks=2).read(11) for rank in range(2)]
-    assert sorted(alone) == sorted(row for parts in two for part in parts for row in part["input_ids"].numpy().tolist())
 
 
 @pytest.mark.slow

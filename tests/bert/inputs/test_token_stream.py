@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.config import BatchConfig
 from bert.errors import InputError, IntegrityError
-from bert.inputs import byte_bpe, sampler, token_file
+from bert.inputs import byte_bpe, token_file
 from bert.inputs.token_file import BLOCK, TokenWriter
 from bert.inputs.token_stream import TokenStream
 from bert.storage import checked_json, outputs, random_access
@@ -129,17 +128,6 @@ def test_more_files_than_may_be_open(written: tuple[Path, np.ndarray], monkeypat
     folder, ids = written
     data = TokenStream(folder, "train", 3003)
     np.testing.assert_array_equal(data.read(np.array([1, 0, 1]))["input_ids"], expected(ids, 3003)[[1, 0, 1]])
-
-
-def test_the_sampler_gives_each_sample_once_in_an_epoch_for_any_number_of_ranks(
-    written: tuple[Path, np.ndarray],
-) -> None:
-    folder, ids = written
-    data = TokenStream(folder, "train", 355)
-    assert len(data) == 19
-    batch = BatchConfig(total=19, per_device=19)
-    read = sampler.BatchSampler(data, batch, seed=3).read(1)[0]["input_ids"].numpy()
-    assert sorted(map(tuple, read)) == sorted(map(tuple, expected(ids, 355)))
 
 
 @pytest.mark.parametrize("at", [0, BLOCK - 1, BLOCK, 2 * 2999 - 1])

@@ -41,9 +41,8 @@ def compiled(answering: InferenceEncoder) -> tf.types.experimental.PolymorphicFu
     return tf.function(answering.states, input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3)
 
 
-@pytest.mark.parametrize("placement", ["pre", "post"])
+@pytest.mark.parametrize(("placement", "most"), [("pre", inference.MAX_CONSTANT_BYTES), ("post", 0)])
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16])
-@pytest.mark.parametrize("most", [inference.MAX_CONSTANT_BYTES, 0])
 def test_all_states_are_those_of_the_encoder(
     placement: Literal["pre", "post"], dtype: tf.DType, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

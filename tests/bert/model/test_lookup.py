@@ -22,19 +22,16 @@ def expected(rows: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:
         lambda count: st.tuples(st.just(count), st.lists(st.integers(0, count - 1), min_size=1, max_size=600))
     )
 )
+@hypothesis.example((7, [3] * 400))  # these fill blocks, or go on in the next
+@hypothesis.example((7, [0] * 128 + [6] * 128))
+@hypothesis.example((7, [6] * 129))
+@hypothesis.example((7, [*range(7)] * 100))
 @hypothesis.settings(max_examples=60)
 def test_rows_of_one_number_are_added(drawn: tuple[int, list[int]]) -> None:
     count, numbers = drawn[0], np.array(drawn[1], np.int32)
     rows = np.random.default_rng(len(numbers)).standard_normal((len(numbers), WIDTH)).astype(np.float32)
     found = lookup.sum_rows(tf.constant(rows), tf.constant(numbers), tf.constant(count))
-    np.testing.assert_allclose(found, expected(rows, numbers, count), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("numbers", [[3] * 400, [0] * 128 + [6] * 128, [6] * 129, list(range(7)) * 100, [2]])
-def test_numbers_that_fill_blocks_or_go_on_in_the_next(numbers: list[int]) -> None:
-    rows = np.random.default_rng(1).standard_normal((len(numbers), WIDTH)).astype(np.float32)
-    found = lookup.sum_rows(tf.constant(rows), tf.constant(numbers), tf.constant(7))
-    np.testing.assert_allclose(found, expected(rows, np.array(numbers), 7), rtol=1e-5, atol=2e-5)
+    np.testing.assert_allclose(found, expected(rows, numbers, count), rtol=1e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])

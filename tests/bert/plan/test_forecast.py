@@ -24,15 +24,15 @@ def of(config: PretrainConfig, gpu: str = "a100-sxm-80", nodes: int = 3, per_nod
     return forecast("it", config, hardware.cluster(gpu, nodes, per_node), dataclasses.replace(JOB, **job))
 
 
-@pytest.mark.parametrize(("nodes", "per_node"), [(1, 1), (3, 1), (5, 1), (6, 1), (46, 8), (92, 16)])
-def test_any_number_of_ranks_is_planned(nodes: int, per_node: int) -> None:
+def test_any_number_of_ranks_is_planned() -> None:
     config = recipe("bert_large_superpod_phase1")
-    found = of(config, "v100-sxm3-32h", nodes, per_node)
-    batch = found.config.batch
-    assert found.accumulation * batch.per_device * nodes * per_node == batch.total
-    assert batch.total == pytest.approx(65_536, rel=0.02)
-    assert found.memory.fits and batch.per_device <= found.largest
-    assert found.rate == pytest.approx(batch.total / found.seconds.value)
+    for nodes, per_node in ((1, 1), (3, 1), (5, 1), (6, 1), (46, 8), (92, 16)):
+        found, case = of(config, "v100-sxm3-32h", nodes, per_node), f"{nodes} nodes of {per_node}"
+        batch = found.config.batch
+        assert found.accumulation * batch.per_device * nodes * per_node == batch.total, case
+        assert batch.total == pytest.approx(65_536, rel=0.02), case
+        assert found.memory.fits and batch.per_device <= found.largest, case
+        assert found.rate == pytest.approx(batch.total / found.seconds.value), case
 
 
 def test_a_batch_that_divides_is_kept() -> None:
@@ -45,6 +45,12 @@ def test_micro_batches_that_do_not_fit_become_smaller() -> None:
     found = of(recipe(batch=BatchConfig(total=65_536, per_device=256)), "v100-sxm2-16", 4)
     assert found.config.batch.per_device <= found.largest < 256 and found.config.batch.total == 65_536
     assert any("instead of 256" in remark for remark in found.remarks)
+
+
+def test_a_small_micro_batch_is_told_the_one_that_would_be_chosen() -> None:
+    free, given = (of(recipe(batch=BatchConfig(total=65_536, per_device=size)), nodes=4) for size in (0, 2))
+    assert given.config.batch.per_device == 2 and not any("--batch.per_device" in remark for remark in free.remarks)
+    assert any(remark.endswith(f"--batch.per_device {free.config.batch.per_device}") for remark in given.remarks)
 
 
 def test_a_model_that_does_not_fit_names_the_remedies() -> None:

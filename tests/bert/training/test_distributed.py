@@ -5,7 +5,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from bert.config import RunConfig
+from bert.config import ParallelConfig, RunConfig
 from bert.errors import UsageError
 from bert.training import distributed
 from bert.training.distributed import Communicator, HorovodCommunicator, connect
@@ -40,6 +40,19 @@ def test_several_ranks_without_horovod_are_refused(name: str, monkeypatch: pytes
     monkeypatch.setenv(name, "2")
     with pytest.raises(UsageError, match=r"several ranks need Horovod.*make setup"):
         connect(RunConfig())
+
+
+@pytest.mark.usefixtures("without_horovod")
+def test_overlap_has_threads_for_its_collectives_however_few_cores_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(tf.config.threading, "set_inter_op_parallelism_threads", asked.append)
+    monkeypatch.setattr(distributed, "_start_horovod", lambda *_: Communicator())
+    connect(RunConfig(), ParallelConfig(overlap=True))
+    monkeypatch.setenv(distributed.LAUNCHERS[0], "2")
+    connect(RunConfig())
+    assert not asked
+    connect(RunConfig(), ParallelConfig(overlap=True))
+    assert len(asked) == 1 and asked[0] >= distributed.OVERLAP_THREADS
 
 
 def test_both_kinds_have_the_same_interface() -> None:

@@ -1,0 +1,217 @@
+"""What cannot be converted is refused by name, as bad input, and nothing is written.
+
+Damaged and hostile files of weights are in tests/faults/test_convert_faults.py.
+"""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file, save_file
+
+from bert.config import ModelConfig
+from bert.convert import __main__ as convert
+from bert.errors import InputError
+from bert.inputs import byte_bpe
+from bert.model.heads import Classifier
+from bert.pretrain import PretrainingModel
+from bert.training import checkpoint
+from tests.bert.convert import test_gpt2 as gpt2
+from tests.bert.convert import test_roberta as roberta
+from tests.bert.convert.folders import SMALL, Choices, Sequences, Values, Words, a_run, models, their_folder, weights
+
+Change = dict[str, Any] | Callable[[Path], None]  # keys of config.json (None removes one), or what is done to a folder
+
+
+def exported(run: Path, folder: Path) -> None:
+    convert.main(["export", "huggingface", str(run), str(folder)])
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of transformers that are taken: bert/, classifier/ with three classes, roberta/ and gpt2/."""
+    root = tmp_path_factory.mktemp("good")
+    their_folder(root / "bert")
+    a_run(root / "run", SMALL, Sequences(SMALL, 3))
+    exported(root / "run", root / "classifier")
+    roberta.a_folder(root / "roberta")
+    gpt2.a_run(root / "causal")
+    exported(root / "causal", root / "gpt2")
+    return root
+
+
+def refused(command: list[str], message: str, target: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        convert.main([*command, str(target)])
+    assert not target.exists()
+
+
+def tensors(change: Callable[[Values], object]) -> Callable[[Path], None]:
+    def rewrite(folder: Path) -> None:
+        stored = load_file(folder / "model.safetensors")
+        change(stored)
+        save_file(stored, folder / "model.safetensors")
+
+    return rewrite
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def written(name: str, content: str) -> Callable[[Path], None]:
+    """Write a file in the place of `name`; a tokenizer.json, which would be read first, is removed."""
+
+    def change(folder: Path) -> None:
+        (folder / byte_bpe.NAME).unlink(missing_ok=True)
+        (folder / name).write_text(content)
+
+    return change
+
+
+def padding_elsewhere(folder: Path) -> None:
+    byte_bpe.save(roberta.VOCABULARY | {"<pad>": 3, "<unk>": 1}, roberta.MERGES, folder)
+
+
+def no_mask(folder: Path) -> None:
+    left = {token: number for token, number in roberta.VOCABULARY.items() if token != "<mask>"}
+    byte_bpe.save(left, roberta.MERGES, folder)
+
+
+IMPORTS: list[tuple[str, Change, str]] = [
+    ("bert", {"hidden_act": "relu"}, "config.json: hidden_act is 'relu'; only 'gelu' is supported"),
+    ("bert", {"position_embedding_type": "relative_key"}, "config.json: position_embedding_type is 'relative_key'"),
+    ("bert", {"layer_norm_eps": 1e-5}, "config.json: layer_norm_eps is 1e-05; only 1e-12 is supported"),
+    ("bert", {"is_decoder": True}, "config.json: is_decoder is True"),
+    ("bert", {"add_cross_attention": True}, "config.json: add_cross_attention is True"),
+    ("bert", {"quantization_config": {"bits": 8}}, "config.json: quantization_config is {'bits': 8}"),
+    ("bert", {"model_type": "xlm-roberta"}, "config.json: model_type is 'xlm-roberta'"),
+    ("bert", {"num_hidden_layers": 0}, "config.json: num_hidden_layers is 0, not a positive integer"),
+    ("bert", {"hidden_size": "20"}, "config.json: hidden_size is '20', not a positive integer"),
+    ("bert", {"num_attention_heads": 7}, "config.json: .*num_attention_heads"),
+    ("bert", {"hidden_dropout_prob": 1.5}, r"config.json: hidden_dropout_prob is 1.5, not a number in \[0, 1\)"),
+    ("bert", {"hidden_dropout_prob": "much"}, "config.json: hidden_dropout_prob is 'much'"),
+    ("bert", {"vocab_size": 30}, "vocab.txt: .* but vocab_size is 30"),
+    ("bert", written("tokenizer_config.json", '{"strip_accents": false}'), "strip_accents is False; only True is"),
+    ("bert", written("tokenizer_config.json", '{"tokenize_chinese_chars": false}'), "tokenize_chinese_chars is False"),
+    ("classifier", tensors(lambda t: t.pop("classifier.bias")), "missing tensor classifier.bias"),
+    ("classifier", tensors(lambda t: t.pop("classifier.weight")), "missing tensor classifier.weight"),
+    ("classifier", tensors(lambda t: t.update({"classifier.weight": np.ones((4, 20), "f")})), r"has shape \[4, 20\]"),
+    ("classifier", tensors(lambda t: t.update({"classifier.bias": np.ones((), "f")})), r"classifier\.\w+ has shape"),
+    (
+        "classifier",
+        tensors(lambda t: t.update({"classifier.dense.weight": np.ones(3, "f")})),
+        "unknown tensors: classifier.dense",
+    ),
+    ("classifier", {"id2label": {"0": "a", "1": "b"}}, "config.json: the classifier has 3 classes, id2label does not"),
+    ("classifier", {"id2label": {"0": "a", "1": "b", "2": "a"}}, "config.json: id2label names two classes 'a'"),
+    ("classifier", {"id2label": None, "num_labels": 10**16}, "the classifier has 3 classes, num_labels does not"),
+    ("roberta", {"pad_token_id": 0}, "pad_token_id is 0; only 1 is supported"),
+    ("roberta", {"type_vocab_size": 2}, "type_vocab_size is 2; only 1 is supported"),
+    ("roberta", {"layer_norm_eps": 0}, "layer_norm_eps is 0, not a number in"),
+    ("roberta", {"hidden_act": "relu"}, "hidden_act is 'relu'; only 'gelu'"),
+    ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings is 2"),
+    (
+        "roberta",
+        {"max_position_embeddings": 45},
+        r"position_embeddings\.weight has shape \[43, 20\], but .* \[45, 20\]",
+    ),
+    ("roberta", {"vocab_size": 99}, "entries, but vocab_size is 99"),
+    ("roberta", {"num_hidden_layers": 4}, r"missing tensor roberta\.encoder\.layer\.3"),
+    (
+        "roberta",
+        tensors(lambda t: t.update({"lm_head.decoder.weight": t["roberta.embeddings.word_embeddings.weight"] + 1})),
+        r"lm_head\.decoder\.weight differs from roberta\.embeddings",
+    ),
+    ("roberta", without("merges.txt"), r"no vocab\.json and merges\.txt"),
+    ("roberta", without("vocab.json"), r"no vocab\.json and merges\.txt"),
+    ("roberta", written("vocab.json", '{"a": 0'), r"vocab\.json: not a vocabulary"),
+    ("roberta", written("merges.txt", "#version: 0.2\nt h e\n"), r"merges\.txt: line 2"),
+    ("roberta", written("tokenizer.json", '{"model": '), r"tokenizer\.json: not a byte-level BPE"),
+    ("roberta", written("tokenizer_config.json", '{"add_prefix_space": 3}'), "add_prefix_space is 3"),
+    ("roberta", padding_elsewhere, "<pad> has the id 3, which is 1"),
+    ("roberta", no_mask, "no token '<mask>' in it"),
+    ("gpt2", {"activation_function": "relu"}, "activation_function is 'relu'; supported: gelu_new"),
+    ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights is False; only True"),
+    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True; only False"),
+    ("gpt2", {"tie_word_embeddings": False}, "tie_word_embeddings is False; only True"),
+    ("gpt2", {"n_layer": 0}, "n_layer is 0, not a positive integer"),
+    ("gpt2", {"n_inner": "x"}, "n_inner is 'x'"),
+    ("gpt2", {"n_head": 3}, "is not a multiple of"),
+    ("gpt2", {"layer_norm_epsilon": -1}, "layer_norm_epsilon is -1, not a number"),
+    ("gpt2", {"n_layer": 2}, "unknown tensors: transformer.h.2"),
+    ("gpt2", {"n_embd": 40}, "has shape"),
+    ("gpt2", {"vocab_size": 99}, "259 entries, but vocab_size is 99"),
+    (
+        "gpt2",
+        tensors(lambda t: t.update({"lm_head.weight": t["transformer.wte.weight"] + 1})),
+        r"lm_head\.weight differs from transformer\.wte\.weight",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"), IMPORTS, ids=[f"{kind}-{message[:40]}" for kind, _, message in IMPORTS]
+)
+def test_an_import_is_refused_by_name(kind: str, change: Change, message: str, good: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(good / kind, tmp_path / kind))
+    if callable(change):
+        change(folder)
+    else:
+        facts = json.loads((folder / "config.json").read_text()) | change
+        kept = {key: value for key, value in facts.items() if value is not None}
+        (folder / "config.json").write_text(json.dumps(kept))
+    refused(["import", "huggingface", str(folder)], message, tmp_path / "run")
+
+
+class Two(tf.Module):
+    """An encoder with two heads that transformers calls `classifier`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.classifier = Words(SMALL, classes=3), Classifier(SMALL, 0, 3)
+
+
+def of(module: tf.Module, config: ModelConfig = SMALL) -> Callable[[Path, Path], object]:
+    """Return a function that writes a run with the module's variables."""
+    return lambda run, good: a_run(run, config, module)
+
+
+def of_roberta(run: Path, good: Path) -> None:
+    convert.main(["import", "huggingface", str(good / "roberta"), str(run)])
+
+
+def of_two_segments(run: Path, good: Path) -> None:
+    """A run with the tokens of RoBERTa and two segments, which RoBERTa does not have."""
+    of_roberta(run.with_name("one"), good)
+    config = dataclasses.replace(ModelConfig.load(run.with_name("one") / "bert_config.json"), type_vocab_size=2)
+    a_run(run, config, models(config)["BertForMaskedLM"], [])
+    (run / "vocab.txt").unlink()
+    tables = byte_bpe.Tables(roberta.VOCABULARY, roberta.MERGES, byte_bpe.ROBERTA)
+    (run / "tokenizer.json").write_text(byte_bpe.text_of_tables(tables, run), encoding="utf-8")
+    checkpoint.save(run, 8, weights(run, 7), keep=1)
+
+
+PRE = dataclasses.replace(SMALL, norm_placement="pre")
+EXPORTS: dict[str, tuple[str, Callable[[Path, Path], object], str]] = {
+    "choices": ("google", of(Choices(SMALL)), "the head choice has no form in Google's format"),
+    "tags": ("google", of(Words(SMALL, classes=3)), "the head tags has no form in Google's format"),
+    "norms before": ("google", of(PretrainingModel(PRE, 0), PRE), "norms precede the sub-layers"),
+    "roberta": ("google", of_roberta, "RoBERTa has no form in Google's format"),
+    "causal": ("google", lambda run, good: gpt2.a_run(run), "has no form in Google's format"),
+    "two heads": ("huggingface", of(Two()), "transformers calls the heads classifier and tags the same"),
+    "segments": ("huggingface", of_two_segments, "type_vocab_size is 2; the other formats have only 1"),
+}
+
+
+@pytest.mark.parametrize("case", EXPORTS)
+def test_an_export_is_refused_by_name(case: str, good: Path, tmp_path: Path) -> None:
+    form, write, message = EXPORTS[case]
+    write(tmp_path / "run", good)
+    refused(["export", form, str(tmp_path / "run")], message, tmp_path / "theirs")
