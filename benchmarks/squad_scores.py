@@ -51,7 +51,7 @@ class Options:
     output: Path
     """output folder; existing results are kept"""
     peer_python: Path
-    """interpreter with torch and transformers (requirements-parity.txt)"""
+    """interpreter with torch and transformers (scripts/extra_venv.sh parity)"""
     steps: Annotated[int, Range(1, 10**9)] = 500
     """number of updates"""
     batch: BatchSize = 16

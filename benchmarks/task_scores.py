@@ -56,7 +56,7 @@ class Options:
     output: Path
     """output folder; finished runs in it are kept"""
     peer_python: Path
-    """interpreter with torch and transformers (requirements-parity.txt)"""
+    """interpreter with torch and transformers (scripts/extra_venv.sh parity)"""
     data: Path | None = None
     """folder of the data sets"""
     train: Path | None = None
