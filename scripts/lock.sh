@@ -25,8 +25,9 @@ lock cpu.lock --generate-hashes --group dev requirements.txt - < <(extra extra)
 mapfile -t everywhere < <(sed -nE 's/^([a-z0-9-]+).*==.*/--no-emit-package=\1/p' requirements/cpu.lock)
 lock gpu.lock --generate-hashes --constraints requirements/cpu.lock "${everywhere[@]}" - < <(extra gpu)
 lock nvcc.lock --generate-hashes --no-deps --group nvcc
-# Left out: what came with TensorFlow and Horovod, what may be of any version, and tensorflow-serving-api, which would
-# bring a second TensorFlow.
-lock own.txt --no-deps --no-emit-package={tensorflow,tensorflow-text,tensorflow-serving-api,tensorboard,numpy} \
+# Left out: what came with TensorFlow and Horovod; what may be of any version; and what needs a later TensorFlow than
+# 2.17 (tensorflow-serving-api), or later versions of protobuf and ml-dtypes than 2.17 works with (onnx).
+lock own.txt --no-deps --no-emit-package={tensorflow,tensorflow-text,tensorboard,numpy} \
+    --no-emit-package={tensorflow-serving-api,onnx,onnxruntime} \
     --no-emit-package={cloudpickle,psutil,pyyaml,packaging,setuptools,requests,matplotlib} --group dev \
     requirements.txt - < <(extra extra)

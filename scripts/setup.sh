@@ -96,7 +96,7 @@ echo "set-up: installing into $venv for DEVICE=$device, ${takes[$device]}"
 if [ "$own_horovod" = 1 ]; then
     (install --no-deps "tensorflow-text==$(version tensorflow | cut -d. -f1,2).*") 2>/dev/null || true # optional
     # pip, because uv does not see the packages of the interpreter itself
-    install --constraint <(for name in numpy tensorflow; do echo "$name==$(version $name)"; done) \
+    install --constraint <(for name in tensorflow numpy protobuf ml-dtypes; do echo "$name==$(version $name)"; done) \
         --requirement requirements/own.txt requests matplotlib
 else
     locks=(requirements/cpu.lock)

@@ -15,7 +15,6 @@ VARIABLES = {  # pip's settings, and the variables with which uv is told the sam
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
     "find-links": "UV_FIND_LINKS",
-    "no-index": "UV_NO_INDEX",
     "trusted-host": "UV_INSECURE_HOST",
     "cert": "SSL_CERT_FILE",
     "proxy": "ALL_PROXY",
@@ -24,22 +23,27 @@ VARIABLES = {  # pip's settings, and the variables with which uv is told the sam
 }
 
 
-def variables(listed: str) -> dict[str, str]:
-    """Return the variables for `listed`, the lines of `pip config list`: global.index-url='https://...'."""
+def translated(listed: str) -> tuple[dict[str, str], list[str]]:
+    """Return variables and flags for `listed`, the lines of `pip config list`: global.index-url='https://...'."""
+    flags = []
     found = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_PYTHON_DOWNLOADS": "never"}  # as pip
     lines = [line.partition("=") for line in listed.splitlines() if "=" in line]
     # pip's order: what is set for all commands, for `pip install`, in the environment
     for section in ("global.", "install.", ":env:."):
         for name, _, value in lines:
-            variable = VARIABLES.get(name.removeprefix(section)) if name.startswith(section) else None
-            if variable:
-                words = ast.literal_eval(value).split()
+            setting = name.removeprefix(section) if name.startswith(section) else ""
+            words = ast.literal_eval(value).split()
+            if setting in VARIABLES and words:
+                variable = VARIABLES[setting]
                 found[variable] = ("," if variable == "UV_FIND_LINKS" else " ").join(words)
-    return found
+            elif setting == "no-index":  # uv has no variable for it
+                flags = ["--no-index"] if "".join(words).lower() in ("1", "true", "yes", "on", "y", "t") else []
+    return found, flags
 
 
 if __name__ == "__main__":
     asked = [sys.executable, "-m", "pip", "config", "list"]
     settings = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=False).stdout
     program = Path(sys.executable).with_name("uv")
-    os.execve(program, [str(program), *sys.argv[1:]], variables(settings) | os.environ)
+    environment, flags = translated(settings)
+    os.execve(program, [str(program), *sys.argv[1:], *flags], environment | os.environ)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.uv import variables
+from scripts.uv import translated
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,30 +20,36 @@ def test_uv_gets_the_settings_of_pip() -> None:
         global.find-links='/etc/wheels'
         global.index-url='https://mirror/simple?a=b'
         global.quiet='1'
+        global.proxy=''
         install.index-url='https://own/simple'
         install.no-index='true'
         list.format='columns'
     """
-    found = variables("\n".join(line.strip() for line in listed.splitlines()))
+    found, flags = translated("\n".join(line.strip() for line in listed.splitlines()))
+    assert flags == ["--no-index"] and translated("global.no-index='1'\n:env:.no-index='0'")[1] == []
     assert found == {
         "UV_INDEX_STRATEGY": "unsafe-best-match",  # an index with other versions does not hide the one that is locked
         "UV_PYTHON_DOWNLOADS": "never",
         "UV_DEFAULT_INDEX": "https://own/simple",
         "UV_INDEX": "https://a/simple https://b/simple",
         "UV_FIND_LINKS": "/env/wheels,/more",
-        "UV_NO_INDEX": "true",
     }
 
 
 def test_variables_of_uv_come_before_those_of_pip(tmp_path: Path) -> None:
     python, uv = tmp_path / "python", tmp_path / "uv"
     python.symlink_to(sys.executable)
-    uv.write_text('#!/bin/sh\necho "$1 $UV_FIND_LINKS $UV_NO_INDEX"\n')
+    uv.write_text('#!/bin/sh\necho "$* $UV_FIND_LINKS $UV_INDEX"\n')
     uv.chmod(0o755)
-    settings = {"PIP_FIND_LINKS": "/pip", "PIP_NO_INDEX": "1", "UV_FIND_LINKS": "/uv"}
+    settings = {
+        "PIP_FIND_LINKS": "/pip",
+        "PIP_EXTRA_INDEX_URL": "file:///x",
+        "PIP_NO_INDEX": "1",
+        "UV_FIND_LINKS": "/uv",
+    }
     command = [python, ROOT / "scripts" / "uv.py", "word"]
     done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "word /uv 1\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "word --no-index /uv file:///x\n"), done.stderr
 
 
 @pytest.fixture
