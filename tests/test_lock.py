@@ -102,10 +102,16 @@ def test_beside_another_tensorflow_the_rest_has_the_versions_of_the_lock() -> No
 
 def test_installed_packages_are_those_of_the_lock_file() -> None:
     wanted = here(*LOCKS[device()])
-    installed = {canonicalize_name(one.metadata["Name"]): one.version for one in metadata.distributions()}
+    installed: dict[str, str] = {
+        canonicalize_name(one.metadata["Name"]): one.version for one in metadata.distributions()
+    }
     assert len(wanted) > 50
     assert {name: installed.get(name) for name in wanted} == wanted, "run make setup"
-    assert not installed.keys() - wanted.keys() - OURS
+    assert not installed.keys() - wanted.keys() - OURS - {PROJECT["project"]["name"]}  # which pip notes in the checkout
+
+
+def test_the_version_is_the_one_to_cite() -> None:
+    assert f"\nversion: {PROJECT['project']['version']}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
 
 
 def test_with_tensorflow_2_17_the_rest_has_the_versions_of_the_lock() -> None:

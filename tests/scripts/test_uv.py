@@ -47,7 +47,7 @@ def test_variables_of_uv_come_before_those_of_pip(tmp_path: Path) -> None:
         "PIP_NO_INDEX": "1",
         "UV_FIND_LINKS": "/uv",
     }
-    command = [python, ROOT / "scripts" / "uv.py", "word"]
+    command = [str(python), str(ROOT / "scripts" / "uv.py"), "word"]
     done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "word --no-index /uv file:///x\n"), done.stderr
 
