@@ -27,7 +27,7 @@ for list in "$work"/list-*; do
     cat "$work/found"
 done
 if [ -n "$found" ]; then
-    echo "error: packages with known vulnerabilities ; raise them, in requirements.txt or pyproject.toml, then make lock" >&2
+    echo "error: packages with known vulnerabilities ; raise them where they are pinned, then make lock" >&2
     exit 4
 fi
 echo "$(wc -l <"$work/all") packages compared, none has a known vulnerability"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Write requirements/, from requirements.txt and pyproject.toml: every package that set-up installs, with its version and
-# the hashes of its files, for Python 3.11 to 3.13. `make lock` runs it after a change of these two files.
+# Write requirements/, from requirements.txt and pyproject.toml: every package that set-up installs, with its version
+# and the hashes of its files, for Python 3.11 to 3.13. `make lock` runs it after a change of these two files.
 #
 #   cpu.lock   what every environment has
 #   gpu.lock   what one for GPUs has too
