@@ -20,8 +20,8 @@ RUN apt-get update \
  && install --directory --mode 1777 /workdir
 WORKDIR /bert
 ENV VENV=/opt/venv BERT_WORKDIR=/workdir PATH=/opt/venv/bin:$PATH PYTHON=/usr/local/bin/python3 DEVICE=cpu
-COPY requirements* ./
-COPY scripts/*setup*.sh scripts/*horovod*.sh scripts/*cuda*.sh scripts/
+COPY requirements/ requirements/
+COPY scripts/*setup*.sh scripts/*horovod*.sh scripts/*cuda*.sh scripts/uv.py scripts/
 RUN XDG_CACHE_HOME=/tmp/cache PIP_NO_CACHE_DIR=1 scripts/setup.sh && rm -rf /tmp/cache
 COPY . .
 RUN chmod -R a+rX,go-w /bert
@@ -39,8 +39,8 @@ RUN apt-get update \
  && install --directory --mode 1777 /workdir
 WORKDIR /bert
 ENV VENV=/opt/venv BERT_WORKDIR=/workdir PATH=/opt/venv/bin:$PATH PYTHON=/usr/bin/python3
-COPY requirements* ./
-COPY scripts/*setup*.sh scripts/*horovod*.sh scripts/*cuda*.sh scripts/
+COPY requirements/ requirements/
+COPY scripts/*setup*.sh scripts/*horovod*.sh scripts/*cuda*.sh scripts/uv.py scripts/
 # NVIDIA's images tell pip the versions of their own packages; the environment here has others beside them.
 RUN XDG_CACHE_HOME=/tmp/cache PIP_NO_CACHE_DIR=1 PIP_CONSTRAINT='' scripts/setup.sh && rm -rf /tmp/cache
 COPY . .
@@ -59,8 +59,8 @@ RUN apt-get update \
  && install --directory --mode 1777 /workdir
 WORKDIR /bert
 ENV VENV=/opt/venv BERT_WORKDIR=/workdir PATH=/opt/venv/bin:$PATH PYTHON=/usr/bin/python3 DEVICE=gpu
-COPY requirements* ./
-COPY scripts/*setup*.sh scripts/*horovod*.sh scripts/*cuda*.sh scripts/
+COPY requirements/ requirements/
+COPY scripts/*setup*.sh scripts/*horovod*.sh scripts/*cuda*.sh scripts/uv.py scripts/
 RUN XDG_CACHE_HOME=/tmp/cache PIP_NO_CACHE_DIR=1 scripts/setup.sh && rm -rf /tmp/cache
 COPY . .
 RUN chmod -R a+rX,go-w /bert

@@ -106,10 +106,10 @@ lint: setup ## Check style, types, import directions and shell scripts
 	$(RUN) lint-imports --no-cache
 	$(RUN) shellcheck --external-sources scripts/*.sh .ci/run
 
-lock: ## Lock all packages with their hashes, after a change of requirements*.txt
+lock: setup ## Lock all packages with their hashes, after a change of requirements.txt or pyproject.toml
 	$(RUN) scripts/lock.sh
 
-audit: ## Compare all locked packages with the published advisories; needs a network
+audit: setup ## Compare all locked packages with the published advisories; needs a network
 	$(RUN) scripts/audit.sh
 
 clean: ## Remove caches; the work folder and the environment stay

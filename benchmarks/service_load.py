@@ -60,7 +60,7 @@ class Options:
     output: Path
     """output folder"""
     peer_python: Path
-    """interpreter with torch and transformers (requirements-parity.txt)"""
+    """interpreter with torch and transformers (scripts/extra_venv.sh parity)"""
     questions: Annotated[int, Range(1, 10**6)] = 400
     """number of questions, taken at random"""
     seconds: Annotated[float, Range(1, 3600)] = 60.0

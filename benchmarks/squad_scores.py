@@ -48,7 +48,7 @@ class Comparison:
     output: Path
     """output folder; finished results in it are kept"""
     peer_python: Path
-    """interpreter with torch and transformers (requirements-parity.txt)"""
+    """interpreter with torch and transformers (scripts/extra_venv.sh parity)"""
     batch: BatchSize = 32
     """sequences per update"""
     learning_rate: Annotated[float, Range(0, 100)] = 1e-4

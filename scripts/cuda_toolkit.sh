@@ -3,7 +3,7 @@
 # key of the wheel, and by build_horovod.sh. The caller has `python` and `fail`. Reasons: docs/decisions/0017.
 set -euo pipefail
 
-nvcc_list=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/requirements-nvcc.lock
+nvcc_list=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/requirements/nvcc.lock
 
 look_for_cuda() { # sets nccl and nccl_home, cuda and cuda_home (empty: pip's nvcc is fetched), capabilities, mpi
     local found driver place nvcc release refused='' places

@@ -18,9 +18,9 @@ venv=${VENV:-.venv}
 stamp="$venv/.stamp" found='' device=''
 builds="scripts/install_horovod.sh scripts/build_horovod.sh"
 declare -A files=(
-    [cpu]="requirements-cpu.lock $builds"
-    [gpu]="requirements-gpu.lock requirements-nvcc.lock $builds scripts/cuda_toolkit.sh"
-    [own]="requirements.txt requirements-extra.txt requirements-dev.txt"
+    [cpu]="requirements/cpu.lock $builds"
+    [gpu]="requirements/cpu.lock requirements/gpu.lock requirements/nvcc.lock $builds scripts/cuda_toolkit.sh"
+    [own]="requirements/own.txt"
 )
 declare -A takes=([cpu]="a minute or two" [gpu]="minutes, 7 GB" [own]="a minute or two") \
     parts=([cpu]="TensorFlow Gloo" [gpu]="TensorFlow Gloo NCCL" [own]=TensorFlow)
@@ -28,9 +28,12 @@ declare -A takes=([cpu]="a minute or two" [gpu]="minutes, 7 GB" [own]="a minute 
 fail() { echo "error: $1" >&2 && exit 1; }
 missing() { echo "error: $1 ; install with: $2" >&2 && exit 2; }
 version() { "$python" -c 'import sys; from importlib.metadata import version; print(version(sys.argv[1]))' "$1"; }
-install() {
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@" ||
-        fail "pip could not install into $venv, its message is above ; check the network and the disk, then repeat"
+failed() { fail "$1 could not install into $venv, its message is above ; check the network and the disk, then repeat"; }
+install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@" || failed pip; }
+install_locked() { # LOCK...: by the uv that is locked too, which does what pip does in a fraction of the time
+    install --require-hashes --requirement <(sed -n '/^uv==/,/[^\\]$/p' requirements/cpu.lock)
+    "$venv/bin/python" scripts/uv.py pip install --quiet --python "$venv/bin/python" --compile-bytecode \
+        --require-hashes "${@/#/--requirement=}" || failed uv
 }
 
 state() { # DEVICE: the stamp of an environment for it
@@ -92,11 +95,13 @@ rm -f "$stamp"
 echo "set-up: installing into $venv for DEVICE=$device, ${takes[$device]}"
 if [ "$own_horovod" = 1 ]; then
     (install --no-deps "tensorflow-text==$(version tensorflow | cut -d. -f1,2).*") 2>/dev/null || true # optional
-    install --constraint <(echo "numpy==$(version numpy)") --requirement requirements-dev.txt requests matplotlib \
-        --requirement <(grep -E '^(nltk|wikiextractor|tokenizers|safetensors|google-crc32c|urllib3|pytest)==' \
-            requirements.txt)
+    # pip, because uv does not see the packages of the interpreter itself
+    install --constraint <(for name in tensorflow numpy protobuf ml-dtypes; do echo "$name==$(version $name)"; done) \
+        --requirement requirements/own.txt requests matplotlib
 else
-    install --require-hashes --requirement "requirements-$device.lock"
+    locks=(requirements/cpu.lock)
+    [ "$device" = cpu ] || locks+=(requirements/gpu.lock)
+    install_locked "${locks[@]}"
     scripts/install_horovod.sh "$venv/bin/python" "$device"
 fi
 built=$(PATH="$venv/bin:$PATH" horovodrun --check-build 2>/dev/null) || true

@@ -9,7 +9,7 @@ whose run directory changes, or all of them on SIGHUP, is loaded again without l
 the service after the requests that it has taken.
 
 Only this machine is served unless --host says otherwise. There is no authentication and no encryption: put a server
-that has both before it. Needs starlette, uvicorn and prometheus_client (requirements-extra.txt).
+that has both before it. Needs starlette, uvicorn and prometheus_client (the extra packages of pyproject.toml).
 """
 
 import asyncio
@@ -169,7 +169,7 @@ def main(argv: list[str]) -> None:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
-        raise InputError(f"{error.name} is not installed; run: pip install -r requirements-extra.txt") from error
+        raise InputError(f"{error.name} is not installed; run: make setup") from error
     runs = named(options.model)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the models are loaded, it has nothing to load again
     with listener(options.host, options.port) as bound:

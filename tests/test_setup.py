@@ -28,7 +28,7 @@ PYTHON = """
     *libc_ver*) echo 2.21.0-cp311 ;;
     *nvidia-nccl-cu12*) [ -n "${NCCL-2.32.3}" ] && echo "${NCCL-2.32.3} $PREFIX/nvidia/nccl" ;;
     *sys.prefix*) echo "$PREFIX" ;;
-    *version*) echo 2.17.0+nv25.2 ;;
+    *"import version"*) echo 2.17.0+nv25.2 ;;
     "-m venv"*)
         mkdir -p "${!#}/bin"; touch "${!#}/pyvenv.cfg"
         cp "$0" "${!#}/bin/python"; cp "${0%/*}/horovodrun" "${!#}/bin/" ;;
@@ -56,7 +56,12 @@ PYTHON = """
         mkdir -p "$2"; echo built >"$2/horovod-0.28.1-cp311.whl" ;;
     *"pip install"*" --target "*) while [ "$1" != --target ]; do shift; done; mkdir -p "$2/nvidia/cu13/lib" ;;
     *tensorflow-text==*) exit "${TEXT_STATUS:-0}" ;;
-    *"pip install"*) sleep "${INSTALL_TIME:-0}"; exit "${INSTALL_STATUS:-0}" ;;
+    "scripts/uv.py pip install"*)
+        for word; do [[ $word != --requirement=* ]] || [ -s "${word#*=}" ] || exit 1; done
+        [ -s scripts/uv.py ] && exit "${UV_STATUS:-0}" ;;
+    *"pip install"*)
+        for word; do [[ $word != /dev/fd/* ]] || cat "$word" >>"$CALLS"; done
+        sleep "${INSTALL_TIME:-0}"; exit "${INSTALL_STATUS:-0}" ;;
     esac
 """
 CHECK_BUILD = """
@@ -71,9 +76,7 @@ NVCC = """
     --list-gpu-arch) printf 'compute_%s\\n' 75 80 86 90 100 ;;
     esac
 """
-LISTS = ("requirements.txt", "requirements-dev.txt", "requirements-extra.txt", "requirements-gpu.txt")
-LOCKS = ("requirements-cpu.lock", "requirements-gpu.lock")
-SCRIPTS = ("setup", "install_horovod", "build_horovod", "cuda_toolkit")
+SCRIPTS = ("setup.sh", "install_horovod.sh", "build_horovod.sh", "cuda_toolkit.sh", "uv.py")
 
 
 class Machine:
@@ -84,8 +87,9 @@ class Machine:
         self.checkout, self.venv = folder / "checkout", folder / "checkout" / ".venv"
         (self.checkout / "scripts").mkdir(parents=True)
         self.bin.mkdir()
-        for name in (*LISTS, *LOCKS, "requirements-nvcc.lock", *(f"scripts/{name}.sh" for name in SCRIPTS)):
-            shutil.copy(ROOT / name, self.checkout / name)
+        shutil.copytree(ROOT / "requirements", self.checkout / "requirements")
+        for name in SCRIPTS:
+            shutil.copy(ROOT / "scripts" / name, self.checkout / "scripts" / name)
         for name, text in (("python3", PYTHON), ("horovodrun", CHECK_BUILD), ("g++", ""), ("make", ""), ("cmake", "")):
             self.command(self.bin / name, text)
 
@@ -182,17 +186,31 @@ def test_an_interrupted_set_up_is_started_over(machine: Machine) -> None:
 
 
 def test_a_failed_installation_is_not_taken_for_a_finished_one(machine: Machine) -> None:
-    assert machine.run("setup.sh", INSTALL_STATUS="1")[0] == 1
+    for program, setting in (("pip", "INSTALL_STATUS"), ("uv", "UV_STATUS")):
+        code, error = machine.run("setup.sh", **{setting: "1"})
+        assert code == 1 and error.startswith(f"error: {program} could not install into .venv, ")
+        assert error.count("\n") == 1 and not (machine.venv / ".stamp").exists()
     code, error = machine.run("setup.sh", GLOO=" ")
     assert code == 1 and error.startswith("error: ") and "Gloo" in error
     machine.calls()
     assert machine.run("setup.sh")[0] == 0 and "pip install" in machine.calls()
 
 
+def test_uv_is_the_one_that_is_locked_and_all_hashes_are_checked(machine: Machine) -> None:
+    assert machine.run("setup.sh") == (0, "")
+    calls = machine.calls()
+    entry = re.search(r"^uv==.*\n(?:    --hash=.*\n)+", (ROOT / "requirements/cpu.lock").read_text(), re.MULTILINE)
+    # What pip reads from the file is noted behind the command: one package with its hashes.
+    assert entry and re.search(r"--require-hashes --requirement /dev/fd/\d+ \n" + re.escape(entry[0]), calls)
+    assert re.search(
+        r"^scripts/uv.py pip install .*--require-hashes --requirement=requirements/cpu.lock $", calls, re.M
+    )
+
+
 def test_a_changed_requirement_is_installed_into_the_environment_that_is_there(machine: Machine) -> None:
     machine.run("setup.sh")
     machine.calls()
-    with open(machine.checkout / "requirements-cpu.lock", "a") as stream:
+    with open(machine.checkout / "requirements/cpu.lock", "a") as stream:
         stream.write("six==1.17.0 --hash=sha256:0\n")
     assert machine.run("setup.sh") == (0, "")
     calls = machine.calls()
@@ -203,14 +221,16 @@ def test_an_interpreter_with_its_own_horovod_keeps_it(machine: Machine) -> None:
     assert machine.run("setup.sh", OWN_HOROVOD="1", GLOO=" ") == (0, "")
     calls = machine.calls()
     assert "-m venv --system-site-packages" in calls and "tensorflow-text==2.17.*" in calls
-    assert "pip wheel" not in calls and "--requirement requirements.txt" not in calls
+    # By pip, which keeps what the interpreter has; a package that needs another TensorFlow is refused.
+    assert "pip wheel" not in calls and "uv.py" not in calls and "--requirement requirements/own.txt" in calls
+    assert all(f"\n{name}==2.17.0+nv25.2\n" in calls for name in ("tensorflow", "numpy", "protobuf", "ml-dtypes"))
     machine.gpu()  # as when an image starts on a node: what is in it does not change
     assert machine.run("setup.sh", OWN_HOROVOD="1", DEVICE="") == (0, "") and "pip" not in machine.calls()
 
 
 def test_where_there_is_no_tensorflow_text_the_rest_is_installed(machine: Machine) -> None:
     assert machine.run("setup.sh", OWN_HOROVOD="1", TEXT_STATUS="1") == (0, "")
-    assert "requirements-dev.txt" in machine.calls() and (machine.venv / ".stamp").exists()
+    assert "requirements/own.txt" in machine.calls() and (machine.venv / ".stamp").exists()
 
 
 def test_of_two_set_ups_at_once_one_works_and_both_end_well(machine: Machine) -> None:
@@ -273,16 +293,13 @@ def test_the_device_is_the_one_that_is_named_or_else_the_one_that_is_there(machi
     if Path("/dev/nvidia0").exists():
         pytest.skip("this machine has a GPU, so that none can be missing")
     assert machine.run("setup.sh", DEVICE="") == (0, "")
-    assert "requirements-gpu.lock" not in machine.calls()
+    assert "requirements/gpu.lock" not in machine.calls()
     machine.gpu()
     assert machine.run("setup.sh", DEVICE="cpu") == (0, "") and not machine.calls().count("pip install")
     assert machine.run("setup.sh", DEVICE="") == (0, "")
     calls = machine.calls()
-    assert (
-        "-m venv" in calls
-        and "--require-hashes --requirement requirements-gpu.lock" in calls
-        and "OPERATIONS=NCCL" in calls
-    )
+    assert "-m venv" in calls and "OPERATIONS=NCCL" in calls
+    assert "--require-hashes --requirement=requirements/cpu.lock --requirement=requirements/gpu.lock" in calls
 
 
 def test_an_environment_for_gpus_is_kept_on_a_machine_without_one(machine: Machine) -> None:
@@ -291,7 +308,7 @@ def test_an_environment_for_gpus_is_kept_on_a_machine_without_one(machine: Machi
     assert machine.run("setup.sh", DEVICE="") == (0, "") and "pip" not in machine.calls()
     assert machine.run("setup.sh", DEVICE="cpu") == (0, "")
     calls = machine.calls()
-    assert "-m venv" in calls and "requirements-gpu.lock" not in calls  # nothing of the other is left in it
+    assert "-m venv" in calls and "requirements/gpu.lock" not in calls  # nothing of the other is left in it
 
 
 def test_a_device_that_is_none_is_refused(machine: Machine) -> None:
@@ -302,10 +319,10 @@ def test_a_device_that_is_none_is_refused(machine: Machine) -> None:
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_only_what_went_into_an_environment_makes_it_anew(device: str, machine: Machine) -> None:
     assert machine.run("setup.sh", DEVICE=device) == (0, "")
-    (machine.checkout / "requirements-parity.txt").write_text("torch\n")
-    (machine.checkout / "requirements-later.txt").write_text("more\n")
+    (machine.checkout / "pyproject.toml").write_text("[dependency-groups]\nparity = ['torch']\n")
+    (machine.checkout / "requirements" / "later.lock").write_text("more\n")
     if device == "cpu":
-        (machine.checkout / "requirements-gpu.lock").unlink()  # as in an image for CPUs
+        (machine.checkout / "requirements" / "gpu.lock").unlink()  # as in an image for CPUs
     machine.calls()
     assert machine.run("setup.sh", DEVICE=device) == (0, "") and "pip" not in machine.calls()
 
@@ -370,7 +387,7 @@ def test_nvcc_is_the_one_asked_for_or_of_cuda_12_or_13_or_pips(machine: Machine)
     assert machine.horovod(CUDA_PLACES=machine.cuda("11.8.89")) == (0, "")
     calls = machine.calls()
     assert "--require-hashes --target" in calls
-    assert "requirements-nvcc.lock" in calls and "/nvcc/nvidia/cu13\n" in calls and "LIST=75,80,90,100,120\n" in calls
+    assert "requirements/nvcc.lock" in calls and "/nvcc/nvidia/cu13\n" in calls and "LIST=75,80,90,100,120\n" in calls
 
 
 def test_nvcc_of_cuda_13_needs_a_driver_that_knows_it(machine: Machine) -> None:
@@ -415,18 +432,3 @@ def test_a_horovod_for_gpus_needs_no_driver_and_nothing_but_the_environment() ->
     # CUDA's runtime is inside: TensorFlow exports functions of the same names that open its own version of it.
     symbols = run("nm", "--dynamic", "--undefined-only", library).split()
     assert not [name for name in symbols if name.startswith(("cuda", "__cuda", "cu"))] and "ncclAllReduce" in symbols
-
-
-@pytest.mark.parametrize(
-    ("lock", "lists"),
-    [(LOCKS[0], LISTS[:3]), (LOCKS[1], LISTS), ("requirements-nvcc.lock", ("requirements-nvcc.txt",))],
-)
-def test_locks_have_every_pinned_package_and_a_hash_for_each(lock: str, lists: tuple[str, ...]) -> None:
-    def pins(name: str) -> set[str]:
-        return set(re.findall(r"^[\w.-]+(?:\[[\w,-]+\])?==[\w.]+", (ROOT / name).read_text(), re.MULTILINE))
-
-    locked = {pin.lower().replace("_", "-") for pin in pins(lock)}
-    wanted = {re.sub(r"\[.*\]", "", pin).lower().replace("_", "-") for name in lists for pin in pins(name)}
-    assert wanted <= {re.sub(r"\[.*\]", "", pin) for pin in locked}, "run make lock"
-    entries = re.split(r"\n(?=\w)", (ROOT / lock).read_text())[1:]
-    assert entries and all("--hash=sha256:" in entry for entry in entries)

@@ -1,4 +1,4 @@
-"""Compiles HLO for a GPU that is not there, with jaxlib's XLA: needs the packages of requirements-gpu-check.txt.
+"""Compile HLO for a GPU that is not there, with jaxlib's XLA, in the environment of `scripts/extra_venv.sh gpu-check`.
 
     python -m benchmarks.gpu_check.compile DEVICE FILE.pb FOLDER
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import tomllib
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +21,6 @@ from bert.storage import files
 
 ROOT = Path(__file__).resolve().parents[2]
 INTERPRETER = ROOT / ".venv-gpu-check" / "bin" / "python"
-REQUIREMENTS = ROOT / "requirements-gpu-check.txt"
 REFUSED = "refused: "  # how the compiling process begins XLA's reason
 
 
@@ -59,7 +59,7 @@ class Store:
             "hlo": files.sha256(hlo),
             "device": DEVICES[device].target_config(),
             "flags": flags,
-            "compiler": files.sha256(REQUIREMENTS),
+            "compiler": tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]["gpu-check"],
             "source": files.sha256(Path(__file__).with_name("compile.py")),
         }
         folder = self.folder / "compiled" / _hash(parts)

@@ -3,7 +3,7 @@
     python -m benchmarks.peers.transformers_service MODEL PORT WINDOW STRIDE
 
 It does what most small services do: a thread per request, one lock around the model, no batches but the windows of one
-passage. Runs in the environment of requirements-parity.txt, without TensorFlow.
+passage. Runs in the environment of scripts/extra_venv.sh parity, without TensorFlow.
 """
 
 import json

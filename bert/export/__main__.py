@@ -21,7 +21,7 @@ ONNX takes input_ids, input_mask and segment_ids [B, T] int64, and returns logit
 run of bert.pretrain, or the last hidden states. Questions are answered from start_logits and end_logits; a choice is a
 row. DIR has model.onnx, model.json (inputs, outputs, labels), vocab.txt and labels.txt; for Triton, DIR/NAME has
 config.pbtxt and the version's folder. onnxruntime computes the model before it gets its name: logits that differ from
-ours are an error. Needs onnx and onnxruntime (requirements-extra.txt).
+ours are an error. Needs onnx and onnxruntime (the extra packages of pyproject.toml).
 """
 
 import re
@@ -101,7 +101,7 @@ def export_onnx(options: Options) -> Path:
     try:
         from bert.export import onnx_files, triton
     except ModuleNotFoundError as error:
-        raise InputError(f"{error.name} is not installed; run: pip install -r requirements-extra.txt") from error
+        raise InputError(f"{error.name} is not installed; run: make setup") from error
     opset = options.opset or OPSET
     exported = onnx_files.load(options.run, "float16" if options.compute == "float16" else "float32", opset)
     name = options.name or options.run.resolve().name

@@ -62,7 +62,7 @@ def _on_cluster(function: Callable[[Task], Result], tasks: Sequence[Task], sched
     try:
         import distributed
     except ImportError as error:
-        raise UsageError("--scheduler needs Dask; pip install -r requirements-extra.txt") from error
+        raise UsageError("--scheduler needs Dask; run: make setup") from error
     try:
         client = distributed.Client(scheduler, timeout="10s")
     except (OSError, ValueError) as error:

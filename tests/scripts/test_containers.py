@@ -134,9 +134,10 @@ def early(target: str, folder: Path) -> None:
         if line.startswith("COPY"):
             *patterns, into = line.split()[1:]
             for pattern in patterns:
-                for path in ROOT.glob(pattern):
-                    (folder / into).mkdir(parents=True, exist_ok=True)
-                    shutil.copy(path, folder / into / path.name)
+                for path in ROOT.glob(pattern.removesuffix("/")):
+                    for file in path.iterdir() if path.is_dir() else [path]:  # as COPY, the files of a folder
+                        (folder / into).mkdir(parents=True, exist_ok=True)
+                        shutil.copy(file, folder / into / file.name)
     raise AssertionError(f"{target}: no set-up")
 
 
@@ -151,7 +152,7 @@ def test_set_up_is_done_while_the_image_is_built_and_never_at_start(target: str,
     settings = {"OWN_HOROVOD": str(int(target == "ngc")), "DEVICE": device}
     assert machine.run("setup.sh", **settings) == (0, "")
     assert "pip install" in machine.calls()
-    for pattern in ("requirements*.txt", "scripts/*.sh"):  # COPY . .
+    for pattern in ("requirements.txt", "pyproject.toml", "requirements/*", "scripts/*.*"):  # COPY . .
         for path in ROOT.glob(pattern):
             shutil.copy(path, machine.checkout / path.relative_to(ROOT))
     for path in (machine.checkout, machine.checkout / "scripts", machine.checkout / "scripts" / "setup.sh"):

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from dataclasses import fields
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from tests.test_setup import Machine
 
 MAKEFILE = (ROOT / "Makefile").read_text().replace("\\\n", "")
 VARIABLES = [*(field.name.upper() for field in fields(Variables)), *OF_OTHERS]
-STUBS = ("python", "pytest", "ruff", "mypy", "lint-imports", "shellcheck", "horovodrun")
+STUBS = ("python", "pytest", "ruff", "mypy", "lint-imports", "shellcheck", "horovodrun", "uv")
 # Each part would leave a file behind if a shell, or make, ever read it.
 HOSTILE = (
     "a'b\"c`touch PWNED1`$(touch PWNED2)$(shell touch PWNED3)${shell touch PWNED4};touch PWNED5;"
@@ -40,15 +39,12 @@ class Checkout:
     def __init__(self, folder: Path) -> None:
         self.folder, self.shown = folder / "checkout", folder / "shown"
         (self.folder / "bin").mkdir(parents=True)
-        for path in (*ROOT.glob("requirements*"), ROOT / "Makefile", ROOT / "scripts"):
-            (self.folder / path.name).symlink_to(path)
+        for name in ("requirements", "requirements.txt", "pyproject.toml", "Makefile", "scripts"):
+            (self.folder / name).symlink_to(ROOT / name)
         for name in STUBS:
             self._stub(self.folder / "bin" / name)
-        for name in ("parity", "gpu-check", "lock", "audit"):
-            venv = self.folder / f".venv-{name}"
-            self._stub(venv / "bin" / {"lock": "uv", "audit": "pip-audit"}.get(name, "python"))
-            digest = sha256((ROOT / f"requirements-{name}.txt").read_bytes()).hexdigest()
-            (venv / ".stamp").write_text(f"{digest}  -\n")
+        for program in ("parity/bin/python", "gpu-check/bin/python", "audit/bin/python", "audit/bin/pip-audit"):
+            self._stub(self.folder / f".venv-{program}")
 
     def _stub(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +127,7 @@ def test_flags_are_words_in_which_quotes_group_and_nothing_is_expanded(
 ) -> None:
     flags = "--run.seed 7 --data.vocab 'my $(words) *' \"a`b\"  c\\ d ''"
     for goal in ("bench", "gpu-check", "gpu-day", "gpu-day-prepare", "soak"):
-        ((words, _),) = checkout.make(goal, on_command_line=on_command_line, FLAGS=flags)[2]
+        *_, (words, _) = checkout.make(goal, on_command_line=on_command_line, FLAGS=flags)[2]
         assert words[-7:] == ["--run.seed", "7", "--data.vocab", "my $(words) *", "a`b", "c d", ""]
     code, error, shown = checkout.make("soak", on_command_line=on_command_line, FLAGS="--run.seed '7")
     assert code == 2 and error.startswith("error: FLAGS: no closing quotation") and not shown

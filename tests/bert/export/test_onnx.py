@@ -178,7 +178,7 @@ def test_without_the_packages_the_remedy_is_named(
         monkeypatch.delitem(sys.modules, f"bert.export.{name}", raising=False)
         monkeypatch.delattr(sys.modules["bert.export"], name, raising=False)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(InputError, match=rf"^{package} is not installed; run: pip install -r requirements-extra\.txt"):
+    with pytest.raises(InputError, match=rf"^{package} is not installed; run: make setup"):
         exported(tmp_path / "run", tmp_path / "onnx")
 
 
