@@ -367,7 +367,7 @@ def _served(v: Variables) -> Path | str:
     raise UsageError("no model to serve; repeat as: make serve MODEL=RUN, or run make demo first")
 
 
-@stage(check=_served)
+@stage()  # not checked before: a goal in front of it may make the model
 def serve(v: Variables) -> Iterator[Command]:
     yield [*python("serve", "--model", _served(v)), *v.words("FLAGS")]
 

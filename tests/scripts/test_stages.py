@@ -274,6 +274,8 @@ def test_tasks_are_fine_tuned_and_scored(make: Make) -> None:
 def test_serve_takes_the_model_that_there_is(make: Make) -> None:
     code, error, shown = make("serve")
     assert code == 2 and error.endswith("make serve MODEL=RUN, or run make demo first") and not shown
+    shown = make("squad", "serve", SQUAD_TRAIN="t.json", PRETRAINED="p")[2]
+    assert modules(shown) == ["squad.train"]  # which here made nothing; serving it was not refused before
     for run in ("demo/squad/pretrained", "squad/bert_mini"):  # the later one is taken before the earlier
         (Path("w") / run).mkdir(parents=True)
         (Path("w") / run / "config.json").write_text("{}")
