@@ -24,6 +24,7 @@ from typing import Any
 from bert import cli
 from bert.cli import Positional, Switch
 from bert.errors import UsageError
+from bert.storage.manifest import is_finished
 from data.pipeline import workers
 from scripts import variables
 from scripts.variables import Variables
@@ -83,11 +84,6 @@ def given(**flags: object) -> list[object]:
     return [word for name, value in flags.items() if value not in ("", None) for word in (f"--{name}", value)]
 
 
-def finished(folder: Path) -> bool:
-    """Return whether a stage of data preparation has finished its folder."""
-    return (folder / "manifest.json").is_file()
-
-
 # Data: from a source to records
 
 
@@ -116,7 +112,7 @@ def _has_source(*later: str) -> Check:
 
     def check(v: Variables) -> None:
         folders = [v.work / name.format(v.phase1_seq) for name in later]
-        if not _texts(v) and not any(map(finished, folders)):
+        if not _texts(v) and not any(map(is_finished, folders)):
             raise UsageError("no source is set; repeat with WIKIPEDIA=dump.xml.bz2, or BOOKS, TEXT or PUBMED=folder")
 
     return check
@@ -161,7 +157,7 @@ def documents(v: Variables) -> Iterator[Command]:
 @stage(needs=lambda _: ["documents"])
 def shards(v: Variables) -> Iterator[Command]:
     source, output = v.corpus / "documents", v.corpus / "shards"
-    if _texts(v) or (finished(source) and not finished(output)):
+    if _texts(v) or (is_finished(source) and not is_finished(output)):
         number = v.shards or _shard_count(source, output)
         yield python("data.shards", "--source", source, "--output", output, "--shards", number)
 
@@ -171,9 +167,9 @@ def _shard_count(documents: Path, made: Path) -> int | str:
 
     Unchanged documents keep the number of their shards.
     """
-    if not finished(documents):
+    if not is_finished(documents):
         return "BY_SIZE"  # when the commands are only shown
-    if finished(made) and (made / "manifest.json").stat().st_mtime > (documents / "manifest.json").stat().st_mtime:
+    if is_finished(made) and (made / "manifest.json").stat().st_mtime > (documents / "manifest.json").stat().st_mtime:
         return int(json.loads((made / "manifest.json").read_text("utf-8"))["parameters"]["shards"])
     size = sum(path.stat().st_size for path in documents.rglob("*") if path.is_file()) // MIB
     return max(8, min(size // 16, 2 * workers.available()), size // 512)
@@ -182,7 +178,7 @@ def _shard_count(documents: Path, made: Path) -> int | str:
 @stage(needs=lambda _: ["shards"])
 def vocab(v: Variables) -> Iterator[Command]:
     source, output = v.corpus / "shards", v.corpus / "vocab"
-    if _texts(v) or (finished(source) and not finished(output)):
+    if _texts(v) or (is_finished(source) and not is_finished(output)):
         made = given(size=v.vocab_size) if v.vocab == "train" else given(vocab=v.vocab)
         yield python("data.vocab", "--source", source, "--output", output, *made, *given(lower_case=v.lower_case))
 
@@ -198,7 +194,7 @@ def tfrecords(v: Variables) -> Iterator[Command]:
     flags = given(lower_case=v.lower_case, kind=v.records, dupe_factor=v.dupe_factor, masked_lm_prob=v.masked_lm_prob)
     for length in (v.phase1_seq, v.phase2_seq):
         output = v.work / f"tfrecords/seq{length}"
-        if finished(source) or not finished(output):  # else the records were copied here without their corpus
+        if is_finished(source) or not is_finished(output):  # else the records were copied here without their corpus
             words = given(source=source, vocab=vocabulary, output=output, max_seq_length=length)
             yield python("data.tfrecords", *words, *flags)
 
@@ -219,7 +215,7 @@ def tokens(v: Variables) -> Iterator[Command]:
 
 
 def _made(v: Variables) -> list[Path]:
-    return [v.corpus, v.work / "tfrecords", *([v.work / "tokens"] if finished(v.work / "tokens") else [])]
+    return [v.corpus, v.work / "tfrecords", *([v.work / "tokens"] if is_finished(v.work / "tokens") else [])]
 
 
 @stage(needs=lambda _: ["tfrecords"])

@@ -15,13 +15,14 @@ from bert.errors import UsageError
 from bert.ranges import Range
 from bert.recipes import RECIPES
 from squad.recipes import RECIPES as SQUAD_RECIPES
+from tasks.glue import TASKS
 
 Count = Annotated[int, Range(1, 1_000_000)]
 Length = Annotated[int, Range(8, 1_000_000)]
 Share = Annotated[float, Range(0, 1, below=True)]
 
 WHOLE_RECIPES = sorted({name.removesuffix("_phase1").removesuffix("_phase2") for name in RECIPES})
-GLUE_TASKS = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli")
+GLUE_TASKS = [name for name, task in TASKS.items() if "train" in task.files]
 # As the argument of a command, a path that begins with - would be taken for a flag.
 PATHS = (
     *("wikipedia", "books", "pubmed", "text", "vocab", "bpe", "squad_train", "squad_dev", "squad_run"),

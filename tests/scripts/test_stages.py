@@ -130,7 +130,8 @@ def test_shards_follow_the_corpus_and_the_cores(make: Make, monkeypatch: pytest.
 
     assert [shards(*place) for place in ((1, 256), (1600, 256), (20000, 256), (20000, 2))] == [8, 100, 512, 39]
     finish("corpus/shards")
-    Path("w/corpus/shards/manifest.json").write_text(json.dumps({"parameters": {"shards": 77}}, indent=1))
+    made = {"stage": "shards", "parameters": {"shards": 77}, "inputs": {}, "files": {}}
+    Path("w/corpus/shards/manifest.json").write_text(json.dumps(made, indent=1))
     assert shards(20000, 2) == 77  # on another machine the same documents are not cut anew
     os.utime("w/corpus/documents/manifest.json", (2**31, 2**31))
     assert shards(20000, 2) == 39
