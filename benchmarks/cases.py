@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.config import ModelConfig
-from bert.plan import model_cost
+from bert.core.config import ModelConfig
+from bert.model import cost
 from bert.recipes import SIZES
 
 WORDS = 30_522
@@ -110,5 +110,5 @@ def save(case: Case, path: Path) -> None:
 
 def flops(model: ModelConfig, case: Case, shapes: list[list[int]]) -> float:
     """FLOPs of the matrix products of a lap over batches of shapes as adapter.Contender has them, padding included."""
-    training = sum(rows * model_cost.flops(model, *counts) for rows, *counts in shapes)
+    training = sum(rows * cost.flops(model, *counts) for rows, *counts in shapes)
     return training / 3 if case.work == "infer" else training

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from bert.errors import UserError
+from bert.core.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 EXIT_SECONDS = 60.0  # time limit for a process to end

@@ -19,10 +19,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from bert import cli, ranges
-from bert.errors import InputError
-from bert.ranges import Range
-from bert.storage import files, outputs
+from bert.core import cli, files, outputs, ranges
+from bert.core.errors import InputError
+from bert.core.ranges import Range
 from data.documents import PUNKT_SAMPLE
 from data.pipeline import parts
 from data.splitting import sentences

@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import cases
-from bert.inputs import records, tf_example
-from bert.inputs.vocabulary import SPECIAL
-from bert.storage import outputs
+from bert.core import outputs
+from bert.text import records, tf_example
+from bert.text.vocabulary import SPECIAL
 
 HELDOUT = 32  # sequences
 
 
 def write(folder: Path, sequences: int, tokens: int, predictions: int) -> None:
-    """Write so many full sequences to train on; a folder that has them is left as it is."""
+    """Write this many full sequences to train on; a folder that has them is left as it is."""
     case = cases.Case("", "pretrain", sequences + HELDOUT, tokens, predictions)
     parameters = {"invented": [sequences, tokens, predictions]}
     outputs.build(

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bert.storage import files
+from bert.core import files
 from data import documents, tfrecords
 from data.pipeline.parts import Part
 

@@ -13,31 +13,36 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import adapter, batch_file
-from bert.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.convert import __main__ as convert
+from bert.core import outputs
+from bert.core.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.hardware import devices, graphs
 from bert.hardware.devices import Device
-from bert.inputs import sampler
-from bert.inputs.batches import LENGTH_MULTIPLE
-from bert.inputs.sampler import Batch
-from bert.inputs.vocabulary import SPECIAL
+from bert.model import cost
 from bert.model.encoder import variables
 from bert.model.inference import InferenceEncoder
-from bert.plan import model_cost
 from bert.pretrain import Pretraining
-from bert.storage import outputs
+from bert.text import sampler
+from bert.text.batches import LENGTH_MULTIPLE
+from bert.text.sampler import Batch
+from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 from bert.training.distributed import Communicator
 from bert.training.optimizer import Optimizer
-from bert.training.step import Step, Task
+from bert.training.step import Step
+from bert.training.task import Task
+from squad.config import Windowing
 from squad.features import INPUTS
-from squad.train import AnswerSpans
+from squad.model import AnswerSpans
+from tasks.train import Objective
 
 LEARNING_RATE = 1e-4
 
 
 def _task(work: str, config: ModelConfig) -> Task:
-    return Pretraining(config, seed=1) if work == "pretrain" else AnswerSpans(config, seed=1)
+    if work == "pretrain":
+        return Pretraining(config, seed=1)
+    return Objective(AnswerSpans(Windowing(), impossible=False), config, seed=1)
 
 
 class Ours:
@@ -79,7 +84,7 @@ class Ours:
         self.batches = padded if len(padded) == 1 else [sampler.trim_padding(batch, multiple) for batch in padded]
         self.run = self._inference(task) if work == "infer" else self._training(task)
         scored = self.batches[0]["masked_lm_ids"].shape[1] if work == "pretrain" else 0
-        read = [scored, model_cost.states_read(scored)] if scored else [0]
+        read = [scored, cost.states_read(scored)] if scored else [0]
         shapes = [[*batch["input_ids"].shape, *read] for batch in self.batches]
         threads = int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0"))
         return {"shapes": shapes, "threads": threads, "versions": outputs.versions()}
@@ -101,7 +106,7 @@ class Ours:
             task.module.encoder, tf.as_dtype(self.compute)
         )  # as squad.predict and squad.export do
         score = graphs.function(
-            lambda inputs: task.module.answer_span(encoder(*(inputs[name] for name in INPUTS))),
+            lambda inputs: task.module.head(encoder(*(inputs[name] for name in INPUTS))),
             input_signature=[dict.fromkeys(INPUTS, tf.TensorSpec([None, None], tf.int32))],
         )
         return lambda batch: [logits.numpy() for logits in score({name: batch[name] for name in INPUTS})]

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks import cases
 from benchmarks.cases import Case
-from bert.config import ModelConfig
+from bert.core.config import ModelConfig
 
 WHO = {
     "ours": "ours",

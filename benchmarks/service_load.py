@@ -34,8 +34,8 @@ from typing import Annotated, Any
 import httpx
 import numpy as np
 
-from bert import cli, ranges
-from bert.ranges import BatchSize, Range, Seed
+from bert.core import cli, ranges
+from bert.core.ranges import BatchSize, Range, Seed
 from squad import examples
 from squad import model as squad_model
 from squad.answers import MAX_ANSWER_LENGTH
@@ -118,7 +118,7 @@ def questions(options: Options) -> list[Asked]:
     chosen = random.Random(options.seed).sample(read.examples, min(options.questions, len(read.examples)))
     model = squad_model.load(options.model, options.compute)
     reader = Reader(
-        model, batch=1, n_best=20, max_answer_length=MAX_ANSWER_LENGTH, null=model.impossible, compiled=False
+        model, batch=1, n_best=20, max_answer_length=MAX_ANSWER_LENGTH, null=model.kind.impossible, compiled=False
     )
     found = []
     for example, answers in reader.answer(Dataset(passages=read.passages, examples=chosen)):
@@ -263,7 +263,7 @@ def main(argv: list[str]) -> None:
     shutil.rmtree(exported, ignore_errors=True)
     convert = ("-m", "bert.convert", "export", "huggingface", options.model, exported)
     subprocess.run([sys.executable, *map(str, convert)], check=True, capture_output=True)
-    windowing = squad_model.load(options.model).windowing
+    windowing = squad_model.load(options.model).kind.windowing
     ours = (sys.executable, "-m", "serve", "--model", options.model, "--compute", options.compute, "--log", "false")
     single = ("--batch", 1, "--delay", 0)
     peer = (options.peer_python, "-m", PEER, exported)

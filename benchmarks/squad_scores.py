@@ -21,16 +21,16 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from bert import cli, ranges
-from bert.config import ModelConfig, OptimizerConfig
-from bert.errors import UserError
+from bert.core import cli, files, ranges
+from bert.core.config import ModelConfig, OptimizerConfig
+from bert.core.errors import UserError
+from bert.core.ranges import BatchSize, Range, Seed
 from bert.model.encoder import variables
-from bert.ranges import BatchSize, Range, Seed
-from bert.storage import files
+from bert.model.heads import TaskModel
 from bert.training import checkpoint, schedule
 from squad import examples, metric
 from squad.config import SquadConfig
-from squad.model import QuestionAnswering
+from squad.model import AnswerSpans
 from squad.recipes import RECIPES
 
 PEER = "benchmarks.peers.transformers_fine_tuning"
@@ -99,8 +99,8 @@ def write_start(
 
 def start(options: Options) -> None:
     """Write the run directory that both start from: the checkpoint's encoder and a randomly initialised head."""
-    model = QuestionAnswering(ModelConfig.load(options.checkpoint / "bert_config.json"), options.seed)
-    write_start(options.output / "start", options.checkpoint, model, ("answer_span",))
+    model = TaskModel(ModelConfig.load(options.checkpoint / "bert_config.json"), options.seed, AnswerSpans.described)
+    write_start(options.output / "start", options.checkpoint, model, (AnswerSpans.head.name,))
 
 
 def train_ours(

@@ -29,10 +29,9 @@ import numpy as np
 from benchmarks import cases, report
 from benchmarks.cases import Case
 from benchmarks.contender import ROOT, Contender, environment
-from bert import cli, paths, ranges
-from bert.errors import IntegrityError, UsageError
-from bert.ranges import Range
-from bert.storage import files
+from bert.core import cli, files, paths, ranges
+from bert.core.errors import IntegrityError, UsageError
+from bert.core.ranges import Range
 
 TOLERANCE = {"pretrain": 1e-4, "finetune": 1e-4, "infer": 1e-3}  # relative, of losses; absolute, of logits
 WARMUP_LAPS = 2  # a second batch length makes torch.compile start again
@@ -212,13 +211,17 @@ def commit() -> str:
     return head.stdout.strip() + ("-dirty" if changed else "")
 
 
+def cpu() -> str:
+    """Return the name of this machine's CPU."""
+    cpus = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    return next((line.split(": ", 1)[1] for line in cpus.splitlines() if line.startswith("model name")), "unknown")
+
+
 def about(options: Options) -> dict[str, Any]:
     """Return machine, commit and flags without paths: the first line of steps.jsonl."""
-    cpus = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
-    cpu = next((line.split(": ", 1)[1] for line in cpus.splitlines() if line.startswith("model name")), "unknown")
     flags = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     plain = {name: value for name, value in flags.items() if value is not None and not isinstance(value, Path)}
-    return {"commit": commit(), "cpu": cpu, "date": time.strftime("%Y-%m-%d"), "options": plain}
+    return {"commit": commit(), "cpu": cpu(), "date": time.strftime("%Y-%m-%d"), "options": plain}
 
 
 def tell(what: str) -> None:

@@ -26,18 +26,17 @@ from typing import Annotated, Any
 import numpy as np
 
 from benchmarks.squad_scores import Comparison, learning, measured, run_peer, train_ours, write_start
-from bert import cli
-from bert.config import ModelConfig
-from bert.errors import UsageError
-from bert.inputs.records import Dataset
-from bert.inputs.tokenization import tokenizer_for
-from bert.ranges import Range
-from bert.storage import files
+from bert.core import cli, files
+from bert.core.config import ModelConfig
+from bert.core.errors import UsageError
+from bert.core.ranges import Range
+from bert.text.records import Dataset
+from bert.text.tokenization import tokenizer_for
 from tasks import datasets, evaluate, features
 from tasks import model as trained
 from tasks.config import TaskConfig, TaskData
-from tasks.datasets import Kind
 from tasks.examples import Skipped
+from tasks.kind import ExampleKind
 from tasks.recipes import RECIPES
 
 SIDES = ("ours", "transformers")
@@ -80,7 +79,7 @@ class Work:
     folder: Path
     config: TaskConfig
     records: Path
-    kind: Kind
+    kind: ExampleKind
 
     @property
     def steps(self) -> int:
@@ -106,7 +105,7 @@ def prepare(options: Options, task: str, seed: int) -> Work:
     start = folder / "start"
     if not start.exists():
         facts = {"version": 2, "config": {}} | trained.facts(kind)
-        write_start(start, options.checkpoint, kind.model(model, seed), ("pooler", kind.head), facts)
+        write_start(start, options.checkpoint, kind.model(model, seed), ("pooler", kind.head.name), facts)
     config = dataclasses.replace(config, data=data)
     return Work(options=options, task=task, seed=seed, folder=folder, config=config, records=records, kind=kind)
 

@@ -1,6 +1,6 @@
 """The model and its training: everything else stands on this package, and it stands on none of ours."""
 
-from bert import limits
+from bert.core import limits
 
 __version__ = "1.0.0"
 

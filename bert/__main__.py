@@ -10,9 +10,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert import __version__, cli
-from bert.errors import UsageError
-from bert.storage import outputs
+from bert import __version__
+from bert.core import cli, outputs
+from bert.core.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,29 +18,28 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bert import cli
-from bert.config import ModelConfig
-from bert.convert import architecture, names, run
-from bert.errors import InputError
+from bert import labels
+from bert.convert import names, run
+from bert.core import cli, files, outputs
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError
 from bert.hardware import devices
-from bert.inputs.vocabulary import MAX_CHARACTERS, is_lower_case, load_vocab
-from bert.inputs.wordpiece import MAX_WORD_BYTES, WordPiece
-from bert.storage import files, outputs
+from bert.text.vocabulary import MAX_CHARACTERS, load_vocab, rules_of
+from bert.text.wordpiece import WordPiece
 from bert.training import checkpoint
 
 UNUSED = re.compile(r"\[unused[0-9]+\]")
 EMBEDDING, BIAS = "embeddings/word", "masked_lm/bias"  # the weights with an entry for each token: [V, D] and [V]
-KNOWN, REPEATED, CAPITALS, DIVIDED, LONG = (
+KNOWN, REPEATED, DIVIDED, LONG = (
     "already in the vocabulary",
     "repeated",
-    "with capitals that stay",  # Cherokee letters, which Unicode folds to capitals: the vocabulary would count as cased
     "not one word to the tokenizer",
-    f"of more than {MAX_WORD_BYTES} bytes",
+    "longer than the longest word of the tokenizer",
 )
 SHOWN = 3  # examples in a message
 
@@ -77,16 +76,13 @@ class Extended(NamedTuple):
 
 def choose(lines: Iterable[str], vocabulary: Sequence[str], splitter: WordPiece) -> Choice:
     """Return the words of a list that are new, as the tokenizer of the vocabulary normalises them, in their order."""
-    known, chosen, lower_case = set(vocabulary), dict[str, None](), is_lower_case(vocabulary)
+    known, chosen = set(vocabulary), dict[str, None]()
     normalised, left_out = 0, dict[str, list[str]]()
     for line in lines:
         if not (written := line.strip()):
             continue
         word = written if written in known else _normal(written, splitter)
-        reason = _reason(word, known, chosen)
-        if not reason and lower_case and word != word.lower():
-            reason = CAPITALS
-        if reason:
+        if reason := _reason(word, known, chosen, splitter):
             left_out.setdefault(reason, []).append(written)
         else:
             chosen[word] = None
@@ -97,17 +93,17 @@ def choose(lines: Iterable[str], vocabulary: Sequence[str], splitter: WordPiece)
 def _normal(written: str, splitter: WordPiece) -> str:
     """Return a word or a continuation as the tokenizer normalises it; "" if it makes none or several words of it."""
     before = "a" if written.startswith("##") and written != "##" else ""  # what stands before a continuation
-    words = splitter.normalise(before + written.removeprefix("##") if before else written)
+    words = splitter.words(before + written.removeprefix("##") if before else written)
     if len(words) != 1 or not words[0].startswith(before) or words[0] == before:
         return ""
     return f"##{words[0].removeprefix(before)}" if before else words[0]
 
 
-def _reason(word: str, known: set[str], chosen: dict[str, None]) -> str:
+def _reason(word: str, known: set[str], chosen: dict[str, None], splitter: WordPiece) -> str:
     """Return why a word cannot be a new entry, or "" if it can."""
     if not word:
         return DIVIDED
-    if len(word.removeprefix("##").encode()) > MAX_WORD_BYTES:
+    if splitter.is_too_long(word.removeprefix("##")):
         return LONG
     return KNOWN if word in known else REPEATED if word in chosen else ""
 
@@ -126,9 +122,10 @@ def extend(vocabulary: Sequence[str], words: Sequence[str], unused: bool = True)
 def with_means(values: np.ndarray, extended: Extended, pieces: Sequence[Sequence[int]]) -> np.ndarray:
     """Return float32 values for each token of an extended vocabulary, [V, ...] of the old [U, ...].
 
-    pieces: for each new word the ids of the old tokens that it replaces. Its value is their mean.
+    Rows behind the last entry stay, except those that new words take. pieces: for each new word the ids of the old
+    tokens that it replaces. Its value is their mean.
     """
-    result = np.zeros((len(extended.tokens), *values.shape[1:]), np.float32)
+    result = np.zeros((max(len(values), len(extended.tokens)), *values.shape[1:]), np.float32)
     result[: len(values)] = values
     for number, replaced in zip(extended.ids, pieces, strict=True):
         result[number] = values[list(replaced)].mean(axis=0, dtype=np.float64)
@@ -138,7 +135,7 @@ def with_means(values: np.ndarray, extended: Extended, pieces: Sequence[Sequence
 def read_words(path: Path) -> list[str]:
     """Return the lines of a list of words. Raise InputError if it is longer than any vocabulary."""
     text = files.read_text(path, MAX_CHARACTERS, "give a list of words, one a line")
-    return text.removeprefix("\ufeff").split("\n")
+    return text.split("\n")
 
 
 def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
@@ -149,15 +146,16 @@ def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
     if not (options.run / "vocab.txt").exists():
         raise InputError(f"{options.run}: has no vocab.txt; the tokens of a byte-level BPE spell every word already")
     vocabulary = load_vocab(options.run / "vocab.txt")
+    rules = rules_of(options.run / "vocab.txt", vocabulary)
     run.check_vocab_size(config, vocabulary, options.run / "vocab.txt")
-    splitter = WordPiece(vocabulary, is_lower_case(vocabulary))
+    splitter = WordPiece(vocabulary, rules)
     choice = choose(read_words(options.words), vocabulary, splitter)
     _print_left_out(choice)
     if not choice.words:
         raise InputError(f"{options.words}: no word that the vocabulary of {options.run} lacks; give other words")
     extended = extend(vocabulary, choice.words, options.unused)
     pieces = [splitter.pieces(word) for word in choice.words]
-    values, ignored = _weights(folder, len(vocabulary))
+    values, ignored = _weights(folder, config.vocab_size)
     for name in {EMBEDDING, BIAS} & values.keys():
         values[name] = with_means(values[name], extended, pieces)
     heads = {name.split("/")[0] for name in values}
@@ -165,11 +163,13 @@ def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
     appended = len(choice.words) - extended.renamed
     facts = {"words": options.words.name, "renamed": extended.renamed, "appended": appended}
     model = run.Model(
-        config=dataclasses.replace(config, vocab_size=len(extended.tokens)),
+        config=dataclasses.replace(config, vocab_size=len(values[EMBEDDING])),
         vocab=extended.tokens,
+        rules=rules,
         match=match,
         values=values,
-        settings=run.import_settings(f"adapt {options.run.name}", match) | _labels(options.run) | {"adapted": facts},
+        settings=run.import_settings(f"adapt {options.run.name}", match) | {"adapted": facts},
+        head=labels.of(labels.settings(options.run), options.run / "config.json"),
     )
     run.write_model(model, partial)
     unknown = sum(replaced == (vocabulary.index("[UNK]"),) for replaced in pieces)
@@ -182,24 +182,17 @@ def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
     return outputs.StageResult(counts={"words": len(choice.words), "renamed": extended.renamed, "appended": appended})
 
 
-def _weights(folder: Path, entries: int) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Return the weights of a checkpoint, and the names of what belongs to its training."""
+def _weights(folder: Path, rows: int) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Return the weights of a checkpoint, and the names of what belongs to its training. rows: as the model says."""
     reader = tf.train.load_checkpoint(str(folder / checkpoint.BUNDLE))
     shapes = reader.get_variable_to_shape_map()
     for name in (EMBEDDING, BIAS):
-        if shapes.get(name, [entries])[0] != entries:
-            raise InputError(f"{folder}: {name} has shape {shapes[name]}, but vocab.txt has {entries} entries")
+        if shapes.get(name, [rows])[0] != rows:
+            raise InputError(f"{folder}: {name} has shape {shapes[name]}, but vocab_size is {rows}")
     if EMBEDDING not in shapes:
         raise InputError(f"{folder}: no variable {EMBEDDING}; give the run directory of a model")
     ignored = sorted(name for name in shapes if name.split("/")[0] in checkpoint.STATE)
     return {name: reader.get_tensor(name) for name in sorted(shapes.keys() - set(ignored))}, ignored
-
-
-def _labels(folder: Path) -> dict[str, Any]:
-    """Return the entry with the names of a classifier's classes, if the run has one."""
-    path = folder / "config.json"
-    settings = architecture.read_object(path) if path.exists() else {}
-    return {key: value for key, value in settings.items() if key == "id2label"}
 
 
 def _print_left_out(choice: Choice) -> None:

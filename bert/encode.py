@@ -11,7 +11,6 @@ Each input line is one text; an empty line is an empty text. The output keeps th
 RUN is a run directory of bert.pretrain or squad.train, or one created by bert.convert.
 """
 
-import io
 import itertools
 import json
 import sys
@@ -23,21 +22,21 @@ from typing import IO, Annotated, Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert import cli, ranges
-from bert.config import ModelConfig
-from bert.errors import InputError, IntegrityError, UsageError
+from bert import embedding
+from bert.core import cli, files, ranges
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError, IntegrityError, UsageError
+from bert.core.ranges import BatchSize, Range
+from bert.embedding import Embedding
 from bert.hardware import devices, graphs
 from bert.hardware.devices import Kind
-from bert.inputs import vocabulary
-from bert.inputs.batches import Batches
-from bert.inputs.tokenization import Tokenizer, tokenizer_for
-from bert.model.encoder import Encoder, variables
 from bert.model.inference import InferenceEncoder
-from bert.ranges import BatchSize, Range
-from bert.storage import files
-from bert.training import checkpoint
+from bert.runs import Run
+from bert.text.batches import Batches
+from bert.text.tokenization import Tokenizer
 
 CHUNK = 1024  # texts that are read and encoded at once
+SHORTEST = 1e-12  # by which an embedding of length 0 is divided, as in PyTorch's normalize
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +51,14 @@ class Options:
     """output file, .jsonl or .npz"""
     layers: tuple[Annotated[int, Range(-1001, 1000)], ...] = (-1,)
     """layers whose states to return: 0 is the embeddings, 1 the first layer, -1 the last layer"""
-    pool: Literal["mean", "cls", "none"] = "mean"
-    """mean: average over all tokens, including [CLS] and [SEP]; cls: the state of [CLS]; none: every token"""
+    pool: Literal["auto", "mean", "cls", "max", "none"] = "auto"
+    """mean: average over all tokens, including [CLS] and [SEP]; cls: the state of [CLS]; max: the largest values; none:
+    every token; auto: as the model says, of an import from sentence-transformers, with its normalisation, or mean"""
     batch: BatchSize = 32
     """texts per batch"""
     length: Annotated[int, Range(3, 65_536)] | None = None
-    """maximum tokens per text, including [CLS] and [SEP]; longer texts are truncated; none uses the model's maximum"""
+    """maximum tokens per text, including [CLS] and [SEP]; longer texts are truncated; none uses the model's maximum, or
+    that of an import from sentence-transformers"""
     device: Kind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
@@ -78,17 +79,17 @@ class Reader:
     """Encode texts in batches of similar length; the model is traced once."""
 
     def __init__(self, options: Options) -> None:
-        run = options.model
-        checkpoint.check_description(run)
-        config = ModelConfig.load(run / "bert_config.json")
-        self.tokenizer = tokenizer_for(vocabulary.path_in(run), config)
-        self.length = options.length or config.max_position_embeddings
-        _check(options, config)
-        encoder = Encoder(config, seed=0)
-        checkpoint.load_weights(run, variables(encoder))
+        run = Run.open(options.model)
+        self.tokenizer = run.tokenizer
+        made = embedding.of(run.settings, run.settings_path)
+        positions = run.config.max_position_embeddings
+        self.length = options.length or min(positions, (made and made.length) or positions)
+        _check(options, run.config)
+        if options.pool != "auto":
+            made = Embedding(pool=options.pool)
         self.pooled, self.truncated = options.pool != "none", 0
         self._batches = Batches(options.batch, self.length)
-        self._encode = _compiled(InferenceEncoder(encoder, tf.float32), options)
+        self._encode = _compiled(run.encoder(), options.layers, made or Embedding(pool="mean"))
 
     def encode(self, texts: list[str]) -> Iterator[Encoded]:
         """Yield each text encoded, in order. Raises IntegrityError if a feature is not finite."""
@@ -121,34 +122,36 @@ def _check(options: Options, config: ModelConfig) -> None:
         raise UsageError(f"--length {options.length}: the model has only {positions} positions; give a smaller value")
 
 
-def _compiled(encoder: InferenceEncoder, options: Options) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+def _compiled(
+    encoder: InferenceEncoder, layers: tuple[int, ...], made: Embedding
+) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
     """Return a function of ids and mask [B, T] that gives features [B, L, D], or unpooled [B, T, L, D]."""
     shape = [None, None]
 
     @graphs.function(input_signature=[tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)])
     def encode(ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         states = encoder.states(ids, mask, tf.zeros_like(ids))
-        x = tf.stack([states[layer] for layer in options.layers], axis=2)  # [B, T, L, D]
-        if options.pool == "cls":
-            return x[:, 0]
-        if options.pool == "mean":
-            return tf.einsum("btld,bt->bld", x, mask / tf.reduce_sum(mask, axis=1, keepdims=True))
-        return x
+        x = _pooled(tf.stack([states[layer] for layer in layers], axis=2), mask, made.pool)
+        return x / tf.maximum(tf.norm(x, axis=-1, keepdims=True), SHORTEST) if made.normalize else x
 
     return encode
 
 
+def _pooled(x: tf.Tensor, mask: tf.Tensor, pool: str) -> tf.Tensor:
+    """Return states [B, T, L, D] pooled over the tokens of the mask [B, T]; "none" returns them all."""
+    if pool == "cls":
+        return x[:, 0]
+    if pool == "max":
+        return tf.reduce_max(tf.where(mask[:, :, None, None] > 0, x, x.dtype.min), axis=1)
+    if pool == "mean":
+        return tf.einsum("btld,bt->bld", x, mask / tf.reduce_sum(mask, axis=1, keepdims=True))
+    return x
+
+
 def read_texts(path: Path) -> Iterator[str]:
     """Yield the lines of a file or of standard input. Raises InputError if they are not UTF-8."""
-    if str(path) != "-":
-        with files.open_text(path) as stream:
-            yield from (line.removesuffix("\n") for line in files.read_lines(stream, path))
-        return
-    with io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8") as stream:
-        try:
-            yield from (line.removesuffix("\n") for line in files.read_lines(stream, "standard input"))
-        except UnicodeDecodeError as error:
-            raise InputError(f"standard input: not UTF-8 (byte {error.start} of the block read)") from error
+    with files.open_text(path) as stream:
+        yield from (line.removesuffix("\n") for line in files.read_lines(stream, path))
 
 
 def write_lines(encoded: Iterator[Encoded], tokenizer: Tokenizer, stream: IO[str]) -> int:

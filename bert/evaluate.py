@@ -14,12 +14,10 @@ pseudo_perplexity_per_word the same for the words between spaces, by which model
 compared. Prints one line of JSON.
 """
 
-import dataclasses
 import itertools
 import json
 import math
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,23 +25,23 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from bert import cli, ranges
-from bert.config import BatchConfig, ModelConfig, RunConfig
-from bert.errors import InputError, IntegrityError, UsageError
-from bert.hardware import devices, graphs
+from bert import pseudo_likelihood
+from bert.core import cli, files, ranges
+from bert.core.config import BatchConfig, DataConfig, RunConfig
+from bert.core.errors import InputError, IntegrityError, UsageError
+from bert.core.ranges import BatchSize, Range
+from bert.hardware import devices
 from bert.hardware.devices import Kind
-from bert.inputs import dynamic_masking, rules, sampler, vocabulary
-from bert.inputs.dynamic_masking import DynamicMasking
-from bert.inputs.records import Dataset
-from bert.inputs.tokenization import WordPieceTokenizer, tokenizer_for
-from bert.masked_words import Compute, MaskedWords, check_head, has_head
-from bert.model.dropout import DropoutRng
-from bert.model.encoder import Mode, variables
+from bert.masked_words import MaskedWords, check_head
 from bert.pretrain import Pretraining, pairs_of
-from bert.ranges import BatchSize, Range
-from bert.storage import files
-from bert.training import checkpoint
-from bert.training.step import has_figures, without_figures
+from bert.runs import Compute, Run
+from bert.text import dynamic_masking, rules, sampler, vocabulary
+from bert.text.dynamic_masking import DynamicMasking
+from bert.text.records import Dataset
+from bert.text.tokenization import WordPieceTokenizer
+from bert.training.distributed import Communicator
+from bert.training.evaluation import Evaluation, without_figures
+from bert.training.task import Execution
 
 Source = Dataset | DynamicMasking
 CHUNK = 256  # texts that are read and encoded at once
@@ -78,87 +76,92 @@ class Options:
 
 def of_samples(options: Options, folder: Path) -> dict[str, Any]:
     """Return losses and accuracies on the samples of a folder. Raise InputError if its vocabulary is another one."""
-    config = ModelConfig.load(options.run / "bert_config.json")
-    check_head(options.run, "masked_lm")
-    data = dynamic_masking.source(folder, options.split, _seed(options.run), rules=rules.of(options.run))
-    _check(options.run, config, data, folder)
-    task = _task(options.run, config, data)
-    mode = Mode(tf.as_dtype(options.compute), DropoutRng(None))
-    measure = graphs.function(lambda batch: (task.weights(batch), task.measure(batch, mode)), reduce_retracing=True)
-    # Of each source: weight, loss, correct predictions and labels 1 of the objectives.
-    totals = {source: {name: np.zeros(4) for name in task.objectives} for source in data.sources}
+    run = Run.open(options.run)
+    check_head(run)
+    seed, mask_shares = _masking(options.run)
+    data = dynamic_masking.source(folder, options.split, seed, rules=rules.of(options.run), mask_shares=mask_shares)
+    _check(run, data, folder)
+    task = _task(run, data)
+    evaluation = Evaluation(task, Execution(tf.as_dtype(options.compute)), Communicator())
+    totals = {source: dict.fromkeys(evaluation.names, 0.0) for source in data.sources}
     samples = dict.fromkeys(data.sources, 0)
     count = min(options.sequences or len(data), len(data))
     for source, batch in sampler.evaluation(data, BatchConfig(total=options.batch, per_device=options.batch), count):
         samples[source] += len(batch["input_ids"])
-        weights, measures = measure(batch)
-        for name, total in totals[source].items():
-            ones = tf.reduce_sum(batch[task.two_classes[name]]) if name in task.two_classes else 0
-            total += [float(x) for x in (weights[name], measures[name].loss, measures[name].correct, ones)]
-    figures = _figures(task, {name: np.sum([sums[name] for sums in totals.values()], 0) for name in task.objectives})
+        for name, value in evaluation.sums(batch).items():
+            totals[source][name] += float(value)
+    figures = _figures(evaluation, {name: sum(sums[name] for sums in totals.values()) for name in evaluation.names})
     for name in task.objectives:
         if f"{name}_loss" not in figures:
             print(f"note: {folder}: {without_figures(name)}", file=sys.stderr)
     if len(totals) > 1:
         for source, sums in totals.items():
-            of_source = {"samples": samples[source]} | _figures(task, sums)
+            of_source = {"samples": samples[source]} | _figures(evaluation, sums)
             figures |= {f"{name}/{source}": value for name, value in of_source.items()}
     return {"samples": count} | figures
 
 
-def _check(run: Path, config: ModelConfig, data: Source, folder: Path) -> None:
+def _check(run: Run, data: Source, folder: Path) -> None:
     """Raise InputError if the samples are not for the model."""
-    tokenizer = tokenizer_for(vocabulary.path_in(run), config)
+    tokenizer = run.tokenizer
     if not isinstance(tokenizer, WordPieceTokenizer):
-        raise InputError(f"{run}: a byte-level BPE, of which data.tfrecords makes no samples; give --text")
-    if data.description.vocab_sha256 not in (None, tokenizer.vocab_sha256):
-        raise InputError(f"{folder}: made with another vocabulary than that of {run}; make the data with its vocab.txt")
-    length, positions = data.spec["input_ids"]["shape"][0], config.max_position_embeddings
+        raise InputError(f"{run.path}: a byte-level BPE, of which data.tfrecords makes no samples; give --text")
+    stored = data.manifest.files.get(vocabulary.NAME)
+    known, size = data.description.vocab_sha256 or (stored and stored.sha256), data.description.vocab_size
+    if known not in (None, tokenizer.vocab_sha256) or size > run.config.vocab_size:
+        raise InputError(
+            f"{folder}: made with another vocabulary than that of {run.path}; make the data with its vocab.txt"
+        )
+    if stored and not vocabulary.rules_of(folder / vocabulary.NAME, tokenizer.vocab).agrees(tokenizer.rules):
+        print(
+            f"note: {folder}: its texts became words by other rules than those of {run.path} (tokenizer_config.json)",
+            file=sys.stderr,
+        )
+    length, positions = data.spec["input_ids"]["shape"][0], run.config.max_position_embeddings
     if length > positions:
         raise InputError(f"{folder}: its samples have {length} tokens, and the model {positions} positions")
 
 
-def _task(run: Path, config: ModelConfig, data: Source) -> Pretraining:
+def _task(run: Run, data: Source) -> Pretraining:
     """Return the objectives of the data with the weights of the run; without pairs if it has no head for them."""
     pairs = pairs_of(data)
-    if pairs != "none" and not (has_head(run, "next_sentence") and has_head(run, "pooler")):
-        print(f"note: {run}: has no head for sentence pairs; only masked words are evaluated", file=sys.stderr)
+    if pairs != "none" and not (run.has("next_sentence") and run.has("pooler")):
+        print(f"note: {run.path}: has no head for sentence pairs; only masked words are evaluated", file=sys.stderr)
         pairs = "none"
-    task = Pretraining(dataclasses.replace(config, fused_attention=False, recompute_activations=False), 0, pairs)
-    checkpoint.load_weights(run, variables(task.module))
+    task = Pretraining(run.config, 0, pairs)
+    run.load(task.module)
     return task
 
 
-def _figures(task: Pretraining, totals: dict[str, np.ndarray]) -> dict[str, float]:
-    """Return the figures of the objectives that have some, from the sums of `of_samples`."""
-    figures: dict[str, float] = {}
-    for name, (weight, loss, correct, ones) in totals.items():
-        if has_figures(weight, ones if name in task.two_classes else None):
-            figures |= {f"{name}_loss": float(loss / weight), f"{name}_accuracy": float(correct / weight)}
+def _figures(evaluation: Evaluation, sums: dict[str, float]) -> dict[str, float]:
+    """Return the figures of the objectives that have some, and the perplexity."""
+    figures = evaluation.figures(sums)
+    del figures["loss"]  # of an evaluation in training: the sum of the others
     if not all(map(math.isfinite, figures.values())):
         raise IntegrityError("the losses are not finite: the model's training failed; use another checkpoint")
     return figures | ({"mlm_perplexity": _exp(figures["mlm_loss"])} if "mlm_loss" in figures else {})
 
 
-def _seed(run: Path) -> int:
-    """Return the seed of the run, by which documents are masked; the default one for an import."""
+def _masking(run: Path) -> tuple[int, tuple[float, ...]]:
+    """Return the seed and the shares of the run by which documents are masked; the default ones for an import."""
     try:
         settings = files.read_json(run / "config.json")["config"]
-        return int(settings.get("run.seed", RunConfig.seed))
+        shares = tuple(map(float, settings.get("data.mask_shares", DataConfig.mask_shares)))
+        return int(settings.get("run.seed", RunConfig.seed)), DataConfig(mask_shares=shares).mask_shares
     except (ValueError, KeyError, TypeError, AttributeError, OSError):
-        return RunConfig.seed
+        return RunConfig.seed, DataConfig.mask_shares
 
 
 def of_texts(options: Options, path: Path) -> dict[str, Any]:
     """Return the pseudo-perplexity of the lines of a file; empty lines do not count."""
-    model = MaskedWords(options.run, options.compute, options.batch)
+    model = MaskedWords(Run.open(options.run), options.compute, options.batch)
     texts = tokens = words = 0
     total = 0.0
     with files.open_text(path) as stream:
         lines = (line.strip() for line in files.read_lines(stream, path))
         rest = (line for line in lines if line)
         while chunk := list(itertools.islice(rest, CHUNK)):
-            for scores in _scores(model, chunk):
+            for _, scores in pseudo_likelihood.log_probabilities(model, _windows(model, chunk), "masked"):
                 total, tokens = total + float(scores.sum()), tokens + len(scores)
             texts, words = texts + len(chunk), words + sum(len(line.split()) for line in chunk)
     if not tokens:
@@ -176,27 +179,15 @@ def _exp(value: float) -> float:
     return math.exp(min(value, 700.0))  # the largest that float64 holds
 
 
-def _scores(model: MaskedWords, texts: list[str]) -> Iterator[np.ndarray]:
-    """Yield for each window of each text the log probabilities of its tokens, each masked in turn."""
+def _windows(model: MaskedWords, texts: list[str]) -> list[np.ndarray]:
+    """Return the tokens of the texts, in rows that fit the model."""
     tokenizer, room = model.tokenizer, model.config.max_position_embeddings - 2
     flat, splits = tokenizer.encode(texts)
-    for begin, end in itertools.pairwise(splits):
-        for first in range(int(begin), int(end), room):
-            inner = flat[first : min(first + room, int(end))]
-            yield _window(model, tokenizer.row(inner).ids)
-
-
-def _window(model: MaskedWords, row: np.ndarray) -> np.ndarray:
-    """Return the log probability of each token between [CLS] and [SEP], masked in turn."""
-    found = []
-    places = range(1, len(row) - 1)
-    for begin in range(0, len(places), model.batch):
-        here = list(places[begin : begin + model.batch])
-        masked = np.repeat(row[None], len(here), axis=0)
-        masked[np.arange(len(here)), here] = model.tokenizer.mask_id
-        rows = model.log_probabilities(list(masked), [[place] for place in here])
-        found += [float(scores[0, row[place]]) for place, scores in zip(here, rows, strict=True)]
-    return np.array(found)
+    return [
+        tokenizer.row(flat[first : min(first + room, int(end))]).ids
+        for begin, end in itertools.pairwise(splits)
+        for first in range(int(begin), int(end), room)
+    ]
 
 
 def main(argv: list[str]) -> None:

@@ -18,16 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from bert import cli, ranges
 from bert.causal import evaluation, trained
 from bert.causal.scoring import Scorer
 from bert.causal.trained import Trained
-from bert.errors import InputError, UsageError
+from bert.core import checked_json, cli, files, manifest, ranges
+from bert.core.errors import InputError, UsageError
+from bert.core.ranges import BatchSize, Range
 from bert.hardware import devices
 from bert.hardware.devices import Kind
-from bert.inputs.token_stream import TokenStream
-from bert.ranges import BatchSize, Range
-from bert.storage import checked_json, files, manifest
+from bert.text.token_stream import TokenStream
 
 OVERLAPPING_STRIDE = 32  # tokens, of the published perplexities
 MAX_CHARACTERS = 1 << 28  # of a test set; WikiText-103's has 1.3 million

@@ -19,13 +19,13 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from bert import cli, ranges
-from bert.errors import InputError, UsageError
+from bert.core import cli, files, ranges
+from bert.core.errors import InputError, UsageError
+from bert.core.ranges import BatchSize, Range
 from bert.hardware import devices
 from bert.hardware.devices import Kind
-from bert.masked_words import Compute, MaskedWords
-from bert.ranges import BatchSize, Range
-from bert.storage import files
+from bert.masked_words import MaskedWords
+from bert.runs import Compute, Run
 
 CHUNK = 1024  # texts that are read and encoded at once
 
@@ -84,10 +84,10 @@ def fill(model: MaskedWords, texts: list[str], top: int, where: list[str]) -> It
     rows = [encode(model, text, place) for text, place in zip(texts, where, strict=True)]
     masks = [np.flatnonzero(row == model.tokenizer.mask_id).tolist() for row in rows]
     for text, found in zip(texts, model.log_probabilities(rows, masks), strict=True):
-        best = np.argsort(-found, axis=1, kind="stable")[:, :top]
+        best = model.likeliest(found, top)
         filled = [
-            [{"word": model.tokenizer.word(word), "probability": float(np.exp(row[word]))} for word in words]
-            for row, words in zip(found, best, strict=True)
+            [{"word": model.tokenizer.word(word), "probability": float(np.exp(row[word]))} for word in chosen]
+            for row, chosen in zip(found, best, strict=True)
         ]
         yield {"text": text, "masks": filled}
 
@@ -96,14 +96,14 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
     """Yield each line of a file, and where it is."""
     with files.open_text(path) as stream:
         for number, line in enumerate(files.read_lines(stream, path), 1):
-            yield line.rstrip("\r\n"), f"{path}: line {number}"
+            yield line.removesuffix("\n"), f"{path}: line {number}"
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.fill_mask", description=__doc__)
     devices.choose(options.device)
-    model = MaskedWords(options.run, options.compute, options.batch)
+    model = MaskedWords(Run.open(options.run), options.compute, options.batch)
     if options.input is None:
         (found,) = fill(model, list(options.text), options.top, ["the text"])
         print(json.dumps(found, ensure_ascii=False) if options.json else _shown(found))

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from bert import cli, ranges
 from bert.causal import trained
 from bert.causal.generation import Continuation, Generator
 from bert.causal.sampling import Choice
 from bert.causal.trained import Trained
-from bert.errors import UsageError
+from bert.core import cli, ranges
+from bert.core.errors import UsageError
+from bert.core.ranges import BatchSize, Range, Seed
 from bert.hardware import devices
 from bert.hardware.devices import Kind
-from bert.ranges import BatchSize, Range, Seed
 
 SEPARATOR = "-----"  # between texts
 
@@ -81,7 +81,7 @@ def encode(model: Trained, options: Options) -> list[list[int]]:
 def show(model: Trained, options: Options, text: Continuation, number: int) -> None:
     """Print a text; `number` counts all texts from 0."""
     prompt, sample = options.prompts[number // options.count], number % options.count
-    new = model.tokenizer.decode(text.ids)
+    new = model.tokenizer.decode(number for number in text.ids if number < model.tokenizer.size)  # others have no text
     if options.json:
         line = {"prompt": prompt, "sample": sample, "text": new, "tokens": text.ids, "end": text.end}
         print(json.dumps(line, ensure_ascii=False), flush=True)

@@ -2,6 +2,7 @@
 
     "head": "classifier", "id2label": {"0": "negative", "1": "positive"}    classes of a text or of a pair of texts
     "head": "classifier", "regression": true                                a number for a text or for a pair
+    "head": "multilabel", "id2label": {"0": "toxic", ...}                   labels, any number of which are right
     "head": "tags", "id2label": {"0": "O", "1": "B-PER", ...}               classes of each word
     "head": "choice"                                                        a score of each choice
     "head": "answer_span"                                                   the first and the last token of an answer
@@ -15,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert.errors import InputError
-from bert.storage import files
+from bert.core import files
+from bert.core.errors import InputError
+from bert.heads import CLASSIFIER, KINDS
 
-KINDS = ("classifier", "choice", "tags", "answer_span")  # first parts of the variables' names
 MAX_LISTED = 10  # names in a message
 
 
@@ -27,11 +28,16 @@ class Head:
     """The head of a fine-tuned model."""
 
     kind: str
-    """one of KINDS"""
+    """one of `bert.heads.KINDS`"""
     labels: tuple[str, ...] = ()
     """names of the classes, in the order of the logits; none for a number, an answer, or choices without names"""
     regression: bool = False
     """whether the output is a number"""
+
+    @property
+    def outputs(self) -> int:
+        """Number of the outputs."""
+        return KINDS[self.kind].outputs or (1 if self.regression else len(self.labels))
 
     def facts(self) -> dict[str, Any]:
         """Return the entries of `config.json`."""
@@ -49,7 +55,7 @@ def by_number(labels: Iterable[str]) -> dict[str, str]:
 
 
 def is_complete(id2label: object, classes: int) -> bool:
-    """Return whether `id2label`, as read from a file, names each of so many classes."""
+    """Return whether `id2label`, as read from a file, names each of this many classes."""
     if not isinstance(id2label, dict):
         return False
     return id2label.keys() == {*map(str, range(classes))} and all(type(name) is str for name in id2label.values())
@@ -76,11 +82,11 @@ def of(facts: Mapping[str, Any], path: Path) -> Head | None:
     Raise InputError, naming the file, if the entries are not those of `Head.facts`.
     """
     id2label = facts.get("id2label")
-    kind = facts.get("head", None if id2label is None else "classifier")  # earlier imports have no "head"
+    kind = facts.get("head", None if id2label is None else CLASSIFIER.name)  # earlier imports have no "head"
     if kind is None:
         return None
     regression = facts.get("regression", False)
-    if kind not in KINDS or type(regression) is not bool:
+    if type(kind) is not str or kind not in KINDS or type(regression) is not bool:
         raise InputError(f"{path}: head is {kind!a} and regression is {regression!a}; give a run of this program")
     if id2label is None:
         return Head(kind=kind, regression=regression)

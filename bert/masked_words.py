@@ -1,54 +1,65 @@
-"""A trained masked language model for inference: the probabilities of all words at masked positions.
+"""A trained masked language model for inference: the probabilities of words at chosen positions.
 
-B texts, T positions, M masked positions, V words.
+B texts, T positions, M chosen positions, Q words that are asked for, V words.
 """
 
-import dataclasses
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import tensorflow as tf
 
-from bert.config import ModelConfig
-from bert.errors import InputError, IntegrityError
-from bert.inputs import sampler, vocabulary
-from bert.inputs.batches import LENGTH_MULTIPLE
-from bert.inputs.tokenization import tokenizer_for
+from bert.core.errors import InputError, IntegrityError
+from bert.heads import MASKED_LM
 from bert.model import heads, inference
-from bert.model.encoder import Encoder, variables
+from bert.model.encoder import Encoder
 from bert.model.inference import InferenceEncoder
-from bert.training import checkpoint
-
-Compute = Literal["float32", "bfloat16", "float16"]
+from bert.runs import Compute, Run
+from bert.text import sampler
+from bert.text.batches import LENGTH_MULTIPLE
 
 
 class MaskedWords:
-    """Read a run and compute the probabilities of words."""
+    """Take the weights of a run and compute the probabilities of words."""
 
-    def __init__(self, run: Path, compute: Compute = "float32", batch: int = 32, compiled: bool = True) -> None:
+    def __init__(self, run: Run, compute: Compute = "float32", batch: int = 32, compiled: bool = True) -> None:
         """compute: data type of matrix products. batch: maximum number of texts that are computed at once.
 
         compiled: whether parts of the model are compiled for each shape.
-        Raise InputError if `run` is no run directory, or has no head for masked words.
+        Raise InputError if the run has no head for masked words.
         """
-        config = ModelConfig.load(run / "bert_config.json")
-        self.tokenizer, self.config, self.batch = tokenizer_for(vocabulary.path_in(run), config), config, batch
-        check_head(run, "masked_lm")
-        encoder = Encoder(dataclasses.replace(config, fused_attention=False, recompute_activations=False), seed=0)
-        self.head = heads.MaskedLM(config, seed=0)
-        self.checkpoint = checkpoint.load_weights(run, variables(encoder) | variables(self.head))
+        self.tokenizer, self.config, self.batch = run.tokenizer, run.config, batch
+        check_head(run)
+        encoder, self.head = Encoder(run.config, seed=0), heads.MaskedLM(run.config, seed=0)
+        run.load(encoder, self.head)
         self.encoder = InferenceEncoder(encoder, tf.as_dtype(compute))
         tokens, places = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, 2], tf.int32)
         self._compute = inference.traced(self._log_probabilities, [tokens] * 3 + [places], compiled)
+        self._ask = inference.traced(self._asked, [tokens] * 2 + [places] * 2, compiled)
+
+    def _logits(self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+        """Return logits [M, >= V] at `places` [M, 2], row and position, of texts [B, T]."""
+        hidden = self.encoder(ids, mask, segments, places[:, 0] * tf.shape(ids)[1] + places[:, 1])
+        scores = self.head(hidden, self.encoder.embeddings.word, self.encoder.dtype)
+        return tf.cast(scores, tf.float32) + self.head.biases()
 
     def _log_probabilities(self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-        """Return log p [M, V] at `places` [M, 2], row and position, of texts [B, T]."""
-        hidden = tf.gather_nd(self.encoder(ids, mask, segments), places)
-        scores = self.head(hidden, self.encoder.embeddings.word, self.encoder.dtype)
-        logits = tf.cast(scores, tf.float32) + self.head.biases()
-        return tf.nn.log_softmax(logits)[:, : self.config.vocab_size]
+        """Return log p [M, V]."""
+        return tf.nn.log_softmax(self._logits(ids, mask, segments, places))[:, : self.config.vocab_size]
+
+    def _asked(self, ids: tf.Tensor, mask: tf.Tensor, places: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
+        """Return log p [Q] of `words` [Q, 2], number of the place and id."""
+        logits = self._logits(ids, mask, tf.zeros_like(ids), places)
+        return tf.gather_nd(logits, words) - tf.gather(tf.reduce_logsumexp(logits, axis=1), words[:, 0])
+
+    def ask(self, ids: np.ndarray, mask: np.ndarray, places: np.ndarray, words: np.ndarray) -> np.ndarray:
+        """Return the log probability [Q] of each of `words` [Q, 2], number of its place and id.
+
+        ids, mask: [B, T] tokens of a batch of texts, and which of them are no padding. places: [M, 2] row and position.
+        Only these words are taken from the scores, which saves most of the time that those of all words take. Raise
+        IntegrityError if the model's scores are not finite.
+        """
+        arguments = (tf.constant(array, tf.int32) for array in (ids, mask, places, words))
+        return _finite(self._ask(*arguments).numpy())
 
     def log_probabilities(
         self, texts: Sequence[np.ndarray], places: Sequence[Sequence[int]], segments: Sequence[int] | None = None
@@ -70,20 +81,27 @@ class MaskedWords:
                     second[row, segments[begin + row] : len(text)] = 1
             here = places[begin : begin + self.batch]
             pairs = [(row, place) for row, found in enumerate(here) for place in found]
-            result = self._compute(ids, mask, second, np.array(pairs, np.int32).reshape(-1, 2)).numpy()
-            if not np.isfinite(result).all():
-                raise IntegrityError("the model's scores are not finite: its training failed; use another checkpoint")
+            result = _finite(self._compute(ids, mask, second, np.array(pairs, np.int32).reshape(-1, 2)).numpy())
             yield from np.split(result, np.cumsum([len(found) for found in here])[:-1])
 
+    def likeliest(self, log_probabilities: np.ndarray, count: int) -> np.ndarray:
+        """Return the ids of the likeliest words [n, count] of log probabilities [n, V], best first.
 
-def check_head(run: Path, head: str) -> None:
-    """Raise InputError if the checkpoint of a run has no variable of a head."""
-    if not has_head(run, head):
-        raise InputError(f"{run}: has no head {head!r}; give a run of bert.pretrain, or an import that has it")
+        Rows behind the last entry of the vocabulary have probabilities, but no word.
+        """
+        words = log_probabilities[:, : len(self.tokenizer.vocab)]
+        return np.argsort(-words, axis=1, kind="stable")[:, :count]
 
 
-def has_head(run: Path, head: str) -> bool:
-    """Return whether the checkpoint of a run has the variables of a head."""
-    folder = checkpoint.to_use(run)
-    stored = tf.train.load_checkpoint(str(folder / checkpoint.BUNDLE)).get_variable_to_shape_map()
-    return any(name.startswith(f"{head}/") for name in stored)
+def _finite(scores: np.ndarray) -> np.ndarray:
+    if not np.isfinite(scores).all():
+        raise IntegrityError("the model's scores are not finite: its training failed; use another checkpoint")
+    return scores
+
+
+def check_head(run: Run) -> None:
+    """Raise InputError if the checkpoint of a run has no head for masked words."""
+    if not run.has(MASKED_LM):
+        raise InputError(
+            f"{run.path}: has no head {MASKED_LM!r}; give a run of bert.pretrain, or an import that has it"
+        )

@@ -2,38 +2,46 @@
 
 The recipes gpt2_* pretrain a causal model, as GPT-2 is: each token is predicted from those before it.
 
-    python -m bert.pretrain RECIPE --data.train DIR [--init.checkpoint RUN] [--section.field VALUE ...]
+    python -m bert.pretrain RECIPE --data.train DIR... [--init.checkpoint RUN] [--section.field VALUE ...]
     scripts/launch.sh -np N -- python -m bert.pretrain RECIPE ...
 
-RECIPE is a function of bert/recipes.py. RUN is the run directory of an earlier phase, or an import; heads that an
-import lacks are reported and initialised randomly. The same command resumes a stopped run.
+RECIPE is a name of bert/recipes.py: of a recipe, whose phases run one after the other, or of one phase. Of several
+phases, --data.train has a folder for each, --run.directory RUN stands for RUN/phase1 and RUN/phase2, and
+--phase2.section.field is a flag of one phase; other flags are for all. RUN is the run directory of an earlier phase, or
+an import, which gives the architecture; heads that an import lacks are reported and initialised randomly. The same
+command resumes a stopped run.
 """
 
 import dataclasses
+import gc
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import tensorflow as tf
 
-from bert import cli, paths, ranges
+from bert import recipes
 from bert.causal.task import CausalLM
-from bert.config import ModelConfig, PretrainConfig, RunConfig
-from bert.errors import InputError, UsageError
+from bert.core import cli, paths, ranges
+from bert.core.config import ModelConfig, PretrainConfig
+from bert.core.errors import InputError, Stopped, UsageError
+from bert.core.ranges import Range
 from bert.hardware.devices import Device
-from bert.inputs import byte_bpe, dynamic_masking, records
-from bert.inputs.rules import RULES
-from bert.inputs.sampler import Batch
-from bert.inputs.token_stream import TokenStream
-from bert.model import heads, losses
+from bert.model import cost, heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.parts import WHOLE, Parts
-from bert.plan import model_cost
-from bert.ranges import Range
-from bert.recipes import RECIPES, SMOKE
-from bert.training import loop, preflight, resume
-from bert.training.distributed import connect
-from bert.training.step import Task
+from bert.recipes import Phase
+from bert.text import byte_bpe, dynamic_masking, records
+from bert.text.instances import MASK_SHARES
+from bert.text.rules import RULES
+from bert.text.sampler import Batch
+from bert.text.token_stream import TokenStream
+from bert.training import checkpoint, loop, preflight, resume
+from bert.training.distributed import Communicator, connect, on_rank_zero
+from bert.training.signals import stops
+from bert.training.task import Task
 
+PROG = "python -m bert.pretrain"
 SPLITS = ("train", "heldout")
 
 
@@ -110,17 +118,17 @@ class Options:
         ranges.check(self)
 
 
-def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, replicas: int) -> PretrainConfig:
+def resolve(config: PretrainConfig, data: loop.Data, device: Device, replicas: int) -> PretrainConfig:
     """Return the configuration with everything derived from the data, the device and the ranks filled in.
 
-    name: of the default run directory. replicas: of the model, one per rank unless several ranks hold it together.
-    Raise UsageError if the configuration does not fit the data or the ranks.
+    replicas: of the model, one per rank unless several ranks hold it together. Raise UsageError if the configuration
+    does not fit the data or the ranks.
     """
     vocab_size, length = data.description.vocab_size, loop.sequence_length(config.model, data)
-    if config.model.vocab_size not in (0, vocab_size):
+    if 0 < config.model.vocab_size < vocab_size:
         raise UsageError(
             f"model.vocab_size is {config.model.vocab_size}, but {data.manifest.path} was made with {vocab_size} "
-            "entries; leave it out, or make the data with that vocabulary"
+            "entries; make the data with the vocabulary of the weights, or leave --model.vocab_size out"
         )
     if length > config.model.max_position_embeddings:
         raise UsageError(
@@ -129,24 +137,18 @@ def resolve(config: PretrainConfig, name: str, data: loop.Data, device: Device, 
         )
     if config.model.causal and config.batch.pack:
         raise UsageError("batch.pack has no effect: the sequences of a causal model have no padding; leave it out")
-    run = _placed(config.run, name)
-    if run.steps == 0:
+    if config.run.steps == 0:
         raise UsageError("run.steps is 0; give the number of updates with --run.steps")
     return dataclasses.replace(
         config,
-        model=dataclasses.replace(config.model, vocab_size=vocab_size),
-        run=run,
+        model=dataclasses.replace(config.model, vocab_size=config.model.vocab_size or vocab_size),
         batch=config.batch.divided(replicas),
         precision=config.precision.resolved(device.is_gpu, device.has_bfloat16),
     )
 
 
-def _placed(run: RunConfig, name: str) -> RunConfig:
-    return resume.place(run, paths.workdir() / "pretrain" / name, steps=0)
-
-
-def datasets(folder: Path, config: PretrainConfig, rules: int = RULES) -> tuple[loop.Data, loop.Data]:
-    """Return the training and the held-out samples in `folder`; rules: by which pairs are drawn.
+def datasets(folder: Path, config: PretrainConfig, rules: int = RULES) -> tuple[loop.Data, loop.Data | None]:
+    """Return the training and the held-out samples in `folder`, if there are any; rules: by which pairs are drawn.
 
     Raise InputError if all training pairs for next-sentence prediction have the same label.
     """
@@ -154,21 +156,36 @@ def datasets(folder: Path, config: PretrainConfig, rules: int = RULES) -> tuple[
     if config.model.causal:
         if config.data.skip_bad:
             raise UsageError("data.skip_bad has no effect: a stream of tokens has no records; leave it out")
+        if config.data.mask_shares:
+            raise UsageError("data.mask_shares has no effect: a causal model masks nothing; leave it out")
         train_tokens, heldout_tokens = (
             TokenStream(folder, split, length or config.model.max_position_embeddings) for split in SPLITS
         )
         return train_tokens, heldout_tokens
     if length:
         raise UsageError("data.length is for causal models; the data of other models have their length; leave it out")
-    train_split, heldout = (
-        dynamic_masking.source(folder, split, config.run.seed, config.data.skip_bad, rules) for split in SPLITS
-    )
+    how = config.run.seed, config.data.skip_bad, rules, config.data.mask_shares
+    train_split = dynamic_masking.source(folder, "train", *how)
+    heldout = dynamic_masking.source(folder, "heldout", *how) if records.has_split(folder, "heldout") else None
+    _check_shares(config.data.mask_shares, train_split)
     if pairs_of(train_split) == "nsp" and (label := train_split.only_label()) is not None:
         raise InputError(
             f"{folder}: all training pairs have label {label}, from which next-sentence prediction learns nothing; "
             "make the data with --pairs sop or none, or from more documents"
         )
     return train_split, heldout
+
+
+def _check_shares(shares: tuple[float, ...], data: loop.Data) -> None:
+    """Raise UsageError if shares of masks are asked for, and the samples were masked in advance by others."""
+    made = data.description.instances
+    theirs = made.mask_shares if made else MASK_SHARES  # those of other programs are as published
+    if shares and data.description.kind == "instances" and theirs != shares:
+        wanted, found = (" ".join(f"{share:g}" for share in each) for each in (shares, theirs))
+        raise UsageError(
+            f"data.mask_shares {wanted}: the samples in {data.manifest.path} were masked with {found}; give these, or "
+            f"make the data with --kind documents or --mask_shares {wanted}"
+        )
 
 
 def pairs_of(data: loop.Data) -> str:
@@ -184,52 +201,132 @@ def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
     return Pretraining(config.model, config.run.seed, pairs_of(data), parts)
 
 
-def describe(config: PretrainConfig, name: str, data: loop.Data, ranks: int) -> str:
+def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:
     """Return what the run would be on so many ranks, each with a GPU, as lines of text; nothing is computed."""
     if ranks % (parts := config.parallel.tensor):
         raise UsageError(f"--parallel.tensor {parts} does not divide --print {ranks}; give a multiple of it")
-    wanted, config = config, resolve(config, name, data, Device(kind="GPU"), ranks // parts)
+    wanted, config = config, resolve(config, data, Device(kind="GPU"), ranks // parts)
     sequence = loop.sequence_length(config.model, data)
     predictions = sequence if config.model.causal else data.spec["masked_lm_ids"]["shape"][0]
-    lines = model_cost.describe(config, ranks, sequence=sequence, predictions=predictions, available=len(data))
+    lines = cost.describe(config, ranks, sequence=sequence, predictions=predictions, available=len(data))
     if change := config.batch.change(wanted.batch):
         lines["note"] = change
     return "\n".join(f"{label:<18} {value}" for label, value in lines.items())
 
 
-def main(argv: list[str]) -> None:
-    """Run the command."""
-    prog = "python -m bert.pretrain"
-    options, argv, more_help = cli.extract(Options, argv, prog=prog)
-    recipes = SMOKE if options.smoke else RECIPES
-    recipe, config = cli.choose(argv, recipes, prog=prog, description=f"{__doc__}\n{more_help}\n")
-    name = f"{recipe}_smoke" if options.smoke else recipe
-    folder = config.data.train
-    if folder is None:
-        stage = "tokens" if config.model.causal else "tfrecords"
-        raise UsageError(f"no data: give --data.train, a folder made by python -m data.{stage}")
-    if options.print is not None:
-        data, _ = datasets(folder, config)
-        print(describe(config, name, data, options.print))
-        return
-    if config.init.checkpoint is None:
-        raise UsageError(f"{recipe} needs trained weights; give --init.checkpoint RUN, or none for random weights")
-    comm = connect(config.run, config.parallel)  # before any tensor, which would allocate memory on all GPUs
-    data, heldout = datasets(folder, config, resume.sample_rules(_placed(config.run, name).path, comm))
-    wanted, config = config, resolve(config, name, data, comm.device, comm.replicas.size)
+def placed(phases: Sequence[Phase], ending: str) -> list[Phase]:
+    """Return the phases with their run directories filled in, and those of the phases before as initial weights.
+
+    ending: of the names of default directories. Raise UsageError if a phase has no data or no initial weights.
+    """
+    found: list[Phase] = []
+    for phase in phases:
+        config = phase.config
+        run = resume.place(config.run, paths.workdir() / "pretrain" / f"{phase.name}{ending}", steps=0)
+        init = config.init
+        if found:
+            init = dataclasses.replace(init, checkpoint=found[-1].config.run.path)
+        if config.data.train is None:
+            stage = "tokens" if config.model.causal else "tfrecords"
+            several = f", one for each phase of {len(phases)}" if len(phases) > 1 else ""
+            raise UsageError(f"no data: give --data.train, a folder made by python -m data.{stage}{several}")
+        found.append(dataclasses.replace(phase, config=dataclasses.replace(config, run=run, init=init)))
+    return found
+
+
+def with_architectures(phases: Sequence[Phase]) -> list[Phase]:
+    """Return the phases with the architecture of the weights that each starts from, or that its run has already.
+
+    Raise as `recipes.with_architectures` does, IntegrityError if a file that describes the weights has changed.
+    """
+    first = phases[0].config
+    if isinstance(first.init.checkpoint, Path) and not checkpoint.steps(first.run.path):
+        checkpoint.check_trained(first.init.checkpoint)
+    return recipes.with_architectures(phases, begun=lambda run: bool(checkpoint.steps(run)))
+
+
+def train(phase: Phase, comm: Communicator, recipe: str) -> None:
+    """Train one phase, or go on with it. recipe: what `config.json` records."""
+    config = phase.config
+    data, heldout = datasets(_folder(phase), config, resume.sample_rules(config.run.path, comm))
+    wanted, config = config, resolve(config, data, comm.device, comm.replicas.size)
     loop.tell(config.batch.change(wanted.batch), comm)
-    preflight.parts(config.model, config.run, comm)
-    preflight.memory(config.model, config.parallel, comm)
-    loop.train(
-        task_for(config, data, comm.parts),
-        config,
-        comm,
+    if heldout is None:
+        loop.tell(
+            f"warning: {_folder(phase)}: nothing is held out, so there are no held-out figures; make the data from "
+            "more documents, or with a larger --held_out_fraction of data.shards",
+            comm,
+        )
+    preflight.before_weights(config, comm)
+    training = loop.Training(
+        task=task_for(config, data, comm.parts),
+        config=config,
+        comm=comm,
         data=data,
         heldout=heldout,
-        vocab=folder / (byte_bpe.NAME if config.model.causal else records.VOCABULARY),
+        vocab=_vocab(phase),
         start_from=config.init.source,
-        facts={"recipe": f"{recipe} --smoke" if options.smoke else recipe},
+        facts={"recipe": recipe},
     )
+    loop.train(training)
+
+
+def _folder(phase: Phase) -> Path:
+    assert phase.config.data.train is not None, "`placed` checks it"
+    return phase.config.data.train
+
+
+def _vocab(phase: Phase) -> Path:
+    return _folder(phase) / (byte_bpe.NAME if phase.config.model.causal else records.VOCABULARY)
+
+
+def check_data(phases: Sequence[Phase], comm: Communicator) -> None:
+    """Raise the errors that the data of any phase would cause; those of a later one would otherwise come after days."""
+    for phase in phases:
+        data, _ = datasets(_folder(phase), phase.config)
+        resolve(phase.config, data, comm.device, comm.replicas.size)
+        resume.check_vocabulary(_vocab(phases[0]), _vocab(phase), phase.config.model.causal)
+
+
+def train_all(phases: Sequence[Phase], comm: Communicator, recorded: str) -> None:
+    """Train several phases one after the other; of those that are finished, only check that they are the same run.
+
+    recorded: behind the names of the phases in `config.json`. Raise Stopped if a signal asks for it, also between
+    phases.
+    """
+    check_data(phases, comm)
+    with stops() as requested:
+        for number, phase in enumerate(phases, start=1):
+            if comm.broadcast_object(bool(requested)):
+                raise Stopped(f"stopped before phase {number}; the same command goes on with it")
+            loop.tell(f"phase {number} of {len(phases)}: {phase.name} in {phase.config.run.path}", comm)
+            train(phase, comm, phase.name + recorded)
+            gc.collect()  # variables and programs of the phase, whose references are cyclic
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    options, argv, more_help = cli.extract(Options, argv, prog=PROG)
+    small, description = options.smoke, f"{__doc__}\n{more_help}\n"
+    phases = placed(recipes.choose(argv, prog=PROG, description=description, small=small), "_smoke" if small else "")
+    if options.print is not None:
+        shown = []
+        for phase in with_architectures(phases):
+            data, _ = datasets(_folder(phase), phase.config)
+            shown.append(f"{phase.name}\n" * (len(phases) > 1) + describe(phase.config, data, options.print))
+        print("\n\n".join(shown))
+        return
+    first, *later = phases
+    if first.config.init.checkpoint is None:
+        raise UsageError(f"{first.name} needs trained weights; give --init.checkpoint RUN, or none for random weights")
+    # Before any tensor, which would allocate memory on all GPUs.
+    comm = connect(first.config.run, first.config.parallel)
+    phases = on_rank_zero(lambda: with_architectures(phases), comm)
+    recorded = " --smoke" if small else ""
+    if later:
+        train_all(phases, comm, recorded)
+    else:
+        train(phases[0], comm, phases[0].name + recorded)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@
 Each argument before the flags is a run directory of bert.pretrain or squad.train. Writes curves.png and report.json.
 """
 
+import array
+import itertools
 import math
 import sys
 from collections.abc import Sequence
@@ -12,14 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert import charts, cli
-from bert.errors import InputError
-from bert.inputs import rules
-from bert.storage import files, journal
+from bert.core import charts, cli, files, journal
+from bert.core.errors import InputError
+from bert.text import rules
 
 LARGEST_PLOTTED = 1e30
+GROUPS = 2048  # of a curve's points; a plot is about 500 pixels wide
+OPEN_POINTS = 64  # held of a group that is not complete
 IN_TABLE = ("fed_samples", "fed_different", "fed_least", "fed_most")  # of what a run was fed; report.json has the rest
-Lines = list[dict[str, Any]]
+SPLITS = ("train", "heldout", "fed")  # other lines count only for the number of updates
+Point = tuple[int, float]  # update, value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,62 +36,135 @@ class Options:
     """folder for curves.png and report.json"""
 
 
-class Curve(NamedTuple):
+class Curve:
+    """A curve of any number of points in bounded memory: at most 4 `GROUPS` + `OPEN_POINTS` points are kept.
+
+    Neighbouring points form groups of equal size, and of each group the first, lowest, highest and last are kept. The
+    drawn line is the same if no pixel is narrower than a group (M4; Jugel et al., 2014, doi:10.14778/2732951.2732953).
+    """
+
+    def __init__(self) -> None:
+        self._groups: list[list[Point]] = []
+        self._size = 1  # points of a group
+        self._open: list[Point] = []  # of the group that is not complete
+        self._seen = 0  # points of it
+
+    def add(self, step: int, value: float) -> None:
+        """Append a point. One that is not finite, or too large to plot, is a gap in the curve."""
+        self._open.append((step, value if abs(value) < LARGEST_PLOTTED else math.nan))
+        self._seen += 1
+        if self._seen == self._size:
+            self._groups.append(_extremes(self._open))
+            self._open, self._seen = [], 0
+            if len(self._groups) == GROUPS:
+                pairs = zip(self._groups[::2], self._groups[1::2], strict=True)
+                self._groups = [_extremes(first + second) for first, second in pairs]
+                self._size *= 2
+        elif len(self._open) == OPEN_POINTS:
+            self._open = _extremes(self._open)
+
+    def points(self) -> list[Point]:
+        """Return the points that were kept, in the order in which they came."""
+        return [*itertools.chain.from_iterable(self._groups), *self._open]
+
+
+def _extremes(points: list[Point]) -> list[Point]:
+    if len(points) < 3:
+        return points
+    numbers = [number for number, (_, value) in enumerate(points) if not math.isnan(value)] or [0]
+    lowest, highest = (choose(numbers, key=lambda number: points[number][1]) for choose in (min, max))
+    return [points[number] for number in sorted({0, lowest, highest, len(points) - 1})]
+
+
+class Metrics:
+    """What is reported of a run's lines, which come one at a time. Memory: 8 bytes for each line of training."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, int] = {}  # the largest of each split
+        self.last: dict[str, dict[str, Any]] = {}  # the last line of each split
+        self.last_step = 0
+        self.loss, self.heldout_loss, self.accuracy, self.speed = Curve(), Curve(), Curve(), Curve()
+        self._speeds = array.array("d")
+        self._accuracy = ""  # the first objective's key, once a line has one
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Take the next line."""
+        step, split = line["step"], line["split"]
+        known = split if split in SPLITS else "other"
+        self.steps[known] = max(step, self.steps.get(known, 0))
+        self.last[known] = line
+        self.last_step = step
+        if not self._accuracy and (name := next((key for key in line if key.endswith("_accuracy")), "")):
+            self._accuracy, self.accuracy = name, Curve()
+        if split == "train":
+            _add(self.loss, line, "loss")
+            _add(self.speed, line, "tokens_per_second")
+            if math.isfinite(speed := line.get("tokens_per_second", math.nan)):
+                self._speeds.append(speed)
+        elif split == "heldout":
+            _add(self.heldout_loss, line, "loss")
+            _add(self.accuracy, line, self._accuracy or "accuracy")
+
+    def figures(self) -> dict[str, Any]:
+        """Return a run's updates, median speed, last training loss and last evaluation, as far as they were logged."""
+        train, heldout, fed = (self.last.get(split, {}) for split in SPLITS)
+        steps = next((self.steps[split] for split in ("train", "heldout") if split in self.steps), None)
+        final: dict[str, Any] = {"steps": max(self.steps.values()) if steps is None else steps}
+        if self._speeds:
+            final["tokens_per_second"] = round(sorted(self._speeds)[len(self._speeds) // 2])
+        if "loss" in train:
+            final["train_loss"] = train["loss"]
+        final |= {key: value for key, value in heldout.items() if key not in ("step", "split", "loss")}
+        if "loss" in heldout:
+            final["heldout_loss"] = heldout["loss"]
+        return final | {f"fed_{key}": value for key, value in fed.items() if key not in ("step", "split")}
+
+
+def _add(curve: Curve, line: dict[str, Any], key: str) -> None:
+    if key in line:
+        curve.add(line["step"], float(line[key]))
+
+
+class Plotted(NamedTuple):
     """One run to plot."""
 
     name: str
-    lines: Lines  # of its metrics.jsonl
+    metrics: Metrics
     begin: int = 0  # updates of the runs that it continues
     colour: str = charts.COLOURS[0]
 
 
-def read_metrics(run: Path) -> Lines:
-    """Return the lines of a run's metrics.jsonl, without damaged ones, which are reported on stderr.
+def read_metrics(run: Path) -> Metrics:
+    """Return what is reported of a run's metrics.jsonl, without damaged lines, which are counted on stderr.
 
-    Raises InputError if there are none.
+    Raises InputError if there are no others.
     """
     path = run / journal.NAME
     if not path.exists():
         raise InputError(f"{path}: no such file; give a run directory")
-    lines, damaged = journal.read(path)
-    if not lines:
+    metrics, damaged = Metrics(), 0
+    for line in journal.lines(path):
+        if line is None:
+            damaged += 1
+        else:
+            metrics.add(line)
+    if not metrics.steps:
         reason = f"all {damaged} lines are damaged" if damaged else "empty: no update was logged"
         raise InputError(f"{path}: {reason}; give another run")
     if damaged:
         print(f"warning: {path}: {damaged} damaged lines left out", file=sys.stderr)
-    return lines
+    return metrics
 
 
-def figures(lines: Lines) -> dict[str, Any]:
-    """Return a run's updates, median speed, last training loss and last evaluation, as far as they were logged."""
-    training = [line for line in lines if line["split"] == "train"]
-    held_out = [line for line in lines if line["split"] == "heldout"]
-    speeds = sorted(filter(math.isfinite, (line.get("tokens_per_second", math.nan) for line in training)))
-    final: dict[str, Any] = {"steps": max(line["step"] for line in training or held_out or lines)}
-    if speeds:
-        final["tokens_per_second"] = round(speeds[len(speeds) // 2])
-    if training and "loss" in training[-1]:
-        final["train_loss"] = training[-1]["loss"]
-    if held_out:
-        final |= {key: value for key, value in held_out[-1].items() if key not in ("step", "split", "loss")}
-        if "loss" in held_out[-1]:
-            final["heldout_loss"] = held_out[-1]["loss"]
-    fed = [line for line in lines if line["split"] == "fed"]
-    if fed:
-        final |= {f"fed_{key}": value for key, value in fed[-1].items() if key not in ("step", "split")}
-    return final
-
-
-def draw(curves: Sequence[Curve], path: Path) -> None:
+def draw(runs: Sequence[Plotted], path: Path) -> None:
     """Plot losses (training pale, held-out dark), held-out accuracy of the first objective, and speed over updates."""
     with charts.plots(path, 3, width=14) as (loss, accuracy, speed):
-        for curve in curves:
-            dark: dict[str, Any] = {"color": curve.colour, "marker": "o", "markersize": 3}
-            loss.plot(*_series(curve, "train", "loss"), color=curve.colour, alpha=0.35)
-            loss.plot(*_series(curve, "heldout", "loss"), **dark)
-            label = charts.plain(_shown(curve.name))
-            accuracy.plot(*_series(curve, "heldout", _accuracy(curve.lines)), **dark, label=label)
-            speed.plot(*_series(curve, "train", "tokens_per_second"), color=curve.colour)
+        for run in runs:
+            dark: dict[str, Any] = {"color": run.colour, "marker": "o", "markersize": 3}
+            loss.plot(*_series(run.metrics.loss, run.begin), color=run.colour, alpha=0.35)
+            loss.plot(*_series(run.metrics.heldout_loss, run.begin), **dark)
+            accuracy.plot(*_series(run.metrics.accuracy, run.begin), **dark, label=charts.plain(_shown(run.name)))
+            speed.plot(*_series(run.metrics.speed, run.begin), color=run.colour)
         for axes, title in (
             (loss, "Loss (training pale, held-out dark)"),
             (accuracy, "Held-out accuracy"),
@@ -99,15 +176,9 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
         accuracy.legend(frameon=False, fontsize=8)
 
 
-def _accuracy(lines: Lines) -> str:
-    return next((key for line in lines for key in line if key.endswith("_accuracy")), "accuracy")
-
-
-def _series(curve: Curve, split: str, key: str) -> tuple[list[int], list[float]]:
-    chosen = [line for line in curve.lines if line["split"] == split and key in line]
-    values = [float(line[key]) for line in chosen]
-    plotted = [value if abs(value) < LARGEST_PLOTTED else math.nan for value in values]  # a gap in the curve
-    return [curve.begin + line["step"] for line in chosen], plotted
+def _series(curve: Curve, begin: int) -> tuple[list[int], list[float]]:
+    points = curve.points()
+    return [begin + step for step, _ in points], [value for _, value in points]
 
 
 def _shown(name: str) -> str:
@@ -140,17 +211,17 @@ def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.report", description=__doc__)
     names = [str(run) for run in options.runs]
-    lines = [read_metrics(run) for run in options.runs]
+    metrics = [read_metrics(run) for run in options.runs]
     for run in options.runs:
         if rules.of(run) < rules.RULES:
             print(f"note: {run} {rules.OLD}", file=sys.stderr)
     options.output.mkdir(parents=True, exist_ok=True)
-    rows = {name: figures(metrics) for name, metrics in zip(names, lines, strict=True)}
-    curves = [
-        Curve(name, metrics, colour=charts.COLOURS[number % len(charts.COLOURS)])
-        for number, (name, metrics) in enumerate(zip(names, lines, strict=True))
+    rows = {name: found.figures() for name, found in zip(names, metrics, strict=True)}
+    plotted = [
+        Plotted(name, found, colour=charts.COLOURS[number % len(charts.COLOURS)])
+        for number, (name, found) in enumerate(zip(names, metrics, strict=True))
     ]
-    draw(curves, options.output / "curves.png")
+    draw(plotted, options.output / "curves.png")
     files.write_json(options.output / "report.json", {name: as_json(row) for name, row in rows.items()})
     print(f"{table(rows)}\n\ncurves     {options.output / 'curves.png'}")
 

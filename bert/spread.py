@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert import charts, cli
-from bert.charts import COLOURS
-from bert.errors import InputError
-from bert.storage import files
+from bert.core import charts, cli, files
+from bert.core.charts import COLOURS
+from bert.core.errors import InputError
 
 LARGEST = 1e15  # score, threshold or number of questions; also false for NaN
 WIDTH = 1.6  # inches of a score in the picture

@@ -23,13 +23,12 @@ from typing import Annotated, NamedTuple
 
 import tensorflow as tf
 
-from bert import cli
-from bert.errors import InputError
-from bert.inputs import dynamic_masking, frames, instances
-from bert.inputs.vocabulary import SPECIAL, load_vocab
-from bert.ranges import Range
-from bert.storage import files, outputs
-from bert.storage.workspace import Work
+from bert.core import cli, files, outputs
+from bert.core.errors import InputError
+from bert.core.ranges import Range
+from bert.core.workspace import Work
+from bert.text import dynamic_masking, frames, instances, vocabulary
+from bert.text.vocabulary import SPECIAL, load_vocab
 from data.audit import checks
 from data.audit.checks import RecordFormat
 from data.pipeline import parts, tasks, workers
@@ -125,8 +124,8 @@ class AdoptStage(tasks.Stage[FileTask]):
     def tasks(self, work: Work) -> list[FileTask]:
         """Check the vocabulary and copy it. Return one task for each file."""
         vocab = load_vocab(self.options.vocab)
-        check_case(vocab, self.options.lower_case, self.options.vocab)
-        shutil.copyfile(self.options.vocab, work.output / "vocab.txt")
+        check_case(self.options.vocab, self.options.lower_case)
+        vocabulary.copy(self.options.vocab, work.output)
         self.shape = _shape_of(self.sources[0])
         special = {token: vocab.index(token) for token in SPECIAL}
         expected = RecordFormat(dynamic_masking.feature_spec(self.shape), len(vocab), special)
@@ -141,6 +140,10 @@ class AdoptStage(tasks.Stage[FileTask]):
     @classmethod
     def run(cls, task: FileTask) -> TaskResult:
         return take(task)
+
+    @classmethod
+    def written(cls, task: FileTask, result: TaskResult) -> Sequence[Path]:
+        return [task.target, frames.index_path(task.target)]
 
     def finish(self, tasks: Sequence[FileTask], results: Sequence[TaskResult]) -> outputs.StageResult:
         for task, result in zip(tasks, results, strict=True):

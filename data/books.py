@@ -2,9 +2,11 @@
 
     python -m data.books --source books/ --output workdir/corpus/books
 
-Byte order marks, Windows line ends and the legal text around Project Gutenberg's books are removed. Hard-wrapped lines
-are joined, so that each line of the output is one paragraph. PG-19 (folders `train`, `validation`, `test` with files
-`{id}.txt`) can be used as it is.
+Byte order marks and Windows line ends are removed, and the legal text of Project Gutenberg at the beginning and the end
+of a file and between its works (`data/pipeline/gutenberg.py` has the markers); its characters are counted. Hard-wrapped
+lines are joined, so that each line of the output is one paragraph. A word that a hyphen divides at the end of a line is
+put together if the book has it elsewhere; the joined words are counted. PG-19 (folders `train`, `validation`, `test`
+with files `{id}.txt`) can be used as it is.
 """
 
 import dataclasses
@@ -13,86 +15,107 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from bert import cli
-from bert.errors import InputError
-from bert.storage import outputs
-from data.pipeline import parts, sources, tasks
+from bert.core import cli, outputs
+from bert.core.errors import InputError
+from data.pipeline import decoding, gutenberg, losses, parts, sources, tasks
 
 MAX_BYTES = 64 * 1024 * 1024  # a book is held in memory
+WHITE_SPACE, CONTROLS, LEGAL, HYPHENS = (  # reasons to drop characters
+    *("white space", "control characters", "legal text"),
+    "hyphens at line ends",
+)
+JOINED = "words joined at line ends"
+LICENCE_LEFT, ODD_END = (
+    "books in which licence text seems to remain",
+    "books with text behind their last end line",
+)
+WARNINGS = {
+    LICENCE_LEFT: "look for Gutenberg in the output, and mend these files",
+    ODD_END: "it was removed as a licence, which it does not look like; divide files of several works",
+}
 UNWRAPPED = 200  # characters; hard-wrapped lines are shorter, so a longer line is a whole paragraph
 
-# The lines that begin and end Project Gutenberg's books, in all wordings used since 1991.
-START = re.compile(
-    r"^[ \t]*\*{3}[ \t]*START OF (?:THE |THIS )?PROJECT\s+GUTENBERG(?:[^*]{0,400}\*{3}|[^\n]*)", re.M | re.I
-)
-END = re.compile(
-    r"^[ \t]*(?:\*{3}[ \t]*END OF (?:THE |THIS )?PROJECT\s+GUTENBERG"
-    r"|\W{0,9}(?:End|Ende|Fin) (?:of|dieses|de|du) (?:the |this )?Proje[ck]t\s+Gutenberg)",
-    re.M | re.I,
-)
-# Until 2003 a licence with this name stood before or after the book: *END THE SMALL PRINT! ... *Ver.04.29.93*END*
-SMALL_PRINT = re.compile(r"^[ \t]*\*{3}[ \t]*START\*+[ \t]*THE SMALL PRINT!", re.M | re.I)
-SMALL_PRINT_END = re.compile(
-    r"^[ \t]*\*{1,3}[ \t]*END[ \t*]*THE SMALL PRINT![^*]{0,200}(?:\*[^*\n]{0,80}\*END\*)?", re.M | re.I
-)
-# A first paragraph that names who produced the electronic text. "*+" does not go back, so a long line costs little.
-CREDIT = re.compile(
-    r"\A\s*(?:\[?(?:E-?text|This e-?(?:text|book)|Transcribed|Transcription|Produced|Prepared)\b[^\n]{0,40}?\b"
-    r"(?:by|from)\b[^\n]*\n(?:[^\S\n]*+\S[^\n]*+\n)*+)",
-    re.I,
-)
-
 BLANK_LINE = re.compile(r"\n\s*\n")
+# A word that a hyphen, or a soft one, divides at the end of a line; it goes on in lower case.
+DIVIDED = re.compile(
+    r"(?<![^\W\d_])(?<![^\W\d_][-\u2010])([^\W\d_]+(?:[-\u2010][^\W\d_]+)*)([-\u2010\xad])[ \t]*\n[ \t]*([^\W\d_]+)"
+)
+HYPHENATED = re.compile(r"[^\W\d_]+(?:[-\u2010][^\W\d_]+)*")
 SENTENCE_END = re.compile(r"[.!?:;\u2026\u3002\uff01\uff1f\u0964\u061f][\"')\]\u2019\u201d\u00bb]*$")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options(sources.Options):
+class Options(sources.TextOptions):
     """Flags of `python -m data.books`."""
 
     source: Path
-    """folder of .txt files in UTF-8, in UTF-16 or UTF-32 with a byte order mark, in Windows-1252 or Latin-1"""
+    """folder of .txt files"""
+    encoding: str | None = None
+    """their encoding, such as gb18030; none: Unicode, or Western European text in Windows-1252 or Latin-1"""
+    join_hyphens: bool = True
+    """put words together that a hyphen divides at the end of a line, if the book has them elsewhere"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        decoding.check(self.encoding)
 
 
-def trim(text: str) -> str:
-    """Return the book, or books, without Project Gutenberg's legal text. Other text is returned unchanged."""
-    text = _without_small_print(text)
-    books, position = [], 0
-    while position < len(text):
-        end = END.search(text, position)
-        stop = end.start() if end else len(text)
-        begin = position
-        for start in START.finditer(text, position, stop):
-            begin = start.end()
-        if begin == position > 0:
-            break  # after an END, without another START: this is the licence
-        books.append(CREDIT.sub("", text[begin:stop]) if begin else text[:stop])
-        position = end.end() if end else len(text)
-    return "\n".join(books)
+class Paragraphs(NamedTuple):
+    """The paragraphs of a text, each as one line, and how many words at line ends were put together."""
+
+    lines: list[str]
+    joined_words: int
 
 
-def _without_small_print(text: str) -> str:
-    """Return the text before the licence or the text after it, whichever is longer."""
-    begin, end = SMALL_PRINT.search(text), SMALL_PRINT_END.search(text)
-    if not begin and not end:
-        return text
-    before = text[: (begin or end).start()]  # type: ignore[union-attr]
-    after = text[end.end() :] if end else ""
-    return max(before, after, key=len)
-
-
-def paragraphs(text: str) -> list[str]:
-    """Return the paragraphs of a text, each as one line.
+def paragraphs(text: str, join_hyphens: bool = True) -> Paragraphs:
+    """Return the paragraphs of a text.
 
     Paragraphs are separated by blank lines. But every line is a paragraph if more than half of the text is in lines
     too long to be hard-wrapped, or if most lines that are followed by another line end a sentence.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    lines = text.split("\n")
+    lines, number = text.split("\n"), 0
     in_long_lines = sum(len(line) for line in lines if len(line) > UNWRAPPED)
-    blocks = lines if in_long_lines > len(text) / 2 or _ends_sentences(lines) else BLANK_LINE.split(text)
-    return [joined for block in blocks if (joined := " ".join(block.split()))]
+    if in_long_lines > len(text) / 2 or _ends_sentences(lines):
+        blocks = lines
+    else:
+        if join_hyphens:
+            text, number = _join_hyphens(text)
+        blocks = BLANK_LINE.split(text)
+    return Paragraphs([joined for block in blocks if (joined := " ".join(block.split()))], number)
+
+
+def _join_hyphens(text: str) -> tuple[str, int]:
+    """Put words together that a hyphen divides at the end of a line. Return the text, and how many hyphens are gone.
+
+    A word must go on in lower case, and occur elsewhere in the text, whatever its case. A word that occurs more often
+    with the hyphen keeps it, without the line end. One that occurs in neither form stays divided, since "pre-" may
+    stand for itself, as in "pre- and post-war". A soft hyphen only ever stands within a word.
+    """
+    forms: Counter[str] = Counter()
+    for before, _, after in DIVIDED.findall(text):
+        forms.update({f"{before}{after}".lower(): 0, f"{before}-{after}".lower(): 0})
+    if not forms:
+        return text, 0
+    for word in HYPHENATED.findall(text):
+        if (form := word.lower().replace("\u2010", "-")) in forms:
+            forms[form] += 1
+    gone = 0
+
+    def joined(found: re.Match[str]) -> str:
+        nonlocal gone
+        before, hyphen, after = found.groups()
+        whole, hyphenated = forms[f"{before}{after}".lower()], forms[f"{before}-{after}".lower()]
+        if hyphen != "\xad" and (not after[0].islower() or not (whole or hyphenated)):
+            return found[0]
+        if hyphen == "\xad" or whole >= hyphenated:
+            gone += 1
+            return before + after
+        return f"{before}{hyphen}{after}"
+
+    return DIVIDED.sub(joined, text), gone
 
 
 def _ends_sentences(lines: list[str]) -> bool:
@@ -108,6 +131,10 @@ class BooksStage(sources.SourceStage):
     """Books to documents."""
 
     name = "books"
+    causes = {"refused": "the manifest names the files; check them, and --encoding"}  # noqa: RUF012
+
+    def parameters(self) -> dict[str, Any]:
+        return tasks.parameters(self.options, newer=("encoding", "join_hyphens", "language"))
 
     @classmethod
     def read(cls, task: sources.SourceTask) -> sources.ReadResult:
@@ -115,24 +142,34 @@ class BooksStage(sources.SourceStage):
         options: Options = task.settings
         counts: Counter[str] = Counter({"files": 0, "books": 0, "refused": 0, "only legal text": 0, "pieces": 0})
         refused: dict[str, str] = {}
-        size = 0
+        size, lost = 0, losses.Losses()
         with parts.Writer(task.target) as writer:
             for path in task.files:
                 name = sources.relative_name(path, options.source)
+                identifier = sources.document_name(path, options.source)
                 counts["files"] += 1
                 try:
-                    text, encoding, removed = read_book(path)
+                    book = read_book(path, options.encoding, options.join_hyphens)
                 except ValueError as error:
                     refused[name] = str(error)
-                    counts["only legal text" if isinstance(error, OnlyLegalText) else "refused"] += 1
+                    reason = "only legal text" if isinstance(error, OnlyLegalText) else "refused"
+                    counts[reason] += 1
+                    lost.read(1, 0)  # its characters are not known, or not text of a book
+                    lost.drop(reason, 1, 0)
                     continue
-                for number, piece in enumerate(sources.pieces(text)):
-                    size += writer.write({"id": f"books:{sources.piece_id(name, number)}", "text": piece})
+                for number, piece in enumerate(sources.pieces(book.text)):
+                    size += writer.write({"id": f"books:{sources.piece_id(identifier, number)}", "text": piece})
                     counts["pieces"] += 1
-                counts.update({"books": 1, f"in {encoding}": 1})
-                if removed:
-                    counts["control characters removed"] += removed
-        return sources.ReadResult(counts, writer.records, refused, counts["books"], size)
+                    lost.wrote(0, len(piece))
+                counts.update({"books": 1, f"in {book.encoding}": 1} | dict.fromkeys(book.warnings, 1))
+                for reason, name in ((CONTROLS, "control characters removed"), (HYPHENS, JOINED)):
+                    if book.lost[reason]:
+                        counts[name] += book.lost[reason]
+                lost.read(1, book.characters)
+                lost.wrote(1, 0)
+                for reason, number in book.lost.items():
+                    lost.drop(reason, 0, number)
+        return sources.ReadResult(counts, writer.records, refused, counts["books"], size, lost.report())
 
     def check(self, result: outputs.StageResult) -> outputs.StageResult:
         if not result.counts["books"]:
@@ -140,6 +177,9 @@ class BooksStage(sources.SourceStage):
             source = self.options.source
             raise InputError(f"{source}: no book in its .txt files ({name}: {reason}); give text files")
         print(sources.summary(self.name, result), file=sys.stderr)
+        for what, remedy in WARNINGS.items():
+            if number := result.counts.get(what):
+                print(f"books: warning: {number:,} {what}; {remedy}", file=sys.stderr)
         return result
 
 
@@ -147,19 +187,32 @@ class OnlyLegalText(ValueError):
     """The file holds the legal text of Project Gutenberg and no book."""
 
 
-def read_book(path: Path) -> tuple[str, str, int]:
-    """Return the paragraphs of a book, one a line, the encoding of its file, and how many control characters it had.
+class Book(NamedTuple):
+    """A book as it was read."""
 
-    Raise ValueError with the reason if it is not a book.
-    """
+    text: str  # its paragraphs, one a line
+    encoding: str  # of its file
+    characters: int  # in its file
+    lost: dict[str, int]  # characters that were removed, by reason
+    warnings: list[str]  # names of counts
+
+
+def read_book(path: Path, given: str | None = None, join_hyphens: bool = True) -> Book:
+    """Return the book in a file. given: its encoding. Raise ValueError with the reason if it is not a book."""
     size = path.stat().st_size
     if size > MAX_BYTES:
         raise ValueError(f"{size:,} bytes, more than {MAX_BYTES:,}; make a file of each book, or use data.text")
-    encoding = sources.detect_encoding(path)
-    with sources.open_text(path, encoding) as stream:
-        text, removed = sources.without_controls(stream.read())
-    if joined := "\n".join(paragraphs(trim(text))):
-        return joined, encoding, removed
+    encoding = given or decoding.detect(path)
+    with decoding.open_text(path, encoding) as stream:
+        content = stream.read()
+    text, removed = sources.without_controls(content)
+    trimmed, is_left, is_odd = gutenberg.trim(text)
+    lines, hyphens = paragraphs(trimmed, join_hyphens)
+    if joined := "\n".join(lines):
+        white_space = len(trimmed) - len(joined) - hyphens
+        lost = {CONTROLS: removed, LEGAL: len(text) - len(trimmed), WHITE_SPACE: white_space, HYPHENS: hyphens}
+        warnings = [what for what, is_so in ((LICENCE_LEFT, is_left), (ODD_END, is_odd)) if is_so]
+        return Book(joined, encoding, len(content), lost, warnings)
     if text.strip():
         raise OnlyLegalText("nothing but the legal text of Project Gutenberg")
     raise ValueError("empty")

@@ -4,8 +4,8 @@
     python -m data.bpe --import gpt2/ --output workdir/corpus/bpe
 
 The vocabulary has the layout of GPT-2's: the 256 bytes, the merges in their order, and `<|endoftext|>` last. The same
-text gives the same bytes. With --import, the folder has GPT-2's `vocab.json` and `merges.txt`, or the same files under
-OpenAI's names, `encoder.json` and `vocab.bpe`; all ids stay as they are.
+text gives the same bytes. With --import, the folder has a `tokenizer.json`, or GPT-2's `vocab.json` and
+`merges.txt`, or the same files under OpenAI's names, `encoder.json` and `vocab.bpe`; all ids stay as they are.
 """
 
 import dataclasses
@@ -18,12 +18,11 @@ from typing import Annotated
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from bert import cli, ranges
-from bert.errors import UsageError
-from bert.inputs import byte_bpe
-from bert.inputs.byte_bpe import Merges, Vocabulary
-from bert.ranges import Range
-from bert.storage import files, outputs
+from bert.core import cli, files, outputs, ranges
+from bert.core.errors import UsageError
+from bert.core.ranges import Range
+from bert.text import byte_bpe
+from bert.text.byte_bpe import Merges, Vocabulary
 from data.pipeline import duplicates, parts, tasks
 from data.pipeline.parts import Part
 from data.pipeline.progress import Progress
@@ -43,7 +42,7 @@ class Options:
     size: Annotated[int, Range(257, byte_bpe.LARGEST)] | None = None
     """number of tokens of the vocabulary to train, with the 256 bytes and <|endoftext|>; GPT-2 has 50257"""
     import_: Path | None = None
-    """folder with the vocab.json and merges.txt of GPT-2, to use instead of training"""
+    """folder with the tokenizer.json, or the vocab.json and merges.txt, of GPT-2, to use instead of training"""
     heldout: Annotated[float, Range(0, 1, below=True)] = 0.01
     """the same as for data.tokens: texts that it holds out are not trained on"""
     max_megabytes: Annotated[int, Range(1, 1_000_000)] = 200
@@ -79,19 +78,21 @@ def train(texts: Iterable[str], size: int) -> tuple[Vocabulary, Merges]:
 
 
 def make(options: Options, sources: Sequence[Part], given: Sequence[Path], partial: Path) -> outputs.StageResult:
-    """Train or read the vocabulary and write `tokenizer.json`. given: the two files to read."""
+    """Train or read the vocabulary and write `tokenizer.json`. given: the files to read."""
     if given:
-        vocabulary, merges = byte_bpe.load(given[0], given[1])
-        where = given[0]
+        assert options.import_ is not None
+        tables, (where, *_) = byte_bpe.tables_of(options.import_)
+        vocabulary, merges = tables.vocabulary, tables.merges
         print(f"bpe: {len(vocabulary):,} tokens of {where}", file=sys.stderr)
     else:
         assert options.size is not None
         progress, where = Progress("bpe"), options.output
         vocabulary, merges = train(_texts(sources, options, progress), options.size)
+        tables = byte_bpe.Tables(vocabulary, merges)
         fewer = f" instead of {options.size:,}, because the text is small" if len(vocabulary) < options.size else ""
         progress.done(f"{len(vocabulary):,} tokens{fewer}")
     with files.atomic_write(partial / byte_bpe.NAME) as stream:
-        stream.write(byte_bpe.text_of(vocabulary, merges, where))
+        stream.write(byte_bpe.text_of_tables(tables, where))
     extra = {"vocab_size": len(vocabulary), "end_id": vocabulary[byte_bpe.END]}
     return outputs.StageResult(counts={"tokens": len(vocabulary), "merges": len(merges)}, extra=extra)
 
@@ -105,7 +106,7 @@ def _texts(sources: Sequence[Part], options: Options, progress: Progress) -> Ite
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.bpe", description=__doc__)
-    given = byte_bpe.find(options.import_) if options.import_ else ()
+    given = byte_bpe.tables_of(options.import_)[1] if options.import_ else []
     train_on = () if given else options.source
     sources = [part for folder in train_on for part in parts.find(folder, "part")]
     outputs.build(

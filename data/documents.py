@@ -2,14 +2,21 @@
 
     python -m data.documents --source workdir/corpus/wikipedia workdir/corpus/books --output workdir/corpus/documents
 
-Punkt's parameters are trained on the corpus itself or loaded from a folder (--punkt); they are never downloaded. The
-parameters are saved with the sentences, in `punkt/`. Texts are normalised to Unicode's composed form (NFC).
+Punkt's parameters are trained on the corpus itself, loaded from a folder (--punkt), or those of NLTK's model of the
+language, if that is given (--language) and the model is installed; they are never downloaded. The parameters are saved
+with the sentences, in `punkt/`. Texts are normalised to Unicode's composed form (NFC).
+
+With --near_duplicates 0.8, a document is dropped, too, if about 80 % of the runs of five words that it or an earlier
+document has are in both (data/pipeline/near_duplicates.py). All parts are then read once more.
+
+With --filter gopher or c4, the published rules of these names drop documents, and lines, of low quality
+(data/pipeline/quality.py). They are for English; other text is refused.
 
 The manifest names the source of each part: the name of its folder. data.shards holds documents out of each source.
 
 Of several documents with the same text (white space is ignored), only the first is kept, in the order of the sources
-and their parts. The same holds for documents with the same id. There are two passes, each over all parts in parallel;
-between them about 40 bytes per document are held in memory.
+and their parts. The same holds for documents with the same id, which names their wiki or file too. There are two
+passes, each over all parts in parallel; between them about 45 bytes per document are held in memory.
 """
 
 import dataclasses
@@ -24,12 +31,11 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from bert import cli
-from bert.errors import InputError
-from bert.ranges import Range
-from bert.storage import files, outputs
-from bert.storage.workspace import Work
-from data.pipeline import parts, tasks
+from bert.core import cli, files, outputs
+from bert.core.errors import InputError, UsageError
+from bert.core.ranges import Range
+from bert.core.workspace import Work
+from data.pipeline import languages, losses, near_duplicates, parts, quality, tasks, workers
 from data.pipeline.duplicates import VERDICTS, normalise, saved_verdicts, survey
 from data.pipeline.parts import Part
 from data.pipeline.sources import MAX_DOCUMENT
@@ -39,7 +45,13 @@ from data.splitting.punkt import Splitter
 
 PUNKT = "punkt"  # the folder of parameters within the output
 PUNKT_SAMPLE = 3_000_000  # characters; more text does not improve Punkt's lists, and training takes 2 s per million
-DROPPED = (*VERDICTS[1:], "without a sentence", "too short")
+WITHOUT_SENTENCE, TOO_SHORT = "without a sentence", "too short"
+NEAR = "near duplicates"
+REASONS = (*VERDICTS, NEAR)
+DROPPED = (*VERDICTS[1:], WITHOUT_SENTENCE, TOO_SHORT)
+BETWEEN = "white space and composed accents"
+NEWER = ("language", "near_duplicates", "filter")  # flags that version 1.0 did not have
+CAUSES = {VERDICTS[1]: "a source is perhaps given twice", VERDICTS[2]: "two versions of a source are perhaps given"}
 ENDLESS = re.compile(r"\S{200,}")  # not a word; the time of Punkt's training grows with the square of its length
 
 
@@ -53,8 +65,20 @@ class Options(tasks.Options):
     """folder to write"""
     punkt: Path | None = None
     """folder of Punkt parameters, such as NLTK's punkt_tab/english; without it they are trained on the corpus"""
+    language: str | None = None
+    """language of the texts, such as de; NLTK's Punkt model of it is used if installed; none: as the sources say"""
     minimum_characters: Annotated[int, Range(0, MAX_DOCUMENT)] = 64
     """drop documents with fewer characters than this"""
+    near_duplicates: Annotated[float, Range(0, 1, above=True)] | None = None
+    """drop documents whose Jaccard similarity with an earlier one is about this, such as 0.8, or more"""
+    filter: tuple[str, ...] = ()
+    """published rules that drop documents of low quality: gopher, c4 or both; for English"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if unknown := [name for name in self.filter if name not in quality.NAMES]:
+            raise UsageError(f"--filter {unknown[0]!r}: no such rules; it is {' or '.join(quality.NAMES)}, or both")
+        languages.check(self.language)
 
 
 class SplitTask(NamedTuple):
@@ -64,27 +88,45 @@ class SplitTask(NamedTuple):
     target: Path
     punkt: Path
     minimum_characters: int
-    verdicts: bytes  # for each document an index into VERDICTS
+    verdicts: bytes  # for each document an index into REASONS
+    filter: tuple[str, ...] = ()
 
 
-def split_part(task: SplitTask) -> Counter[str]:
-    """Write the sentences of one part. Return the number of its documents by outcome."""
+def split_part(task: SplitTask) -> dict[str, Any]:
+    """Write the sentences of one part. Return the number of its documents by outcome, and its losses."""
     punkt = _load_splitter(task.punkt)
     counts: Counter[str] = Counter()
+    lost = losses.Losses()
     with open(task.target, "wb") as stream:
         for document, verdict in zip(parts.read_records(task.source, "text"), task.verdicts, strict=True):
+            text = document["text"]
             counts["read"] += 1
-            if verdict:
-                counts[VERDICTS[verdict]] += 1
-                continue
-            split = sentences.split(punkt, normalise(document["text"]))
+            lost.read(1, len(text))
+            reason, gone, split = REASONS[verdict], Counter[str](), list[str]()
+            if not reason:
+                judged, reason, gone = quality.judge(text, task.filter) if task.filter else (text, "", gone)
+                split = [] if reason else sentences.split(punkt, normalise(judged))
             size = sum(map(len, split))
-            if not split or size < task.minimum_characters:
-                counts["without a sentence" if not split else "too short"] += 1
+            if reason := reason or _drops(split, size, task):
+                counts[reason] += 1
+                lost.drop(reason, 1, len(text))
                 continue
             stream.write(parts.encode({"id": document["id"], "sentences": split}))
             counts.update(documents=1, sentences=len(split), characters=size)
-    return counts
+            lost.wrote(1, size)
+            lost.drop(BETWEEN, 0, len(text) - size - gone.total())
+            for rule, characters in gone.items():
+                lost.drop(rule, 0, characters)
+    return {**counts, "losses": lost.report()}
+
+
+def _drops(split: list[str], size: int, task: SplitTask) -> str:
+    """Return why a document with these sentences is dropped, or ""."""
+    if not split:
+        return WITHOUT_SENTENCE
+    if "c4" in task.filter and len(split) < quality.FEWEST_SENTENCES:
+        return quality.FEW_SENTENCES
+    return TOO_SHORT if size < task.minimum_characters else ""
 
 
 @functools.cache  # a worker splits many parts
@@ -93,21 +135,23 @@ def _load_splitter(folder: Path) -> Splitter:
 
 
 class DocumentsStage(tasks.Stage[SplitTask]):
-    """Documents to sentences. sources: all parts of the source folders, in order."""
+    """Documents to sentences. sources: all parts of the source folders, in order. language: of the texts, if known."""
 
     name = "documents"
 
-    def __init__(self, options: Options, sources: Sequence[Part]) -> None:
-        self.options, self.sources = options, sources
+    def __init__(self, options: Options, sources: Sequence[Part], language: str | None = None) -> None:
+        self.options, self.sources, self.language = options, sources, language
 
     def parameters(self) -> dict[str, Any]:
-        return super().parameters() | {"punkt": "given" if self.options.punkt else "trained"}
+        return tasks.parameters(self.options, newer=NEWER) | {"punkt": "given" if self.options.punkt else "trained"}
 
     def tasks(self, work: Work) -> list[SplitTask]:
         """Train or copy Punkt's parameters and find the duplicates. Return one task for each part."""
         punkt = work.output / PUNKT
 
         def find() -> list[np.ndarray]:
+            if self.options.filter:
+                quality.check_language(_sample(self.sources), self.options.source[0])
             shutil.rmtree(punkt, ignore_errors=True)
             if self.options.punkt:
                 sentences.load(self.options.punkt)
@@ -117,31 +161,66 @@ class DocumentsStage(tasks.Stage[SplitTask]):
             for path in punkt.iterdir():
                 files.flush(path)
             found = survey(self.sources, self.options)
+            if self.options.near_duplicates is not None:
+                resembles = self._near_duplicates(work, found.verdicts == 0, self.options.near_duplicates)
+                found.verdicts[resembles] = REASONS.index(NEAR)
             return found.split(found.verdicts)
 
         verdicts = saved_verdicts(work, find)
         return [
-            SplitTask(source, work.output / f"part-{number:05d}.jsonl", punkt, self.options.minimum_characters, verdict)
+            SplitTask(
+                source,
+                work.output / f"part-{number:05d}.jsonl",
+                punkt,
+                self.options.minimum_characters,
+                verdict,
+                self.options.filter,
+            )
             for number, (source, verdict) in enumerate(zip(self.sources, verdicts, strict=True))
         ]
+
+    def _near_duplicates(self, work: Work, considered: np.ndarray, threshold: float) -> np.ndarray:
+        """Return which documents resemble an earlier one [D] bool; considered: those that are kept otherwise [D]."""
+        stored = work.private / "signatures"
+        with open(stored, "wb") as stream:
+            of_parts = near_duplicates.signatures
+            for signatures in workers.run(of_parts, self.sources, self.options.workers, self.options.scheduler):
+                stream.write(signatures)
+        found = near_duplicates.find(stored, threshold, considered)
+        stored.unlink()
+        return found
 
     @classmethod
     def run(cls, task: SplitTask) -> TaskResult:
         return split_part(task)
 
     def finish(self, tasks: Sequence[SplitTask], results: Sequence[TaskResult]) -> outputs.StageResult:
-        counts = dict.fromkeys(("read", "documents", *DROPPED), 0) | parts.total(results)
+        lost = losses.total(result.pop("losses", {}) for result in results)
+        reasons = DROPPED if self.options.near_duplicates is None else (*DROPPED, NEAR)
+        counts = dict.fromkeys(("read", "documents", *reasons), 0) | parts.total(results)
         if not counts["documents"]:
             where, least = self.sources[0].path.parent, self.options.minimum_characters
             raise InputError(f"{where}: no document has a sentence and {least} characters; give more text")
-        dropped = ", ".join(f"{counts[key]:,} {key}" for key in DROPPED)
+        losses.tell(self.name, lost, CAUSES)
+        kept = ("read", "documents", "sentences", "characters")
+        dropped = ", ".join(f"{number:,} {key}" for key, number in counts.items() if key not in kept)
         print(
             f"documents: {counts['documents']:,} of {counts['read']:,}, {counts['sentences']:,} sentences; {dropped}",
             file=sys.stderr,
         )
+        print(f"documents: sentence ends by {self._punkt()}", file=sys.stderr)
         records = {task.target.name: result.get("documents", 0) for task, result in zip(tasks, results, strict=True)}
         sources = {task.target.name: task.source.source for task in tasks}
-        return outputs.StageResult(counts=counts, records=records, sources=sources)
+        extra = {"losses": lost} | ({"language": self.language} if self.language else {})
+        return outputs.StageResult(counts=counts, records=records, sources=sources, extra=extra)
+
+    def _punkt(self) -> str:
+        """Return by which parameters sentences end, and whether there are others for the language."""
+        if self.options.punkt:
+            return f"Punkt's parameters in {self.options.punkt}"
+        known = None if self.options.language else self.language and languages.punkt_model(self.language)
+        hint = f"; NLTK's model of this language is in {known}: --language {self.language} takes it" if known else ""
+        return f"Punkt trained on the text{hint}"
 
     def processed(self, task: SplitTask, result: TaskResult) -> tuple[int, int]:
         return result.get("documents", 0), task.source.path.stat().st_size
@@ -164,7 +243,10 @@ def main(argv: list[str]) -> None:
         for folder in options.source
         for part in parts.find(folder, "part")
     ]
-    tasks.build(DocumentsStage(options, sources), options.output, options)
+    language = languages.agreed(options.language, languages.recorded(options.source))
+    if options.language and not options.punkt:
+        options = dataclasses.replace(options, punkt=languages.punkt_model(options.language))
+    tasks.build(DocumentsStage(options, sources, language), options.output, options)
 
 
 if __name__ == "__main__":

@@ -22,11 +22,11 @@ from typing import Annotated, Any, Literal
 
 import requests
 
-from bert import __version__, cli, paths, ranges
-from bert.errors import IntegrityError, UsageError
-from bert.ranges import Range
-from bert.storage import files, manifest, outputs
-from bert.storage.workspace import Workspace
+from bert import __version__
+from bert.core import cli, files, manifest, outputs, paths, ranges
+from bert.core.errors import IntegrityError, UsageError
+from bert.core.ranges import Range
+from bert.core.workspace import Workspace
 from data.fetch import archives, catalog, pubmed, wikimedia
 from data.fetch.connection import RetryPolicy, Unavailable, check_address
 from data.fetch.download_dir import STAGE, DownloadDir, Downloaded, link

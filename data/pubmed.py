@@ -22,10 +22,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert import cli
-from bert.errors import InputError, UsageError
-from bert.storage import manifest, outputs
-from bert.storage.workspace import Work
+from bert.core import cli, manifest, outputs
+from bert.core.errors import InputError, UsageError
+from bert.core.workspace import Work
 from data.citations import abstract
 from data.citations.reader import Citation, Reader
 from data.pipeline import parts, sources, tasks, workers

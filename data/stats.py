@@ -20,16 +20,15 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from bert import charts, cli, ranges
-from bert.errors import InputError, IntegrityError, UsageError
-from bert.inputs import byte_bpe
-from bert.inputs.byte_bpe import ByteBPE
-from bert.inputs.token_file import SUFFIX, Stream, TokenFile
-from bert.inputs.vocabulary import SPECIAL, load_vocab
-from bert.ranges import Range, Workers
-from bert.storage import files, manifest
-from bert.storage.manifest import Manifest
-from bert.storage.random_access import RandomAccess
+from bert.core import charts, cli, files, manifest, ranges
+from bert.core.errors import InputError, IntegrityError, UsageError
+from bert.core.manifest import Manifest
+from bert.core.random_access import RandomAccess
+from bert.core.ranges import Range, Workers
+from bert.text import byte_bpe
+from bert.text.byte_bpe import ByteBPE
+from bert.text.token_file import SUFFIX, Stream, TokenFile
+from bert.text.vocabulary import SPECIAL, load_vocab
 from data import verify
 from data.audit import checks
 from data.pipeline import workers
@@ -110,6 +109,7 @@ class CountTask(NamedTuple):
     """One file to count."""
 
     folder: Path
+    sha256: str  # of the folder's manifest, which a worker reads once
     name: str
     begin: int  # number of its first record within its split
     records: int
@@ -160,13 +160,24 @@ def octaves(sizes: np.ndarray) -> np.ndarray:
     return np.bincount(np.minimum(digits, OCTAVES - 1), minlength=OCTAVES)
 
 
+@functools.lru_cache(1)  # a worker counts many files, and opening a folder takes time for each of its files
+def _open_records(folder: Path, split: str, sha256: str) -> tuple[Any, list[str]]:
+    """Return the records of a split, and the vocabulary. sha256: of the manifest."""
+    from bert.text import records  # it imports TensorFlow
+
+    return records.Dataset(folder, split), load_vocab(folder / "vocab.txt")
+
+
+@functools.lru_cache(1)
+def _open_tokens(folder: Path, sha256: str) -> tuple[Manifest, np.ndarray]:
+    """Return the manifest of a folder of tokens, and the bytes of each token [vocab_size]. sha256: of the manifest."""
+    return manifest.read(folder), ByteBPE(folder / byte_bpe.NAME).sizes()
+
+
 def count_instances(task: CountTask) -> Counts:
     """Count masked instances."""
-    from bert.inputs import records
-
-    vocabulary = load_vocab(task.folder / "vocab.txt")
+    data, vocabulary = _open_records(task.folder, task.split, task.sha256)
     cls, sep, mask = (vocabulary.index(token) for token in ("[CLS]", "[SEP]", "[MASK]"))
-    data = records.Dataset(task.folder, task.split)
     total: Counts = {}
     for indices in task.batches():
         features = {name: value.numpy() for name, value in data.read(indices).items()}
@@ -194,11 +205,8 @@ def count_instances(task: CountTask) -> Counts:
 
 def count_chunks(task: CountTask) -> Counts:
     """Count chunks of tokenised documents."""
-    from bert.inputs import records
-
-    vocabulary = load_vocab(task.folder / "vocab.txt")
+    data, vocabulary = _open_records(task.folder, task.split, task.sha256)
     expected = checks.RecordFormat(checks.chunk_features({}), len(vocabulary), {})
-    data = records.Dataset(task.folder, task.split)
     total: Counts = {}
     for indices in task.batches():
         payloads = [data.payload(index) for index in indices.tolist()]
@@ -227,7 +235,7 @@ def _count_words(text: np.ndarray, vocabulary: list[str]) -> Counts:
 
 def count_tokens(task: CountTask) -> Counts:
     """Count the tokens of a causal model and their documents, without <|endoftext|>."""
-    described = manifest.read(task.folder)
+    described, sizes_of_tokens = _open_tokens(task.folder, task.sha256)
     stream = described.extra_as(Stream)
     file = TokenFile(described, task.name, RandomAccess())
     lengths = [np.zeros(0, np.int64)]
@@ -243,7 +251,7 @@ def count_tokens(task: CountTask) -> Counts:
     return {
         "documents": len(sizes),
         "tokens": seen.sum(),
-        "bytes": seen @ ByteBPE(task.folder / byte_bpe.NAME).sizes(),
+        "bytes": seen @ sizes_of_tokens,
         "tokens of a document": octaves(sizes),
         OCCURRENCES: np.delete(seen, stream.end_id),
     }
@@ -320,12 +328,13 @@ def counter_of(described: Manifest) -> Callable[[CountTask], Counts] | None:
 def tasks_of(described: Manifest, sample: int | None) -> list[CountTask]:
     """Return one task for each file, in order, each with its offset in its split."""
     tasks: list[CountTask] = []
+    sha256 = manifest.content_hash(described.path)
     seen: dict[str, int] = {}
     for name, listed in sorted(described.files.items()):
         if name.endswith((".jsonl", ".tfrecord", SUFFIX)):
             records = listed.records or 0
             stride = max(1, records // sample) if sample else 1
-            task = CountTask(described.path, name, 0, records, stride)
+            task = CountTask(described.path, sha256, name, 0, records, stride)
             tasks.append(task._replace(begin=seen.get(task.split, 0)))
             seen[task.split] = tasks[-1].begin + records
     return tasks

@@ -1,42 +1,71 @@
-"""Convert any text to documents: one file, or a folder of files at any depth, in .txt, JSON lines or Parquet.
+"""Convert any text to documents: one file, or a folder of files at any depth.
 
     python -m data.text --source corpus/ --output workdir/corpus/text
-    python -m data.text --source articles.jsonl.xz --output workdir/corpus/text
+    python -m data.text --source articles.jsonl.zst --text_column title body --output workdir/corpus/text
 
-- `.txt`: the file is one document; hard-wrapped lines are joined.
-- `.jsonl` (also .gz, .bz2, .xz): each line is one document, {"id": ..., "text": ...}; the id is optional.
-- `.parquet`: each row is one document, with a column `text` and an optional column `id`; this needs pyarrow.
+- `.txt`, `.md`: the file is a document, whose hard-wrapped lines are joined; or each line is one (`--document line`),
+  or what blank lines separate (`--document blank_line`), as in the input of google-research/bert.
+- `.jsonl`, `.ndjson`, `.json`: each object is a document; in `.json` also those of an array.
+- `.csv`, `.tsv`, with a first line of names; `.parquet` and `.arrow` (as `save_to_disk` of Hugging Face's datasets
+  writes it), which need pyarrow: each row is a document.
 
-Each line of a text is a paragraph. A text of more than eight million characters becomes several documents.
+All but Parquet and Arrow may be compressed: `.gz`, `.bz2`, `.xz`, `.zst`. Texts of records are in the column `text`, or
+in those of `--text_column`. Each line of a text is a paragraph. A text of more than eight million characters becomes
+several documents. Files with other names are listed and not read.
 """
 
 import dataclasses
-import io
 import json
 import sys
-import typing
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from bert import cli
-from bert.errors import InputError, UsageError, UserError
-from bert.storage import files, outputs
+from bert.core import cli, files, outputs
+from bert.core.errors import DamagedFile, InputError, UsageError, UserError
+from bert.core.ranges import Range
 from data import books
-from data.pipeline import parts, sources, tasks
+from data.layouts import json_text, plain, rows, tables
+from data.layouts.rows import Columns, Row
+from data.pipeline import decoding, losses, parts, sources, tasks
 
-JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.bz2", ".jsonl.xz")
-SUFFIXES = (".txt", *JSON_LINES, ".parquet")
-ROWS = 64  # rows of Parquet read at once
+PLAIN, JSON, SEPARATED = (".txt", ".md"), (".jsonl", ".ndjson", ".json"), {".csv": ",", ".tsv": "\t"}
+COLUMNS = {".parquet": tables.parquet, ".arrow": tables.arrow}
+SUFFIXES = (*PLAIN, *JSON, *SEPARATED, *COLUMNS)
+WITHOUT_TEXT = ("manifest.json", "dataset_info.json", "state.json", "dataset_dict.json")  # ours; those beside .arrow
+SHOWN = 5  # names of files in a line
+LIKE_GOOGLE = "like the input of google-research/bert"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options(sources.Options):
+class Options(sources.TextOptions):
     """Flags of `python -m data.text`."""
 
     source: Path
-    """a .txt, .jsonl[.gz|.bz2|.xz] or .parquet file, or a folder with any mix of them"""
+    """a file, or a folder with any mix of files"""
+    document: plain.Document = "file"
+    """what a document is in .txt and .md: the file, each line, or what blank lines separate"""
+    text_column: tuple[str, ...] = ("text",)
+    """columns, or keys, of the texts of records; several are joined by line ends"""
+    id_column: str | None = None
+    """column, or key, of the ids of records; none: `id`, if there is one"""
+    encoding: str | None = None
+    """encoding of .txt, .md, .csv and .tsv, such as gb18030; none: Unicode, or Western European text"""
+    join_hyphens: bool = True
+    """put words of .txt and .md together that a hyphen divides at the end of a line, if the file has them elsewhere"""
+    skip_bad: Annotated[int, Range(0, 10**9)] = 0
+    """leave out at most this many bad rows of each file"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        decoding.check(self.encoding)
+        if not self.text_column:
+            raise UsageError("--text_column: give the name of a column")
+
+    def columns(self) -> Columns:
+        """Return the columns that are wanted."""
+        return Columns(text=self.text_column, id=self.id_column)
 
 
 class Document(NamedTuple):
@@ -47,101 +76,101 @@ class Document(NamedTuple):
     text: str
 
 
-def read_documents(path: Path, identifier: str, counts: Counter[str]) -> Iterator[Document]:
-    """Yield the documents of a file. Count its encoding, and the control characters removed, in `counts`.
-
-    Raise InputError, naming the line, if one is malformed; ValueError if the file is not text.
-    """
-    if path.name.lower().endswith(".txt"):
-        return _plain(path, identifier, counts)
-    records = _rows(path) if path.name.lower().endswith(".parquet") else _lines(path)
-    return _documents(records, identifier, counts)
+def kind_of(name: str) -> str:
+    """Return the suffix that says what is in a file, without that of its compression; "" if it is not read."""
+    path = Path(name.lower())
+    if path.suffix in files.OPENERS and Path(path.stem).suffix not in COLUMNS:
+        path = Path(path.stem)
+    return path.suffix if path.suffix in SUFFIXES and path.name not in WITHOUT_TEXT else ""
 
 
-def _plain(path: Path, identifier: str, counts: Counter[str]) -> Iterator[Document]:
-    encoding = sources.detect_encoding(path)
-    with sources.open_text(path, encoding) as stream:
-        for number, piece in enumerate(sources.stream_pieces(stream)):
-            yield Document(identifier, number, "\n".join(books.paragraphs(_counted(piece, counts))))
-    counts[f"in {encoding}"] += 1
-
-
-def _documents(
-    records: Iterator[tuple[int, str | None, str]], identifier: str, counts: Counter[str]
+def read_documents(
+    path: Path, identifier: str, options: Options, counts: Counter[str], lost: losses.Losses
 ) -> Iterator[Document]:
-    for line, record_id, text in records:
-        for number, piece in enumerate(sources.pieces(text)):
-            document_id = f"{identifier}:{line}" if record_id is None else record_id
-            yield Document(document_id, number, _counted(piece, counts))
+    """Yield the documents of a file. Count its encoding, bad rows, and the control characters removed, in `counts`.
+
+    Characters that are read or dropped are counted in `lost`, and bad rows as documents; other documents are not yet.
+
+    Raise InputError, naming the row, if one too many is bad; ValueError if the file is not text.
+    """
+    kind = kind_of(path.name)
+    if kind in PLAIN:
+        yield from _plain(path, identifier, options, counts, lost)
+        return
+    for text in rows.texts(_rows(path, kind, options, counts), options.columns(), path, options.skip_bad):
+        if text is None:
+            counts["bad rows"] += 1
+            lost.read(1, 0)
+            lost.drop("bad rows", 1, 0)
+            continue
+        name = f"{identifier}@{text.number}" if text.id is None else f"{identifier}:{text.id}"
+        for number, piece in enumerate(sources.pieces(text.text)):
+            yield Document(name, number, _counted(piece, counts, lost))
 
 
-def _counted(text: str, counts: Counter[str]) -> str:
-    """Return a text without control characters, which are counted."""
+def _plain(
+    path: Path, identifier: str, options: Options, counts: Counter[str], lost: losses.Losses
+) -> Iterator[Document]:
+    encoding = _encoding(path, options, counts)
+    if options.document == "file" and plain.has_sentences_on_lines(path, encoding):
+        counts[LIKE_GOOGLE] += 1
+    newline = None if options.document == "file" else "\n"  # within a document, a lone carriage return is white space
+    with decoding.open_text(path, encoding, newline) as stream:
+        for number, text in enumerate(plain.documents(stream, options.document, path)):
+            clean = _counted(text.text, counts, lost)
+            if options.document == "file":
+                lines, hyphens = books.paragraphs(clean, options.join_hyphens)
+                joined = "\n".join(lines)
+                lost.drop(books.WHITE_SPACE, 0, len(clean) - len(joined) - hyphens)
+                if hyphens:
+                    counts[books.JOINED] += hyphens
+                    lost.drop(books.HYPHENS, 0, hyphens)
+                yield Document(identifier, number, joined)
+            else:
+                yield Document(f"{identifier}@{text.number}", 0, clean)
+
+
+def _rows(path: Path, kind: str, options: Options, counts: Counter[str]) -> Iterator[Row]:
+    if kind in SEPARATED:
+        return tables.separated(path, _encoding(path, options, counts), SEPARATED[kind])
+    if kind in COLUMNS:
+        return COLUMNS[kind](path, options.columns())
+    return json_text.document(path) if kind == ".json" else json_text.lines(path)
+
+
+def _encoding(path: Path, options: Options, counts: Counter[str]) -> str:
+    encoding = options.encoding or decoding.detect(path)
+    counts[f"in {encoding}"] += 1
+    return encoding
+
+
+def _counted(text: str, counts: Counter[str], lost: losses.Losses) -> str:
+    """Return a text without control characters. Count them, and the characters that it had."""
+    lost.read(0, len(text))
     text, removed = sources.without_controls(text)
     if removed:
         counts["control characters removed"] += removed
+        lost.drop(books.CONTROLS, 0, removed)
     return text
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str | None, str]]:
-    with files.open_text(path) as text:
-        stream = typing.cast(IO[bytes], typing.cast(io.TextIOWrapper, text).buffer)  # only \n ends a line
-        number = 0
-        while line := stream.readline(files.MAX_LINE + 1):
-            number += 1
-            if len(line) > files.MAX_LINE:
-                raise InputError(f"{path}: line {number} has more than {files.MAX_LINE:,} bytes; split the document")
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            if not line.isspace():
-                yield number, *_record(line, f"{path}: line {number}")
-
-
-def _record(line: bytes, where: str) -> tuple[str | None, str]:
-    try:
-        record = files.parse_json(line)
-    except ValueError as error:
-        raise InputError(f"{where} is not JSON ({error}); each line must be one document") from error
-    if not isinstance(record, dict):
-        raise InputError(f'{where} is not a JSON object; each line must be {{"id": ..., "text": ...}}')
-    return _checked(record.get("id"), record.get("text"), where)
-
-
-def _checked(identifier: object, text: object, where: str) -> tuple[str | None, str]:
-    if not isinstance(text, str):
-        raise InputError(f'{where} has no "text", or it is not a string; correct the document')
-    if isinstance(identifier, bool) or not isinstance(identifier, str | int | None):
-        raise InputError(f'{where} has an "id" that is neither a string nor a number; correct or remove it')
-    return None if identifier is None else str(identifier), text
-
-
-def _rows(path: Path) -> Iterator[tuple[int, str | None, str]]:
-    try:
-        import pyarrow  # type: ignore[import-not-found,unused-ignore]
-        from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]
-    except ImportError as error:
-        raise UsageError(f"{path}: reading Parquet needs pyarrow; pip install pyarrow") from error
-    number = 0
-    try:
-        with parquet.ParquetFile(path) as table:
-            all_columns = table.schema_arrow.names
-            columns = [name for name in ("id", "text") if name in all_columns]
-            if "text" not in columns:
-                raise InputError(f"{path}: no column `text`, only {all_columns}; rename the text column")
-            for batch in table.iter_batches(batch_size=ROWS, columns=columns):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, *_checked(row.get("id"), row["text"], f"{path}: row {number}")
-    except (pyarrow.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.filename:
-            raise  # the file could not be opened
-        raise InputError(f"{path}: damaged after row {number} ({error}); get the file again") from error
-
-
 class TextStage(sources.SourceStage):
-    """Text files to documents."""
+    """Text files to documents. not_read: names of the other files of the folder."""
 
     name = "text"
+    causes = {  # noqa: RUF012
+        "empty": "check --text_column and --document",
+        "bad rows": "check --text_column, or mend the files",
+        "refused": "the manifest names the files; check them, and --encoding",
+    }
+
+    def __init__(self, options: Options, groups: Sequence[tuple[Path, ...]], not_read: Sequence[str]) -> None:
+        super().__init__(options, groups)
+        self.not_read = not_read
+
+    def parameters(self) -> dict[str, Any]:
+        newer = ("document", "text_column", "id_column", "encoding", "join_hyphens", "skip_bad", "language")
+        return tasks.parameters(self.options, newer=newer)
 
     @classmethod
     def read(cls, task: sources.SourceTask) -> sources.ReadResult:
@@ -149,30 +178,48 @@ class TextStage(sources.SourceStage):
         options: Options = task.settings
         counts: Counter[str] = Counter(files=0, documents=0, empty=0, refused=0, pieces=0)
         refused: dict[str, str] = {}
-        size = 0
+        size, lost = 0, losses.Losses()
         with parts.Writer(task.target) as writer:
             for path in task.files:
                 name = sources.relative_name(path, options.source)
                 counts["files"] += 1
+                before, of_file = counts["documents"], losses.Losses()
                 try:
-                    for record in _records(read_documents(path, name, counts), counts):
+                    identifier = sources.document_name(path, options.source)
+                    documents = read_documents(path, identifier, options, counts, of_file)
+                    for record in _records(documents, counts, of_file):
                         size += writer.write(record)
-                except UserError:
-                    raise
                 except ValueError as error:
-                    refused[name] = str(error)
+                    known = isinstance(error, UserError) and not isinstance(error, DamagedFile)
+                    if known or counts["documents"] > before:
+                        raise
+                    refused[name] = str(error).removeprefix(f"{path}: ")
                     counts["refused"] += 1
-        return sources.ReadResult(counts, writer.records, refused, counts["documents"], size)
+                    of_file.clear()
+                    of_file.read(1, 0)  # its characters are not known
+                    of_file.drop("refused", 1, 0)
+                lost.update(of_file)
+        return sources.ReadResult(counts, writer.records, refused, counts["documents"], size, lost.report())
 
     def check(self, result: outputs.StageResult) -> outputs.StageResult:
         if not result.counts["documents"]:
-            counts = json.dumps(result.counts)
-            raise InputError(f"{self.options.source}: no text in its files ({counts}); give text files")
+            refused = result.extra["refused"].items()
+            why = "; ".join(f"{name}: {reason}" for name, reason in list(refused)[:SHOWN]) or json.dumps(result.counts)
+            raise InputError(f"{self.options.source}: no text in its files ({why}); give text files")
         print(sources.summary(self.name, result), file=sys.stderr)
-        return result
+        if alike := result.counts.get(LIKE_GOOGLE):
+            print(
+                f"text: warning: {alike:,} files have a sentence on each line and blank lines between, as the input of "
+                "google-research/bert, but each is read as one document; give --document blank_line",
+                file=sys.stderr,
+            )
+        if self.not_read:
+            shown = ", ".join(self.not_read[:SHOWN]) + (", ..." if len(self.not_read) > SHOWN else "")
+            print(f"text: not read, because of their names: {len(self.not_read):,} files ({shown})", file=sys.stderr)
+        return dataclasses.replace(result, extra=result.extra | {"not_read": list(self.not_read)})
 
 
-def _records(documents: Iterator[Document], counts: Counter[str]) -> Iterator[dict[str, Any]]:
+def _records(documents: Iterator[Document], counts: Counter[str], lost: losses.Losses) -> Iterator[dict[str, Any]]:
     """Yield the records to write.
 
     A document of several pieces is counted once. A document is counted as empty if no piece of it has text.
@@ -180,29 +227,37 @@ def _records(documents: Iterator[Document], counts: Counter[str]) -> Iterator[di
     written = True
     for document in documents:
         if not document.number:
-            counts["empty"] += not written
+            _count_empty(written, counts, lost)
+            lost.read(1, 0)
             written = False
         if document.text and not document.text.isspace():
             counts["documents"] += not written
             counts["pieces"] += 1
+            lost.wrote(int(not written), len(document.text))
             written = True
             yield {"id": f"text:{sources.piece_id(document.id, document.number)}", "text": document.text}
-    counts["empty"] += not written
+        else:
+            lost.drop(books.WHITE_SPACE, 0, len(document.text))
+    _count_empty(written, counts, lost)
 
 
-def is_text(name: str) -> bool:
-    """Whether this stage reads files with this name."""
-    return name.lower().endswith(SUFFIXES)
+def _count_empty(written: bool, counts: Counter[str], lost: losses.Losses) -> None:
+    """Count the document that has ended, if nothing of it was written. Its white space is counted already."""
+    if not written:
+        counts["empty"] += 1
+        lost.drop("empty", 1, 0)
 
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.text", description=__doc__)
-    texts = sources.find_files(options.source, is_text) if options.source.is_dir() else [options.source]
     if not options.source.exists():
         raise InputError(f"{options.source}: no such file or folder; check the path")
-    if not texts or not is_text(texts[0].name):
+    found = sources.find_files(options.source, lambda _: True) if options.source.is_dir() else [options.source]
+    texts = [path for path in found if kind_of(path.name)]
+    if not texts:
         raise InputError(f"{options.source}: no text; give files named {' '.join(SUFFIXES)}, or a folder of them")
-    tasks.build(TextStage(options, sources.group_files(texts)), options.output, options)
+    not_read = [sources.relative_name(path, options.source) for path in found if not kind_of(path.name)]
+    tasks.build(TextStage(options, sources.group_files(texts), not_read), options.output, options)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 There are two kinds of records. `instances` (static masking) are sentence pairs that are masked in advance, as in
 google-research/bert: the training shards are read `dupe_factor` times, each time with other pairs and masks, and the
 held-out shards once. `documents` (dynamic masking) are chunks of token ids, from which the trainer makes new instances
-in every epoch (bert/inputs/dynamic_masking.py).
+in every epoch (bert/text/dynamic_masking.py).
 
 Each shard is one task. Its random numbers depend only on the seed and the shard's name.
 """
@@ -16,7 +16,6 @@ import functools
 import hashlib
 import math
 import os
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,21 +24,21 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from bert import cli
-from bert.errors import InputError, IntegrityError, UsageError
+from bert.core import cli, files, outputs, ranges
+from bert.core.errors import InputError, IntegrityError, UsageError
+from bert.core.ranges import Range, Seed, Share
+from bert.core.workspace import Work
 from bert.hardware import devices
-from bert.inputs import dynamic_masking, instances, records, tf_example
-from bert.inputs.tokenization import WordPieceTokenizer
-from bert.inputs.vocabulary import load_vocab
-from bert.ranges import Range, Seed, Share
-from bert.storage import files, outputs
-from bert.storage.workspace import Work
-from data.pipeline import parts, tasks, workers
+from bert.text import dynamic_masking, frames, instances, records, tf_example, vocabulary
+from bert.text.tokenization import WordPieceTokenizer
+from bert.text.vocabulary import load_vocab
+from data.pipeline import losses, parts, tasks, workers
 from data.pipeline.parts import Part
 from data.pipeline.tasks import TaskResult
-from data.vocab import check_case
+from data.vocab import MOST_UNKNOWN, check_case
 
 BLOCK = 1 << 24  # bytes of a shard in memory at once; random second segments and the order are drawn within a block
+NEWER = ("single_sentences", "mask_shares")  # flags that version 1.0 did not have
 ROW_BATCH = 1024  # instances built, masked and serialised at once
 
 
@@ -71,6 +70,10 @@ class Options(tasks.Options):
     """mask spans of up to this many words; longer spans are rarer"""
     pairs: Literal["nsp", "sop", "none"] = "nsp"
     """task on two segments: nsp (is the second one random), sop (are they swapped) or none"""
+    single_sentences: bool = False
+    """with --pairs none: each sentence is an instance of its own, [CLS] sentence [SEP]"""
+    mask_shares: tuple[Share, ...] = instances.MASK_SHARES
+    """of the tokens to predict, the shares that become [MASK], a random token, or stay as they are; they add up to 1"""
     lower_case: bool = True
     """lower-case the text and strip accents"""
     seed: Seed = 12345
@@ -78,6 +81,9 @@ class Options(tasks.Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        ranges.check_mask_shares(self.mask_shares, "mask_shares")
+        if self.single_sentences and self.pairs != "none":
+            raise UsageError(f"--single_sentences true: there are no pairs of type {self.pairs}; give --pairs none")
         if self.max_predictions_per_seq == 0:
             longest = math.ceil(round(self.max_seq_length * self.masked_lm_prob, 6))
             object.__setattr__(self, "max_predictions_per_seq", longest)
@@ -88,7 +94,7 @@ class Options(tasks.Options):
             )
 
     def shape(self) -> instances.InstanceConfig:
-        """Return the flags that `bert.inputs.instances` takes."""
+        """Return the flags that `bert.text.instances` takes."""
         names = [field.name for field in dataclasses.fields(instances.InstanceConfig)]
         return instances.InstanceConfig(**{name: getattr(self, name) for name in names})
 
@@ -102,27 +108,60 @@ class ShardTask(NamedTuple):
     vocab_sha256: str
 
 
-def write_shard(task: ShardTask) -> Counter[str]:
-    """Write the records of one shard. Return counts of their content."""
-    tokenizer = _load_tokenizer(task.options.vocab, task.options.lower_case, task.vocab_sha256)
+def write_shard(task: ShardTask) -> dict[str, Any]:
+    """Write the records of one shard. Return counts of their content, and the losses."""
+    tokenizer = _load_tokenizer(task.options.vocab, task.vocab_sha256)
     name = task.source.path.name
     rng = np.random.default_rng([task.options.seed, int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])])
     counts: Counter[str] = Counter()
+    lost = losses.Losses()
     with records.RecordWriter(task.target) as writer:
         for block in blocks(task.source):
-            documents = tokenize(block, tokenizer)
+            documents, has_tokens = tokenize(block, tokenizer)
+            is_used, used_tokens = np.ones(len(documents.documents) - 1, bool), len(documents.ids)
             if task.options.kind == "instances":
-                counts.update(write_instances(writer, task, documents, tokenizer, rng))
+                plan = plan_instances(task, documents, rng)
+                counts.update(write_instances(writer, task, documents, plan, tokenizer, rng))
+                is_used, used_tokens = used_by(plan, documents)
             else:
                 counts.update(write_chunks(writer, task, documents, number=counts["documents"]))
-            counts.update(tokens=len(documents.ids), unknown_tokens=int((documents.ids == tokenizer.unk_id).sum()))
-    return counts
+            _count_losses(lost, block, has_tokens, is_used)
+            counts.update(
+                tokens=len(documents.ids),
+                unknown_tokens=int((documents.ids == tokenizer.unk_id).sum()),
+                unused_tokens=len(documents.ids) - used_tokens,
+            )
+    return {**counts, "losses": lost.report()}
+
+
+def used_by(plan: instances.PairPlan, documents: instances.Documents) -> tuple[np.ndarray, int]:
+    """Return which documents have an instance of their own [D] bool, and how many tokens are in any instance."""
+    first_tokens = documents.sentences[documents.documents]  # [D + 1]
+    owners = np.searchsorted(first_tokens, plan.a_begin, side="right") - 1
+    is_used = np.bincount(owners, minlength=len(first_tokens) - 1) > 0
+    begins, ends = (
+        np.bincount(np.concatenate(places), minlength=len(documents.ids) + 1)
+        for places in ((plan.a_begin, plan.b_begin), (plan.a_end, plan.b_end))
+    )
+    return is_used, int((np.cumsum(begins - ends) > 0).sum())
+
+
+def _count_losses(lost: losses.Losses, block: list[list[str]], has_tokens: np.ndarray, is_used: np.ndarray) -> None:
+    """Count the documents of a block. is_used: for those with tokens, whether they are in a record."""
+    sizes = np.array([sum(map(len, sentences)) for sentences in block], np.int64)
+    outcome = np.zeros(len(block), np.int64)
+    outcome[has_tokens] = np.where(is_used, 2, 1)
+    lost.read(len(block), int(sizes.sum()))
+    for number, reason in enumerate(("without a token", "too short for a pair")):
+        chosen = outcome == number
+        lost.drop(reason, int(chosen.sum()), int(sizes[chosen].sum()))
+    lost.wrote(int((outcome == 2).sum()), int(sizes[outcome == 2].sum()))
 
 
 def write_chunks(
     writer: records.RecordWriter, task: ShardTask, documents: instances.Documents, number: int
 ) -> Counter[str]:
-    """Write chunks of token ids, as `bert.inputs.dynamic_masking` reads them, in the order of the text.
+    """Write chunks of token ids, as `bert.text.dynamic_masking` reads them, in the order of the text.
 
     number: how many documents of the shard come before these. A chunk holds the number of its document in the shard.
     The chunks are not shuffled here, because the trainer reads them in random order.
@@ -144,18 +183,24 @@ def write_chunks(
     return Counter(chunks=len(cuts) - 1, documents=len(documents.documents) - 1)
 
 
+def plan_instances(task: ShardTask, documents: instances.Documents, rng: np.random.Generator) -> instances.PairPlan:
+    """Return the instances of a block in random order."""
+    rounds = task.options.dupe_factor if task.source.path.name.startswith("train-") else 1
+    plans = [instances.plan(documents, task.options.shape(), rng) for _ in range(rounds)]
+    return instances.concatenate(plans).rows(rng.permutation(sum(map(len, plans))))
+
+
 def write_instances(
     writer: records.RecordWriter,
     task: ShardTask,
     documents: instances.Documents,
+    plan: instances.PairPlan,
     tokenizer: WordPieceTokenizer,
     rng: np.random.Generator,
 ) -> Counter[str]:
-    """Write masked instances in random order."""
-    options, shape, tokens = task.options, task.options.shape(), instances.Tokens.from_vocab(tokenizer.vocab)
-    rounds = options.dupe_factor if task.source.path.name.startswith("train-") else 1
-    plans = [instances.plan(documents, shape, rng) for _ in range(rounds)]
-    plan = instances.concatenate(plans).rows(rng.permutation(sum(map(len, plans))))
+    """Write masked instances in the order of the plan."""
+    shape = task.options.shape()
+    tokens = instances.Tokens.from_vocab(tokenizer.vocab, tokenizer.rules.special)
     counts: Counter[str] = Counter(
         instances=len(plan),
         pairs_of_label_1=int(plan.label.sum()),
@@ -172,9 +217,9 @@ def write_instances(
 
 
 @functools.cache  # a worker writes many shards
-def _load_tokenizer(vocab: Path, lower_case: bool, sha256: str) -> WordPieceTokenizer:
+def _load_tokenizer(vocab: Path, sha256: str) -> WordPieceTokenizer:
     devices.hide_gpus()  # TensorFlow in every worker would allocate them
-    tokenizer = WordPieceTokenizer(vocab, lower_case)
+    tokenizer = WordPieceTokenizer(vocab)
     if tokenizer.vocab_sha256 != sha256:
         raise IntegrityError(f"{vocab}: has changed while the stage was running; repeat the command")
     return tokenizer
@@ -199,17 +244,16 @@ def blocks(shard: Part) -> Iterator[list[list[str]]]:
             documents, yielded = [], offset * count // size
 
 
-def tokenize(block: Sequence[list[str]], tokenizer: WordPieceTokenizer) -> instances.Documents:
-    """Return the token ids of documents, each a list of sentences."""
+def tokenize(block: Sequence[list[str]], tokenizer: WordPieceTokenizer) -> tuple[instances.Documents, np.ndarray]:
+    """Return the token ids of documents, each a list of sentences, and which have any: bool [documents]."""
     ids, lengths, documents = [], [np.zeros(1, np.int64)], [0]
     for batch in parts.batches(block, lambda sentences: sum(map(len, sentences))):
         flat, splits = tokenizer.encode([sentence for sentences in batch for sentence in sentences])
         ids.append(flat)
         lengths.append(np.diff(splits))
         documents.extend(len(sentences) for sentences in batch)
-    return instances.Documents.from_sentences(
-        np.concatenate(ids), np.cumsum(np.concatenate(lengths)), np.cumsum(documents)
-    )
+    sentences, ends = np.cumsum(np.concatenate(lengths)), np.cumsum(documents)
+    return instances.Documents.from_sentences(np.concatenate(ids), sentences, ends), np.diff(sentences[ends]) > 0
 
 
 class TfrecordsStage(tasks.Stage[ShardTask]):
@@ -222,15 +266,15 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
         self.unit = "instances" if options.kind == "instances" else "chunks"
 
     def parameters(self) -> dict[str, Any]:
-        return tasks.parameters(self.options, ["dupe_factor"] if self.options.kind == "documents" else [])
+        no_effect = ["dupe_factor"] if self.options.kind == "documents" else []
+        return tasks.parameters(self.options, no_effect, newer=NEWER)
 
     def tasks(self, work: Work) -> list[ShardTask]:
         """Check the vocabulary and copy it. Return one task for each shard."""
         vocab = self.options.vocab
-        check_case(load_vocab(vocab), self.options.lower_case, vocab)
-        copy = work.output / "vocab.txt"
-        shutil.copyfile(vocab, copy)
-        self.vocab_sha256 = files.sha256(copy)
+        check_case(vocab, self.options.lower_case)
+        vocabulary.copy(vocab, work.output)
+        self.vocab_sha256 = files.sha256(work.output / vocabulary.NAME)
         return [
             ShardTask(shard, work.output / f"{shard.path.stem}.tfrecord", self.options, self.vocab_sha256)
             for shard in self.shards
@@ -240,31 +284,41 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
     def run(cls, task: ShardTask) -> TaskResult:
         return write_shard(task)
 
+    @classmethod
+    def written(cls, task: ShardTask, result: TaskResult) -> Sequence[Path]:
+        return [task.target, frames.index_path(task.target)]
+
     def finish(self, tasks: Sequence[ShardTask], results: Sequence[TaskResult]) -> outputs.StageResult:
+        lost = losses.total(result.pop("losses", {}) for result in results)
         by_split = parts.by_split(tasks, results)
         for task, result in zip(tasks, results, strict=True):
             trained = task.target.name.startswith("train-")  # what is held out of a small source may be too little
             if trained and not result[self.unit]:
                 raise InputError(f"{task.source.path}: too little text for one of the {self.unit}; make fewer shards")
         if not any(result[self.unit] for result in by_split["heldout"]):
-            raise InputError(
-                f"{self.options.source}: too little held-out text for one of the {self.unit}; give data.shards more "
-                "documents or a larger --held_out_fraction"
+            print(
+                f"tfrecords: warning: {self.options.source}: too little held-out text for one of the {self.unit}, so "
+                "trainings have no held-out figures; give data.shards more documents or a larger --held_out_fraction",
+                file=sys.stderr,
             )
         counts = {split: parts.total(split_results) for split, split_results in by_split.items()}
         if self.options.pairs == "nsp":
             self._check_pairs(counts)
         written = {task.target.name: result[self.unit] for task, result in zip(tasks, results, strict=True)}
-        tokens, unknown = (sum(result[name] for result in results) for name in ("tokens", "unknown_tokens"))
+        names = ("tokens", "unknown_tokens", "unused_tokens")
+        tokens, unknown, unused = (sum(result.get(name, 0) for result in results) for name in names)
+        losses.tell(self.name, lost)
+        cause = "; make a larger vocabulary, or one of this text" if unknown > MOST_UNKNOWN * tokens else ""
         print(
-            f"tfrecords: {sum(written.values()):,} {self.unit}, {tokens:,} tokens, {unknown / tokens:.2%} unknown",
+            f"tfrecords: {'warning: ' if cause else ''}{sum(written.values()):,} {self.unit}, {tokens:,} tokens, "
+            f"{unknown / tokens:.2%} unknown, {unused / tokens:.2%} in none of the {self.unit}{cause}",
             file=sys.stderr,
         )
         return outputs.StageResult(
             counts=counts,
             records=written,
             sources={task.target.name: task.source.source for task in tasks},
-            extra=_extra(self.options, self.vocab_sha256),
+            extra=_extra(self.options, self.vocab_sha256) | {"losses": lost},
         )
 
     def _check_pairs(self, counts: dict[str, dict[str, int]]) -> None:
@@ -273,9 +327,9 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
         if (label := records.only_label(counts["train"])) is not None:
             raise InputError(
                 f"{source}: all training pairs have label {label}, from which next-sentence prediction learns nothing; "
-                "give --pairs sop or none, or more documents"
+                "give --pairs sop or none (PAIRS of make), or more documents"
             )
-        if (label := records.only_label(counts["heldout"])) is not None:
+        if counts["heldout"].get(self.unit) and (label := records.only_label(counts["heldout"])) is not None:
             print(
                 f"tfrecords: warning: {source}: all held-out pairs have label {label}, so evaluations have no figures "
                 "of next-sentence prediction; give data.shards more documents or a larger --held_out_fraction",
@@ -308,7 +362,8 @@ def _extra(options: Options, vocab_sha256: str) -> dict[str, Any]:
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.tfrecords", description=__doc__)
     os.environ.update(workers.NO_GPU)  # inherited by the workers, each of which would allocate a GPU's whole memory
-    shards = parts.find(options.source, "train", "shards") + parts.find(options.source, "heldout", "shards")
+    shards = parts.find(options.source, "train", "shards")
+    shards += parts.find(options.source, "heldout", "shards", may_lack=True)  # of a small corpus
     tasks.build(TfrecordsStage(options, shards), options.output, options)
 
 

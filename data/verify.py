@@ -27,12 +27,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bert import cli, ranges
-from bert.errors import InputError, IntegrityError
-from bert.inputs import frames
-from bert.ranges import Workers
-from bert.storage import files, manifest
-from bert.storage.manifest import File, Manifest
+from bert.core import cli, files, manifest, ranges
+from bert.core.errors import InputError, IntegrityError
+from bert.core.manifest import File, Manifest
+from bert.core.ranges import Workers
+from bert.text import frames
 from data.audit import checks, token_audit
 from data.audit.checks import Problem, RecordFormat
 from data.audit.token_audit import TokenFormat
@@ -65,7 +64,6 @@ class FileTask(NamedTuple):
 
     path: Path
     listed: File
-    listed_hashes: dict[str, str]  # sha256 -> the listed file that has it
     level: str
     records: tuple[str, RecordFormat] | None  # kind and format
     tokens: TokenFormat | None
@@ -78,6 +76,7 @@ class FileResult(NamedTuple):
     counts: Counter[str]
     ids: np.ndarray = NONE  # [documents] keys of the documents' ids, for files of lines
     texts: np.ndarray = NONE  # [documents] keys of their texts, for files of lines or tokens
+    changed_to: str = ""  # hash of the file if it is not that of the manifest, of which the first problem tells
 
 
 def finished_folders(roots: Sequence[Path]) -> list[Path]:
@@ -95,7 +94,7 @@ def finished_folders(roots: Sequence[Path]) -> list[Path]:
 
 def tasks_of(described: Manifest, level: str, problems: list[Problem]) -> list[FileTask]:
     """Return one task for each existing file. Add missing, extra and duplicated files to `problems`."""
-    hashes: dict[str, str] = {}
+    originals = _originals(described)
     tasks: list[FileTask] = []
     is_records = any(name.endswith(".tfrecord") for name in described.files)
     records = checks.record_format(described, problems) if is_records and level == "records" else None
@@ -105,30 +104,38 @@ def tasks_of(described: Manifest, level: str, problems: list[Problem]) -> list[F
         path = described.path / name
         if not path.is_file():
             problems.append(Problem(path, "", "missing"))
-        if name.endswith(tuple(COUNTED)) and listed.bytes:
-            if listed.sha256 in hashes:
-                problems.append(Problem(path, "", f"a duplicate: has the content of {hashes[listed.sha256]}"))
-            hashes.setdefault(listed.sha256, name)
-        tasks += [FileTask(path, listed, hashes, level, records, tokens)] * path.is_file()
+        if _has_text(name, listed) and (first := originals[listed.sha256]) != name:
+            problems.append(Problem(path, "", f"a duplicate: has the content of {first}"))
+        tasks += [FileTask(path, listed, level, records, tokens)] * path.is_file()
     existing = {str(path.relative_to(described.path)) for path in described.path.rglob("*") if path.is_file()}
     for name in sorted(existing - described.files.keys() - {manifest.NAME}):
-        original = hashes.get(files.sha256(described.path / name))
+        original = originals.get(files.sha256(described.path / name))
         what = f"extra: a copy of {original}" if original else f"extra: not in {manifest.NAME}"
         problems.append(Problem(described.path / name, "", what))
     return tasks
 
 
+def _originals(described: Manifest) -> dict[str, str]:
+    """Return for each hash of a file with documents, records or tokens the first file, by name, that has it."""
+    named = sorted(described.files.items(), reverse=True)
+    return {listed.sha256: name for name, listed in named if _has_text(name, listed)}
+
+
+def _has_text(name: str, listed: File) -> bool:
+    return name.endswith(tuple(COUNTED)) and listed.bytes > 0
+
+
 def check_file(task: FileTask) -> FileResult:
     """Hash one file and, depending on the level, check its lines or records."""
     problems: list[Problem] = []
-    result = FileResult(problems, Counter())
+    result, changed_to = FileResult(problems, Counter()), ""
     try:
         size, listed_size = task.path.stat().st_size, task.listed.bytes
         if (digest := files.sha256(task.path)) != task.listed.sha256:
             what = f"{size} bytes, not {listed_size}" if size != listed_size else "changed: its hash differs"
             what = f"cut: {what}" if size < listed_size else what
-            original = task.listed_hashes.get(digest)
-            problems.append(Problem(task.path, "", what + (f"; it is a duplicate of {original}" if original else "")))
+            problems.append(Problem(task.path, "", what))
+            changed_to = digest
         if task.level == "records" and task.path.suffix == ".jsonl":
             summary = checks.check_lines(task.path, problems)
             result = FileResult(problems, summary.counts, summary.ids, summary.texts)
@@ -145,7 +152,7 @@ def check_file(task: FileTask) -> FileResult:
     elif result.counts and result.counts[unit] != task.listed.records:
         shown = unit if unit == "tokens" else "records"
         problems.append(Problem(task.path, "", f"{result.counts[unit]} {shown}, not {task.listed.records}"))
-    return result
+    return result._replace(changed_to=changed_to)
 
 
 def _check_records(task: FileTask, kind: str, expected: RecordFormat, problems: list[Problem]) -> Counter[str]:
@@ -191,7 +198,12 @@ def check_folder(
     described: Manifest, tasks: Sequence[FileTask], results: Sequence[FileResult], problems: list[Problem]
 ) -> None:
     """Add to a folder's `problems` those of its files, repeated documents and wrong counts."""
-    problems += [problem for result in results for problem in result.problems]
+    originals = _originals(described)
+    for result in results:
+        if original := originals.get(result.changed_to):
+            changed = result.problems[0]
+            result.problems[0] = changed._replace(what=f"{changed.what}; it is a duplicate of {original}")
+        problems += result.problems
     documents = [(task.path, result) for task, result in zip(tasks, results, strict=True) if len(result.texts)]
     if documents:
         paths = [path for path, _ in documents]

@@ -7,28 +7,34 @@ Training uses Hugging Face `tokenizers`, which is about 85 times as fast as Tens
 same bytes.
 """
 
-import collections
 import dataclasses
-import functools
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from bert import cli, ranges
-from bert.errors import InputError, UsageError
-from bert.inputs.vocabulary import SPECIAL, is_lower_case, load_vocab
-from bert.ranges import Range
-from bert.storage import files, outputs
-from data.pipeline import parts, tasks
+from bert.core import cli, manifest, outputs, ranges
+from bert.core.errors import InputError, UsageError
+from bert.core.ranges import Range
+from bert.text import vocabulary
+from bert.text.normalization import Normalizer, Rules
+from bert.text.vocabulary import SPECIAL, load_vocab, rules_of
+from bert.text.wordpiece import LONGEST_CACHED, MAX_CACHED, WordPiece
+from data.pipeline import losses, parts, tasks
 from data.pipeline.parts import Part
 from data.pipeline.progress import Progress
 
 CODE_POINTS = 0x110000
+MEGABYTE = 1_000_000
 MIN_FREQUENCY = 2
+COVERAGE = 0.9995  # share of all characters that have tokens of their own, as in SentencePiece for Chinese and Japanese
+MOST_STRIPPED = 0.02  # share of words above which the command says that their accents go; in English it is less
+CHECKED_MEGABYTES, MOST_UNKNOWN = 2, 0.01  # more unknown tokens than one in a hundred hide what the model could learn
+NEWER = ("strip_accents", "split_ideographs", "special")  # flags that version 1.0 did not have
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,7 +50,13 @@ class Options:
     vocab: Path | None = None
     """use this vocab.txt instead of training one"""
     lower_case: bool = True
-    """lower-case the text and strip accents"""
+    """lower-case the text and, unless --strip_accents false, strip accents"""
+    strip_accents: bool | None = None
+    """strip accents; none: if the text is lower-cased"""
+    split_ideographs: bool = True
+    """make each Chinese character a word by itself"""
+    special: tuple[str, ...] = ()
+    """further special tokens, which the texts have as they are written, such as [E1]"""
     max_megabytes: Annotated[int, Range(1, 1_000_000)] = 200
     """train on at most this much text, an even sample of the documents"""
 
@@ -54,89 +66,174 @@ class Options:
             raise UsageError("data.vocab: give either --size N to train a vocabulary or --vocab FILE to use one")
         if self.size is not None and self.source is None:
             raise UsageError("data.vocab: --size needs --source, a folder written by data.shards")
+        if wrong := [token for token in self.special if len(token.split()) != 1 or token in SPECIAL]:
+            raise UsageError(
+                f"--special {wrong[0]!r}: a special token has no white space, and is not one of BERT's own"
+            )
+        if self.vocab and (self.strip_accents is not None or not self.split_ideographs or self.special):
+            raise UsageError(
+                "--strip_accents, --split_ideographs and --special have no effect on a given vocabulary, whose rules "
+                f"are in {vocabulary.RULES} beside it; leave them out"
+            )
+
+    def rules(self) -> Rules:
+        """Return the rules by which texts become words."""
+        return Rules(
+            lower_case=self.lower_case,
+            strip_accents=self.lower_case if self.strip_accents is None else self.strip_accents,
+            split_ideographs=self.split_ideographs,
+            special=self.special,
+        )
 
 
-def train(texts: Callable[[], Iterable[str]], size: int, lower_case: bool) -> list[str]:
+def train(texts: Callable[[], Iterable[str]], size: int, rules: Rules) -> list[str]:
     """Return up to `size` tokens: special tokens, characters inside words, characters that begin words, merged pieces.
 
-    `texts()` is called twice: to count the characters and to train on the words.
+    `texts()` is called twice: to count the characters and to train on the words, which are those of `rules`.
 
     By default the trainer numbers the characters in the random order of a hash map and breaks ties by these numbers, so
     each run gives another vocabulary (tokenizers issue 1794). Here the characters are counted and ordered beforehand.
     """
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    normalizer = normalizers.BertNormalizer(lowercase=lower_case)
-    tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    characters = _alphabet(texts(), normalizer, limit=min(1000, size // 8))
-    inside = ["##" + character for character in characters if _is_word_character(character, tokenizer.pre_tokenizer)]
+    normalizer = Normalizer(rules)
+    spaced = _Spaced(normalizer)
+    characters = _alphabet(map(spaced, texts()), min(1000, size // 8), size // 2)
+    inside = ["##" + character for character in characters if len(normalizer.words("a" + character)) == 1]
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
         min_frequency=MIN_FREQUENCY,
         show_progress=False,
-        special_tokens=[*SPECIAL, *inside],
+        special_tokens=[*SPECIAL, *rules.special, *inside],
         initial_alphabet=characters,
         limit_alphabet=len(characters),
     )
-    tokenizer.train_from_iterator(texts(), trainer)
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.train_from_iterator(map(spaced, texts()), trainer)
     ids = tokenizer.get_vocab()
     return sorted(ids, key=ids.__getitem__)
 
 
-def _alphabet(texts: Iterable[str], normalizer: normalizers.Normalizer, limit: int) -> list[str]:
-    """Return the `limit` most frequent characters after normalisation; ties are broken by code point."""
-    raw = np.zeros(CODE_POINTS, np.int64)
+class _Spaced(dict[str, str]):
+    """Return the words of a text with spaces between them, without special tokens. Caches what the parts become."""
+
+    def __init__(self, normalizer: Normalizer) -> None:
+        super().__init__()
+        self._normalizer = normalizer
+
+    def __call__(self, text: str) -> str:
+        return " ".join(map(self.__getitem__, self._normalizer.tokens(text)))
+
+    def __missing__(self, token: str) -> str:
+        special = self._normalizer.rules.special
+        words = " ".join(word for word in self._normalizer.words(token) if word not in special)
+        if len(token) <= LONGEST_CACHED:
+            if len(self) >= MAX_CACHED:
+                self.clear()
+            self[token] = words
+        return words
+
+
+def _alphabet(texts: Iterable[str], least: int, most: int) -> list[str]:
+    """Return the most frequent characters of words; ties are broken by code point.
+
+    They are `least` ones, or as many as are `COVERAGE` of all characters, but at most `most`.
+    """
+    counts = np.zeros(CODE_POINTS, np.int64)
     for text in texts:
-        counts = np.bincount(np.frombuffer(text.encode("utf-32-le", "replace"), np.uint32))
-        raw[: len(counts)] += counts
-    normal: collections.Counter[str] = collections.Counter()
-    for code in np.flatnonzero(raw):
-        for character in normalizer.normalize_str(chr(code)):
-            normal[character] += int(raw[code])
-    del normal[" "]
-    return sorted(normal, key=lambda character: (-normal[character], character))[:limit]
+        found = np.bincount(np.frombuffer(text.encode("utf-32-le", "replace"), np.uint32))
+        counts[: len(found)] += found
+    counts[ord(" ")] = 0
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    covering = np.searchsorted(np.cumsum(counts[order]), COVERAGE * counts.sum()) + 1
+    return [chr(code) for code in order[: min(max(least, covering), most)]]
 
 
-def _is_word_character(character: str, pre_tokenizer: pre_tokenizers.PreTokenizer) -> bool:
-    """Whether a character can be inside a word; a punctuation mark or Chinese character is a word by itself."""
-    return len(pre_tokenizer.pre_tokenize_str("a" + character)) == 1
+def unknown_share(texts: Iterable[str], tokens: Sequence[str], rules: Rules) -> float:
+    """Return the share of [UNK] among the tokens of some texts."""
+    ids, _ = WordPiece(tokens, rules).encode(list(texts))
+    return float(np.mean(ids == tokens.index("[UNK]"))) if len(ids) else 0.0
 
 
-def check_case(tokens: Sequence[str], lower_case: bool, where: Path) -> None:
-    """Raise InputError if the vocabulary is cased and the text lower-cased, or the reverse.
+def without_accents(texts: Iterable[str], rules: Rules) -> tuple[float, str]:
+    """Return the share of the words that are others without their accents, and the most frequent one."""
+    keeping = Normalizer(dataclasses.replace(rules, strip_accents=False))
+    words = Counter(word for text in texts for token in keeping.tokens(text) for word in keeping.words(token))
+    stripping = Normalizer(rules)
+    changed = Counter({word: n for word, n in words.items() if stripping.words(word) != [word]})
+    return changed.total() / max(1, words.total()), changed.most_common(1)[0][0] if changed else ""
+
+
+def check_case(vocab: Path, lower_case: bool) -> Rules:
+    """Return the rules of a vocabulary. Raise InputError if it is cased and the text lower-cased, or the reverse.
 
     Most words would be unknown tokens.
     """
-    cased = not is_lower_case(tokens)
-    if cased and lower_case:
-        raise InputError(f"{where}: a cased vocabulary, but --lower_case is true; give --lower_case false")
-    if not cased and not lower_case and any(token.isalpha() for token in tokens):
-        raise InputError(f"{where}: an uncased vocabulary, but --lower_case is false; give --lower_case true")
+    rules = rules_of(vocab, load_vocab(vocab))
+    if lower_case and not rules.lower_case:
+        raise InputError(f"{vocab}: a cased vocabulary, but --lower_case is true; give --lower_case false")
+    if rules.lower_case and not lower_case:
+        raise InputError(f"{vocab}: an uncased vocabulary, but --lower_case is false; give --lower_case true")
+    return rules
 
 
 def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.StageResult:
     """Train or check the vocabulary and write `vocab.txt`."""
+    extra: dict[str, Any] = {}
     if options.vocab:
-        tokens = load_vocab(options.vocab)
-        check_case(tokens, options.lower_case, options.vocab)
+        tokens, rules = load_vocab(options.vocab), check_case(options.vocab, options.lower_case)
         print(f"vocab: {len(tokens):,} tokens of {options.vocab}", file=sys.stderr)
     else:
-        assert options.size is not None
-        progress = Progress("vocab")
-        sample = functools.partial(texts, sources, options.max_megabytes, progress)
-        tokens = train(sample, options.size, options.lower_case)
-        fewer = f" instead of {options.size:,}, because the text is small" if len(tokens) < options.size else ""
+        assert options.size is not None and options.source is not None
+        progress, lost, rules = Progress("vocab"), losses.Losses(), options.rules()
+        passes = iter((texts(sources, options.max_megabytes, progress, lost), texts(sources, options.max_megabytes)))
+        tokens = train(lambda: next(passes), options.size, rules)
+        fewer = f" instead of {options.size:,}: no more pieces occur twice" if len(tokens) < options.size else ""
+        extra["losses"] = _not_sampled(options.source, lost)
+        losses.tell("vocab", extra["losses"])
         progress.done(f"{len(tokens):,} tokens{fewer}")
-    with files.atomic_write(partial / "vocab.txt") as stream:
-        stream.writelines(token + "\n" for token in tokens)
-    return outputs.StageResult(counts={"tokens": len(tokens)}, records={"vocab.txt": len(tokens)})
+        looked_at = parts.sample(sources, CHECKED_MEGABYTES * MEGABYTE, "sentences")
+        texts_looked_at = [" ".join(document["sentences"]) for document in looked_at]
+        unknown = unknown_share(texts_looked_at, tokens, rules)
+        remedy = "; give a larger --size" if unknown > MOST_UNKNOWN else ""
+        print(f"vocab: {'warning: ' if remedy else ''}{unknown:.2%} of the tokens are [UNK]{remedy}", file=sys.stderr)
+        if rules.strip_accents and options.strip_accents is None:
+            share, word = without_accents(texts_looked_at, rules)
+            if share > MOST_STRIPPED:
+                said = f"{share:.1%} of the words are others without their accents, most often {word!r}"
+                print(f"vocab: {said}; --strip_accents false keeps them", file=sys.stderr)
+    vocabulary.write(tokens, rules, partial)
+    return outputs.StageResult(counts={"tokens": len(tokens)}, records={vocabulary.NAME: len(tokens)}, extra=extra)
 
 
-def texts(sources: Sequence[Part], max_megabytes: int, progress: Progress) -> Iterator[str]:
-    """Yield the texts of an even sample of the documents, and count them."""
-    for document in parts.sample(sources, max_megabytes * 1_000_000, "sentences"):
+def _not_sampled(shards: Path, lost: losses.Losses) -> losses.Report:
+    """Count as dropped what the shards have for training and the sample has not.
+
+    The documents and characters of the shards are in their manifest; that of version 1.0 has no characters, so all that
+    is known are those of the sample.
+    """
+    used = lost.report()
+    counts = manifest.load(shards, "shards").counts
+    have = {unit: counts.get(f"train_{unit}") for unit in losses.UNITS}
+    left = {unit: number - used[unit][losses.OUT] for unit, number in have.items() if isinstance(number, int)}
+    documents, characters = (left.get(unit, 0) for unit in losses.UNITS)
+    if documents or characters:
+        lost.read(documents, characters)
+        lost.drop("not in the sample (--max_megabytes)", documents, characters)
+    return lost.report()
+
+
+def texts(
+    sources: Sequence[Part], max_megabytes: int, progress: Progress | None = None, lost: losses.Losses | None = None
+) -> Iterator[str]:
+    """Yield the texts of an even sample of the documents. Count them in `progress` and `lost`, if these are given."""
+    for document in parts.sample(sources, max_megabytes * MEGABYTE, "sentences"):
         text = " ".join(document["sentences"])
-        progress.add(1, len(text))
+        if progress:
+            progress.add(1, len(text))
+        if lost is not None:
+            characters = sum(map(len, document["sentences"]))
+            lost.read(1, characters)
+            lost.wrote(1, characters)
         yield text
 
 
@@ -148,7 +245,7 @@ def main(argv: list[str]) -> None:
     outputs.build(
         options.output,
         stage="vocab",
-        parameters=tasks.parameters(options),
+        parameters=tasks.parameters(options, newer=NEWER),
         inputs=tasks.inputs(options),
         make=lambda partial: make(options, sources, partial),
     )

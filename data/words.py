@@ -16,12 +16,11 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from bert import cli, ranges
-from bert.errors import InputError
-from bert.inputs.vocabulary import is_lower_case, load_vocab
-from bert.inputs.wordpiece import MAX_WORD_BYTES, WordPiece
-from bert.ranges import Range
-from bert.storage import files, outputs
+from bert.core import cli, files, outputs, ranges
+from bert.core.errors import InputError
+from bert.core.ranges import Range
+from bert.text.vocabulary import load_vocab, rules_of
+from bert.text.wordpiece import WordPiece
 from data.pipeline import parts, tasks
 from data.pipeline.parts import Part
 from data.pipeline.progress import Progress
@@ -91,7 +90,7 @@ def choose(counts: Mapping[str, int], splitter: WordPiece, unknown: int, new: in
     """
     found = []
     for word, count in counts.items():
-        if count < minimum or not any(map(str.isalpha, word)) or len(word.encode()) > MAX_WORD_BYTES:
+        if count < minimum or not any(map(str.isalpha, word)) or splitter.is_too_long(word):
             continue
         pieces = splitter.pieces(word)
         if len(pieces) > 1 or pieces == (unknown,):
@@ -102,10 +101,11 @@ def choose(counts: Mapping[str, int], splitter: WordPiece, unknown: int, new: in
 def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.StageResult:
     """Count the words, choose, and write `words.txt` and `words.tsv`. Raise InputError if there is no such word."""
     vocabulary = load_vocab(options.vocab)
-    splitter, counter, progress = WordPiece(vocabulary, is_lower_case(vocabulary)), WordCounter(), Progress("words")
+    splitter = WordPiece(vocabulary, rules_of(options.vocab, vocabulary))
+    counter, progress = WordCounter(), Progress("words")
     total = 0
     for text in texts(sources, options.max_megabytes, progress):
-        words = splitter.normalise(text)
+        words = splitter.words(text)
         counter.add(words)
         total += len(words)
     found = choose(counter.counts, splitter, vocabulary.index("[UNK]"), options.new, options.minimum)

@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert import cli
-from bert.cli import Positional, Switch
-from bert.errors import UsageError
-from bert.storage.manifest import is_finished
+from bert import recipes
+from bert.core import cli
+from bert.core.cli import Positional, Switch
+from bert.core.errors import UsageError
+from bert.core.manifest import is_finished
 from data.pipeline import workers
 from scripts import variables
 from scripts.variables import Variables
@@ -139,7 +140,9 @@ def download(v: Variables) -> Iterator[Command]:
 def _read(name: str) -> Commands:
     def read(v: Variables) -> Iterator[Command]:
         if source := getattr(v, name):
-            yield python(f"data.{name}", "--source", _downloaded(v).get(name, source), "--output", v.corpus / name)
+            language = "" if name == "pubmed" else v.language  # whose articles in each language have another code
+            words = given(source=_downloaded(v).get(name, source), output=v.corpus / name, language=language)
+            yield python(f"data.{name}", *words, *v.words(f"{name}_flags"))
 
     return read
 
@@ -151,21 +154,23 @@ for source in SOURCES:
 @stage(needs=lambda _: SOURCES, check=_has_source(*CORPUS))
 def documents(v: Variables) -> Iterator[Command]:
     if texts := _texts(v):
-        yield python("data.documents", "--source", *texts, "--output", v.corpus / "documents")
+        words = given(output=v.corpus / "documents", language=v.language)
+        yield python("data.documents", "--source", *texts, *words)
 
 
 @stage(needs=lambda _: ["documents"])
 def shards(v: Variables) -> Iterator[Command]:
     source, output = v.corpus / "documents", v.corpus / "shards"
     if _texts(v) or (is_finished(source) and not is_finished(output)):
-        number = v.shards or _shard_count(source, output)
-        yield python("data.shards", "--source", source, "--output", output, "--shards", number)
+        number = given(shards=v.shards) if v.shards else given(max_shards=_max_shards(source, output))
+        words = given(source=source, output=output, held_out_fraction=v.heldout)
+        yield python("data.shards", *words, *number)
 
 
-def _shard_count(documents: Path, made: Path) -> int | str:
+def _max_shards(documents: Path, made: Path) -> int | str:
     """Return two shards for each core as far as each has 16 MiB, at least 8, and none above 512 MiB.
 
-    Unchanged documents keep the number of their shards.
+    `data.shards` makes fewer of few documents. Unchanged documents keep the number of their shards.
     """
     if not is_finished(documents):
         return "BY_SIZE"  # when the commands are only shown
@@ -180,7 +185,9 @@ def vocab(v: Variables) -> Iterator[Command]:
     source, output = v.corpus / "shards", v.corpus / "vocab"
     if _texts(v) or (is_finished(source) and not is_finished(output)):
         made = given(size=v.vocab_size) if v.vocab == "train" else given(vocab=v.vocab)
-        yield python("data.vocab", "--source", source, "--output", output, *made, *given(lower_case=v.lower_case))
+        rules = given(lower_case=v.lower_case, strip_accents=v.strip_accents)
+        special = ["--special", *v.words("SPECIAL")] if v.special else []
+        yield python("data.vocab", "--source", source, "--output", output, *made, *rules, *special)
 
 
 @stage(needs=lambda _: ["vocab"])
@@ -191,7 +198,8 @@ def corpus(v: Variables) -> Iterator[Command]:
 @stage(needs=lambda _: ["vocab"])
 def tfrecords(v: Variables) -> Iterator[Command]:
     source, vocabulary = v.corpus / "shards", v.corpus / "vocab" / "vocab.txt"
-    flags = given(lower_case=v.lower_case, kind=v.records, dupe_factor=v.dupe_factor, masked_lm_prob=v.masked_lm_prob)
+    flags = given(lower_case=v.lower_case, kind=v.records, pairs=v.pairs)
+    flags += given(dupe_factor=v.dupe_factor, masked_lm_prob=v.masked_lm_prob) + v.words("records_flags")
     for length in (v.phase1_seq, v.phase2_seq):
         output = v.work / f"tfrecords/seq{length}"
         if is_finished(source) or not is_finished(output):  # else the records were copied here without their corpus
@@ -231,18 +239,14 @@ def stats(v: Variables) -> Iterator[Command]:
 # Training: from records to scores
 
 
-def _launch(v: Variables, flags: str, module: str, *arguments: object) -> Command:
-    """Return the command that runs a module on all ranks, with the words of a variable behind."""
-    return [LAUNCH, "-np", str(v.np), "--", *python(module, *arguments), *v.words(flags)]
-
-
-def _is_causal(recipe: str) -> bool:
-    return recipe.startswith("gpt2_")  # which read tokens, the others masked samples
+def _launch(v: Variables, flags: Sequence[str], module: str, *arguments: object) -> Command:
+    """Return the command that runs a module on all ranks, with the flags behind."""
+    return [LAUNCH, "-np", str(v.np), "--", *python(module, *arguments), *flags]
 
 
 def _start(v: Variables) -> Path | str:
     """Return the run to fine-tune."""
-    return v.pretrained or v.work / "pretrain" / v.phases[-1]
+    return v.pretrained or v.work / "pretrain" / v.pretraining.phases[-1].name
 
 
 def _is_trained(run: Path) -> bool:
@@ -265,7 +269,7 @@ def _need(v: Variables, goal: str, name: str, example: str) -> None:
 
 
 def _can_be_fine_tuned(v: Variables) -> None:
-    if _is_causal(v.recipe) and not v.pretrained:
+    if v.pretraining.causal and not v.pretrained:
         raise UsageError(
             f"RECIPE is {v.recipe}, a causal model, which cannot be fine-tuned; set a BERT recipe or PRETRAINED"
         )
@@ -282,17 +286,23 @@ def _tuning(goal: str, *variables: tuple[str, str]) -> Check:
     return check
 
 
-@stage(needs=lambda v: ["tokens" if _is_causal(v.recipe) else "tfrecords"])
+def _pretraining_flags(v: Variables) -> list[list[str]]:
+    return recipes.flags_of_phases(v.words("PRETRAIN_FLAGS"), v.pretraining)
+
+
+@stage(needs=lambda v: ["tokens" if v.pretraining.causal else "tfrecords"], check=_pretraining_flags)
 def pretrain(v: Variables) -> Iterator[Command]:
-    for phase in v.phases:
-        data, start = v.work / f"tfrecords/seq{v.phase1_seq}", None
-        if phase.endswith("_phase2"):
-            data = v.work / f"tfrecords/seq{v.phase2_seq}"
-            start = v.work / "pretrain" / f"{phase[:-1]}1"  # all weights of phase 1
-        elif _is_causal(phase):
-            data = v.work / "tokens"
-        words = given(**{"init.checkpoint": start, "data.train": data, "run.directory": v.work / "pretrain" / phase})
-        yield _launch(v, "PRETRAIN_FLAGS", "bert.pretrain", phase, *words)
+    runs = v.work / "pretrain"
+    for phase, flags in zip(v.pretraining.phases, _pretraining_flags(v), strict=True):  # a process for each
+        # A recipe of one phase may be of long sequences: bert_1b3, bert_large_mlperf.
+        long = phase.after or phase.sequence == v.phase2_seq
+        records = f"tfrecords/seq{v.phase2_seq if long else v.phase1_seq}"
+        words = {
+            "init.checkpoint": runs / phase.after if phase.after else None,
+            "data.train": v.work / ("tokens" if v.pretraining.causal else records),
+            "run.directory": runs / phase.name,
+        }
+        yield _launch(v, flags, "bert.pretrain", phase.name, *given(**words))
 
 
 def _squad_run(v: Variables) -> Path | str:
@@ -315,7 +325,7 @@ def squad(v: Variables) -> Iterator[Command]:
             "run.directory": _squad_run(v),
         }
     )
-    yield _launch(v, "SQUAD_FLAGS", "squad.train", v.squad_recipe or f"squad_{size}", *words)
+    yield _launch(v, v.words("SQUAD_FLAGS"), "squad.train", v.squad_recipe or f"squad_{size}", *words)
 
 
 def _check_squad_eval(v: Variables) -> None:
@@ -336,7 +346,7 @@ def squad_eval(v: Variables) -> Iterator[Command]:
 def _task(v: Variables, recipe: str, folder: str) -> Iterator[Command]:
     run = v.task_run or v.work / "tasks" / recipe
     words = given(**{"data.folder": folder, "init.checkpoint": _start(v), "run.directory": run})
-    yield _launch(v, "TASK_FLAGS", "tasks.train", recipe, *words)
+    yield _launch(v, v.words("TASK_FLAGS"), "tasks.train", recipe, *words)
     yield python("tasks.evaluate", "--model", run, "--folder", folder)
 
 

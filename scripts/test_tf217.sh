@@ -16,6 +16,6 @@ if [ "$found" != 3.11 ]; then
 fi
 tests=(tests/bert/hardware/test_devices.py tests/bert/training/test_{step,optimizer,checkpoint}.py
     tests/bert/model/test_{encoder,attention,heads,inference,cudnn,fused_ops}.py
-    tests/bert/inputs/test_{records,sampler,tokenization,wordpiece}.py tests/bert/export
+    tests/bert/text/test_{records,sampler,tokenization,wordpiece}.py tests/bert/export
     tests/squad/test_{export,features,answers}.py)
 exec scripts/extra_venv.sh tf217 .venv-tf217/bin/python -m pytest -n 2 "${tests[@]}" "$@"

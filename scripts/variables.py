@@ -10,10 +10,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
-from bert import ranges
-from bert.errors import UsageError
-from bert.ranges import Range
-from bert.recipes import RECIPES
+from bert.core import ranges
+from bert.core.errors import UsageError
+from bert.core.ranges import Range
+from bert.recipes import RECIPES, Recipe
 from squad.recipes import RECIPES as SQUAD_RECIPES
 from tasks.glue import TASKS
 
@@ -21,7 +21,7 @@ Count = Annotated[int, Range(1, 1_000_000)]
 Length = Annotated[int, Range(8, 1_000_000)]
 Share = Annotated[float, Range(0, 1, below=True)]
 
-WHOLE_RECIPES = sorted({name.removesuffix("_phase1").removesuffix("_phase2") for name in RECIPES})
+WHOLE_RECIPES = sorted(name for name, recipe in RECIPES.items() if not recipe.part_of)
 GLUE_TASKS = [name for name, task in TASKS.items() if "train" in task.files]
 # As the argument of a command, a path that begins with - would be taken for a flag.
 PATHS = (
@@ -39,13 +39,22 @@ class Variables:
     books: str = ""
     pubmed: str = ""
     text: str = ""
+    wikipedia_flags: str = ""
+    books_flags: str = ""
+    pubmed_flags: str = ""
+    text_flags: str = ""
+    language: str = ""
     vocab: str = "train"
     vocab_size: Count = 30_522
     lower_case: str = ""
+    strip_accents: str = ""
+    special: str = ""
     shards: Count | None = None
     dupe_factor: Count | None = None
     masked_lm_prob: Share | None = None
     records: str = ""
+    pairs: str = ""
+    records_flags: str = ""
     bpe: str = "train"
     bpe_size: Count = 50_257
     heldout: Share | None = None
@@ -76,9 +85,12 @@ class Variables:
         _one_of("SQUAD_RECIPE", self.squad_recipe, SQUAD_RECIPES)
         _one_of("TASK", self.task, GLUE_TASKS)
         _one_of("LOWER_CASE", self.lower_case, ("true", "false"))
+        _one_of("STRIP_ACCENTS", self.strip_accents, ("true", "false"))
         _one_of("RECORDS", self.records, ("instances", "documents"))
-        for name in ("FLAGS", "PRETRAIN_FLAGS", "SQUAD_FLAGS", "TASK_FLAGS"):
-            _words(name, getattr(self, name.lower()))
+        _one_of("PAIRS", self.pairs, ("nsp", "sop", "none"))
+        for field in fields(self):
+            if field.name == "special" or field.name.endswith("flags"):
+                self.words(field.name)
 
     @property
     def work(self) -> Path:
@@ -89,13 +101,13 @@ class Variables:
         return self.work / "corpus"
 
     @property
-    def phases(self) -> list[str]:
-        """Return the names of the recipe's phases: two, or one, or the recipe itself."""
-        return [name for name in (self.recipe, f"{self.recipe}_phase1", f"{self.recipe}_phase2") if name in RECIPES]
+    def pretraining(self) -> Recipe:
+        """Return the recipe: its phases, or the only one that was named."""
+        return RECIPES[self.recipe]
 
     def words(self, name: str) -> list[str]:
         """Return the words of a variable with flags. Quotes and backslashes group, and nothing is expanded."""
-        return _words(name, getattr(self, name.lower()))
+        return _words(name.upper(), getattr(self, name.lower()))
 
 
 def read(environment: Mapping[str, str], given: Collection[str] = ()) -> Variables:

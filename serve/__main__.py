@@ -23,12 +23,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from bert import __version__, cli, ranges
-from bert.errors import InputError, UsageError
+from bert import __version__
+from bert.core import cli, ranges
+from bert.core.errors import InputError, UsageError
+from bert.core.ranges import BatchSize, Range
 from bert.hardware import devices
 from bert.hardware.devices import Kind
-from bert.ranges import BatchSize, Range
-from serve.models import Compute, Models, named
+from bert.runs import Compute
+from serve.models import Models, named
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 BACKLOG = 2048  # connections that wait to be accepted

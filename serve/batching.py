@@ -27,7 +27,7 @@ class Computes(Protocol):
 
 
 class QueueFull(Exception):
-    """The queue has no room for so many rows."""
+    """The queue has no room for this many rows."""
 
 
 class Expired(Exception):

@@ -7,26 +7,9 @@ import types
 import typing
 from typing import Any, Literal
 
-from bert import cli
+from bert.core import cli
 from serve.heads import HEADS, Head
 
-ANSWERS = {
-    "answer": "`answer` (null if there is none) and `candidates`, each with text, start and end (characters of its "
-    "passage), passage (number) and probability; with null_odds where the model knows impossible questions",
-    "classify": "`label` and `probabilities` by label, or `value` for a model of numbers",
-    "choose": "`label`, the number of the choice from 0, and `probabilities`",
-    "tag": "`words`, `tags` and `probabilities`, one of each per word",
-    "fill": "`masks`: for each mask the likeliest words with their probabilities",
-    "embed": "`features`, `tokens` (their number) and whether the text was `truncated`",
-}
-TITLES = {
-    "answer": "Answer a question from a text",
-    "classify": "Classify a text or a pair of texts",
-    "choose": "Choose the right continuation",
-    "tag": "Tag the words of a sentence",
-    "fill": "Fill masked words",
-    "embed": "Compute the features of a text",
-}
 ERRORS = {
     "400": "The request cannot be answered as it is; the reason says what to send",
     "404": "No model of that name, or none for this use",
@@ -76,16 +59,16 @@ def _operation(head: type[Head], name: str) -> dict[str, Any]:
     }
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     return {
-        "summary": TITLES[head.route],
+        "summary": head.title,
         "description": f"Send one input, or several as `inputs`; several are answered as `outputs`, in which an input "
-        f"that cannot be answered has an `error`. An answer has {ANSWERS[head.route]}.",
+        f"that cannot be answered has an `error`. An answer has {head.answer}.",
         "requestBody": {
             "required": True,
             "content": {"application/json": {"schema": {"anyOf": [{"allOf": [reference, named]}, several]}}},
         },
         "responses": {
             "200": {
-                "description": ANSWERS[head.route],
+                "description": head.answer,
                 "content": {"application/json": {"schema": {"type": "object"}}},
             },
             **{status: {"description": text, "content": error} for status, text in ERRORS.items()},

@@ -7,29 +7,32 @@ threads of their own. n rows, S positions, D width of the model.
 import abc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import tensorflow as tf
 
-from bert import fill_mask
-from bert.errors import InputError, IntegrityError
-from bert.inputs.batches import Batches
-from bert.inputs.tokenization import Tokenizer
-from bert.inputs.windows import cut
+from bert import fill_mask, heads
+from bert.core.errors import InputError, IntegrityError
+from bert.heads import ANSWER_SPAN, CHOICE, CLASSIFIER, MASKED_LM, MULTILABEL, TAGS
 from bert.masked_words import MaskedWords
 from bert.model import inference
 from bert.model.inference import InferenceEncoder
+from bert.runs import Compute, Run
+from bert.text.batches import Batches
+from bert.text.windows import cut
 from serve.items import MOST_ANSWERS, MOST_WORDS, Choices, Masked, Passage, Question, RequestError, Sentence, Text
 from squad import features, predict
+from squad import model as squad_model
 from squad.answers import MAX_ANSWER_LENGTH, Answers, Candidate, n_best_answers
 from squad.examples import Example
-from squad.model import FineTuned
+from squad.model import AnswerSpans
 from squad.reader import Reader
 from tasks import model as tasks_model
 from tasks.examples import ChoiceExample, TaggedSentence, TextExample
 from tasks.inputs import NAMES
+from tasks.kind import ExampleKind
+from tasks.model import FineTuned
 
 MOST_MASKS = 32  # in a text: each is a row of probabilities of all words
 Inputs = dict[str, np.ndarray]  # ids, mask and segments of one row, [S] or for choices [choices, S]
@@ -48,10 +51,28 @@ class Prepared:
 class Head(abc.ABC):
     """One kind of question to one model."""
 
+    kind: ClassVar[heads.Kind | None] = None
+    """the kind of head of a fine-tuned model that answers it; None: other models do, too"""
     route: ClassVar[str]
     """the last part of its address"""
     item: ClassVar[type]
     """what a client sends"""
+    title: ClassVar[str]
+    """what it does, in the description of the service"""
+    answer: ClassVar[str]
+    """what an answer has"""
+    run: Run
+    """the run, whose weights are loaded"""
+    encoder: InferenceEncoder
+
+    @classmethod
+    @abc.abstractmethod
+    def load(cls, run: Run, compute: Compute, batch: int) -> Self:
+        """Load the model of a run. batch: maximum rows that are computed at once. Raise as the commands do."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what clients are told of the model, besides what all have."""
+        return {}
 
     @abc.abstractmethod
     def prepare(self, item: Any, most: int) -> Prepared:
@@ -69,11 +90,17 @@ class Head(abc.ABC):
 class Answering(Head):
     """Questions about passages, answered as by squad.predict."""
 
-    route, item = "answer", Question
+    kind, route, item = ANSWER_SPAN, "answer", Question
+    title = "Answer a question from a text"
+    answer = (
+        "`answer` (null if there is none) and `candidates`, each with text, start and end (characters of its passage), "
+        "passage (number) and probability; with null_odds where the model knows impossible questions"
+    )
 
-    def __init__(self, run: Path, model: FineTuned, batch: int) -> None:
+    def __init__(self, model: FineTuned[AnswerSpans], batch: int) -> None:
         """batch: maximum windows that are computed at once."""
-        self.model, self.limit = model, predict.null_threshold(model, run, None)
+        self.model, self.run, self.encoder = model, model.run, model.encoder
+        self.limit = predict.null_threshold(model, model.run.path, None)
         self.reader = Reader(
             model,
             batch=batch,
@@ -83,30 +110,39 @@ class Answering(Head):
             compiled=False,
         )
 
+    @classmethod
+    def load(cls, run: Run, compute: Compute, batch: int) -> Self:
+        """As Head has it."""
+        return cls(squad_model.load(run, compute), batch)
+
+    def facts(self) -> dict[str, Any]:
+        """Return whether the model was trained on impossible questions."""
+        return {"impossible": self.model.kind.impossible}
+
     def prepare(self, item: Question, most: int) -> Prepared:
         """Cut the passages into windows."""
         passages = [item.context] if isinstance(item.context, str) else item.context
         if len(passages) > most:  # each has a window
             raise RequestError(f"the text has {len(passages)} passages; send at most {most}")
         asked = [Example(id="", question=item.question, passage=number, answers=()) for number in range(len(passages))]
-        tokenizer, windowing = self.model.tokenizer, self.model.windowing
+        tokenizer, windowing = self.model.tokenizer, self.model.kind.windowing
         tokens = features.tokenize(tokenizer, passages)
         room = features.room(tokenizer, len(tokenizer.encode([item.question])[0]), windowing)
         count = sum(len(cut(int(length), room, windowing.doc_stride)) for length in np.diff(tokens.splits))
         if count > most:
             raise RequestError(f"the text has {count} windows of the model; send one of at most {most}")
-        windows = features.windows(tokenizer, asked, tokens, windowing)
+        inputs, places = features.windows(tokenizer, asked, tokens, windowing)
 
         def finish(results: list[Any]) -> dict[str, Any]:
             logits = np.stack([start for start, _ in results]), np.stack([end for _, end in results])
-            found = n_best_answers(asked, passages, tokens, windows, logits, *self.reader.limits, self.reader.null)
+            found = n_best_answers(asked, passages, tokens, places, logits, *self.reader.limits, self.reader.null)
             return _best_of(found, self.limit, item.n_best)
 
-        return Prepared(*_rows(windows.inputs), finish)
+        return Prepared(*_rows(inputs), finish)
 
     def compute(self, rows: Sequence[Inputs]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return start and end logits [S] of each window."""
-        return list(zip(*self.reader.score(_stacked(rows)), strict=True))
+        return list(zip(*self.reader.outputs(_stacked(rows)), strict=True))
 
     def example(self) -> Question:
         """Return a question about a text of two words."""
@@ -151,8 +187,19 @@ def _score(candidate: Candidate) -> float:
 class _OfTask(Head):
     """A head of a `tasks.train` run: what it predicts is what tasks.predict writes."""
 
-    def __init__(self, model: tasks_model.FineTuned, batch: int) -> None:
-        self.model, self.reader = model, tasks_model.Reader(model, batch, compiled=False)
+    def __init__(self, model: FineTuned[ExampleKind], batch: int) -> None:
+        self.model, self.run, self.encoder = model, model.run, model.encoder
+        self.reader = tasks_model.Reader(model, batch, compiled=False)
+
+    @classmethod
+    def load(cls, run: Run, compute: Compute, batch: int) -> Self:
+        """As Head has it."""
+        return cls(tasks_model.load(run, compute), batch)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the names of the classes."""
+        labels = self.model.kind.described.labels
+        return {"labels": list(labels)} if labels else {}
 
     def _prepared(self, example: Any, most: int) -> Prepared:
         try:
@@ -176,7 +223,9 @@ class _OfTask(Head):
 class Classifying(_OfTask):
     """Texts and pairs of texts: a class, or a number."""
 
-    route, item = "classify", Text
+    kind, route, item = CLASSIFIER, "classify", Text
+    title = "Classify a text or a pair of texts"
+    answer = "`label` and `probabilities` by label, or `value` for a model of numbers"
 
     def prepare(self, item: Text, most: int) -> Prepared:
         """Encode the text or the pair."""
@@ -187,10 +236,24 @@ class Classifying(_OfTask):
         return Text(text="Nobody here.")
 
 
+class Labelling(Classifying):
+    """Texts and pairs of texts: any number of labels."""
+
+    kind, route = MULTILABEL, "label"
+    title = "Give a text or a pair of texts its labels"
+    answer = "`labels`, those that the text is given, and `probabilities` of all labels"
+
+
 class Choosing(_OfTask):
     """Multiple choice."""
 
-    route, item = "choose", Choices
+    kind, route, item = CHOICE, "choose", Choices
+    title = "Choose the right continuation"
+    answer = "`label`, the number of the choice from 0, and `probabilities`"
+
+    def facts(self) -> dict[str, Any]:
+        """Return the number of choices."""
+        return {"choices": self.model.kind.labels.outputs}
 
     def prepare(self, item: Choices, most: int) -> Prepared:
         """Encode a pair of texts for each choice."""
@@ -205,7 +268,9 @@ class Choosing(_OfTask):
 class Tagging(_OfTask):
     """A tag for each word of a sentence."""
 
-    route, item = "tag", Sentence
+    kind, route, item = TAGS, "tag", Sentence
+    title = "Tag the words of a sentence"
+    answer = "`words`, `tags` and `probabilities`, one of each per word"
 
     def prepare(self, item: Sentence, most: int) -> Prepared:
         """Encode the words, in several windows if there are many."""
@@ -223,9 +288,20 @@ class Filling(Head):
     """The likeliest words for masks, as by bert.fill_mask."""
 
     route, item = "fill", Masked
+    title = "Fill masked words"
+    answer = "`masks`: for each mask the likeliest words with their probabilities"
 
-    def __init__(self, model: MaskedWords) -> None:
-        self.model = model
+    def __init__(self, run: Run, model: MaskedWords) -> None:
+        self.model, self.run, self.encoder = model, run, model.encoder
+
+    @classmethod
+    def load(cls, run: Run, compute: Compute, batch: int) -> Self:
+        """As Head has it."""
+        return cls(run, MaskedWords(run, compute, batch, compiled=False))
+
+    def facts(self) -> dict[str, Any]:
+        """Return how a text marks a word to fill in."""
+        return {"mask": self.model.tokenizer.mask}
 
     def prepare(self, item: Masked, most: int) -> Prepared:
         """Encode the text."""
@@ -259,7 +335,7 @@ class Filling(Head):
         found: list[Any] = [None] * len(rows)
         scores = self.model.log_probabilities([rows[row][0] for row in order], [rows[row][1] for row in order])
         for row, log_probabilities in zip(order, scores, strict=True):
-            best = np.argsort(-log_probabilities, axis=1, kind="stable")[:, :MOST_WORDS]
+            best = self.model.likeliest(log_probabilities, MOST_WORDS)
             found[row] = best, np.take_along_axis(log_probabilities, best, axis=1)
         return found
 
@@ -272,13 +348,21 @@ class Embedding(Head):
     """Features of texts, as by bert.encode."""
 
     route, item = "embed", Passage
+    title = "Compute the features of a text"
+    answer = "`features`, `tokens` (their number) and whether the text was `truncated`"
 
-    def __init__(self, encoder: InferenceEncoder, tokenizer: Tokenizer, longest: int, batch: int) -> None:
-        """longest: tokens of a text. batch: maximum texts that are computed at once."""
-        self.encoder, self.tokenizer, self.longest = encoder, tokenizer, longest
-        self._batches = Batches(batch, longest)
+    def __init__(self, run: Run, encoder: InferenceEncoder, batch: int) -> None:
+        """encoder: of the run. batch: maximum texts that are computed at once."""
+        self.run, self.encoder = run, encoder
+        self.tokenizer, self.longest = run.tokenizer, run.config.max_position_embeddings
+        self._batches = Batches(batch, self.longest)
         shape = tf.TensorSpec([None, None], tf.int32)
         self._encode = inference.traced(self._pooled, [shape, shape], compiled=False)
+
+    @classmethod
+    def load(cls, run: Run, compute: Compute, batch: int) -> Self:
+        """As Head has it."""
+        return cls(run, run.encoder(compute), batch)
 
     def _pooled(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Return the mean of the last hidden states, and the first of them, [n, 2, D]."""
@@ -315,7 +399,26 @@ class Embedding(Head):
         return Passage(text="Nobody here.")
 
 
-HEADS: tuple[type[Head], ...] = (Answering, Classifying, Choosing, Tagging, Filling, Embedding)
+HEADS: list[type[Head]] = [
+    Answering,
+    Classifying,
+    Labelling,
+    Choosing,
+    Tagging,
+    Filling,
+    Embedding,
+]  # as /docs lists them
+
+
+def of_run(run: Run, compute: Compute, batch: int) -> list[Head]:
+    """Load a run; return what it can be asked. Raise InputError if it is of a kind that is not served."""
+    if run.config.causal:
+        raise InputError(f"{run.path}: a causal model, which is not served; see python -m bert.generate")
+    if run.head is None and not run.has(MASKED_LM):
+        return [Embedding.load(run, compute, batch)]
+    of_kind = {head.kind.name: head for head in HEADS if head.kind}
+    own = (of_kind[run.head.kind] if run.head else Filling).load(run, compute, batch)
+    return [own, Embedding(run, own.encoder, batch)]
 
 
 def _rows(arrays: Inputs) -> tuple[list[Inputs], list[int]]:

@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from bert.storage import checked_json
+from bert.core import checked_json
 
 T = TypeVar("T")
 MOST_ANSWERS, MOST_WORDS = 20, 100

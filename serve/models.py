@@ -5,26 +5,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import tensorflow as tf
-
-from bert import labels
-from bert.config import ModelConfig
-from bert.errors import InputError, UsageError
-from bert.inputs import vocabulary
-from bert.inputs.tokenization import tokenizer_for
-from bert.masked_words import MaskedWords, has_head
-from bert.model.encoder import Encoder, variables
-from bert.model.inference import InferenceEncoder
-from bert.storage import manifest
-from bert.training import checkpoint
-from serve.heads import Answering, Choosing, Classifying, Embedding, Filling, Head, Tagging
-from squad import model as squad_model
-from tasks import model as tasks_model
-
-Compute = Literal["float32", "bfloat16", "float16"]
-OF_TASKS: dict[str, Any] = {"classifier": Classifying, "choice": Choosing, "tags": Tagging}
+from bert.core.errors import UsageError
+from bert.runs import Compute, Run
+from bert.text import vocabulary
+from serve.heads import Head, of_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,41 +31,14 @@ def load(run: Path, name: str, compute: Compute, batch: int) -> Served:
     batch: maximum rows that are computed at once. Raise InputError if it is no run directory, IntegrityError if it is
     damaged.
     """
-    if not run.is_dir():
-        raise InputError(f"{run}: no such folder; give a run directory")
-    checkpoint.check_description(run)
-    config = ModelConfig.load(run / "bert_config.json")
-    if config.causal:
-        raise InputError(f"{run}: a causal model, which is not served; see python -m bert.generate")
-    head = labels.of(labels.settings(run), run / "config.json")
-    tokenizer, longest = tokenizer_for(vocabulary.path_in(run), config), config.max_position_embeddings
-    facts: dict[str, Any] = {"name": name, "compute": compute, "longest": longest}
-    heads: list[Head] = []
-    if head is None and has_head(run, "masked_lm"):
-        words = MaskedWords(run, compute, batch, compiled=False)
-        encoder, taken = words.encoder, words.checkpoint
-        heads.append(Filling(words))
-        facts["mask"] = tokenizer.mask
-    elif head is None:
-        plain = Encoder(config, seed=0)
-        taken = checkpoint.load_weights(run, variables(plain))
-        encoder = InferenceEncoder(plain, tf.as_dtype(compute))
-    elif head.kind == "answer_span":
-        answering = squad_model.load(run, compute)
-        encoder, taken = answering.encoder, answering.checkpoint
-        heads.append(Answering(run, answering, batch))
-        facts["impossible"] = answering.impossible
-    else:
-        task = tasks_model.load(run, compute)
-        encoder, taken = task.encoder, task.checkpoint
-        heads.append(OF_TASKS[head.kind](task, batch))
-        facts |= {"labels": list(head.labels)} if head.labels else {}
-        facts |= {"choices": task.kind.labels.outputs} if head.kind == "choice" else {}
-    heads.append(Embedding(encoder, tokenizer, longest, batch))
+    opened = Run.open(run, "a run directory")
+    heads = of_run(opened, compute, batch)
     for one in heads:
         prepared = one.prepare(one.example(), sys.maxsize)
         prepared.finish(one.compute(prepared.rows))
-    facts |= {"uses": [one.route for one in heads], "checkpoint": taken.name, "weights": manifest.content_hash(taken)}
+    facts: dict[str, Any] = {"name": name, "compute": compute, "longest": opened.config.max_position_embeddings}
+    facts |= heads[0].facts() | {"uses": [one.route for one in heads]}
+    facts |= {"checkpoint": opened.checkpoint.name, "weights": opened.weights}
     return Served(name=name, run=run, heads={one.route: one for one in heads}, facts=facts)
 
 

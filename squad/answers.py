@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from squad.examples import Example
-from squad.features import Tokens, Windows
+from squad.features import Places, Tokens
 
 MAX_ANSWER_LENGTH = 30  # tokens, unless a command is told otherwise (Devlin et al. 2018)
 
@@ -50,15 +50,15 @@ Scored = tuple[float, int, float, float]  # score, first character, start logit,
 
 
 def best_spans(
-    batch: Windows, start_logits: np.ndarray, end_logits: np.ndarray, n_best: int, max_answer_length: int
+    places: Places, start_logits: np.ndarray, end_logits: np.ndarray, n_best: int, max_answer_length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the first and last positions and the scores of each window's K best spans, best first, all [B, K].
 
     Invalid spans have the score -inf.
     """
     at = np.arange(start_logits.shape[1])
-    inside = (at >= batch.offset[:, None]) & (at < (batch.offset + batch.length)[:, None])  # [B, S]
-    start = np.where(batch.max_context, start_logits, -np.inf)
+    inside = (at >= places.offset[:, None]) & (at < (places.offset + places.length)[:, None])  # [B, S]
+    start = np.where(places.max_context, start_logits, -np.inf)
     end = np.pad(np.where(inside, end_logits, -np.inf), ((0, 0), (0, max_answer_length - 1)), constant_values=-np.inf)
     batches = [slice(first, first + WINDOWS) for first in range(0, len(start), WINDOWS)]
     best = (_best(start[rows], end[rows], n_best, max_answer_length) for rows in batches)
@@ -83,7 +83,7 @@ def n_best_answers(
     questions: Sequence[Example],
     passages: Sequence[str],
     tokens: Tokens,
-    batch: Windows,
+    places: Places,
     logits: tuple[np.ndarray, np.ndarray],
     n_best: int,
     max_answer_length: int,
@@ -93,31 +93,31 @@ def n_best_answers(
 
     logits: start and end logits of all windows [B, S]. null: whether "" (no answer) is one of the answers.
     """
-    first, last, scores = best_spans(batch, *logits, n_best, max_answer_length)
-    shift = batch.first - batch.offset  # position in the window -> token of the passage
+    first, last, scores = best_spans(places, *logits, n_best, max_answer_length)
+    shift = places.first - places.offset  # position in the window -> token of the passage
     by_text: list[dict[str, Scored]] = [{} for _ in questions]
     for flat in np.argsort(-scores, axis=None, kind="stable"):
         row, k = divmod(int(flat), scores.shape[1])
-        score, answers = scores[row, k], by_text[batch.question[row]]
+        score, answers = scores[row, k], by_text[places.question[row]]
         if score == -np.inf:
             break  # sorted: all others are invalid too
         if len(answers) < n_best:
-            passage = questions[batch.question[row]].passage
+            passage = questions[places.question[row]].passage
             text = tokens.row(passage)
             s, e = first[row, k], last[row, k]
             start, end = int(tokens.starts[text][s + shift[row]]), int(tokens.ends[text][e + shift[row]])
             logit_pair = (float(logits[0][row, s]), float(logits[1][row, e]))
             answers.setdefault(passages[passage][start:end], (float(score), start, *logit_pair))
     return [
-        _with_probabilities(answers, none, null) for answers, none in zip(by_text, _null(batch, logits), strict=True)
+        _with_probabilities(answers, none, null) for answers, none in zip(by_text, _null(places, logits), strict=True)
     ]
 
 
-def _null(batch: Windows, logits: tuple[np.ndarray, np.ndarray]) -> list[Scored]:
+def _null(places: Places, logits: tuple[np.ndarray, np.ndarray]) -> list[Scored]:
     """Return for each question the lowest score of [CLS]."""
     start, end = logits[0][:, 0], logits[1][:, 0]
-    order = np.lexsort((start + end, batch.question))
-    _, begins = np.unique(batch.question[order], return_index=True)  # every question has a window
+    order = np.lexsort((start + end, places.question))
+    _, begins = np.unique(places.question[order], return_index=True)  # every question has a window
     return [(float(start[row] + end[row]), 0, float(start[row]), float(end[row])) for row in order[begins]]
 
 

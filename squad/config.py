@@ -1,11 +1,11 @@
-"""The configuration of a fine-tuning run on SQuAD: the sections of bert/config.py, and those that questions need."""
+"""The configuration of a run on SQuAD: the sections of bert/core/config.py, and those that questions need."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bert import ranges
-from bert.config import CountOrNone, FineTuneConfig, Size
-from bert.errors import UsageError
+from bert.core import ranges
+from bert.core.config import CountOrNone, FineTuneConfig, Size
+from bert.core.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,17 +1,12 @@
 """The scores on a development set of questions, while a model is fine-tuned."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from bert.config import BatchConfig
-from bert.errors import InputError
-from bert.inputs.records import Dataset
-from bert.inputs.tokenization import Tokenizer
-from bert.training import fine_tuning, loop, prediction
-from bert.training.distributed import Communicator
-from bert.training.step import Step
+from bert.core.errors import InputError
+from bert.text.tokenization import Tokenizer
 from squad import examples, features, metric
 from squad.answers import MAX_ANSWER_LENGTH, n_best_answers
 from squad.config import Windowing
@@ -19,17 +14,21 @@ from squad.examples import Example
 
 
 class Questions:
-    """A development set with its tokens and windows; it is held in memory."""
+    """A development set: texts, tokens and the places of its windows, whose inputs are in records."""
 
-    def __init__(self, path: Path, tokenizer: Tokenizer, windowing: Windowing) -> None:
+    def __init__(self, path: Path) -> None:
         """Raise InputError if a question is malformed, or has no gold answer and is not impossible."""
-        self.dataset = examples.read_dataset(path)
+        self.path, self.dataset = path, examples.read_dataset(path)
         if not self.dataset.examples:
             raise InputError(f"{path}: no question; check the file")
         if self.dataset.version != "2.0":
             metric.check_answers(self.dataset.examples, path)
+
+    def write(self, tokenizer: Tokenizer, windowing: Windowing, workdir: Path) -> Path:
+        """Return the folder with the records of the windows."""
         self.tokens = features.tokenize(tokenizer, self.dataset.passages)
-        self.windows = features.windows(tokenizer, self.dataset.examples, self.tokens, windowing)
+        inputs, self.places = features.windows(tokenizer, self.dataset.examples, self.tokens, windowing)
+        return features.development_set(self.path, inputs, tokenizer, windowing, workdir)
 
     def scores(self, starts: np.ndarray, ends: np.ndarray, threshold: float | None) -> dict[str, float]:
         """Return exact match and F1, as fractions, of the best answers. starts, ends: logits of all windows [B, S].
@@ -44,7 +43,7 @@ class Questions:
             dataset.examples,
             dataset.passages,
             self.tokens,
-            self.windows,
+            self.places,
             (starts, ends),
             n_best=1,
             max_answer_length=MAX_ANSWER_LENGTH,
@@ -53,34 +52,6 @@ class Questions:
         texts = [found.best(threshold).text for found in answers]
         exact, f1 = _mean_scores(dataset.examples, texts, dataset.version)
         return {"exact_match": exact / 100, "f1": f1 / 100}
-
-
-class DevelopmentSet:
-    """Exact match and F1 on a development set; F1 tells which checkpoint is the best."""
-
-    measure = "f1"
-
-    def __init__(
-        self,
-        questions: Questions | None,
-        data: Dataset,
-        batch: BatchConfig,
-        comm: Communicator,
-        threshold: float | None,
-    ) -> None:
-        """questions: on rank 0, which computes the scores. data: their windows, of which each replica has its share."""
-        self.questions, self.data, self.batch, self.comm = questions, data, batch, comm
-        self.threshold = threshold
-
-    def scores(self, step: Step, alive: Callable[[], None]) -> loop.Measures:
-        """Return exact match and F1, as fractions."""
-        logits = prediction.predict(step, self.data, self.batch, alive, by_position=True)
-
-        def score() -> loop.Measures:
-            assert self.questions is not None, "rank 0 has them"
-            return self.questions.scores(logits["start"], logits["end"], self.threshold)
-
-        return fine_tuning.on_rank_zero(score, self.comm)
 
 
 def _mean_scores(questions: Sequence[Example], texts: Sequence[str], version: str) -> tuple[float, float]:

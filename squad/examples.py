@@ -2,7 +2,10 @@
 
 A dataset is one JSON object in the format of SQuAD 1.1 or 2.0, data > paragraphs > qas (plausible answers are ignored),
 or JSONL with one {"id", "question", "context"[, "answers"][, "is_impossible"]} per line, which is read in pieces and
-may have any length. Both may be compressed (.gz, .bz2, .xz).
+may have any length. Both may be compressed (.gz, .bz2, .xz). An id may be an integer. `answers` is a list of {"text",
+"answer_start"} or, as Hugging Face's `datasets` writes it, an object {"text": [...], "answer_start": [...]}; there,
+empty lists mean that the question is impossible. null stands for a missing value. To answer questions, no gold answer
+is needed, and none is looked at.
 """
 
 import math
@@ -11,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from bert.errors import InputError
-from bert.storage import files
+from bert.core import files
+from bert.core.errors import InputError
 
 T = TypeVar("T")
 TYPE_NAMES = {
@@ -26,6 +29,7 @@ TYPE_NAMES = {
 MAX_JSON = 256 << 20  # characters of a file that is parsed as a whole and held in memory; SQuAD 2.0's has 42 million
 LEVELS = (("data", "article"), ("paragraphs", "paragraph"), ("qas", "question"))
 SHOWN, SHOWN_KEYS = 100, 20  # in an error message: characters of an id or a key, and keys
+LARGEST_ID = 2**63  # that of an integer of 64 bits
 QUESTIONS, CHARACTERS = 1024, 2_000_000  # limits of a piece: questions, and characters in their passages
 
 
@@ -106,9 +110,12 @@ def read_dataset(path: Path, *, strict: bool = True) -> Dataset:
 
 
 def read_pieces(
-    path: Path, *, strict: bool, questions: float = QUESTIONS, characters: float = CHARACTERS
+    path: Path, *, strict: bool, gold: bool = True, questions: float = QUESTIONS, characters: float = CHARACTERS
 ) -> Iterator[Dataset]:
-    """Read a question dataset in pieces of bounded size, in order. Raises as `read_dataset` does."""
+    """Read a question dataset in pieces of bounded size, in order. Raises as `read_dataset` does.
+
+    gold: also read the answers; without them no form of them makes a question malformed.
+    """
     claimed_version, raws = _raw_questions(path)
     seen: set[str] = set()
     passages: dict[str, int] = {}
@@ -125,7 +132,7 @@ def read_pieces(
         try:
             if isinstance(raw, Fault):
                 raise InputError(raw.reason)
-            example, context = _example(raw, seen)
+            example, context = _example(raw, seen, gold)
         except InputError as error:
             if strict:
                 raise InputError(f"{path}: {error}") from error
@@ -186,7 +193,7 @@ def _raw_questions(path: Path) -> tuple[str, Iterator[Raw | Fault]]:
         return "", _lines(path)
     text = files.read_text(path, MAX_JSON, "give it as .jsonl, one question per line, which may have any length")
     try:
-        tree = files.parse_json(text.removeprefix("\ufeff"))
+        tree = files.parse_json(text)
     except ValueError as error:
         raise InputError(f"{path}: not JSON ({error}); name a file with one question per line .jsonl") from error
     version = tree.get("version") if isinstance(tree, dict) else None
@@ -199,7 +206,7 @@ def _lines(path: Path) -> Iterator[Raw | Fault]:
             if not line.strip():
                 continue
             try:
-                record = files.parse_json(line.removeprefix("\ufeff"))
+                record = files.parse_json(line)
             except ValueError as error:
                 yield Fault(id=None, reason=f"line {number}: not JSON ({error})")
             else:
@@ -221,31 +228,47 @@ def _nested(record: Any, place: str, levels: Sequence[tuple[str, str]]) -> Itera
             yield Raw(here, record, item)
 
 
-def _example(raw: Raw, seen: set[str]) -> tuple[Example, str]:
+def _example(raw: Raw, seen: set[str], gold: bool) -> tuple[Example, str]:
     """Return the question, without the number of its passage, and its passage. Its id is added to `seen`."""
-    identity = _text(raw.qa, "id", raw.place)
+    known = _integer_id(raw.qa)
+    identity = _text(raw.qa, "id", raw.place) if known is None else known
     place = f"{raw.place} (id {_shown(identity)})"
     if identity in seen:
         raise InputError(f"{place}: the id occurs twice; make ids unique in the file")
-    answers = []
-    for n, answer in enumerate(_get(raw.qa, "answers", list, place, default=[])):
-        below = f"{place}, answer {n}"
-        answers.append(Answer(text=_text(answer, "text", below), start=_get(answer, "answer_start", int, below)))
-    example = Example(
-        id=identity,
-        question=_text(raw.qa, "question", place),
-        passage=-1,
-        answers=tuple(answers),
-        impossible=_get(raw.qa, "is_impossible", bool, place, default=False),
-    )
+    answers, impossible = _gold(raw.qa, place) if gold else ((), False)
+    question = _text(raw.qa, "question", place)
+    example = Example(id=identity, question=question, passage=-1, answers=answers, impossible=impossible)
     context = _text(raw.paragraph, "context", place)
     seen.add(identity)
     return example, context
 
 
+def _integer_id(qa: Any) -> str | None:
+    """Return the id of a question if it is an integer, as text."""
+    identity = qa.get("id") if isinstance(qa, dict) else None
+    return str(identity) if type(identity) is int and abs(identity) <= LARGEST_ID else None
+
+
+def _gold(qa: dict[str, Any], place: str) -> tuple[tuple[Answer, ...], bool]:
+    """Return the gold answers of a question, and whether it is impossible."""
+    given = {key: value for key, value in qa.items() if value is not None}
+    found, in_columns = given.get("answers", []), isinstance(given.get("answers"), dict)
+    if in_columns:
+        texts, starts = (_get(found, key, list, f"{place}, answers") for key in ("text", "answer_start"))
+        if len(texts) != len(starts):
+            raise InputError(f"{place}, answers: {len(texts)} texts, but {len(starts)} starts")
+        found = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+    answers = []
+    for n, answer in enumerate(_get(given | {"answers": found}, "answers", list, place)):
+        below = f"{place}, answer {n}"
+        answers.append(Answer(text=_text(answer, "text", below), start=_get(answer, "answer_start", int, below)))
+    impossible = _get(given, "is_impossible", bool, place, default=in_columns and not answers)
+    return tuple(answers), impossible
+
+
 def _unused_id(qa: Any, seen: set[str]) -> str | None:
     """Return the id of a malformed question, unless it is in `seen`, to which it is added."""
-    identity = qa.get("id") if isinstance(qa, dict) else None
+    identity = _integer_id(qa) or (qa.get("id") if isinstance(qa, dict) else None)
     if not isinstance(identity, str) or identity in seen:
         return None
     seen.add(identity)

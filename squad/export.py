@@ -7,7 +7,7 @@ The SavedModel is DIR/1. Its signature `serving_default` takes `question` and `c
 the same answers as squad.predict: `answer` [B]; `start` and `end` [B] int32, the characters of the passage that are the
 answer; `probability` [B]; and, for a model with a null threshold, `null_odds` [B]: the answer is "" where they are
 above the threshold. The graph contains tokenizer, windows and answer selection. It needs TensorFlow with the operations
-of tensorflow_text, which TensorFlow Serving includes, and none of this code.
+of tensorflow_text, which TensorFlow Serving includes (in Python: `import tensorflow_text`), and none of this code.
 """
 
 import math
@@ -18,19 +18,21 @@ from typing import Annotated, NamedTuple
 
 import tensorflow as tf
 
-from bert import cli, ranges
+from bert.core import cli, outputs, ranges
+from bert.core.ranges import AnyNumber, Range
 from bert.export import graph, windows
 from bert.export.graph import int32
+from bert.export.tokenizer import GraphTokenizer
 from bert.hardware import devices, graphs
 from bert.hardware.devices import Kind
-from bert.inputs import vocabulary
 from bert.model import inference
-from bert.ranges import AnyNumber, Range
-from bert.storage import outputs
+from bert.runs import Compute
+from bert.text import vocabulary
 from squad import predict
 from squad.answers import MAX_ANSWER_LENGTH
 from squad.features import INPUTS
-from squad.model import Compute, FineTuned, load
+from squad.model import AnswerSpans, load
+from tasks.model import FineTuned
 
 STAGE = "squad.export"
 N_BEST = 20  # answers in the softmax of probabilities, as in squad.predict
@@ -104,13 +106,13 @@ class Answering(tf.Module):
     """
 
     def __init__(
-        self, fine_tuned: FineTuned, *, limit: float | None, max_answer_length: int = MAX_ANSWER_LENGTH
+        self, fine_tuned: FineTuned[AnswerSpans], *, limit: float | None, max_answer_length: int = MAX_ANSWER_LENGTH
     ) -> None:
         """limit: null odds above it mean no answer; with None every question gets one."""
         super().__init__()
         self.encoder, self.head = fine_tuned.encoder, fine_tuned.head  # tf.Module tracks their variables
-        self.tokenizer, self.windowing = fine_tuned.tokenizer, fine_tuned.windowing
-        self.tokenizer.in_graph()  # raises an error if there is none
+        self.tokenizer, self.windowing = fine_tuned.tokenizer, fine_tuned.kind.windowing
+        self.in_graph = GraphTokenizer(self.tokenizer)
         self.logits, self.limit, self.longest = fine_tuned.logits, limit, max_answer_length
         self.answer = graphs.function(
             self._answer, [tf.TensorSpec([None], tf.string, n) for n in ("question", "context")]
@@ -120,7 +122,7 @@ class Answering(tf.Module):
         checked = tf.debugging.assert_equal(tf.size(question), tf.size(context), "every question needs its context")
         with tf.control_dependencies([checked]):  # so that this error comes first
             question, context = tf.identity(question), tf.identity(context)
-        asked = self.tokenizer.in_graph().tokenize(question)[:, : self.windowing.max_query_length]
+        asked = self.in_graph.tokenize(question)[:, : self.windowing.max_query_length]
         passages = self._passages(context)
         room = self.windowing.max_seq_length - 3 - int32(asked.row_lengths())  # [B]
         step = tf.minimum(self.windowing.doc_stride, room)
@@ -131,22 +133,12 @@ class Answering(tf.Module):
 
     def _passages(self, context: tf.Tensor) -> Passages:
         """Tokenize with character offsets, as Tokenizer.encode_with_offsets does."""
-        ids, starts, ends = self.tokenizer.in_graph().tokenize_with_offsets(context)
+        ids, begin, end = self.in_graph.tokenize_with_offsets(context)
         # Not unicode_split: it encodes each character again, which TensorFlow 2.17 refuses for one such as U+FFFE.
-        codes, at = tf.strings.unicode_decode_with_offsets(context, "UTF-8", errors="strict")
+        codes = tf.strings.unicode_decode(context, "UTF-8", errors="strict")
         characters = codes.with_flat_values(tf.strings.as_string(codes.flat_values))
-        before = tf.cumsum(tf.strings.length(context), exclusive=True)  # bytes [B]
-        at = int32(at.flat_values) + tf.gather(before, characters.value_rowids())
-        row = ids.value_rowids()
-
-        def character(offsets: tf.RaggedTensor) -> tf.Tensor:  # byte offsets as character offsets
-            index = tf.searchsorted(at, int32(offsets.flat_values) + tf.gather(before, row))
-            return index - int32(tf.gather(characters.row_starts(), row))
-
-        begin = character(starts)
-        flat = (ids.flat_values, begin, tf.maximum(character(ends), begin + 1))
         count, first = int32(ids.row_lengths()), int32(ids.row_starts())
-        return Passages(characters, count, first, *(tf.pad(x, [[0, 1]]) for x in flat))
+        return Passages(characters, count, first, *(tf.pad(x, [[0, 1]]) for x in (ids.flat_values, begin, end)))
 
     def _read(self, asked: tf.RaggedTensor, passages: Passages, cuts: Cuts, best: tf.Tensor) -> Spans:
         """Score windows in batches of similar length, padded to a multiple of LENGTH_MULTIPLE."""
@@ -200,7 +192,7 @@ class Answering(tf.Module):
 
 
 def _cut(passages: Passages, asked: tf.RaggedTensor, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> Cuts:
-    """Cut the windows, as bert.inputs.windows.cut does."""
+    """Cut the windows, as bert.text.windows.cut does."""
     question, number, skipped, length = windows.cut(passages.count, room, step, count)
     offset = tf.gather(int32(asked.row_lengths()) + 2, question)
     return Cuts(question, number, offset, tf.gather(passages.first, question) + skipped, length)
@@ -257,9 +249,9 @@ def export(options: Options) -> Path:
         "compute": options.compute,
         "null_threshold": limit,
         "max_answer_length": options.max_answer_length,
-        **asdict(fine_tuned.windowing),
+        **asdict(fine_tuned.kind.windowing),
     }
-    inputs = [vocabulary.path_in(options.model), options.model / "bert_config.json", fine_tuned.checkpoint]
+    inputs = [vocabulary.path_in(options.model), options.model / "bert_config.json", fine_tuned.run.checkpoint]
     outputs.build(folder, stage=STAGE, parameters=parameters, inputs=inputs, make=make)
     return folder
 

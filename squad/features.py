@@ -1,6 +1,6 @@
 """Questions and passages as model input: overlapping windows of [CLS] question [SEP] passage [SEP].
 
-For RoBERTa they are <s> question </s></s> passage </s>, all in one segment (`bert.inputs.tokenization`).
+For RoBERTa they are <s> question </s></s> passage </s>, all in one segment (`bert.text.tokenization`).
 
 A passage that does not fit beside its question is cut into windows that start every `doc_stride` tokens (Devlin et al.
 2018; github.com/google-research/bert, run_squad.py). Training windows are written once, as TFRecords.
@@ -14,15 +14,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert.errors import InputError, UsageError
-from bert.inputs import records, tf_example
-from bert.inputs.tokenization import Tokenizer
-from bert.inputs.windows import best_window, cut
-from bert.storage import files, outputs
+from bert.core import files, outputs
+from bert.core.errors import InputError, UsageError
+from bert.model.heads import INPUTS
+from bert.text import records, tf_example
+from bert.text.tokenization import Tokenizer
+from bert.text.windows import best_window, cut
 from squad import examples
 from squad.config import SquadData, Windowing
 from squad.examples import Dataset, Example, Span
@@ -30,7 +31,6 @@ from squad.examples import Dataset, Example, Span
 STAGE = "squad.features"
 NO_ANSWER = (-1, -1)  # token span outside every window, so each window is labelled [CLS]
 BATCH = 1024  # texts per call of the tokenizer
-INPUTS = ("input_ids", "input_mask", "segment_ids")
 LABELS = ("start_positions", "end_positions")
 
 
@@ -49,22 +49,21 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class Windows:
-    """All windows of some questions, in order."""
+class Places:
+    """Where all windows of some questions, in order, lie in their passages."""
 
-    input_ids: np.ndarray  # [B, S]
-    input_mask: np.ndarray  # [B, S]
-    segment_ids: np.ndarray  # [B, S]
     question: np.ndarray  # [B] index of the question
     offset: np.ndarray  # [B] position of the first passage token
     first: np.ndarray  # [B] index of that token in the passage
     length: np.ndarray  # [B] number of passage tokens
     max_context: np.ndarray  # [B, S] bool: of all windows this one gives the passage token the most context
 
-    @property
-    def inputs(self) -> dict[str, np.ndarray]:
-        """The model's input, by name."""
-        return {name: getattr(self, name) for name in INPUTS}
+
+class Windows(NamedTuple):
+    """Windows as input of the model, and their places."""
+
+    inputs: dict[str, np.ndarray]  # ids, mask and segments [B, S] by name
+    places: Places
 
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
@@ -115,7 +114,8 @@ def windows(tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens
         segment_ids[row, : len(ids)] = segments
         best[row, offset : offset + length] = best_window(tokens, left, stride)[first : first + length] == w
     table = np.array(cuts, np.int32).reshape(count, 6)
-    return Windows(input_ids, input_mask, segment_ids, table[:, 0], offsets, table[:, 4], table[:, 5], best)
+    inputs = dict(zip(INPUTS, (input_ids, input_mask, segment_ids), strict=True))
+    return Windows(inputs, Places(table[:, 0], offsets, table[:, 4], table[:, 5], best))
 
 
 def token_span(starts: np.ndarray, ends: np.ndarray, start: int, end: int) -> tuple[int, int] | None:
@@ -125,16 +125,16 @@ def token_span(starts: np.ndarray, ends: np.ndarray, start: int, end: int) -> tu
     return (first, last) if first <= last else None
 
 
-def label(batch: Windows, row: int, answer: tuple[int, int]) -> tuple[int, int]:
+def label(places: Places, row: int, answer: tuple[int, int]) -> tuple[int, int]:
     """Return the positions of the answer's first and last token in a window; (0, 0), the [CLS], if it does not fit."""
-    first, shift = batch.first[row], batch.offset[row] - batch.first[row]
-    inside = first <= answer[0] and answer[1] < first + batch.length[row]
+    first, shift = places.first[row], places.offset[row] - places.first[row]
+    inside = first <= answer[0] and answer[1] < first + places.length[row]
     return (int(answer[0] + shift), int(answer[1] + shift)) if inside else (0, 0)
 
 
 def training_set(data: SquadData, tokenizer: Tokenizer, vocab: Path, windowing: Windowing, workdir: Path) -> Path:
     """Return the folder of TFRecords with the training windows of `data.train_file`; it is written once per setting."""
-    settings = {"impossible": data.impossible, "strict": data.strict, "lower_case": tokenizer.lower_case}
+    settings = {"impossible": data.impossible, "strict": data.strict} | tokenizer.facts()
     limit = {"limit": data.limit} if data.limit else {}  # runs without one go on with the records that they have
     parameters = asdict(windowing) | settings | limit
     assert data.train_file is not None, "the command checks that it is given"
@@ -182,18 +182,23 @@ def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Wind
     )
 
 
-def development_set(path: Path, batch: Windows, tokenizer: Tokenizer, windowing: Windowing, workdir: Path) -> Path:
-    """Return the folder of TFRecords with the windows of the questions in `path`; it is written once per setting."""
-    parameters = asdict(windowing) | {"lower_case": tokenizer.lower_case}
+def development_set(
+    path: Path, inputs: dict[str, np.ndarray], tokenizer: Tokenizer, windowing: Windowing, workdir: Path
+) -> Path:
+    """Return the folder of TFRecords with the windows of the questions in `path`; it is written once per setting.
+
+    inputs: of the windows.
+    """
+    parameters = asdict(windowing) | tokenizer.facts()
     key = [files.sha256(path), tokenizer.vocab_sha256, parameters]
     folder = workdir / "squad" / "development" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 
     def make(partial: Path) -> outputs.StageResult:
-        name, count = "dev-00000-of-00001.tfrecord", len(batch.input_ids)
+        name, count = "dev-00000-of-00001.tfrecord", len(inputs["input_ids"])
         with records.RecordWriter(partial / name) as writer:
             for begin in range(0, count, BATCH):
                 rows = slice(begin, begin + BATCH)
-                for serialized in tf_example.encode_batch({name: getattr(batch, name)[rows] for name in INPUTS}):
+                for serialized in tf_example.encode_batch({name: values[rows] for name, values in inputs.items()}):
                     writer.write(serialized)
         return outputs.StageResult(
             counts={"windows": count}, records={name: count}, extra=_described(tokenizer, windowing, ())
@@ -239,10 +244,10 @@ def _encoded(
         answers.append(NO_ANSWER if span.example.impossible else tokens)
         if answers[-1] is None:
             dropped[span.example.id] = "the answer has no token"
-    batch = windows(tokenizer, [span.example for span in spans], passages, windowing)
-    rows = [row for row, question in enumerate(batch.question) if answers[question] is not None]
-    labels = np.array([label(batch, row, answers[batch.question[row]]) for row in rows], np.int64).reshape(-1, 2)
-    inputs = {name: getattr(batch, name)[rows] for name in INPUTS}
+    every, places = windows(tokenizer, [span.example for span in spans], passages, windowing)
+    rows = [row for row, question in enumerate(places.question) if answers[question] is not None]
+    labels = np.array([label(places, row, answers[places.question[row]]) for row in rows], np.int64).reshape(-1, 2)
+    inputs = {name: values[rows] for name, values in every.items()}
     yield from tf_example.encode_batch(inputs | {"start_positions": labels[:, :1], "end_positions": labels[:, 1:]})
 
 

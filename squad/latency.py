@@ -19,13 +19,15 @@ from typing import Annotated, Any
 import numpy as np
 import tensorflow as tf
 
-from bert import cli, ranges
-from bert.errors import UsageError
+from bert.core import cli, ranges
+from bert.core.errors import UsageError
+from bert.core.ranges import BatchSize, Range
 from bert.hardware import devices
 from bert.hardware.devices import Kind
-from bert.ranges import BatchSize, Range
+from bert.runs import Compute
 from squad.export import Answering
-from squad.model import Compute, FineTuned, load
+from squad.model import AnswerSpans, load
+from tasks.model import FineTuned
 
 PERCENTILES = (50, 90, 95, 99)
 COLUMNS = ["first_ms", "mean_ms", *(f"p{p}_ms" for p in PERCENTILES), "sequences_per_second"]
@@ -69,16 +71,16 @@ def _milliseconds_since(begin: float) -> float:
     return 1000 * (time.perf_counter() - begin)
 
 
-def measure_all(fine_tuned: FineTuned, options: Options) -> Iterator[dict[str, Any]]:
+def measure_all(fine_tuned: FineTuned[AnswerSpans], options: Options) -> Iterator[dict[str, Any]]:
     """Yield the figures of each length and batch size.
 
     Raises UsageError, before any measurement, for a length that the model's windows cannot have.
     """
-    question = min(QUESTION_WORDS, fine_tuned.windowing.max_query_length)
-    shortest, longest = question + 4, fine_tuned.windowing.max_seq_length  # three special tokens, one to read
+    question = min(QUESTION_WORDS, fine_tuned.kind.windowing.max_query_length)
+    shortest, longest = question + 4, fine_tuned.kind.windowing.max_seq_length  # three special tokens, one to read
     if invalid := [length for length in options.length if not shortest <= length <= longest]:
         raise UsageError(f"--length {invalid[0]}: the windows of {options.model} have {shortest} to {longest} tokens")
-    limit = 0.0 if fine_tuned.impossible else None
+    limit = 0.0 if fine_tuned.kind.impossible else None
     answer = Answering(fine_tuned, limit=limit).answer
     begin = time.perf_counter()
     answer.get_concrete_function()

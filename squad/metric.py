@@ -21,10 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bert import cli, ranges
-from bert.errors import InputError, UsageError
-from bert.ranges import AnyNumber
-from bert.storage import files
+from bert.core import cli, files, ranges
+from bert.core.errors import InputError, UsageError
+from bert.core.ranges import AnyNumber
 from squad import examples
 from squad.examples import Example
 

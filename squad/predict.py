@@ -4,10 +4,11 @@
     python -m squad.predict --model RUN --question "Who ...?" --context "Once upon a time ..."
 
 RUN is the directory of a squad.train run. The output is {question id: answer}; every answer is a part of its passage.
-A malformed question is reported and, if it has an id, gets the answer "". The answer is also "" (no answer) if the null
-odds, which are the score of no answer minus the score of the best answer, are above a threshold: --null_threshold, or
-the one stored by squad.threshold, or 0 if the model was trained on impossible questions. Otherwise every question gets
-an answer. Output files appear only when complete. A JSONL dataset is read in pieces, so it may have any length.
+Gold answers in the file are not read, whatever their form. A malformed question is reported and, if it has an id, gets
+the answer "". The answer is also "" (no answer) if the null odds, which are the score of no answer minus the score of
+the best answer, are above a threshold: --null_threshold, or the one stored by squad.threshold, or 0 if the model was
+trained on impossible questions. Otherwise every question gets an answer. Output files appear only when complete. A
+JSONL dataset is read in pieces, so it may have any length.
 """
 
 import contextlib
@@ -20,17 +21,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from bert import cli, ranges
-from bert.errors import UsageError
+from bert.core import cli, files, ranges
+from bert.core.errors import UsageError
+from bert.core.ranges import AnyNumber, BatchSize, Range
 from bert.hardware import devices
 from bert.hardware.devices import Kind
-from bert.ranges import AnyNumber, BatchSize, Range
-from bert.storage import files
+from bert.runs import Compute
 from squad import examples, threshold
 from squad.answers import MAX_ANSWER_LENGTH, NO_ANSWER, Answers, Candidate
 from squad.examples import Dataset, Example, Fault
-from squad.model import Compute, FineTuned, load
+from squad.model import AnswerSpans, load
 from squad.reader import Reader
+from tasks.model import FineTuned
 
 MAX_REPORTED = 5  # malformed questions that are reported, one per line
 
@@ -77,15 +79,15 @@ class Options:
             raise UsageError("--output, --nbest and --null_odds must be different files")
 
 
-def null_threshold(fine_tuned: FineTuned, run: Path, requested: float | None) -> float | None:
+def null_threshold(fine_tuned: FineTuned[AnswerSpans], run: Path, requested: float | None) -> float | None:
     """Return the null odds above which there is no answer: requested, stored, or the published default 0.
 
     None means that every question gets an answer.
     """
     if requested is not None:
         return requested
-    stored = threshold.load_threshold(run, fine_tuned.weights)
-    if stored is None and fine_tuned.impossible:
+    stored = threshold.load_threshold(run, fine_tuned.run.weights)
+    if stored is None and fine_tuned.kind.impossible:
         print(f"note: {run}: no stored threshold; using 0 (see python -m squad.threshold)", file=sys.stderr)
         return 0.0
     return stored
@@ -162,7 +164,7 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m squad.predict", description=__doc__)
     pieces: Iterable[Dataset] = ()
     if options.dataset is not None:
-        rest = examples.read_pieces(options.dataset, strict=options.strict)
+        rest = examples.read_pieces(options.dataset, strict=options.strict, gold=False)
         pieces = itertools.chain([next(rest)], rest)  # the first is read before the model: a bad path fails at once
     devices.choose(options.device)
     fine_tuned = load(options.model, options.compute)

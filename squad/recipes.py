@@ -9,8 +9,8 @@ of Large instead of 12, which 8 ranks do not divide. Other numbers of ranks take
 
 from collections.abc import Callable
 
-from bert import cli
-from bert.config import BatchConfig, EpochConfig, OptimizerConfig, RunConfig
+from bert.core import cli
+from bert.core.config import BatchConfig, EpochConfig, OptimizerConfig, RunConfig
 from bert.recipes import AUTO, DEMO_MODEL, MINI, SIZES
 from squad.config import SquadConfig, Windowing
 

@@ -12,11 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from bert import cli, ranges
-from bert.errors import IntegrityError
-from bert.ranges import Range
-from bert.report import Curve, Lines, as_json, draw, figures, read_metrics
-from bert.storage import files
+from bert.core import cli, files, ranges
+from bert.core.errors import IntegrityError
+from bert.core.ranges import Range
+from bert.report import Metrics, Plotted, as_json, draw, read_metrics
 from squad import examples, metric
 from squad.examples import Dataset, Example
 
@@ -44,14 +43,15 @@ class Options:
         ranges.check(self)
 
 
-def summarize(options: Options, dataset: Dataset, phases: list[Lines]) -> dict[str, Any]:
+def summarize(options: Options, dataset: Dataset, phases: list[Metrics]) -> dict[str, Any]:
     """Return the figures of report.json."""
     scores = {
         start: asdict(metric.score(dataset.examples, metric.read_predictions(run / "predictions.json")))
         for start, run in (("pretrained", options.pretrained), ("random", options.random))
     }
     pretraining = [
-        {"name": run.name} | as_json(figures(lines)) for run, lines in zip(options.pretraining, phases, strict=True)
+        {"name": run.name} | as_json(metrics.figures())
+        for run, metrics in zip(options.pretraining, phases, strict=True)
     ]
     return {"pretraining": pretraining, "squad": scores}
 
@@ -110,9 +110,9 @@ def main(argv: list[str]) -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     report, curves = options.output / "report.json", options.output / "curves.png"
     files.write_json(report, summary)
-    begins = itertools.accumulate((lines[-1]["step"] for lines in phases), initial=0)
+    begins = itertools.accumulate((metrics.last_step for metrics in phases), initial=0)
     runs = zip(options.pretraining, phases, begins, strict=False)
-    draw([Curve(run.name, lines, begin) for run, lines, begin in runs], curves)
+    draw([Plotted(run.name, metrics, begin) for run, metrics, begin in runs], curves)
     right, wrong = (metric.read_predictions(run / "predictions.json") for run in (options.pretrained, options.random))
     question = example_of(dataset, right, wrong)
     print(f"{table(summary)}\n\n{show(dataset, question, right[question.id], bold=sys.stdout.isatty())}\n")

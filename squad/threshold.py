@@ -16,15 +16,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from bert import cli, ranges
-from bert.errors import InputError, IntegrityError, UsageError
+from bert.core import cli, files, ranges
+from bert.core.errors import InputError, IntegrityError, UsageError
+from bert.core.ranges import BatchSize, Range
 from bert.hardware import devices
 from bert.hardware.devices import Kind
-from bert.ranges import BatchSize, Range
-from bert.storage import files
+from bert.runs import Compute
 from squad import examples, metric
 from squad.answers import MAX_ANSWER_LENGTH
-from squad.model import Compute, load
+from squad.model import load
 from squad.reader import Reader
 
 NAME = "null_threshold.json"
@@ -147,7 +147,7 @@ def main(argv: list[str]) -> None:
         raise InputError(f"{options.dataset}: every question has an answer; give a version 2.0 dataset")
     facts: dict[str, Any] = asdict(tune(outcomes))
     about = {"dataset": options.dataset.name, "dataset_sha256": files.sha256(options.dataset)}
-    store_threshold(options.model, facts | about | {"weights": fine_tuned.weights})
+    store_threshold(options.model, facts | about | {"weights": fine_tuned.run.weights})
     print(json.dumps(facts))
 
 

@@ -2,7 +2,8 @@
 
 A word is read at its first piece (Devlin et al. 2018, section 5.3); its other pieces have no tag. A word without any
 piece, as U+00AD alone, becomes [UNK], so that no later word takes its tag. A sentence that is longer than a window is
-cut into windows that overlap, and each word is read in the one where it has the most context on both sides.
+cut into windows that overlap, and each word is read in the one where it has the most context on both sides. A word that
+is longer than their overlap can be cut by all of them; it is read in a window of its own, in the middle.
 
 W windows, S positions, n words of all sentences together.
 """
@@ -14,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bert.inputs.windows import cut, most_context
+from bert.text.windows import cut, most_context
 
 NO_LABEL = -1  # of positions without loss
 SPECIAL = 2  # positions of [CLS] and [SEP] in each window
@@ -22,7 +23,7 @@ SHORTEST = SPECIAL + 1
 
 
 class Pieces(Protocol):
-    """What is needed of `bert.inputs.tokenization.Tokenizer`, whose module imports TensorFlow."""
+    """What is needed of `bert.text.tokenization.Tokenizer`, whose module imports TensorFlow."""
 
     pad_id: int
     unk_id: int
@@ -119,12 +120,15 @@ def _words(tokenizer: Pieces, words: Sequence[str], room: int) -> _Words:
 
 def _read_in(splits: np.ndarray, room: int, stride: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
     """Return the window in which each word of a sentence is read, and first piece and length of these windows."""
-    begin, end = splits[:-1] - splits[0], splits[1:] - splits[0]
-    spans = cut(int(end[-1]), room, stride)
+    begin, end, tokens = splits[:-1] - splits[0], splits[1:] - splits[0], int(splits[-1] - splits[0])
+    spans = cut(tokens, room, stride)
     if len(spans) == 1:
         return np.zeros(len(begin), np.int64), spans
-    used, best = np.unique(most_context(begin, end, int(end[-1]), room, stride), return_inverse=True)
-    return best, [spans[window] for window in used]
+    chosen, first = most_context(begin, end, tokens, room, stride), np.array(spans)[:, 0]
+    is_cut = end > first[chosen] + room  # such a word is the last one that its window has, so the order stays
+    own = np.clip(begin - (room - (end - begin)) // 2, 0, tokens - room)
+    _, words, best = np.unique(2 * chosen + is_cut, return_index=True, return_inverse=True)
+    return best, [(int(own[word]), room) if is_cut[word] else spans[chosen[word]] for word in words]
 
 
 def _inputs(

@@ -9,52 +9,29 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert.config import ModelConfig
-from bert.errors import InputError
-from bert.inputs.sampler import Batch
-from bert.inputs.tokenization import Tokenizer
-from bert.model import heads, losses
-from bert.model.encoder import Encoder, Mode, TokenBatch
-from bert.model.parts import WHOLE, Parts
+from bert.core.errors import InputError
+from bert.heads import CHOICE
+from bert.model import losses
+from bert.text.sampler import Batch
+from bert.text.tokenization import Tokenizer
 from tasks import inputs, metrics
 from tasks.classification import softmax
 from tasks.config import TaskData
 from tasks.examples import ChoiceExample
+from tasks.kind import ExampleKind
 from tasks.labels import Labels
 
-HEADS = ("pooler", "choice")
 
-
-class Model(tf.Module):
-    """Encoder, pooler and a score."""
-
-    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
-        super().__init__()
-        self.encoder = Encoder(config, seed, parts)
-        self.pooler = heads.Pooler(config, seed)
-        self.choice = heads.Choice(config, seed)
-
-    def __call__(self, batch: Batch, mode: Mode) -> tf.Tensor:
-        """Return the score of each choice [B, C], float32. All choices of a batch share one pass of the encoder."""
-        choices, length = batch["input_ids"].shape[1], tf.shape(batch["input_ids"])[2]
-        tokens = TokenBatch(*(tf.reshape(batch[name], [-1, length]) for name in inputs.NAMES))
-        first = tf.range(tf.shape(tokens.ids)[0]) * length
-        scores = self.head(self.encoder(tokens, mode, first)[:, None], mode)
-        return tf.reshape(scores, [-1, choices])
-
-    def head(self, hidden: tf.Tensor, mode: Mode) -> tf.Tensor:
-        """Return the scores [B*C, 1] for the last hidden states [B*C, S, D], of which the first is read."""
-        return self.choice(self.pooler(hidden), mode)
-
-
-class Choice:
+class Choice(ExampleKind):
     """What a run on multiple choice consists of."""
 
-    head = "choice"
+    head = CHOICE
 
-    def __init__(self, data: TaskData, labels: Labels, names: tuple[str, ...], groups: tuple[str, ...] = ()) -> None:
-        """labels: the numbers of the choices. names: of the metrics. groups: parts that are also scored alone."""
-        self.data, self.labels, self.metrics, self.groups = data, labels, names, groups
+    def __init__(self, data: TaskData, labels: Labels, names: tuple[str, ...]) -> None:
+        """As ExampleKind has it; labels: the numbers of the choices. The levels of RACE are also scored alone."""
+        super().__init__(data, labels, names)
+        self.sequences = labels.outputs
+        self.groups: tuple[str, ...] = data.levels if data.task == "race" else ()
 
     def features(self) -> dict[str, dict[str, Any]]:
         """Return shape and type of each feature of a record."""
@@ -68,7 +45,7 @@ class Choice:
         for example in examples:
             self.check(example)
         firsts, seconds = zip(*(pair for example in examples for pair in example.pairs), strict=True)
-        flat = inputs.pairs(tokenizer, firsts, seconds, self.data.length, self.data.first_length)
+        flat = inputs.pairs(tokenizer, firsts, seconds, self.data.length, self.data.first_length, self.seen)
         arrays = {name: rows.reshape(-1, choices, self.data.length) for name, rows in flat.items()}
         arrays["group"] = np.array([[self._group(example)] for example in examples], np.int64)
         if examples and examples[0].label is not None:
@@ -84,10 +61,6 @@ class Choice:
 
     def _group(self, example: ChoiceExample) -> int:
         return self.groups.index(example.group) if example.group in self.groups else -1
-
-    def model(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> Model:
-        """Return the model to train."""
-        return Model(config, seed, parts)
 
     def measure(self, logits: tf.Tensor, batch: Batch) -> losses.Measure:
         """Return the summed cross-entropy of a batch and the number of right choices."""

@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bert.storage import files
+from bert.core import files
 from tasks.examples import ChoiceExample, Skipped
 
 FEWEST = 2  # choices
 
 
-def read(path: Path, skipped: Skipped) -> Iterator[ChoiceExample]:
+def read(path: Path, skipped: Skipped, labels: bool = True) -> Iterator[ChoiceExample]:
     """Yield the examples of a file in order; all have as many choices as the first one, and a label if it has one.
 
-    A malformed line is left out and counted. Empty lines are no examples.
+    labels: False does not look at labels. A malformed line is left out and counted. Empty lines are no examples.
     """
     first: ChoiceExample | None = None
     with files.open_text(path) as stream:
@@ -26,7 +26,7 @@ def read(path: Path, skipped: Skipped) -> Iterator[ChoiceExample]:
             if not line.strip():
                 continue
             try:
-                example = _example(line.removeprefix("\ufeff"), number)
+                example = _example(line, number, labels)
                 first = first or example
                 _check_like(first, example)
             except ValueError as error:
@@ -35,11 +35,11 @@ def read(path: Path, skipped: Skipped) -> Iterator[ChoiceExample]:
             yield example
 
 
-def _example(line: str, number: int) -> ChoiceExample:
+def _example(line: str, number: int, labels: bool) -> ChoiceExample:
     """Return the example of a line. Raise ValueError if it is malformed."""
     record = _object(line)
     identity, context, choices = record.get("id", number), record.get("context"), record.get("choices")
-    label, group = record.get("label"), record.get("group", "")
+    label, group = record.get("label") if labels else None, record.get("group", "")
     if type(identity) not in (int, str):
         raise ValueError("'id' is neither a string nor an integer")
     if not isinstance(context, str) or not context.strip():

@@ -1,12 +1,14 @@
-"""The configuration of a fine-tuning run: the sections of bert/config.py, and what the examples of a task need."""
+"""The configuration of a fine-tuning run: the sections of bert/core/config.py, and what the examples of a task need."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bert import ranges
-from bert.config import CountOrNone, FineTuneConfig, Size
-from bert.errors import UsageError
+from bert.core import ranges
+from bert.core.config import CountOrNone, FineTuneConfig, Size
+from bert.core.errors import UsageError
+
+Windows = Literal["first", "mean", "max"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +26,17 @@ class TaskData:
     text: tuple[str, ...] = ("text",)
     """of your own files: the column of the text, or the two columns of a pair"""
     label: str = "label"
-    """of your own files: the column of the label"""
+    """of your own files: the column of the label; of multilabel: of a list of labels, or of their names in a text"""
+    separator: str = ","
+    """of multilabel: what stands between the names of labels in a text"""
+    label_columns: tuple[str, ...] = ()
+    """of multilabel: a column of 0 and 1 for each label, instead of data.label; -1 where it is not known"""
+    word: str | None = None
+    """of tags: the column of the word, by number from 0 or by name; default: the first, or `tokens` of rows"""
+    tag: str | None = None
+    """of tags: the column of the tag, by number or by name; default: the last, or `ner_tags` of rows"""
+    tag_names: tuple[str, ...] = ()
+    """of tags: their names in order, where rows of .jsonl or .parquet have numbers, such as O B-PER I-PER"""
     positive: tuple[str, ...] = ()
     """of your own files: the classes that F1 is computed over, such as the relations of ChemProt without `false`"""
     where: tuple[str, ...] = ()
@@ -39,12 +51,16 @@ class TaskData:
     """tokens of an input, special tokens included; longer texts are cut, longer sentences are divided into windows"""
     first_length: CountOrNone = 0
     """tokens to keep of the first text of a pair; 0: all that fit. What is too long is then cut from the longer text"""
+    windows: Windows = "first"
+    """of single texts that are too long: first cuts them; mean and max read all windows, as samples of their own in
+    training, and take the mean or the maximum of their logits"""
     stride: Size = 64
-    """tokens between the starts of two windows of a sentence that is too long to be tagged at once"""
+    """tokens between the starts of two windows of a text or a sentence that is too long"""
     limit: CountOrNone = 0
     """number of training examples to use, from the first on; 0: all"""
     class_weights: Literal["equal", "balanced"] = "equal"
-    """balanced: weight a class by the inverse of its frequency, so that rare ones count as much as frequent ones"""
+    """balanced: weight a class by the inverse of its frequency, so that rare ones count as much as frequent ones; of
+    multilabel: weight the texts that have a label by the number of the others per text that has it"""
     strict: bool = False
     """fail at the first malformed example; false leaves malformed ones out, and reports them"""
 
@@ -52,6 +68,8 @@ class TaskData:
         ranges.check(self, "data.")
         if not 1 <= len(self.text) <= 2:
             raise UsageError(f"--data.text names {len(self.text)} columns; give one, or two for pairs of texts")
+        if not self.separator:
+            raise UsageError("--data.separator is empty; give what stands between two labels, or a list in JSON")
         if wrong := [condition for condition in self.where if "=" not in condition]:
             raise UsageError(f"--data.where {wrong[0]}: not COLUMN=VALUE")
         if self.first_length and self.first_length + 4 > self.length:  # [CLS], two [SEP], and one token to read

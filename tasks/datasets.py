@@ -6,16 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from bert.errors import InputError, UsageError
+from bert.core.errors import InputError, UsageError
+from bert.labels import Head
 from tasks import choices, conll, entities, glue, race, swag, tables
 from tasks.choice import Choice
 from tasks.classification import Classification
-from tasks.config import TaskData
+from tasks.config import TaskData, Windows
 from tasks.examples import ChoiceExample, Skipped, TaggedSentence, TextExample
+from tasks.kind import ExampleKind
+from tasks.label_sets import LabelSets
 from tasks.labels import Labels
+from tasks.multilabel import MultiLabel
 from tasks.tagging import Tagging
 
-Kind = Classification | Choice | Tagging
 Example = TextExample | ChoiceExample | TaggedSentence
 Split = Literal["train", "dev", "test"]
 Reader = Callable[[TaskData, Path, Split, Skipped], Iterator[Any]]
@@ -25,7 +28,7 @@ Reader = Callable[[TaskData, Path, Split, Skipped], Iterator[Any]]
 class KnownData:
     """A data set, or a layout of one's own files."""
 
-    kind: Literal["classification", "choice", "tagging"]
+    kind: type[ExampleKind]
     read: Reader
     """yields the examples of one of the files; the labels of split `test` are not read"""
     files: dict[Split, dict[str, str]]
@@ -38,6 +41,8 @@ class KnownData:
     """in the order of the logits; empty if they are found in the training examples"""
     regression: bool = False
     """whether the label is a number"""
+    label: str = "label"
+    """the usual column of the label in one's own files"""
     folder: str = ""
     """name of the data set's folder, if several are in one folder"""
 
@@ -49,14 +54,20 @@ def of(data: TaskData) -> KnownData:
     return KNOWN[data.task]
 
 
-def kind(data: TaskData, labels: Labels) -> Kind:
+def kind(data: TaskData, labels: Labels) -> ExampleKind:
     """Return the kind of task, with its labels."""
     known = of(data)
-    if known.kind == "choice":
-        return Choice(data, labels, known.metrics, data.levels if data.task == "race" else ())
-    if known.kind == "tagging":
-        return Tagging(data, labels, known.metrics if data.entities else ("accuracy",))
-    return Classification(data, labels, ("micro_f1", "accuracy") if data.positive else known.metrics)
+    return known.kind(data, labels, known.metrics)
+
+
+def layout_of(head: Head) -> str | None:
+    """Return the layout of one's own files for a model with this head; None if there is none, as for questions."""
+    fitting = (
+        name
+        for name, known in KNOWN.items()
+        if not known.files and (known.kind.head.name, known.regression) == (head.kind, head.regression)
+    )
+    return next(fitting, None)
 
 
 def sources(data: TaskData) -> dict[Split, Path]:
@@ -64,8 +75,9 @@ def sources(data: TaskData) -> dict[Split, Path]:
 
     Raise UsageError if the training examples are not given, InputError if a file of the data set is missing.
     """
-    if data.class_weights == "balanced" and (of(data).kind == "choice" or of(data).regression):
+    if data.class_weights == "balanced" and (of(data).regression or not of(data).kind.head.has_classes):
         raise UsageError("--data.class_weights balanced is for classes and tags; leave it out")
+    check(data)
     found: dict[Split, Path] = {}
     if data.folder is not None:
         if of(data).files and "train" not in of(data).files:
@@ -81,6 +93,31 @@ def sources(data: TaskData) -> dict[Split, Path]:
         flags = "--data.folder, the data set, or --data.train" if of(data).files else "--data.train"
         raise UsageError(f"no examples: give {flags}")
     return found
+
+
+def check(data: TaskData) -> None:
+    """Raise UsageError for a setting that is for another kind of task."""
+    kind = of(data).kind
+    if data.windows != "first" and not kind.of_texts:
+        raise UsageError(f"windows {data.windows}: for classes, labels and numbers of texts only; leave it out")
+    if data.label_columns and not kind.head.several:
+        raise UsageError("label_columns are for multilabel, where a text can have several labels; leave them out")
+    if data.positive and kind.head.several:
+        raise UsageError("--data.positive is for classes of which one is right; leave it out")
+    names = " ".join(data.label_columns)
+    if len(data.label_columns) == 1:
+        raise UsageError(f"label_columns {names}: one label is two classes; use classify with --data.label {names}")
+    if len(set(data.label_columns)) < len(data.label_columns):
+        raise UsageError(f"label_columns {names}: one of them is there twice")
+
+
+def in_windows(data: TaskData, windows: Windows | None, stride: int | None) -> TaskData:
+    """Return the settings with the windows that a command line gives. Raise UsageError where they have no effect."""
+    changed = dataclasses.replace(data, windows=windows or data.windows, stride=stride or data.stride)
+    check(changed)
+    if stride and changed.windows == "first" and of(data).kind.of_texts:
+        raise UsageError("--stride has no effect with windows first, which cut a text; give --windows mean or max")
+    return changed
 
 
 def files(data: TaskData, folder: Path, split: Split) -> dict[str, Path]:
@@ -108,7 +145,18 @@ def labels_of(example: Example) -> Sequence[str]:
         return example.tags or ()
     if isinstance(example, ChoiceExample):
         return [str(number) for number in range(len(example.pairs))]
+    if example.labels is not None:
+        return example.labels
     return () if example.label is None else (str(example.label),)
+
+
+def with_columns(data: TaskData, text: tuple[str, ...] | None, label: str | None) -> TaskData:
+    """Return `data` with other columns of texts and of labels, or of words and of tags; None leaves them."""
+    if of(data).kind is Tagging:
+        if text and len(text) > 1:
+            raise UsageError(f"--text names {len(text)} columns; give that of the word")
+        return dataclasses.replace(data, word=text[0] if text else data.word, tag=label or data.tag)
+    return dataclasses.replace(data, text=text or data.text, label=data.label if label is None else label)
 
 
 def _glue(name: str) -> KnownData:
@@ -118,7 +166,7 @@ def _glue(name: str) -> KnownData:
         return glue.read(task, path, split, skipped)
 
     return KnownData(
-        kind="classification",
+        kind=Classification,
         read=read,
         files=task.files,
         originals=task.originals,
@@ -131,12 +179,29 @@ def _glue(name: str) -> KnownData:
 
 def _table(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TextExample]:
     label = None if split == "test" else data.label
-    where = dict(condition.split("=", 1) for condition in data.where)
-    return tables.read(path, data.text, label, regression=data.task == "regress", skipped=skipped, where=where)
+    regression = data.task == "regress"
+    return tables.read(path, data.text, label, regression=regression, skipped=skipped, where=_where(data))
+
+
+def _where(data: TaskData) -> dict[str, str]:
+    return dict(condition.split("=", 1) for condition in data.where)
+
+
+def _label_sets(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TextExample]:
+    several = LabelSets(label=data.label, separator=data.separator, each=data.label_columns)
+    return tables.read(
+        path,
+        data.text,
+        None,
+        regression=False,
+        skipped=skipped,
+        where=_where(data),
+        several=None if split == "test" else several,
+    )
 
 
 def _race(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[ChoiceExample]:
-    return race.read(path.parent, split_of(path), data.levels, skipped)
+    return race.read(path.parent, split_of(path), data.levels, skipped, answers=split != "test")
 
 
 def split_of(folder: Path) -> Split:
@@ -148,16 +213,17 @@ def split_of(folder: Path) -> Split:
 
 
 def _swag(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[ChoiceExample]:
-    return swag.read(path, skipped)
+    return swag.read(path, skipped, labels=split != "test")
 
 
 def _choices(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[ChoiceExample]:
-    return choices.read(path, skipped)
+    return choices.read(path, skipped, labels=split != "test")
 
 
 def _sentences(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TaggedSentence]:
     """Yield tagged sentences; the tags of entities in the scheme IOB2, whatever the file has."""
-    for sentence in conll.read(path, skipped, tags=split != "test"):
+    wanted = conll.Wanted(word=data.word, tag=data.tag, tags=split != "test", names=data.tag_names)
+    for sentence in conll.read(path, skipped, wanted):
         if data.entities and sentence.tags is not None:
             yield dataclasses.replace(sentence, tags=tuple(entities.to_iob2(sentence.tags)))
         else:
@@ -172,16 +238,16 @@ CONLL: dict[Split, dict[str, str]] = {
 RACE: dict[Split, dict[str, str]] = {split: {"": split} for split in ("train", "dev", "test")}
 SWAG: dict[Split, dict[str, str]] = {"train": {"": "train.csv"}, "dev": {"": "val.csv"}, "test": {"": "test.csv"}}
 ENTITIES = ("f1", "precision", "recall", "accuracy")
+LABELS = ("average_precision", "roc_auc", "micro_f1", "macro_f1", "samples_f1", "accuracy")
 FOUR = ("0", "1", "2", "3")
 KNOWN: dict[str, KnownData] = {
     **{name: _glue(name) for name in glue.TASKS},
-    "race": KnownData(kind="choice", read=_race, files=RACE, metrics=("accuracy",), labels=FOUR, folder="RACE"),
-    "swag": KnownData(kind="choice", read=_swag, files=SWAG, metrics=("accuracy",), labels=FOUR),
-    "conll2003": KnownData(kind="tagging", read=_sentences, files=CONLL, metrics=ENTITIES),
-    "classify": KnownData(kind="classification", read=_table, files={}, metrics=("accuracy", "macro_f1")),
-    "regress": KnownData(
-        kind="classification", read=_table, files={}, metrics=("pearson", "spearman"), regression=True
-    ),
-    "choose": KnownData(kind="choice", read=_choices, files={}, metrics=("accuracy",)),
-    "tag": KnownData(kind="tagging", read=_sentences, files={}, metrics=ENTITIES),
+    "race": KnownData(kind=Choice, read=_race, files=RACE, metrics=("accuracy",), labels=FOUR, folder="RACE"),
+    "swag": KnownData(kind=Choice, read=_swag, files=SWAG, metrics=("accuracy",), labels=FOUR),
+    "conll2003": KnownData(kind=Tagging, read=_sentences, files=CONLL, metrics=ENTITIES),
+    "classify": KnownData(kind=Classification, read=_table, files={}, metrics=("accuracy", "macro_f1")),
+    "regress": KnownData(kind=Classification, read=_table, files={}, metrics=("pearson", "spearman"), regression=True),
+    "multilabel": KnownData(kind=MultiLabel, read=_label_sets, files={}, metrics=LABELS, label="labels"),
+    "choose": KnownData(kind=Choice, read=_choices, files={}, metrics=("accuracy",)),
+    "tag": KnownData(kind=Tagging, read=_sentences, files={}, metrics=ENTITIES),
 }

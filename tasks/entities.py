@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU", "mixed"]
 SAME_AS = {"L": "E", "U": "S"}  # BILOU's names of the same

@@ -19,18 +19,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bert import cli, ranges
-from bert.config import CountOrNone
-from bert.errors import InputError, UsageError
+from bert.core import cli, files, ranges
+from bert.core.config import CountOrNone, Size
+from bert.core.errors import InputError, UsageError
+from bert.core.ranges import BatchSize, Share
 from bert.hardware import devices
 from bert.hardware.devices import Kind as DeviceKind
-from bert.ranges import BatchSize
-from bert.storage import files
+from bert.runs import Compute
 from tasks import datasets, features, inputs, metrics
-from tasks.config import TaskData
-from tasks.datasets import Kind
+from tasks.config import TaskData, Windows
 from tasks.examples import Skipped
-from tasks.model import Compute, FineTuned, Reader, load
+from tasks.kind import ExampleKind
+from tasks.model import FineTuned, Reader, load
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,14 @@ class Options:
     """column of the text, or columns of the pair, if they have other names than in training"""
     label: str | None = None
     """column of the label, if it has another name than in training"""
+    label_columns: tuple[str, ...] | None = None
+    """of several labels: a column of 0 and 1 for each, if the file has these"""
+    threshold: Share | None = None
+    """of several labels: probability from which a label is given, instead of those stored with the model"""
+    windows: Windows | None = None
+    """what is done with a text that is too long: first cuts it, mean and max read all of it; default: as in training"""
+    stride: Size | None = None
+    """tokens between the starts of two windows, instead of that of training"""
     limit: CountOrNone = 0
     """number of examples to score, from the first on; 0: all"""
     strict: bool = False
@@ -70,6 +78,16 @@ class Options:
             raise UsageError("--limit has no effect with --predictions; leave it out")
 
 
+def labelled_by(
+    data: TaskData, text: tuple[str, ...] | None, label: str | None, label_columns: tuple[str, ...] | None
+) -> TaskData:
+    """Return the settings with the columns that a command line gives. Raise UsageError as `datasets.check` does."""
+    each = data.label_columns if label_columns is None and label is None else label_columns or ()
+    changed = dataclasses.replace(datasets.with_columns(data, text, label), label_columns=each)
+    datasets.check(changed)
+    return changed
+
+
 def inputs_of(options: Options, data: TaskData) -> dict[str, Path]:
     """Return the files to score, by the name that their scores have."""
     if options.input is not None:
@@ -81,7 +99,7 @@ def inputs_of(options: Options, data: TaskData) -> dict[str, Path]:
     return found
 
 
-def compare(kind: Kind, path: Path, predictions: Path, skipped: Skipped) -> dict[str, Any]:
+def compare(kind: ExampleKind, path: Path, predictions: Path, skipped: Skipped) -> dict[str, Any]:
     """Return the number of examples and the metrics in percent of predictions that were written to a file."""
     examples = datasets.of(kind.data).read(kind.data, path, "dev", skipped)
     gold = [(example.id, example) for example in examples]
@@ -110,7 +128,7 @@ def _report(scores: metrics.Scores, count: int) -> dict[str, Any]:
 
 
 def logits_and_gold(
-    fine_tuned: FineTuned, reader: Reader, path: Path, skipped: Skipped, limit: int = 0
+    fine_tuned: FineTuned[ExampleKind], reader: Reader[ExampleKind], path: Path, skipped: Skipped, limit: int = 0
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return the logits of all examples with labels, and their features but the inputs. All are held in memory.
 
@@ -118,36 +136,38 @@ def logits_and_gold(
     """
     kind = fine_tuned.kind
     parts: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
-    for chunk in features.chunks(features.limited(datasets.of(kind.data).read(kind.data, path, "dev", skipped), limit)):
+    examples = features.limited(datasets.of(kind.data).read(kind.data, path, "dev", skipped), limit)
+    for chunk in features.chunks(examples, kind.at_once):
         arrays = kind.encode(chunk, fine_tuned.tokenizer)
         if "label" not in arrays:
             raise InputError(f"{path}: example {chunk[0].id} has no label; give labelled examples")
         parts.append((reader.logits(arrays), {name: arrays[name] for name in arrays if name not in inputs.NAMES}))
     skipped.report()
+    kind.seen.report(path, kind.length)
     if not parts:
         raise InputError(f"{path}: no usable example; check the file and the names of its columns")
     gold = {name: np.concatenate([part[name] for _, part in parts]) for name in parts[0][1]}
     return np.concatenate([logits for logits, _ in parts]), gold
 
 
-def evaluate(fine_tuned: FineTuned, reader: Reader, path: Path, skipped: Skipped, limit: int = 0) -> dict[str, Any]:
+def evaluate(
+    fine_tuned: FineTuned[ExampleKind], reader: Reader[ExampleKind], path: Path, skipped: Skipped, limit: int = 0
+) -> dict[str, Any]:
     """Return the number of examples and the metrics in percent. limit: number of examples to score; 0: all."""
     logits, gold = logits_and_gold(fine_tuned, reader, path, skipped, limit)
-    count = (
-        int((gold["word"] == 0).sum()) if fine_tuned.kind.head == "tags" else len(logits)
-    )  # windows are no sentences
-    return _report(fine_tuned.kind.scores(logits, gold), count)
+    kind = fine_tuned.kind
+    read = {} if kind.data.windows == "first" else {"windows": kind.data.windows}
+    return _report(kind.scores(logits, gold), kind.count(gold)) | read
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m tasks.evaluate", description=__doc__)
     devices.choose(options.device)
-    fine_tuned = load(options.model, options.compute)
-    reader, data = Reader(fine_tuned, options.batch), fine_tuned.kind.data
-    fine_tuned.kind.data = dataclasses.replace(
-        data, text=options.text or data.text, label=data.label if options.label is None else options.label
-    )
+    fine_tuned = load(options.model, options.compute, options.threshold)
+    data = labelled_by(fine_tuned.kind.data, options.text, options.label, options.label_columns)
+    fine_tuned.kind.data = datasets.in_windows(data, options.windows, options.stride)
+    reader = Reader(fine_tuned, options.batch)
     result: dict[str, Any] = {}
     for name, path in inputs_of(options, fine_tuned.kind.data).items():
         skipped = Skipped(options.strict)

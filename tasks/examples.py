@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 
 MAX_LISTED = 3  # reasons in a message
 
@@ -19,6 +19,10 @@ class TextExample:
     second: str | None = None
     label: str | float | None = None
     """the name of the class; a number in regression; None where the file has no labels"""
+    labels: tuple[str, ...] | None = None
+    """the names of all its labels, where it can have several; None where the file has no labels"""
+    unknown: tuple[str, ...] = ()
+    """labels of which the file does not say whether it has them"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,19 +10,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bert.errors import InputError
-from bert.inputs import records, tf_example
-from bert.inputs.tokenization import Tokenizer
-from bert.storage import manifest, outputs
-from tasks import datasets, labels
+from bert.core import manifest, outputs
+from bert.core.errors import InputError
+from bert.text import records, tf_example
+from bert.text.tokenization import Tokenizer
+from tasks import datasets, inputs, labels
 from tasks.config import TaskData
-from tasks.datasets import Example, Kind, KnownData, Split
-from tasks.examples import Skipped
+from tasks.datasets import Example, KnownData, Split
+from tasks.examples import Skipped, TextExample
+from tasks.kind import ExampleKind
 from tasks.labels import Labels
 
 STAGE = "tasks.features"
-CHUNK = 1024  # examples that are encoded at once
 NOT_OF_RECORDS = ("folder", "train", "dev", "vocab")  # settings whose content counts, not their value
+NEWER = ("windows", "separator", "label_columns")  # settings that records of earlier versions do not have
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +39,9 @@ def build(data: TaskData, tokenizer: Tokenizer, vocab: Path, workdir: Path, trai
     trained: the labels of the initial weights. If they are those of the examples, in any order, theirs is kept.
     """
     known, sources = datasets.of(data), datasets.sources(data)
-    settings = {name: value for name, value in asdict(data).items() if name not in NOT_OF_RECORDS}
-    parameters = settings | {"lower_case": tokenizer.lower_case, "trained": list(trained)}
+    usual = {name for name in NEWER if getattr(data, name) == getattr(TaskData, name)}
+    settings = {name: value for name, value in asdict(data).items() if name not in {*NOT_OF_RECORDS, *usual}}
+    parameters = settings | tokenizer.facts() | {"trained": list(trained)}
     paths = list(sources.values())
     hashes = [manifest.content_hash(path) for path in paths]
     key = json.dumps([hashes, tokenizer.vocab_sha256, parameters], default=str)
@@ -49,10 +51,14 @@ def build(data: TaskData, tokenizer: Tokenizer, vocab: Path, workdir: Path, trai
         return _write(partial, data, known, sources, tokenizer, trained)
 
     outputs.build(folder, stage=STAGE, parameters=parameters, inputs=[*paths, vocab], make=make)
+    counts = manifest.load(folder).counts
+    for split, path in sources.items():
+        if isinstance(seen := counts.get(f"{split}_too_long"), dict):
+            inputs.Seen(**seen).report(path, data.length)
     return folder
 
 
-def kind(data: TaskData, folder: Path) -> Kind:
+def kind(data: TaskData, folder: Path) -> ExampleKind:
     """Return the kind of task, with the labels that were found when the records in `folder` were written."""
     stored = manifest.load(folder).extra_as(Stored).labels
     return datasets.kind(data, labels.from_facts(stored))
@@ -67,9 +73,12 @@ def _write(
     trained: tuple[str, ...],
 ) -> outputs.StageResult:
     skipped = {split: Skipped(data.strict) for split in sources}
-    found = _labels(data, known, sources["train"], trained)
+    if known.kind.head.several:
+        found = _of_sets(data, known, sources, trained)
+    else:
+        found = _labels(data, known, sources["train"], trained)
     made = datasets.kind(data, found)
-    counts: dict[str, int] = {"dev": 0}
+    counts: dict[str, Any] = {"dev": 0}
     written = {}
     for split, path in sources.items():
         examples = limited(known.read(data, path, split, skipped[split]), data.limit if split == "train" else 0)
@@ -80,20 +89,25 @@ def _write(
         if not writer.count:
             raise _nothing(path, skipped[split])
         skipped[split].report()
+        if made.seen.long:
+            counts[f"{split}_too_long"] = asdict(made.seen)
+        made.seen = inputs.Seen()
     counts |= {f"{split}_skipped": left_out.count for split, left_out in skipped.items()}
     extra = {
         "features": made.features(),
         "vocab_sha256": tokenizer.vocab_sha256,
         "vocab_size": len(tokenizer.vocab),
-        "labels": found.facts(made.head),
+        "labels": found.facts(made.head.name),
     }
     return outputs.StageResult(counts=counts, records=written, extra=extra)
 
 
-def _write_records(writer: records.RecordWriter, made: Kind, examples: Iterable[Example], tokenizer: Tokenizer) -> int:
+def _write_records(
+    writer: records.RecordWriter, made: ExampleKind, examples: Iterable[Example], tokenizer: Tokenizer
+) -> int:
     """Write the records of all examples; return the number of examples."""
     count, needed = 0, made.features()
-    for chunk in chunks(examples):
+    for chunk in chunks(examples, made.at_once):
         arrays = made.encode(chunk, tokenizer)
         if missing := [name for name in needed if name not in arrays]:
             raise InputError(f"example {chunk[0].id}: has no {missing[0]}; give a file with labels")
@@ -104,10 +118,10 @@ def _write_records(writer: records.RecordWriter, made: Kind, examples: Iterable[
     return count
 
 
-def chunks(examples: Iterable[Example]) -> Iterator[list[Any]]:
-    """Yield the examples in lists of at most `CHUNK`."""
+def chunks(examples: Iterable[Example], size: int) -> Iterator[list[Any]]:
+    """Yield the examples in lists of at most `size`."""
     rest = iter(examples)
-    return iter(lambda: list(itertools.islice(rest, CHUNK)), [])
+    return iter(lambda: list(itertools.islice(rest, size)), [])
 
 
 def limited(examples: Iterator[Example], limit: int) -> Iterator[Example]:
@@ -137,6 +151,36 @@ def _labels(data: TaskData, known: KnownData, train: Path, trained: tuple[str, .
     names = _order(names or labels.found(counts, train), trained)
     print(f"labels of {train}: {_listed(names, counts)}", file=sys.stderr)
     return Labels(names=names, weights=labels.balanced(names, counts) if data.class_weights == "balanced" else None)
+
+
+def _of_sets(data: TaskData, known: KnownData, sources: dict[Split, Path], trained: tuple[str, ...]) -> Labels:
+    """Return the labels of texts that can have several, from all examples, and tell how often they occur."""
+    train, found = sources["train"], set[str]()
+    counts, unknown, sizes = Counter[str](), Counter[str](), Counter[int]()  # of the training examples
+    for split, path in sources.items():
+        for example in limited(known.read(data, path, split, Skipped(data.strict)), data.limit * (split == "train")):
+            names = datasets.labels_of(example)
+            found.update(names)
+            if split == "train" and isinstance(example, TextExample):
+                counts.update(names)
+                unknown.update(example.unknown)
+                sizes[len(names)] += 1
+    names = data.label_columns or labels.ordered(found, train)
+    if sizes and len(names) < 2:
+        only = f"no label but {names[0]!r}" if names else "no label"
+        raise InputError(f"{train}: has {only}; for classes of which one is right use the recipe classify")
+    names, texts = _order(names, trained), sizes.total()
+    print(f"labels of {train}: {_listed(names, counts)}; {sizes[0]:,} of {texts:,} texts have none", file=sys.stderr)
+    if never := [name for name in names if not counts[name]]:
+        listed = ", ".join(never[:10]) + (", ..." if len(never) > 10 else "")
+        print(f"warning: {train}: no text has {listed}; the model learns to give it to none", file=sys.stderr)
+    if sizes.keys() == {1}:
+        print(
+            f"note: {train}: each text has one label; if only one can be right, use the recipe classify",
+            file=sys.stderr,
+        )
+    having, of = [counts[name] for name in names], [texts - unknown[name] for name in names]
+    return Labels(names=names, weights=labels.of_positives(having, of) if data.class_weights == "balanced" else None)
 
 
 def _order(names: tuple[str, ...], trained: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,17 +1,21 @@
 """GLUE: the files of its nine tasks and of the diagnostic set, byte for byte as they are distributed.
 
-Columns are separated by tabs and never quoted: Python's csv reader would join lines at quotation marks and lose 97
-lines of MRPC's training set. A file with a header is read by the names in it, since the order of columns differs
-between copies. Source of the layouts: the files, and nyu-mll/GLUE-baselines.
+The names of columns and the numbers of classes that Hugging Face's `datasets` has are known too, and files of it in
+CSV, JSONL or Parquet are read (tasks/tables.py). In .tsv, columns are separated by tabs and never quoted: Python's csv
+reader would join lines at quotation marks and lose 97 lines of MRPC's training set. A file with a header is read by the
+names in it, since the order of columns differs between copies. Source of the layouts: the files, and
+nyu-mll/GLUE-baselines.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bert.errors import InputError
-from bert.storage import files
+from bert.core import files
+from bert.core.errors import InputError
+from tasks import tables
 from tasks.examples import Skipped, TextExample
 
 Split = Literal["train", "dev", "test"]
@@ -20,9 +24,9 @@ Files = dict[Split, dict[str, str]]
 ENTAILMENT = ("entailment", "not_entailment")
 BINARY = ("0", "1")
 NLI = ("contradiction", "entailment", "neutral")  # the order of google-research/bert
+NLI_NUMBERS = ("entailment", "neutral", "contradiction")  # the order of `datasets`, and of the papers of SNLI and MNLI
 USUAL: Files = {"train": {"": "train.tsv"}, "dev": {"": "dev.tsv"}, "test": {"": "test.tsv"}}
 MICROSOFT, DEV_IDS = "msr_paraphrase_train.txt", "dev_ids.tsv"  # MRPC as published; GLUE's dev set is a part of it
-MARK = "\ufeff"  # a byte order mark
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,8 @@ class Task:
     """columns of the label"""
     labels: tuple[str, ...] = BINARY
     """names of the classes, in the order of the logits"""
+    numbers: tuple[str, ...] = ()
+    """names of the classes in the order in which `datasets` numbers them, from 0"""
     metrics: tuple[str, ...] = ("accuracy",)
     """as GLUE defines them, the one by which checkpoints are compared first"""
     regression: bool = False
@@ -67,9 +73,9 @@ TASKS = {
     "sst2": Task(folder="SST-2", first=("sentence", "text")),
     "mrpc": Task(
         folder="MRPC",
-        first=("#1 String",),
-        second=("#2 String",),
-        label=("Quality",),
+        first=("#1 String", "sentence1"),
+        second=("#2 String", "sentence2"),
+        label=("Quality", "label"),
         metrics=("f1", "accuracy"),
         originals={"train": MICROSOFT, "dev": MICROSOFT, "test": "msr_paraphrase_test.txt"},
     ),
@@ -77,7 +83,7 @@ TASKS = {
         folder="QQP",
         first=("question1",),
         second=("question2",),
-        label=("is_duplicate",),
+        label=("is_duplicate", "label"),
         metrics=("f1", "accuracy"),
         short_rows=True,
     ),
@@ -85,7 +91,7 @@ TASKS = {
         folder="STS-B",
         first=("sentence1",),
         second=("sentence2",),
-        label=("score",),
+        label=("score", "label"),
         labels=(),
         metrics=("pearson", "spearman"),
         regression=True,
@@ -94,10 +100,11 @@ TASKS = {
     ),
     "mnli": Task(
         folder="MNLI",
-        first=("sentence1",),
-        second=("sentence2",),
-        label=("gold_label",),
+        first=("sentence1", "premise"),
+        second=("sentence2", "hypothesis"),
+        label=("gold_label", "label"),
         labels=NLI,
+        numbers=NLI_NUMBERS,
         files={
             "train": {"": "train.tsv"},
             "dev": {"matched": "dev_matched.tsv", "mismatched": "dev_mismatched.tsv"},
@@ -105,14 +112,15 @@ TASKS = {
         },
         submissions={"matched": "MNLI-m", "mismatched": "MNLI-mm"},
     ),
-    "qnli": Task(folder="QNLI", first=("question",), second=("sentence",), labels=ENTAILMENT),
-    "rte": Task(folder="RTE", first=("sentence1",), second=("sentence2",), labels=ENTAILMENT),
+    "qnli": Task(folder="QNLI", first=("question",), second=("sentence",), labels=ENTAILMENT, numbers=ENTAILMENT),
+    "rte": Task(folder="RTE", first=("sentence1",), second=("sentence2",), labels=ENTAILMENT, numbers=ENTAILMENT),
     "wnli": Task(folder="WNLI", first=("sentence1",), second=("sentence2",)),
     "ax": Task(
         folder="AX",
-        first=("sentence1",),
-        second=("sentence2",),
+        first=("sentence1", "premise"),
+        second=("sentence2", "hypothesis"),
         labels=NLI,
+        numbers=NLI_NUMBERS,
         metrics=("matthews",),
         files={"test": {"": "diagnostic.tsv"}},
     ),
@@ -123,35 +131,26 @@ def read(task: Task, path: Path, split: Split, skipped: Skipped) -> Iterator[Tex
     """Yield the examples of a file in order; their label is None where the file has no column for it.
 
     split: of MRPC's original training file only the rows of that split are yielded, and labels of `test` are not
-    checked, since some copies have other things in that column. The id is the file's `index` or `id`, else the number
-    of the row. Rows of QQP that lack columns are left out and counted. Raise InputError for any other row that has not
-    the columns of the first one, for an empty text, or for a label that is none of the task's.
+    checked, since some copies have other things in that column. The id is the file's `index`, `id` or `idx`, else the
+    number of the row. Rows of QQP that lack columns are left out and counted. Raise InputError for any other row that
+    has not the columns of the first one, for an empty text, or for a label that is none of the task's.
     """
-    with files.open_text(path) as stream:
-        lines: Iterator[tuple[int, list[str]]] = enumerate(
-            (line.rstrip("\r\n").split("\t") for line in files.read_lines(stream, path)), 1
-        )
-        number, fields = next(lines, (1, []))
-        fields = [fields[0].removeprefix(MARK), *fields[1:]] if fields else []
-        columns, is_header = _columns(task, fields, path)
-        if not is_header:
-            lines = _chain((number, fields), lines)
-        get = _Places(task, columns, split, path)
-        for row, (number, fields) in enumerate(lines):
-            if fields == [""]:
-                continue
-            if reason := get.fault(fields):
-                if not task.short_rows:
-                    raise InputError(f"{path}: line {number}: {reason}; give the file as it is distributed")
-                skipped.add(path, number, reason)
-                continue
-            if get.is_in_split(fields):
-                yield get.example(fields, row, number)
-
-
-def _chain(first: tuple[int, list[str]], rest: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
-    yield first
-    yield from rest
+    lines = tables.lines(path)
+    number, fields = next(lines, (1, []))
+    columns, is_header = _columns(task, fields, path)
+    if not is_header:
+        lines = itertools.chain([(number, fields)], lines)
+    get = _Places(task, columns, split, path)
+    for row, (number, fields) in enumerate(lines):
+        if fields == [""]:
+            continue
+        if reason := get.fault(fields):
+            if not task.short_rows:
+                raise InputError(f"{path}: line {number}: {reason}; give the file as it is distributed")
+            skipped.add(path, number, reason)
+            continue
+        if get.is_in_split(fields):
+            yield get.example(fields, row, number)
 
 
 def _dev_ids(path: Path) -> set[tuple[str, ...]]:
@@ -183,7 +182,7 @@ class _Places:
         self.task, self.path, self.count = task, path, len(columns)
         self.is_open = task.more_columns and tuple(columns) == task.headerless
         self.first, self.second = self._place(columns, task.first), self._place(columns, task.second)
-        self.id = self._place(columns, ("index", "id"))
+        self.id = self._place(columns, ("index", "id", "idx"))
         self.label = None if split == "test" else self._place(columns, task.label)
         self.ids = [self._place(columns, (name,)) for name in ("#1 ID", "#2 ID")]
         self.dev, self.split = _dev_ids(path) if path.name == MICROSOFT else None, split
@@ -231,6 +230,8 @@ class _Places:
             if not 0 <= value <= 5:
                 raise InputError(f"{self.path}: line {line}: the score {text!r} is not a number from 0 to 5")
             return value
+        if text.isdecimal() and int(text) < len(self.task.numbers):
+            return self.task.numbers[int(text)]
         if text not in self.task.labels:
             known = ", ".join(self.task.labels)
             raise InputError(f"{self.path}: line {line}: the label {text!r} is not one of {known}")

@@ -1,25 +1,61 @@
 """Texts and pairs of texts as model input: [CLS] first [SEP], or [CLS] first [SEP] second [SEP].
 
-n examples, S positions.
+What does not fit is cut off, or read in windows that overlap. n examples, W windows, S positions.
 """
 
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from bert.errors import UsageError
-from bert.inputs.tokenization import Tokenizer
+from bert.core.errors import UsageError
+from bert.model.heads import INPUTS as NAMES
+from bert.text.tokenization import Tokenizer
+from bert.text.windows import cut
 
-NAMES = ("input_ids", "input_mask", "segment_ids")  # features of every record
+
+@dataclass
+class Seen:
+    """How many inputs were made of texts, and how much of the texts did not fit."""
+
+    inputs: int = 0
+    long: int = 0
+    """inputs that do not fit at once"""
+    tokens: int = 0
+    lost: int = 0
+    """tokens that are cut off"""
+
+    def add(self, tokens: np.ndarray, kept: np.ndarray, read: np.ndarray) -> None:
+        """Count inputs of texts with this many tokens, of which one input holds `kept`, and all together `read`."""
+        self.inputs += len(tokens)
+        self.long += int((kept < tokens).sum())
+        self.tokens += int(tokens.sum())
+        self.lost += int((tokens - read).sum())
+
+    def report(self, where: object, length: int) -> None:
+        """Print one line if something did not fit. where: the file. length: tokens of an input."""
+        if not self.long:
+            return
+        many = f"{self.long:,} of {self.inputs:,} inputs ({self.long / self.inputs:.1%}) do not fit {length} tokens"
+        what = "are read in windows"
+        if self.lost:
+            what = f"are cut; {self.lost / self.tokens:.1%} of all tokens are not read (--data.length, --windows)"
+        print(f"note: {where}: {many} and {what}", file=sys.stderr)
 
 
 def pairs(
-    tokenizer: Tokenizer, firsts: Sequence[str], seconds: Sequence[str | None], length: int, first_length: int = 0
+    tokenizer: Tokenizer,
+    firsts: Sequence[str],
+    seconds: Sequence[str | None],
+    length: int,
+    first_length: int = 0,
+    seen: Seen | None = None,
 ) -> dict[str, np.ndarray]:
     """Return ids, mask and segments [n, length] int32 of texts (second None) and pairs of texts.
 
     first_length: tokens to keep of the first text of a pair; 0 keeps all that fit. What does not fit then is cut from
-    the longer text, token by token, as `_truncate_seq_pair` of google-research/bert does.
+    the longer text, token by token, as `_truncate_seq_pair` of google-research/bert does. seen: counts what is cut.
     """
     count = len(firsts)
     ids, splits = tokenizer.encode([*firsts, *(second or "" for second in seconds)])
@@ -30,10 +66,11 @@ def pairs(
         first = np.where(paired, np.minimum(first, first_length), first)
     special = np.where(paired, tokenizer.special_tokens(paired=True), tokenizer.special_tokens(paired=False))
     if length < (most := int(special.max(initial=0))):
-        raise UsageError(f"data.length {length}: the special tokens alone are {most}; give a larger value")
+        raise _too_short(length, most)
     first, second = shares(first, second, length - special)
-    rows = np.full((count, length), tokenizer.pad_id, np.int32)
-    mask, segments = np.zeros_like(rows), np.zeros_like(rows)
+    if seen:
+        seen.add(lengths[:count] + lengths[count:], first + second, first + second)
+    rows, mask, segments = _empty(tokenizer, count, length)
     for row in range(count):
         one = ids[splits[row] : splits[row] + first[row]]
         other = ids[splits[count + row] : splits[count + row] + second[row]] if paired[row] else None
@@ -41,6 +78,42 @@ def pairs(
         end = len(line.ids)
         rows[row, :end], segments[row, :end], mask[row, :end] = line.ids, line.segments, 1
     return dict(zip(NAMES, (rows, mask, segments), strict=True))
+
+
+def windows(
+    tokenizer: Tokenizer, texts: Sequence[str], length: int, stride: int, seen: Seen | None = None
+) -> dict[str, np.ndarray]:
+    """Return ids, mask and segments [W, length] int32 of the windows of texts, in order; a text that fits is one.
+
+    `window` is the number of a window in its text, `windows` how many that text has, both [W, 1] int64. stride: tokens
+    from the start of a window to the start of the next one. seen: counts the texts that do not fit.
+    """
+    ids, splits = tokenizer.encode(texts)
+    room = length - tokenizer.special_tokens(paired=False)
+    if room < 1:
+        raise _too_short(length, length - room)
+    tokens = np.diff(splits)
+    if seen:
+        seen.add(tokens, np.minimum(tokens, room), tokens)
+    spans = [cut(int(count), room, stride) for count in tokens]
+    numbers = [(number, len(found)) for found in spans for number in range(len(found))]
+    flat = [(begin + first, count) for begin, found in zip(splits, spans, strict=False) for first, count in found]
+    rows, mask, segments = _empty(tokenizer, len(flat), length)
+    for row, (begin, count) in enumerate(flat):
+        line = tokenizer.row(ids[begin : begin + count]).ids
+        rows[row, : len(line)], mask[row, : len(line)] = line, 1
+    of_text = np.array(numbers, np.int64).reshape(-1, 2)
+    return dict(zip(NAMES, (rows, mask, segments), strict=True)) | {"window": of_text[:, :1], "windows": of_text[:, 1:]}
+
+
+def _empty(tokenizer: Tokenizer, count: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return ids, mask and segments [count, length] int32 of rows without tokens."""
+    rows = np.full((count, length), tokenizer.pad_id, np.int32)
+    return rows, np.zeros_like(rows), np.zeros_like(rows)
+
+
+def _too_short(length: int, special: int) -> UsageError:
+    return UsageError(f"data.length {length}: the special tokens alone are {special}; give a larger value")
 
 
 def shares(first: np.ndarray, second: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,13 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 from tasks.examples import TextExample
 
 MOST = 10_000  # classes; more are probably a column that is not the label
@@ -23,7 +23,7 @@ class Labels:
     regression: bool = False
     """whether the label is a number"""
     weights: tuple[float, ...] | None = None
-    """of each class in the loss; None weights all equally"""
+    """of each class in the loss, or of the texts that have a label; None weights all equally"""
 
     @property
     def outputs(self) -> int:
@@ -77,15 +77,29 @@ def found(counts: Counter[str], where: object) -> tuple[str, ...]:
         raise InputError(
             f"{where}: all {counts.total()} examples have the label {next(iter(counts), None)!r}; check it"
         )
-    if len(counts) > MOST:
-        raise InputError(f"{where}: {len(counts)} different labels; is it the column of the label?")
-    return tuple(sorted(counts, key=lambda name: (_number(name), name)))
+    return ordered(counts, where)
+
+
+def ordered(names: Collection[str], where: object) -> tuple[str, ...]:
+    """Return the names sorted: numbers by value, others by name. Raise InputError if there are too many."""
+    if len(names) > MOST:
+        raise InputError(f"{where}: {len(names)} different labels; is it the column of the label?")
+    return tuple(sorted(names, key=lambda name: (_number(name), name)))
 
 
 def balanced(names: Iterable[str], counts: Counter[str]) -> tuple[float, ...]:
     """Return the weight of each class: n / (C n_c), so that all together have the weight of n examples."""
     names = tuple(names)
     return tuple(counts.total() / (len(names) * counts[name]) if counts[name] else 0.0 for name in names)
+
+
+def of_positives(having: Sequence[int], known: Sequence[int]) -> tuple[float, ...]:
+    """Return the weight of texts that have a label: the number of the others per text that has it.
+
+    having, known: of each label the number of texts that have it, and of those of which it is known. A label that all
+    or none have keeps 1.
+    """
+    return tuple((all_ - ones) / ones if 0 < ones < all_ else 1.0 for ones, all_ in zip(having, known, strict=True))
 
 
 def _number(name: str) -> float:

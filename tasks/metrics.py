@@ -10,7 +10,7 @@ from typing import Literal, TypeVar, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bert.errors import InputError, IntegrityError, UsageError
+from bert.core.errors import InputError, IntegrityError, UsageError
 from tasks.examples import MAX_LISTED
 
 Name = Literal["accuracy", "f1", "micro_f1", "macro_f1", "matthews", "pearson", "spearman"]

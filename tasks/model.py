@@ -3,156 +3,164 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
-from bert import labels
-from bert.config import ModelConfig
-from bert.errors import InputError, IntegrityError
-from bert.inputs import vocabulary
-from bert.inputs.batches import Batches
-from bert.inputs.sampler import Batch
-from bert.inputs.tokenization import Tokenizer, tokenizer_for
+from bert import heads, labels
+from bert.core import checked_json
+from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.model import inference
-from bert.model.dropout import DropoutRng
-from bert.model.encoder import Mode, variables
+from bert.model.heads import INPUTS, TaskHead
 from bert.model.inference import InferenceEncoder
-from bert.storage import checked_json, files, manifest
-from bert.training import checkpoint
-from tasks import datasets, inputs
+from bert.runs import Compute, Run
+from bert.text.batches import Batches
+from bert.text.sampler import Batch
+from bert.text.tokenization import Tokenizer
+from tasks import datasets
 from tasks.config import TaskData
-from tasks.datasets import Kind
+from tasks.kind import ExampleKind, Kind
 from tasks.labels import Labels
+from tasks.multilabel import MultiLabel
 
-Compute = Literal["float32", "bfloat16", "float16"]
-UNTRAINED = Mode(tf.float32, DropoutRng(None))  # without dropout
 OF_THE_RUN = ("folder", "train", "dev", "vocab", "limit", "class_weights", "strict")  # settings of training alone
 CHOICES = 4  # of imported models, which do not say
-DEFAULTS = {"classifier": "classify", "choice": "choose", "tags": "tag"}  # layouts for the heads of imported models
+
+
+K = TypeVar("K", bound=Kind)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTuned:
+class FineTuned(Generic[K]):
     """A fine-tuned model, with what its inputs and outputs mean."""
 
-    kind: Kind
+    run: Run
+    kind: K
     """the kind of task, with the labels"""
-    model: Any
-    """the module of that kind; its head is used, its encoder is not"""
     encoder: InferenceEncoder
-    tokenizer: Tokenizer
-    checkpoint: Path
-    """the checkpoint's folder"""
-
-    def logits(self, batch: Batch) -> tf.Tensor:
-        """Return the logits, as the kind's `Model` does."""
-        shape = tf.shape(batch["input_ids"])
-        hidden = self.encoder(*(tf.reshape(batch[name], [-1, shape[-1]]) for name in inputs.NAMES))
-        logits = self.model.head(hidden, UNTRAINED)
-        return tf.reshape(logits, [shape[0], -1]) if self.kind.head == "choice" else logits
+    head: TaskHead
 
     @property
-    def weights(self) -> str:
-        """Content hash of the checkpoint."""
-        return manifest.content_hash(self.checkpoint)
+    def tokenizer(self) -> Tokenizer:
+        """That of the run."""
+        return self.run.tokenizer
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters."""
+        return self.encoder.parameters + sum(int(tf.size(weight)) for weight in self.head.trainable_variables)
+
+    def logits(self, batch: Batch) -> Any:
+        """Return the logits, as the model does."""
+        ids = batch["input_ids"]
+        rows = [batch[name] for name in INPUTS]
+        if ids.shape.rank == 2:
+            return self.head(self.encoder(*rows))
+        logits = self.head(self.encoder(*(tf.reshape(x, [-1, tf.shape(ids)[2]]) for x in rows)))
+        return tf.reshape(logits, [tf.shape(ids)[0], -1])
 
 
-class Reader:
+class Reader(Generic[K]):
     """Compute the logits of many examples, in batches of similar length; the model is traced once."""
 
-    def __init__(self, fine_tuned: FineTuned, batch: int, compiled: bool = True) -> None:
+    def __init__(self, fine_tuned: FineTuned[K], batch: int, compiled: bool = True) -> None:
         """batch: maximum number of sequences that are computed at once.
 
         compiled: whether parts of the model are compiled for each shape.
         """
-        self.fine_tuned = fine_tuned
-        choices = fine_tuned.kind.labels.outputs if fine_tuned.kind.head == "choice" else 1
-        self._batches = Batches(max(1, batch // choices), fine_tuned.kind.data.length)
-        rank = 3 if fine_tuned.kind.head == "choice" else 2
-        signature = dict.fromkeys(inputs.NAMES, tf.TensorSpec([None] * rank, tf.int32))
+        self.fine_tuned, kind = fine_tuned, fine_tuned.kind
+        self._batches = Batches(max(1, batch // (kind.sequences or 1)), kind.length)
+        rank = 2 if kind.sequences is None else 3
+        signature = dict.fromkeys(INPUTS, tf.TensorSpec([None] * rank, tf.int32))
         self._score = inference.traced(fine_tuned.logits, [signature], compiled)
 
     def logits(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the logits [n, ...] of encoded examples; positions beyond the longest one of a batch have 0."""
-        mask = arrays["input_mask"]
+        """Return the logits [n, ...] of encoded examples, of a head with one output. Raise as `outputs` does."""
+        (found,) = self.outputs(arrays)
+        return found
+
+    def outputs(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Return each output of the head [n, ...]; positions beyond the longest example of a batch have 0.
+
+        arrays: ids, mask and segments of all examples. Raise IntegrityError if a logit is not finite.
+        """
+        mask, head = arrays["input_mask"], self.fine_tuned.kind.head
         lengths = mask.reshape(len(mask), -1, mask.shape[-1]).sum(axis=-1).max(axis=-1)
-        found: np.ndarray | None = None
+        found: list[np.ndarray] = []
         for rows, width in self._batches(lengths):
-            logits = self._score({name: tf.constant(arrays[name][rows][..., :width]) for name in inputs.NAMES}).numpy()
-            if found is None:
-                shape = mask.shape[:2] if self.fine_tuned.kind.head == "tags" else mask.shape[:1]
-                found = np.zeros((*shape, logits.shape[-1]), np.float32)
-            if self.fine_tuned.kind.head == "tags":
-                found[rows, :width] = logits
-            else:
-                found[rows] = logits
-        assert found is not None, "there is an example"
-        if not np.isfinite(found).all():
-            raise IntegrityError("the model's logits are not finite: its training failed; use another checkpoint")
+            logits = self._score({name: tf.constant(arrays[name][rows][..., :width]) for name in INPUTS})
+            parts = [np.asarray(part) for part in (logits if isinstance(logits, tuple) else (logits,))]
+            axes = 1 if head.pooled else 2
+            found = found or [np.zeros((*mask.shape[:axes], *part.shape[axes:]), np.float32) for part in parts]
+            for whole, part in zip(found, parts, strict=True):
+                whole[rows if head.pooled else (rows, slice(width))] = part
+        assert found, "there is an example"
+        if not all(np.isfinite(part).all() for part in found):
+            reason = "its training failed; use another checkpoint"
+            if self.fine_tuned.encoder.dtype == tf.float16:
+                reason = "they may overflow float16; use --compute float32"
+            raise IntegrityError(f"the model's logits are not finite: {reason}")
         return found
 
 
-def facts(kind: Kind) -> dict[str, Any]:
+def facts(kind: ExampleKind) -> dict[str, Any]:
     """Return what `load` needs to know, for the run's `config.json`."""
     settings = {name: value for name, value in asdict(kind.data).items() if name not in OF_THE_RUN}
-    names = () if kind.head == "choice" else kind.labels.names
-    head = labels.Head(kind=kind.head, labels=names, regression=kind.labels.regression)
-    return {"inputs": settings, "choices": kind.labels.outputs} | head.facts()
+    return {"inputs": settings, "choices": kind.labels.outputs} | kind.described.facts()
 
 
-def load(run: Path, compute: Compute = "float32") -> FineTuned:
+def load(run: Path | Run, compute: Compute = "float32", threshold: float | None = None) -> FineTuned[ExampleKind]:
     """Load the best checkpoint of a `tasks.train` run, or an imported model, whose inputs get default settings.
 
-    compute: data type of the encoder's matrix products. Raise InputError if `run` is no such directory, IntegrityError
-    if the checkpoint or a file beside it is damaged.
+    compute: data type of the encoder's matrix products. threshold: probability from which a label is given, instead of
+    those that are stored, for a model of several labels. Raise InputError if `run` is no such directory, IntegrityError
+    if the checkpoint or a file beside it is damaged, UsageError for a threshold of another model.
     """
-    if not run.is_dir():
-        raise InputError(f"{run}: no such folder; give the run directory of python -m tasks.train")
-    checkpoint.check_description(run)
-    config = ModelConfig.load(run / "bert_config.json")
-    kind = _kind(run, config)
-    tokenizer = tokenizer_for(vocabulary.path_in(run), config)
-    model = kind.model(config, seed=0)
-    taken = checkpoint.load_weights(run, variables(model))
-    return FineTuned(
-        kind=kind,
-        model=model,
-        encoder=InferenceEncoder(model.encoder, tf.as_dtype(compute)),
-        tokenizer=tokenizer,
-        checkpoint=taken,
-    )
+    opened = run if isinstance(run, Run) else Run.open(run, "the run directory of python -m tasks.train")
+    made = with_weights(opened, _kind(opened), compute)
+    if isinstance(made.kind, MultiLabel):
+        outputs = made.kind.labels.outputs
+        made.kind.thresholds = opened.thresholds() if threshold is None else (threshold,) * outputs
+    elif threshold is not None:
+        raise UsageError(f"{opened.path}: gives one label for each text; a threshold is for several")
+    return made
 
 
-def _kind(run: Path, config: ModelConfig) -> Kind:
+def with_weights(run: Run, kind: K, compute: Compute) -> FineTuned[K]:
+    """Return the model of a run, of the given kind, with its weights. Raise as `load` does."""
+    _ = run.tokenizer  # raises an error if the run has none for the model
+    model = kind.model(run.config, seed=0)
+    run.load(model)
+    encoder = InferenceEncoder(model.encoder, tf.as_dtype(compute))
+    return FineTuned(run=run, kind=kind, encoder=encoder, head=model.head)
+
+
+def _kind(run: Run) -> ExampleKind:
     """Return the kind of task of a run, from its `config.json`."""
-    path, head = run / "config.json", labels.read(run)
-    if head.kind not in DEFAULTS:
-        raise InputError(f"{run}: has the head {head.kind!r}; give the run directory of python -m tasks.train")
+    head, described = labels.read(run.path), run.settings
+    layout = datasets.layout_of(head)
+    if layout is None:
+        raise InputError(f"{run.path}: has the head {head.kind!r}; give the run directory of python -m tasks.train")
     try:
-        described = files.read_json(path)
         if "inputs" in described:
             data: TaskData = checked_json.take(TaskData, described["inputs"])
         else:
-            data = TaskData(
-                task="regress" if head.regression else DEFAULTS[head.kind],
-                length=min(512, config.max_position_embeddings),
-            )
+            length = min(512, run.config.max_position_embeddings)
+            data = TaskData(task=layout, label=datasets.KNOWN[layout].label, length=length)
         names = head.labels
-        if head.kind == "choice":
+        if not heads.KINDS[head.kind].has_classes:
             names = tuple(str(number) for number in range(int(described.get("choices", CHOICES))))
         return datasets.kind(data, Labels(names=names, regression=head.regression))
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{path}: not the configuration of a tasks.train run ({error}); give its run directory"
+            f"{run.settings_path}: not the configuration of a tasks.train run ({error}); give its run directory"
         ) from error
 
 
 def trained_labels(run: Path | None) -> tuple[str, ...]:
     """Return the names of the classes of a run's head; empty if it has none, or no run is given."""
-    if run is None or not (run / "config.json").exists():
+    if run is None:
         return ()
-    described = files.read_json(run / "config.json")
-    head = labels.of(described, run / "config.json") if isinstance(described, dict) else None
+    head = labels.of(labels.settings(run), run / "config.json")
     return () if head is None else head.labels

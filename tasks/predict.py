@@ -6,11 +6,14 @@
     python -m tasks.predict --model RUN "A text." ["The second text of a pair."]
 
 RUN is the directory of a tasks.train run, or an import. The input has the layout that the model was trained on, or for
-an import that of the recipes classify, regress, choose and tag; it may have any length. Labels in it are ignored. The
-output has one line for each example, in order: {"id", "label", "probabilities"}, {"id", "value"} for a number, or
-{"id", "words", "tags", "probabilities"}. Nothing is written if an example is malformed. With --folder, the folder of
-GLUE or of the task, all test sets of the task are predicted, and FOLDER gets their submissions under the names that
-GLUE demands: for MNLI both test sets and, if it is there, the diagnostic set AX.
+an import that of the recipes classify, multilabel, regress, choose and tag; it may have any length. Labels in it are
+ignored. The output has one row for each example, in order: {"id", "label", "probabilities"}, for several labels {"id",
+"labels", "probabilities"}, for a number {"id", "value"}, or {"id", "words", "tags", "probabilities"}. Where windows are
+read, `windows` is their number. The suffix of the output says its format, as that of the input does: .jsonl, .tsv, .csv
+or .parquet. In .tsv and .csv, the probability of class NAME is the column `probabilities.NAME`. Nothing is written if
+an example is malformed. With --folder, the folder of GLUE or of the task, all test sets of the task are predicted, and
+FOLDER gets their submissions under the names that GLUE demands: for MNLI both test sets and, if it is there, the
+diagnostic set AX.
 """
 
 import contextlib
@@ -20,17 +23,20 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from bert import cli, ranges
-from bert.errors import UsageError
+from bert.core import cli, ranges
+from bert.core.config import Size
+from bert.core.errors import UsageError
+from bert.core.ranges import BatchSize, Range, Share
 from bert.hardware import devices
 from bert.hardware.devices import Kind as DeviceKind
-from bert.ranges import BatchSize
-from bert.storage import files
-from tasks import datasets, features, submission
+from bert.runs import Compute
+from tasks import datasets, features, glue, inputs, submission, tables
+from tasks.config import TaskData, Windows
 from tasks.examples import Skipped, TextExample
-from tasks.model import Compute, FineTuned, Reader, load
+from tasks.kind import ExampleKind
+from tasks.model import FineTuned, Reader, load
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,11 +52,20 @@ class Options:
     folder: Path | None = None
     """folder of GLUE, or of the task in it, instead of --input"""
     output: Path | None = None
-    """output file, one line of JSON for each example"""
+    """output file with a row for each example: .jsonl, .tsv, .csv or .parquet; "-" prints lines of JSON"""
     submission: Path | None = None
     """output file as the GLUE server takes it, for its tasks; with --folder the folder for all of them"""
     text: tuple[str, ...] | None = None
-    """column of the text, or columns of the pair, if they have other names than in training"""
+    """column of the text, or columns of the pair, if they have other names than in training; with a model of GLUE, the
+    input is then a table of your own"""
+    n_best: Annotated[int, Range(0, 10_000)] = 0
+    """write the most probable classes or choices, best first, this many at most; 0: the probabilities of all"""
+    threshold: Share | None = None
+    """of several labels: probability from which a label is given, instead of those stored with the model"""
+    windows: Windows | None = None
+    """what is done with a text that is too long: first cuts it, mean and max read all of it; default: as in training"""
+    stride: Size | None = None
+    """tokens between the starts of two windows, instead of that of training"""
     batch: BatchSize = 32
     """maximum sequences per batch"""
     compute: Compute = "float32"
@@ -68,36 +83,59 @@ class Options:
             raise UsageError("--output needs --input")
         if self.folder is not None and self.submission is None:
             raise UsageError("--folder needs --submission")
+        if self.n_best and self.output is None:
+            raise UsageError("--n_best needs --output")
         if self.texts and self.submission is not None:
             raise UsageError("--submission needs --input or --folder")
 
 
-def predictions(fine_tuned: FineTuned, reader: Reader, examples: Iterable[Any]) -> Iterator[dict[str, Any]]:
+def predictions(
+    fine_tuned: FineTuned[ExampleKind], reader: Reader[ExampleKind], examples: Iterable[Any]
+) -> Iterator[dict[str, Any]]:
     """Yield the prediction of each example, in order; as many as are encoded at once are held in memory."""
-    for chunk in features.chunks(examples):
+    for chunk in features.chunks(examples, fine_tuned.kind.at_once):
         arrays = fine_tuned.kind.encode(chunk, fine_tuned.tokenizer)
         yield from fine_tuned.kind.predictions(chunk, arrays, reader.logits(arrays))
 
 
 def write(found: Iterable[dict[str, Any]], output: Path | None, submitted: Path | None, task: str) -> int:
-    """Write predictions, as lines of JSON and as a submission; return the number of examples."""
+    """Write predictions in the format of the output's suffix, and as a submission; return the number of examples."""
     count = 0
     with contextlib.ExitStack() as stack:  # both files are opened first: a bad path fails at once
-        stream = stack.enter_context(files.atomic_write(output)) if output else None
+        written = stack.enter_context(tables.writer(output)) if output else None
         add = stack.enter_context(submission.writer(task, submitted)) if submitted else None
         for prediction in found:
-            if stream:
-                stream.write(json.dumps(prediction, ensure_ascii=False) + "\n")
+            if written:
+                written(prediction)
             if add:
                 add(prediction["id"], prediction.get("label", prediction.get("value")))
             count += 1
     return count
 
 
-def answer(fine_tuned: FineTuned, reader: Reader, texts: Sequence[str]) -> str:
+def best(prediction: dict[str, Any], count: int) -> dict[str, Any]:
+    """Return a prediction with its most probable classes or choices in place of all probabilities."""
+    probabilities = prediction.get("probabilities")
+    if "label" not in prediction or probabilities is None:
+        raise UsageError("--n_best is for models of classes and of choices; leave it out")
+    named = probabilities if isinstance(probabilities, dict) else dict(enumerate(probabilities))
+    order = sorted(named.items(), key=lambda item: -item[1])[:count]
+    rest = {key: value for key, value in prediction.items() if key != "probabilities"}
+    return rest | {"n_best": [{"label": label, "probability": probability} for label, probability in order]}
+
+
+def own_layout(fine_tuned: FineTuned[ExampleKind], data: TaskData) -> TaskData:
+    """Return `data` with the layout of one's own files in place of GLUE's. Raise UsageError if the texts do not fit."""
+    is_pair = bool(glue.TASKS[data.task].second)
+    if len(data.text) != 1 + is_pair:
+        raise UsageError(f"--text: a model of {data.task} reads {'pairs: give two columns' if is_pair else 'one text'}")
+    return dataclasses.replace(data, task="regress" if fine_tuned.kind.labels.regression else "classify")
+
+
+def answer(fine_tuned: FineTuned[ExampleKind], reader: Reader[ExampleKind], texts: Sequence[str]) -> str:
     """Return the prediction for a text or a pair of texts, as JSON."""
     first, second, *rest = (*texts, None)
-    if (rest and rest != [None]) or fine_tuned.kind.head != "classifier":
+    if (rest and rest != [None]) or not fine_tuned.kind.of_texts:
         raise UsageError("texts on the command line are for models of one text or of a pair; give --input")
     example = TextExample(id="text", first=str(first), second=second)
     return json.dumps(next(predictions(fine_tuned, reader, [example])), ensure_ascii=False)
@@ -107,27 +145,35 @@ def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m tasks.predict", description=__doc__)
     devices.choose(options.device)
-    fine_tuned = load(options.model, options.compute)
-    reader, data = Reader(fine_tuned, options.batch), fine_tuned.kind.data
+    fine_tuned = load(options.model, options.compute, options.threshold)
+    data = datasets.in_windows(fine_tuned.kind.data, options.windows, options.stride)
+    fine_tuned.kind.data, reader = data, Reader(fine_tuned, options.batch)
     if options.texts:
         print(answer(fine_tuned, reader, options.texts))
+        fine_tuned.kind.seen.report("the text", data.length)
         return
-    if options.text:
-        data = dataclasses.replace(data, text=options.text)
+    data = datasets.with_columns(data, options.text, None)
     todo: list[tuple[str, Path, Path | None, Path | None]]  # task, input, output and submission
     if options.folder is not None:
         assert options.submission is not None, "the options are checked"
-        found = submission.test_sets(data.task, options.folder)
-        todo = [(task, path, None, options.submission / f"{name}.tsv") for name, (task, path) in found.items()]
+        sets = submission.test_sets(data.task, options.folder)
+        todo = [(task, path, None, options.submission / f"{name}.tsv") for name, (task, path) in sets.items()]
     else:
         assert options.input is not None, "the options are checked"
         todo = [(data.task, options.input, options.output, options.submission)]
     for task, path, output, submitted in todo:
         begun = time.perf_counter()
         of_task = dataclasses.replace(data, task=task)
+        if options.text and task in glue.TASKS:
+            of_task = own_layout(fine_tuned, of_task)
         examples = datasets.of(of_task).read(of_task, path, "test", Skipped(strict=True))
-        count = write(predictions(fine_tuned, reader, examples), output, submitted, task)
+        found = predictions(fine_tuned, reader, examples)
+        if options.n_best:
+            found = (best(prediction, options.n_best) for prediction in found)
+        count = write(found, output, submitted, task)
         seconds = time.perf_counter() - begun
+        fine_tuned.kind.seen.report(path, data.length)
+        fine_tuned.kind.seen = inputs.Seen()
         speed = f"{count} examples in {seconds:.1f} s ({count / seconds:.1f}/s)"
         print(f"{output or submitted}: {speed}", file=sys.stderr)
 

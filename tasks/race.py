@@ -2,16 +2,18 @@
 
 The files are FOLDER/{train,dev,test}/{middle,high}/NUMBER.txt with `article`, `questions`, `options` (four for each
 question) and `answers` (A to D). The first segment of a pair is the question with the answer, the second the article
-(github.com/NVIDIA/Megatron-LM, tasks/race/data.py).
+(github.com/NVIDIA/Megatron-LM, tasks/race/data.py). One difference: a blank may have several underscores, of which
+Megatron-LM replaces each one by the answer.
 """
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from bert.errors import InputError
-from bert.storage import files
+from bert.core import files
+from bert.core.errors import InputError
 from tasks.examples import ChoiceExample, Skipped
 
 Split = Literal["train", "dev", "test"]
@@ -19,24 +21,27 @@ Level = Literal["middle", "high"]
 
 LEVELS: tuple[Level, ...] = ("middle", "high")
 ANSWERS = ("A", "B", "C", "D")
-BLANK = "_"
+BLANK = re.compile("_+")
 MAX_FILE = 16 << 20  # characters; the longest file of RACE has some 10,000
 
 
-def read(folder: Path, split: Split, levels: Sequence[Level], skipped: Skipped) -> Iterator[ChoiceExample]:
+def read(
+    folder: Path, split: Split, levels: Sequence[Level], skipped: Skipped, answers: bool = True
+) -> Iterator[ChoiceExample]:
     """Yield the questions of a split, level by level in the given order, the files of a level by number.
 
     One file is held in memory at a time. What is malformed is left out and counted: a file, or one question of it.
-    Raise InputError if a level has no files, or if a file is not UTF-8.
+    answers: False does not look at them; they may be missing. Raise InputError if a level has no files, or if a file is
+    not UTF-8.
     """
     for level in levels:
         for path in _passages(folder / split / level):
-            yield from _questions(path, level, skipped)
+            yield from _questions(path, level, skipped, answers)
 
 
 def with_answer(question: str, option: str) -> str:
     """Return the question with the option in each of its blanks or, if it has none, after it."""
-    return question.replace(BLANK, option) if BLANK in question else f"{question} {option}"
+    return BLANK.sub(lambda _: option, question) if BLANK.search(question) else f"{question} {option}"
 
 
 def _passages(folder: Path) -> list[Path]:
@@ -56,10 +61,10 @@ def _number(name: str) -> tuple[bool, int, str, str]:
     return not is_number, len(digits), digits, name  # as the numbers compare, however long
 
 
-def _questions(path: Path, level: Level, skipped: Skipped) -> Iterator[ChoiceExample]:
+def _questions(path: Path, level: Level, skipped: Skipped, with_label: bool) -> Iterator[ChoiceExample]:
     text = files.read_text(path, MAX_FILE, "give one passage in each file")
     try:
-        article, questions, options, answers = _fields(text)
+        article, questions, options, answers = _fields(text, with_label)
     except ValueError as error:
         skipped.add(path, 1, str(error))
         return
@@ -70,15 +75,18 @@ def _questions(path: Path, level: Level, skipped: Skipped) -> Iterator[ChoiceExa
         yield ChoiceExample(
             id=f"{level}/{path.name}/{number}",
             pairs=tuple((with_answer(question, choice), article) for choice in choices),
-            label=ANSWERS.index(answer),
+            label=ANSWERS.index(answer) if with_label else None,
             group=level,
         )
 
 
-def _fields(text: str) -> tuple[str, list[Any], list[Any], list[Any]]:
-    """Return article, questions, options and answers of a file. Raise ValueError if they are not of RACE's format."""
+def _fields(text: str, with_answers: bool) -> tuple[str, list[Any], list[Any], list[Any]]:
+    """Return article, questions, options and answers of a file. Raise ValueError if they are not of RACE's format.
+
+    with_answers: False gives an answer that is none of the file's in place of each.
+    """
     try:
-        record = files.parse_json(text.removeprefix("\ufeff"))
+        record = files.parse_json(text)
     except ValueError as error:
         raise ValueError(f"not JSON ({error})") from error
     if not isinstance(record, dict):
@@ -87,6 +95,8 @@ def _fields(text: str) -> tuple[str, list[Any], list[Any], list[Any]]:
     if not isinstance(article, str) or not article.strip():
         raise ValueError("no article")
     questions, options, answers = (record.get(key) for key in ("questions", "options", "answers"))
+    if not with_answers:
+        answers = [ANSWERS[0]] * len(questions) if isinstance(questions, list) else []
     if not (isinstance(questions, list) and isinstance(options, list) and isinstance(answers, list)):
         raise ValueError("questions, options and answers are not three lists")
     if not len(questions) == len(options) == len(answers):

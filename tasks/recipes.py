@@ -13,8 +13,8 @@ tasks/race of Megatron-LM (RACE).
 import dataclasses
 from collections.abc import Callable
 
-from bert import cli
-from bert.config import BatchConfig, EpochConfig, OptimizerConfig, RunConfig
+from bert.core import cli
+from bert.core.config import BatchConfig, EpochConfig, OptimizerConfig, RunConfig
 from bert.recipes import AUTO, SIZES
 from tasks.config import TaskConfig, TaskData
 
@@ -119,6 +119,13 @@ def classify() -> TaskConfig:
 def regress() -> TaskConfig:
     """Your own texts or pairs of texts with a number each: .tsv, .csv or .jsonl."""
     return _fine_tuning("regress")
+
+
+@recipe
+def multilabel() -> TaskConfig:
+    """Your own texts or pairs of texts with any number of labels each: .tsv, .csv or .jsonl."""
+    made = _fine_tuning("multilabel")
+    return dataclasses.replace(made, data=dataclasses.replace(made.data, label="labels"))
 
 
 @recipe

@@ -6,12 +6,24 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 
-from bert.errors import InputError, UsageError
-from bert.storage import files
+from bert.core import files
+from bert.core.errors import InputError, UsageError
 from tasks import datasets, glue
 from tasks.config import TaskData
 
 SCALE = (0.0, 5.0)  # of STS-B
+ROWS = {  # of each task's test sets; source: dataset_infos.json of GLUE in huggingface/datasets
+    "cola": (1_063,),
+    "sst2": (1_821,),
+    "mrpc": (1_725,),
+    "qqp": (390_965,),
+    "stsb": (1_379,),
+    "mnli": (9_796, 9_847),
+    "qnli": (5_463,),
+    "rte": (3_000,),
+    "wnli": (146,),
+    "ax": (1_104,),
+}
 
 
 def test_sets(task: str, folder: Path) -> dict[str, tuple[str, Path]]:
@@ -43,8 +55,9 @@ def _check(task: str) -> None:
 def writer(task: str, path: Path) -> Iterator[Callable[[str, object], None]]:
     """Yield a function that adds the prediction for an id; the file appears at the end.
 
-    The ids must be 0, 1, 2 ... in order, as those of GLUE's test files are. Raise UsageError if the task is none of
-    GLUE's, InputError for another id.
+    The ids must be 0, 1, 2 ... in order, as those of GLUE's test files are. Another number of rows than the server
+    expects, as of a development set, a file that is cut or the first version of QNLI, is told. Raise UsageError if the
+    task is none of GLUE's, InputError for another id.
     """
     _check(task)
     with files.atomic_write(path) as stream:
@@ -59,6 +72,9 @@ def writer(task: str, path: Path) -> Iterator[Callable[[str, object], None]]:
             count += 1
 
         yield add
+    if count not in ROWS[task] + (ROWS["ax"] if task == "mnli" else ()):
+        wanted = " or ".join(f"{rows:,}" for rows in ROWS[task])
+        print(f"note: {path}: {count:,} predictions, but the GLUE server expects {wanted} of {task}", file=sys.stderr)
 
 
 def _text(prediction: object) -> str:

@@ -4,14 +4,16 @@ The files are train.csv, val.csv and test.csv of github.com/rowanz/swagaf: CSV w
 segment of a pair is `sent1`, the second `sent2` and an ending.
 """
 
-import csv
+import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
-from bert.errors import InputError
-from bert.storage import files
+from bert.core import files
+from bert.core.errors import InputError
+from tasks import tables
 from tasks.examples import ChoiceExample, Skipped
 
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
@@ -37,16 +39,24 @@ class Row(NamedTuple):
     fields: list[str]
 
 
-def read(path: Path, skipped: Skipped, generated: bool = True) -> Iterator[ChoiceExample]:
+def read(path: Path, skipped: Skipped, generated: bool = True, labels: bool = True) -> Iterator[ChoiceExample]:
     """Yield the rows of a file in order; their label is None in a file without the column `label`.
 
-    generated: also yield rows whose right ending is a generated one, which only train.csv has. The id is the file's
-    index, its unnamed first column, or else the number of the row. A malformed row is left out and counted. Raise
-    InputError if the file is not CSV or lacks a column.
+    labels: False does not look at that column, in which distributed test sets have -1. generated: also yield rows whose
+    right ending is a generated one, which only train.csv has. The id is the file's index, its unnamed first column, or
+    else the number of the row. A malformed row is left out and counted. Raise InputError if the file is not CSV or
+    lacks a column. One space stands before an ending, also where the file, as HellaSwag's, begins endings with one: a
+    byte-level BPE would see two.
     """
-    with files.open_text(path) as stream:
-        rows = _rows(path, stream)
+    with contextlib.ExitStack() as stack:
+        if tables.kind_of(path) in (".jsonl", tables.PARQUET):  # as `datasets` writes it
+            rows = itertools.starmap(Row, tables.lines(path))
+        else:
+            lines = files.read_lines(stack.enter_context(files.open_text(path)), path)
+            rows = itertools.starmap(Row, files.read_csv(lines, path))
         header = _header(path, next(rows, Row(1, [])), () if generated else (SOURCE,))
+        if not labels:
+            header.index.pop(LABEL, None)
         for number, row in enumerate(rows):
             if reason := _fault(row.fields, header):
                 skipped.add(path, row.line, reason)
@@ -55,28 +65,16 @@ def read(path: Path, skipped: Skipped, generated: bool = True) -> Iterator[Choic
             if generated or not text[SOURCE].startswith(GENERATED):
                 yield ChoiceExample(
                     id=text.get(INDEX, str(number)),
-                    pairs=tuple((text["sent1"], f"{text['sent2']} {text[ending]}".lstrip()) for ending in ENDINGS),
+                    pairs=tuple(
+                        (text["sent1"], f"{text['sent2'].rstrip()} {text[ending].lstrip()}".lstrip())
+                        for ending in ENDINGS
+                    ),
                     label=LABELS[text[LABEL]] if LABEL in text else None,
                 )
 
 
-def _rows(path: Path, stream: IO[str]) -> Iterator[Row]:
-    """Yield all rows of a CSV file that are not empty."""
-    reader = csv.reader(files.read_lines(stream, path), strict=True)
-    while True:
-        line = reader.line_num + 1
-        try:
-            fields = next(reader, None)
-        except csv.Error as error:  # a quote that does not end would join all rows up to the next one
-            raise InputError(f"{path}: line {line}: not CSV ({error}); correct its quotes") from error
-        if fields is None:
-            return
-        if fields:
-            yield Row(line, fields)
-
-
 def _header(path: Path, row: Row, needed: Sequence[str]) -> Header:
-    names = [name.removeprefix("\ufeff") for name in row.fields]
+    names = row.fields
     missing = [name for name in (*REQUIRED, *needed) if name not in names]
     if missing:
         raise InputError(

@@ -1,22 +1,28 @@
-"""One's own texts with labels: .tsv, .csv or .jsonl with named columns, plain or compressed.
+"""One's own texts with labels: .tsv, .csv, .jsonl or .parquet with named columns; all but Parquet may be compressed.
 
 TSV has a header and is never quoted. CSV has a header and is quoted as RFC 4180 says. JSONL has an object on each line.
 """
 
+import contextlib
 import csv
+import dataclasses
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert.errors import InputError
-from bert.storage import files
+from bert.core import files
+from bert.core.errors import DamagedFile, InputError, UsageError
 from tasks.examples import Skipped, TextExample
+from tasks.label_sets import LabelSets
 
-COMPRESSED = (".gz", ".bz2", ".xz")
-MARK = "\ufeff"  # a byte order mark
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+PARQUET = ".parquet"
+ROWS = 1024  # of Parquet that are read, or written, at once
+Add = Callable[[dict[str, Any]], object]  # adds a row to a file
 ID = "id"  # column whose values predictions are written under, if there is one
-LONGEST = 1 << 27  # characters of a field
 
 
 def read(
@@ -27,23 +33,29 @@ def read(
     regression: bool,
     skipped: Skipped,
     where: Mapping[str, str] | None = None,
+    several: LabelSets | None = None,
 ) -> Iterator[TextExample]:
     """Yield the rows of a file in order.
 
     text: the column of the text, or the two columns of a pair. label: its column; None reads no labels. regression:
-    labels are numbers. where: read only rows that have these values, as {"language": "de"} of XNLI. A file without a
-    header, which only TSV can be, has columns named by their numbers from 0: give "0". A malformed row is left out and
+    labels are numbers. where: read only rows that have these values, as {"language": "de"} of XNLI. several: reads all
+    labels of a row, instead of one. A file without a header, which only TSV can be, has columns named by their numbers
+    from 0: give "0". A malformed row is left out and
     counted. Raise InputError for a missing column, or for what is not of the format.
     """
-    wanted = [*text, *([label] if label else []), *(where or ())]
-    for number, (line, row) in enumerate(_rows(path, wanted)):
+    wanted = [*text, *([label] if label else []), *(several.columns if several else ()), *(where or ())]
+    for number, (line, row) in enumerate(rows(path, wanted)):
         if row is None:
             skipped.add(path, line, "not as many columns as the first line")
             continue
         if any(row[column] != value for column, value in (where or {}).items()):
             continue
         try:
-            yield _example(row, text, label, regression, str(number))
+            example = _example(row, text, label, regression, str(number))
+            if several:
+                found, unknown = several.of(row)
+                example = dataclasses.replace(example, labels=found, unknown=unknown)
+            yield example
         except ValueError as error:
             skipped.add(path, line, str(error))
 
@@ -59,11 +71,20 @@ def _example(
     if label and regression:
         value = _number(value, label)
     elif label:
-        if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-            raise ValueError(f"{label} is {value!r}, not the name of a class")
-        value = str(value)
+        value = _class(value, label)
     second = row[text[1]] if len(text) == 2 else None
     return TextExample(id=str(row.get(ID, number)), first=row[text[0]], second=second, label=value)
+
+
+def _class(value: Any, label: str) -> str:
+    """Return the name of a class. A boolean is called as in JSON, and 1.0, which is the same number in JSON, is 1."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if not isinstance(value, str | int) or value == "":
+        raise ValueError(f"{label} is {value!r}, not the name of a class")
+    return str(value)
 
 
 def _number(value: Any, label: str) -> float:
@@ -76,25 +97,165 @@ def _number(value: Any, label: str) -> float:
     return number
 
 
-def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """Yield the number of each row's line and its values by column; None for a row without all columns."""
-    name = path.name.lower()
-    for suffix in COMPRESSED:
-        name = name.removesuffix(suffix)
+def rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """Yield the number of each row's line and its values by column; None for a row without all columns.
+
+    wanted: columns of which each must be there once. Raise InputError as `read` does.
+    """
     readers = {".tsv": _tsv, ".txt": _tsv, ".csv": _csv, ".jsonl": _jsonl}
-    suffix = "." + name.rpartition(".")[2]
+    suffix = kind_of(path)
+    if suffix == PARQUET:
+        yield from _parquet(path, wanted)
+        return
     if suffix not in readers:
-        raise InputError(f"{path}: the name must end in .tsv, .csv or .jsonl, also with .gz, .bz2 or .xz behind it")
+        raise InputError(
+            f"{path}: the name must end in .tsv, .csv, .jsonl or .parquet; all but the last may have .gz, .bz2 or .xz "
+            "behind it"
+        )
     with files.open_text(path) as stream:
         yield from readers[suffix](files.read_lines(stream, path), path, wanted)
 
 
+def kind_of(path: Path) -> str:
+    """Return the suffix that says what is in a file, in lower case, without that of a compression."""
+    name = path.name.lower()
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    return "." + name.rpartition(".")[2]
+
+
+def lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the lines of a table as texts, with their numbers: for a file that is no .tsv, first the names of columns.
+
+    A row of JSONL that lacks a column is a list that is too short. Raise InputError for what is not of the format.
+    """
+    if kind_of(path) not in (".csv", ".jsonl", PARQUET):
+        with files.open_text(path) as stream:
+            for number, line in enumerate(files.read_lines(stream, path), 1):
+                yield number, line.removesuffix("\n").split("\t")
+        return
+    names: list[str] = []
+    for number, row in rows(path, ()):
+        if row is not None and not names:
+            names = list(row)
+            yield 1, names
+        yield number, [] if row is None else [_as_text(row[name]) for name in names if name in row]
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+@contextlib.contextmanager
+def writer(path: Path) -> Iterator[Add]:
+    """Yield a function that adds a row, with the same keys as the first one, to a file of the format that `rows` reads.
+
+    The file appears at the end; "-" is standard output, with lines of JSON. In .tsv and .csv, each value of an object
+    is a column of its own, and a list is written as JSON. Raise UsageError for another suffix, or without pyarrow for
+    .parquet, InputError for a value that .tsv cannot hold.
+    """
+    if str(path) == "-":
+        yield lambda row: print(json.dumps(row, ensure_ascii=False))
+        return
+    writers = {".jsonl": _write_jsonl, ".tsv": _write_tsv, ".csv": _write_csv, PARQUET: _write_parquet}
+    suffix = path.suffix.lower()
+    if suffix not in writers:
+        raise UsageError(f"{path}: its name must end in .jsonl, .tsv, .csv or .parquet, uncompressed; rename it")
+    with writers[suffix](path) as add:
+        yield add
+
+
+@contextlib.contextmanager
+def _write_jsonl(path: Path) -> Iterator[Add]:
+    with files.atomic_write(path) as stream:
+        yield lambda row: stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+@contextlib.contextmanager
+def _write_tsv(path: Path) -> Iterator[Add]:
+    with files.atomic_write(path) as stream:
+
+        def write(values: Sequence[str]) -> None:
+            if bad := next((value for value in values if re.search("[\t\r\n]", value)), None):
+                raise InputError(f"{path}: {bad[:40]!a} has a tab or a line end, which .tsv cannot hold; give a .csv")
+            stream.write("\t".join(values) + "\n")
+
+        yield _flat(write)
+
+
+@contextlib.contextmanager
+def _write_csv(path: Path) -> Iterator[Add]:
+    with files.atomic_write(path) as stream:
+        yield _flat(csv.writer(stream, lineterminator="\n").writerow)
+
+
+def _flat(write: Callable[[Sequence[str]], Any]) -> Add:
+    """Return a function that writes the values of a row; before the first one, the names of its columns."""
+    names: list[str] = []
+
+    def add(row: dict[str, Any]) -> None:
+        flat: dict[str, Any] = {}
+        for key, value in row.items():
+            flat.update(
+                {f"{key}.{name}": part for name, part in value.items()} if isinstance(value, dict) else {key: value}
+            )
+        if not names:
+            names.extend(flat)
+            write(names)
+        assert list(flat) == names, "all rows have the same columns"
+        write([_as_text(value) for value in flat.values()])
+
+    return add
+
+
+@contextlib.contextmanager
+def _write_parquet(path: Path) -> Iterator[Add]:
+    pyarrow = files.pyarrow(f"{path}: writing Parquet")
+    from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]
+
+    held: list[dict[str, Any]] = []
+    with files.atomic_write(path, "wb") as stream, contextlib.ExitStack() as stack:
+        table: Any = None
+
+        def write() -> None:
+            nonlocal table
+            batch = pyarrow.Table.from_pylist(held, schema=table.schema if table else None)
+            table = table or stack.enter_context(parquet.ParquetWriter(stream, batch.schema))
+            table.write_table(batch)
+            held.clear()
+
+        def add(row: dict[str, Any]) -> None:
+            held.append(row)
+            if len(held) == ROWS:
+                write()
+
+        yield add
+        if held or table is None:
+            write()
+
+
+def _parquet(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    pyarrow = files.pyarrow(f"{path}: reading Parquet")
+    from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]
+
+    files.check_regular(path)
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as table:
+            _check(table.schema_arrow.names, wanted, path)
+            for batch in table.iter_batches(batch_size=ROWS):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DamagedFile(f"{path}: damaged after row {number} ({error}); get the file again") from error
+
+
 def _tsv(lines: Iterator[str], path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    fields = (line.rstrip("\r\n").split("\t") for line in lines)
+    fields = (line.removesuffix("\n").split("\t") for line in lines)
     header = next(fields, [""])
-    header[0] = header[0].removeprefix(MARK)
     rows = enumerate(fields, 2)
-    if all(name.isdecimal() for name in wanted):  # no header: the first line is a row
+    if wanted and all(name.isdecimal() for name in wanted):  # no header: the first line is a row
         first, header = header, [str(number) for number in range(len(header))]
         yield 1, dict(zip(header, first, strict=True))
     _check(header, wanted, path)
@@ -104,26 +265,11 @@ def _tsv(lines: Iterator[str], path: Path, wanted: Sequence[str]) -> Iterator[tu
 
 
 def _csv(lines: Iterator[str], path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    csv.field_size_limit(LONGEST)
-    reader = csv.reader(lines, strict=True)
-    header: list[str] | None = None
-    while True:
-        line = reader.line_num + 1
-        try:
-            row = next(reader, None)
-        except csv.Error as error:
-            raise InputError(
-                f"{path}: line {line}: not CSV ({error}); quote fields that have quotes in them"
-            ) from error
-        if row is None:
-            break
-        if header is None:
-            header = [name.removeprefix(MARK) for name in row]
-            _check(header, wanted, path)
-        elif row:
-            yield line, dict(zip(header, row, strict=True)) if len(row) == len(header) else None
-    if header is None:
-        _check([], wanted, path)
+    rows = files.read_csv(lines, path)
+    _, header = next(rows, (1, list[str]()))
+    _check(header, wanted, path)
+    for line, row in rows:
+        yield line, dict(zip(header, row, strict=True)) if len(row) == len(header) else None
 
 
 def _jsonl(lines: Iterator[str], path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
@@ -131,7 +277,7 @@ def _jsonl(lines: Iterator[str], path: Path, wanted: Sequence[str]) -> Iterator[
         if not line.strip():
             continue
         try:
-            row = files.parse_json(line.removeprefix(MARK))
+            row = files.parse_json(line)
         except ValueError as error:
             raise InputError(f"{path}: line {number}: not JSON ({error})") from error
         if not isinstance(row, dict):
@@ -147,4 +293,4 @@ def _check(header: Sequence[str], wanted: Sequence[str], path: Path) -> None:
         if header.count(name) != 1:
             listed = ", ".join(header[:8]) + (", ..." if len(header) > 8 else "")
             problem = "is there twice" if name in header else "is missing"
-            raise InputError(f"{path}: the column {name!r} {problem}; it has {listed}")
+            raise InputError(f"{path}: the column {name!r} {problem}; it has {listed or 'no columns'}")

@@ -9,49 +9,29 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert.config import ModelConfig
-from bert.errors import InputError
-from bert.inputs.sampler import Batch
-from bert.inputs.tokenization import Tokenizer
-from bert.model import heads, losses
-from bert.model.encoder import Encoder, Mode, TokenBatch
-from bert.model.parts import WHOLE, Parts
+from bert.core.errors import InputError
+from bert.heads import TAGS
+from bert.model import losses
+from bert.text.sampler import Batch
+from bert.text.tokenization import Tokenizer
 from tasks import alignment, entities, inputs, metrics
 from tasks.classification import softmax
 from tasks.config import TaskData
 from tasks.examples import TaggedSentence
+from tasks.kind import ExampleKind
 from tasks.labels import Labels
 
-HEADS = ("tags",)
 UNREAD = -1  # label and word at positions that no tag is read from
 
 
-class Model(tf.Module):
-    """Encoder and a classifier of each position."""
-
-    def __init__(self, config: ModelConfig, seed: int, outputs: int, parts: Parts = WHOLE) -> None:
-        super().__init__()
-        self.encoder = Encoder(config, seed, parts)
-        self.tags = heads.Tags(config, seed, outputs)
-
-    def __call__(self, batch: Batch, mode: Mode) -> tf.Tensor:
-        """Return the logits [B, S, C], float32."""
-        tokens = TokenBatch(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
-        return self.head(self.encoder(tokens, mode), mode)
-
-    def head(self, hidden: tf.Tensor, mode: Mode) -> tf.Tensor:
-        """Return the logits [B, S, C] for the last hidden states [B, S, D]."""
-        return self.tags(hidden, mode)
-
-
-class Tagging:
+class Tagging(ExampleKind):
     """What a run on tagged sentences consists of."""
 
-    head = "tags"
+    head = TAGS
 
     def __init__(self, data: TaskData, labels: Labels, names: tuple[str, ...]) -> None:
-        """labels: the tags. names: of the metrics, the one by which checkpoints are compared first."""
-        self.data, self.labels, self.metrics = data, labels, names
+        """As ExampleKind has it; labels: the tags. Only the accuracy is a score of tags that mark no entities."""
+        super().__init__(data, labels, names if data.entities else ("accuracy",))
 
     def features(self) -> dict[str, dict[str, Any]]:
         """Return shape and type of each feature of a record."""
@@ -65,6 +45,8 @@ class Tagging:
         """
         words = [example.words for example in examples]
         windows = alignment.windows(tokenizer, words, self.data.length, self.data.stride)
+        self.seen.inputs += len(words)
+        self.seen.long += int((np.bincount(windows.sentence, minlength=1) > 1).sum())
         arrays = {name: getattr(windows, name) for name in inputs.NAMES}
         arrays["word"] = alignment.labels(windows, [np.arange(len(row)) for row in words])
         if examples and examples[0].tags is not None:
@@ -74,10 +56,6 @@ class Tagging:
     def _numbers(self, example: TaggedSentence) -> np.ndarray:
         assert example.tags is not None, "all sentences of a file have tags, or none has"
         return np.array([self.labels.index(tag, example.id) for tag in example.tags], np.int64)
-
-    def model(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> Model:
-        """Return the model to train."""
-        return Model(config, seed, self.labels.outputs, parts)
 
     def measure(self, logits: tf.Tensor, batch: Batch) -> losses.Measure:
         """Return the summed cross-entropy of a batch and the number of right tags."""
@@ -118,6 +96,10 @@ class Tagging:
         starts = np.flatnonzero(words[read] == 0)
         for numbers in np.split(tags[read], starts[1:]):
             yield [self.labels.names[number] for number in numbers]
+
+    def count(self, gold: dict[str, np.ndarray]) -> int:
+        """Return the number of sentences, which have one or more windows."""
+        return int((gold["word"] == 0).sum())
 
     def predictions(
         self, examples: Sequence[TaggedSentence], arrays: dict[str, np.ndarray], logits: np.ndarray

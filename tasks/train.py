@@ -1,39 +1,46 @@
-"""Fine-tune BERT for classification, regression, multiple choice or tagging.
+"""Fine-tune BERT for classification, several labels, regression, multiple choice or tagging.
 
     python -m tasks.train RECIPE --data.folder FOLDER --init.checkpoint RUN [--section.field VALUE ...]
     python -m tasks.train classify --data.train TRAIN.tsv --data.dev DEV.tsv --data.text sentence --data.label label ...
 
 RECIPE is a function of tasks/recipes.py. FOLDER is the data set of that name as it is distributed. The recipes
-classify, regress, choose and tag take your own files. RUN is the directory of a pretraining run, an import, or an
-earlier fine-tuning, whose head is taken if it has the same labels. The development set, if there is one, is scored
-during training, and the best checkpoint is kept. The same command resumes a stopped run. tasks.predict and
-tasks.evaluate need only the run directory.
+classify, multilabel, regress, choose and tag take your own files. RUN is the directory of a pretraining run, an import,
+or an earlier fine-tuning, whose head is taken if it has the same labels. The development set, if there is one, is
+scored during training, and the best checkpoint is kept; of multilabel, thresholds are chosen at the end
+(tasks.thresholds). The same command resumes a stopped run. tasks.predict and tasks.evaluate need only the run
+directory.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
-from bert import cli, paths
-from bert.config import BatchConfig, ModelConfig
-from bert.errors import UsageError
-from bert.inputs import records
-from bert.inputs.sampler import Batch
-from bert.inputs.tokenization import tokenizer_for
+from bert.core import cli, paths
+from bert.core.config import BatchConfig, FineTuneConfig, ModelConfig
+from bert.core.errors import UsageError
 from bert.model import losses
 from bert.model.encoder import Mode
 from bert.model.parts import WHOLE, Parts
+from bert.text import records
+from bert.text.sampler import Batch
+from bert.text.tokenization import Tokenizer, tokenizer_for
+from bert.thresholds import DEFAULT, Tuned
 from bert.training import fine_tuning, loop, prediction, preflight
-from bert.training.distributed import connect
+from bert.training.distributed import Communicator, connect, on_rank_zero
 from bert.training.step import Step
-from tasks import datasets, features, inputs
-from tasks.datasets import Kind
-from tasks.model import facts, trained_labels
+from tasks import datasets, features, inputs, thresholds
+from tasks.config import TaskConfig
+from tasks.kind import Kind
+from tasks.model import facts, load, trained_labels
 from tasks.recipes import RECIPES
 
 CHUNK = 4096  # records whose labels are read at once
+C = TypeVar("C", bound=FineTuneConfig)
+Score = Callable[[dict[str, np.ndarray]], loop.Measures]
 
 
 class Objective:
@@ -41,79 +48,138 @@ class Objective:
 
     def __init__(self, kind: Kind, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
         self.kind, self.module = kind, kind.model(config, seed, parts)
-        self.objectives: tuple[str, ...] = (kind.head,)
-        self.counts_correct = not kind.labels.regression
+        self.objectives: tuple[str, ...] = (kind.objective,)
+        self.counts_correct = not kind.described.regression
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the sum of the weights."""
-        return {self.kind.head: tf.reduce_sum(self.kind.weights(batch))}
+        return {self.kind.objective: tf.reduce_sum(self.kind.weights(batch))}
 
     def measure(self, batch: Batch, mode: Mode) -> dict[str, losses.Measure]:
         """Return the summed loss and the number of right answers."""
-        return {self.kind.head: self.kind.measure(self.module(batch, mode), batch)}
+        return {self.kind.objective: self.kind.measure(self.module(batch, mode), batch)}
 
     def predict(self, batch: Batch, mode: Mode) -> dict[str, tf.Tensor]:
-        """Return the logits."""
-        return {"logits": self.module(batch, mode)}
+        """Return the logits, by the names of the head's outputs."""
+        logits = self.module(batch, mode)
+        return dict(zip(self.kind.head.logits, logits if isinstance(logits, tuple) else (logits,), strict=True))
 
 
 class DevelopmentSet:
     """The scores on a development set; the first metric of the task tells which checkpoint is the best."""
 
-    def __init__(self, kind: Kind, data: records.Dataset, batch: BatchConfig) -> None:
-        self.kind, self.data, self.batch, self.measure = kind, data, batch, kind.metrics[0]
-        self._gold: dict[str, np.ndarray] = {}
+    def __init__(self, kind: Kind, data: records.Dataset, batch: BatchConfig, score: Score) -> None:
+        """score: gives all metrics, as fractions, of the logits of all samples, by the names of the head's outputs."""
+        self.kind, self.data, self.batch, self.score, self.measure = kind, data, batch, score, kind.metrics[0]
 
     def scores(self, step: Step, alive: Callable[[], None]) -> loop.Measures:
         """Return all metrics, as fractions."""
-        logits = prediction.predict(step, self.data, self.batch, alive, by_position=self.kind.head == "tags")["logits"]
-        return dict(self.kind.scores(logits, self._expected()).values)
+        by_position = not self.kind.head.pooled
+        return self.score(prediction.predict(step, self.data, self.batch, alive, by_position=by_position))
 
-    def _expected(self) -> dict[str, np.ndarray]:
-        """Return the features that are not the model's input, of all records."""
-        if not self._gold:
-            indices = np.arange(len(self.data))
-            parts = [self.data.read(indices[begin : begin + CHUNK]) for begin in range(0, len(indices), CHUNK)]
-            names = [name for name in self.data.spec if name not in inputs.NAMES]
-            self._gold = {name: np.concatenate([part[name].numpy() for part in parts]) for name in names}
-        return self._gold
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prepared(Generic[C]):
+    """What a run trains on."""
+
+    config: C
+    """of the run, with what the examples say"""
+    kind: Kind
+    data: records.Dataset
+    """the training samples"""
+    dev: records.Dataset | None
+    """the samples of the development set"""
+    score: Score
+    """of the development set, as DevelopmentSet has it"""
+    facts: dict[str, Any]
+    """entries of the run's config.json"""
+    finish: Callable[[Path], Any] | None = None
+    """what one rank does with the directory of a finished run"""
+
+
+def fine_tune(
+    command: str,
+    recipe: str,
+    config: C,
+    given: Collection[str],
+    *,
+    vocab: Path | None,
+    longest: tuple[str, int],
+    prepare: Callable[[C, Tokenizer, Path, Communicator], Prepared[C]],
+) -> None:
+    """Train on the examples that `prepare` writes as records.
+
+    command: of the folder of its runs. given: fields of the model that the command line gives. vocab: that of the
+    command line. longest: the setting with the number of tokens of an input. prepare: takes the configuration, the
+    tokenizer, its file and the ranks. Raise as `fine_tuning.sources` and `loop.train` do, UsageError for inputs that
+    are longer than the model's.
+    """
+    vocab, model = fine_tuning.sources(config, given, vocab)
+    setting, tokens = longest
+    if tokens > model.max_position_embeddings:
+        raise UsageError(
+            f"{setting} {tokens} is more than the model's {model.max_position_embeddings} positions; lower it"
+        )
+    comm = connect(config.run, config.parallel)
+    prepared = prepare(config, tokenizer_for(vocab, model), vocab, comm)
+    data, kind = prepared.data, prepared.kind
+    model = dataclasses.replace(model, vocab_size=model.vocab_size or data.description.vocab_size)
+    run = fine_tuning.resolve(prepared.config, paths.workdir() / command / recipe, model, len(data), comm)
+    loop.tell(run.batch.change(config.batch), comm)
+    preflight.before_weights(run, comm)
+    training = loop.Training(
+        task=Objective(kind, model, run.run.seed, comm.parts),
+        config=run,
+        comm=comm,
+        data=data,
+        heldout=DevelopmentSet(kind, prepared.dev, run.batch, prepared.score) if prepared.dev else None,
+        vocab=vocab,
+        start_from=run.init.source,
+        new_heads=("pooler", kind.head.name),
+        facts={"recipe": recipe} | prepared.facts,
+    )
+    loop.train(training)
+    if finish := prepared.finish:
+        on_rank_zero(lambda: finish(run.run.path), comm)
+
+
+def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communicator) -> Prepared[TaskConfig]:
+    """Write the records of a task; as `fine_tune` has it."""
+    trained = trained_labels(config.init.source)
+    folder = on_rank_zero(lambda: features.build(config.data, tokenizer, vocab, paths.workdir(), trained), comm)
+    data, kind = records.Dataset(folder, "train"), features.kind(config.data, folder)
+    dev = records.Dataset(folder, "dev") if data.manifest.count("dev") > 0 else None
+    gold: dict[str, np.ndarray] = {}
+
+    def score(logits: dict[str, np.ndarray]) -> loop.Measures:
+        assert dev is not None, "what is scored is there"
+        gold.update(gold or expected(dev))
+        (found,) = logits.values()
+        return dict(kind.scores(found, gold).values)
+
+    def tune(run: Path) -> Tuned:
+        assert config.data.dev is not None, "it has been scored"
+        return thresholds.tune(load(run, threshold=DEFAULT), config.data.dev, config.batch.per_device)
+
+    finish = tune if kind.head.several and dev is not None else None
+    return Prepared(config=config, kind=kind, data=data, dev=dev, score=score, facts=facts(kind), finish=finish)
+
+
+def expected(data: records.Dataset) -> dict[str, np.ndarray]:
+    """Return the features that are not the model's input, of all records."""
+    indices = np.arange(len(data))
+    parts = [data.read(indices[begin : begin + CHUNK]) for begin in range(0, len(indices), CHUNK)]
+    names = [name for name in data.spec if name not in inputs.NAMES]
+    return {name: np.concatenate([part[name].numpy() for part in parts]) for name in names}
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
     recipe, config = cli.choose(argv, RECIPES, prog="python -m tasks.train", description=__doc__)
     datasets.sources(config.data)  # a missing file is an error before anything is built
-    vocab, model = fine_tuning.sources(config, RECIPES[recipe](), config.data.vocab)
-    if config.data.length > model.max_position_embeddings:
-        raise UsageError(
-            f"data.length {config.data.length} is more than the model's {model.max_position_embeddings} positions; "
-            "lower it"
-        )
-    comm = connect(config.run, config.parallel)
-    folder = fine_tuning.on_rank_zero(
-        lambda: features.build(
-            config.data, tokenizer_for(vocab, model), vocab, paths.workdir(), trained_labels(config.init.source)
-        ),
-        comm,
-    )
-    data, kind = records.Dataset(folder, "train"), features.kind(config.data, folder)
-    model = dataclasses.replace(model, vocab_size=data.description.vocab_size)
-    run = fine_tuning.resolve(config, paths.workdir() / "tasks" / recipe, model, len(data), comm)
-    loop.tell(run.batch.change(config.batch), comm)
-    preflight.parts(model, run.run, comm)
-    preflight.memory(model, run.parallel, comm)
-    has_dev = data.manifest.count("dev") > 0
-    loop.train(
-        Objective(kind, model, run.run.seed, comm.parts),
-        run,
-        comm,
-        data=data,
-        heldout=DevelopmentSet(kind, records.Dataset(folder, "dev"), run.batch) if has_dev else None,
-        vocab=vocab,
-        start_from=run.init.source,
-        new_heads=("pooler", kind.head),
-        facts={"recipe": recipe} | facts(kind),
-    )
+    longest = ("data.length", config.data.length)
+    given = cli.given(argv, "model")
+    fine_tune("tasks", recipe, config, given, vocab=config.data.vocab, longest=longest, prepare=prepare)
 
 
 if __name__ == "__main__":

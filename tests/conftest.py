@@ -19,6 +19,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", THREADS)
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", THREADS)
 os.environ.setdefault("OMP_NUM_THREADS", THREADS)
+# XLA compiles in three quarters of the time if LLVM optimizes nothing. `XLA_FLAGS= pytest ...` has it optimize.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 # Where a shell starts the tests under nohup or in the background, these are ignored, and would be in the commands that
 # tests start.

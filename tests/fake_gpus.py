@@ -2,7 +2,7 @@
 
     python -m tests.fake_gpus COUNT MODULE [ARGUMENTS...]
 
-runs a command as on a machine with so many GPUs. What this shows: the order in which devices are chosen and tensors
+runs a command as on a machine with this many GPUs. What this shows: the order in which devices are chosen and tensors
 made, the branches for GPUs, their precision and XLA's flags. What it cannot show: kernels, memory and speed.
 """
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from bert.inputs import records, tf_example
-from bert.storage import checked_json
+from bert.core import checked_json
+from bert.text import records, tf_example
 
 SEQUENCE, PREDICTIONS = 37, 7  # of the records in `finished`
 

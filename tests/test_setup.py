@@ -16,6 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import without_schedulers
+from tests.waiting import wait_for
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # Answers the questions that the scripts ask; `-m venv` makes an environment with itself as the interpreter.
@@ -110,7 +113,8 @@ class Machine:
         return str(self.folder / f"cuda-{version}")
 
     def start(self, script: str, *arguments: object, **environment: str) -> subprocess.Popen[str]:
-        env = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(self.folder / "home"), "CALLS": str(self.calls_file)}
+        path = f"{self.bin}:{without_schedulers('/usr/bin:/bin')}"
+        env = {"PATH": path, "HOME": str(self.folder / "home"), "CALLS": str(self.calls_file)}
         env |= {"PREFIX": str(self.venv), "DEVICE": "cpu", "CUDA_PLACES": ""} | environment
         command = [str(self.checkout / "scripts" / script), *map(str, arguments)]
         return subprocess.Popen(command, env=env, stdout=-1, stderr=-1, text=True, start_new_session=True)
@@ -175,8 +179,8 @@ def test_a_folder_that_is_no_environment_is_left_alone(machine: Machine) -> None
 
 def test_an_interrupted_set_up_is_started_over(machine: Machine) -> None:
     process = machine.start("setup.sh", INSTALL_TIME="30")
-    while "pip install" not in (machine.calls_file.read_text() if machine.calls_file.exists() else ""):
-        time.sleep(0.02)
+    calls = machine.calls_file
+    wait_for(lambda: calls.exists() and "pip install" in calls.read_text(), "call of pip install", process)
     os.killpg(process.pid, 9)
     process.communicate()
     (machine.venv / "half").touch()

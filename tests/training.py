@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert.inputs import byte_bpe, records, tf_example, token_file
-from bert.inputs.vocabulary import SPECIAL
-from bert.storage import checked_json, outputs
+from bert.core import checked_json, outputs
+from bert.text import byte_bpe, records, tf_example, token_file, vocabulary
+from bert.text.normalization import UNCASED
+from bert.text.vocabulary import SPECIAL
 from bert.training import description, metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -98,7 +99,7 @@ def write_dataset(
                     writer.write(tf_example.encode(row))
         counts = {f"{name}.tfrecord": size for name, size in sizes.items()}
         sources = {f"heldout-{i:05d}.tfrecord": source for i, source in enumerate(of_source)}
-        (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{i}" for i in range(VOCAB - 5))]) + "\n")
+        vocabulary.write([*SPECIAL, *(f"w{i}" for i in range(VOCAB - 5))], UNCASED, partial)
         spec = {
             name: {"shape": list(value.shape), "dtype": "float32" if value.dtype == np.float32 else "int64"}
             for name, value in instance(random).items()
@@ -121,7 +122,7 @@ def command(
 ) -> list[str]:
     """Return the command that trains on `dataset` in `run`, 6 sequences per step, after the Python in `patch`."""
     launch = [str(ROOT / "scripts" / "launch.sh"), "-np", str(ranks), "--"] if ranks > 1 else []
-    main = "from bert import cli, pretrain\ncli.main(pretrain.main)"
+    main = "from bert import pretrain\nfrom bert.core import cli\ncli.main(pretrain.main)"
     module = ["-m", "bert.pretrain"] if patch is None else ["-c", f"{textwrap.dedent(patch)}\n{main}"]
     places = ["--data.train", str(dataset), "--run.directory", str(run), "--batch.per_device", str(per_device)]
     return [*launch, sys.executable, *module, recipe, *places, *TINY, *more]

@@ -19,10 +19,9 @@ from benchmarks.gpu_check import check, report
 from benchmarks.gpu_check.devices import DEVICES
 from benchmarks.gpu_check.programs import PROGRAMS, TINY, Program
 from benchmarks.gpu_check.store import Refused, Store
-from bert import cli, paths, ranges
-from bert.errors import InputError, IntegrityError, UsageError
-from bert.ranges import Range
-from bert.storage import files
+from bert.core import cli, files, paths, ranges
+from bert.core.errors import InputError, IntegrityError, UsageError
+from bert.core.ranges import Range
 
 REFERENCE = Path(__file__).with_name("reference.json")
 

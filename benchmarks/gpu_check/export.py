@@ -17,18 +17,21 @@ import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from benchmarks.gpu_check.programs import MICRO_BATCHES, Program
+from bert.core import files
 from bert.hardware import graphs
-from bert.inputs.sampler import Batch
 from bert.model import initializers
 from bert.model.encoder import variables
+from bert.model.heads import TaskModel
 from bert.model.inference import InferenceEncoder
 from bert.pretrain import Pretraining
-from bert.storage import files
+from bert.text.sampler import Batch
 from bert.training.distributed import Communicator
 from bert.training.optimizer import Optimizer
-from bert.training.step import Step, Task
-from squad.model import QuestionAnswering
-from squad.train import AnswerSpans
+from bert.training.step import Step
+from bert.training.task import Task
+from squad.config import Windowing
+from squad.model import AnswerSpans
+from tasks.train import Objective
 
 TRACED = re.compile(r"_\d+(?=__)")  # how many functions TensorFlow had traced before
 
@@ -54,7 +57,9 @@ def leave_weights_zero() -> None:
 
 def task_of(program: Program) -> Task:
     """What is learnt."""
-    return AnswerSpans(program.model(), 1) if program.kind == "finetune" else Pretraining(program.model(), 1)
+    if program.kind == "finetune":
+        return Objective(AnswerSpans(Windowing(), impossible=False), program.model(), 1)
+    return Pretraining(program.model(), 1)
 
 
 def micro_batches(program: Program) -> Batch:
@@ -81,19 +86,19 @@ def compiled_function(program: Program) -> tuple[Any, tuple[Any, ...]]:
     task, config = task_of(program), program.config()
     step = Step(task, Optimizer(variables(task.module), config.optimizer), Communicator(), config.precision, config.run)
     if program.kind == "update":
-        gradients = [tf.zeros_like(gradient) for gradient in step.gradients]
-        return step._apply, (gradients, tf.constant(1.0), tf.constant(1e-3))
+        gradients = [tf.zeros_like(gradient) for gradient in step.accumulator.gradients]
+        return step.apply, (gradients, tf.constant(1.0), tf.constant(1e-3))
     weights = {name: tf.constant(1.0) for name in task.objectives}
     places = tf.range(MICRO_BATCHES, dtype=tf.int64)
-    return step._accumulate_stack, (micro_batches(program), weights, tf.constant(1, tf.int64), places)
+    return step.accumulator.loop, (micro_batches(program), weights, tf.constant(1, tf.int64), places)
 
 
 def _answers(program: Program) -> tuple[Any, tuple[Any, ...]]:
     """The model of squad.predict, compiled whole; squad.predict itself compiles parts of it."""
-    answering = QuestionAnswering(program.model(), 1)
+    answering = TaskModel(program.model(), 1, AnswerSpans.described)
     encoder = InferenceEncoder(answering.encoder, tf.as_dtype(program.compute))
     ids = tf.zeros([program.batch, program.tokens], tf.int32)
-    return graphs.function(lambda *inputs: answering.answer_span(encoder(*inputs)), jit_compile=True), (ids, ids, ids)
+    return graphs.function(lambda *inputs: answering.head(encoder(*inputs)), jit_compile=True), (ids, ids, ids)
 
 
 def lowered(function: Any, arguments: tuple[Any, ...]) -> bytes:

@@ -16,8 +16,9 @@ from typing import Any
 
 from benchmarks.gpu_check.devices import DEVICES
 from benchmarks.gpu_check.programs import Program
-from bert.errors import IntegrityError, ResourceError, UsageError, UserError
-from bert.storage import files
+from bert.core import files
+from bert.core.errors import IntegrityError, ResourceError, UsageError, UserError
+from bert.model import cost
 
 ROOT = Path(__file__).resolve().parents[2]
 INTERPRETER = ROOT / ".venv-gpu-check" / "bin" / "python"
@@ -38,9 +39,7 @@ class Store:
     def exported(self, program: Program) -> Path:
         """Return the folder with the HLO of the program for the current sources."""
         sources = [path for package in ("bert", "squad") for path in (ROOT / package).rglob("*.py")]
-        sources.remove(
-            ROOT / "bert" / "plan" / "model_cost.py"
-        )  # compared with what is compiled here, and no part of it
+        sources.remove(Path(cost.__file__))  # compared with what is compiled here, and no part of it
         sources += [Path(__file__).with_name("export.py")]
         contents = {str(path.relative_to(ROOT)): files.sha256(path) for path in sorted(sources)}
         asked = repr((program, program.config()))

@@ -25,11 +25,10 @@ from benchmarks.contender import ROOT
 from benchmarks.gpu_day import page, runner
 from benchmarks.gpu_day.items import Day, Item
 from benchmarks.gpu_day.runner import Runner, State
-from bert import cli, ranges
-from bert.errors import IntegrityError, Stopped, UsageError, UserError
+from bert.core import cli, files, ranges
+from bert.core.errors import IntegrityError, Stopped, UsageError, UserError
+from bert.core.ranges import Range
 from bert.hardware import nvidia
-from bert.ranges import Range
-from bert.storage import files
 
 EXPECTED = re.compile(r"memory per rank +([\d.,]+) GiB")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.gpu_day.items import Item
 from benchmarks.gpu_day.runner import State
-from bert.storage import files
+from bert.core import files
 
 GIB = 2**30
 UNTIMED = 2  # first updates of a run, in which programs are compiled
@@ -18,7 +18,7 @@ PEAKS = {"A100": 312.0, "H100": 989.0, "H200": 989.0, "B200": 2250.0}
 REHEARSAL = "**A rehearsal of the command with tiny models. Nothing here is a figure of this project.**"
 STEPS = (
     "An update is several micro-batches and the optimizer. Sequences/s are those of the median update; TFLOP/s counts "
-    "matrix products by one formula (`model_cost.flops`). GiB is the most memory in use at once, compiling included, "
+    "matrix products by one formula (`cost.flops`). GiB is the most memory in use at once, compiling included, "
     "beside what `bert.plan` expects. The first update has compiling in it."
 )
 

@@ -17,7 +17,7 @@ from benchmarks.contender import ROOT
 from benchmarks.gpu_day.child import PEAK
 from benchmarks.gpu_day.items import Item
 from benchmarks.steps import commit
-from bert.storage import files
+from bert.core import files
 
 STATE = "state.json"
 ATTEMPTS = 2  # of an item that is cut short by the end of the time, of this program or of the machine
@@ -96,7 +96,8 @@ class Runner:
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier attempt, which a run would continue
         folder.mkdir(parents=True)
         log = folder / "log.txt"
-        environment = {**os.environ, **({"XLA_FLAGS": item.xla_flags} if item.xla_flags else {})}
+        flags = f"{os.environ.get('XLA_FLAGS', '')} {item.xla_flags}".strip()  # the user's may say where CUDA is
+        environment = {**os.environ, **({"XLA_FLAGS": flags} if flags else {})}
         try:
             code = _execute(self.command(item), environment, log, min(item.limit, left))
         except KeyboardInterrupt:

@@ -55,7 +55,7 @@ def _seconds(base: Row, target: Cluster, work: Work, scale: float = 1.0) -> floa
 
 
 def _two_phases(bases: tuple[Row, Row], target: Cluster, accumulation: tuple[int, int]) -> float:
-    """Return the hours of NVIDIA's two phases with so many micro-batches an update; the sequences stay the same."""
+    """Return the hours of NVIDIA's two phases with this many micro-batches an update; the sequences stay the same."""
     total = 0.0
     for base, (sequences, per_device, _), number in zip(bases, PHASES, accumulation, strict=True):
         work = dataclasses.replace(base.work, per_device=per_device, accumulation=number)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert.config import ModelConfig
-from bert.plan import model_cost
+from bert.core.config import ModelConfig
+from bert.model import cost
 from bert.plan.hardware import Cluster, gpus
 from bert.plan.update_time import Work
 
@@ -16,7 +16,7 @@ PRECISIONS = {"fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfl
 BATCH_TOLERANCE = 0.01  # between the printed batch and that of the printed accumulation
 SUPERLINEAR = 1.04  # faster per GPU with more GPUs and the same micro-batch
 LOST = 0.12  # share of an update that is lost against one node ...
-WIRES = 15  # ... and more than so many times what the gradients need by the data sheets
+WIRES = 15  # ... and more than this many times what the gradients need by the data sheets
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _row(fields: dict[str, str]) -> Row | None:
         num_attention_heads=width // 64,
         intermediate_size=4 * width,
     )
-    precision, parameters = PRECISIONS[fields["precision"]], model_cost.parameters(config)
+    precision, parameters = PRECISIONS[fields["precision"]], cost.parameters(config)
     network = float(fields["network_gbps_per_node"] or model.network * 8e-9) * 1e9 / 8
     return Row(
         id=fields["id"],
@@ -85,7 +85,7 @@ def _row(fields: dict[str, str]) -> Row | None:
         rate=float(fields["seq_per_s"]),
         cluster=Cluster(model, nodes, ranks // nodes, network),
         work=Work(
-            flops=model_cost.flops(config, int(fields["seq_len"]), float(fields["predictions"])),
+            flops=cost.flops(config, int(fields["seq_len"]), float(fields["predictions"])),
             per_device=int(float(fields["per_gpu_batch"])),
             accumulation=int(float(fields["accumulation"])),
             parameters=parameters,

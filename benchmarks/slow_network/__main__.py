@@ -25,11 +25,10 @@ from benchmarks.contender import ROOT
 from benchmarks.slow_network import link, updates
 from benchmarks.slow_network.link import Link
 from benchmarks.slow_network.updates import ALONE, RANKS, UNTIMED, WAYS, Setting, Turn
-from bert import cli, paths, ranges
-from bert.errors import UsageError, UserError
-from bert.plan import model_cost
-from bert.ranges import BatchSize, Range
-from bert.storage import files
+from bert.core import cli, files, paths, ranges
+from bert.core.errors import UsageError, UserError
+from bert.core.ranges import BatchSize, Range
+from bert.model import cost
 
 SETTINGS = ("OMP_", "TF_NUM_", "HOROVOD_")  # variables that would change what is measured
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
@@ -162,7 +161,7 @@ def measure(options: Options, joined: Link, scratch: Path) -> Iterator[dict[str,
                         steps.tell(f"{model}, {accumulation} micro-batches, {way}: {done[-1].seconds[-1]:.2f} s")
                 setting = Setting(
                     model,
-                    model_cost.parameters(trainer.model),
+                    cost.parameters(trainer.model),
                     joined.megabits,
                     joined.milliseconds,
                     options.sequences,

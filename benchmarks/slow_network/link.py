@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 from benchmarks.contender import ROOT
-from bert.errors import UsageError
+from bert.core.errors import UsageError
 
 DEVICE = "slow0"  # the link's device in each namespace
 HOSTS = {"first": "10.213.7.1", "second": "10.213.7.2"}  # name and address

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert.errors import IntegrityError
+from bert.core.errors import IntegrityError
 
 RANKS = 2
 UNTIMED = 2  # first updates of a run, which trace and compile

@@ -36,7 +36,7 @@ def open_end(number: int, device: str, namespace: str) -> int:
 
 
 def read_into(held: Held, end: int, seconds: float) -> None:
-    """Hold what a device has sent for so many seconds."""
+    """Hold what a device has sent for this many seconds."""
     for _ in range(AT_ONCE):
         try:
             packet = os.read(end, LARGEST)

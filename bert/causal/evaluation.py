@@ -15,8 +15,8 @@ import numpy as np
 
 from bert.causal import detokenizer, windows
 from bert.causal.scoring import Passage, Score
-from bert.errors import InputError
-from bert.inputs.byte_bpe import ByteBPE
+from bert.core.errors import InputError
+from bert.text.byte_bpe import ByteBPE
 
 LARGEST_LOSS = 20.0  # nats a token: the exponent of a perplexity is at most this
 WIKITEXT103_WORDS = 245_566  # of the test set
@@ -54,12 +54,12 @@ def perplexity(loss: float) -> float:
 
 
 def stream_loss(score: Score, read: Read, tokens: int, window: int, stride: int, what: str) -> Perplexity:
-    """Score a stream of so many tokens by overlapping windows. Raise InputError, naming `what`, if it has no target."""
+    """Score a stream of this many tokens by overlapping windows. Raise InputError about `what` if it has no target."""
     if tokens < 2:
         raise InputError(f"{what}: {tokens} tokens, and the first one is not predicted; give more text")
     passages = (Passage(read(begin, end + 1), first) for begin, end, first in windows.windows(tokens, window, stride))
     total = 0.0
-    for scores in _reported(score(passages), windows.count(tokens, window, stride), "windows"):
+    for scores in reported(score(passages), windows.count(tokens, window, stride), "windows"):
         total += float(scores.losses.sum())
     return Perplexity(tokens=tokens, loss=total / (tokens - 1), window=window, stride=stride)
 
@@ -119,7 +119,7 @@ def lambada(score: Score, tokenizer: ByteBPE, texts: Iterable[str], limit: int, 
             file=sys.stderr,
         )
     passages.sort(key=lambda passage: len(passage.ids))  # so that those scored together have little padding
-    correct = sum(bool(scores.likeliest.all()) for scores in _reported(score(passages), len(passages), "passages"))
+    correct = sum(bool(scores.likeliest.all()) for scores in reported(score(passages), len(passages), "passages"))
     return {
         "passages": len(passages),
         "correct": correct,
@@ -140,7 +140,7 @@ def split_last_word(text: str, what: str) -> tuple[str, str]:
     return text[: text.rfind(words[-1])].strip(), f" {words[-1]}"
 
 
-def _reported(results: Iterator[Any], total: int, noun: str) -> Iterator[Any]:
+def reported(results: Iterator[Any], total: int, noun: str) -> Iterator[Any]:
     """Yield the results; print to stderr, every `REPORT_SECONDS`, how many there are and how long the rest takes."""
     begun = reported = time.monotonic()
     for number, result in enumerate(results, 1):

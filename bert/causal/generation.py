@@ -19,12 +19,12 @@ import tensorflow as tf
 from bert.causal import sampling
 from bert.causal.sampling import Choice
 from bert.causal.trained import Trained
-from bert.errors import IntegrityError, ResourceError
+from bert.core.errors import IntegrityError, ResourceError
 from bert.hardware import graphs
-from bert.inputs import sampler
 from bert.model.cache import Cache
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch
+from bert.text import sampler
 
 LENGTH_MULTIPLE = 16  # tokens: prompts are padded to a multiple, for each of which the model is compiled
 

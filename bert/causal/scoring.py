@@ -11,13 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert.causal.trained import Trained
-from bert.errors import IntegrityError
+from bert.core.errors import IntegrityError
 from bert.hardware import graphs
-from bert.inputs import sampler
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch
+from bert.text import sampler
 
-LENGTH_MULTIPLE = 64  # tokens: shorter passages are padded to a multiple, for each of which the model is compiled
+LENGTH_MULTIPLE = 64  # tokens: passages of a text are padded to a multiple; for each length the model is compiled
 TARGETS = 256  # whose scores of the vocabulary, 51 MB for GPT-2's, are in memory at once
 
 
@@ -39,10 +39,14 @@ Score = Callable[[Iterable[Passage]], Iterator[Scores]]
 
 
 class Scorer:
-    """Score passages of at most the model's length, `batch` at once; padding behind a passage changes nothing."""
+    """Score passages of at most the model's length, `batch` at once; padding behind a passage changes nothing.
 
-    def __init__(self, trained: Trained, batch: int) -> None:
+    multiple: of the length, in tokens, to which passages are padded.
+    """
+
+    def __init__(self, trained: Trained, batch: int, multiple: int = LENGTH_MULTIPLE) -> None:
         self.encoder, self.batch, self.limit = trained.encoder, batch, trained.encoder.config.max_position_embeddings
+        self.multiple = multiple
         self._hidden = graphs.function(self._hidden_states, input_signature=[tf.TensorSpec([None, None], tf.int32)])
         width = self.encoder.config.hidden_size
         signature = [tf.TensorSpec([TARGETS, width], tf.float32), tf.TensorSpec([TARGETS], tf.int32)]
@@ -57,7 +61,7 @@ class Scorer:
     def _score(self, group: list[Passage]) -> list[Scores]:
         longest = max(len(passage.ids) for passage in group) - 1
         assert 0 < longest <= self.limit
-        length = sampler.padded_length(longest, LENGTH_MULTIPLE, self.limit)
+        length = sampler.padded_length(longest, self.multiple, self.limit)
         ids = np.zeros([self.batch, length], np.int32)  # the last group has unused rows
         rows, labels = [], []
         for number, (tokens, first) in enumerate(group):

@@ -7,12 +7,12 @@ Shapes: B batch, T tokens, D width.
 
 import tensorflow as tf
 
-from bert.config import ModelConfig
-from bert.inputs.sampler import Batch
+from bert.core.config import ModelConfig
 from bert.model import chunked_loss
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.losses import Measure
 from bert.model.parts import WHOLE, Parts
+from bert.text.sampler import Batch
 
 
 class CausalModel(tf.Module):

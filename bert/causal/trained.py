@@ -1,15 +1,13 @@
 """A trained causal model, read from its run directory."""
 
-import dataclasses
 from pathlib import Path
 from typing import NamedTuple
 
-from bert.config import ModelConfig
-from bert.errors import InputError, UsageError
-from bert.inputs import byte_bpe
-from bert.inputs.byte_bpe import ByteBPE
-from bert.model.encoder import Encoder, variables
-from bert.training import checkpoint
+from bert.core.errors import InputError, UsageError
+from bert.model.encoder import Encoder
+from bert.runs import Run
+from bert.text import byte_bpe
+from bert.text.byte_bpe import ByteBPE
 
 
 class Trained(NamedTuple):
@@ -25,15 +23,12 @@ def load(run: Path) -> Trained:
 
     Raise UsageError if the model is not causal, InputError or IntegrityError if a file is missing or damaged.
     """
-    checkpoint.check_description(run)
-    config = ModelConfig.load(run / "bert_config.json")
-    if not config.causal:
+    opened = Run.open(run)
+    if not opened.config.causal:
         raise UsageError(f"{run}: not a causal model; give a run of a recipe such as gpt2_117m")
-    tokenizer = ByteBPE(run / byte_bpe.NAME)
-    if tokenizer.size != config.vocab_size:
-        raise InputError(
-            f"{tokenizer.path}: {tokenizer.size} tokens, but vocab_size is {config.vocab_size}; use its tokenizer"
-        )
-    # cuDNN's attention needs 16 bits, and neither has an effect on what is computed.
-    encoder = Encoder(dataclasses.replace(config, fused_attention=False, recompute_activations=False), seed=0)
-    return Trained(encoder, tokenizer, checkpoint.load_weights(run, variables(encoder)))
+    tokenizer, size = ByteBPE(run / byte_bpe.NAME), opened.config.vocab_size
+    if tokenizer.size > size:  # the last rows may have no token
+        raise InputError(f"{tokenizer.path}: {tokenizer.size} tokens, but vocab_size is {size}; use its tokenizer")
+    encoder = Encoder(opened.config, seed=0)
+    opened.load(encoder)
+    return Trained(encoder, tokenizer, opened.checkpoint)

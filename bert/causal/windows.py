@@ -18,7 +18,7 @@ class Window(NamedTuple):
 
 
 def windows(tokens: int, length: int, stride: int) -> Iterator[Window]:
-    """Yield the windows of a stream of so many tokens; every target is counted in exactly one of them."""
+    """Yield the windows of a stream of this many tokens; every target is counted in exactly one of them."""
     assert 1 <= stride <= length, "targets between windows would be lost"
     targets = tokens - 1
     counted, begin = 0, 0
@@ -29,5 +29,5 @@ def windows(tokens: int, length: int, stride: int) -> Iterator[Window]:
 
 
 def count(tokens: int, length: int, stride: int) -> int:
-    """Return the number of windows of a stream of so many tokens."""
+    """Return the number of windows of a stream of this many tokens."""
     return max(0, -(-(tokens - 1 - length) // stride)) + (tokens > 1)

@@ -5,11 +5,12 @@
     python -m bert.convert export huggingface RUN FOLDER
     python -m bert.convert export google RUN FOLDER
 
-Hugging Face's folders are those of BERT, MegatronBert, RoBERTa and GPT-2. An import creates a run directory. It can be
-given to --init.checkpoint of the training commands, to bert.encode and, if it has a head for it, to squad.predict or
-bert.export. An export writes the newest checkpoint of a run. Values are copied exactly, and the names of classes are
-kept; --labels gives an import the names that its source does not have. Tensors that the model does not need, such as
-optimizer state, are reported and ignored. A missing tensor, an unknown tensor or a wrong shape is an error.
+Hugging Face's folders are those of BERT, MegatronBert, RoBERTa, DistilBERT, ELECTRA and GPT-2, and of
+sentence-transformers. An import creates a run directory. It can be given to --init.checkpoint of the training commands,
+to bert.encode and, if it has a head for it, to squad.predict or bert.export. An export writes the newest checkpoint of
+a run. Values are copied exactly, and the names of classes are kept; --labels gives an import the names that its source
+does not have. Tensors that the model does not need, such as optimizer state, are reported and ignored. A missing
+tensor, an unknown tensor or a wrong shape is an error.
 """
 
 import sys
@@ -17,12 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bert import cli
 from bert.convert import google, huggingface, names, run
 from bert.convert.run import Model
-from bert.errors import UsageError
+from bert.core import cli, outputs
+from bert.core.errors import UsageError
 from bert.hardware import devices
-from bert.storage import outputs
 
 FORMATS = {"google": google, "huggingface": huggingface}
 
@@ -41,28 +41,37 @@ class Options:
     """folder to write"""
     labels: tuple[str, ...] = ()
     """import: names of the classes, in the order of the logits, instead of those of the source"""
+    head: Literal["auto", "none", "classifier", "multilabel", "choice", "tags"] = huggingface.AUTO
+    """import from huggingface: what the tensors `classifier` are, where config.json does not say it; none imports the
+    encoder alone and names what is left aside"""
 
     def __post_init__(self) -> None:
         if self.labels and self.direction == "export":
             raise UsageError("--labels has no effect on an export, which has the names of the run; leave it out")
+        if self.head != huggingface.AUTO and (self.direction, self.format) != ("import", "huggingface"):
+            raise UsageError("--head is for an import from huggingface; leave it out")
 
 
-def convert(direction: str, form: str, source: Path, target: Path, labels: tuple[str, ...] = ()) -> None:
+def convert(
+    direction: str, form: str, source: Path, target: Path, labels: tuple[str, ...] = (), head: str = huggingface.AUTO
+) -> None:
     """Create the folder `target` from `source`, complete or not at all.
 
-    direction: "import" or "export". labels: names of the classes of an import, instead of those of the source.
+    direction: "import" or "export". labels: names of the classes of an import, instead of those of the source. head:
+    what `classifier` is in an import from transformers.
     """
+    more = {} if head == huggingface.AUTO else {"head": head}
     reader, writer = (run, FORMATS[form]) if direction == "export" else (FORMATS[form], run)
 
     def make(partial: Path) -> outputs.StageResult:
-        model: Model = reader.read_model(source)
+        model: Model = reader.read_model(source, *more.values())
         model = run.named(model, labels) if labels else model
         writer.write_model(model, partial)
         _print_summary(model, f"{direction} {form}: {target}")
         return outputs.StageResult(counts={"weights": len(model.values)})
 
     # The names of the heads are part of the key: a later version may know more of them.
-    parameters = {"source": source.name, "heads": names.HEAD_NAMES, "labels": labels}
+    parameters = {"source": source.name, "heads": names.HEAD_NAMES, "labels": labels} | more
     inputs = reader.input_files(source)
     outputs.build(target, stage=f"{direction} {form}", parameters=parameters, inputs=inputs, make=make)
 
@@ -78,7 +87,7 @@ def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.convert", description=__doc__)
     devices.hide_gpus()  # nothing is computed
-    convert(options.direction, options.format, options.source, options.target, options.labels)
+    convert(options.direction, options.format, options.source, options.target, options.labels, options.head)
 
 
 if __name__ == "__main__":

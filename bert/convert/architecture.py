@@ -1,14 +1,15 @@
-"""The configuration files of the other formats: checked, since our encoder supports only one variant of BERT."""
+"""The configuration files of the other formats: checked, since our encoder supports only some variants of BERT."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from bert.config import ModelConfig
-from bert.convert.roberta import PAD_ID, UNUSED_POSITIONS
-from bert.errors import InputError, UsageError
-from bert.labels import KINDS, Head, is_complete, of, ordered
-from bert.storage import files
+from bert.convert.families import ACTIVATIONS, EPSILON, FAMILIES, Family
+from bert.core import files
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError, UsageError
+from bert.heads import KINDS
+from bert.labels import Head, is_complete, of, ordered
 
 SIZES = (
     "vocab_size",
@@ -19,74 +20,71 @@ SIZES = (
     "max_position_embeddings",
     "type_vocab_size",
 )
-ROBERTA_EPSILON = 1e-12  # where config.json has none; published models have 1e-5
+BERTS_EPSILON = 1e-12  # where config.json has none
 RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 
-PLACEMENTS: dict[str, Literal["post", "pre"]] = {  # of the norms, by model_type
-    "bert": "post",
-    "megatron-bert": "pre",
-    "roberta": "post",
-}
 
-# The value that a key must have if it is present: any other value would be another function of the same weights.
-SUPPORTED = {
-    "hidden_act": "gelu",
-    "position_embedding_type": "absolute",
-    "layer_norm_eps": 1e-12,
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "quantization_config": None,
-}
-OF_ROBERTA = {"pad_token_id": PAD_ID, "type_vocab_size": 1}  # as above, for RoBERTa, which may have any layer_norm_eps
-
-
-def supported(kind: str) -> dict[str, Any]:
-    """Return the values that the keys of a model_type must have."""
-    if kind != "roberta":
-        return SUPPORTED
-    return {key: value for key, value in SUPPORTED.items() if key != "layer_norm_eps"} | OF_ROBERTA
-
-
-def read_architecture(path: Path, kinds: Sequence[str] = tuple(PLACEMENTS)) -> ModelConfig:
+def read_architecture(path: Path, kinds: Sequence[str] = tuple(FAMILIES)) -> ModelConfig:
     """Return the architecture in Google's bert_config.json or Hugging Face's config.json.
 
     kinds: each model_type that can be there.
-    Raises InputError, naming the key, for an unsupported architecture and for a missing or invalid size.
+    Raises InputError, naming the key, for an unsupported architecture and for a missing or invalid number.
     """
-    fields = read_object(path)
+    fields = files.read_object(path)
     kind = fields.get("model_type", "bert")
     if kind not in kinds:
         raise InputError(f"{path}: model_type is {kind!r}; supported here: {', '.join(map(repr, kinds))}")
-    for key, value in supported(kind).items():
+    family = FAMILIES[kind]
+    for key, value in family.supported.items():
         if fields.get(key, value) != value:
             raise InputError(f"{path}: {key} is {fields[key]!r}; only {value!r} is supported")
-    for key in SIZES:
-        if type(fields.get(key)) is not int or fields[key] < 1:
-            raise InputError(f"{path}: {key} is {fields.get(key)!r}, not a positive integer; use the model's own file")
-    for key in RATES:
+    taken: dict[str, Any] = {}
+    for ours in _sizes(family):
+        taken[ours] = fields.get(key := family.key(ours))
+        if type(taken[ours]) is not int or taken[ours] < 1:
+            raise InputError(f"{path}: {key} is {taken[ours]!r}, not a positive integer; use the model's own file")
+    for ours in RATES:
+        key = family.key(ours)
         if type(fields.get(key, 0)) not in (int, float) or not 0 <= fields.get(key, 0) < 1:
             raise InputError(f"{path}: {key} is {fields[key]!r}, not a number in [0, 1); use the model's original file")
+        taken |= {ours: fields[key]} if key in fields else {}
+    taken |= {"hidden_act": _activation(fields, family, path), EPSILON: _epsilon(fields, family, path)}
     try:
-        sizes = {key: fields[key] for key in (*SIZES, *RATES) if key in fields}
-        if kind == "roberta":
-            return _roberta(fields, sizes, path)
-        return ModelConfig(norm_placement=PLACEMENTS[kind], **sizes)
+        return ModelConfig(**taken | family.fixed | _positions(taken, family, path))
     except UsageError as error:  # the file is wrong, not the command line
         raise InputError(f"{path}: {error}") from error
 
 
-def _roberta(fields: dict[str, Any], sizes: dict[str, Any], path: Path) -> ModelConfig:
-    """Return the architecture of a RoBERTa, whose first positions no model reads."""
-    epsilon, positions = fields.get("layer_norm_eps", ROBERTA_EPSILON), sizes["max_position_embeddings"]
+def _sizes(family: Family) -> list[str]:
+    """Return the sizes in its configuration, by our names."""
+    return [name for name in (*SIZES, "embedding_size") if family.fixed.get(name) != 0]
+
+
+def _activation(fields: dict[str, Any], family: Family, path: Path) -> str:
+    """Return our name of the activation in a configuration."""
+    name = fields.get(key := family.key("hidden_act"), "gelu")
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        raise InputError(f"{path}: {key} is {name!r}; supported: {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+def _epsilon(fields: dict[str, Any], family: Family, path: Path) -> float:
+    """Return the epsilon of layer norms in a configuration."""
+    epsilon = fields.get(key := family.key(EPSILON), BERTS_EPSILON)
     if type(epsilon) not in (int, float) or not 0 < epsilon < 1:
-        raise InputError(f"{path}: layer_norm_eps is {epsilon!r}, not a number in (0, 1); use the model's own file")
-    if positions <= UNUSED_POSITIONS:
+        raise InputError(f"{path}: {key} is {epsilon!r}, not a number in (0, 1); use the model's own file")
+    return float(epsilon)
+
+
+def _positions(taken: dict[str, Any], family: Family, path: Path) -> dict[str, int]:
+    """Return what follows from the sizes: positions without those that no model reads, and narrower embeddings."""
+    positions, width = taken["max_position_embeddings"] - family.unused_positions, taken.get("embedding_size", 0)
+    if positions < 1:
         raise InputError(
-            f"{path}: max_position_embeddings is {positions}, of which RoBERTa reads none; give its own file"
+            f"{path}: max_position_embeddings is {taken['max_position_embeddings']}, of which {family.title} reads "
+            "none; give its own file"
         )
-    return ModelConfig(
-        **sizes | {"max_position_embeddings": positions - UNUSED_POSITIONS, "layer_norm_epsilon": epsilon}
-    )
+    return {"max_position_embeddings": positions, "embedding_size": 0 if width == taken["hidden_size"] else width}
 
 
 def labels(fields: dict[str, Any], classes: int, path: Path) -> list[str]:
@@ -110,39 +108,32 @@ def labels(fields: dict[str, Any], classes: int, path: Path) -> list[str]:
 def head(names: Sequence[str], fields: dict[str, Any], classes: int, path: Path) -> Head | None:
     """Return the head of a task among the model's heads, with the names of its classes; None if there is none.
 
-    fields, path: as of `labels`. One class of texts means a number, as in transformers.
+    fields, path: as in `labels`. One class of texts means a number, as in transformers.
     """
-    kind = next((kind for kind in KINDS if kind in names), None)
-    if kind is None:
+    known = [kind for kind in KINDS.values() if kind.name in names]
+    if not known:
         return None
-    if kind not in ("classifier", "tags"):
-        stored = of(fields, path) if fields.get("head") == kind else None
-        return stored or Head(kind=kind)
-    found, regression = tuple(labels(fields, classes, path)), kind == "classifier" and classes == 1
-    return Head(kind=kind, labels=() if regression and found == ("LABEL_0",) else found, regression=regression)
+    kind = known[-1]  # classes rather than answers
+    if not kind.has_classes:
+        stored = of(fields, path) if fields.get("head") == kind.name else None
+        return stored or Head(kind=kind.name)
+    found, regression = tuple(labels(fields, classes, path)), kind.number and classes == 1
+    return Head(kind=kind.name, labels=() if regression and found == ("LABEL_0",) else found, regression=regression)
 
 
-def keys(config: ModelConfig) -> dict[str, Any]:
-    """Return the entries that the configuration files of both formats have."""
+def google_keys(config: ModelConfig) -> dict[str, Any]:
+    """Return the content of Google's configuration. Raise InputError for a model that it cannot hold."""
+    for key, values in {"hidden_act": ("gelu", "relu"), EPSILON: (BERTS_EPSILON,)}.items():
+        if (ours := getattr(config, key)) not in values:
+            raise InputError(f"{key} is {ours!r}, which Google's format cannot hold; export with huggingface instead")
     return {key: getattr(config, key) for key in (*SIZES, *RATES, "hidden_act")}
 
 
-def roberta_keys(config: ModelConfig) -> dict[str, Any]:
-    """Return the entries of RoBERTa's config.json that are not those of BERT's."""
-    positions = config.max_position_embeddings + UNUSED_POSITIONS
-    return {"max_position_embeddings": positions, "layer_norm_eps": config.layer_norm_epsilon}
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file. Raises InputError, naming the file, if there is none."""
-    try:
-        fields = files.read_json(path)
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file; the folder of a model must have one") from error
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON ({error}); download it again") from error
-    if not isinstance(fields, dict):
-        raise InputError(f"{path}: not a JSON object; download it again")
-    return fields
+def keys(config: ModelConfig, family: Family) -> dict[str, Any]:
+    """Return the entries of config.json for a model of a family."""
+    fixed = {key: value for key, value in family.supported.items() if value is not None}
+    found = {family.key(name): getattr(config, name) for name in (*_sizes(family), *RATES)}
+    found[family.key("hidden_act")] = next(their for their, ours in ACTIVATIONS.items() if ours == config.hidden_act)
+    found["max_position_embeddings"] += family.unused_positions
+    found |= {"embedding_size": config.embedding_width} if "embedding_size" in found else {}
+    return fixed | found | ({family.key(EPSILON): config.layer_norm_epsilon} if EPSILON not in family.fixed else {})

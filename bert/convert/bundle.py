@@ -20,7 +20,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
-from bert.inputs.frames import masked_crc
+from bert.text.frames import masked_crc
 
 FOOTER, MAGIC = 48, struct.pack("<Q", 0xDB4775248B80FB57)
 TRAILER = struct.Struct("<BI")  # behind a block: its compression, and the masked CRC of the block and that byte

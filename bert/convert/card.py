@@ -7,25 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from bert.convert.names import Form
 from bert.convert.run import Model
-from bert.inputs.vocabulary import is_lower_case
+from bert.core.config import as_flags
+from bert.heads import KINDS
 from bert.labels import Head
 
 TASKS = {
-    "BertForQuestionAnswering": "question-answering",
-    "BertForSequenceClassification": "text-classification",
-    "BertForMultipleChoice": "multiple-choice",
-    "BertForTokenClassification": "token-classification",
+    **{kind.transformers: kind.pipeline for kind in KINDS.values()},
     "BertForPreTraining": "fill-mask",
     "BertForMaskedLM": "fill-mask",
     "GPT2LMHeadModel": "text-generation",
-}
-MEANINGS = {  # of the logits of a head
-    "classifier": "class of a text, or of a pair of texts",
-    "choice": "score of a choice, compared with those of the other choices",
-    "tags": "class of each word, read at its first piece",
-    "answer_span": "first and last token of the answer in a passage",
 }
 LICENCE = (
     "## Licence\n",
@@ -33,20 +24,16 @@ LICENCE = (
     "began with. State it here, and as `license` in the first lines, before you pass the model on.\n",
 )
 LIMITS = {
-    "classifier": "It gives one of its classes, or a number, to any text, also to one unlike those of its data.",
-    "choice": "It compares the given choices; that one of them is right is assumed.",
-    "tags": "It knows the tags above only.",
-    "answer_span": "An answer is a part of the given text. Whether the text is true is not checked.",
+    **{kind.name: kind.limits for kind in KINDS.values()},
     "encoder": "It is made to be fine-tuned, or to fill masked words; it does not write texts.",
     "causal": "It continues texts by what is likely, which may be wrong or harmful.",
 }
-COMMANDS = dict.fromkeys(("classifier", "choice", "tags"), "tasks.train") | {"answer_span": "squad.train"}
 
 
 def text(model: Model, kind: str) -> str:
-    """Return the card in Markdown. kind: the transformers class of the model; for RoBERTa that of BERT."""
+    """Return the card in Markdown. kind: the transformers class of the model, or of BERT that corresponds to it."""
     parts = (
-        _header(kind, model.form),
+        _header(model, kind),
         _architecture(model),
         _data(model),
         LICENCE,
@@ -86,17 +73,18 @@ def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _header(kind: str, form: Form) -> Iterator[str]:
+def _header(model: Model, kind: str) -> Iterator[str]:
     pipeline = TASKS.get(kind, "feature-extraction")
     yield from ("---", "library_name: transformers", "license: unknown", f"pipeline_tag: {pipeline}")
-    tag = "gpt2" if kind.startswith("GPT2") else "roberta" if form == "roberta" else "bert"
-    title = kind.replace("Bert", "Roberta") if form == "roberta" else kind
+    tag, title = "gpt2", kind
+    if not model.config.causal:
+        tag, title = model.family.model_type, model.family.class_of(kind)
     yield from ("tags:", f"- {tag}", "---", f"# {title}", "")
 
 
 def _architecture(model: Model) -> Iterator[str]:
     config = model.config
-    kind = "byte-level BPE" if model.tokenizer else "lower-cased" if is_lower_case(model.vocab) else "cased"
+    kind = "byte-level BPE" if model.tokenizer else "lower-cased" if model.rules.lower_case else "cased"
     rows = {
         "layers": config.num_hidden_layers,
         "width": config.hidden_size,
@@ -108,7 +96,7 @@ def _architecture(model: Model) -> Iterator[str]:
         **_output(model.head),
         "weights": f"{sum(np.size(value) for value in model.values.values()):,}, float32",
     }
-    family = "GPT-2" if config.causal else "RoBERTa" if model.form == "roberta" else "BERT"
+    family = "GPT-2" if config.causal else model.family.title
     yield from _table((family, ""), [(key, value) for key, value in rows.items()])
 
 
@@ -116,9 +104,10 @@ def _output(head: Head | None) -> dict[str, str]:
     """Return the rows that say what the outputs of a fine-tuned model mean."""
     if head is None:
         return {}
-    meaning = "a number for a text, or for a pair of texts" if head.regression else MEANINGS[head.kind]
+    kind = KINDS[head.kind]
+    meaning = "a number for a text, or for a pair of texts" if head.regression else kind.meaning
     # The names of choices are their numbers.
-    return {"output": meaning} | ({"classes": ", ".join(head.labels)} if head.labels and head.kind != "choice" else {})
+    return {"output": meaning} | ({"classes": ", ".join(head.labels)} if head.labels and kind.has_classes else {})
 
 
 def _origin(model: Model) -> str:
@@ -158,24 +147,19 @@ def _training(model: Model) -> Iterator[str]:
     yield f"- recipe: {_code(model.settings['recipe']) if model.settings.get('recipe') else 'not stated'}"
     start = settings.get("init.checkpoint")
     yield f"- first weights: {'random' if start is None else _code(start)}"
-    module = COMMANDS[model.head.kind] if model.head else "bert.pretrain"
+    module = KINDS[model.head.kind].command if model.head else "bert.pretrain"
     recipe = model.settings.get("recipe") or "RECIPE"  # earlier versions did not store it
     words = " ".join(map(shlex.quote, str(recipe).split()))  # of the recipe, and --smoke
     # With a checkpoint, fine-tuning takes the architecture from it: model.* must not be given.
     has_checkpoint = model.head is not None and settings.get("init.checkpoint") is not None
-    keys = [key for key in settings if key != "run.directory" and not (has_checkpoint and key.startswith("model."))]
-    flags = [f"    {shlex.quote(f'--{key}')} {_argument(settings[key])}" for key in keys]
+    left_out = ("run.directory", "run.stop_at", *(("model.",) if has_checkpoint else ()))
+    keys = [key for key in settings if not key.startswith(left_out)]
+    flags = [f"    {flag}" for flag in as_flags({key: settings[key] for key in keys})]
     command = " \\\n".join([f"python -m {module} {words}", *flags])
     fence = _ticks(command, 3)
     yield f"\nThe command, with every setting written out:\n\n{fence}\n{command}\n{fence}\n"
     versions = _mapping(model.settings.get("versions"))
     yield f"Versions: {_plain(', '.join(f'{tool} {number}' for tool, number in versions.items()))}.\n"
-
-
-def _argument(value: Any) -> str:
-    if isinstance(value, list):
-        return " ".join(map(_argument, value))
-    return str(value).lower() if isinstance(value, bool) or value is None else shlex.quote(str(value))
 
 
 def _scores(model: Model) -> Iterator[str]:
@@ -196,8 +180,8 @@ def _limits(model: Model) -> Iterator[str]:
     config = model.config
     yield "## Limits\n"
     yield f"- It reads {config.max_position_embeddings} tokens at once. Longer texts must be cut or divided."
-    if model.vocab and is_lower_case(model.vocab):
-        yield "- It does not know upper case or accents."
+    if model.vocab and model.rules.lower_case:
+        yield f"- It does not know upper case{' or accents' if model.rules.strip_accents else ''}."
     yield f"- {LIMITS['causal' if config.causal else model.head.kind if model.head else 'encoder']}"
     yield "- Nothing but the scores above has been measured. Bias and harmful output: not stated.\n"
 

@@ -1,8 +1,9 @@
 """Checkpoints of TensorFlow 2's model garden (tensorflow/models, official/nlp), whose tensors are named by objects.
 
 The encoder is a list of layers: layer_with_weights-0 to 3 are the embeddings and their norm, then come the layers of
-attention, then the pooler. Kernels of attention are divided into heads: [D, N, H] and, of the output, [N, H, D]. Here
-the tensors get the names and shapes that google-research/bert gives them. Heads of pretraining are not read.
+attention, then the pooler. Since 2022 its parts have names instead (bert_encoder.py, BertEncoderV2):
+_transformer_layers/0 and so on. Kernels of attention are divided into heads: [D, N, H] and, of the output, [N, H, D].
+Here the tensors get the names and shapes that google-research/bert gives them. Heads of pretraining are not read.
 """
 
 import re
@@ -10,10 +11,10 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from bert.config import ModelConfig
 from bert.convert.bundle import Bundle
 from bert.convert.names import Shape
-from bert.errors import InputError
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError
 
 END = "/.ATTRIBUTES/VARIABLE_VALUE"
 LAYER = re.compile(r"(?:.*/)?layer_with_weights-(\d+)/(.+)")
@@ -25,6 +26,10 @@ EMBEDDINGS = {
     "3/beta": "LayerNorm/beta",
 }
 FIRST = 4  # number of the first layer of attention
+NAMED = re.compile(
+    r"(?:.*/)?_(embedding|position_embedding|type_embedding|embedding_norm|pooler|transformer)_layers?/(.+)"
+)
+OF_NAMED = {"embedding": 0, "position_embedding": 1, "type_embedding": 2, "embedding_norm": 3}
 PARTS = {  # below "bert/encoder/layer_0/"
     "_attention_layer/_query_dense": "attention/self/query",
     "_attention_layer/_key_dense": "attention/self/key",
@@ -87,17 +92,35 @@ class Objects:
 
 def is_garden(stored: Bundle) -> bool:
     """Return whether the tensors of a checkpoint are named by objects."""
-    return any(LAYER.fullmatch(name.removesuffix(END)) and name.endswith(END) for name in stored.shapes())
+    return any(_layer(name.removesuffix(END), 1) and name.endswith(END) for name in stored.shapes())
+
+
+def _layer(place: str, depth: int) -> tuple[int, str] | None:
+    """Return the number of the layer that has a tensor, and its place there; None for a tensor of something else.
+
+    depth: layers of attention.
+    """
+    if "OPTIMIZER_SLOT" in place:
+        return None
+    if found := LAYER.fullmatch(place):
+        return int(found[1]), found[2]
+    if not (found := NAMED.fullmatch(place)):
+        return None
+    part, rest = found[1], found[2]
+    if part != "transformer":
+        return OF_NAMED.get(part, FIRST + depth), rest
+    number, _, rest = rest.partition("/")
+    return (FIRST + int(number), rest) if number.isdecimal() and int(number) < depth else None
 
 
 def name_of(place: str, config: ModelConfig) -> str:
     """Return Google's name of a tensor; one that is no encoder's or pooler's keeps its own."""
     if place.startswith(POOLER):
         return f"bert/pooler/dense/{place.removeprefix(POOLER)}"
-    found = LAYER.fullmatch(place)
-    if not found or "OPTIMIZER_SLOT" in place:
+    found = _layer(place, config.num_hidden_layers)
+    if not found:
         return place
-    number, rest = int(found[1]), found[2]
+    number, rest = found
     if number < FIRST:
         return f"bert/embeddings/{EMBEDDINGS.get(f'{number}/{rest}', place)}"
     if number == FIRST + config.num_hidden_layers:

@@ -7,7 +7,9 @@ configuration means the exact function with erf, as in transformers: the publish
 versions of Google's code compute a tanh approximation under the same name.)
 """
 
+import glob
 import math
+import re
 import sys
 from pathlib import Path
 
@@ -16,12 +18,15 @@ import tensorflow as tf
 from bert.convert import architecture, garden, names, run
 from bert.convert.bundle import Bundle, Damaged
 from bert.convert.run import Model
-from bert.errors import InputError
-from bert.inputs.vocabulary import load_vocab
-from bert.storage import files
+from bert.core import files
+from bert.core.errors import InputError
+from bert.text.normalization import Rules
+from bert.text.vocabulary import is_lower_case, load_vocab, rules_of
 from bert.training import checkpoint
 
 CONFIG, VOCAB, CHECKPOINT = "bert_config.json", "vocab.txt", "bert_model.ckpt"
+STATE, MAX_STATE = "checkpoint", 1 << 20  # TensorFlow's list of checkpoints, and characters of it
+NEWEST = re.compile(r'^\s*model_checkpoint_path:\s*"([^"\n]+)"', re.MULTILINE)
 DTYPES = (tf.float32, tf.float16, tf.bfloat16)  # float32 holds every value of the other two
 
 # Name patterns of optimizer state and counters.
@@ -47,14 +52,36 @@ IGNORED = (
 
 
 def input_files(folder: Path) -> list[Path]:
-    """Return the files that an import reads. Raises InputError unless the folder has exactly one checkpoint."""
+    """Return the files that an import reads.
+
+    Of several checkpoints it reads bert_model.ckpt or else the one that the file `checkpoint` names. Raise InputError
+    if there is no checkpoint, or if nothing chooses one.
+    """
     indices = sorted(folder.glob("*.index"))
     candidates = [path for path in indices if path.stem == CHECKPOINT] or indices
+    if len(candidates) > 1 and (newest := _newest(folder)):
+        candidates = [path for path in indices if path.stem == newest]
+        if not candidates:
+            raise InputError(f"{folder / STATE}: names {newest!a}, which is not there; download it, or remove the file")
     if len(candidates) != 1:
         present = names.shortened([path.name for path in indices]) or "none"
-        raise InputError(f"{folder}: one checkpoint is needed ({CHECKPOINT}.index, .data-*); found: {present}")
+        raise InputError(
+            f"{folder}: one checkpoint is needed ({CHECKPOINT}.index, .data-*), or a file {STATE!r} that names one of "
+            f"several; found: {present}"
+        )
     index = candidates[0]
-    return [index, *sorted(folder.glob(f"{index.stem}.data-*")), folder / CONFIG, folder / VOCAB]
+    return [index, *sorted(folder.glob(f"{glob.escape(index.stem)}.data-*")), folder / CONFIG, folder / VOCAB]
+
+
+def _newest(folder: Path) -> str:
+    """Return the name that TensorFlow's file `checkpoint` gives the newest checkpoint of a folder; "" without one."""
+    path = folder / STATE
+    if not path.exists():
+        return ""
+    found = NEWEST.search(files.read_text(path, MAX_STATE, "write it again, or remove all checkpoints but one"))
+    if not found:
+        raise InputError(f"{path}: names no newest checkpoint; remove all checkpoints but one")
+    return found[1].replace("\\", "/").rpartition("/")[2]  # the folder may have been elsewhere
 
 
 def read_model(folder: Path) -> Model:
@@ -76,7 +103,8 @@ def read_model(folder: Path) -> Model:
         raise InputError(f"{prefix}: the checkpoint is truncated or damaged ({error}); download it again") from error
     settings = run.import_settings(f"google {folder.name}", match)
     head = architecture.head(match.heads, {}, names.class_count("google", shapes, names.NOT_GOOGLE), prefix)
-    return Model(config=config, vocab=vocab, match=match, values=values, settings=settings, head=head)
+    rules = rules_of(folder / VOCAB, vocab)
+    return Model(config=config, vocab=vocab, rules=rules, match=match, values=values, settings=settings, head=head)
 
 
 def _check_size(weights: list[names.Weight], tensors: Bundle | garden.Objects, data: list[Path], prefix: Path) -> None:
@@ -94,13 +122,14 @@ def _check_size(weights: list[names.Weight], tensors: Bundle | garden.Objects, d
 def write_model(model: Model, folder: Path) -> None:
     """Write checkpoint, configuration and vocabulary under the file names of the published models.
 
-    Raise InputError for models and heads that this format cannot hold: causal ones, RoBERTa, norms before sub-layers,
-    choices and tags. Names of classes, which it cannot hold either, are reported on stderr.
+    Raise InputError for models and heads that this format cannot hold: causal ones, other families than BERT, other
+    activations and epsilons, choices and tags. Names of classes, which it cannot hold either, are reported on stderr.
     """
     if model.config.causal:
         raise InputError("a causal model has no form in Google's format; export it with huggingface instead of google")
-    if model.form == "roberta":
-        raise InputError("RoBERTa has no form in Google's format; export it with huggingface instead of google")
+    if model.form != "huggingface":
+        title = model.family.title
+        raise InputError(f"{title} has no form in Google's format; export it with huggingface instead of google")
     if model.config.norm_placement == "pre":
         raise InputError(
             "a model whose norms precede the sub-layers has no form in Google's format; "
@@ -111,10 +140,17 @@ def write_model(model: Model, folder: Path) -> None:
             f"the head {lacking[0]} has no form in Google's format, whose only classifier is of texts; "
             "export it with huggingface instead of google"
         )
+    lower = is_lower_case(model.vocab)
+    if not model.rules.agrees(Rules(lower_case=lower, strip_accents=lower)):
+        print(
+            f"note: {folder}: the model's tokenizer has other rules than Google's, which makes other tokens of some "
+            "texts",
+            file=sys.stderr,
+        )
     if model.head and model.head.labels:
         listed = model.head.listed()
         print(f"note: {folder}: the format has no names of classes; give them to an import: {listed}", file=sys.stderr)
-    files.write_json(folder / CONFIG, architecture.keys(model.config))
+    files.write_json(folder / CONFIG, architecture.google_keys(model.config))
     run.write_vocab(model, folder)
     values = {weight.google: weight.write("google", model.values[weight.ours]) for weight in model.match.weights}
     checkpoint.write_bundle(folder / CHECKPOINT, values)

@@ -8,14 +8,15 @@ Source: transformers (modeling_gpt2.py, configuration_gpt2.py, tokenization_gpt2
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from bert.config import ModelConfig
-from bert.errors import InputError, UsageError
-from bert.inputs import byte_bpe
-from bert.storage import files
+from bert.convert.families import ACTIVATIONS
+from bert.core import files
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError, UsageError
+from bert.text import byte_bpe
 
 KIND = "GPT2LMHeadModel"
 UNPREFIXED = ("wte", "wpe", "h", "ln_f")  # first part of the names in a model without a head
@@ -37,12 +38,6 @@ RATES = {  # theirs and ours, and their default
     "initializer_range": ("initializer_range", 0.02),
     "layer_norm_epsilon": ("layer_norm_epsilon", 1e-5),
 }
-ACTIVATIONS: dict[str, Literal["gelu", "gelu_tanh"]] = {  # theirs: ours
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu": "gelu",
-}
-
 # The value that a key must have if it is present: any other value would be another function of the same weights.
 SUPPORTED = {
     "scale_attn_weights": True,
@@ -133,10 +128,20 @@ def read_tokenizer(folder: Path) -> str:
 
     Raise InputError if it has neither, or if they are not those of a byte-level BPE.
     """
-    path = folder / byte_bpe.NAME
-    if path.exists():
-        return byte_bpe.text_of(*byte_bpe.read(path), path)
-    return byte_bpe.text_of(*byte_bpe.load(*byte_bpe.find(folder)), folder)
+    tables, (path, *_) = byte_bpe.tables_of(folder)
+    text = byte_bpe.text_of_tables(tables, path)
+    _check_ends(folder, tables.vocabulary[byte_bpe.END])
+    return text
+
+
+def _check_ends(folder: Path, end: int) -> None:
+    """Raise InputError if texts of the model end with another token than `<|endoftext|>`, whose id is `end`."""
+    for path in (folder / "config.json", folder / "generation_config.json"):
+        ends = files.read_object(path).get("eos_token_id") if path.exists() else None
+        if ends not in (None, end, [end]):
+            raise InputError(
+                f"{path}: eos_token_id is {ends!a}, but only {byte_bpe.END}, {end}, ends a text here; use transformers"
+            )
 
 
 def write_tokenizer(text: str, longest: int, folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 A tensor lies at GROUP/MODEL/..., such as bert/tf_bert_model/bert/encoder/layer_._0/attention/self/query/kernel:0. Here
 it gets the name and the orientation that it has in a file of safetensors: bert.encoder.layer.0.attention.self.query.
-weight [outputs, inputs].
+weight [outputs, inputs]. A bias of GPT-2 is a row there, [1, outputs].
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 import h5py
 import numpy as np
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 
 NAME = "tf_model.h5"
 LAST = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
@@ -74,17 +74,26 @@ class File:
         """Return shape and type of a tensor."""
         found = self._tensors[name]
         shape = found.shape[::-1] if _is_transposed(found) else found.shape
-        return Slice(tuple(shape), DTYPES.get(found.dtype, str(found.dtype)))
+        return Slice(tuple(shape[1:] if _is_row(found) else shape), DTYPES.get(found.dtype, str(found.dtype)))
 
     def get_tensor(self, name: str) -> np.ndarray:
         """Return a tensor."""
         found = self._tensors[name]
         value: np.ndarray = found[()]
-        return value.T if _is_transposed(found) else value
+        return value.T if _is_transposed(found) else value[0] if _is_row(found) else value
 
 
 def _is_transposed(found: Any) -> bool:
-    return found.ndim == 2 and found.name.split("/")[-1].split(":")[0] == "kernel"
+    return found.ndim == 2 and _last(found) == "kernel"
+
+
+def _is_row(found: Any) -> bool:
+    return found.ndim == 2 and len(found) == 1 and _last(found) == "bias"
+
+
+def _last(found: Any) -> str:
+    name: str = found.name.split("/")[-1].split(":")[0]
+    return name
 
 
 def name_of(place: str) -> str:

@@ -5,64 +5,72 @@ versions. A `pytorch_model.bin` is a pickle, which can run arbitrary code, and i
 """
 
 import contextlib
+import glob
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, cast
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from tokenizers import BertWordPieceTokenizer
+from tokenizers.models import WordPiece
 
-from bert.config import ModelConfig
-from bert.convert import architecture, card, gpt2, h5, names, roberta, run
+from bert.convert import architecture, card, gpt2, h5, names, roberta, run, sentence
+from bert.convert.families import FAMILIES, Family
 from bert.convert.run import Model
-from bert.errors import InputError
-from bert.inputs import byte_bpe
-from bert.inputs.vocabulary import SPECIAL, check_vocab, is_lower_case, load_vocab
+from bert.core import files
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError, UsageError
+from bert.embedding import of as of_settings
+from bert.heads import CLASSIFIER, KINDS, TAGS, Kind
 from bert.labels import by_number
-from bert.storage import files
+from bert.text import byte_bpe
+from bert.text.normalization import UNCASED, Rules
+from bert.text.vocabulary import (
+    SPECIAL,
+    check_vocab,
+    facts_of,
+    is_lower_case,
+    load_vocab,
+    rules_from,
+)
 
 CONFIG, VOCAB, WEIGHTS = "config.json", "vocab.txt", "model.safetensors"
 INDEX, TOKENIZER, TOKENIZER_CONFIG = "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"
+ADDED_TOKENS = "added_tokens.json"
+UNKNOWN = "remove them if the model does not need them, or give --head none to import the encoder alone"
 UNREAD = "(not read) "  # before the name of a tensor whose place another one has
 SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.safetensors")  # a name in the index
 DTYPES = ("F32", "F16", "BF16")  # float32 holds every value of the other two
-ENCODER = ("embeddings", "encoder", "pooler")  # first part of the names in a model without a head
 
-# What "classifier" is in the classes of transformers: they use the name for three heads.
-CLASSIFIERS = {
-    "BertForSequenceClassification": "classifier",
-    "BertForMultipleChoice": "choice",
-    "BertForTokenClassification": "tags",
-}
-FAMILIES = {
-    "bert": "Bert",
-    "megatron-bert": "MegatronBert",
-    "roberta": "Roberta",
-}  # of classes, by model_type
+# What "classifier" is in the classes of transformers: they use the name for four heads.
+CLASSIFIERS = [kind for kind in KINDS.values() if kind.huggingface == "classifier"]
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # of earlier versions
-IGNORED = (*(f"{prefix}.{name}" for prefix in ("bert", "roberta") for name in BUFFERS), *gpt2.IGNORED)
-TIED = {
-    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-    "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-    "lm_head.decoder.bias": "lm_head.bias",
-    **gpt2.TIED,
+IGNORED = (
+    *(f"{prefix}.{name}" for prefix in {family.prefix for family in FAMILIES.values()} for name in BUFFERS),
+    "discriminator_predictions.*",  # by which ELECTRA was trained: whether a token was replaced
+    *gpt2.IGNORED,
+)
+TIED = {copy: original for family in FAMILIES.values() for copy, original in family.tied.items()} | gpt2.TIED
+AUTO: Final = "auto"  # which head `classifier` is, says `architectures`
+NONE = "none"  # only the encoder is taken
+NORMALIZER = {  # names in tokenizer_config.json -> in the normalizer of tokenizer.json
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
 }
-CLASSES = {  # transformers class -> heads that it needs; an export takes the first that fits
-    "BertForQuestionAnswering": {"answer_span"},
-    "BertForSequenceClassification": {"pooler", "classifier"},
-    "BertForMultipleChoice": {"pooler", "choice"},
-    "BertForTokenClassification": {"tags"},
-    "BertForPreTraining": {"masked_lm", "next_sentence"},
-    "BertForMaskedLM": {"masked_lm"},
-    "BertForNextSentencePrediction": {"next_sentence"},
-    "BertModel": set[str](),
-}
+STEPS = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}  # of a tokenizer.json
+CLASSES = (  # transformers class, heads that it needs; an export takes the first that fits
+    *((kind.transformers, {kind.name, *(["pooler"] if kind.pooled else [])}) for kind in KINDS.values()),
+    ("BertForPreTraining", {"masked_lm", "next_sentence"}),
+    ("BertForMaskedLM", {"masked_lm"}),
+    ("BertForNextSentencePrediction", {"next_sentence"}),
+    ("BertModel", set[str]()),
+)
 TOKENIZERS = {  # classes that divide texts as BERT's does, or that say nothing about it; with or without "Fast"
     "BertTokenizer",
     "DistilBertTokenizer",
@@ -70,12 +78,28 @@ TOKENIZERS = {  # classes that divide texts as BERT's does, or that say nothing 
     "MobileBertTokenizer",
     "PreTrainedTokenizer",
     "TokenizersBackend",
+    "LayoutLMTokenizer",
+    "ConvBertTokenizer",
+    "SqueezeBertTokenizer",
+    "LxmertTokenizer",
+    "RetriBertTokenizer",
+    "DPRQuestionEncoderTokenizer",
+    "DPRContextEncoderTokenizer",
 }
 ROLES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
 
 
 def input_files(folder: Path) -> list[Path]:
     """Return the files that an import reads. Raises InputError if the folder has no weights that are read."""
+    if (outer := folder / sentence.MODULES).exists():
+        inner, pooling = sentence.transformer(folder), [path for path in folder.glob(f"*/{sentence.POOLING}")]
+        optional = [path for path in (folder / sentence.PROMPTS, inner / sentence.TRANSFORMER) if path.exists()]
+        return list(dict.fromkeys([outer, *sorted(pooling), *optional, *_input_files(inner)]))
+    return _input_files(folder)
+
+
+def _input_files(folder: Path) -> list[Path]:
+    """Return the files that an import reads of a folder of transformers."""
     optional = (VOCAB, TOKENIZER, TOKENIZER_CONFIG, gpt2.VOCAB, gpt2.MERGES)
     return [folder / CONFIG, *_shards(folder), *(folder / name for name in optional if (folder / name).exists())]
 
@@ -84,7 +108,7 @@ def _shards(folder: Path) -> list[Path]:
     if (folder / WEIGHTS).exists():
         return [folder / WEIGHTS]
     if (folder / INDEX).exists():
-        file_of = architecture.read_object(folder / INDEX).get("weight_map")
+        file_of = files.read_object(folder / INDEX).get("weight_map")
         if not isinstance(file_of, dict) or not all(isinstance(name, str) for name in file_of.values()):
             raise InputError(f"{folder / INDEX}: weight_map does not name a file for each tensor; download it again")
         if foreign := [name for name in file_of.values() if not SHARD.fullmatch(name)]:
@@ -132,6 +156,12 @@ class Tensors:
         for name in [name for name in self._entries if name.startswith(prefix)]:
             self._entries[others + name.removeprefix(prefix)] = self._entries.pop(name)
 
+    def complete(self, copies: Mapping[str, str]) -> None:
+        """Give a tensor that is only there as its copy its own name. copies: names of copies and of their originals."""
+        for copy, original in copies.items():
+            if copy in self._entries and original not in self._entries:
+                self._entries[original] = self._entries.pop(copy)
+
     def shapes(self) -> dict[str, names.Shape]:
         """Return the shapes of all tensors, by full name."""
         return {full_name: shape for full_name, (_, _, _, shape, _) in self._entries.items()}
@@ -152,9 +182,9 @@ class Tensors:
 
 
 @contextlib.contextmanager
-def _opened(folder: Path, model_type: str) -> Iterator[Tensors]:
+def _opened(folder: Path, family: Family) -> Iterator[Tensors]:
     """Open all tensors of the folder. Raises InputError for a file that does not agree with its header."""
-    prefixes = dict.fromkeys(ENCODER, "roberta" if model_type == "roberta" else "bert")
+    prefixes = dict.fromkeys(family.unprefixed, family.prefix)
     with contextlib.ExitStack() as stack:
         tensors = Tensors(prefixes | dict.fromkeys(gpt2.UNPREFIXED, "transformer"))
         for path in _shards(folder):
@@ -171,66 +201,122 @@ def _opened(folder: Path, model_type: str) -> Iterator[Tensors]:
         yield tensors
 
 
-def read_model(folder: Path) -> Model:
-    """Read a model's folder. Raises InputError if it is damaged, unsupported or has unknown tensors."""
-    fields = architecture.read_object(folder / CONFIG)
-    form: names.Form = "huggingface"
+def read_model(folder: Path, wanted: str = AUTO) -> Model:
+    """Read a model's folder, of transformers or of sentence-transformers.
+
+    wanted: which head the tensors `classifier.*` are, if `architectures` does not say it; NONE leaves aside what is
+    beside the encoder. Raises InputError if the folder is damaged, unsupported or has unknown tensors.
+    """
+    outer, folder = folder, sentence.transformer(folder)
+    fields = files.read_object(folder / CONFIG)
     vocab: list[str] = []
-    tokenizer = ""
+    rules, tokenizer = UNCASED, ""
     if fields.get("model_type") == "gpt2":
         config, tokenizer = gpt2.read_config(fields, folder / CONFIG), gpt2.read_tokenizer(folder)
         run.check_vocab_size(config, json.loads(tokenizer)["model"]["vocab"], folder / TOKENIZER)
     elif fields.get("model_type") == "roberta":
-        form, config = "roberta", architecture.read_architecture(folder / CONFIG)
-        if _shards(folder) == [folder / h5.NAME]:
-            raise InputError(f"{folder}: RoBERTa is not read from {h5.NAME}; write {WEIGHTS} with save_pretrained")
+        config = architecture.read_architecture(folder / CONFIG)
         tokenizer = _roberta_tokenizer(folder, config)
     else:
         config = architecture.read_architecture(folder / CONFIG)
-        vocab = _read_vocab(folder, config)
-    with _opened(folder, str(fields.get("model_type"))) as tensors:
-        kind = _classifier(fields, tensors.shapes())
-        if form == "roberta" and kind == "classifier":  # its dense layer is what a pooler is elsewhere
-            tensors.put("classifier.dense.", "roberta.pooler.dense.")
+        vocab, rules = _read_vocab(folder, config)
+    family = FAMILIES.get(str(fields.get("model_type", "bert")), FAMILIES["bert"])
+    form = cast(names.Form, family.form)
+    if _shards(folder) == [folder / h5.NAME] and not family.tensorflow:
+        raise InputError(f"{folder}: {family.title} is not read from {h5.NAME}; write {WEIGHTS} with save_pretrained")
+    with _opened(folder, family) as tensors:
+        kind = _classifier(fields, tensors.shapes(), family, wanted, folder / CONFIG)
+        if kind and (pooler := family.poolers.get(kind.name)):  # the dense layer that is the pooler here
+            tensors.put(f"{pooler}.", f"{family.prefix}.pooler.dense.")
+        if fields.get("tie_word_embeddings", True) is True:
+            tensors.complete(TIED)
         shapes = tensors.shapes()
         _check_tied(tensors, shapes, folder)
-        unsupported = set() if kind else {name for name in shapes if name.startswith("classifier.")}
+        unsupported = set() if kind else _of_classifiers(shapes, family)
         copies = {name for name, original in TIED.items() if original in shapes}
         shapes = {name: shape for name, shape in shapes.items() if name not in {*unsupported, *copies}}
-        absent = {name for name in names.SAME_NAME if name != kind}
-        match = names.match(config, form, shapes, folder, (*IGNORED, f"{UNREAD}*"), absent)
+        absent = {name for name in names.SAME_NAME if not kind or name != kind.name}
+        ignored = [*IGNORED, f"{UNREAD}*"]
+        if wanted == NONE:
+            absent |= {*KINDS}
+            encoder = "transformer." if config.causal else f"{family.prefix}."
+            ignored += [glob.escape(name) for name in shapes if not name.startswith(encoder)]
+        match = names.match(config, form, shapes, folder, ignored, absent, remedy=UNKNOWN)
         classes = names.class_count(form, shapes, absent)
         head = architecture.head(match.heads, fields, classes, folder / CONFIG)
         values = run.gather(match, form, tensors.get, folder)
-    ignored = [name.removeprefix(UNREAD) for name in match.ignored]
-    match = match._replace(ignored=[*ignored, *sorted(unsupported)])
-    settings = run.import_settings(f"huggingface {folder.name}", match)
+    left = [name.removeprefix(UNREAD) for name in match.ignored]
+    match = match._replace(ignored=[*left, *sorted(unsupported)])
+    settings = run.import_settings(f"huggingface {outer.name}", match)
+    embedding = None if wanted == NONE else sentence.read(outer, rules.lower_case)
     return Model(
         config=config,
         vocab=vocab,
+        rules=rules,
         match=match,
         values=values,
-        settings=settings,
+        settings=settings | (embedding.facts() if embedding else {}),
         head=head,
         tokenizer=tokenizer,
     )
 
 
-def _classifier(fields: dict[str, Any], shapes: dict[str, names.Shape]) -> str | None:
+def _of_classifiers(shapes: Mapping[str, names.Shape], family: Family) -> set[str]:
+    """Return the names of the tensors that only a classifier reads."""
+    places = ("classifier.", *(f"{place}." for place in family.poolers.values()))
+    return {name for name in shapes if name.startswith(places)}
+
+
+def _classifier(
+    fields: dict[str, Any], shapes: dict[str, names.Shape], family: Family, wanted: str, path: Path
+) -> Kind | None:
     """Return which head the tensors `classifier.*` are; None if there is no such head here.
 
-    Classes of which several can be right, and several numbers, are other functions of the same weights.
+    problem_type tells classes of which several can be right. Several numbers are another function of the same weights.
+    wanted: as in `read_model`. path: of the configuration. Raise InputError if nothing says which head it is, and
+    UsageError if `wanted` contradicts the configuration.
     """
     classes = fields.get("architectures")
-    if not isinstance(classes, list) or len(classes) != 1:
+    if wanted == NONE or not _of_classifiers(shapes, family):
+        if wanted not in (AUTO, NONE):
+            raise UsageError(f"--head {wanted}: {path.parent} has no tensors classifier.*; leave it out")
         return None
-    family = FAMILIES.get(str(fields.get("model_type", "bert")), "Bert")
-    kind = CLASSIFIERS.get(re.sub(f"^{family}", "Bert", str(classes[0])))
-    if kind != "classifier":
+    problem = fields.get("problem_type")
+    if not classes:
+        kind = _undeclared(shapes, family, problem) if wanted == AUTO else KINDS[wanted]
+        if kind is None:
+            raise InputError(
+                f"{path}: has no architectures, so that classifier.* can be of texts, choices or words; give --head "
+                "classifier, multilabel, choice or tags, or none to leave it aside"
+            )
+    elif not isinstance(classes, list) or len(classes) != 1:
+        return None
+    else:
+        name = re.sub(f"^{family.classes}", "Bert", str(classes[0]))
+        kinds = [kind for kind in CLASSIFIERS if kind.transformers == name]
+        kind = next((kind for kind in kinds if problem and kind.problem_type == problem), next(iter(kinds), None))
+        if not problem:  # with one label or with several: the class is the same
+            kind = next((kind for kind in kinds if kind.name == wanted), kind)
+        if wanted not in (AUTO, kind and kind.name):
+            raise UsageError(f"--head {wanted} contradicts {path}, whose class is {classes[0]}; leave it out")
+    if kind is None or not kind.number:
         return kind
-    bias = shapes.get("classifier.out_proj.bias" if family == "Roberta" else "classifier.bias")
+    bias = shapes.get(f"{family.names.get(kind.name, kind.huggingface)}.bias")
     usual = "regression" if bias == (1,) else "single_label_classification"
-    return kind if fields.get("problem_type") in (None, usual) else None
+    return kind if problem in (None, usual) else None
+
+
+def _undeclared(shapes: Mapping[str, names.Shape], family: Family, problem: str | None) -> Kind | None:
+    """Return the only head that the tensors `classifier.*` can be; None if they can be several.
+
+    A head of texts or choices has a pooler, and a head of words needs none.
+    """
+    own = family.names.get(CLASSIFIER.name)
+    if own and f"{own}.bias" in shapes:
+        return next((kind for kind in CLASSIFIERS if problem and kind.problem_type == problem), CLASSIFIER)
+    pooler = family.name("pooler", "bert.pooler.dense")
+    places = (pooler, *family.poolers.values())
+    return None if any(f"{place}.bias" in shapes for place in places) else TAGS
 
 
 def _check_tied(tensors: Tensors, shapes: dict[str, names.Shape], folder: Path) -> None:
@@ -244,17 +330,17 @@ def _check_tied(tensors: Tensors, shapes: dict[str, names.Shape], folder: Path) 
 
 def _roberta_tokenizer(folder: Path, config: ModelConfig) -> str:
     """Return the content of a run's tokenizer.json."""
-    settings = architecture.read_object(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
+    settings = files.read_object(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
     tables, path = roberta.read_tokenizer(folder, settings.get("add_prefix_space", False))
     run.check_vocab_size(config, tables.vocabulary, path)
     return byte_bpe.text_of_tables(tables, path)
 
 
-def _read_vocab(folder: Path, config: ModelConfig) -> list[str]:
-    """Read vocab.txt or, if there is none, tokenizer.json.
+def _read_vocab(folder: Path, config: ModelConfig) -> tuple[list[str], Rules]:
+    """Read vocab.txt or, if there is none, tokenizer.json; and the rules by which texts become words.
 
-    Warn if texts will not be lower-cased or divided as in training. Raise InputError if their accents or Chinese
-    characters will not be treated as there.
+    Raise InputError for a tokenizer of another class, for rules that are not supported, and if two files contradict
+    each other.
     """
     path = folder / VOCAB
     if path.exists():
@@ -263,29 +349,110 @@ def _read_vocab(folder: Path, config: ModelConfig) -> list[str]:
         path = folder / TOKENIZER
         vocab = _wordpiece_vocab(path)
     run.check_vocab_size(config, vocab, path)
-    settings = architecture.read_object(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
-    lower, stated = is_lower_case(vocab), settings.get("do_lower_case")
-    if stated not in (None, lower):
-        print(
-            f"warning: {folder / TOKENIZER_CONFIG}: do_lower_case is {stated}, but texts will "
-            f"{'' if lower else 'not '}be lower-cased, since the vocabulary has {'no ' if lower else ''}capitals",
-            file=sys.stderr,
+    settings = files.read_object(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
+    _check_class(settings, folder)
+    if (folder / TOKENIZER).exists():
+        settings = _with_pipeline(settings, folder / TOKENIZER, vocab)
+        if path.name == VOCAB and (other := _wordpiece_vocab(folder / TOKENIZER)) != vocab[: len(other)]:
+            raise InputError(f"{folder / TOKENIZER}: another vocabulary than {VOCAB}; remove the one that is wrong")
+    else:
+        settings = _with_added(settings, folder, vocab)
+    rules = rules_from(settings, folder / TOKENIZER_CONFIG, vocab)
+    if rules.lower_case != is_lower_case(vocab):
+        what = ("lower-cases texts", "capitals") if rules.lower_case else ("does not lower-case texts", "no capitals")
+        print(f"warning: {folder}: its tokenizer {what[0]}, but its vocabulary has {what[1]}", file=sys.stderr)
+    return vocab, rules
+
+
+def _check_class(settings: dict[str, Any], folder: Path) -> None:
+    """Raise InputError if the tokenizer's class divides texts otherwise than BERT's."""
+    words = settings.get("word_tokenizer_type") or "basic"
+    name = settings.get("tokenizer_class") or files.read_object(folder / CONFIG).get("tokenizer_class")
+    if words != "basic" or str(name).startswith("BertJapanese"):
+        raise InputError(
+            f"{folder / TOKENIZER_CONFIG}: the words of its texts are those of {words} (BertJapaneseTokenizer), which "
+            "is not supported; use the model with transformers"
         )
-    for key, ours in (("strip_accents", lower), ("tokenize_chinese_chars", True)):
-        if settings.get(key) not in (None, ours):
-            raise InputError(f"{folder / TOKENIZER_CONFIG}: {key} is {settings[key]!r}; only {ours!r} is supported")
-    name = settings.get("tokenizer_class")
     if name and str(name).removesuffix("Fast") not in TOKENIZERS:
-        print(
-            f"warning: {folder / TOKENIZER_CONFIG}: tokenizer_class is {name!a}, but texts will be divided as by "
-            "BertTokenizer; compare the tokens of some texts",
-            file=sys.stderr,
+        raise InputError(
+            f"{folder / TOKENIZER_CONFIG}: tokenizer_class is {name!a}, which may divide texts otherwise than "
+            "BertTokenizer; use the model with transformers"
         )
-    return vocab
+
+
+def _with_pipeline(settings: dict[str, Any], path: Path, vocab: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of a tokenizer with those that its `tokenizer.json` states.
+
+    Raise InputError if it states others, or steps that BERT's tokenizer does not have.
+    """
+    pipeline = files.read_object(path)
+    steps = {key: one if isinstance(one := pipeline.get(key), dict) else {} for key in (*STEPS, "model")}
+    for key, kind in STEPS.items():
+        if steps[key].get("type") != kind or not steps[key].get("clean_text", True):
+            raise InputError(f"{path}: {key} is {str(pipeline.get(key))[:200]}; only a {kind} is supported")
+    stated = {name: steps["normalizer"].get(key) for name, key in NORMALIZER.items()}
+    stated["max_input_chars_per_word"] = steps["model"].get("max_input_chars_per_word")
+    for name, value in stated.items():
+        if None not in (value, settings.get(name)) and value != settings[name]:
+            raise InputError(
+                f"{path}: {name} is {value!a}, but {settings[name]!a} in {TOKENIZER_CONFIG}; keep the one of training"
+            )
+    _check_layout(pipeline.get("post_processor"), str(settings.get("tokenizer_class")), vocab, path)
+    return (
+        settings
+        | {name: value for name, value in stated.items() if value is not None}
+        | {"additional_special_tokens": _special(pipeline.get("added_tokens") or [], vocab, path)}
+    )
+
+
+def _with_added(settings: dict[str, Any], folder: Path, vocab: Sequence[str]) -> dict[str, Any]:
+    """Return the settings with the tokens that were added to a `vocab.txt`, where there is no `tokenizer.json`."""
+    path, decoder = folder / ADDED_TOKENS, settings.get("added_tokens_decoder")
+    added = [*decoder.values()] if isinstance(decoder, dict) else []
+    listed = files.read_object(path) if path.exists() else {}
+    special = _special(added, vocab, folder / TOKENIZER_CONFIG)
+    special += _special([{"content": content} for content in listed], vocab, path)
+    stated = settings.get("additional_special_tokens") or []
+    if not special or not isinstance(stated, list):
+        return settings
+    return settings | {"additional_special_tokens": list(dict.fromkeys([*stated, *special]))}
+
+
+def _special(added: Sequence[Any], vocab: Sequence[str], path: Path) -> list[str]:
+    """Return the texts of added tokens, less those that BERT has. Raise InputError if they are read in other ways."""
+    special: list[str] = []
+    for token in added:
+        content = token.get("content") if isinstance(token, dict) else None
+        if content in SPECIAL:
+            continue
+        if content not in vocab or any(token.get(flag) for flag in ("single_word", "lstrip", "rstrip", "normalized")):
+            raise InputError(f"{path}: the added token {content!a} is not a special one of the vocabulary; remove it")
+        special.append(str(content))
+    return special
+
+
+def _check_layout(post_processor: Any, name: str, vocab: Sequence[str], path: Path) -> None:
+    """Raise InputError unless rows are [CLS] A [SEP] and [CLS] A [SEP] B [SEP]. name: class of the tokenizer.
+
+    BERT's class makes these rows also where there is no post_processor.
+    """
+    if post_processor is None and not name.startswith(("PreTrained", "TokenizersBackend")):
+        return
+    cls, sep = vocab.index("[CLS]"), vocab.index("[SEP]")
+    first, second = byte_bpe.FIRST, byte_bpe.SECOND
+    try:
+        found = byte_bpe.layout(post_processor)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}; save it again with transformers") from error
+    if found != [[cls, first, sep], [cls, first, sep, second, sep]]:
+        raise InputError(
+            f"{path}: the post_processor makes other rows than [CLS] A [SEP] and [CLS] A [SEP] B [SEP], which is not "
+            "supported; use the model with transformers"
+        )
 
 
 def _wordpiece_vocab(path: Path) -> list[str]:
-    model = architecture.read_object(path).get("model")
+    model = files.read_object(path).get("model")
     stored = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
     ids = stored if isinstance(stored, dict) else {}
     numbers = [number for number in ids.values() if type(number) is int]
@@ -304,57 +471,72 @@ def write_model(model: Model, folder: Path) -> None:
     causal, heads = model.config.causal, set(model.match.heads)
     if len(same := [name for name in names.SAME_NAME if name in heads]) > 1:
         raise InputError(f"transformers calls the heads {' and '.join(same)} the same; export a model with one of them")
-    kind = gpt2.KIND if causal else next(name for name, needed in CLASSES.items() if needed <= heads)
+    if not causal and model.form != "huggingface" and "next_sentence" in heads:
+        raise InputError(f"{model.family.title} has no head next_sentence in transformers; pretrain without pairs")
+    kind = gpt2.KIND if causal else next(name for name, needed in CLASSES if needed <= heads)
     tensors = {}
     for weight in model.match.weights:
         name = weight.name(model.form)
-        name = name.removeprefix("roberta.").removeprefix("bert.") if kind == "BertModel" else name
+        name = name.removeprefix(f"{model.family.prefix}.") if kind == "BertModel" else name
         tensors[name] = weight.write(model.form, model.values[weight.ours])
-    if model.form == "roberta" and "classifier" in heads:
-        tensors = {name.replace("roberta.pooler.", "classifier."): value for name, value in tensors.items()}
+    if places := [] if causal else [place for head, place in model.family.poolers.items() if head in heads]:
+        pooler = f"{model.family.prefix}.pooler.dense."
+        tensors = {name.replace(pooler, f"{places[0]}."): value for name, value in tensors.items()}
     with files.atomic_write(folder / WEIGHTS, "wb") as stream:
         stream.write(save(gpt2.joined(tensors), metadata={"format": "pt"}))
     if causal:
         gpt2.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
         end = byte_bpe.ByteBPE(folder / TOKENIZER).end
         files.write_json(folder / CONFIG, gpt2.config_fields(model.config, end))
-    elif model.form == "roberta":
-        ids = roberta.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
-        _write_config(model, folder, "roberta", kind, architecture.roberta_keys(model.config) | ids)
     else:
-        model_type = "megatron-bert" if model.config.norm_placement == "pre" else "bert"
-        _write_config(model, folder, model_type, kind, {"pad_token_id": model.vocab.index("[PAD]")})
-        run.write_vocab(model, folder)
-        _write_tokenizer(model, folder)
+        write_config(model, folder, kind, write_tokenizer(model, folder))
+    if embedding := of_settings(model.settings, folder / CONFIG):
+        sentence.write(embedding, model.config, folder)
     with files.atomic_write(folder / "README.md") as stream:
         stream.write(card.text(model, kind))
 
 
-def _write_config(model: Model, folder: Path, model_type: str, kind: str, more: dict[str, Any]) -> None:
-    """Write config.json. kind: the class of BERT. more: entries of this model_type."""
-    specific: dict[str, Any] = {
-        "architectures": [FAMILIES[model_type] + kind.removeprefix("Bert")],
-        "model_type": model_type,
-    }
+def write_config(model: Model, folder: Path, kind: str, more: dict[str, Any]) -> None:
+    """Write config.json of an encoder. kind: the class of BERT. more: entries of the tokenizer."""
+    family = model.family
+    specific: dict[str, Any] = {"architectures": [family.class_of(kind)], "model_type": family.model_type}
     specific |= more | {"tie_word_embeddings": True}
-    fixed = {key: value for key, value in architecture.supported(model_type).items() if value is not None}
-    if model.head and CLASSIFIERS.get(kind) in ("classifier", "tags"):
+    ours = KINDS[model.head.kind] if model.head else None
+    if model.head and ours in CLASSIFIERS and ours.transformers == kind and ours.has_classes:
         labels = model.head.labels or ("LABEL_0",)  # of a number; without names transformers expects two classes
         specific |= {"id2label": by_number(labels), "label2id": {label: n for n, label in enumerate(labels)}}
-        specific |= {"problem_type": "regression"} if model.head.regression else {}
-    files.write_json(folder / CONFIG, fixed | architecture.keys(model.config) | specific)
+        problem = "regression" if model.head.regression else ours.problem_type
+        specific |= {"problem_type": problem} if problem else {}
+    files.write_json(folder / CONFIG, architecture.keys(model.config, family) | specific)
 
 
-def _write_tokenizer(model: Model, folder: Path) -> None:
-    lower = is_lower_case(model.vocab)
-    settings = {
-        "tokenizer_class": "BertTokenizer",
-        "do_lower_case": lower,
-        "strip_accents": None,
-        "tokenize_chinese_chars": True,
-        "model_max_length": model.config.max_position_embeddings,
-    }
+def write_tokenizer(model: Model, folder: Path) -> dict[str, int]:
+    """Write the files of an encoder's tokenizer; return the ids of special tokens for config.json.
+
+    Say so on stderr if it differs from the one of the run.
+    """
+    if model.tokenizer:
+        return roberta.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
+    run.write_vocab(model, folder)
+    rules = model.rules
+    if rules.folds:
+        print(
+            f"note: {folder}: the texts of this run were normalised by the rules of version 1.0; transformers makes "
+            "other tokens of some characters, such as superscripts and ligatures",
+            file=sys.stderr,
+        )
+    special = {"additional_special_tokens": list(rules.special)} if rules.special else {}
+    settings = facts_of(rules) | {"model_max_length": model.config.max_position_embeddings}
     files.write_json(folder / TOKENIZER_CONFIG, settings | ROLES)
-    files.write_json(folder / "special_tokens_map.json", ROLES)
+    files.write_json(folder / "special_tokens_map.json", ROLES | special)
     ids = {token: number for number, token in enumerate(model.vocab)}
-    BertWordPieceTokenizer(vocab=ids, lowercase=lower).save(str(folder / TOKENIZER))
+    tokenizer = BertWordPieceTokenizer(
+        vocab=ids,
+        lowercase=rules.lower_case,
+        strip_accents=rules.strip_accents,
+        handle_chinese_chars=rules.split_ideographs,
+    )
+    tokenizer.add_special_tokens(list(rules.special))
+    tokenizer._tokenizer.model = WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=rules.longest_word)
+    tokenizer.save(str(folder / TOKENIZER))
+    return {"pad_token_id": model.vocab.index("[PAD]")}

@@ -1,47 +1,50 @@
-"""The table of weights: names in our checkpoints, in Google's, in Hugging Face's for BERT and for RoBERTa, and shapes.
+"""The table of weights: names in our checkpoints, in Google's and in Hugging Face's for BERT, and shapes.
 
-Shapes: D width, F feed-forward, V vocabulary, P positions, S segments, C classes. Our kernels are [inputs, outputs],
-as in y = x W. Hugging Face stores every kernel as [outputs, inputs]; Google only those named `output_weights`.
+Those of other families in Hugging Face's format follow from BERT's (families.py).
+
+Shapes: D width, E width of the embeddings, F feed-forward, V vocabulary, P positions, S segments, C classes. Our
+kernels are [inputs, outputs], as in y = x W. Hugging Face stores every kernel as [outputs, inputs]; Google only those
+named `output_weights`.
 Sources: google-research/bert (modeling.py, run_pretraining.py, run_squad.py, run_classifier.py) and transformers
-(modeling_bert.py, modeling_megatron_bert.py, modeling_roberta.py; modeling_gpt2.py for causal models, whose kernels are
-[inputs, outputs]).
+(modeling_bert.py, modeling_megatron_bert.py; modeling_gpt2.py for causal models, whose kernels are [inputs, outputs]).
 """
 
 import fnmatch
 import itertools
-import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from bert.config import ModelConfig
-from bert.convert.roberta import UNUSED_POSITIONS
-from bert.errors import InputError
+from bert.convert.families import RENAMED
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError
+from bert.heads import KINDS
 
-Form = Literal["ours", "google", "huggingface", "roberta"]
+Form = Literal["ours", "google", "huggingface", "roberta", "distilbert", "electra"]
 FORMS: tuple[Form, ...] = ("ours", "google", "huggingface")  # in the order of the columns below
 Shape = tuple[int, ...]
 MAX_LISTED = 4  # names in a message
 
 # our name, Google's, Hugging Face's, kind (a key of TENSORS), axes of the first tensor
 EMBEDDINGS = (
-    ("embeddings/word", "bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings", "table", "VD"),
+    ("embeddings/word", "bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings", "table", "VE"),
     (
         "embeddings/position",
         "bert/embeddings/position_embeddings",
         "bert.embeddings.position_embeddings",
         "table",
-        "PD",
+        "PE",
     ),
     (
         "embeddings/segment",
         "bert/embeddings/token_type_embeddings",
         "bert.embeddings.token_type_embeddings",
         "table",
-        "SD",
+        "SE",
     ),
-    ("embeddings/layer_norm", "bert/embeddings/LayerNorm", "bert.embeddings.LayerNorm", "norm", "D"),
+    ("embeddings/layer_norm", "bert/embeddings/LayerNorm", "bert.embeddings.LayerNorm", "norm", "E"),
+    ("embeddings/projection", "", "bert.embeddings_project", "dense", "ED"),  # if E is not D, in ELECTRA
 )
 LAYER = (  # below "layer_0/", "bert/encoder/layer_0/" and "bert.encoder.layer.0."
     ("attention/query", "attention/self/query", "attention.self.query", "dense", "DD"),
@@ -54,7 +57,7 @@ LAYER = (  # below "layer_0/", "bert/encoder/layer_0/" and "bert.encoder.layer.0
     ("mlp/layer_norm", "output/LayerNorm", "output.LayerNorm", "norm", "D"),
 )
 PRE_EMBEDDINGS = (  # of models whose norms precede the sub-layers, MegatronBert there; Google's format has none
-    *((ours, "", theirs, kind, axes) for ours, _, theirs, kind, axes in EMBEDDINGS[:-1]),
+    *((ours, "", theirs, kind, axes) for ours, _, theirs, kind, axes in EMBEDDINGS[:3]),
     ("final/layer_norm", "", "bert.encoder.ln", "norm", "D"),
 )
 PRE_NORMS = {"attention/layer_norm": "attention.ln", "mlp/layer_norm": "ln"}
@@ -76,55 +79,44 @@ CAUSAL_LAYER = (  # below "layer_0/" and "transformer.h.0."
 )
 HEADS = (
     ("pooler", "bert/pooler/dense", "bert.pooler.dense", "dense", "DD"),
-    ("masked_lm/transform", "cls/predictions/transform/dense", "cls.predictions.transform.dense", "dense", "DD"),
-    ("masked_lm/layer_norm", "cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm", "norm", "D"),
+    ("masked_lm/transform", "cls/predictions/transform/dense", "cls.predictions.transform.dense", "dense", "DE"),
+    ("masked_lm/layer_norm", "cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm", "norm", "E"),
     ("masked_lm/bias", "cls/predictions/output_bias", "cls.predictions.bias", "vector", "V"),
-    ("next_sentence", "cls/seq_relationship", "cls.seq_relationship", "output", "D2"),
-    ("answer_span", "cls/squad", "qa_outputs", "output", "D2"),
-    ("classifier", "output", "classifier", "classes", "DC"),
-    ("choice", "", "classifier", "dense", "D1"),
-    ("tags", "", "classifier", "dense", "DC"),
+    ("next_sentence", "cls/seq_relationship/output", "cls.seq_relationship", "output", "D2"),
+    *((kind.name, kind.google, kind.huggingface, "output", f"D{kind.outputs or 'C'}") for kind in KINDS.values()),
 )
-# RoBERTa in Hugging Face's format has other names than BERT for these, and "roberta." where BERT has "bert.".
-ROBERTA = {
-    "masked_lm/transform": "lm_head.dense",
-    "masked_lm/layer_norm": "lm_head.layer_norm",
-    "masked_lm/bias": "lm_head.bias",
-    "classifier": "classifier.out_proj",
-}
 HEAD_NAMES = list(dict.fromkeys(row[0].split("/")[0] for row in HEADS))
 NOT_GOOGLE = [row[0] for row in HEADS if not row[1]]  # heads that Google's format has no name for
 SAME_NAME = [row[0] for row in HEADS if row[2] == "classifier"]  # heads that Hugging Face's format calls the same
-TENSORS = {  # kind -> for each of its tensors the suffixes in the order of FORMS; RoBERTa's are BERT's
+TENSORS = {  # kind -> for each of its tensors the suffixes in the order of FORMS; those of other families are BERT's
     "table": (("", "", ".weight"),),
     "vector": (("", "", ""),),
     "norm": (("/gamma", "/gamma", ".weight"), ("/beta", "/beta", ".bias")),
     "dense": (("/kernel", "/kernel", ".weight"), ("/bias", "/bias", ".bias")),
-    "output": (("/kernel", "/output_weights", ".weight"), ("/bias", "/output_bias", ".bias")),
-    "classes": (("/kernel", "_weights", ".weight"), ("/bias", "_bias", ".bias")),
+    "output": (("/kernel", "_weights", ".weight"), ("/bias", "_bias", ".bias")),
 }
 
 
 class Weight(NamedTuple):
-    """One variable: its names in the four forms, and its shape in ours."""
+    """One variable: its names in the forms, and its shape in ours."""
 
     ours: str
     google: str
     huggingface: str
-    roberta: str
+    renamed: dict[str, str]  # name in each form of `families.RENAMED`
     shape: Shape
 
     def name(self, form: Form) -> str:
         """Return its name in a form."""
-        return str(getattr(self, form))
+        return self.renamed[form] if form in self.renamed else str(getattr(self, form))
 
     def is_transposed(self, form: Form) -> bool:
         """Return whether a form stores it transposed."""
         if not self.ours.endswith("/kernel"):
             return False
-        if form in ("huggingface", "roberta"):
-            return not self.huggingface.startswith("transformer.")
-        return form == "google" and self.google.endswith("output_weights")
+        if form == "google":
+            return self.google.endswith("output_weights")
+        return form != "ours" and not self.huggingface.startswith("transformer.")
 
     def shape_in(self, form: Form) -> Shape:
         """Return the shape in which a form stores it."""
@@ -143,13 +135,14 @@ class Weight(NamedTuple):
         return np.ascontiguousarray(value.T) if self.is_transposed(form) else value
 
     def _unused_rows(self, form: Form) -> int:
-        return UNUSED_POSITIONS if form == "roberta" and self.ours == "embeddings/position" else 0
+        return RENAMED[form].unused_positions if form in RENAMED and self.ours == "embeddings/position" else 0
 
 
 def _weights(row: tuple[str, str, str, str, str], config: ModelConfig, classes: int = 0) -> Iterator[Weight]:
     *names, kind, axes = row
     sizes = {
         "D": config.hidden_size,
+        "E": config.embedding_width,
         "F": config.intermediate_size,
         "V": config.vocab_size,
         "1": 1,
@@ -159,14 +152,11 @@ def _weights(row: tuple[str, str, str, str, str], config: ModelConfig, classes: 
         "S": config.type_vocab_size,
     }
     first = tuple(sizes[axis] for axis in axes)
-    roberta = _roberta(names[0], names[2])
+    renamed = {form: family.name(names[0], names[2]) for form, family in RENAMED.items()}
     for suffixes, shape in zip(TENSORS[kind], (first, first[-1:]), strict=False):
         ours, google, huggingface = (name + suffix for name, suffix in zip(names, suffixes, strict=True))
-        yield Weight(ours, google, huggingface, roberta + suffixes[-1], shape)
-
-
-def _roberta(ours: str, huggingface: str) -> str:
-    return ROBERTA.get(ours) or re.sub(r"^bert\.", "roberta.", huggingface)
+        theirs = {form: name + suffixes[-1] for form, name in renamed.items()}
+        yield Weight(ours, google, huggingface, theirs, shape)
 
 
 def encoder(config: ModelConfig) -> Iterator[Weight]:
@@ -175,8 +165,11 @@ def encoder(config: ModelConfig) -> Iterator[Weight]:
     theirs = "bert.encoder.layer"
     if config.causal:
         embeddings, layer, theirs = CAUSAL_EMBEDDINGS, CAUSAL_LAYER, "transformer.h"
+    absent = {"embeddings/projection"} if config.embedding_width == config.hidden_size else set()
+    absent |= set() if config.type_vocab_size else {"embeddings/segment"}
     for row in embeddings:
-        yield from _weights(row, config)
+        if row[0] not in absent:
+            yield from _weights(row, config)
     for number in range(config.num_hidden_layers):
         for ours, google, huggingface, kind, axes in layer:
             row = (
@@ -205,11 +198,12 @@ def heads(config: ModelConfig, classes: int) -> dict[str, list[Weight]]:
 def class_count(form: Form, shapes: Mapping[str, Shape], absent: Container[str] = ()) -> int:
     """Return the number of classes of texts or tokens in a set of tensors (the size of a bias); 0 if there are none.
 
-    absent: as of `match`.
+    absent: as in `match`.
     """
-    place = FORMS.index("huggingface" if form == "roberta" else form)
+    family = RENAMED.get(form)
+    place = FORMS.index("huggingface" if family else form)
     for row in HEADS:
-        name = _roberta(row[0], row[2]) if form == "roberta" else row[place]
+        name = family.name(row[0], row[2]) if family else row[place]
         bias = name + TENSORS[row[3]][-1][place]
         if row[4] == "DC" and row[0] not in absent and bias in shapes:
             return next(iter(shapes[bias]), 0)
@@ -232,12 +226,13 @@ def match(
     where: object,
     ignored: Sequence[str],
     absent: Container[str] = (),
+    remedy: str = "remove them if the model does not need them",
 ) -> Match:
     """Find the encoder and the heads among tensors with these names and shapes.
 
     A head is expected whole if one of its tensors is there. where: for error messages. ignored: patterns of names that
-    a model does not need. absent: heads that cannot be there, even if a tensor has the name of one of theirs. Raises
-    InputError, naming tensors, if some are missing, unknown or of another shape.
+    a model does not need. absent: heads that cannot be there, even if a tensor has the name of one of theirs. remedy:
+    for tensors that are unknown. Raises InputError, naming tensors, if some are missing, unknown or of another shape.
     """
     known_heads = heads(config, class_count(form, shapes, absent))
     possible = {name: head for name, head in known_heads.items() if name not in absent}
@@ -262,7 +257,7 @@ def match(
     rest = sorted(shapes.keys() - matched.keys())
     ignorable = [name for name in rest if any(fnmatch.fnmatchcase(name, pattern) for pattern in ignored)]
     if unknown := [name for name in rest if name not in ignorable]:
-        raise InputError(f"{where}: unknown tensors: {shortened(unknown)}; remove them if the model does not need them")
+        raise InputError(f"{where}: unknown tensors: {shortened(unknown)}; {remedy}")
     return Match(list(matched.values()), present, [name for name in known_heads if name not in present], ignorable)
 
 

@@ -10,10 +10,10 @@ Source: transformers (modeling_roberta.py, tokenization_roberta.py).
 from pathlib import Path
 from typing import Any
 
-from bert.errors import InputError
-from bert.inputs import byte_bpe
-from bert.inputs.byte_bpe import Tables
-from bert.storage import files
+from bert.core import files
+from bert.core.errors import InputError
+from bert.text import byte_bpe
+from bert.text.byte_bpe import Tables
 
 PAD_ID = 1  # of <pad>
 UNUSED_POSITIONS = PAD_ID + 1
@@ -35,6 +35,7 @@ def read_tokenizer(folder: Path, prefix: object) -> tuple[Tables, Path]:
         path, merges = byte_bpe.find(folder)
         tables = Tables(*byte_bpe.load(path, merges), byte_bpe.ROBERTA, prefix)
     byte_bpe.build(tables, path)
+    byte_bpe.check_settings(folder, tables.prefix, ("Roberta", "Bart", "Longformer"))
     if (number := tables.vocabulary[byte_bpe.PAD]) != PAD_ID:
         raise InputError(f"{path}: {byte_bpe.PAD} has the id {number}, which is {PAD_ID} in RoBERTa; use its own files")
     return tables, path
@@ -57,7 +58,8 @@ def write_tokenizer(text: str, longest: int, folder: Path) -> dict[str, int]:
         "unk_token": byte_bpe.UNKNOWN,
         "pad_token": byte_bpe.PAD,
     }
-    mask = {"content": byte_bpe.MASK, "lstrip": True, "normalized": False, "rstrip": False, "single_word": False}
+    plain = {"normalized": False, "rstrip": False, "single_word": False}
+    mask = {"content": byte_bpe.MASK, "lstrip": tables.mask_strips} | plain
     settings = {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": tables.prefix, "model_max_length": longest}
     files.write_json(folder / SETTINGS, settings | roles | {"mask_token": {"__type": "AddedToken", **mask}})
     files.write_json(folder / "special_tokens_map.json", roles | {"mask_token": mask})

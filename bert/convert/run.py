@@ -1,31 +1,36 @@
 """A model in memory, and the run directory that a conversion reads it from or writes it to."""
 
 import dataclasses
+import sys
 from collections.abc import Callable, Sized
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
 
-from bert.config import ModelConfig, flatten
-from bert.convert import architecture, names
+from bert import labels
+from bert.convert import architecture, families, names
+from bert.convert.families import Family
 from bert.convert.names import Form, Match
-from bert.errors import InputError, UserError
-from bert.inputs import byte_bpe, vocabulary
-from bert.inputs.vocabulary import load_vocab
+from bert.core import files, journal, manifest, outputs
+from bert.core.config import ModelConfig, flatten
+from bert.core.errors import InputError, UserError
+from bert.core.manifest import Manifest
 from bert.labels import Head
-from bert.storage import files, journal, manifest, outputs
-from bert.storage.manifest import Manifest
-from bert.training import checkpoint, selection
+from bert.text import byte_bpe, vocabulary
+from bert.text.normalization import UNCASED, Rules
+from bert.text.vocabulary import load_vocab, rules_of
+from bert.training import checkpoint, description, selection
 from bert.training.selection import Best
 
-# Files beside the checkpoints, and the values that a configuration must have: the other formats have no others.
-DESCRIPTION = ("bert_config.json", "vocab.txt", byte_bpe.NAME, "config.json", "metrics.jsonl")
-BERT = {"hidden_act": "gelu", "layer_norm_epsilon": 1e-12}
+# Files beside the checkpoints, and the values that the configuration of a causal model must have.
+DESCRIPTION = (*description.FILES, "metrics.jsonl")
 GPT2 = {"norm_placement": "pre", "type_vocab_size": 0}
-ROBERTA = {"hidden_act": "gelu", "norm_placement": "post", "type_vocab_size": 1}
 IGNORED = [*checkpoint.STATE, *(f"{part}/*" for part in checkpoint.STATE)]  # of training, as patterns of names
+
+
+NOTHING = Match([], [], [], [])  # without weights
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,8 +40,10 @@ class Model:
     config: ModelConfig
     vocab: list[str]
     """empty if the tokenizer is a byte-level BPE"""
-    match: Match
-    values: dict[str, np.ndarray]
+    rules: Rules = UNCASED
+    """by which texts become words of the vocabulary"""
+    match: Match = NOTHING
+    values: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     settings: dict[str, Any]
     """config.json of the run"""
     head: Head | None = None
@@ -51,9 +58,15 @@ class Model:
     """of the folder that training read; None if it is not there any more"""
 
     @property
+    def family(self) -> Family:
+        """Its family in Hugging Face's format; that of a causal model is GPT-2."""
+        assert not self.config.causal, "GPT-2 is no row of the table"
+        return families.of(self.config, bool(self.tokenizer), Path("bert_config.json"))
+
+    @property
     def form(self) -> Form:
         """The names that its weights have in Hugging Face's format."""
-        return "roberta" if self.tokenizer and not self.config.causal else "huggingface"
+        return "huggingface" if self.config.causal else cast(Form, self.family.form)
 
 
 def gather(match: Match, form: Form, get: Callable[[str], np.ndarray], where: object) -> dict[str, np.ndarray]:
@@ -71,17 +84,25 @@ def gather(match: Match, form: Form, get: Callable[[str], np.ndarray], where: ob
 
 
 def check_vocab_size(config: ModelConfig, vocab: Sized, path: Path) -> None:
-    """Raise InputError unless the vocabulary has the model's size."""
-    if len(vocab) != config.vocab_size:
-        raise InputError(
-            f"{path}: {len(vocab)} entries, but vocab_size is {config.vocab_size}; use the model's vocabulary"
+    """Raise InputError if the vocabulary has more entries than the model has rows.
+
+    Report on stderr how many rows have no entry: they are parts of sums over the vocabulary, but no text has them.
+    """
+    rows, entries = config.vocab_size, len(vocab)
+    if entries > rows:
+        raise InputError(f"{path}: {entries} entries, but vocab_size is {rows}; use the model's vocabulary")
+    if entries < rows:
+        print(
+            f"note: {path}: {entries:,} entries for {rows:,} rows of embeddings; the last {rows - entries:,} rows are "
+            "kept, but no text has their tokens",
+            file=sys.stderr,
         )
 
 
 def input_files(run: Path) -> list[Path]:
     """Return the files that an export reads. Raises InputError if the run has no undamaged checkpoint."""
     taken = checkpoint.to_use(run)  # first, because it checks the configuration
-    records = _records(_settings(run))
+    records = _records(labels.settings(run))
     described = [run / name for name in (*DESCRIPTION, selection.BEST) if (run / name).exists()]
     return [taken, *described, *([records.path] if records else [])]
 
@@ -89,8 +110,9 @@ def input_files(run: Path) -> list[Path]:
 def read_model(run: Path) -> Model:
     """Read the newest checkpoint of a run, without optimizer state. Raises InputError if it is not a run directory."""
     folder, config = checkpoint.to_use(run), ModelConfig.load(run / "bert_config.json")
-    has_words = vocabulary.path_in(run).name == vocabulary.NAME
-    for key, value in (GPT2 if config.causal else BERT if has_words else ROBERTA).items():
+    if not config.causal:
+        families.of(config, vocabulary.path_in(run).name != vocabulary.NAME, run / "bert_config.json")
+    for key, value in GPT2.items() if config.causal else ():
         if (ours := getattr(config, key)) != value:
             path = run / "bert_config.json"
             raise InputError(f"{path}: {key} is {ours!r}; the other formats have only {value!r}")
@@ -98,27 +120,27 @@ def read_model(run: Path) -> Model:
     shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     checkpoint.check_depth(folder, config.num_hidden_layers, shapes)
     match = names.match(config, "ours", shapes, folder, IGNORED)
-    tokens, tokenizer = _read_vocabulary(run, config)
     values = gather(match, "ours", reader.get_tensor, folder)
-    settings = _settings(run)
+    settings = labels.settings(run)
     head = architecture.head(match.heads, settings, names.class_count("ours", shapes), run / "config.json")
-    return Model(
-        config=config,
-        vocab=tokens,
+    return dataclasses.replace(
+        without_weights(run, config, settings, head),
         match=match,
         values=values,
-        settings=settings,
-        head=head,
-        tokenizer=tokenizer,
         scores=_last_lines(run / "metrics.jsonl", int(folder.name.removeprefix("step-"))),
         best=selection.read(run),
         records=_records(settings),
     )
 
 
-def _settings(run: Path) -> dict[str, Any]:
-    path = run / "config.json"
-    return architecture.read_object(path) if path.exists() else {}
+def without_weights(run: Path, config: ModelConfig, settings: dict[str, Any], head: Head | None) -> Model:
+    """Return the model of a run without its weights: what it is, and its tokenizer.
+
+    settings: content of the run's `config.json`. Raise InputError if the vocabulary is damaged or too large.
+    """
+    tokens, tokenizer = _read_vocabulary(run, config)
+    rules = rules_of(vocabulary.path_in(run), tokens) if tokens else UNCASED
+    return Model(config=config, vocab=tokens, rules=rules, settings=settings, head=head, tokenizer=tokenizer)
 
 
 def _records(settings: dict[str, Any]) -> Manifest | None:
@@ -146,7 +168,7 @@ def _read_vocabulary(run: Path, config: ModelConfig) -> tuple[list[str], str]:
 
 
 def _last_lines(path: Path, step: int) -> list[dict[str, Any]]:
-    lines, _ = journal.read(path) if path.exists() else ([], 0)
+    lines = journal.intact(path) if path.exists() else ()
     return list({line["split"]: line for line in lines if line["step"] <= step and line["split"] != "fed"}.values())
 
 
@@ -180,5 +202,4 @@ def write_vocab(model: Model, folder: Path) -> None:
         with files.atomic_write(folder / byte_bpe.NAME) as stream:
             stream.write(model.tokenizer)
         return
-    with files.atomic_write(folder / "vocab.txt") as stream:
-        stream.write("\n".join(model.vocab) + "\n")
+    vocabulary.write(model.vocab, model.rules, folder)

@@ -15,13 +15,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
-from bert import cli, ranges
+from bert.core import cli, ranges
+from bert.core.errors import ResourceError
+from bert.core.ranges import Range
 from bert.doctor import gpus, network, resources, software
 from bert.doctor.gpus import GpuInfo
 from bert.doctor.machine import Finding, Machine, guarded
 from bert.doctor.software import SoftwareInfo
-from bert.errors import ResourceError
-from bert.ranges import Range
 
 T = TypeVar("T")
 

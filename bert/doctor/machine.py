@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bert import paths
+from bert.core import paths
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 2**30

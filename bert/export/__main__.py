@@ -7,19 +7,22 @@
 
 RUN is a run directory of tasks.train, an import with such a head, or any other trained encoder; for squad.train there
 is squad.export. The SavedModel is DIR/1. Its graph contains the tokenizer. It needs TensorFlow with the operations of
-tensorflow_text, which TensorFlow Serving includes, and none of this code. All texts are UTF-8. The signatures:
+tensorflow_text, which TensorFlow Serving includes (in Python: `import tensorflow_text`), and none of this code. All
+texts are UTF-8. The signatures:
 
 head      signature        takes                           returns
 classes   serving_default  text [B]                        label, probability [B]; labels, probabilities [B, classes]
           pairs            first, second [B]               the same
+labels    as for classes   as for classes                  labels, probabilities, given [B, labels]: name, sigmoid, bool
 number    as for classes   as for classes                  value [B]
 choices   serving_default  first, second [B, choices]      choice [B] from 0, probabilities [B, choices]
 tags      serving_default  words [B, words], "" as padding tags, probabilities [B, words]
 none      serving_default  text [B]                        mean, cls [B, hidden size]: features, as of bert.encode
 
-ONNX takes input_ids, input_mask and segment_ids [B, T] int64, and returns logits: those of the head, of all words for a
-run of bert.pretrain, or the last hidden states. Questions are answered from start_logits and end_logits; a choice is a
-row. DIR has model.onnx, model.json (inputs, outputs, labels), vocab.txt and labels.txt; for Triton, DIR/NAME has
+ONNX takes input_ids, attention_mask and, if the model has segments, token_type_ids [B, T] int64, and returns logits:
+those of the head, of all words for a run of bert.pretrain, or the last hidden states. Questions are answered from
+start_logits and end_logits; a choice is a row. DIR has model.onnx, model.json (inputs, outputs, labels), labels.txt,
+and the config.json and files of the tokenizer with which optimum and transformers load it; for Triton, DIR/NAME has
 config.pbtxt and the version's folder. onnxruntime computes the model before it gets its name: logits that differ from
 ours are an error. Needs onnx and onnxruntime (the extra packages of pyproject.toml).
 """
@@ -28,18 +31,18 @@ import re
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from bert import cli, ranges
-from bert.errors import InputError, UsageError
+from bert import heads
+from bert.core import cli, outputs, ranges
+from bert.core.errors import InputError, UsageError
+from bert.core.ranges import Range
 from bert.export import graph
-from bert.export.texts import Choosing, Classifying, Encoding
-from bert.export.trained import Compute, Trained, load
-from bert.export.words import Tagging
+from bert.export.texts import Encoding, Reader
+from bert.export.trained import Trained, load
 from bert.hardware import devices
 from bert.hardware.devices import Kind
-from bert.ranges import Range
-from bert.storage import outputs
+from bert.runs import Compute
 
 STAGE = "bert.export"
 OPSET = 20  # with an operation for GELU
@@ -86,10 +89,10 @@ class Options:
             raise UsageError(f"--int8 with --compute {self.compute}: what is not 8 bits stays float32; leave it out")
 
 
-def serving(trained: Trained) -> Classifying | Choosing | Tagging | Encoding:
+def serving(trained: Trained) -> Reader:
     """Return the module whose signatures serve the model."""
-    kinds = {"classifier": Classifying, "choice": Choosing, "tags": Tagging}
-    return kinds[trained.head.kind](trained) if trained.head else Encoding(trained)
+    reader: Reader = heads.load(heads.KINDS[trained.head.kind].export)(trained) if trained.head else Encoding(trained)
+    return reader
 
 
 def export_onnx(options: Options) -> Path:
@@ -99,7 +102,7 @@ def export_onnx(options: Options) -> Path:
     folder exists and is something else.
     """
     try:
-        from bert.export import onnx_files, triton
+        from bert.export import onnx_files, onnx_graph, triton
     except ModuleNotFoundError as error:
         raise InputError(f"{error.name} is not installed; run: make setup") from error
     opset = options.opset or OPSET
@@ -111,9 +114,10 @@ def export_onnx(options: Options) -> Path:
         onnx_files.write(exported, partial, options.int8)
         return outputs.StageResult(counts={"parameters": exported.parameters})
 
-    parameters = {"compute": options.compute, "int8": options.int8, "opset": opset, "format": options.format}
+    parameters: dict[str, Any] = {"compute": options.compute, "int8": options.int8, "opset": opset}
+    parameters |= {"format": options.format, "inputs": onnx_graph.inputs(exported.config)}  # which had other names
     outputs.build(
-        folder, stage=STAGE, parameters=parameters, inputs=_inputs(options.run, exported.checkpoint), make=make
+        folder, stage=STAGE, parameters=parameters, inputs=_inputs(options.run, exported.run.checkpoint), make=make
     )
     if options.format == "triton":  # also beside a version that was there: a stopped export may have left none
         triton.describe(name, exported, folder)
@@ -133,15 +137,18 @@ def export(options: Options) -> Path:
         return outputs.StageResult(counts={"parameters": trained.parameters})
 
     folder = options.output / str(options.version)
-    parameters = {"compute": options.compute, **asdict(trained.sizes)}
-    inputs = _inputs(options.run, trained.checkpoint)
+    parameters = {"compute": options.compute, **asdict(trained.sizes), "thresholds": trained.thresholds}
+    usual = {"windows": "first", "thresholds": ()}  # of exports of earlier versions, which have neither
+    parameters = {name: value for name, value in parameters.items() if usual.get(name) != value}
+    inputs = _inputs(options.run, trained.run.checkpoint)
     outputs.build(folder, stage=STAGE, parameters=parameters, inputs=inputs, make=make)
     return folder
 
 
 def _inputs(run: Path, taken: Path) -> list[Path]:
     """Return the files that an export reads; taken: the checkpoint."""
-    described = (run / name for name in ("vocab.txt", "tokenizer.json", "bert_config.json", "config.json"))
+    names = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "bert_config.json", "config.json")
+    described = (run / name for name in names)
     return [*(path for path in described if path.exists()), taken]
 
 

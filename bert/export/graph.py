@@ -9,7 +9,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from bert.export import warmup
-from bert.inputs.batches import LENGTH_MULTIPLE
+from bert.text.batches import LENGTH_MULTIPLE
 
 ROWS = 32  # per batch
 

@@ -2,11 +2,14 @@
 
 model.onnx   the model: token ids in, logits out
 model.json   its inputs and outputs, the names of classes, and how far its logits are from ours
-vocab.txt    the vocabulary, for the client, which makes the token ids; or tokenizer.json, of a byte-level BPE
+config.json  the model for optimum and transformers, if it is of a family of theirs
+tokenizer.json, tokenizer_config.json, special_tokens_map.json, and vocab.txt or vocab.json and merges.txt
+             the tokenizer, for the client, which makes the token ids
 labels.txt   the names of the classes, if there are any, in the order of the logits
 """
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,23 +17,22 @@ import numpy as np
 import onnxruntime
 import tensorflow as tf
 
-from bert import labels
-from bert.config import ModelConfig
-from bert.errors import InputError, IntegrityError
+from bert.convert import huggingface
+from bert.convert.run import without_weights
+from bert.core import files
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError, IntegrityError
 from bert.export import onnx_graph
-from bert.inputs import vocabulary
-from bert.inputs.tokenization import tokenizer_for
+from bert.heads import KINDS, MASKED_LM
 from bert.labels import Head
-from bert.model import heads
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
-from bert.storage import files
-from bert.training import checkpoint
+from bert.model.heads import MaskedLM, TaskModel
+from bert.runs import Run
 
 Compute = Literal["float32", "float16"]  # onnxruntime has no products in bfloat16 for CPUs, so they cannot be compared
 TOLERANCE = {"float32": 1e-4, "float16": 1e-2}  # largest difference of a logit, relative to the largest logit
 ROWS, SEED = 3, 1  # of the comparison
-MODULES: dict[str, Any] = {"classifier": heads.Classifier, "tags": heads.Tags}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,10 +45,21 @@ class Exported:
     kind: str
     """first part of the names of the head's variables; "" for an encoder alone"""
     compute: Compute
-    checkpoint: Path
-    run: Path
+    run: Run
     module: "Module"
     """the same in TensorFlow"""
+
+    @property
+    def pooled(self) -> bool:
+        """Whether its output has one row for a sequence."""
+        return self.head is not None and KINDS[self.head.kind].pooled
+
+    @property
+    def transformers(self) -> str:
+        """The class of transformers that has its output, for BERT."""
+        if self.head:
+            return KINDS[self.head.kind].transformers
+        return "BertForMaskedLM" if self.kind == MASKED_LM else "BertModel"
 
     @property
     def parameters(self) -> int:
@@ -59,32 +72,23 @@ class Module(tf.Module):
 
     def __init__(self, config: ModelConfig, kind: str, head: Head | None) -> None:
         super().__init__()
-        self.kind, self.encoder = kind, Encoder(config, seed=0)
-        self.pooler = heads.Pooler(config, seed=0) if kind in heads.POOLED else None
-        self.output: Any = None
-        if kind == "answer_span":
-            self.output = heads.AnswerSpan(config, seed=0)
-        elif kind == "masked_lm":
-            self.output = heads.MaskedLM(config, seed=0)
-        elif kind == "choice":
-            self.output = heads.Choice(config, seed=0)
-        elif head is not None:
-            self.output = MODULES[kind](config, 0, 1 if head.regression else len(head.labels))
+        self.of_task = TaskModel(config, 0, head) if head else None
+        self.encoder = self.of_task.encoder if self.of_task else Encoder(config, seed=0)
+        self.words = MaskedLM(config, seed=0) if kind == MASKED_LM else None
 
     def logits(self, ids: np.ndarray, mask: np.ndarray, segments: np.ndarray) -> list[np.ndarray]:
         """Return the outputs, in the order of the graph's."""
         tokens = TokenBatch(*(tf.constant(x, tf.int32) for x in (ids, mask, segments)))
         hidden = self.encoder(tokens, Mode(tf.float32, DropoutRng(None)))
-        if self.output is None:
-            return [hidden.numpy()]
-        if self.kind == "answer_span":
-            return [x.numpy() for x in self.output(hidden)]
-        if self.kind == "masked_lm":
+        if self.of_task:
+            logits = self.of_task.head(hidden)
+            return [x.numpy() for x in (logits if isinstance(logits, tuple) else (logits,))]
+        if self.words:
             flat = tf.reshape(hidden, [-1, hidden.shape[2]])
-            scores = self.output(flat, self.encoder.embeddings.word, tf.float32) + self.output.biases()
+            scores = self.words(flat, self.encoder.embeddings.word, tf.float32) + self.words.biases()
             vocabulary = self.encoder.config.vocab_size
             return [tf.reshape(scores[:, :vocabulary], [*ids.shape, vocabulary]).numpy()]
-        return [self.output(self.pooler(hidden) if self.pooler else hidden).numpy()]
+        return [hidden.numpy()]
 
 
 def load(run: Path, compute: Compute, opset: int) -> Exported:
@@ -92,30 +96,19 @@ def load(run: Path, compute: Compute, opset: int) -> Exported:
 
     Raise InputError if `run` is no run directory, IntegrityError if it is damaged.
     """
-    if not run.is_dir():
-        raise InputError(f"{run}: no such folder; give the run directory of a trained model")
-    checkpoint.check_description(run)
-    config = ModelConfig.load(run / "bert_config.json")
+    opened = Run.open(run)
+    config, head = opened.config, opened.head
     if config.causal:
         raise InputError(f"{run}: a causal model, which has no export to ONNX")
-    config = dataclasses.replace(config, fused_attention=False, recompute_activations=False)
-    tokenizer_for(vocabulary.path_in(run), config)
-    head = labels.of(labels.settings(run), run / "config.json")
-    kind = head.kind if head else ("masked_lm" if _has(run, "masked_lm") else "")
-    if head and kind in MODULES and not (head.labels or head.regression):
-        raise InputError(f"{run / 'config.json'}: names no classes; give the run directory of a fine-tuned model")
+    _ = opened.tokenizer  # raises an error if its vocabulary, which goes with the model, has another size
+    kind = head.kind if head else (MASKED_LM if opened.has(MASKED_LM) else "")
+    if head and KINDS[head.kind].has_classes and not (head.labels or head.regression):
+        raise InputError(f"{opened.settings_path}: names no classes; give the run directory of a fine-tuned model")
     module = Module(config, kind, head)
-    taken = checkpoint.load_weights(run, variables(module))
+    opened.load(module)
     weights = {name: variable.numpy() for name, variable in variables(module).items()}
     model = onnx_graph.build(config, weights, kind, compute, opset)
-    return Exported(
-        model=model, config=config, head=head, kind=kind, compute=compute, checkpoint=taken, run=run, module=module
-    )
-
-
-def _has(run: Path, head: str) -> bool:
-    reader = tf.train.load_checkpoint(str(checkpoint.to_use(run) / checkpoint.BUNDLE))
-    return any(name.startswith(f"{head}/") for name in reader.get_variable_to_shape_map())
+    return Exported(model=model, config=config, head=head, kind=kind, compute=compute, run=opened, module=module)
 
 
 def write(exported: Exported, folder: Path, int8: bool) -> dict[str, Any]:
@@ -143,13 +136,30 @@ def write(exported: Exported, folder: Path, int8: bool) -> dict[str, Any]:
     else:
         onnx_graph.save(exported.model, path)
     difference = compare(exported, path, None if int8 else TOLERANCE[exported.compute])
-    vocab = vocabulary.path_in(exported.run)
-    (folder / vocab.name).write_bytes(vocab.read_bytes())
+    _write_for_others(exported, folder)
     described = description(exported, "int8" if int8 else exported.compute) | {"largest_difference": difference}
     if exported.head and exported.head.labels:
         (folder / "labels.txt").write_text("".join(f"{name}\n" for name in exported.head.labels), encoding="utf-8")
     files.write_json(folder / "model.json", described)
     return described
+
+
+def _write_for_others(exported: Exported, folder: Path) -> None:
+    """Write what transformers and optimum read beside a model. Say so on stderr if no family of theirs has it."""
+    run = exported.run
+    model = without_weights(run.path, exported.config, run.settings, exported.head)
+    ids = huggingface.write_tokenizer(model, folder)
+    try:
+        _ = model.family
+    except InputError as error:
+        print(f"note: {folder}: no config.json, so that optimum does not load it: {error}", file=sys.stderr)
+        return
+    huggingface.write_config(model, folder, exported.transformers, ids)
+
+
+def feed(config: ModelConfig, ids: np.ndarray, mask: np.ndarray, segments: np.ndarray) -> dict[str, np.ndarray]:
+    """Return what a session takes. ids, mask, segments: [B, T] int64; segments are left out where there are none."""
+    return dict(zip(onnx_graph.inputs(config), (ids, mask, segments), strict=False))
 
 
 def compare(exported: Exported, path: Path, tolerance: float | None) -> float:
@@ -167,16 +177,17 @@ def compare(exported: Exported, path: Path, tolerance: float | None) -> float:
         mask = (np.arange(tokens) < lengths[:, None]).astype(np.int64)
         ids = mask * random.integers(0, exported.config.vocab_size, mask.shape)
         segments = mask * random.integers(0, max(1, min(2, exported.config.type_vocab_size)), mask.shape)
-        found = session.run(None, dict(zip(onnx_graph.INPUTS, (ids, mask, segments), strict=True)))
+        found = session.run(None, feed(exported.config, ids, mask, segments))
         for theirs, ours in zip(found, exported.module.logits(ids, mask, segments), strict=True):
-            inside = slice(None) if exported.kind in heads.POOLED else mask > 0  # states of padding are nobody's
+            inside = slice(None) if exported.pooled else mask > 0  # states of padding are nobody's
             if not (np.isfinite(ours).all() and np.isfinite(theirs[inside]).all()):
-                raise IntegrityError(f"{exported.run}: its logits are not finite: its training failed")
+                raise IntegrityError(f"{exported.run.path}: its logits are not finite: its training failed")
             scale = max(1.0, float(np.abs(ours[inside]).max()))
             largest = max(largest, float(np.abs(theirs[inside] - ours[inside]).max()) / scale)
     if tolerance is not None and largest > tolerance:
         raise IntegrityError(
-            f"{exported.run}: the logits of onnxruntime differ from ours by {largest:.1e} of the largest; report this"
+            f"{exported.run.path}: the logits of onnxruntime differ from ours by {largest:.1e} of the largest; "
+            "report this"
         )
     return largest
 
@@ -184,16 +195,17 @@ def compare(exported: Exported, path: Path, tolerance: float | None) -> float:
 def description(exported: Exported, compute: str) -> dict[str, Any]:
     """Return what a client must know of the model."""
     outputs = {
-        value.name: [axis.dim_param or axis.dim_value or None for axis in value.type.tensor_type.shape.dim]
+        value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
         for value in exported.model.graph.output
     }
     head = exported.head
     return {
-        "inputs": {name: ["batch", "tokens"] for name in onnx_graph.INPUTS},
+        "inputs": {name: ["batch", "tokens"] for name in onnx_graph.inputs(exported.config)},
         "outputs": outputs,
         "head": exported.kind,
         "labels": list(head.labels) if head else [],
         "regression": bool(head and head.regression),
+        "thresholds": list(exported.run.thresholds()),
         "longest": exported.config.max_position_embeddings,
         "compute": compute,
         "opset": exported.model.opset_import[0].version,

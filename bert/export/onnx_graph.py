@@ -1,7 +1,8 @@
 """The model as an ONNX graph: encoder.py's equations for inference, built node by node from the weights.
 
 B texts, T tokens, D width, N heads, H head width. Matrix products are computed in the compute type, everything else in
-float32. Inputs are `input_ids`, `input_mask` and `segment_ids` [B, T] int64, B and T of any size.
+float32. Inputs are `input_ids`, `attention_mask` and, if there are segments, `token_type_ids` [B, T] int64, B and T of
+any size. The names of inputs and outputs are those of optimum's exports, so that its classes load the file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,15 +13,22 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from bert.config import ModelConfig
-from bert.model.heads import POOLED
+from bert.core.activations import ACTIVATIONS, POOLINGS
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError
+from bert.heads import KINDS
 
-INPUTS = ("input_ids", "input_mask", "segment_ids")
-LAYER_NORM_SINCE, GELU_SINCE = 17, 20  # operator sets with these operations
+IDS, MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
+LAYER_NORM_SINCE = 17  # operator set that has it
 IR_VERSION = 10  # of the file format; newer ones are not read by servers of 2024
 LARGEST = 2_000_000_000  # bytes of weights in one file: protobuf ends at 2**31, names and nodes included
 MASKED = -10_000.0  # added to the scores of padding
 NARROW = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
+
+
+def inputs(config: ModelConfig) -> tuple[str, ...]:
+    """Return the names of a model's inputs. A single segment has no choice, and so no input."""
+    return (IDS, MASK, SEGMENTS) if config.type_vocab_size > 1 else (IDS, MASK)
 
 
 class Graph:
@@ -92,26 +100,27 @@ class Graph:
         return self.node("LayerNormalization", x, scale, bias, axis=-1, epsilon=self.config.layer_norm_epsilon)
 
     def activated(self, x: str) -> str:
-        """Return GELU of x, by the error function or by the hyperbolic tangent."""
-        exact = self.config.hidden_act == "gelu"
-        if self.opset >= GELU_SINCE:
-            return self.node("Gelu", x, approximate="none" if exact else "tanh")
-        if exact:
-            inner = self.node("Erf", self.node("Mul", x, self.number(0.5**0.5)))
-        else:
-            cube = self.node("Mul", self.node("Mul", self.node("Mul", x, x), x), self.number(0.044715))
-            inner = self.node("Tanh", self.node("Mul", self.node("Add", x, cube), self.number((2 / np.pi) ** 0.5)))
-        return self.node("Mul", self.node("Mul", x, self.number(0.5)), self.node("Add", inner, self.number(1.0)))
+        """Return the activation of x. Raise InputError if it has no form in ONNX."""
+        name = self.config.hidden_act
+        onnx = ACTIVATIONS[name].onnx
+        if onnx is None:
+            raise InputError(
+                f"the model's hidden_act {name} has no form in ONNX; give it one in bert/core/activations.py"
+            )
+        return onnx(self, x)
 
     def embeddings(self) -> str:
         """Return the sum of word, position and segment embeddings [B, T, D]."""
-        ids, _, segments = INPUTS
-        tokens = self.node("Slice", self.node("Shape", ids), *(self.integers(n) for n in (1, 2)))
+        tokens = self.node("Slice", self.node("Shape", IDS), *(self.integers(n) for n in (1, 2)))
         places = self.node("Slice", self.weight("embeddings/position"), self.integers(0), tokens, self.integers(0))
-        x = self.node("Add", self.node("Gather", self.weight("embeddings/word"), ids), places)
+        x = self.node("Add", self.node("Gather", self.weight("embeddings/word"), IDS), places)
         if self.config.type_vocab_size:
-            x = self.node("Add", x, self.node("Gather", self.weight("embeddings/segment"), segments))
-        return self.norm(x, "embeddings") if self.config.norm_placement == "post" else x
+            table = self.weight("embeddings/segment")  # with one row: the sum with it
+            several = self.config.type_vocab_size > 1
+            x = self.node("Add", x, self.node("Gather", table, SEGMENTS) if several else table)
+        x = self.norm(x, "embeddings") if self.config.norm_placement == "post" else x
+        projected = self.config.embedding_width != self.config.hidden_size
+        return self.dense(x, "embeddings/projection") if projected else x
 
     def attention(self, x: str, mask: str, layer: str) -> str:
         """Return the output of multi-head attention [B, T, D]; mask [B, 1, 1, T] is added to the scores."""
@@ -136,7 +145,7 @@ class Graph:
 
     def encoder(self) -> str:
         """Return the last hidden states [B, T, D]."""
-        inverse = self.node("Sub", self.number(1.0), self.node("Cast", INPUTS[1], to=TensorProto.FLOAT))
+        inverse = self.node("Sub", self.number(1.0), self.node("Cast", MASK, to=TensorProto.FLOAT))
         mask = self.node("Unsqueeze", self.node("Mul", inverse, self.number(MASKED)), self.integers(1, 2))
         x = self.embeddings()
         for number in range(self.config.num_hidden_layers):
@@ -152,19 +161,22 @@ class Graph:
     def pooled(self, hidden: str) -> str:
         """Return the pooled output [B, D]."""
         first = self.node("Gather", hidden, self.constant("first", np.int64(0)), axis=1)
-        return self.node("Tanh", self.dense(first, "pooler"))
+        onnx = POOLINGS[self.config.pooler_act].onnx
+        assert onnx is not None, "each has a form in ONNX"
+        return onnx(self, self.dense(first, "pooler"))
 
     def outputs(self, head: str) -> dict[str, str]:
         """Return the outputs of a model with a head, by their names; "": an encoder alone."""
         hidden = self.encoder()
-        if head == "answer_span":
-            both = self.split(self.dense(hidden, "answer_span"), 2, axis=-1)
-            names = ("start_logits", "end_logits")
-            return {name: self.node("Squeeze", x, self.integers(-1)) for name, x in zip(names, both, strict=True)}
-        if head in ("classifier", "choice"):
-            return {"logits": self.dense(self.pooled(hidden), head)}
-        if head == "tags":
-            return {"logits": self.dense(hidden, "tags")}
+        if head in KINDS:
+            kind = KINDS[head]
+            logits = self.dense(self.pooled(hidden) if kind.pooled else hidden, head)
+            if len(kind.logits) == 1:
+                return {kind.logits[0]: logits}
+            parts = self.split(logits, len(kind.logits), axis=-1)
+            return {
+                name: self.node("Squeeze", x, self.integers(-1)) for name, x in zip(kind.logits, parts, strict=True)
+            }
         if head == "masked_lm":
             x = self.norm(self.activated(self.dense(hidden, "masked_lm/transform")), "masked_lm")
             scores = self.product(x, "masked_lm/kernel", self.weights["embeddings/word"].T)
@@ -178,19 +190,21 @@ def build(config: ModelConfig, weights: Mapping[str, np.ndarray], head: str, com
     names = graph.outputs(head)
     for name, inner in names.items():
         graph.nodes.append(helper.make_node("Identity", [inner], [name]))
-    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"]) for name in INPUTS]
-    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape_of(name, head)) for name in names]
-    made = helper.make_graph(graph.nodes, "bert", inputs, outputs, list(graph.stored.values()))
+    taken = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"]) for name in inputs(config)]
+    width = len(weights[f"{head}/bias"]) if head else config.hidden_size
+    shapes = {name: shape_of(name, head, width) for name in names}
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    made = helper.make_graph(graph.nodes, "bert", taken, outputs, list(graph.stored.values()))
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], producer_name="bert.export")
     model.ir_version = IR_VERSION
     return model
 
 
-def shape_of(output: str, head: str) -> Sequence[str | None]:
-    """Return the axes of an output."""
+def shape_of(output: str, head: str, width: int) -> Sequence[str | int]:
+    """Return the axes of an output. width: size of the last axis, from which optimum makes buffers on a GPU."""
     if output.endswith("_logits"):
         return ["batch", "tokens"]
-    return ["batch", None] if head in POOLED else ["batch", "tokens", None]
+    return ["batch", width] if head in KINDS and KINDS[head].pooled else ["batch", "tokens", width]
 
 
 def save(model: Any, path: Path) -> None:

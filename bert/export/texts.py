@@ -3,11 +3,13 @@
 B texts, pairs or questions, C classes or choices, N inputs of the model, R of them per batch, S positions, D width.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from bert.export import windows
 from bert.export.graph import in_batches, int32, model_input
+from bert.export.tokenizer import GraphTokenizer
 from bert.export.trained import Trained
 from bert.hardware import graphs
 from bert.model.inference import inlined
@@ -27,38 +29,53 @@ class Reader(tf.Module):
 
     def __init__(self, trained: Trained) -> None:
         super().__init__()
-        self.encoder, self.pooler, self.output = trained.encoder, trained.pooler, trained.output  # tracks variables
-        self.tokenizer, self.head, self.sizes = trained.tokenizer, trained.head, trained.sizes
+        self.encoder, self.output = trained.encoder, trained.output  # tracks variables
+        self.tokenizer, self.head, self.sizes = trained.run.tokenizer, trained.head, trained.sizes
+        self.in_graph = GraphTokenizer(trained.run.tokenizer)
+        self.served: dict[str, Any] = {}
+        """its signatures, by name"""
 
     def lines(self, first: tf.Tensor, second: tf.Tensor | None = None) -> Lines:
         """Return the input for texts [N], or for pairs of texts, cut as tasks.inputs does."""
-        tokens = self.tokenizer.in_graph().tokenize(first)
+        tokens = self.in_graph.tokenize(first)
         length, kept = self.sizes.length, int32(tokens.row_lengths())
         cls, sep = (tf.fill([tf.size(first), 1], x) for x in (self.tokenizer.cls_id, self.tokenizer.sep_id))
         if second is None:
             kept = tf.minimum(kept, length - 2)
             return Lines(tf.concat([cls, _beginning(tokens, kept), sep], axis=1), kept + 2)
-        others = self.tokenizer.in_graph().tokenize(second)
+        others = self.in_graph.tokenize(second)
         if self.sizes.first_length:
             kept = tf.minimum(kept, self.sizes.first_length)
         kept, rest = shares(kept, int32(others.row_lengths()), length - 3)
         ids = tf.concat([cls, _beginning(tokens, kept), sep, _beginning(others, rest), sep], axis=1)
         return Lines(ids, kept + 2)
 
+    def windows(self, text: tf.Tensor) -> tuple[Lines, tf.Tensor]:
+        """Return the inputs for the windows of texts [N], as tasks.inputs does, and the number of each one's text."""
+        tokens = self.in_graph.tokenize(text)
+        count = int32(tokens.row_lengths())
+        room = tf.fill(tf.shape(count), self.sizes.length - 2)
+        step = tf.minimum(self.sizes.stride, room)
+        cuts = windows.cut(count, room, step, windows.counts(count, room, step))
+        cls, sep = (tf.fill([tf.size(cuts.text), 1], x) for x in (self.tokenizer.cls_id, self.tokenizer.sep_id))
+        starts = tf.gather(int32(tokens.row_starts()), cuts.text) + cuts.skipped
+        pieces = tf.gather(tf.pad(tokens.flat_values, [[0, 1]]), tf.ragged.range(starts, starts + cuts.length))
+        return Lines(tf.concat([cls, pieces, sep], axis=1), cuts.length + 2), cuts.text
+
     def states(self, ids: tf.RaggedTensor, first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the last hidden states [R, S, D] of inputs, and their mask [R, S]; arguments as of `Lines`."""
+        """Return the last hidden states [R, S, D] of inputs, and their mask [R, S]; arguments as in `Lines`."""
         ids, mask, segments = model_input(ids, first, self.tokenizer.pad_id, self.sizes.length)
         with inlined():
             return self.encoder(ids, mask, segments), mask
 
     def logits(self, lines: Lines, outputs: int) -> tf.Tensor:
         """Return the logits [N, outputs] of the pooled states."""
-        pooler, output = self.pooler, self.output
-        assert pooler is not None and output is not None
+        output = self.output
+        assert output is not None
 
         def compute(rows: tf.Tensor) -> list[tf.Tensor]:
             states, _ = self.states(*(tf.gather(x, rows) for x in lines))
-            return [tf.debugging.check_numerics(output(pooler(states)), NOT_FINITE)]
+            return [tf.debugging.check_numerics(output(states), NOT_FINITE)]
 
         return in_batches(lines.ids.row_lengths(), [tf.TensorSpec([None, outputs], tf.float32)], compute)[0]
 
@@ -92,28 +109,51 @@ class Classifying(Reader):
         assert self.head is not None
         self.labels = tf.constant(self.head.labels, tf.string)
         text, *pair = (tf.TensorSpec([None], tf.string, name) for name in ("text", "first", "second"))
-        self.served = {
-            "serving_default": graphs.function(self._of_texts, [text]),
-            "pairs": graphs.function(self._of_pairs, pair),
-        }
+        self.served = {"serving_default": graphs.function(self._of_texts, [text])}
+        if self.sizes.windows == "first":
+            self.served["pairs"] = graphs.function(self._of_pairs, pair)
 
     def _of_texts(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        return self._answer(self.lines(text))
+        assert self.head is not None
+        if self.sizes.windows == "first":
+            return self._answer(self.logits(self.lines(text), self.head.outputs))
+        lines, number = self.windows(text)
+        pooled = tf.math.segment_max if self.sizes.windows == "max" else tf.math.segment_mean
+        return self._answer(pooled(self.logits(lines, self.head.outputs), number))
 
     def _of_pairs(self, first: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
-        return self._answer(self.lines(*_paired(first, second)))
+        assert self.head is not None
+        return self._answer(self.logits(self.lines(*_paired(first, second)), self.head.outputs))
 
-    def _answer(self, lines: Lines) -> dict[str, tf.Tensor]:
+    def _answer(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return what the logits of texts [B, C] mean."""
         assert self.head is not None
         if self.head.regression:
-            return {"value": self.logits(lines, 1)[:, 0]}
-        probabilities = tf.nn.softmax(self.logits(lines, len(self.head.labels)))  # [B, C]
+            return {"value": logits[:, 0]}
+        probabilities = tf.nn.softmax(logits)
         best = tf.argmax(probabilities, axis=1)
         return {
             "label": tf.gather(self.labels, best),
             "probability": tf.reduce_max(probabilities, axis=1),
             "labels": tf.tile(self.labels[None], [tf.shape(best)[0], 1]),
             "probabilities": probabilities,
+        }
+
+
+class Labelling(Classifying):
+    """The probability of each label of a text, and whether it is given."""
+
+    def __init__(self, trained: Trained) -> None:
+        super().__init__(trained)
+        self.thresholds = tf.constant(trained.thresholds, tf.float32)
+
+    def _answer(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return what the logits of texts [B, C] mean."""
+        probabilities = tf.sigmoid(logits)
+        return {
+            "labels": tf.tile(self.labels[None], [tf.shape(logits)[0], 1]),
+            "probabilities": probabilities,
+            "given": probabilities >= self.thresholds,
         }
 
 

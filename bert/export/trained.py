@@ -6,19 +6,16 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from bert import labels
-from bert.config import ModelConfig
-from bert.errors import InputError, UsageError
-from bert.inputs import vocabulary
-from bert.inputs.tokenization import Tokenizer, tokenizer_for
+from bert.core import checked_json
+from bert.core.errors import InputError, UsageError
+from bert.export.tokenizer import GraphTokenizer
+from bert.heads import KINDS
 from bert.labels import Head
-from bert.model.encoder import Encoder, variables
-from bert.model.heads import Choice, Classifier, Pooler, Tags
+from bert.model.encoder import Encoder
+from bert.model.heads import TaskHead, TaskModel
 from bert.model.inference import InferenceEncoder
-from bert.storage import checked_json
-from bert.training import checkpoint
+from bert.runs import Compute, Run
 
-Compute = Literal["float32", "bfloat16", "float16"]
 LONGEST = 512  # tokens of an input, unless the run says another number
 
 
@@ -31,45 +28,29 @@ class Sizes:
     first_length: int = 0
     """tokens to keep of the first text of a pair; 0: all that fit"""
     stride: int = 64
-    """tokens between the starts of two windows of a sentence that is too long to be tagged at once"""
+    """tokens between the starts of two windows of a text or a sentence that is too long"""
+    windows: Literal["first", "mean", "max"] = "first"
+    """of texts that are too long: first cuts them; mean and max are of the logits of all windows"""
 
     def __post_init__(self) -> None:
         if self.length < 5 or self.first_length < 0 or self.stride < 1:  # a pair has three special tokens
             raise ValueError(f"length {self.length}, first_length {self.first_length} or stride {self.stride}")
 
 
-class Model(tf.Module):
-    """An encoder with the head of a task, if it has one; only tags need no pooler."""
-
-    def __init__(self, config: ModelConfig, head: Head | None) -> None:
-        super().__init__()
-        self.encoder = Encoder(config, seed=0)
-        self.pooler = None if head is None or head.kind == "tags" else Pooler(config, seed=0)
-        self.output = None if head is None else output(config, head)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Trained:
     """A trained model for inference."""
 
+    run: Run
     encoder: InferenceEncoder
-    pooler: Pooler | None
-    output: Classifier | Choice | Tags | None
+    output: TaskHead | None
+    """None for an encoder alone"""
     head: Head | None
-    """what its outputs mean; None for an encoder alone"""
-    tokenizer: Tokenizer
+    """what its outputs mean"""
     sizes: Sizes
-    checkpoint: Path
-    """the checkpoint's folder: the newest, or an older one if that is damaged"""
     parameters: int
-
-
-def output(config: ModelConfig, head: Head) -> Classifier | Choice | Tags:
-    """Return a head with its initial weights."""
-    if head.kind == "choice":
-        return Choice(config, seed=0)
-    classes = 1 if head.regression else len(head.labels)
-    return (Tags if head.kind == "tags" else Classifier)(config, 0, classes)
+    thresholds: tuple[float, ...] = ()
+    """probability from which each label is given, if there can be several"""
 
 
 def load(run: Path, compute: Compute = "float32", length: int | None = None) -> Trained:
@@ -79,31 +60,25 @@ def load(run: Path, compute: Compute = "float32", length: int | None = None) -> 
     `run` is not a run directory or its head has no names of classes, UsageError if it answers questions,
     IntegrityError if the checkpoint or a file beside it is damaged.
     """
-    if not run.is_dir():
-        raise InputError(f"{run}: no such folder; give the run directory of a trained model")
-    checkpoint.check_description(run)
-    config = ModelConfig.load(run / "bert_config.json")
-    tokenizer, path = tokenizer_for(vocabulary.path_in(run), config), run / "config.json"
-    tokenizer.in_graph()  # raises an error if there is none
-    facts = labels.settings(run)
-    head = labels.of(facts, path)
-    if head and head.kind == "answer_span":
-        raise UsageError(f"{run}: answers questions; export it with python -m squad.export")
-    if head and not (head.labels or head.regression or head.kind == "choice"):
+    opened = Run.open(run)
+    GraphTokenizer(opened.tokenizer)  # raises an error if there is none
+    head, path = opened.head, opened.settings_path
+    if head and ":" not in (export := KINDS[head.kind].export):
+        raise UsageError(f"{run}: answers questions; export it with python -m {export}")
+    if head and not head.outputs:
         raise InputError(f"{path}: names no classes; give the run directory of a fine-tuned model")
-    sizes = _sizes(facts if head else {}, path, config.max_position_embeddings, length)
-    model = Model(config, head)
-    taken = checkpoint.load_weights(run, variables(model))
-    parameters = sum(int(tf.size(weight)) for weight in model.trainable_variables)
+    sizes = _sizes(opened.settings if head else {}, path, opened.config.max_position_embeddings, length)
+    model = TaskModel(opened.config, 0, head) if head else None
+    encoder = model.encoder if model else Encoder(opened.config, seed=0)
+    opened.load(model or encoder)
     return Trained(
-        encoder=InferenceEncoder(model.encoder, tf.as_dtype(compute)),
-        pooler=model.pooler,
-        output=model.output,
+        run=opened,
+        encoder=InferenceEncoder(encoder, tf.as_dtype(compute)),
+        output=model.head if model else None,
         head=head,
-        tokenizer=tokenizer,
         sizes=sizes,
-        checkpoint=taken,
-        parameters=parameters,
+        parameters=sum(int(tf.size(weight)) for weight in (model or encoder).trainable_variables),
+        thresholds=opened.thresholds(),
     )
 
 

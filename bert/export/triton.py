@@ -5,12 +5,13 @@ REPOSITORY/NAME/config.pbtxt, and REPOSITORY/NAME/VERSION/model.onnx for each ve
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bert.core import files
+from bert.export import onnx_graph
 from bert.export.onnx_files import Exported
-from bert.export.onnx_graph import INPUTS
-from bert.storage import files
 
 MAX_BATCH, MAX_WAITING = 32, 1024
 DELAY, TIMEOUT = 500, 30_000_000  # microseconds that a request waits for others, and for its turn
@@ -29,8 +30,10 @@ def describe(name: str, exported: Exported, version: Path) -> None:
 
 def settings(name: str, exported: Exported, outputs: dict[str, Any]) -> str:
     """Return the text of config.pbtxt. outputs: the axes of each, as of model.json."""
-    taken = ",\n".join(f'  {{ name: "{one}" data_type: TYPE_INT64 dims: [ -1 ] }}' for one in INPUTS)
-    given = ",\n".join(_output(one, len(axes), exported) for one, axes in outputs.items())
+    inputs = onnx_graph.inputs(exported.config)
+    taken = ",\n".join(f'  {{ name: "{one}" data_type: TYPE_INT64 dims: [ -1 ] }}' for one in inputs)
+    labels = bool(exported.head and exported.head.labels)
+    given = ",\n".join(_output(one, axes, labels) for one, axes in outputs.items())
     return f"""name: "{name}"
 platform: "onnxruntime_onnx"
 max_batch_size: {MAX_BATCH}
@@ -51,18 +54,8 @@ dynamic_batching {{
 """
 
 
-def _output(name: str, axes: int, exported: Exported) -> str:
-    """Return the entry of an output with so many axes; the first of them, the batch, is not named."""
-    sizes = [-1] * (axes - 1)
-    if not name.endswith("_logits"):
-        sizes[-1] = _width(exported)
-    label = ' label_filename: "labels.txt"' if name == "logits" and exported.head and exported.head.labels else ""
+def _output(name: str, axes: Sequence[str | int], labels: bool) -> str:
+    """Return the entry of an output with these axes, names or sizes; the first of them, the batch, is left out."""
+    sizes = [axis if isinstance(axis, int) else -1 for axis in axes[1:]]
+    label = ' label_filename: "labels.txt"' if name == "logits" and labels else ""
     return f'  {{ name: "{name}" data_type: TYPE_FP32 dims: {sizes}{label} }}'
-
-
-def _width(exported: Exported) -> int:
-    """Return the size of the last axis of the output."""
-    if exported.kind in ("", "masked_lm", "choice"):
-        return {"": exported.config.hidden_size, "masked_lm": exported.config.vocab_size, "choice": 1}[exported.kind]
-    assert exported.head is not None, "a classifier has one"
-    return 1 if exported.head.regression else len(exported.head.labels)

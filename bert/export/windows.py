@@ -1,4 +1,4 @@
-"""Texts that are too long for the model, as overlapping windows, in a graph: as bert.inputs.windows has them in NumPy.
+"""Texts that are too long for the model, as overlapping windows, in a graph: as bert.text.windows has them in NumPy.
 
 B texts, W windows of all of them, n spans of tokens.
 """
@@ -34,16 +34,21 @@ def counts(tokens: tf.Tensor, room: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
 
 
 def cut(tokens: tf.Tensor, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> Windows:
-    """Cut the windows of texts with so many tokens; all arguments [B], count: as of `counts`."""
+    """Cut the windows of texts with this many tokens; all arguments [B], count: as in `counts`."""
     text, number = tf.repeat(tf.range(tf.size(count)), count), tf.ragged.range(count).flat_values
     skipped = number * tf.gather(step, text)
     return Windows(text, number, skipped, tf.minimum(tf.gather(room, text), tf.gather(tokens, text) - skipped))
 
 
+def joined(first: Windows, second: Windows) -> Windows:
+    """Return the windows of both."""
+    return Windows(*(tf.concat(pair, axis=0) for pair in zip(first, second, strict=True)))
+
+
 def most_context(spans: Spans, tokens: tf.Tensor, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     """Return for each span the window, of those with its first token, that gives it the most context [n].
 
-    tokens, room, step, count: of the texts [B], as of `cut`. The context is the number of tokens to the left or to the
+    tokens, room, step, count: of the texts [B], as in `cut`. The context is the number of tokens to the left or to the
     right, whichever is less, + 0.01 * the length of the window; of several windows with as much it is the first.
     """
     reach = tf.reduce_max(tf.pad(over(room, step), [[0, 1]]))  # windows that may hold one token; 0 without texts

@@ -29,16 +29,29 @@ class Tagging(Reader):
         step = tf.minimum(self.sizes.stride, room)
         number = windows.counts(tokens, room, step)
         cuts = windows.cut(tokens, room, step, number)
-        tag, probability = self._read(pieces, tf.gather(tf.cumsum(tokens, exclusive=True), cuts.text), cuts)  # [W, S]
         sentence = tf.repeat(tf.range(tf.size(tokens)), tf.fill(tf.shape(tokens), tf.shape(words)[1]))
         begin = tf.cumsum(count, exclusive=True) - tf.gather(tf.cumsum(tokens, exclusive=True), sentence)  # [P]
         best = windows.most_context(windows.Spans(sentence, begin, begin + count), tokens, room, step, number)
         window = tf.gather(tf.cumsum(number, exclusive=True), sentence) + best
+        # A word that all windows cut has one of its own (tasks.alignment).
+        is_cut = begin + count > tf.gather(cuts.skipped + cuts.length, window)
+        window = tf.where(is_cut, tf.size(cuts.text) + tf.cumsum(int32(is_cut), exclusive=True), window)
+        cuts = windows.joined(cuts, self._own(sentence, begin, count, tokens, is_cut))
+        tag, probability = self._read(pieces, tf.gather(tf.cumsum(tokens, exclusive=True), cuts.text), cuts)  # [W, S]
         position = 1 + begin - tf.gather(cuts.skipped, window)  # of the first piece
         place = tf.stack([window, tf.where(count > 0, position, 0)], axis=1)
         tags = tf.where(count > 0, tf.gather(self.labels, tf.gather_nd(tag, place)), "")
         certain = tf.where(count > 0, tf.gather_nd(probability, place), 0)
         return {"tags": tf.reshape(tags, tf.shape(words)), "probabilities": tf.reshape(certain, tf.shape(words))}
+
+    def _own(
+        self, sentence: tf.Tensor, begin: tf.Tensor, count: tf.Tensor, tokens: tf.Tensor, is_cut: tf.Tensor
+    ) -> windows.Windows:
+        """Return a window for each word that is cut, which is in its middle; tokens: of the sentences [B]."""
+        sentence, begin, count = (tf.boolean_mask(x, is_cut) for x in (sentence, begin, count))
+        room = self.sizes.length - 2
+        skipped = tf.clip_by_value(begin - (room - count) // 2, 0, tf.gather(tokens, sentence) - room)
+        return windows.Windows(sentence, tf.zeros_like(sentence), skipped, tf.fill(tf.shape(sentence), room))
 
     def _pieces(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the pieces of all words [t + 1], and the number of each word's [P], which is 0 only if it is empty.
@@ -46,7 +59,7 @@ class Tagging(Reader):
         A word of which the tokenizer makes nothing becomes [UNK], so that it keeps its tag; of a word that no window
         can hold the first ones are taken.
         """
-        found = self.tokenizer.in_graph().tokenize(words)
+        found = self.in_graph.tokenize(words)
         lengths = int32(found.row_lengths())
         count = tf.where(words == "", 0, tf.clip_by_value(lengths, 1, self.sizes.length - 2))
         starts = tf.where(lengths > 0, int32(found.row_starts()), tf.size(found.flat_values))

@@ -11,7 +11,7 @@ from typing import Literal
 
 import tensorflow as tf
 
-from bert.errors import UsageError
+from bert.core.errors import UsageError
 from bert.hardware import nvidia
 
 Kind = Literal["auto", "gpu", "cpu"]

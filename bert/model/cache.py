@@ -9,7 +9,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from bert.config import ModelConfig
+from bert.core.config import ModelConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Cache:
 
     @classmethod
     def empty(cls, config: ModelConfig, batch: int, places: int, dtype: tf.DType) -> "Cache":
-        """Return a cache for a batch of so many rows, of so many tokens at most."""
+        """Return a cache for a batch of this many rows, of this many tokens at most."""
         width = config.hidden_size // config.num_attention_heads
         shape = [batch, config.num_attention_heads, places, width]
 
@@ -50,14 +50,14 @@ class Cache:
         return dataclasses.replace(self, number=number)
 
     def positions(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Return the positions of the next so many tokens in their texts [B, T].
+        """Return the positions of the next tokens in their texts [B, T].
 
         Padding has the position 0. What follows the end of a text, while others of the batch go on, has the last one.
         """
         return tf.clip_by_value(self.filled + tf.range(tokens) - self.padding[:, None], 0, self.last)
 
     def mask(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Return what is added to the scores of the next so many tokens with all places [B, 1, T, C].
+        """Return what is added to the scores of the next tokens with all places [B, 1, T, C].
 
         A token attends to itself and those before it, not to padding and not to places that are not in use.
         """
@@ -74,5 +74,5 @@ class Cache:
         return tf.convert_to_tensor(stored[0]), tf.convert_to_tensor(stored[1])
 
     def advance(self, tokens: tf.Tensor) -> None:
-        """Take the places of so many new tokens, after all layers have added theirs."""
+        """Take the places of this many new tokens, after all layers have added theirs."""
         self.filled.assign_add(tokens)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from bert.hardware.devices import has_gpu
+from bert.model.cost import CHUNK_BYTES
 from bert.model.losses import Measure, combine, part_gradients, part_statistics
 from bert.model.parts import WHOLE, Parts
-from bert.plan.model_cost import CHUNK_BYTES
 
 ABSENT = -1e9  # score of an entry that rounds up the vocabulary: its probability is 0
 Sums = tuple[tf.Tensor, ...]
@@ -82,7 +82,7 @@ def _most_words(vocabulary: int, parts: Parts) -> int:
 
 
 def _divided(rows: tf.Tensor | int, most_rows: int) -> tuple[tf.Tensor | int, Callable[[tf.Tensor], tf.Tensor]]:
-    """Return the number K of chunks of at most so many rows, and what divides [M, ...] into [K, C, ...].
+    """Return the number K of chunks of at most this many rows, and what divides [M, ...] into [K, C, ...].
 
     Rows of zeros fill the last chunk up.
     """

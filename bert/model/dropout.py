@@ -51,7 +51,7 @@ class DropoutRng:
 
 @graphs.function(jit_compile=True)
 def _words(seed: tf.Tensor, count: tf.Tensor, unfolded: bool = False) -> tf.Tensor:
-    """Return `count` random numbers [count] uint64, a function of the seed [2] int64; unfolded: as of `DropoutRng`."""
+    """Return `count` random numbers [count] uint64, a function of the seed [2] int64; unfolded: as in `DropoutRng`."""
     counters = tf.range(count)
     return _words_at(seed, gen_xla_ops.xla_optimization_barrier(input=[counters])[0] if unfolded else counters)
 

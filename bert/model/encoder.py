@@ -12,21 +12,24 @@ residual stream in float32. XLA compiles what stands between the products (fused
 TensorFlow's libraries, which are faster on CPUs, unless the whole step is compiled for a GPU.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert.config import ModelConfig
+from bert.core.config import ModelConfig
 from bert.hardware import graphs
-from bert.model import fused_ops
+from bert.model import fused_ops, traversal
 from bert.model.attention import attend, heads, merge, scale, split
 from bert.model.cache import Cache
+from bert.model.dense import Dense, LayerNorm, SubLayer
 from bert.model.dropout import DropoutRng, apply_dropout
-from bert.model.fused_ops import add_bias, converted_product, copies, product
+from bert.model.fused_ops import add_bias, converted_product, product
 from bert.model.initializers import Initializer, relative_position_offsets
-from bert.model.lookup import lookup
+from bert.model.lookup import divided_lookup, lookup
 from bert.model.parts import WHOLE, Parts
+from bert.model.traversal import Groups
 
 
 class TokenBatch(NamedTuple):
@@ -50,16 +53,6 @@ class TokenBatch(NamedTuple):
         return padding(self.mask) if self.positions is None else _other_instances(self.mask)
 
 
-class Groups(NamedTuple):
-    """Groups of layers, between which the backward pass can be interrupted."""
-
-    first: tuple[int, ...]  # layer of each group, ascending; the first group begins with layer 0
-    run: Callable[..., tf.Tensor]  # called with the function of the embeddings, and with that of each group and its x
-    boundary: Callable[[tf.Tensor], tf.Tensor] = lambda x: x  # called with the states before each group and at the end
-    last: tf.Tensor | None = None  # the last layer's output, if it is known: then nothing before it is computed
-    recomputed: bool = False  # whether the backward pass computes each group again from the state before it
-
-
 class Mode(NamedTuple):
     """How a forward pass is computed."""
 
@@ -78,58 +71,21 @@ class Mode(NamedTuple):
         return graphs.function(function, jit_compile=True) if self.compile_parts else function
 
 
-class Projection(NamedTuple):
-    """The output of a sub-layer: product + bias. The residual sum, which reads it next, adds the bias in float32."""
-
-    product: tf.Tensor  # [R, D] in the compute dtype
-    bias: tf.Variable  # [D]
-
-
-class Dense(tf.Module):
-    """y = x W + b."""
-
-    def __init__(self, init: Initializer, name: str, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.kernel = init.normal(f"{name}/kernel", inputs, outputs)
-        self.bias = init.constant(f"{name}/bias", 0.0, outputs)
-
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:  # [M, inputs] -> [M, outputs] float32
-        return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
-
-    def product(self, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """Return x W [M, outputs], computed in `dtype`, without the bias: the next operation adds it in float32."""
-        if x.dtype != dtype and fused_ops.has_gpu():
-            return converted_product(x, self.kernel, dtype)
-        return product(tf.cast(x, dtype), tf.cast(self.kernel, dtype))
-
-
-class LayerNorm(tf.Module):
-    """Layer norm over the last axis."""
-
-    def __init__(self, init: Initializer, name: str, width: int, epsilon: float) -> None:
-        super().__init__()
-        self.epsilon = epsilon
-        self.gamma = init.constant(f"{name}/gamma", 1.0, width)
-        self.beta = init.constant(f"{name}/beta", 0.0, width)
-
-    def __call__(self, x: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
-        """Normalise x [M, D] to float32 [M, D], then apply dropout if `bits` are given."""
-        return fused_ops.layer_norm(x, self.gamma, self.beta, *bits, epsilon=self.epsilon, rate=rate)
-
-
 class Embeddings(tf.Module):
-    """Sum of word, position and, if the model has segments, segment embeddings."""
+    """Sum of word, position and, if the model has segments, segment embeddings; projected if it is of another width."""
 
     def __init__(self, init: Initializer, config: ModelConfig) -> None:
         super().__init__()
-        width, segments = config.hidden_size, config.type_vocab_size
+        width, segments = config.embedding_width, config.type_vocab_size
         sinusoidal = config.position_initializer == "sinusoidal"
         words = init.words_beside_sinusoids if sinusoidal else init.normal
         positions = init.sinusoids if sinusoidal else init.normal
         self.word = words("embeddings/word", config.vocab_size, width)  # [V, D]
         self.position = positions("embeddings/position", config.max_position_embeddings, width)
         self.segment = init.normal("embeddings/segment", segments, width) if segments else None
-        self.norm = _norm(init, "embeddings", config) if config.norm_placement == "post" else None
+        self.norm = _norm(init, "embeddings", config, width) if config.norm_placement == "post" else None
+        projected = width != config.hidden_size
+        self.projection = Dense(init, "embeddings/projection", width, config.hidden_size) if projected else None
         self.rate, self.parts = config.hidden_dropout_prob, init.parts
         self.vocab_size = config.vocab_size
 
@@ -137,68 +93,47 @@ class Embeddings(tf.Module):
         """Return the embeddings of all tokens [B*T, D], float32."""
         width, length = self.word.shape[1], tf.shape(tokens.ids)[1]
         position = self.position[:length] if tokens.positions is None else lookup(self.position, tokens.positions)
-        x = self._words(tokens.ids) + position
+        x = divided_lookup(self.word, tokens.ids, self.vocab_size, self.parts, "embeddings/word") + position
         if self.segment is not None:
             # A product with one-hot rows: its gradient is cheap, where gather's would scatter B*T rows into two.
             x += tf.matmul(tf.one_hot(tokens.segments, self.segment.shape[0]), self.segment)
         x = tf.reshape(x, [-1, width])  # [B*T, D]
         bits = dropout.bits(tf.shape(x), self.rate)
-        return self.norm(x, *bits, rate=self.rate) if self.norm else apply_dropout(x, bits, self.rate)
-
-    def _words(self, ids: tf.Tensor) -> tf.Tensor:
-        """Return the word embeddings of ids [B, T], [B, T, D]."""
-        if self.parts.count == 1:
-            return lookup(self.word, ids)
-        places = self.parts.places(ids, self.vocab_size)
-        found = lookup(self.word, tf.maximum(places, 0))
-        return self.parts.summed(found * tf.cast(places >= 0, tf.float32)[..., None], "embeddings/word")
+        x = self.norm(x, *bits, rate=self.rate) if self.norm else apply_dropout(x, bits, self.rate)
+        return x if self.projection is None else self.projection(x)
 
 
-class Attention(tf.Module):
+class Attention(SubLayer):
     """Multi-head self-attention with its output projection."""
 
     def __init__(self, init: Initializer, name: str, config: ModelConfig) -> None:
-        super().__init__()
-        width, self.parts, self.name_in_model = config.hidden_size, init.parts, name
+        super().__init__(name, init.parts, num_inputs=3 if config.fused_attention else 1)
+        width = config.hidden_size
         self.all_heads, self.head_width = config.num_attention_heads, width // config.num_attention_heads
-        self.first_head, last_head = self.parts.share(self.all_heads)
-        self.heads = last_head - self.first_head  # of this device
+        self.heads, self.among = init.parts.heads(self.all_heads)
         self.query = Dense(init, f"{name}/query", width, width)
         self.key = Dense(init, f"{name}/key", width, width)
         self.value = Dense(init, f"{name}/value", width, width)
         self.output = Dense(_residual_init(init, config), f"{name}/output", width, width)
         self.rate, self.fused = config.attention_probs_dropout_prob, config.fused_attention
-        self.num_inputs = 3 if self.fused else 1
 
     def __call__(
-        self, inputs: Sequence[tf.Tensor], mask: tf.Tensor, mode: Mode, read: tf.Tensor | None = None
-    ) -> Projection:
+        self, inputs: Sequence[tf.Tensor], mode: Mode, mask: tf.Tensor, read: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """Attend from each token to all that `mask` [B, 1, 1 or T, T] allows, or with a cache [B, 1, T, C].
 
-        inputs: `num_inputs` copies of x [B*T, D]. read: rows [R] whose output is computed; None computes all.
+        inputs: `num_inputs` copies of x [B*T, D]. read: rows [R] whose output is computed; None computes all. Return
+        the product with the output kernel, [R, D].
         """
-
-        def compute(*inputs: tf.Tensor) -> tf.Tensor:
-            tokens = tf.shape(mask)[-2 if mode.cache else -1]
-            q, k, v = (self._separate if self.fused else self._joint)(inputs, tokens, mode.dtype)
-            if mode.cache:
-                k, v = mode.cache.extend(k, v)
-            scores_shape = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # [B, N, T, T]
-            bits = mode.dropout.bits(scores_shape, self.rate, self._heads_here())
-            width = self.heads * self.head_width
-            context = merge(attend(q, k, v, mask, *bits, rate=self.rate, fused=self.fused), width)
-            return self.output.product(_rows(context, read), mode.dtype)
-
-        y = self.parts.summed(mode.compiled(compute)(*inputs), f"{self.name_in_model}/sum")
-        return Projection(y, self.output.bias)
-
-    def inputs(self, x: tf.Tensor) -> list[tf.Tensor]:
-        """Return the copies of x [B*T, D] that this sub-layer takes."""
-        return copies(self.parts.copied(x, f"{self.name_in_model}/input"), self.num_inputs)
-
-    def _heads_here(self) -> tuple[int, int] | None:
-        """Return the first head of this device and the number of all, or None if it has all."""
-        return None if self.parts.count == 1 else (self.first_head, self.all_heads)
+        tokens = tf.shape(mask)[-2 if mode.cache else -1]
+        q, k, v = (self._separate if self.fused else self._joint)(inputs, tokens, mode.dtype)  # [B, N, T, H]
+        if mode.cache:
+            k, v = mode.cache.extend(k, v)
+        scores_shape = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # [B, N, T, T]
+        bits = mode.dropout.bits(scores_shape, self.rate, self.among)
+        context = attend(q, k, v, mask, *bits, rate=self.rate, fused=self.fused)
+        merged = merge(context, self.heads * self.head_width)  # [B*T, D]
+        return self.output.product(_rows(merged, read), mode.dtype)
 
     def _joint(self, inputs: Sequence[tf.Tensor], tokens: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
         """Compute queries (times `scale`), keys and values [B, N, T, H] of x [B*T, D] by one product."""
@@ -229,25 +164,20 @@ class Attention(tf.Module):
         self.key.kernel = init.relative_position_kernel(f"{name}/key/kernel", heads, width, [0] * heads)
 
 
-class FeedForward(tf.Module):
+class FeedForward(SubLayer):
     """Two dense layers with an activation between them."""
 
     def __init__(self, init: Initializer, name: str, config: ModelConfig) -> None:
-        super().__init__()
+        super().__init__(name, init.parts)
         self.inner = Dense(init, f"{name}/inner", config.hidden_size, config.intermediate_size)
         self.output = Dense(_residual_init(init, config), f"{name}/outer", config.intermediate_size, config.hidden_size)
-        self.activation = fused_ops.ACTIVATIONS[config.hidden_act]
-        self.parts, self.name_in_model = init.parts, name
+        self.activation = fused_ops.activation(config.hidden_act)
 
-    def __call__(self, x: tf.Tensor, mode: Mode) -> Projection:
-        """Compute GELU(x W1 + b1) W2 of x [R, D], with b2 left to the residual sum."""
-
-        def compute(x: tf.Tensor) -> tf.Tensor:
-            inner = self.activation(self.inner.product(x, mode.dtype), self.inner.bias)
-            return self.output.product(inner, mode.dtype)
-
-        x = self.parts.copied(x, f"{self.name_in_model}/input")
-        return Projection(self.parts.summed(mode.compiled(compute)(x), f"{self.name_in_model}/sum"), self.output.bias)
+    def __call__(self, inputs: Sequence[tf.Tensor], mode: Mode) -> tf.Tensor:
+        """Compute GELU(x W1 + b1) W2 of x [R, D], the only input; the residual sum adds b2."""
+        (x,) = inputs
+        inner = self.activation(self.inner.product(x, mode.dtype), self.inner.bias)  # [R, F]
+        return self.output.product(inner, mode.dtype)
 
 
 class Layer(tf.Module):
@@ -261,33 +191,30 @@ class Layer(tf.Module):
         self.mlp_norm = _norm(init, f"{name}/mlp", config)
         self.pre_norm, self.rate = config.norm_placement == "pre", config.hidden_dropout_prob
 
-    def __call__(self, x: tf.Tensor, mask: tf.Tensor, mode: Mode, read: tf.Tensor | None = None) -> tf.Tensor:
+    def __call__(self, x: tf.Tensor, mode: Mode, mask: tf.Tensor, read: tf.Tensor | None = None) -> tf.Tensor:
         """x [B*T, D] float32, mask [B, 1, 1 or T, T] -> [R, D] float32, of the rows `read` [R] or of all.
 
         After its attention no token depends on another, so that only rows which are read need to be computed.
-        `copies` decides in which order gradients by x are added.
         """
+        x = self._add(x, self.attention, self.attention_norm, mode, rows=read, mask=mask, read=read)
+        return self._add(x, self.mlp, self.mlp_norm, mode)
+
+    def _add(
+        self,
+        x: tf.Tensor,
+        f: Attention | FeedForward,
+        norm: LayerNorm,
+        mode: Mode,
+        rows: tf.Tensor | None = None,
+        **more: tf.Tensor | None,
+    ) -> tf.Tensor:
+        """Return norm(x + dropout(f(x))), or x + dropout(f(norm(x))), of these rows of x; more: arguments of f."""
+        inputs, x = (f.enter(norm(x)), x) if self.pre_norm else f.fork(x)
+        x = _rows(x, rows)
+        y = f.leave(mode.compiled(lambda *inputs: f(inputs, mode, **more))(*inputs))
+        bits = mode.dropout.bits(tf.shape(x), self.rate)
         if self.pre_norm:
-            inputs = self.attention.inputs(self.attention_norm(x))
-            x = self._add(_rows(x, read), self.attention(inputs, mask, mode, read), mode)
-            return self._add(x, self.mlp(self.mlp_norm(x), mode), mode)
-        if self.attention.parts.count > 1:  # one sum for the gradients of all inputs
-            inner, x = copies(x, 2)
-            inputs = self.attention.inputs(inner)
-        else:
-            *inputs, x = copies(x, self.attention.num_inputs + 1)
-        x = self._add_norm(_rows(x, read), self.attention(inputs, mask, mode, read), self.attention_norm, mode)
-        inner, x = copies(x, 2)
-        return self._add_norm(x, self.mlp(inner, mode), self.mlp_norm, mode)
-
-    def _add(self, x: tf.Tensor, y: Projection, mode: Mode) -> tf.Tensor:
-        """Return x + dropout(y)."""
-        bits = mode.dropout.bits(tf.shape(x), self.rate)
-        return fused_ops.add_dropout(x, *y, *bits, rate=self.rate)
-
-    def _add_norm(self, x: tf.Tensor, y: Projection, norm: LayerNorm, mode: Mode) -> tf.Tensor:
-        """Return norm(x + dropout(y))."""
-        bits = mode.dropout.bits(tf.shape(x), self.rate)
+            return fused_ops.add_dropout(x, *y, *bits, rate=self.rate)
         return fused_ops.add_dropout_norm(x, *y, norm.gamma, norm.beta, *bits, rate=self.rate, epsilon=norm.epsilon)
 
 
@@ -315,49 +242,20 @@ class Encoder(tf.Module):
         return [self._batched(x, tokens) for x in self._hidden_states(tokens, mode, None)]
 
     def _hidden_states(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None) -> list[tf.Tensor]:
-        causal, cache = self.config.causal, mode.cache
-        mask = cache.mask(tf.shape(tokens.ids)[1]) if cache else tokens.attention_mask(causal)
-        if mode.groups:
-            states = [self._run_groups(mode.groups, tokens, mask, mode, read)]
-        else:
-            states = [self.embeddings(tokens, mode.dropout)]
-            for number in range(len(self.layers)):
-                states.append(self._run_layer(number, states[-1], mask, mode, read, self.config.recompute_activations))
+        cache, last = mode.cache, len(self.layers) - 1
+        mask = cache.mask(tf.shape(tokens.ids)[1]) if cache else tokens.attention_mask(self.config.causal)
+
+        def embed() -> tf.Tensor:
+            return self.embeddings(tokens, mode.dropout.branch(0))
+
+        def run(x: tf.Tensor, number: int) -> tf.Tensor:
+            return self.layers[number](x, mode.branch(number + 1), mask, read if number == last else None)
+
+        layers = [functools.partial(run, number=number) for number in range(len(self.layers))]
+        states = traversal.states(embed, layers, mode.groups, self.config.recompute_activations)
         if self.norm:
             states[-1] = self.norm(states[-1])
         return states
-
-    def _run_layer(
-        self, number: int, x: tf.Tensor, mask: tf.Tensor, mode: Mode, read: tf.Tensor | None, recompute: bool
-    ) -> tf.Tensor:
-        """Run layer `number`; the last one computes only the rows that are read.
-
-        recompute: in the backward pass, instead of storing what lies within the layer.
-        """
-        layer, rows = self.layers[number], read if number == len(self.layers) - 1 else None
-
-        def run(x: tf.Tensor) -> tf.Tensor:
-            return layer(x, mask, mode.branch(number + 1), rows)  # branch 0 is the embeddings'
-
-        return (tf.recompute_grad(run) if recompute else run)(x)
-
-    def _run_groups(
-        self, groups: Groups, tokens: TokenBatch, mask: tf.Tensor, mode: Mode, read: tf.Tensor | None
-    ) -> tf.Tensor:
-        """Return the output of the last layer."""
-        if groups.last is not None:
-            return groups.last
-        x = groups.run(lambda: self.embeddings(tokens, mode.dropout.branch(0)))
-        for group in map(range, groups.first, (*groups.first[1:], len(self.layers))):
-            recompute = self.config.recompute_activations and not (groups.recomputed and len(group) == 1)
-
-            def run(x: tf.Tensor, group: range = group, recompute: bool = recompute) -> tf.Tensor:
-                for number in group:
-                    x = self._run_layer(number, x, mask, mode, read, recompute)
-                return x
-
-            x = groups.run(run, groups.boundary(x))
-        return groups.boundary(x)
 
     def _batched(self, x: tf.Tensor, tokens: TokenBatch) -> tf.Tensor:
         return tf.reshape(x, [tf.shape(tokens.ids)[0], tf.shape(tokens.ids)[1], self.config.hidden_size])
@@ -383,8 +281,8 @@ def _rows(x: tf.Tensor, read: tf.Tensor | None) -> tf.Tensor:
     return x if read is None else lookup(x, read)
 
 
-def _norm(init: Initializer, name: str, config: ModelConfig) -> LayerNorm:
-    return LayerNorm(init, f"{name}/layer_norm", config.hidden_size, config.layer_norm_epsilon)
+def _norm(init: Initializer, name: str, config: ModelConfig, width: int = 0) -> LayerNorm:
+    return LayerNorm(init, f"{name}/layer_norm", width or config.hidden_size, config.layer_norm_epsilon)
 
 
 def _residual_init(init: Initializer, config: ModelConfig) -> Initializer:

@@ -11,13 +11,13 @@ Shapes: M rows, D width, F feed-forward, I inputs, O outputs, B batch, N heads, 
 """
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
+from bert.core.activations import ACTIVATIONS
 from bert.hardware import graphs
 from bert.hardware.devices import has_gpu
 from bert.model.dropout import apply_dropout
@@ -97,7 +97,7 @@ def add_dropout(x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, *bits: tf.Tensor, r
 def add_dropout_norm(*tensors: tf.Tensor, rate: float, epsilon: float) -> tf.Tensor:
     """Return the layer norm of x + dropout(y + bias), [M, D] float32.
 
-    tensors: x, y, bias, gamma, beta and, if there is dropout, its bits, as of `add_dropout` and `layer_norm`.
+    tensors: x, y, bias, gamma, beta and, if there is dropout, its bits, as in `add_dropout` and `layer_norm`.
     """
     form = _add_dropout_norm_on_gpu if has_gpu() else _add_dropout_norm
     return form(*tensors, rate=rate, epsilon=epsilon)
@@ -190,24 +190,16 @@ def _norm_of_sum_gradients(
     return [by_sum, by_product, *(tf.reduce_sum(rows, axis=0) for rows in by_parameters)]
 
 
-@fused
-def gelu(y: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """Return x * Phi(x) of x = product y [M, F] + bias [F], in y's type; Phi is the normal distribution's.
+@functools.cache
+def activation(name: str) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """Return the activation of that name in `bert.core.activations`: of product y [M, F] + bias [F], in y's type."""
+    formula = ACTIVATIONS[name].formula
 
-    It uses erf, as published. The erfc of tf.nn.gelu is more precise where the result is nearly 0, at twice the time.
-    """
-    x = tf.cast(y, tf.float32) + bias
-    return tf.cast(x * (0.5 + 0.5 * tf.math.erf(x * 0.5**0.5)), y.dtype)
+    @fused
+    def activated(y: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+        return tf.cast(formula(tf, tf.cast(y, tf.float32) + bias), y.dtype)
 
-
-@fused
-def gelu_tanh(y: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """Return an approximation of `gelu` by tanh (Hendrycks and Gimpel 2016, section 2), as GPT-2 has it."""
-    x = tf.cast(y, tf.float32) + bias
-    return tf.cast(0.5 * x * (1.0 + tf.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x * x * x))), y.dtype)
-
-
-ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh}  # by `ModelConfig.hidden_act`
+    return activated
 
 
 @graphs.function(jit_compile=True)

@@ -1,57 +1,66 @@
 """Heads of the encoder: pooler, masked LM, next sentence, answer span, classes of texts, choices and tags.
 
-Shapes as in encoder.py; M rows, such as masked tokens or texts, U scores of the vocabulary, C classes.
+`bert/heads.py` lists those of fine-tuned models. Shapes as in encoder.py; M rows, such as masked tokens or texts, U
+scores of the vocabulary, C classes, E width of the embeddings.
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
-from bert.config import ModelConfig
+from bert import heads
+from bert.core.activations import POOLINGS
+from bert.core.config import ModelConfig
+from bert.labels import Head
+from bert.model.dense import Dense, LayerNorm
 from bert.model.dropout import apply_dropout
-from bert.model.encoder import Dense, LayerNorm, Mode
-from bert.model.fused_ops import ACTIVATIONS
+from bert.model.encoder import Encoder, Mode, TokenBatch
+from bert.model.fused_ops import activation
 from bert.model.initializers import Initializer
 from bert.model.losses import Measure, classification, divided_classification
 from bert.model.parts import WHOLE, Parts
 
-# First parts of their variables' names.
-NAMES = ("pooler", "masked_lm", "next_sentence", "answer_span", "classifier", "choice", "tags")
-POOLED = ("classifier", "choice")  # from the pooled output: one row for a sequence, not one for a token
+INPUTS = ("input_ids", "input_mask", "segment_ids")  # of a model, as features of records
 MASKED_LOGIT = -1e9  # logit whose probability is 0
 
 
 class Pooler(tf.Module):
-    """Pooled output of a sequence: tanh of a dense layer on its first token."""
+    """Pooled output of a sequence: tanh, or another activation, of a dense layer on its first token."""
 
     def __init__(self, config: ModelConfig, seed: int) -> None:
         super().__init__()
         self.dense = Dense(
             Initializer(seed, config.initializer_range), "pooler", config.hidden_size, config.hidden_size
         )
+        self.activation = POOLINGS[config.pooler_act].formula
 
     def __call__(self, hidden: tf.Tensor) -> tf.Tensor:  # [B, T, D] -> [B, D]
-        return tf.tanh(self.dense(hidden[:, 0]))
+        pooled: tf.Tensor = self.activation(tf, self.dense(hidden[:, 0]))
+        return pooled
 
 
 class MaskedLM(tf.Module):
     """Scores of the vocabulary at the masked positions: dense, GELU, layer norm, word embeddings transposed.
 
     The loss adds the bias, in float32, while it reads the products. If `vocab_multiple` rounds the number of scores up
-    from V to U, the additional ones have no weights and a bias of `MASKED_LOGIT`. If the model is divided, V and U are
+    from V to U, the additional ones have no weights and a bias in `MASKED_LOGIT`. If the model is divided, V and U are
     the numbers of this device's entries.
     """
 
     def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
         super().__init__()
         init = Initializer(seed, config.initializer_range, parts)
-        self.transform = Dense(init, "masked_lm/transform", config.hidden_size, config.hidden_size)
-        self.norm = LayerNorm(init, "masked_lm/layer_norm", config.hidden_size, config.layer_norm_epsilon)
-        self.activation = ACTIVATIONS[config.hidden_act]
+        width = config.embedding_width
+        self.transform = Dense(init, "masked_lm/transform", config.hidden_size, width)
+        self.norm = LayerNorm(init, "masked_lm/layer_norm", width, config.layer_norm_epsilon)
+        self.activation = activation(config.hidden_act)
         self.bias = init.constant("masked_lm/bias", 0.0, config.vocab_size)
         self.parts, self.vocab_size = parts, config.vocab_size
         self.padding = -self.bias.shape[0] % config.vocab_multiple
 
     def __call__(self, hidden: tf.Tensor, table: tf.Variable, dtype: tf.DType) -> tf.Tensor:
-        """Return logits without their bias [M, U] in dtype, for hidden states [M, D] and word embeddings [V, D]."""
+        """Return logits without their bias [M, U] in dtype, for hidden states [M, D] and word embeddings [V, E]."""
         x = self.norm(tf.cast(self.activation(self.transform.product(hidden, dtype), self.transform.bias), tf.float32))
         x = self.parts.copied(x, "masked_lm/input")
         words = tf.pad(tf.cast(table, dtype), [[0, self.padding], [0, 0]]) if self.padding else tf.cast(table, dtype)
@@ -83,19 +92,23 @@ class NextSentence(tf.Module):
 class AnswerSpan(tf.Module):
     """Logits of each token as the first and as the last of the answer."""
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
+    def __init__(self, config: ModelConfig, seed: int, outputs: int = 2) -> None:
         super().__init__()
-        self.output = Dense(Initializer(seed, config.initializer_range), "answer_span", config.hidden_size, 2)
+        self.output = Dense(Initializer(seed, config.initializer_range), "answer_span", config.hidden_size, outputs)
 
-    def __call__(self, hidden: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:  # [B, T, D] -> [B, T], [B, T] float32
+    def __call__(self, hidden: tf.Tensor, mode: Mode | None = None) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return start and end logits [B, T] float32 of hidden states [B, T, D], of which nothing is dropped."""
         batch, tokens, width = tf.shape(hidden)[0], tf.shape(hidden)[1], hidden.shape[2]
         logits = self.output(tf.reshape(hidden, [-1, width]))
         start, end = tf.unstack(tf.reshape(logits, [batch, tokens, 2]), axis=-1)
         return start, end
 
 
-class _Output(tf.Module):
-    """Dropout, at the rate of the hidden states, and a dense layer (run_classifier.py of google-research/bert)."""
+class Output(tf.Module):
+    """A head of a task: dropout, at the rate of the hidden states, and a dense layer.
+
+    Source: run_classifier.py of google-research/bert.
+    """
 
     def __init__(self, config: ModelConfig, seed: int, name: str, outputs: int) -> None:
         super().__init__()
@@ -109,21 +122,28 @@ class _Output(tf.Module):
         return self.output(x)
 
 
-class Classifier(_Output):
+class Classifier(Output):
     """Logits of a text's classes, from its pooled output; in regression the one class is the number itself."""
 
     def __init__(self, config: ModelConfig, seed: int, classes: int) -> None:
         super().__init__(config, seed, "classifier", classes)
 
 
-class Choice(_Output):
+class MultiLabel(Output):
+    """Logits of a text's labels, from its pooled output; the sigmoid of each is the probability of that label."""
+
+    def __init__(self, config: ModelConfig, seed: int, labels: int) -> None:
+        super().__init__(config, seed, "multilabel", labels)
+
+
+class Choice(Output):
     """Score of a choice [M, 1], from its pooled output; the softmax is over the choices of one question."""
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
-        super().__init__(config, seed, "choice", 1)
+    def __init__(self, config: ModelConfig, seed: int, outputs: int = 1) -> None:
+        super().__init__(config, seed, "choice", outputs)
 
 
-class Tags(_Output):
+class Tags(Output):
     """Logits of each token's tag."""
 
     def __init__(self, config: ModelConfig, seed: int, classes: int) -> None:
@@ -133,3 +153,40 @@ class Tags(_Output):
         """Return the logits of the hidden states [B, T, D], float32 [B, T, C]; without a mode nothing is dropped."""
         logits = super().__call__(tf.reshape(hidden, [-1, hidden.shape[2]]), mode)
         return tf.reshape(logits, [tf.shape(hidden)[0], tf.shape(hidden)[1], logits.shape[1]])
+
+
+class TaskHead(tf.Module):
+    """The head of a task, with the pooler if it reads that."""
+
+    def __init__(self, config: ModelConfig, seed: int, head: Head) -> None:
+        super().__init__()
+        self.kind = heads.KINDS[head.kind]
+        self.pooler = Pooler(config, seed) if self.kind.pooled else None
+        self.output: Any = heads.load(self.kind.module)(config, seed, head.outputs)
+
+    def __call__(self, hidden: tf.Tensor, mode: Mode | None = None) -> Any:
+        """Return the logits for the last hidden states [B, T, D]; a pooled head reads only the first ones."""
+        return self.output(hidden if self.pooler is None else self.pooler(hidden), mode)
+
+
+class TaskModel(tf.Module):
+    """The encoder with the head of a task."""
+
+    def __init__(self, config: ModelConfig, seed: int, head: Head, parts: Parts = WHOLE) -> None:
+        super().__init__()
+        self.encoder, self.head = Encoder(config, seed, parts), TaskHead(config, seed, head)
+
+    def __call__(self, batch: Mapping[str, tf.Tensor], mode: Mode) -> Any:
+        """Return the logits, float32, of ids, mask and segments.
+
+        Inputs [B, T] give [B, C] or, for each token, [B, T, C]; inputs [B, choices, T], which share one pass of the
+        encoder, give [B, choices]. A pooled head needs the last layer at each first token only.
+        """
+        tokens, shape = TokenBatch(*(batch[name] for name in INPUTS)), batch["input_ids"].shape
+        if shape.rank == 3:
+            tokens = TokenBatch(*(tf.reshape(x, [-1, tf.shape(x)[2]]) for x in tokens[: len(INPUTS)]))
+        if not self.head.kind.pooled:
+            return self.head(self.encoder(tokens, mode), mode)
+        count, length = tf.unstack(tf.shape(tokens.ids))
+        logits = self.head(self.encoder(tokens, mode, tf.range(count) * length)[:, None], mode)
+        return tf.reshape(logits, [-1, shape[1]]) if shape.rank == 3 else logits

@@ -13,9 +13,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert.core.activations import ACTIVATIONS
 from bert.hardware import graphs
 from bert.model import encoder, fused_ops
 from bert.model.attention import library_softmax, merge, split
+from bert.model.dense import Dense, LayerNorm
 from bert.model.dropout import DropoutRng
 
 MAX_CONSTANT_BYTES = 1 << 28  # TensorFlow copies constants a dozen times while it optimises the graph
@@ -50,22 +52,33 @@ class InferenceEncoder(tf.Module):
         self.embeddings, self.norm = encoder.embeddings, encoder.norm
         self.parameters = sum(weight.shape.num_elements() for weight in encoder.trainable_variables)
         constant = dtype.size == 2 and 2 * self.parameters <= MAX_CONSTANT_BYTES  # in float32 it is not faster
-        self.layers = [_Layer(layer, dtype, constant) for layer in encoder.layers]
+        self.layers = [_Layer(layer, encoder.config.hidden_act, dtype, constant) for layer in encoder.layers]
 
-    def __call__(self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor) -> tf.Tensor:
-        """Return the last hidden states [B, T, D] float32; arguments [B, T] as of `encoder.TokenBatch`."""
-        return self.states(ids, mask, segments)[-1]
+    def __call__(
+        self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, read: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Return the last hidden states, float32: [B, T, D], or [R, D] of the rows `read` [R] of [B*T, D].
+
+        Arguments [B, T] as in `encoder.TokenBatch`.
+        """
+        last = self._states(ids, mask, segments, read)[-1]
+        return last if read is not None else self._batched(last, ids)
 
     def states(self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor) -> list[tf.Tensor]:
         """Return the outputs of the embeddings and of each layer, [B, T, D] float32."""
+        return [self._batched(state, ids) for state in self._states(ids, mask, segments, None)]
+
+    def _states(self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, read: tf.Tensor | None) -> list[tf.Tensor]:
         tokens = encoder.TokenBatch(ids, mask, segments)
         attention_mask, states = tokens.attention_mask(), [self.embeddings(tokens, DropoutRng(None))]
         for layer in self.layers:
-            states.append(layer(states[-1], attention_mask))
+            states.append(layer(states[-1], attention_mask, read if layer is self.layers[-1] else None))
         if self.norm:
             states[-1] = self.norm(states[-1])
-        shape = [tf.shape(ids)[0], tf.shape(ids)[1], self.width]
-        return [tf.reshape(state, shape) for state in states]
+        return states
+
+    def _batched(self, x: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(x, [tf.shape(ids)[0], tf.shape(ids)[1], self.width])
 
 
 class _Weight(tf.Module):
@@ -92,22 +105,21 @@ class _Dense(tf.Module):
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         return tf.nn.bias_add(tf.matmul(x, self.kernel()), self.bias())
 
-    def activated(self, x: tf.Tensor, activation: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]) -> tf.Tensor:
-        """Return the activation of x W + b, which is one of `fused_ops.ACTIVATIONS`."""
-        if fused_ops.has_gpu() or activation is not fused_ops.gelu:
-            return activation(tf.matmul(x, self.kernel()), tf.cast(self.bias(), tf.float32))
-        y = self(x)  # in this form TensorFlow recognises the pattern and lets oneDNN compute all of it
-        half, one, root = (tf.constant(value, y.dtype) for value in (0.5, 1.0, 0.5**0.5))
-        return half * y * (one + tf.math.erf(y * root))
+    def activated(self, x: tf.Tensor, name: str) -> tf.Tensor:
+        """Return the activation of that name of x W + b."""
+        one_dnn = ACTIVATIONS[name].one_dnn
+        if one_dnn is None or fused_ops.has_gpu():
+            return fused_ops.activation(name)(tf.matmul(x, self.kernel()), tf.cast(self.bias(), tf.float32))
+        return one_dnn(tf, self(x))
 
 
 class _Layer(tf.Module):
     """Attention and feed-forward, each with a residual sum: x = norm(x + f(x)), or x = x + f(norm(x))."""
 
-    def __init__(self, layer: encoder.Layer, dtype: tf.DType, constant: bool) -> None:
+    def __init__(self, layer: encoder.Layer, activation: str, dtype: tf.DType, constant: bool) -> None:
         super().__init__()
 
-        def dense(part: encoder.Dense) -> _Dense:
+        def dense(part: Dense) -> _Dense:
             return _Dense(part.kernel, part.bias, dtype, constant)
 
         attention = layer.attention
@@ -115,20 +127,24 @@ class _Layer(tf.Module):
         self.joint = _Dense(*attention.joint_weights(tf.float32, attention.head_width**-0.5), dtype, constant)
         self.output = dense(attention.output)
         self.inner, self.outer = dense(layer.mlp.inner), dense(layer.mlp.output)
-        self.activation = layer.mlp.activation
+        self.activation = activation
         self.attention_norm, self.mlp_norm = layer.attention_norm, layer.mlp_norm
 
-    def __call__(self, x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """x [M, D] float32, mask [B, 1, 1, T] -> [M, D] float32."""
+    def __call__(self, x: tf.Tensor, mask: tf.Tensor, read: tf.Tensor | None = None) -> tf.Tensor:
+        """x [M, D] float32, mask [B, 1, 1, T] -> [M, D] float32, or [R, D] of the rows `read` [R]."""
+        context = self._context(self.attention_norm(x) if self.pre_norm else x, mask)
+        if read is not None:
+            x, context = tf.gather(x, read), tf.gather(context, read)
+        attention = self.output(context)
         if self.pre_norm:
-            x = x + tf.cast(self._attention(self.attention_norm(x), mask), tf.float32)
+            x = x + tf.cast(attention, tf.float32)
             return x + tf.cast(self._mlp(self.mlp_norm(x)), tf.float32)
-        x = _add_norm(x, self._attention(x, mask), self.attention_norm)
+        x = _add_norm(x, attention, self.attention_norm)
         return _add_norm(x, self._mlp(x), self.mlp_norm)
 
-    def _attention(self, x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    def _context(self, x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         q, k, v = split(self.joint(tf.cast(x, self.dtype)), tf.shape(mask)[-1], self.heads)
-        return self.output(merge(tf.matmul(_weights(q, k, mask), v), x.shape[-1]))
+        return merge(tf.matmul(_weights(q, k, mask), v), x.shape[-1])
 
     def _mlp(self, x: tf.Tensor) -> tf.Tensor:
         return self.outer(self.inner.activated(tf.cast(x, self.dtype), self.activation))
@@ -145,7 +161,7 @@ def _weights(q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     return tf.nn.softmax(tf.matmul(extended_q, extended_k, transpose_b=True))
 
 
-def _add_norm(x: tf.Tensor, y: tf.Tensor, norm: encoder.LayerNorm) -> tf.Tensor:
+def _add_norm(x: tf.Tensor, y: tf.Tensor, norm: LayerNorm) -> tf.Tensor:
     return _compiled_add_norm(x, y, norm.gamma, norm.beta, epsilon=norm.epsilon)
 
 

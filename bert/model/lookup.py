@@ -12,6 +12,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from bert.hardware.devices import has_gpu
+from bert.model.parts import Parts
 
 BLOCK = 128  # C: rows that one matrix product adds
 
@@ -30,6 +31,15 @@ def lookup(table: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
         return tf.gather(table, indices), gradient
 
     return differentiable(tf.convert_to_tensor(table))
+
+
+def divided_lookup(table: tf.Tensor, indices: tf.Tensor, count: int, parts: Parts, name: str) -> tf.Tensor:
+    """Return the same of a table whose `count` rows are divided among the parts of a model; name: of the sum."""
+    if parts.count == 1:
+        return lookup(table, indices)
+    places = parts.places(indices, count)
+    rows = lookup(table, tf.maximum(places, 0))
+    return parts.summed(rows * tf.cast(places >= 0, tf.float32)[..., None], name)
 
 
 def sum_rows(rows: tf.Tensor, indices: tf.Tensor, count: tf.Tensor) -> tf.Tensor:

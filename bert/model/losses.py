@@ -124,11 +124,23 @@ def combine(statistics: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Te
 def part_gradients(
     products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, total: tf.Tensor
 ) -> list[tf.Tensor]:
-    """Return the gradients of the loss by products and bias; total: as of `combine`."""
+    """Return the gradients of the loss by products and bias; total: as in `combine`."""
     scores = tf.cast(products, tf.float32) + bias
     is_label = tf.cast(tf.range(tf.shape(scores)[1]) == labels[:, None], tf.float32)
     by_scores = (tf.exp(scores - total[:, None]) - is_label) * weights[:, None]
     return [tf.cast(by_scores, products.dtype), tf.reduce_sum(by_scores, axis=0)]
+
+
+def binary(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, positive: tf.Tensor) -> Measure:
+    """Return the binary cross-entropy of logits with labels 0 and 1, float32, and weights; all are [..., C].
+
+    positive: factor of the loss where the label is 1 [C], `pos_weight` of PyTorch's BCEWithLogitsLoss. With x the logit
+    and l = 1 + (positive - 1) label, the loss is (1 - label) x + l (log(1 + exp(-|x|)) + max(-x, 0)), which does not
+    overflow.
+    """
+    loss = tf.nn.weighted_cross_entropy_with_logits(labels, logits, positive)
+    correct = tf.cast((logits > 0) == (labels > 0), tf.float32)
+    return Measure(tf.reduce_sum(loss * weights), tf.reduce_sum(correct * weights))
 
 
 def span(start_logits: tf.Tensor, end_logits: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> Measure:

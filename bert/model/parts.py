@@ -44,6 +44,11 @@ class Parts:
         """Return the first of this part's elements among `size`, and the one after its last."""
         return share(size, self.number, self.count)
 
+    def heads(self, count: int) -> tuple[int, tuple[int, int] | None]:
+        """Return how many of all these attention heads this part has, and the argument `heads` of `DropoutRng.bits`."""
+        first, last = self.share(count)
+        return last - first, None if self.count == 1 else (first, count)
+
     def places(self, numbers: tf.Tensor, size: int) -> tf.Tensor:
         """Return the places of elements of given numbers, among `size`, in this part; -1 for those of other parts."""
         first, last = self.share(size)

@@ -3,8 +3,9 @@
     python -m bert.plan bert_large --gpu h100-sxm --nodes 8 --price 2.5
     python -m bert.plan bert_large --gpu a100-sxm-80 --price 1.5 --target hours=24
 
-Needs neither data nor TensorFlow. A recipe in two phases may be given without its phase. Flags of the recipe
-(--batch.total, --parallel.tensor, ...) are as in bert.pretrain. docs/planning.md tells the formulas and their errors.
+Needs neither data nor TensorFlow. Of a recipe with several phases all are planned, and their sums. Flags of the recipe
+(--batch.total, --parallel.tensor, --phase2.batch.total, ...) are as in bert.pretrain. docs/planning.md tells the
+formulas and their errors.
 """
 
 import dataclasses
@@ -15,24 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from bert import cli, ranges
-from bert.config import PretrainConfig
-from bert.errors import UsageError
+from bert import recipes
+from bert.core import cli, ranges
+from bert.core.errors import UsageError
+from bert.core.ranges import Range
 from bert.plan import hardware, measurement, picture, search, tables, what_if
 from bert.plan.forecast import Job, forecast
 from bert.plan.hardware import Cluster
 from bert.plan.preparation import Preparation
 from bert.plan.search import Phase, Plan, Target
 from bert.plan.simulate import Failures
-from bert.ranges import Range
-from bert.recipes import RECIPES
 
 PROG = "python -m bert.plan"
-PHASES = ("_phase1", "_phase2")
 WORDS, CAUSAL_WORDS = 30_522, 50_257  # of Google's vocabulary and of GPT-2's
-LENGTHS = {"bert_1b3": 512, "bert_3b9": 512, "bert_large_mlperf": 512, "bert_domain": 512, "demo_phase1": 48,
-           "demo_phase2": 64}  # fmt: skip
-SHORT, LONG = 128, 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +50,9 @@ class Options:
     measured_ranks: Annotated[int, Range(1, 1_000_000)] = 1
     """GPUs of that run"""
     sequence: Annotated[int, Range(0, 65_536)] = 0
-    """tokens of a sequence; 0: as the recipe's data usually have"""
+    """tokens of a sequence; 0: those of the recipe"""
     predictions: Annotated[int, Range(0, 65_536)] = 0
-    """predicted tokens of a sequence; 0: as data.tfrecords makes them"""
+    """predicted tokens of a sequence; 0: those of the recipe or, with --sequence, as data.tfrecords makes them"""
     text_gigabytes: Annotated[float, Range(0.001, 1e6)] = 20.0
     """text to prepare, in GB; English Wikipedia has 20"""
     cores: Annotated[int, Range(0, 100_000)] = 0
@@ -81,39 +77,31 @@ class Options:
         ranges.check(self)
 
 
-def phases(argv: Sequence[str], more_help: str) -> list[tuple[str, PretrainConfig]]:
-    """Return the recipes that the command names, with their flags applied: one, or both phases of one."""
-    names = [argv[0] + phase for phase in PHASES if argv and argv[0] + phase in RECIPES]
-    lines = [[name, *argv[1:]] for name in names] or [list(argv)]
-    description = f"{__doc__}\n{more_help}\n"
-    return [cli.choose(line, RECIPES, prog=PROG, description=description) for line in lines]
-
-
-def job(name: str, config: PretrainConfig, options: Options, cluster: Cluster) -> Job:
+def job(phase: recipes.Phase, options: Options, cluster: Cluster) -> Job:
     """Return what the forecast of one phase needs. Raise UsageError if a sequence is longer than the model allows."""
-    usual = config.model.max_position_embeddings if config.model.causal else LONG if name.endswith("phase2") else SHORT
-    sequence = options.sequence or LENGTHS.get(name, usual)
-    if sequence > config.model.max_position_embeddings:
+    model, path = phase.config.model, options.measured
+    sequence, predictions = phase.sequence, phase.predictions
+    if options.sequence:
+        sequence, predictions = options.sequence, recipes.predictions(model, options.sequence)
+    if sequence > model.max_position_embeddings:
         raise UsageError(
-            f"--sequence {sequence} is more than model.max_position_embeddings {config.model.max_position_embeddings}"
+            f"--sequence {sequence} is more than model.max_position_embeddings {model.max_position_embeddings}"
         )
-    path = options.measured
     measured = None if path is None else measurement.read(path, cluster, options.measured_ranks)
-    scored = options.predictions or measurement.predictions(config.model, sequence)
-    return Job(sequence, min(scored, sequence), options.price, measured)
+    return Job(sequence, min(options.predictions or predictions, sequence), options.price, measured)
 
 
 def requests(argv: Sequence[str], options: Options, more_help: str) -> tuple[list[Phase], Cluster]:
     """Return the phases that the command names, and the cluster."""
-    recipes, found = phases(argv, more_help), []
+    chosen, found = recipes.choose(argv, prog=PROG, description=f"{__doc__}\n{more_help}\n"), []
     cluster = hardware.cluster(options.gpu, options.nodes, options.gpus_per_node, options.network)
-    for name, config in recipes:
+    for phase in recipes.with_architectures(chosen):
+        config = phase.config
         if not config.run.steps:
             raise UsageError("run.steps is 0; give the number of updates with --run.steps")
         words = CAUSAL_WORDS if config.model.causal else WORDS
         model = dataclasses.replace(config.model, vocab_size=config.model.vocab_size or words)
-        config = dataclasses.replace(config, model=model)
-        found.append((name, config, job(name, config, options, cluster)))
+        found.append((phase.name, dataclasses.replace(config, model=model), job(phase, options, cluster)))
     return found, cluster
 
 

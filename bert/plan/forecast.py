@@ -4,9 +4,10 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 
-from bert.config import BatchConfig, PretrainConfig
-from bert.errors import ResourceError, UsageError
-from bert.plan import memory, model_cost, network, rates, update_time
+from bert.core.config import BatchConfig, PretrainConfig
+from bert.core.errors import ResourceError, UsageError
+from bert.model import cost
+from bert.plan import memory, network, rates, update_time
 from bert.plan.hardware import Cluster
 from bert.plan.memory import Memory
 from bert.plan.rates import Setting
@@ -128,7 +129,7 @@ def forecast(name: str, config: PretrainConfig, cluster: Cluster, job: Job) -> F
         hours=hours,
         money=hours.times(job.price * cluster.ranks),
         kilowatt_hours=hours.times(cluster.watts / KILO),
-        checkpoint=model_cost.parameters(config.model) * CHECKPOINT_BYTES,
+        checkpoint=cost.parameters(config.model) * CHECKPOINT_BYTES,
         remarks=_remarks(wanted, config, largest, cluster),
     )
 
@@ -173,14 +174,14 @@ def work_of(config: PretrainConfig, cluster: Cluster, job: Job) -> Work:
     """Return what one rank does in an update."""
     model, parallel, batch = config.model, config.parallel, config.batch
     copies, parts = cluster.ranks // parallel.tensor, parallel.tensor
-    local = model_cost.local_parameters(model, parts)
+    local = cost.local_parameters(model, parts)
     travels = 2.0 if config.precision.compress else 4.0
     if parallel.shard_optimizer:  # gradients are scattered, and new weights gathered: each is half of an all-reduce
         travels = (travels + 4.0) / 2
-    states = None if model.causal else model_cost.states_read(job.predictions)
+    states = None if model.causal else cost.states_read(job.predictions)
     hidden_state = batch.per_device * job.sequence * model.hidden_size * BYTES[config.precision.compute]
     return Work(
-        flops=model_cost.flops(model, job.sequence, job.predictions, states) / parts,
+        flops=cost.flops(model, job.sequence, job.predictions, states) / parts,
         per_device=batch.per_device,
         accumulation=batch.accumulation(copies),
         parameters=local / (copies if parallel.shard_optimizer else 1),
@@ -190,7 +191,7 @@ def work_of(config: PretrainConfig, cluster: Cluster, job: Job) -> Work:
         ),
         recomputed=1 / 3 if model.recompute_activations else 0.0,
         overlap=parallel.overlap,
-        exposed=model_cost.exposed_share(model, parallel),
+        exposed=cost.exposed_share(model, parallel),
     )
 
 
@@ -236,6 +237,6 @@ def _evaluation(config: PretrainConfig, cluster: Cluster, job: Job, rate: float,
     """Return the hours of all evaluations: forward passes, a third of the operations."""
     run = config.run
     count = run.steps // run.evaluate_every if run.evaluate_every else 0
-    flops = model_cost.flops(config.model, job.sequence, job.predictions) / 3
+    flops = cost.flops(config.model, job.sequence, job.predictions) / 3
     hours = count * run.evaluate_sequences * flops / (rate * cluster.ranks) / 3600
     return Interval(hours, hours * math.exp(-width), hours * math.exp(width))

@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert.errors import UsageError
+from bert.core.errors import UsageError
 
 GPUS = Path(__file__).with_name("gpus.csv")
 OVERHEAD = 1.6  # power of a node per power of its GPUs: 3.5, 6.5 and 10.2 kW of DGX-1, A100, H100 are 1.46, 2.0, 1.8

@@ -1,26 +1,23 @@
 """The rate of this code on a GPU, from `metrics.jsonl` of a short run."""
 
+import array
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert.config import ModelConfig
-from bert.errors import InputError
-from bert.plan import model_cost, update_time
+from bert.core import checked_json, files, journal
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError
+from bert.model import cost
+from bert.plan import update_time
 from bert.plan.forecast import Measured
 from bert.plan.hardware import Cluster
 from bert.plan.rates import Setting
 from bert.plan.update_time import Work
-from bert.storage import checked_json, files, journal
+from bert.recipes import predictions
 
 SKIPPED = 1  # lines at the start of a run, whose updates include compilation
-MASKED = 0.15  # share of the tokens that are predicted
-
-
-def predictions(model: ModelConfig, sequence: int) -> int:
-    """Return the tokens that are predicted in a sequence, as `data.tfrecords` makes it."""
-    return sequence if model.causal else -int(-sequence * MASKED // 1)
 
 
 @dataclass(frozen=True)
@@ -55,9 +52,9 @@ def observe(path: Path, ranks: int) -> Observed:
             f"{path}: its batch of {total} in micro-batches of {per_device} was not made by {ranks} ranks with the "
             "whole model each; give their number"
         )
-    scored, count = predictions(model, sequence), model_cost.parameters(model)
+    scored, count = predictions(model, sequence), cost.parameters(model)
     work = Work(
-        flops=model_cost.flops(model, sequence, scored, None if model.causal else model_cost.states_read(scored)),
+        flops=cost.flops(model, sequence, scored, None if model.causal else cost.states_read(scored)),
         per_device=per_device,
         accumulation=total // (per_device * ranks),
         parameters=count,
@@ -84,13 +81,15 @@ def read(path: Path, cluster: Cluster, ranks: int) -> Measured:
 
 def _speeds(path: Path) -> tuple[float, int]:
     """Return the median sequences per second, and the tokens of a sequence."""
-    lines, _ = journal.read(path)
-    training = [line for line in lines if line["split"] == "train" and line.get("sequences_per_second", 0) > 0]
-    if len(training) <= SKIPPED:
-        raise InputError(f"{path}: {len(training)} lines of training; give a run with more (--run.log_every 10)")
-    chosen = training[SKIPPED:]
-    tokens = statistics.median(line["tokens_per_second"] / line["sequences_per_second"] for line in chosen)
-    return statistics.median(line["sequences_per_second"] for line in chosen), round(tokens)
+    rates = array.array("d")  # sequences a second
+    tokens = array.array("d")  # of a sequence
+    for line in journal.intact(path):
+        if line["split"] == "train" and (rate := line.get("sequences_per_second", 0)) > 0:
+            rates.append(rate)
+            tokens.append(line["tokens_per_second"] / rate)
+    if len(rates) <= SKIPPED:
+        raise InputError(f"{path}: {len(rates)} lines of training; give a run with more (--run.log_every 10)")
+    return statistics.median(rates[SKIPPED:]), round(statistics.median(tokens[SKIPPED:]))
 
 
 def _config(path: Path) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 import dataclasses
 from dataclasses import dataclass
 
-from bert.config import PretrainConfig
-from bert.plan import model_cost
+from bert.core.config import PretrainConfig
+from bert.model import cost
 from bert.plan.hardware import Gpu
 
 RESERVED = 1.5 * 2**30  # bytes of the CUDA context, NCCL's buffers and cuDNN; an estimate
@@ -46,11 +46,11 @@ def estimate(config: PretrainConfig, gpu: Gpu, replicas: int, sequence: int, pre
     """
     parts = config.parallel.tensor
     model, parallel = config.model, config.parallel
-    terms = model_cost.activations(config, sequence, predictions)
+    terms = cost.activations(config, sequence, predictions)
     return Memory(
-        state=model_cost.state_bytes(model, replicas, parallel),
+        state=cost.state_bytes(model, replicas, parallel),
         activations={name: size // parts if name in DIVIDED else size for name, size in terms.items()},
-        update=model_cost.update_bytes(model, replicas, parallel),
+        update=cost.update_bytes(model, replicas, parallel),
         available=available(gpu),
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert import charts
+from bert.core import charts
 from bert.plan import tables
 from bert.plan.search import Plan, frontier
 

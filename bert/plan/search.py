@@ -5,8 +5,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bert.config import PretrainConfig
-from bert.errors import ResourceError, UsageError, UserError
+from bert.core.config import PretrainConfig
+from bert.core.errors import ResourceError, UsageError, UserError
 from bert.plan import tables
 from bert.plan.forecast import Forecast, Job, forecast
 from bert.plan.hardware import Cluster

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from bert.model import cost
 from bert.plan import forecast as forecasts
-from bert.plan import model_cost
 from bert.plan.forecast import Forecast, Interval
 from bert.plan.preparation import Preparation
 
@@ -34,7 +34,7 @@ def _phase(phase: Forecast) -> list[tuple[str, str]]:
     config, memory, update = phase.config, phase.memory, phase.update
     exposed = update.reduction - update.hidden
     rows = [
-        ("  model", f"{model_cost.parameters(config.model):,} parameters, {phase.job.sequence} tokens"),
+        ("  model", f"{cost.parameters(config.model):,} parameters, {phase.job.sequence} tokens"),
         ("  updates", f"{config.run.steps:,} of {config.batch.total:,} sequences"),
         (
             "  micro-batches",
@@ -121,7 +121,7 @@ def _phase_json(phase: Forecast) -> dict[str, Any]:
         "gpus_per_node": phase.cluster.per_node,
         "network_gigabits": phase.cluster.network * 8e-9,
         "tensor_parts": config.parallel.tensor,
-        "parameters": model_cost.parameters(config.model),
+        "parameters": cost.parameters(config.model),
         "sequence": phase.job.sequence,
         "updates": config.run.steps,
         "batch": config.batch.total,

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
+from bert.core.config import ParallelConfig
+
 Buckets = Sequence[Sequence[int]]  # the places, among all gradients or weights, of those in each bucket
 Collective = Callable[[int, list[tf.Tensor]], Sequence[tf.Tensor]]
 
@@ -38,6 +40,12 @@ def buckets(sizes: Mapping[str, int], limit: float) -> list[list[int]]:
             filled[-1].append(place)
             room -= size
     return filled
+
+
+def of_weights(weights: Mapping[str, tf.Variable], parallel: ParallelConfig) -> list[list[int]]:
+    """Return the places, in `weights`, of the gradients of each bucket."""
+    sizes = {name: 4 * weight.shape.num_elements() for name, weight in weights.items()}
+    return buckets(sizes, parallel.bucket_bytes(sum(sizes.values())))
 
 
 def first_layers(names: Sequence[str], divided: Buckets) -> tuple[int, ...]:

@@ -17,10 +17,10 @@ from types import MappingProxyType
 
 import tensorflow as tf
 
-from bert.errors import InputError, IntegrityError, ResourceError, UsageError
-from bert.model import heads
-from bert.storage import files, manifest, outputs
-from bert.storage.manifest import Manifest
+from bert import heads
+from bert.core import files, manifest, outputs
+from bert.core.errors import InputError, IntegrityError, ResourceError, UsageError
+from bert.core.manifest import Manifest
 from bert.training import description, selection
 from bert.training.division import DividedVariable, Piece, State
 
@@ -29,7 +29,6 @@ HIDDEN = re.compile(r"\.step-\d+\.(partial|parts|old|lock)")  # the last two: of
 DESCRIPTION = "description"  # in a manifest: the hashes of the files that describe the run
 STATE = ("adam_m", "adam_v", "applied", "guard", "loss_scale", "spikes", "run")  # of training: first parts of names
 ENCODER = re.compile(r"embeddings|layer_([0-9]+)|final")  # first parts of names
-PARTS = {"encoder", *heads.NAMES}  # of models
 MAX_LISTED = 4  # names in a message
 GLOB_CHARACTERS = set("*?[\\")  # TensorFlow writes to the path itself, but reads it as a pattern
 
@@ -151,7 +150,7 @@ def write_bundle(
 
 @contextlib.contextmanager
 def _space(folder: Path, need: int) -> Iterator[None]:
-    """Raise ResourceError if TensorFlow finds no space, or a limit, while it writes so many bytes to `folder`."""
+    """Raise ResourceError if TensorFlow finds no space, or a limit, while it writes this many bytes to `folder`."""
     try:
         yield
     except (tf.errors.ResourceExhaustedError, tf.errors.OutOfRangeError) as error:
@@ -252,14 +251,21 @@ def to_use(run: Path) -> Path:
     return _read_to_use(run, lambda folder: None)
 
 
-def _read_to_use(run: Path, read: Callable[[Path], None]) -> Path:
+def check_trained(run: Path) -> None:
+    """Raise InputError if there is no checkpoint of a run, IntegrityError if a file that describes it has changed."""
     check_name(run)
     if not run.is_dir():
         raise InputError(f"{run}: no such folder; give the run directory of a finished phase")
     check_description(run)
-    best = selection.read(run)
-    if (step := _newest_undamaged(run, read, best.step if best else None)) is None:
+    if not steps(run):
         raise InputError(f"{run}: has no checkpoint; give the run directory of a finished phase")
+
+
+def _read_to_use(run: Path, read: Callable[[Path], None]) -> Path:
+    check_trained(run)
+    best = selection.read(run)
+    step = _newest_undamaged(run, read, best.step if best else None)
+    assert step is not None, "there is a checkpoint"
     return _folder(run, step)
 
 
@@ -336,10 +342,8 @@ def left_over(variables: Iterable[str], stored: Iterable[str]) -> list[str]:
     It may ignore the state of training, and the encoder or a head of which it has no variable.
     """
     taken = set(variables)
-    parts = {_part(name) for name in taken}
-    return sorted(
-        name for name in set(stored) - taken if not ((part := _part(name)) in STATE or (part in PARTS - parts))
-    )
+    others = {"encoder", *heads.PRETRAINED, *heads.KINDS} - {_part(name) for name in taken}
+    return sorted(name for name in set(stored) - taken if _part(name) not in {*STATE, *others})
 
 
 def _part(name: str) -> str:

@@ -5,10 +5,10 @@ Without its configuration and its vocabulary a checkpoint is a set of numbers; w
 
 from pathlib import Path
 
-from bert.errors import InputError, IntegrityError
-from bert.storage import files
+from bert.core import files
+from bert.core.errors import InputError, IntegrityError
 
-FILES = ("bert_config.json", "config.json", "vocab.txt", "tokenizer.json")  # a run has one of the last two
+FILES = ("bert_config.json", "config.json", "vocab.txt", "tokenizer_config.json", "tokenizer.json")
 
 Hashes = dict[str, str]
 

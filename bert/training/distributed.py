@@ -13,15 +13,16 @@ from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from bert.config import ParallelConfig, RunConfig
-from bert.errors import UsageError, UserError
+from bert.core.config import ParallelConfig, RunConfig
+from bert.core.errors import UsageError, UserError
 from bert.hardware import devices, graphs
 from bert.model.parts import WHOLE, Parts
 
+T = TypeVar("T")
 OVERLAP_THREADS = 4  # at least, in TensorFlow's pool for operations
 GRACE = 5.0  # seconds that waiting ranks have to report that they wait
 UNDIVIDED = ParallelConfig()
@@ -86,6 +87,10 @@ class Communicator:
     def collective(self) -> Iterator[None]:
         """Note the time, and raise UserError if a collective in the block fails because another rank has ended."""
         yield
+
+    def sums_over_parts(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context of a forward or backward pass, which has sums over the parts of a divided model."""
+        return self.collective() if self.parts.count > 1 else contextlib.nullcontext()
 
     def broadcast_variables(self, variables: Sequence[tf.Variable]) -> None:
         """Assign rank 0's values on every rank."""
@@ -331,3 +336,18 @@ def connect(run: RunConfig, parallel: ParallelConfig = UNDIVIDED) -> Communicato
             file=sys.stderr,
         )
     return comm
+
+
+def on_rank_zero(make: Callable[[], T], comm: Communicator) -> T:
+    """Call `make` on rank 0 and return its result on every rank; if it fails, every rank raises its error."""
+    result: T | Exception | None = None
+    if comm.rank == 0:
+        try:
+            result = make()
+        except (UserError, OSError) as error:
+            result = error
+    result = comm.broadcast_object(result)
+    if isinstance(result, Exception):
+        raise result
+    assert result is not None
+    return result

@@ -7,11 +7,12 @@ whole variables are sums over the ranks, so that clipping and LAMB's trust ratio
 rounding.
 """
 
+import functools
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bert.config import OptimizerConfig, ParallelConfig
+from bert.core.config import OptimizerConfig, ParallelConfig
 from bert.hardware import graphs
 from bert.model.fused_ops import sum_of_squares
 from bert.model.parts import axis_of
@@ -19,7 +20,7 @@ from bert.training.buckets import Buckets, bucket_by_bucket
 from bert.training.distributed import Communicator
 from bert.training.division import DividedVariable, State
 from bert.training.guard import UpdateGuard
-from bert.training.optimizer import Optimizer, trust_ratio_of_squares
+from bert.training.optimizer import Optimizer, Updater, trust_ratio_of_squares
 
 
 class DistributedOptimizer(Optimizer):
@@ -46,6 +47,10 @@ class DistributedOptimizer(Optimizer):
     @property
     def slots(self) -> State:
         return self._divided | self.counts
+
+    def updater(self, guard: UpdateGuard, divided: Buckets) -> Updater:
+        """Return `update`. divided: the weights that are gathered in one collective."""
+        return functools.partial(self.update, guard, divided)
 
     def update(
         self, guard: UpdateGuard, divided: Buckets, gradients: Sequence[tf.Tensor], loss: tf.Tensor, rate: tf.Tensor

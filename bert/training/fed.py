@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert.inputs.sampler import Batch, BatchSampler
+from bert.text.sampler import Batch, BatchSampler
 
 MOST_COUNTED = 1 << 24  # samples, and reads of them, beyond which reads are not counted one by one
 BLOCK = 1 << 16  # reads that are counted at once

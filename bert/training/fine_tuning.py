@@ -2,25 +2,24 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Collection
 from pathlib import Path
 from typing import TypeVar
 
-from bert.config import FineTuneConfig, ModelConfig
-from bert.errors import UsageError, UserError
-from bert.inputs import vocabulary
+from bert.core.config import RUN_SETTINGS, FineTuneConfig, ModelConfig
+from bert.core.errors import UsageError
+from bert.text import vocabulary
 from bert.training import checkpoint, resume
 from bert.training.distributed import Communicator
 
 C = TypeVar("C", bound=FineTuneConfig)
-T = TypeVar("T")
 
 
-def sources(config: FineTuneConfig, recipe: FineTuneConfig, vocab: Path | None) -> tuple[Path, ModelConfig]:
+def sources(config: FineTuneConfig, given: Collection[str], vocab: Path | None) -> tuple[Path, ModelConfig]:
     """Return the vocabulary and the architecture: those of the checkpoint, or with random weights of the command.
 
-    vocab: the vocabulary of the command, if it gives one. Raise UsageError if the command does not say where the
-    weights come from, or gives an architecture beside a checkpoint.
+    given: fields of the model that the command gives. vocab: the vocabulary of the command, if it gives one. Raise
+    UsageError if the command does not say where the weights come from, or if it contradicts the architecture.
     """
     if config.init.checkpoint is None:
         raise UsageError("no weights: give --init.checkpoint, a run directory, or none for random weights")
@@ -29,12 +28,9 @@ def sources(config: FineTuneConfig, recipe: FineTuneConfig, vocab: Path | None) 
         if vocab is None:
             raise UsageError("random weights come without a vocabulary; give --data.vocab")
         return vocab, config.model
-    if config.model != recipe.model:
-        raise UsageError(f"model.* has no effect: the architecture is that of {start_from}; leave it out")
     checkpoint.check_description(start_from)
-    model = ModelConfig.load(start_from / "bert_config.json")
-    model = dataclasses.replace(model, fused_attention=False)  # a choice of that run
-    return vocab or vocabulary.path_in(start_from), model
+    own = RUN_SETTINGS & {*given} | {"fused_attention"}  # which was a choice of that run
+    return vocab or vocabulary.path_in(start_from), config.model.of_weights(start_from, given, own)
 
 
 def resolve(config: C, directory: Path, model: ModelConfig, samples: int, comm: Communicator) -> C:
@@ -53,18 +49,3 @@ def resolve(config: C, directory: Path, model: ModelConfig, samples: int, comm: 
     optimizer = dataclasses.replace(config.optimizer, warmup_steps=warmup)
     precision = config.precision.resolved(comm.device.is_gpu, comm.device.has_bfloat16)
     return dataclasses.replace(config, model=model, run=run, optimizer=optimizer, precision=precision, batch=batch)
-
-
-def on_rank_zero(make: Callable[[], T], comm: Communicator) -> T:
-    """Call `make` on rank 0 and return its result on every rank; if it fails, every rank raises its error."""
-    result: T | Exception | None = None
-    if comm.rank == 0:
-        try:
-            result = make()
-        except (UserError, OSError) as error:
-            result = error
-    result = comm.broadcast_object(result)
-    if isinstance(result, Exception):
-        raise result
-    assert result is not None
-    return result

@@ -9,6 +9,7 @@ never stopped.
 import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
@@ -16,24 +17,26 @@ import numpy as np
 import tensorflow as tf
 
 from bert import labels
-from bert.config import ModelConfig, TrainConfig, flatten
-from bert.errors import IntegrityError, Stopped
-from bert.inputs import rules, sampler
-from bert.inputs.records import Description, FeatureSpec
+from bert.core import files
+from bert.core.config import ModelConfig, TrainConfig, flatten
+from bert.core.errors import IntegrityError, Stopped
+from bert.core.manifest import Manifest
+from bert.model import cost
 from bert.model.encoder import variables
-from bert.plan import model_cost
-from bert.storage import files
-from bert.storage.manifest import Manifest
+from bert.text import rules, sampler
+from bert.text.records import Description, FeatureSpec
 from bert.training import checkpoint, description, fed, metrics, preflight, resume, schedule, selection
 from bert.training.distributed import Communicator
 from bert.training.distributed_optimizer import optimizer_for
 from bert.training.division import is_divided
+from bert.training.evaluation import without_figures
 from bert.training.optimizer import learns
 from bert.training.profiler import Profiler
 from bert.training.saver import Saver
 from bert.training.selection import Selection
 from bert.training.signals import stops, watchdog
-from bert.training.step import Step, Task, without_figures
+from bert.training.step import Step
+from bert.training.task import Task
 
 Measures = dict[str, float]
 
@@ -59,63 +62,55 @@ class Evaluator(Protocol):
         """
 
 
-def train(
-    task: Task,
-    config: TrainConfig,
-    comm: Communicator,
-    *,
-    data: Data,
-    heldout: "Data | Evaluator | None",
-    vocab: Path,
-    start_from: Path | None,
-    new_heads: tuple[str, ...] = (),
-    facts: Mapping[str, Any] = resume.NOTHING,
-) -> Measures:
-    """Train `task` to `config.run.steps`; return the measures of the last evaluation.
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A run: what is trained, on which data, from which weights."""
 
-    If the run directory has a checkpoint, resume from it. Otherwise take the initial weights from the run directory
-    `start_from`, or random ones if it is None. The heads in `new_heads`, and those that an import lacks, may be missing
-    in `start_from`; they are then initialised randomly. `vocab`, a `vocab.txt` or `tokenizer.json`, is copied to the
-    run directory. `facts` are recorded in its `config.json`: the name of the `recipe` and, for fine-tuning, what the
-    outputs mean (`bert.labels.Head.facts`). A head of the same kind with other classes is not taken from `start_from`.
+    task: Task
+    config: TrainConfig
+    comm: Communicator
+    data: Data
+    heldout: Data | Evaluator | None = None
+    """samples on which the losses are measured, or an `Evaluator`; for the latter `best.json` names the best
+    checkpoint, which is kept, and the run ends when `config.run.patience` is spent"""
+    vocab: Path
+    """a `vocab.txt` or `tokenizer.json`, which is copied to the run directory"""
+    start_from: Path | None = None
+    """the run directory of the initial weights; None: random ones"""
+    new_heads: tuple[str, ...] = ()
+    """those that may be missing in `start_from`, as those may that an import lacks; they are initialised randomly"""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """what is recorded in `config.json`: the name of the `recipe` and, for fine-tuning, what the outputs mean
+    (`bert.labels.Head.facts`); a head of the same kind with other classes is not taken from `start_from`"""
 
-    heldout: samples on which the losses are measured, or an `Evaluator`; for the latter `best.json` names the best
-    checkpoint, which is kept, and the run ends when `config.run.patience` is spent.
 
-    Raise Stopped after SIGTERM, SIGINT, SIGUSR1 or SIGHUP, with the state saved. Raise UsageError if the directory
-    holds a run with another configuration, or if another process is training in it.
+def train(training: Training) -> Measures:
+    """Train to `config.run.steps`; return the measures of the last evaluation.
+
+    If the run directory has a checkpoint, resume from it. Raise Stopped after SIGTERM, SIGINT, SIGUSR1 or SIGHUP, and
+    at `run.stop_at`, with the state saved. Raise UsageError if the directory holds a run with another configuration, or
+    if another process is training in it.
     """
-    run, weights = config.run, variables(task.module)
+    config, comm, data = training.config, training.comm, training.data
+    run, weights = config.run, variables(training.task.module)
     tell(_start_line(config, comm), comm)
-    if said := preflight.pointless(config.parallel, config.model, comm.replicas.size):
-        tell(f"warning: {said}", comm)
     checkpoint.check_name(run.path)
-    preflight.frozen_layers(config.init, config.model)
-    preflight.apart(run.path, data.manifest.path)
-    preflight.fused_attention(config.model, config.precision, sequence_length(config.model, data))
+    if said := preflight.before_updates(config, comm, data.manifest.path, sequence_length(config.model, data)):
+        tell(f"warning: {said}", comm)
     lock = files.exclusive(run.path) if comm.rank == 0 else contextlib.nullcontext()
     with lock, files.room(run.path), watchdog(run.stall_seconds, comm) as alive, stops() as requested:
         learning = {name: weight for name, weight in weights.items() if learns(name, config.init.frozen_layers)}
         frozen = {name: weight for name, weight in weights.items() if name not in learning}
         optimizer = optimizer_for(learning, config.optimizer, config.parallel, comm)
-        step = Step(task, optimizer, comm, config.precision, run, config.parallel, frozen)
-        head = labels.of(facts, run.path)
-        trainer = Trainer(
-            config,
-            comm,
-            step,
-            data=data,
-            heldout=heldout,
-            alive=alive,
-            requested=requested,
-            classes=head.labels if head else (),
-        )
+        step = Step(training.task, optimizer, comm, config.precision, run, config.parallel, frozen)
+        trainer = Trainer(training, step, alive, requested)
         settings = {key: value for key, value in flatten(config).items() if key != "run.directory"}
-        preflight.check(settings, data.manifest, step.state, run.path, comm)
+        preflight.same_on_all_ranks(settings, data.manifest, step.state, run.path, comm)
         first = resume.restore(config, comm, step.state, data.manifest)
         if first == 0:
             weights = {name: step.state[name] for name in weights}  # with tensor parallelism, divided variables
-            resume.begin(config, comm, weights, data.manifest, vocab, start_from, new_heads, facts)
+            begun = training.start_from, training.new_heads, training.facts
+            resume.begin(config, comm, weights, data.manifest, training.vocab, *begun)
         if trainer.samples.order.rules < rules.RULES:
             tell(f"note: {run.path} {rules.OLD}", comm)
         if is_divided(step.state):
@@ -134,22 +129,9 @@ class _RollBack(Exception):
 class Trainer:
     """Make the updates of a run: learning rate, evaluation, metrics, checkpoints, rollbacks."""
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        comm: Communicator,
-        step: Step,
-        *,
-        data: Data,
-        heldout: "Data | Evaluator | None",
-        alive: Callable[[], None],
-        requested: Sequence[int],
-        classes: Sequence[str] = (),
-    ) -> None:
-        """alive: to be called at every update, for the watchdog. requested: signals received that ask to stop.
-
-        classes: names of the labels.
-        """
+    def __init__(self, training: Training, step: Step, alive: Callable[[], None], requested: Sequence[int]) -> None:
+        """alive: to be called at every update, for the watchdog. requested: signals received that ask to stop."""
+        config, comm, data, heldout = training.config, training.comm, training.data, training.heldout
         self.config, self.comm, self.step = config, comm, step
         self.data, self.heldout, self.alive, self.requested = data, heldout, alive, requested
         self.selection = Selection(heldout.measure, config.run.patience) if isinstance(heldout, Evaluator) else None
@@ -160,13 +142,17 @@ class Trainer:
         self.saved = 0  # update of the newest checkpoint
         self.rollbacks = 0  # to that checkpoint
         self.evaluation: Measures = {}
-        self.classes = classes
+        head = labels.of(training.facts, run.path)
+        self.classes = head.labels if head else ()
         self.without_figures: set[str] = set()  # objectives, of which this was told
 
     def run(self, first: int) -> Measures:
         """Make the updates that follow update `first`; return the measures of the last evaluation."""
         if self.comm.rank == 0:
             self.saver.description = description.hashes(self.config.run.path)  # once: later damage differs
+        run = self.config.run
+        if 0 < run.stop_at <= first < run.steps:  # it is there already
+            raise self._stopped(first)
         self.saved, self.clock = first, _clock(self.config, self.data, self.comm)  # the clock starts here
         while True:
             try:
@@ -190,15 +176,17 @@ class Trainer:
                 rate = self._learning_rate(number)
                 with profiler.update(number):
                     measures = self._update(number, micro_batches, rate)
-                stopping = measures.pop("stop") > 0  # summed over the ranks: all of them stop at the same update
                 last = number == run.steps or self._budget_spent()
+                at_end = last or number == run.stop_at
+                # The sum over the ranks: all of them stop at the same update.
+                stopping = measures.pop("stop") > 0 or number == run.stop_at
                 bad = measures["skipped_in_a_row"] > 0 or measures.get("spike", 0.0) > 0
-                if last or bad or number % run.log_every == 0:
+                if at_end or bad or number % run.log_every == 0:
                     log.write(number, "train", measures | {"learning_rate": rate} | self.clock.rates())
                 if bad:
                     self._handle_bad_update(number, measures)
                 is_best = False
-                if self._evaluates(number, last):
+                if self._evaluates(number, at_end):
                     self.evaluation = self._evaluate()
                     log.write(number, "heldout", self.evaluation)
                     is_best = self._is_best(number)
@@ -211,7 +199,7 @@ class Trainer:
                 if is_best:
                     self._record_best()
                 if stopping and not last:
-                    raise Stopped(f"stopped at step {number} of {run.steps}, saved; the same command resumes")
+                    raise self._stopped(number)
                 if finished:
                     break
                 self.clock.lap("other")
@@ -237,6 +225,12 @@ class Trainer:
         for batch in micro_batches:
             clock.count(per_device, _mask(batch))
         return measures
+
+    def _stopped(self, number: int) -> Stopped:
+        run = self.config.run
+        planned = number >= run.stop_at > 0
+        how = "the command without run.stop_at, or with a later one," if planned else "the same command"
+        return Stopped(f"stopped at step {number} of {run.steps}, saved; {how} resumes")
 
     def _learning_rate(self, number: int) -> float:
         """Return the learning rate of update `number`; with a budget of hours, the schedule follows the run clock."""
@@ -414,9 +408,9 @@ def _clock(config: TrainConfig, data: Data, comm: Communicator) -> metrics.Clock
 
     def flops(tokens: int, sequences: float) -> float:
         if config.model.causal:
-            return model_cost.flops(config.model, tokens, predictions=tokens)
-        states = model_cost.states_read(predictions) * sequences if predictions else None
-        return model_cost.flops(config.model, tokens, predictions * sequences, states)
+            return cost.flops(config.model, tokens, predictions=tokens)
+        states = cost.states_read(predictions) * sequences if predictions else None
+        return cost.flops(config.model, tokens, predictions * sequences, states)
 
     peak = config.run.peak_teraflops * 1e12 * comm.parts.count  # of the devices that compute a micro-batch together
     return metrics.Clock(flops, comm.replicas.size, peak=peak)

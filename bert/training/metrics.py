@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from bert.storage import files
+from bert.core import files
 
 NAME = "metrics.jsonl"
 BAR = 24  # characters

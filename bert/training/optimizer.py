@@ -11,14 +11,19 @@ docs/optimizers.md compares them with the code of each source.
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
-from bert.config import OptimizerConfig
+from bert.core.config import OptimizerConfig
+from bert.hardware import graphs
 from bert.model.fused_ops import sum_of_squares
-from bert.training.buckets import depth
+from bert.training.buckets import Buckets, depth
 from bert.training.division import State
+from bert.training.guard import UpdateGuard
+
+# Called with the summed gradients, times the loss scale, the loss and the learning rate; returns the measures.
+Updater = Callable[[Sequence[tf.Tensor], tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
 
 DECAYS = [  # the first pattern that a variable's name matches decides whether it decays
     (re.compile(r"layer_norm/(gamma|beta)$"), False),
@@ -88,6 +93,8 @@ def learns(name: str, frozen_layers: int) -> bool:
 class Optimizer(tf.Module):
     """Own the moments, two for each variable, in float32, and apply the update."""
 
+    sharded = False  # whether several ranks divide the rows of the moments
+
     def __init__(self, weights: dict[str, tf.Variable], config: OptimizerConfig) -> None:
         super().__init__()
         self.weights, self.config = weights, config
@@ -113,6 +120,20 @@ class Optimizer(tf.Module):
     def counts(self) -> dict[str, tf.Variable]:
         """Return the number of updates, by name, if the optimizer counts them."""
         return {} if self.applied is None else {"applied": self.applied}
+
+    def updater(self, guard: UpdateGuard, divided: Buckets) -> Updater:
+        """Return the function that updates every weight if the guard lets the update pass.
+
+        divided: the buckets of a distributed optimizer; of no use here.
+        """
+
+        def update(gradients: Sequence[tf.Tensor], loss: tf.Tensor, rate: tf.Tensor) -> dict[str, tf.Tensor]:
+            unscaled = guard.loss_scale.unscale(gradients)
+            norm = tf.sqrt(tf.add_n([sum_of_squares(gradient) for gradient in unscaled]))
+            go, guard_measures = guard.check(loss, norm)
+            return {"gradient_norm": norm} | self.apply(unscaled, norm, rate, go) | guard_measures
+
+        return graphs.function(update, jit_compile=True)  # memory traffic only, which fusion saves
 
     def apply(
         self, gradients: Sequence[tf.Tensor], norm: tf.Tensor, rate: tf.Tensor, go: tf.Tensor

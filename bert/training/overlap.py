@@ -1,164 +1,99 @@
-"""A backward pass in segments: the gradients of one can travel while those of the next are computed.
+"""Gradients that travel while others are still computed.
 
-TensorFlow runs what is ready in an order of its own. It often follows the gradients of the states down to the first
-layer before it computes or stores those of weights, and then nothing can travel before the pass ends. So the pass is
-divided at states between layers, and a segment waits until the gradients of the one before it are stored.
-
-With XLA each segment is a program of its own in the forward pass, and another one in the backward pass. The second one
-computes the segment again from the state before it: TensorFlow would otherwise write to memory all that lies between
-the operations of the first one, copies of the weights among them, which XLA never does within a program.
+In the last micro-batch, the backward pass is divided where it completes a bucket (segments.py). A bucket's collective
+starts there, while the gradients of earlier layers are computed.
 """
 
-import functools
-import itertools
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from bert.hardware import graphs
-from bert.training.buckets import depth
+from bert.model.traversal import Groups
+from bert.text.sampler import Batch
+from bert.training.accumulation import Accumulator
+from bert.training.buckets import first_layers
+from bert.training.reduction import ByBuckets, Tensors
+from bert.training.segments import Boundaries, Gradients, Programs, Store
+from bert.training.task import Sums
 
-Gradients = dict[str, tf.Tensor | tf.IndexedSlices | None]  # by name; None: the loss does not depend on the weight
-Store = Callable[[Gradients], list[tf.Tensor]]  # called with gradients; returns what the next segment waits for
-Pass = Callable[[tf.Tensor | None], tuple[Gradients, tf.Tensor | None]]  # upstream gradient -> gradients, and the next
-
-
-class Segment(NamedTuple):
-    """A part of the forward pass: `target` is computed from `source` and the weights of these names."""
-
-    target: tf.Tensor
-    source: tf.Tensor | None  # None: the first segment, which reads the batch
-    names: list[str]
+Loss = Callable[[Groups], tuple[Sums, tf.Tensor]]  # of a micro-batch: its measures, and the loss
 
 
-class Boundaries:
-    """The states at which a forward pass, recorded by a persistent tape, is divided."""
+class Overlap:
+    """Add up the gradients of the micro-batches and sum them over the ranks, at the same time."""
 
-    def __init__(self, tape: tf.GradientTape) -> None:
-        self._tape, self._states = tape, list[tuple[tf.Tensor, tf.Tensor]]()
+    def __init__(self, accumulator: Accumulator, reducer: ByBuckets) -> None:
+        self.accumulator, self.reducer, self.comm = accumulator, reducer, accumulator.comm
+        self._weights = accumulator.weights
+        self._first_layers = first_layers(list(self._weights), reducer.buckets)  # of the groups of layers
+        compiled = accumulator.execution.compile_all
+        self._backward = self._programs_backward if compiled else self._tape_backward
+        self._last = graphs.function(self._last_micro_batch, reduce_retracing=not compiled)
 
-    def add(self, x: tf.Tensor) -> tf.Tensor:
-        """Return x as the source of what follows."""
-        source = tf.stop_gradient(x)
-        self._tape.watch(source)
-        self._states.append((x, source))
-        return source
+    def sum(self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor) -> tuple[list[tf.Tensor], Sums]:
+        """Return the gradients summed over the micro-batches and the ranks, and the sums of this rank's measures."""
+        *before, last = batches
+        sums = self.accumulator.add(before, weights, step) if before else {}
+        replicas = self.comm.replicas
+        place = tf.constant(len(before) * replicas.size + replicas.rank, tf.int64)
+        with self.comm.collective():
+            gradients, measures = self._last(last, weights, step, place, not before)
+        return gradients, {name: sums.get(name, 0.0) + value for name, value in measures.items()}
 
-    def segments(self, loss: tf.Tensor, names: Sequence[str], first_layers: Sequence[int]) -> list[Segment]:
-        """Return the segments of the backward pass, as of `names_of_segments`."""
-        targets = [loss, *(target for target, _ in reversed(self._states))]
-        sources = [*(source for _, source in reversed(self._states)), None]
-        found = names_of_segments(names, first_layers)
-        return [Segment(*segment) for segment in zip(targets, sources, found, strict=True)]
+    def reduce(self, gradients: Tensors, scalars: Tensors) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Return the gradients, which are summed already, and the sums of the scalars over all ranks."""
+        return list(gradients), self.comm.all_reduce(scalars)
 
-    def backward(self, segments: Sequence[Segment], weights: dict[str, tf.Variable], store: Store) -> None:
-        """Run the backward pass of the segments, as `in_order` does."""
+    def _last_micro_batch(
+        self, batch: Batch, weights: Sums, step: tf.Tensor, place: tf.Tensor, single: bool
+    ) -> tuple[list[tf.Tensor], Sums]:
+        """Return the sums over all micro-batches and ranks of the gradients, and this micro-batch's measures.
 
-        def run(segment: Segment, upstream: tf.Tensor | None) -> tuple[Gradients, tf.Tensor | None]:
-            sources = [weights[name] for name in segment.names]
-            if segment.source is not None:
-                sources.append(segment.source)
-            found = self._tape.gradient(segment.target, sources, output_gradients=upstream)
-            upstream = found.pop() if segment.source is not None else None
-            return dict(zip(segment.names, found, strict=True)), upstream
-
-        in_order([functools.partial(run, segment) for segment in segments], store)
-
-
-class Programs:
-    """The segments of a forward pass that XLA compiles, each with its backward pass, as programs of their own."""
-
-    def __init__(self, weights: dict[str, tf.Variable], first_layers: Sequence[int]) -> None:
-        self._weights, self._passes = weights, list[Pass]()
-        self._names = names_of_segments(list(weights), first_layers)  # of the segments that have not run
-
-    def run(self, function: Callable[..., tf.Tensor], *x: tf.Tensor) -> tf.Tensor:
-        """Return function(*x): of the embeddings, without x, then of each group of layers and the state before it.
-
-        The function is traced twice, and must compute the same both times.
+        A bucket's collective starts when the last of its gradients is computed.
         """
-        names = self._names.pop()
+        reduced, waiting = dict[int, tf.Tensor](), list(enumerate(self.reducer.buckets))
+        stored: dict[int, tf.Tensor] = {}
+        places = {name: number for number, name in enumerate(self._weights)}
 
-        @graphs.function(jit_compile=True)
-        def gradients(x: Sequence[tf.Tensor], upstream: tf.Tensor) -> tuple[Gradients, list[tf.Tensor]]:
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = function(*x)
-            return self._gradients(tape, y, names, x, upstream)
+        def store(found: Gradients) -> list[tf.Tensor]:
+            read = {}
+            for name, gradient in found.items():
+                place = places[name]
+                self.accumulator.add_gradient(place, gradient, single)
+                # Read from the variable: TensorFlow would merge the addition into those of the backward pass, in
+                # another order, and the bits would not be those without overlap.
+                read[place] = self.accumulator.gradients[place].read_value()
+            stored.update(read)
+            while waiting and all(place in stored for place in waiting[0][1]):
+                number, bucket = waiting.pop(0)
+                sums = self.reducer.sum_in_graph([stored[place] for place in bucket], number)
+                reduced.update(zip(bucket, sums, strict=True))
+            return list(read.values())
 
-        def run(upstream: tf.Tensor | None) -> tuple[Gradients, tf.Tensor | None]:
-            found, by_x = gradients(x, upstream) if x or names else ({}, [])
-            return found, by_x[0] if x else None
+        measures = self._backward(lambda groups: self.accumulator.loss(batch, weights, step, place, groups), store)
+        return [reduced[place] for place in range(len(places))], measures
 
-        self._passes.append(run)
-        return graphs.function(function, jit_compile=True)(*x)
-
-    def run_heads(
-        self, function: Callable[[tf.Tensor], tuple[dict[str, tf.Tensor], tf.Tensor]], x: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Return the measures of function(x) = (measures, loss), computed together with the gradients of the loss."""
-        names = self._names.pop()
-
-        @graphs.function(jit_compile=True)
-        def heads(x: tf.Tensor) -> tuple[dict[str, tf.Tensor], Gradients, list[tf.Tensor]]:
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                measures, loss = function(x)
-            return measures, *self._gradients(tape, loss, names, [x], None)
-
-        measures, found, [by_x] = heads(x)
-        self._passes.append(lambda _: (found, by_x))
+    def _tape_backward(self, loss: Loss, store: Store) -> Sums:
+        """Store the gradients of the loss, segment after segment; return its measures."""
+        with tf.GradientTape(persistent=True) as tape:
+            boundaries = Boundaries(tape)
+            measures, total = loss(Groups(self._first_layers, lambda function, *x: function(*x), boundaries.add))
+        segments = boundaries.segments(total, list(self._weights), self._first_layers)
+        boundaries.backward(segments, self._weights, store)
         return measures
 
-    def backward(self, store: Store) -> None:
-        """Run the backward pass of the segments that have run, as `in_order` does."""
-        in_order(reversed(self._passes), store)
+    def _programs_backward(self, loss: Loss, store: Store) -> Sums:
+        """Do the same with segments that XLA compiles."""
+        programs = Programs(self._weights, self._first_layers)
+        last: list[tf.Tensor] = []
 
-    def _gradients(
-        self,
-        tape: tf.GradientTape,
-        target: tf.Tensor,
-        names: list[str],
-        x: Sequence[tf.Tensor],
-        upstream: tf.Tensor | None,
-    ) -> tuple[Gradients, list[tf.Tensor]]:
-        """Return the dense gradients by the weights of these names, and those by x."""
-        found = tape.gradient(target, [*(self._weights[name] for name in names), *x], output_gradients=upstream)
-        dense = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in found]
-        return dict(zip(names, dense, strict=False)), dense[len(names) :]
+        def run(function: Callable[..., tf.Tensor], *x: tf.Tensor) -> tf.Tensor:
+            last[:] = [programs.run(function, *x)]
+            return last[0]
 
-
-def names_of_segments(names: Sequence[str], first_layers: Sequence[int]) -> list[list[str]]:
-    """Divide the names of weights into those of heads, of groups of layers from the last one on, and of embeddings.
-
-    first_layers: of each group, ascending. The heads' segment has the embeddings too, because heads may be tied to
-    them.
-    """
-    ends = [0, *(first + 1 for first in first_layers), float("inf")]  # depths at which the segments begin
-    between = [[name for name in names if low <= depth(name) < high] for low, high in itertools.pairwise(ends)]
-    heads = [name for name in names if depth(name) == float("inf")]
-    return [[*between[0], *heads], *reversed(between)]
-
-
-def in_order(passes: Iterable[Pass], store: Store) -> None:
-    """Call `store` with the gradients that each segment completes; the next one waits for what it returns.
-
-    passes: the backward passes of the segments, from the heads' on.
-    """
-    upstream: tf.Tensor | None = None
-    tied: Gradients | None = None
-    for run in passes:
-        gradients, upstream = run(upstream)
-        if tied is None:
-            tied = {name: gradients.pop(name) for name in list(gradients) if depth(name) == 0}
-        stored = store({name: _sum(tied.get(name), gradient) for name, gradient in gradients.items()})
-        if upstream is not None:
-            with tf.control_dependencies(stored):
-                upstream = tf.identity(upstream)
-
-
-def _sum(first: tf.Tensor | None, second: tf.Tensor | None) -> tf.Tensor | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return tf.convert_to_tensor(first) + tf.convert_to_tensor(second)
+        groups = Groups(self._first_layers, run, recomputed=True)
+        loss(groups)  # only the layers: nothing reads what its heads compute, and TensorFlow drops it
+        measures = programs.run_heads(lambda x: loss(groups._replace(last=x)), *last)
+        programs.backward(store)
+        return measures

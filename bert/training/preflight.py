@@ -10,20 +10,37 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert.config import InitConfig, ModelConfig, ParallelConfig, PrecisionConfig, RunConfig, flatten
-from bert.errors import ResourceError, UsageError, UserError
+from bert.core import files, manifest, outputs
+from bert.core.config import InitConfig, ModelConfig, ParallelConfig, PrecisionConfig, RunConfig, TrainConfig, flatten
+from bert.core.errors import ResourceError, UsageError, UserError
+from bert.core.manifest import Manifest
 from bert.hardware import graphs
+from bert.model import cost
 from bert.model.attention import attend, scale
 from bert.model.encoder import TokenBatch
-from bert.plan import model_cost
-from bert.storage import files, manifest, outputs
-from bert.storage.manifest import Manifest
 from bert.training.distributed import Communicator
 from bert.training.division import State
 
 CHECKPOINTS = 2  # that must fit on the disk: one is written before an older one is removed
 UNDIVIDED = ParallelConfig()
 TOLERANCE = 0.05  # difference between two computations of attention in 16 bits, relative to the largest number
+
+
+def before_weights(config: TrainConfig, comm: Communicator) -> None:
+    """Check what must hold before the weights are made. Raise UsageError or ResourceError."""
+    frozen_layers(config.init, config.model)
+    parts(config.model, config.run, comm)
+    memory(config.model, config.parallel, comm)
+
+
+def before_updates(config: TrainConfig, comm: Communicator, data: Path, tokens: int) -> str | None:
+    """Check what must hold before the first update; return a warning, or None. Raise UsageError.
+
+    data: their folder. tokens: of a sequence.
+    """
+    apart(config.run.path, data)
+    fused_attention(config.model, config.precision, tokens)
+    return pointless(config.parallel, config.model, comm.replicas.size)
 
 
 def apart(run: Path, data: Path) -> None:
@@ -35,7 +52,7 @@ def apart(run: Path, data: Path) -> None:
 
 
 def pointless(parallel: ParallelConfig, model: ModelConfig, replicas: int) -> str | None:
-    """Return which settings of `parallel` have no effect on so many replicas of the model, in one line.
+    """Return which settings of `parallel` have no effect on this many replicas of the model, in one line.
 
     Return None if all have one.
     """
@@ -44,7 +61,7 @@ def pointless(parallel: ParallelConfig, model: ModelConfig, replicas: int) -> st
     if replicas == 1 and given:
         verb, where = "have" if len(given) > 1 else "has", "one rank" if parallel.tensor == 1 else "one replica"
         return f"{', '.join(given)} {verb} no effect on {where}; scripts/launch.sh starts several"
-    gradients = 4 * model_cost.parameters(model)
+    gradients = 4 * cost.parameters(model)
     if parallel.overlap and gradients <= parallel.bucket_bytes(gradients):
         return (
             f"parallel.overlap hides nothing: all {gradients / 1e6:,.1f} MB of gradients are in one bucket, which is "
@@ -62,15 +79,15 @@ def memory(model: ModelConfig, parallel: ParallelConfig, comm: Communicator) -> 
     if device is None:
         return
     together = 1 if comm.device.is_gpu else comm.local_size  # ranks in one memory
-    need = together * model_cost.state_bytes(model, comm.replicas.size, parallel)
+    need = together * cost.state_bytes(model, comm.replicas.size, parallel)
     if need <= device:
         return
     sharded = dataclasses.replace(parallel, shard_optimizer=True)
     remedy = "choose a smaller model, or divide it over ranks with --parallel.tensor"
-    if together * model_cost.state_bytes(model, comm.replicas.size, sharded) <= device:
+    if together * cost.state_bytes(model, comm.replicas.size, sharded) <= device:
         remedy = "give --parallel.shard_optimizer true, or choose a smaller model"
     raise ResourceError(
-        f"weights, gradients and moments of {model_cost.parameters(model):,} parameters need {need / 2**30:,.1f} GiB; "
+        f"weights, gradients and moments of {cost.parameters(model):,} parameters need {need / 2**30:,.1f} GiB; "
         f"there are {device / 2**30:,.1f} GiB; {remedy}"
     )
 
@@ -150,7 +167,7 @@ def fused_attention(model: ModelConfig, precision: PrecisionConfig, tokens: int)
         )
 
 
-def check(settings: dict[str, Any], data: Manifest, state: State, run: Path, comm: Communicator) -> None:
+def same_on_all_ranks(settings: dict[str, Any], data: Manifest, state: State, run: Path, comm: Communicator) -> None:
     """Raise UsageError if a rank's settings, data or versions differ from rank 0's.
 
     Raise ResourceError if the disk is too small for the checkpoints. All ranks raise together. settings: the flattened

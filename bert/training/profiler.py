@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from bert.config import RunConfig
+from bert.core.config import RunConfig
 from bert.training.distributed import Communicator
 
 UPDATES = 5

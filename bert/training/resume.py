@@ -1,57 +1,23 @@
 """Start and resume a run: its directory, its `config.json`, and the initial weights of every rank."""
 
 import dataclasses
-import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from bert import labels
-from bert.config import RunConfig, TrainConfig, defaults, flatten
-from bert.errors import IntegrityError, UsageError
-from bert.inputs import byte_bpe, rules, vocabulary
-from bert.inputs.vocabulary import load_vocab
-from bert.storage import files, manifest, outputs
-from bert.storage.manifest import Manifest
+from bert import heads, labels
+from bert.core import files, manifest, outputs
+from bert.core.config import RunConfig, TrainConfig, as_flags, defaults, flatten, may_change
+from bert.core.errors import InputError, IntegrityError, UsageError
+from bert.core.manifest import Manifest
+from bert.text import byte_bpe, rules, vocabulary
+from bert.text.vocabulary import load_vocab, rules_of
 from bert.training import checkpoint, division
 from bert.training.distributed import Communicator
 from bert.training.division import State
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 VERSION = 2  # of the run directory's layout, in config.json; run directories without a version are of version 1
-
-# Settings that may change when a run is resumed: the weights do not depend on them.
-FREE = {
-    "run.directory",
-    "run.device",
-    "run.deterministic",
-    "run.log_every",
-    "run.save_every",
-    "run.keep",
-    "run.keep_every",
-    "run.evaluate_every",
-    "run.evaluate_sequences",
-    "run.patience",
-    "run.target_accuracy",
-    "run.max_skipped",
-    "run.peak_teraflops",
-    "run.profile",
-    "run.stall_seconds",
-    "run.spike_factor",
-    "run.on_spike",
-    "batch.per_device",
-    "batch.max_per_device",
-    "batch.fit",
-    "data.skip_bad",
-    "length.evaluations",
-    "model.recompute_activations",
-    "parallel.overlap",
-    "parallel.bucket_megabytes",
-    "parallel.shard_optimizer",
-    "parallel.tensor",
-}
 
 
 def place(run: RunConfig, default: Path, steps: int) -> RunConfig:
@@ -61,7 +27,7 @@ def place(run: RunConfig, default: Path, steps: int) -> RunConfig:
 
 
 def sample_rules(run: Path, comm: Communicator) -> int:
-    """Return the version of the rules (`bert.inputs.rules`) of a run; one that has no checkpoint takes the newest."""
+    """Return the version of the rules (`bert.text.rules`) of a run; one that has no checkpoint takes the newest."""
     version = rules.RULES
     if comm.rank == 0 and checkpoint.steps(run):
         checkpoint.check_description(run)
@@ -99,7 +65,7 @@ def begin(
     vocab: Path,
     start_from: Path | None,
     new_heads: tuple[str, ...],
-    facts: Mapping[str, Any] = NOTHING,
+    facts: Mapping[str, Any],
 ) -> None:
     """Set the initial weights on every rank, and describe the run in its directory.
 
@@ -112,7 +78,7 @@ def begin(
     if comm.rank == 0:
         if start_from is not None:
             checkpoint.check_description(start_from)
-            _check_vocabulary(vocabulary.path_in(start_from), vocab, config.model.causal)
+            check_vocabulary(vocabulary.path_in(start_from), vocab, config.model.causal)
             taken = _without(weights, _head_of_other_classes(start_from, facts))
             checkpoint.load_weights(start_from, taken, (*new_heads, *_missing_heads(start_from)))
         directory = config.run.path
@@ -120,14 +86,13 @@ def begin(
         fixed |= {"data": manifest.content_hash(data.path), "rules": rules.RULES}
         files.write_json(directory / "config.json", {"recipe": None} | dict(facts) | fixed)
         config.model.save(directory / "bert_config.json")
-        with files.atomic_write(directory / vocabulary.name_for(vocab), "wb") as stream:
-            stream.write(vocab.read_bytes())
+        vocabulary.copy(vocab, directory)
     division.synchronise(weights, comm)
 
 
 def _missing_heads(run: Path) -> tuple[str, ...]:
     """Return the heads that an import lacks, from its `config.json`; a run that was trained here lacks none."""
-    facts = _facts(run)
+    facts = _settings(run)
     try:
         return tuple(map(str, facts.get("imported", {}).get("missing_heads", ())))
     except (TypeError, AttributeError) as error:
@@ -136,8 +101,8 @@ def _missing_heads(run: Path) -> tuple[str, ...]:
 
 def _head_of_other_classes(run: Path, facts: Mapping[str, Any]) -> str | None:
     """Return the head that `facts` names if it is the run's as well, with other classes; report it on stderr."""
-    ours, theirs = labels.of(facts, run), labels.of(_facts(run), run / "config.json")
-    if ours is None or theirs is None or ours.kind != theirs.kind or ours.kind == "choice":
+    ours, theirs = labels.of(facts, run), labels.of(_settings(run), run / "config.json")
+    if ours is None or theirs is None or ours.kind != theirs.kind or not heads.KINDS[ours.kind].has_classes:
         return None
     if ours == theirs or (ours.regression and theirs.regression):
         return None
@@ -150,21 +115,15 @@ def _without(weights: State, head: str | None) -> State:
     return {name: weight for name, weight in weights.items() if name.split("/")[0] != head}
 
 
-def _facts(run: Path) -> dict[str, Any]:
-    """Return the content of the `config.json` of a run, which is empty if there is none."""
-    path = run / "config.json"
+def _settings(run: Path) -> dict[str, Any]:
+    """Return the content of the `config.json` of a run. Raise IntegrityError if it is damaged."""
     try:
-        facts = files.read_json(path)
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise IntegrityError(f"{path}: damaged ({error}); restore it, or import {run} again") from error
-    if not isinstance(facts, dict):
-        raise IntegrityError(f"{path}: damaged (not an object); restore it, or import {run} again")
-    return facts
+        return labels.settings(run)
+    except InputError as error:
+        raise IntegrityError(str(error)) from error
 
 
-def _check_vocabulary(theirs: Path, ours: Path, causal: bool) -> None:
+def check_vocabulary(theirs: Path, ours: Path, causal: bool) -> None:
     """Raise UsageError if the vocabularies differ; equal sizes would hide that the weights are for other words."""
     if not theirs.exists():
         return
@@ -178,8 +137,13 @@ def _check_vocabulary(theirs: Path, ours: Path, causal: bool) -> None:
             return load_vocab(path)
         return byte_bpe.read_tables(path, byte_bpe.GPT2 if causal else byte_bpe.ROBERTA)
 
-    if read(theirs) != read(ours):
+    if (tokens := read(theirs)) != read(ours):
         raise UsageError(f"{theirs} and {ours} differ; make the data with the vocabulary of the weights")
+    if ours.suffix != ".json" and not rules_of(theirs, tokens).agrees(rules_of(ours, tokens)):
+        print(
+            f"note: {theirs} and {ours} have other rules by which texts become words; this run keeps those of the data",
+            file=sys.stderr,
+        )
 
 
 def _check_same(config: TrainConfig, data: Manifest) -> None:
@@ -204,16 +168,11 @@ def _check_same(config: TrainConfig, data: Manifest) -> None:
     before["the hash of the data"] = facts.get("data", hashed)
     resolved = flatten(config) | {"the hash of the data": hashed}
     differing = sorted(key for key in resolved.keys() | before.keys() if resolved.get(key) != before.get(key))
-    if changed := [key for key in differing if key not in FREE]:
+    if changed := [key for key in differing if key not in may_change(config)]:
         listed = ", ".join(f"{key} was {before.get(key)}, now {resolved.get(key)}" for key in changed)
         known = before.keys() & flatten(config).keys()  # without the hash of the data, and flags of other versions
-        old = f"{_flags(before, changed)} to go on with it, or " if known.issuperset(changed) else ""
+        flags = " ".join(as_flags({key: before[key] for key in changed})) if known.issuperset(changed) else ""
+        old = f"{flags} to go on with it, or " if flags else ""
         raise UsageError(
             f"{path.parent}: holds a run of another configuration ({listed}); give {old}another --run.directory"
         )
-
-
-def _flags(values: Mapping[str, Any], keys: Iterable[str]) -> str:
-    """Return these values of a configuration, in the form of `flatten`, as they are written on the command line."""
-    words = {key: str(value).lower() if isinstance(value := values[key], bool | None) else str(value) for key in keys}
-    return " ".join(f"--{key} {shlex.quote(word)}" for key, word in words.items())

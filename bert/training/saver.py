@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert.errors import UserError
+from bert.core.errors import UserError
 from bert.training import checkpoint, description
 from bert.training.distributed import Communicator
 from bert.training.division import State, is_divided, own_pieces
@@ -60,7 +60,7 @@ class Saver:
         return True
 
     def join(self, ranks: float) -> None:
-        """Start to join the pieces on rank 0, if so many ranks are all that there are. All ranks must call it."""
+        """Start to join the pieces on rank 0, if this many ranks are all that there are. All ranks must call it."""
         if self._join is not None and ranks == self.comm.size:
             join, self._join = self._join, None
             self._writing = self._thread.submit(join) if self.comm.rank == 0 else None

@@ -2,7 +2,7 @@
 
 import math
 
-from bert.config import OptimizerConfig
+from bert.core.config import OptimizerConfig
 
 
 def learning_rate(done: float, optimizer: OptimizerConfig, steps: int) -> float:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bert.storage import checked_json, files
+from bert.core import checked_json, files
 
 BEST, METRICS, SPLIT = "best.json", "metrics.jsonl", "heldout"
 

@@ -19,15 +19,15 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 def stops() -> Iterator[list[int]]:
     """Yield a list; while the block runs, signals that ask to stop are appended to it.
 
-    SIGHUP stays ignored if it is: nohup has the run go on without its terminal.
+    A block within another one has the list of the outer one, so that no signal between two runs is lost. SIGHUP stays
+    ignored if it is: nohup has the run go on without its terminal.
     """
-    received: list[int] = []
-
-    def receive(number: int, _: FrameType | None) -> None:
-        received.append(number)
-        if number == signal.SIGHUP:
-            sys.stdout, sys.stderr = _Optional(sys.stdout), _Optional(sys.stderr)
-
+    outer = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    if isinstance(outer, _Requests):
+        yield outer.received
+        return
+    requests = _Requests()
+    received, receive = requests.received, requests.receive
     kinds = [kind for kind in STOP_SIGNALS if kind != signal.SIGHUP or signal.getsignal(kind) != signal.SIG_IGN]
     before = {kind: signal.signal(kind, receive) for kind in kinds}
     try:
@@ -35,6 +35,18 @@ def stops() -> Iterator[list[int]]:
     finally:
         for kind, handler in before.items():  # the run is ending: a second request must not change its exit code
             signal.signal(kind, signal.SIG_IGN if received else handler)
+
+
+class _Requests:
+    """Signals that ask to stop."""
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+
+    def receive(self, number: int, _: FrameType | None) -> None:
+        self.received.append(number)
+        if number == signal.SIGHUP:
+            sys.stdout, sys.stderr = _Optional(sys.stdout), _Optional(sys.stderr)
 
 
 class _Optional:
@@ -58,7 +70,7 @@ class _Optional:
 
 @contextlib.contextmanager
 def watchdog(seconds: float, comm: Communicator) -> Iterator[Callable[[], None]]:
-    """Yield a function that the block must call at least every so many seconds; if it does not, print all stacks.
+    """Yield a function that the block must call at least once in this many seconds; if it does not, print all stacks.
 
     End the process if it has waited twice that long for another rank, because Horovod does not end it. This does not
     use faulthandler.dump_traceback_later, which walks the stacks of running threads without holding the interpreter's

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert.errors import UserError
-from bert.inputs.vocabulary import SPECIAL, load_vocab
-from bert.storage.manifest import Manifest
+from bert.core.errors import UserError
+from bert.core.manifest import Manifest
+from bert.text.vocabulary import SPECIAL, load_vocab
 
 LIMIT = 1000  # problems reported for one file; then the rest of the file is not read
 LONGEST = 1 << 24  # values of a feature
@@ -91,6 +91,7 @@ class RecordFormat(NamedTuple):
     features: dict[str, dict[str, Any]]  # name -> {"shape": [...], "dtype": ...}
     vocab_size: int
     special: dict[str, int]  # "[CLS]" -> id
+    is_single: bool = False  # an instance is one sentence, not two segments
 
 
 class BatchResult(NamedTuple):
@@ -126,7 +127,9 @@ def record_format(manifest: Manifest, problems: list[Problem]) -> tuple[str, Rec
         what = f"features are not those of {kind} with the given length and number of predictions"
         problems.append(Problem(manifest.path / "manifest.json", "", what))
         return None
-    return kind, RecordFormat(expected, len(tokens), {token: tokens.index(token) for token in SPECIAL})
+    shape = extra.get("instances")
+    is_single = isinstance(shape, dict) and shape.get("single_sentences") is True
+    return kind, RecordFormat(expected, len(tokens), {token: tokens.index(token) for token in SPECIAL}, is_single)
 
 
 def _is_size(size: object) -> bool:
@@ -185,7 +188,7 @@ def instance_features(extra: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def check_instances(payloads: Sequence[bytes], expected: RecordFormat) -> BatchResult:
-    """Check masked instances, [CLS] a [SEP] b [SEP], as `bert.inputs.instances` makes them."""
+    """Check masked instances, [CLS] a [SEP] b [SEP] or [CLS] a [SEP], as `bert.text.instances` makes them."""
     rows, parsed, wrong = parse(payloads, expected)
     features = {name: tensor.numpy() for name, tensor in parsed.items()}
     if len(rows):
@@ -220,14 +223,15 @@ def _instance_faults(features: dict[str, np.ndarray], expected: RecordFormat) ->
     restored = restore(features)
     at_sep = restored == sep
     first = at_sep.argmax(1)
-    built = (restored[:, 0] == cls) & ((restored == cls).sum(1) == 1) & (at_sep.sum(1) == 2)
-    built &= (at_sep & (at == last[:, None])).any(1) & (first >= 2) & (first <= last - 2)
+    separators, form = (1, "[CLS] a [SEP]") if expected.is_single else (2, "[CLS] a [SEP] b [SEP]")
+    built = (restored[:, 0] == cls) & ((restored == cls).sum(1) == 1) & (at_sep.sum(1) == separators)
+    built &= (at_sep & (at == last[:, None])).any(1) & (first >= 2) & (expected.is_single | (first <= last - 2))
 
     yield _outside(ids, expected.vocab_size), "input_ids: an id outside the vocabulary"
     yield input_mask != inside, "input_mask: not ones, then zeros"
     # As it was before masking: google-research/bert replaces a word by any entry of the vocabulary, [PAD] among them.
     yield (restored == pad) == inside, "input_ids: [PAD] inside input_mask, or another token after it"
-    yield ~built[:, None], "input_ids: not [CLS] a [SEP] b [SEP]"
+    yield ~built[:, None], f"input_ids: not {form}"
     yield (
         built[:, None] & (segments != ((at > first[:, None]) & inside)),
         "segment_ids: do not agree with [SEP]",
@@ -258,7 +262,7 @@ def chunk_features(_: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def check_chunks(payloads: Sequence[bytes], expected: RecordFormat) -> BatchResult:
-    """Check chunks of tokenised documents, from which `bert.inputs.dynamic_masking` makes instances."""
+    """Check chunks of tokenised documents, from which `bert.text.dynamic_masking` makes instances."""
     rows, parsed, wrong = parse(payloads, expected)
     if len(rows):
         ids, lengths, document = parsed["ids"], parsed["sentences"], parsed["document"].numpy()[:, 0]

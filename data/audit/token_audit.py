@@ -10,11 +10,11 @@ from typing import NamedTuple
 import google_crc32c
 import numpy as np
 
-from bert.errors import UserError
-from bert.inputs import byte_bpe
-from bert.inputs.byte_bpe import ByteBPE
-from bert.inputs.token_file import BLOCK, SUFFIX, Stream, checks_path
-from bert.storage.manifest import NAME, Manifest
+from bert.core.errors import UserError
+from bert.core.manifest import NAME, Manifest
+from bert.text import byte_bpe
+from bert.text.byte_bpe import ByteBPE
+from bert.text.token_file import BLOCK, SUFFIX, Stream, checks_path
 from data.audit.checks import LIMIT, Problem
 
 CHUNK = 1 << 20  # bytes read at once, a multiple of BLOCK

@@ -13,6 +13,7 @@ from data.wiki import references
 # Formulas are in MathML, whose prefix a record need not declare.
 WRAPPED = b'<record xmlns:mml="http://www.w3.org/1998/Math/MathML" xmlns:xlink="http://www.w3.org/1999/xlink">'
 NO_LABELS = ("", "UNLABELLED", "UNASSIGNED")
+POWER = re.compile(r"[-+\u2212]?\d+")
 TRUNCATED = re.compile(r"\s*[(\[]ABSTRACT TRUNCATED(?: AT \d+ WORDS)?[)\]]\.?$")
 
 
@@ -53,11 +54,38 @@ def _text(element: ElementTree.Element | None) -> tuple[str, int]:
     """Return the text of an element and of the markup in it, on one line, and how many control characters it had."""
     if element is None:
         return "", 0
-    text, removed = sources.without_controls(references.unescape("".join(element.itertext())))
+    try:
+        text = _marked(element)
+    except RecursionError as error:
+        raise ValueError("its text has elements in elements without end") from error
+    text, removed = sources.without_controls(references.unescape(text))
     return " ".join(text.split()), removed
 
 
+def _marked(element: ElementTree.Element) -> str:
+    """Return the text of an element, in which powers can be told from digits, and bold headings from words."""
+    text = element.text or ""
+    for child in element:
+        inner = _marked(child)
+        if child.tag == "sup" and text[-1:].isdigit() and POWER.fullmatch(inner):
+            inner = f"^{inner}"  # 10<sup>6</sup> would be 106
+        elif child.tag == "b" and inner.isupper():
+            inner = f" {inner} "
+        text += inner + (child.tail or "")
+    return text
+
+
 def _without_brackets(title: str) -> str:
-    """Return a title without the brackets that NLM puts around its translation."""
+    """Return a title without the brackets that NLM puts around its translation.
+
+    They are a pair: "[18F]FDG in mice [corrected]." begins with one pair and ends with another.
+    """
     match = re.fullmatch(r"\[(.*?)\.?\]\.?", title)
-    return f"{match[1]}." if match and match[1] else title
+    if not match or not match[1]:
+        return title
+    depth = 1
+    for bracket in re.findall(r"[][]", match[1]):
+        depth += 1 if bracket == "[" else -1
+        if not depth:
+            return title
+    return f"{match[1]}."

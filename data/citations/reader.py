@@ -11,15 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from bert.errors import InputError
-from bert.storage import files
+from bert.core import files
+from bert.core.errors import InputError
 
 CHUNK = 1 << 20
 MAX_RECORD = 8_000_000  # bytes of XML; articles with thousands of authors have about a million
 MAX_BETWEEN = 1_000_000  # bytes before, between and after the records
 BEGIN = re.compile(rb"<(PubmedArticle|PubmedBookArticle|DeleteCitation)>")
 LONGEST_TAG = len(b"</PubmedArticleSet>")
-FIRST, LAST = re.compile(rb"<PubmedArticleSet[\s>]"), re.compile(rb"</PubmedArticleSet\s*>|<PubmedArticleSet\s*/>")
+SET = re.compile(rb"</?PubmedArticleSet(?:\s[^<>]*)?/?>")  # the begin or the end of a set
+NOTHING = re.compile(rb"(?:\s|<!--.*?-->)*", re.S)  # what may be behind the last set
+KEPT = 4096  # bytes before the next ones in which a tag may begin
 DECLARATION = b"<!ENTITY"
 CITATION = re.compile(rb"<MedlineCitation\b[^<>]*>\s*<PMID\b([^<>]*)>\s*([0-9]{1,9})\s*</PMID>")
 PMID = re.compile(rb"<PMID\b([^<>]*)>\s*([0-9]{1,9})\s*</PMID>")
@@ -82,7 +84,7 @@ class Reader:
             self._pass_over(len(self._buffer))
         if not self._opened:
             raise InputError(f"{self.path}: {NO_PUBMED}")
-        if self._inside or not self._closed:
+        if self._inside or not self._closed or not NOTHING.fullmatch(self._between):
             where = "inside a record" if self._inside else "between records"
             raise InputError(
                 f"{self.path}: the file ends {where} (no </PubmedArticleSet>) after {self.records:,} records; "
@@ -103,12 +105,13 @@ class Reader:
 
     def _pass_over(self, size: int) -> None:
         """Take `size` bytes that are in no record out of the buffer, and notice the begin and the end of the file."""
-        self._between = (self._between[-LONGEST_TAG:] if self._opened else self._between) + self._buffer[:size]
+        self._between = (self._between[-KEPT:] if self._opened else self._between) + self._buffer[:size]
         del self._buffer[:size]
         if DECLARATION in self._between:
             raise InputError(f"{self.path}: declares entities (<!ENTITY), which files of PubMed do not; refused")
-        self._opened = self._opened or FIRST.search(self._between) is not None
-        self._closed = self._closed or LAST.search(self._between) is not None
+        for tag in [*SET.finditer(self._between)][-1:]:  # the last one counts: a file may have several sets
+            self._opened, self._closed = True, tag[0].startswith(b"</") or tag[0].endswith(b"/>")
+            self._between = self._between[tag.end() :]
         if len(self._between) > MAX_BETWEEN + CHUNK:
             raise InputError(f"{self.path}: {NO_PUBMED}")
 

@@ -15,7 +15,7 @@ import stat
 import zipfile
 from pathlib import Path, PurePosixPath
 
-from bert.errors import IntegrityError, UserError
+from bert.core.errors import IntegrityError, UserError
 from data.fetch.transfer import check_space
 
 CHUNK = 1 << 20

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bert.errors import IntegrityError
+from bert.core.errors import IntegrityError
 from data.fetch.transfer import File
 
 

@@ -19,7 +19,7 @@ import requests
 import urllib3.exceptions
 from urllib3.util import Retry
 
-from bert.errors import InputError, IntegrityError, UsageError
+from bert.core.errors import InputError, IntegrityError, UsageError
 
 T = TypeVar("T")
 
@@ -100,18 +100,18 @@ class Connections:
         """Call `action` until it succeeds. Raise its other errors, and Unavailable when no attempt is left.
 
         All have the address in front. gained: returns the bytes received so far. An attempt that brought a megabyte
-        resets the count of failures.
+        more than any before it resets the count of failures: where the file must begin again and again, it is no gain.
         """
-        retries, before = self.policy.retries, gained()
+        retries, most = self.policy.retries, gained()
         while True:
             try:
                 return action()
             except (Unavailable, IntegrityError) as error:
                 raise type(error)(f"{shown(url)}: {error}") from error
             except RetryableError as problem:
-                if gained() - before >= PROGRESS:
+                if gained() - most >= PROGRESS:
                     retries = self.policy.retries
-                before = gained()
+                most = max(most, gained())
                 failures = len(retries.history) + 1
                 allowed = int(self.policy.retries.total or 0)
                 if failures > (allowed if host(url) in self._reached else min(allowed, UNREACHED)):

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert.errors import UsageError
-from bert.storage import files, manifest
-from bert.storage.workspace import target
+from bert.core import files, manifest
+from bert.core.errors import UsageError
+from bert.core.workspace import target
 from data.fetch import transfer
 from data.fetch.connection import Unavailable, shown
 from data.fetch.transfer import Client, FetchedFile, File

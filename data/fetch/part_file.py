@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from bert.errors import ResourceError
-from bert.storage import files
+from bert.core import files
+from bert.core.errors import ResourceError
 from data.fetch.connection import OutOfRange, shown
 
 RANGE = re.compile(r"bytes (\d{1,19})-\d+/(\d{1,19}|\*)")

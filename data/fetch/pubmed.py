@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert.errors import InputError, IntegrityError
+from bert.core.errors import InputError, IntegrityError
 from data.fetch.transfer import File
 
 BASELINE = "https://ftp.ncbi.nlm.nih.gov/pubmed/baseline"

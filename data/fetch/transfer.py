@@ -19,14 +19,17 @@ from pathlib import Path
 
 import requests
 
-from bert.errors import IntegrityError, ResourceError, Stopped
-from bert.storage import files
+from bert.core import files
+from bert.core.errors import IntegrityError, ResourceError, Stopped
 from data.fetch.connection import Cancelled, Connections, OutOfRange, RetryableError, RetryPolicy, Unavailable, host
 from data.fetch.part_file import PartFile
 from data.pipeline.progress import Progress
 
 SPARE = 64 << 20  # bytes to leave free on the disk
-PAGE = re.compile(rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype html|html|head)\b", re.IGNORECASE | re.DOTALL)
+PAGE = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:(?:<!--.*?-->|<\?xml.*?\?>)\s*)*<(?:!doctype html|html|head|body|meta|script)\b",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,7 +127,7 @@ class Client:
             return
         try:
             with self._http.open(url, part.range_headers(url, has_digest=bool(file.digests))) as response:
-                total = _total(response, part)
+                total = _total(response, part, file)
                 _check_size(file, total)
                 if response.status_code == HTTPStatus.OK:  # the server sends the whole file
                     part.restart()
@@ -189,6 +192,8 @@ def _problem(file: File, size: int, actual: Mapping[str, str], candidate: Path) 
             return f"{name} is {actual[name]}, not {digest} ({file.trust}); {remedy}"
     if file.size not in (None, size):
         return f"{size:,} bytes, but {file.size:,} were published; download it again"
+    if not size:
+        return "the server sent nothing; fetch it again later, or check the address"
     if not file.digests and not file.url.endswith("/"):  # at the end of a folder's address a page is expected
         with open(candidate, "rb") as stream:
             if PAGE.match(stream.read(1024)):
@@ -196,10 +201,14 @@ def _problem(file: File, size: int, actual: Mapping[str, str], candidate: Path) 
     return ""
 
 
-def _total(response: requests.Response, part: PartFile) -> int | None:
-    """Return the size of the whole file from the headers, or None if the transfer is chunked."""
+def _total(response: requests.Response, part: PartFile, file: File) -> int | None:
+    """Return the size of the whole file from the headers, or None if the transfer is chunked.
+
+    Apache's `AddEncoding x-gzip .gz` declares a file that is compressed itself; its digests tell whether it is that.
+    """
     headers = response.headers
-    if headers.get("Content-Encoding", "identity") != "identity":
+    plain = {"", "identity", "gzip", "x-gzip"} if file.digests and file.name.endswith(".gz") else {"", "identity"}
+    if headers.get("Content-Encoding", "").strip().lower() not in plain:
         raise Unavailable("the server compresses the file although this was not requested; use another source")
     if response.status_code == HTTPStatus.PARTIAL_CONTENT:
         return part.total_size(headers)

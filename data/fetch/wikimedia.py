@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bert.errors import InputError, IntegrityError, UsageError
-from bert.storage import files
+from bert.core import files
+from bert.core.errors import InputError, IntegrityError, UsageError
 from data.fetch.connection import NotFound, shown
 from data.fetch.transfer import Client, File
 

@@ -1,6 +1,6 @@
 """Find documents with the same text, or the same id, as an earlier one, and choose documents to hold out by their text.
 
-White space and the composition of accents in a text do not matter. About 40 bytes per document are held in memory.
+White space and the composition of accents in a text do not matter. About 45 bytes per document are held in memory.
 """
 
 import hashlib
@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert.storage import files
-from bert.storage.workspace import Work
+from bert.core import files
+from bert.core.workspace import Work
 from data.pipeline import parts, tasks, workers
 from data.pipeline.parts import Part
 
@@ -87,7 +87,12 @@ def is_held_out(keys: np.ndarray, share: float) -> np.ndarray:
 
     A text that is held out with one share is held out with every larger one, whatever the other texts are.
     """
-    return keys < np.uint64(min(int(share * 2**64), 2**64 - 1))
+    return keys < np.uint64(held_out_limit(share))
+
+
+def held_out_limit(share: float) -> int:
+    """Return the number below which a key is held out."""
+    return min(int(share * 2**64), 2**64 - 1)
 
 
 def is_text_held_out(text: str, share: float) -> bool:

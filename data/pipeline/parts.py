@@ -7,8 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
-from bert.errors import InputError, IntegrityError
-from bert.storage import manifest
+from bert.core import manifest
+from bert.core.errors import InputError, IntegrityError
 
 PART_BYTES = 64 * 1024 * 1024
 TEXT_BATCH = 1 << 20  # characters encoded at once
@@ -69,14 +69,15 @@ def decode(line: bytes, path: Path, number: int, field: str) -> dict[str, Any]:
     return record
 
 
-def find(folder: Path, prefix: str, stage: str | None = None) -> list[Part]:
+def find(folder: Path, prefix: str, stage: str | None = None, *, may_lack: bool = False) -> list[Part]:
     """Return the parts `<prefix>-*.jsonl` of a finished folder, in order.
 
-    Raise InputError if the folder is not finished, was written by another stage than `stage`, or has no such part.
+    Raise InputError if the folder is not finished, was written by another stage than `stage`, or has no such part,
+    unless it may lack them.
     """
     listed = manifest.load(folder, stage).files
     names = sorted(name for name in listed if name.startswith(f"{prefix}-") and name.endswith(".jsonl"))
-    if not names:
+    if not names and not may_lack:
         raise InputError(f"{folder}: no {prefix}-*.jsonl in it; give the folder that the previous stage wrote")
     return [Part(folder / name, listed[name].sha256, listed[name].source) for name in names]
 

@@ -1,11 +1,10 @@
-"""What the stages that read source text share: encodings, groups of files, parallel reading, and cuts of long texts.
+"""What the stages that read source text share: groups of files, parallel reading, and cuts of long texts.
 
 wikipedia, books, pubmed and text are each a `SourceStage`. Their source files are put into groups by size alone, or
 each is a group; a group is one task, and the parts that it writes are numbered in the order of the files.
 """
 
 import abc
-import codecs
 import dataclasses
 import os
 import re
@@ -15,29 +14,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
-from bert.storage import manifest, outputs
-from bert.storage.workspace import Work
-from data.pipeline import parts
+from bert.core import manifest, outputs
+from bert.core.workspace import Work
+from data.pipeline import languages, losses, parts
 from data.pipeline.tasks import Options as TaskOptions
 from data.pipeline.tasks import Stage, TaskResult
 
 GROUP_BYTES = parts.PART_BYTES  # size of the source files that make one task
 MAX_DOCUMENT = 8_000_000  # characters; a document is held in memory, and the longest novels have five million
-CHUNK = 1 << 20
-
-MARKS = {  # byte order marks; that of UTF-32 begins with that of UTF-16
-    codecs.BOM_UTF8: "utf-8",
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-BINARY = bytes([*range(7), *range(14, 26), 28, 29, 30, 31])  # control characters that do not occur in text
-NOT_IN_CP1252 = b"\x81\x8d\x8f\x90\x9d"
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]+")  # control characters that are not white space
 CONTROL_ASCII = bytes([*range(9), *range(14, 28), 127])  # the same in UTF-8, in which they are found faster
 CONTROL_OTHER = re.compile(rb"\xc2[\x80-\x84\x86-\x9f]")
-MAX_BINARY = 0.02  # share of control characters from which a file is not text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,6 +35,18 @@ class Options(TaskOptions):
     """files to read"""
     output: Path
     """folder to write"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextOptions(Options):
+    """Flags of the stages whose texts may be in any language."""
+
+    language: str | None = None
+    """code of the language of the texts, such as de, which the manifest names for later stages"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        languages.check(self.language)
 
 
 class SourceTask(NamedTuple):
@@ -67,6 +66,7 @@ class ReadResult(NamedTuple):
     refused: dict[str, str]  # document or file name -> reason
     documents: int
     size: int  # bytes written
+    lost: losses.Report | None = None  # of the stages that count every character
 
 
 class SourceStage(Stage[SourceTask]):
@@ -77,9 +77,13 @@ class SourceStage(Stage[SourceTask]):
     """
 
     name: ClassVar[str]
+    causes: ClassVar[dict[str, str]] = {}  # of large losses, as of `losses.tell`
+    language: str | None = None  # of the texts
 
     def __init__(self, options: Options, groups: Sequence[tuple[Path, ...]], settings: Any = None) -> None:
         self.options, self.groups, self.settings = options, groups, settings or options
+        if isinstance(options, TextOptions):
+            self.language = options.language
 
     @classmethod
     @abc.abstractmethod
@@ -118,8 +122,20 @@ class SourceStage(Stage[SourceTask]):
         own.rmdir()
         return result._replace(records=records)._asdict()
 
+    @classmethod
+    def written(cls, task: SourceTask, result: TaskResult) -> Sequence[Path]:
+        return [task.target.with_name(name) for name in result["records"]]
+
     def finish(self, tasks: Sequence[SourceTask], results: Sequence[TaskResult]) -> outputs.StageResult:
-        return self.check(_total(results))
+        found, extra = _total(results), dict[str, Any]()
+        if reports := [report for result in results if (report := result.get("lost"))]:
+            extra["losses"] = losses.total(reports)
+            if extra["losses"]["documents"][losses.OUT]:
+                losses.tell(self.name, extra["losses"], self.causes)
+        if self.language:
+            extra["language"] = self.language
+        checked = self.check(found)
+        return dataclasses.replace(checked, extra=checked.extra | extra)
 
     def processed(self, task: SourceTask, result: TaskResult) -> tuple[int, int]:
         return result["documents"], result["size"]
@@ -134,6 +150,12 @@ def find_files(folder: Path, accepts: Callable[[str], bool]) -> list[Path]:
 def relative_name(path: Path, folder: Path) -> str:
     """Return a file's path below the source folder. Bytes that are not UTF-8 are replaced."""
     return os.fsencode(path.relative_to(folder) if path != folder else path.name).decode("utf-8", "replace")
+
+
+def document_name(path: Path, folder: Path) -> str:
+    """Return the name that a file has in the ids of its documents: below the source folder, and with its name."""
+    name = relative_name(path, folder)
+    return name if path == folder else f"{relative_name(folder.resolve(), folder.resolve())}/{name}"
 
 
 def group_files(files: Sequence[Path]) -> list[tuple[Path, ...]]:
@@ -169,51 +191,6 @@ def summary(stage: str, result: outputs.StageResult) -> str:
     return "; ".join([f"{stage}: {counts}", *refused[:5], *more])
 
 
-def detect_encoding(path: Path) -> str:
-    """Return the encoding of a text file. Raise ValueError, with the reason, if the file is not text.
-
-    A byte order mark decides: utf-8, utf-16 or utf-32. Without one, the result is "utf-8" if the file is valid UTF-8;
-    "utf-8 with errors" if most of its non-ASCII characters are; else "cp1252", or "latin-1" if the file has bytes that
-    Windows-1252 does not define. Up to three passes in constant memory.
-    """
-    with open(path, "rb") as stream:
-        head = stream.read(4)
-    marked = next((encoding for mark, encoding in MARKS.items() if head.startswith(mark)), None)
-    if marked in ("utf-16", "utf-32"):
-        _check_wide(marked, path)
-        return marked
-    size = binary = undefined = 0
-    for chunk in _chunks(path):
-        size += len(chunk)
-        binary += len(chunk) - len(chunk.translate(None, BINARY))
-        undefined += len(chunk) - len(chunk.translate(None, NOT_IN_CP1252))
-    if binary > size * MAX_BINARY:
-        reason = f"binary ({binary:,} of {size:,} bytes are control characters)"
-        raise ValueError(f"{reason}; UTF-16 and UTF-32 need a byte order mark")
-    if _is_valid("utf-8", path):
-        return "utf-8"
-    valid, invalid = _non_ascii_characters(path)
-    if marked or valid > invalid:
-        return "utf-8 with errors"
-    return "latin-1" if undefined else "cp1252"
-
-
-def _check_wide(encoding: str, path: Path) -> None:
-    """Raise ValueError if a file with a byte order mark of UTF-16 or UTF-32 is not text in this encoding."""
-    decoder = codecs.getincrementaldecoder(encoding)()
-    characters = controls = 0
-    try:
-        for chunk in _chunks(path):
-            text = decoder.decode(chunk)
-            characters += len(text)
-            controls += without_controls(text)[1]
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not the {encoding.upper()} that its first bytes announce") from error
-    if controls > characters * MAX_BINARY:
-        raise ValueError(f"binary ({controls:,} of {characters:,} characters are control characters)")
-
-
 def without_controls(text: str) -> tuple[str, int]:
     """Return a text without control characters other than white space, and the number of those removed."""
     encoded = text.encode("utf-8", "surrogatepass")
@@ -221,40 +198,6 @@ def without_controls(text: str) -> tuple[str, int]:
         return text, 0
     clean = CONTROL.sub("", text)
     return clean, len(text) - len(clean)
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with open(path, "rb") as stream:
-        while chunk := stream.read(CHUNK):
-            yield chunk
-
-
-def _is_valid(encoding: str, path: Path) -> bool:
-    decoder = codecs.getincrementaldecoder(encoding)()
-    try:
-        for chunk in _chunks(path):
-            decoder.decode(chunk)
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _non_ascii_characters(path: Path) -> tuple[int, int]:
-    """Return the number of non-ASCII characters that are valid UTF-8, and of those that are not."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    non_ascii = invalid = 0
-    for chunk in _chunks(path):
-        text = decoder.decode(chunk)
-        non_ascii += len(text) - len(text.encode("ascii", "ignore"))
-        invalid += text.count("\ufffd")
-    return non_ascii - invalid, invalid
-
-
-def open_text(path: Path, encoding: str) -> IO[str]:
-    """Open a file in the encoding that `detect_encoding` returned, with "\\n" at every end of line."""
-    codec = "utf-8-sig" if encoding.startswith("utf-8") else encoding
-    return open(path, encoding=codec, errors="replace" if encoding == "utf-8 with errors" else "strict")
 
 
 def stream_pieces(stream: IO[str], limit: int = MAX_DOCUMENT) -> Iterator[str]:

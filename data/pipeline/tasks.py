@@ -14,15 +14,14 @@ import contextlib
 import dataclasses
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from bert import ranges
-from bert.errors import UsageError
-from bert.ranges import Range, Workers
-from bert.storage import checked_json, files, outputs
-from bert.storage.workspace import Work, Workspace
+from bert.core import checked_json, files, outputs, ranges
+from bert.core.errors import UsageError
+from bert.core.ranges import Range, Workers
+from bert.core.workspace import Work, Workspace
 from data.pipeline import workers
 from data.pipeline.progress import Progress
 
@@ -32,7 +31,7 @@ class Task(Protocol):
 
     @property
     def target(self) -> Path:
-        """The file that the task writes. The names of any other files it writes begin with this name."""
+        """The file that the task writes, or by whose name those that it writes are named."""
 
 
 AnyTask = TypeVar("AnyTask", bound=Task)
@@ -63,13 +62,16 @@ class Options:
 NOT_PARAMETERS = {field.name for field in dataclasses.fields(Options)}  # the output does not depend on them
 
 
-def parameters(options: Any, besides: Sequence[str] = ()) -> dict[str, Any]:
+def parameters(options: Any, besides: Sequence[str] = (), newer: Sequence[str] = ()) -> dict[str, Any]:
     """Return the flags of a stage, without paths, those of `Options`, and others on which the output does not depend.
 
-    options: the dataclass of its flags. besides: names of the others.
+    options: the dataclass of its flags. besides: names of the others. newer: names of flags that earlier versions did
+    not have; with its default such a flag is left out, so that a folder of an earlier version is up to date.
     """
-    names = [field.name for field in dataclasses.fields(options) if not _is_path(field)]
-    return {name: getattr(options, name) for name in names if name not in {*NOT_PARAMETERS, *besides}}
+    fields = [field for field in dataclasses.fields(options) if not _is_path(field)]
+    values = {field.name: getattr(options, field.name) for field in fields}
+    usual = {field.name for field in fields if field.name in newer and values[field.name] == field.default}
+    return {name: value for name, value in values.items() if name not in {*NOT_PARAMETERS, *besides, *usual}}
 
 
 def inputs(options: Any) -> list[Path]:
@@ -116,6 +118,11 @@ class Stage(abc.ABC, Generic[AnyTask]):
     def run(cls, task: AnyTask) -> TaskResult:
         """Write the files of one task and return its result."""
 
+    @classmethod
+    def written(cls, task: AnyTask, result: TaskResult) -> Sequence[Path]:
+        """Return the files that `run` wrote. They are not looked for: other tasks write into the same folder."""
+        return [task.target]
+
     @abc.abstractmethod
     def finish(self, tasks: Sequence[AnyTask], results: Sequence[TaskResult]) -> outputs.StageResult:
         """Return what the manifest says of the whole output."""
@@ -140,7 +147,7 @@ def build(stage: Stage[AnyTask], folder: Path, options: Options) -> None:
                 outputs.clear(space)
                 return
             work = using.enter_context(space.work(key.digest()))
-            jobs = [_Job(stage.run, task, _marker(work, task)) for task in stage.tasks(work)]
+            jobs = [_Job(type(stage), task, _marker(work, task)) for task in stage.tasks(work)]
         _run_tasks(stage, jobs[options.task :: options.of] if options.task is not None else jobs, options)
         with files.room(space.output), space.locked():
             if work.output.exists():  # otherwise another share was the last one and has completed the folder
@@ -165,7 +172,7 @@ def _read(marker: Path) -> _Marker:
 
 
 class _Job(NamedTuple):
-    run: Callable[[Any], TaskResult]
+    stage: type[Stage[Any]]
     task: Any
     marker: Path
 
@@ -211,16 +218,11 @@ def _run_job(job: _Job) -> TaskResult | None:
             return None
         if job.marker.exists():
             return _read(job.marker).result
-        result = dict(job.run(job.task))
-        written = sorted(path for path in target.parent.iterdir() if _is_of(path.name, target.name))
+        result = dict(job.stage.run(job.task))
+        written = job.stage.written(job.task, result)
         for path in written:
             files.flush(path)
         files.flush_folder(target.parent)
         hashes = {path.name: files.sha256(path) for path in written}
         checked_json.write(job.marker, {"files": hashes, "result": result})
     return result
-
-
-def _is_of(name: str, target: str) -> bool:
-    """Return whether a task with this target wrote the file: for part-10000, not part-100000.jsonl of another task."""
-    return name == target or name.startswith((f"{target}.", f"{target}-"))

@@ -6,12 +6,13 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import resource_tracker
 from typing import TypeVar
 
-from bert.errors import ResourceError, UsageError
+from bert.core.errors import ResourceError, UsageError
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}  # for the environment, which workers inherit
 
@@ -45,9 +46,9 @@ def run(
     ) as pool:
         try:
             with _without_interrupts():  # an interrupt that came meanwhile is raised at its end
-                futures = [pool.submit(function, task) for task in tasks]
-            for future in futures:
-                yield future.result()
+                futures = deque(pool.submit(function, task) for task in tasks)
+            while futures:
+                yield futures.popleft().result()  # a future holds its result
         except BrokenProcessPool as error:
             raise ResourceError("a worker was killed, probably out of memory; give fewer --workers") from error
         except (KeyboardInterrupt, GeneratorExit):
@@ -68,16 +69,16 @@ def _on_cluster(function: Callable[[Task], Result], tasks: Sequence[Task], sched
     except (OSError, ValueError) as error:
         raise UsageError(f"--scheduler {scheduler}: no Dask scheduler answers there ({error})") from error
     with client:
-        futures = client.map(function, tasks, pure=False)
+        futures = deque(client.map(function, tasks, pure=False))
         try:
-            for future in futures:
-                yield future.result()
+            while futures:
+                yield futures.popleft().result()  # a future holds its result, here and on the cluster
         except distributed.KilledWorker as error:
             raise ResourceError(
                 "a worker of the cluster was killed repeatedly, probably out of memory; give the workers more memory"
             ) from error
         finally:
-            client.cancel(futures)
+            client.cancel(list(futures))
 
 
 @contextlib.contextmanager

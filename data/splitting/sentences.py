@@ -8,11 +8,12 @@ run to run.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import chain
 from pathlib import Path
 
 from nltk.tokenize.punkt import PunktParameters, PunktTrainer
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 from data.splitting.punkt import Splitter
 
 MAX_PARAGRAPH = 100_000  # characters given to Punkt at once
@@ -21,8 +22,29 @@ ABBREVIATIONS, COLLOCATIONS = "abbrev_types.txt", "collocations.tab"
 STARTERS, ORTHOGRAPHY = "sent_starters.txt", "ortho_context.tab"
 
 WORD = re.compile(r"\w+")
+STOP = re.compile(r"(\S{1,100})\.(?=\s|\Z)")
+LEAST_STOPS, MOST_ENDS = 20, 0.05  # of an abbreviation in a script without capitals: its full stops, at line ends
+LEAST_ENDS = (
+    0.15  # share of all full stops; articles in Arabic, Hebrew, Korean and Persian have 22 to 48 %, in Thai 7 %
+)
+LAST = re.compile(r"(\S{1,100})\.(?=\n|\Z)")  # a word with the full stop of a paragraph
 AFTER_STOP = re.compile(r"(\S{1,100})\.(?=[,;:)]|\s+(\w+))")  # a word with a full stop; the next word, or ""
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufeff]")  # control characters that are not white space
+# Unicode's Sentence_Terminal, without the ASCII ones, which Punkt decides on: first and last of each range.
+TERMINAL = (
+    "\u0589\u061d-\u061f\u06d4\u0700-\u0702\u07f9\u0837\u0839\u083d-\u083e\u0964-\u0965\u104a-\u104b\u1362"
+    "\u1367-\u1368\u166e\u1735-\u1736\u17d4-\u17d5\u1803\u1809\u1944-\u1945\u1aa8-\u1aab\u1b5a-\u1b5b"
+    "\u1b5e-\u1b5f\u1b7d-\u1b7e\u1c3b-\u1c3c\u1c7e-\u1c7f\u203c-\u203d\u2047-\u2049\u2e2e\u2e3c\u2e53-\u2e54"
+    "\u3002\ua4ff\ua60e-\ua60f\ua6f3\ua6f7\ua876-\ua877\ua8ce-\ua8cf\ua92f\ua9c8-\ua9c9\uaa5d-\uaa5f"
+    "\uaaf0-\uaaf1\uabeb\ufe52\ufe56-\ufe57\uff01\uff0e\uff1f\uff61"
+)
+GREEK = "\u0370-\u03ff\u1f00-\u1fff"  # whose question mark is a semicolon, in the composed form as well
+CLOSING = "\"')\\]\u2019\u201d\xbb\u203a\u300b\u300d\u300f\u3011\u3015\uff02\uff09\uff3d\uff63"
+DIGITS = "0-9\uff10-\uff19"  # a full-width full stop between two of them is a decimal point
+END = re.compile(
+    rf"(?:(?!(?<=[{DIGITS}])\uff0e[{DIGITS}])[{TERMINAL}][!?.{TERMINAL}]*|(?<=[{GREEK}]);(?= |\Z))[{CLOSING}]*"
+)
+CLAUSE_ENDS = ",;:\u2014\u060c\u061b\u3001\uff0c\uff1a\uff1b"
 ALPHANUMERIC = re.compile(r"[^\W_]")  # a letter or a digit
 
 
@@ -41,7 +63,18 @@ def _last_words(texts: Sequence[str], abbreviations: Set[str]) -> set[str]:
 
     Such a word is never followed by punctuation, a lower-case letter or a digit, but often by a capitalised word that
     is lower-case elsewhere. The names after "Mr." are never lower-case.
+
+    Punkt takes a short word for an abbreviation if it has a full stop nearly always, as the verbs of Korean and Persian
+    do, and without capitals it then finds no sentence end behind it. So in scripts without capitals an abbreviation
+    must be frequent and seldom end a paragraph, if full stops usually end one.
     """
+    uncased = {a for a in abbreviations if "." not in a and _without_capitals(a)}
+    stops, ends = Counter[str](), Counter[str]()
+    for text in texts if uncased else ():
+        stops.update(filter(_without_capitals, STOP.findall(text)))
+        ends.update(filter(_without_capitals, LAST.findall(text)))
+    usual = ends.total() > LEAST_ENDS * stops.total()  # that full stops end sentences; in Thai they shorten words
+    rare = {a for a in uncased if (usual if stops[a] < LEAST_STOPS else ends[a] > MOST_ENDS * stops[a])}
     small = {word for text in texts for word in WORD.findall(text) if word.islower()}
     seen, before_start, inside = Counter[str](), Counter[str](), Counter[str]()
     for text in texts:
@@ -50,7 +83,11 @@ def _last_words(texts: Sequence[str], abbreviations: Set[str]) -> set[str]:
             seen[word] += 1
             before_start[word] += following[:1].isupper() and len(following) > 1 and following.lower() in small
             inside[word] += not following[:1].isupper()
-    return {a for a in abbreviations if "." not in a and not inside[a] and before_start[a] > seen[a] / 4}
+    return rare | {a for a in abbreviations if "." not in a and not inside[a] and before_start[a] > seen[a] / 4}
+
+
+def _without_capitals(word: str) -> bool:
+    return not word.isascii() and word.upper() == word.lower()
 
 
 def save(parameters: PunktParameters, folder: Path) -> None:
@@ -92,7 +129,7 @@ def split(punkt: Splitter, text: str) -> list[str]:
         elif "  " in line or line != line.strip():
             line = " ".join(line.split())
         for paragraph in cut(line, MAX_PARAGRAPH) if len(line) > MAX_PARAGRAPH else (line,):
-            for sentence in punkt.sentences(paragraph):
+            for sentence in chain.from_iterable(map(punkt.sentences, parts(paragraph))):
                 if len(sentence) > MAX_SENTENCE:
                     result += filter(ALPHANUMERIC.search, cut(sentence, MAX_SENTENCE))
                 elif sentence[0].isalnum() or ALPHANUMERIC.search(sentence):
@@ -101,14 +138,34 @@ def split(punkt: Splitter, text: str) -> list[str]:
 
 
 def cut(text: str, limit: int) -> Iterator[str]:
-    """Yield pieces of at most `limit` characters, cut at the last space, or inside a word longer than `limit`."""
+    """Yield pieces of at most `limit` characters.
+
+    A cut is at the last space, else behind the last end of a clause, else inside a word longer than `limit`.
+    """
     start = 0
     while len(text) - start > limit:
         space = text.rfind(" ", start + 1, start + limit + 1)
-        end = space if space > 0 else start + limit
+        clause = max(text.rfind(mark, start + 1, start + limit) for mark in CLAUSE_ENDS) + 1
+        end = space if space > 0 else clause if clause > 0 else start + limit
         yield text[start:end]
         start = end + (space > 0)
     yield text[start:]
+
+
+def parts(paragraph: str) -> Iterator[str]:
+    """Yield the parts of a paragraph that end with a mark which ends sentences in other scripts than Latin.
+
+    Those marks need no space behind them, and stand behind no abbreviation.
+    """
+    if paragraph.isascii():
+        yield paragraph
+        return
+    start = 0
+    for match in END.finditer(paragraph):
+        yield paragraph[start : match.end()]
+        start = match.end() + (paragraph[match.end() : match.end() + 1] == " ")
+    if start < len(paragraph) or not start:
+        yield paragraph[start:]
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:

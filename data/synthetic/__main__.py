@@ -18,9 +18,8 @@ from random import Random
 from typing import Annotated, Any, Protocol
 from xml.sax.saxutils import escape
 
-from bert import cli, ranges
-from bert.ranges import Range, Seed
-from bert.storage import files, outputs
+from bert.core import cli, files, outputs, ranges
+from bert.core.ranges import Range, Seed
 from data.pipeline import tasks
 from data.synthetic import grammar
 from data.synthetic.grammar import Fact, Split

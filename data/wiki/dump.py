@@ -5,6 +5,8 @@ page that is accepted.
 """
 
 import codecs
+import contextlib
+import functools
 import io
 import itertools
 import re
@@ -14,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from bert.errors import InputError
-from bert.storage import files
-from data.wiki import references
+from bert.core import files
+from bert.core.errors import InputError
+from data.wiki import references, wikitext
 
 CHUNK = 1 << 20
 MAX_PAGE = 10_000_000  # bytes of XML; MediaWiki limits a page to 2 MiB of wikitext
@@ -27,6 +29,8 @@ NO_DUMP = "not an XML dump of MediaWiki (it does not begin with <mediawiki>); gi
 TITLE, ID = re.compile(rb"<title>([^<]*)</title>"), re.compile(rb"<id>(\d+)</id>")
 NAMESPACE = re.compile(rb"<ns>(-?\d+)</ns>")
 PAGE_HEAD = 65_536  # bytes; the title, id, namespace and redirect of a page are within its first bytes
+LANGUAGE = re.compile(rb'<mediawiki[^>]*\bxml:lang="([A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8})*)"')
+DATABASE = re.compile(rb"<dbname>([a-z]{2,3}(?:_[a-z]{2,8})*|simple)wiki</dbname>")
 RANGE = re.compile(r"^(.*-pages-articles)[\w-]*\.xml(?:-p(\d+)p(\d+))?(?:\.bz2|\.gz|\.xz)?$")
 
 
@@ -141,7 +145,7 @@ class Reader:
         if content.count(b"<revision>") > 1:
             raise InputError(f"{self.path}: a dump of page histories; give the one named pages-articles")
         before_text = head.partition(b"<revision>")[0]
-        if not namespace or namespace[1] != b"0":
+        if namespace[1] != b"0" if namespace else self._is_prefixed(title[1]):
             self.counts["other_namespace"] += 1
         elif b"<redirect" in before_text:
             self.counts["redirects"] += 1
@@ -150,13 +154,37 @@ class Reader:
             if not self._page_head and len(content) <= self.max_page:
                 self.counts["articles"] += 1
                 return page
-            self.reject(page, f"more than {self.max_page:,} bytes of XML")
+            self.reject(page.id, page.title, f"more than {self.max_page:,} bytes of XML")
         return None
 
-    def reject(self, page: Page, reason: str) -> None:
+    def _is_prefixed(self, title: bytes) -> bool:
+        """Return whether a title begins with the name of a namespace: dumps of 2008 and before have no <ns>."""
+        prefix, colon, _ = title.partition(b":")
+        return bool(colon) and prefix.decode("utf-8", "replace").lower() in self.namespaces
+
+    @functools.cached_property
+    def namespaces(self) -> set[str]:
+        """The lower-case names of the wiki's namespaces, but that of articles; to be asked for within a page."""
+        return wikitext.names_of(self.head)
+
+    def reject(self, identifier: str, title: str, reason: str) -> None:
         """Count an article that is not extracted, and record its name and the reason."""
         self.counts["rejected"] += 1
-        self.rejected[f"{page.id} {page.title}"] = reason
+        self.rejected[f"{identifier} {title}"] = reason
+
+
+def language(path: Path) -> str:
+    """Return the code of a dump's language, of its beginning: `xml:lang`, else of its name; "" if it has neither.
+
+    It is also "" for a damaged file, which `Reader` refuses when its hash has been checked.
+    """
+    head = b""
+    with contextlib.suppress(InputError), files.open_text(path) as stream:
+        source = typing.cast(IO[bytes], typing.cast(io.TextIOWrapper, stream).buffer)
+        head = source.read(PAGE_HEAD).partition(BEGIN)[0]
+    found = LANGUAGE.search(head) or DATABASE.search(head)
+    code = found[1].decode().lower().replace("_", "-") if found else ""
+    return "en" if code == "simple" else code
 
 
 def parts_of(folder: Path) -> list[Path]:

@@ -23,14 +23,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
+import urllib.parse
+from collections import Counter, deque
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from bert.errors import InputError, IntegrityError, UsageError
-from data.wiki import dump
+from bert.core.errors import InputError, IntegrityError, UsageError
+from data.wiki import dump, wikitext
 
 COMMAND = [sys.executable, "-m", "wikiextractor.WikiExtractor"]
 OPTIONS = ["--json", "--no-templates", "--quiet", "--output", "-"]
@@ -45,6 +46,10 @@ class Article(NamedTuple):
     id: str
     title: str
     text: str
+    wiki: str = ""
+    """host of its address, such as en.wikipedia.org"""
+    counts: Counter[str] | None = None
+    """characters of the page in a dump, and of what was taken out of it before (data/wiki/wikitext.py)"""
 
 
 def article(line: str | bytes) -> Article:
@@ -56,24 +61,34 @@ def article(line: str | bytes) -> Article:
         raise ValueError(f"not an article ({type(error).__name__}: {error})") from error
     if not isinstance(title, str) or not isinstance(text, str):
         raise ValueError("not an article: its title or text is not a string")
-    return Article(identifier, title, text)
+    return Article(identifier, title, text, host(str(fields.get("url", ""))))
 
 
-def extract(reader: dump.Reader, processes: int, page_seconds: float) -> Iterator[Article]:
+def host(url: str) -> str:
+    """Return the host of an address; "" if it has none."""
+    try:
+        return urllib.parse.urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def extract(
+    reader: dump.Reader, processes: int, page_seconds: float, lists: wikitext.Lists = "prose"
+) -> Iterator[Article]:
     """Yield the articles of a dump in its order, except those that are recorded as rejected in `reader`.
 
     Raise what `reader` raises, InputError if wikiextractor fails, IntegrityError if it drops an article.
     """
     _check_installed()
-    queue = _Queue(reader.pages())
+    queue = _Queue(_prepared(reader, lists))
     silent = 0
     while queue.more():
         answered = 0
         with _extractor(reader.path, processes, page_seconds, reader, queue) as articles:
             for extracted in articles:
-                queue.answered(extracted, reader.path)
+                counts = queue.answered(extracted, reader.path)
                 answered += 1
-                yield extracted
+                yield extracted._replace(counts=counts)
         silent = 0 if answered else silent
         page = queue.culprit()
         if page:
@@ -82,20 +97,34 @@ def extract(reader: dump.Reader, processes: int, page_seconds: float) -> Iterato
                 reason = f"wikiextractor gave no answer for {page_seconds:g} s, {MAX_SILENT} times in a row"
                 raise InputError(f"{reader.path}: {reason}, at page {page.id}; check it or give more --page_seconds")
             reader.counts["articles"] -= 1
-            reader.reject(page, f"wikiextractor had no answer in {page_seconds:g} s")
+            reader.reject(page.id, page.title, f"wikiextractor had no answer in {page_seconds:g} s")
+
+
+class _Page(NamedTuple):
+    """One article, prepared for wikiextractor."""
+
+    id: str
+    title: str
+    content: bytes
+    counts: Counter[str]
+
+
+def _prepared(reader: dump.Reader, lists: wikitext.Lists) -> Iterator[_Page]:
+    for page in reader.pages():
+        yield _Page(page.id, page.title, *wikitext.prepared(page.content, reader.namespaces, lists))
 
 
 class _Queue:
     """The pages of a dump that are still to be sent to an extractor, and those sent but not answered."""
 
-    def __init__(self, source: Iterator[dump.Page]) -> None:
-        self.waiting: deque[dump.Page] = deque()  # sent, not answered; few, because wikiextractor reads few in advance
+    def __init__(self, source: Iterator[_Page]) -> None:
+        self.waiting: deque[_Page] = deque()  # sent, not answered; few, because wikiextractor reads few in advance
         self._source = source
-        self._suspects: deque[dump.Page] = deque()  # one of these blocked an extractor
-        self._again: deque[dump.Page] = deque()  # sent but not processed; to be sent again before the source's next
+        self._suspects: deque[_Page] = deque()  # one of these blocked an extractor
+        self._again: deque[_Page] = deque()  # sent but not processed; to be sent again before the source's next
         self._ended = False
 
-    def __iter__(self) -> Iterator[dump.Page]:
+    def __iter__(self) -> Iterator[_Page]:
         """Yield the pages for one extractor: a single suspect, or all remaining pages."""
         if self._suspects:
             yield self._sent(self._suspects.popleft())
@@ -106,14 +135,14 @@ class _Queue:
             yield self._sent(page)
         self._ended = True
 
-    def _sent(self, page: dump.Page) -> dump.Page:
+    def _sent(self, page: _Page) -> _Page:
         self.waiting.append(page)
         return page
 
     def more(self) -> bool:
         return bool(self._suspects or self._again) or not self._ended
 
-    def culprit(self) -> dump.Page | None:
+    def culprit(self) -> _Page | None:
         """Return the page that blocked the ended extractor, if only one page was waiting.
 
         If several were waiting, return None and send each of them alone to an extractor. The first one need not be the
@@ -127,14 +156,18 @@ class _Queue:
         self._suspects.clear()
         return self.waiting.popleft()
 
-    def answered(self, extracted: Article, path: Path) -> None:
-        """Remove the answered page from `waiting`. Raise IntegrityError if it is not the next one."""
+    def answered(self, extracted: Article, path: Path) -> Counter[str]:
+        """Remove the answered page from `waiting` and return its counts.
+
+        Raise IntegrityError if it is not the next one.
+        """
         page = self.waiting.popleft() if self.waiting else None
         if page is None or page.id != extracted.id:
             expected = f"page {page.id} {page.title!r}" if page else "no page"
             raise IntegrityError(
                 f"{path}: wikiextractor gave article {extracted.id} where {expected} was expected; report it"
             )
+        return page.counts
 
 
 @contextlib.contextmanager
@@ -213,7 +246,7 @@ def _with_siteinfo(head: bytes) -> bytes:
 
     The true template namespace keeps its name under another key.
     """
-    siteinfo, end, rest = head.partition(b"</siteinfo>")
+    siteinfo, end, rest = head.replace(b"><", b">\n<").partition(b"</siteinfo>")  # it reads a tag on each line
     if not end:
         return b"<siteinfo>\n" + NO_TITLE + b"\n</siteinfo>\n" + head
     return siteinfo.replace(b'key="10"', b'key="-10"') + NO_TITLE + b"\n" + end + rest

@@ -18,8 +18,9 @@ from typing import IO, NoReturn
 import processes
 import settings
 
-# The rank in front of a line: horovodrun's form, and Open MPI's, which adds a space from version 5 on.
-RANK = re.compile(rb"\[[0-9]+(?:\]<std(?:out|err)>:|,[0-9]+\]<std(?:out|err)>: ?)(.*)", re.DOTALL)
+# The rank in front of a line of horovodrun's; in front of each piece of Open MPI's, with a space from version 5 on.
+HOROVODRUN = re.compile(rb"\[[0-9]+\]<std(?:out|err)>:")
+OPEN_MPI = re.compile(rb"(\[[0-9]+,[0-9]+\]<std(?:out|err)>:)")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 TERMINATED = 128 + signal.SIGTERM
 
@@ -37,6 +38,7 @@ class Supervisor:
         self.statuses: list[int] = []  # of ranks that failed, in order
         self.runner_lines: list[bytes] = []
         self.reported = False  # a rank has printed an error
+        self.spaced = True  # no piece of Open MPI's has come without a space behind the number
 
     def run(self, command: Sequence[str]) -> int:
         """Run the command to its end; return the status of the rank that failed, or else the command's own."""
@@ -81,12 +83,7 @@ class Supervisor:
         kinds = rb" (?:runs ([\w.-]+) ([1-9][0-9]{0,8})|ended ([0-9]{1,9}))"
         report = re.compile(rb"(.*)" + re.escape(self.mark).encode() + kinds, re.DOTALL)
         errors: set[bytes] = set()
-        for line in source:
-            line = line.removesuffix(b"\n")
-            if not (tagged := RANK.fullmatch(line)):
-                self.runner_lines.append(line)
-                continue
-            line = tagged[1]
+        for line in self._lines(source):
             if reported := report.fullmatch(line):
                 line = reported[1]
                 if status := reported[4]:
@@ -108,6 +105,29 @@ class Supervisor:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), target.fileno())  # for what is left in the buffer
                 source.close()
                 return
+
+    def _lines(self, source: IO[bytes]) -> Iterator[bytes]:
+        """Yield the lines of the ranks without their numbers; keep those of horovodrun or mpirun itself.
+
+        Open MPI numbers all that a rank writes at once. A line may come in several such pieces, as Python's do under
+        PYTHONUNBUFFERED, with pieces of other ranks between them.
+        """
+        begun: dict[bytes, bytes] = {}
+        for line in source:
+            line = line.removesuffix(b"\n")
+            if number := HOROVODRUN.match(line):
+                yield line[number.end() :]
+                continue
+            before, *numbered = OPEN_MPI.split(line)
+            if before or not numbered:
+                self.runner_lines.append(line)
+                continue
+            ranks, pieces = numbered[::2], numbered[1::2]
+            self.spaced &= all(piece.startswith(b" ") for piece in pieces)
+            for rank, piece in zip(ranks, pieces, strict=True):
+                begun[rank] = begun.get(rank, b"") + piece[self.spaced :]
+            yield begun.pop(ranks[-1])
+        yield from begun.values()
 
     def _explain(self, status: int) -> int:
         """Print why the ranks ended, where no rank has; return the status to end with."""
@@ -166,7 +186,7 @@ def _signal_name(number: int) -> str:
 
 
 @contextlib.contextmanager
-def witness() -> Iterator[None]:
+def explain_if_killed() -> Iterator[None]:
     """Have another process print why the output ends if this one is killed while the block runs.
 
     It waits at a pipe that the kernel closes when this process ends, for the byte that says that the block has ended.
@@ -196,7 +216,7 @@ def witness() -> Iterator[None]:
 
 def supervise(ranks: int, command: Sequence[str], extra: Sequence[str]) -> NoReturn:
     """Run the command that starts the ranks; end with the status of the rank that failed. extra: names of variables."""
-    with witness():
+    with explain_if_killed():
         status = Supervisor(ranks, extra).run(command)
     sys.stdout.flush()
     sys.exit(status)

@@ -1,6 +1,6 @@
 // The page of the service: asks for what the models can do, sends what a person types, shows the answers.
 
-const TITLES = { answer: "Question", fill: "Masked words", classify: "Label", tag: "Tags", choose: "Choice" };
+const TITLES = { answer: "Question", fill: "Masked words", classify: "Label", label: "Labels", tag: "Tags", choose: "Choice" };
 const $ = (id) => document.getElementById(id);
 let models = [];
 let current = null; // the open tab
@@ -147,7 +147,7 @@ function showLabel(answer) {
     return;
   }
   const all = Object.entries(answer.probabilities).sort((one, other) => other[1] - one[1]);
-  show(answer.label,
+  show(answer.labels ? answer.labels.join(", ") || "The text has no label." : answer.label,
     element("ol", {}, ...all.slice(0, 20).map(([name, probability]) => row(name, probability))));
 }
 
@@ -167,6 +167,12 @@ function showChoice(answer, choices) {
     element("ol", {}, ...choices.map((choice, number) => row(choice, answer.probabilities[number]))));
 }
 
+async function labelled(route, form) {
+  const second = form.second.value.trim() ? { second: form.second.value } : {};
+  const answer = await ask(route, { text: form.text.value, ...second });
+  if (answer) showLabel(answer);
+}
+
 const SUBMIT = {
   async answer(form) {
     const context = form.context.value;
@@ -177,11 +183,8 @@ const SUBMIT = {
     const answer = await ask("fill", { text: form.text.value });
     if (answer) showMasks(answer);
   },
-  async classify(form) {
-    const second = form.second.value.trim() ? { second: form.second.value } : {};
-    const answer = await ask("classify", { text: form.text.value, ...second });
-    if (answer) showLabel(answer);
-  },
+  classify: (form) => labelled("classify", form),
+  label: (form) => labelled("label", form),
   async tag(form) {
     const answer = await ask("tag", { text: form.text.value });
     if (answer) showTags(answer);

@@ -13,8 +13,8 @@ from benchmarks.gpu_check import check, hlo, kernels, roofline, store
 from benchmarks.gpu_check.devices import DEVICES
 from benchmarks.gpu_check.kernels import Kernel
 from benchmarks.gpu_check.programs import PROGRAMS, TINY
-from bert.errors import InputError, IntegrityError, UsageError
-from bert.plan import model_cost
+from bert.core.errors import InputError, IntegrityError, UsageError
+from bert.model import cost
 
 GEMM = (
     'custom_call_target="__cublas$gemm", backend_config={"gemm_backend_config":{"beta":BETA,"epilogue":"DEFAULT",'
@@ -163,8 +163,8 @@ PRETRAINING = [key for key in REFERENCE if (PROGRAMS | TINY)[key.split()[0]].kin
 def test_the_plan_agrees_with_the_compiler(key: str) -> None:
     program = PROGRAMS[key.split()[0]]
     config = program.config()
-    terms = model_cost.activations(config, program.tokens, program.predictions, program.rows)
-    state = model_cost.parameters(config.model) * model_cost.STATE_BYTES
+    terms = cost.activations(config, program.tokens, program.predictions, program.rows)
+    state = cost.parameters(config.model) * cost.STATE_BYTES
     assert sum(terms.values()) == pytest.approx(REFERENCE[key]["temporaries"], rel=0.10)
     assert sum(terms.values()) + state == pytest.approx(REFERENCE[key]["peak"], rel=0.10)
 
@@ -189,7 +189,7 @@ def test_a_program_compiles_and_moves_what_the_reference_says(run_module: Any, w
     assert row["bytes"] == pytest.approx(REFERENCE["tiny_128_fused h100"]["bytes"], rel=0.05)
     assert row["custom_calls"]["__cudnn$fmhaScaleBiasSoftmaxBackward"] == 2  # a layer
     config = TINY["tiny_128_fused"].config()
-    products = 2 * model_cost.flops(config.model, 128, 20, model_cost.states_read(20)) / 2  # of one sequence
+    products = 2 * cost.flops(config.model, 128, 20, cost.states_read(20)) / 2  # of one sequence
     assert row["flops"] / row["sequences"] == pytest.approx(products, rel=0.15)
 
 

@@ -17,9 +17,11 @@ from benchmarks.gpu_day import page
 from benchmarks.gpu_day.__main__ import Options, main, place, plan
 from benchmarks.gpu_day.items import Day, Item
 from benchmarks.gpu_day.runner import ATTEMPTS, Runner, State
-from bert import cli, pretrain
-from bert.errors import UsageError, UserError
-from bert.inputs.records import Dataset
+from bert import pretrain
+from bert.core import cli
+from bert.core.errors import UsageError, UserError
+from bert.text.records import Dataset
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("first", "second", "third", "fourth")
@@ -130,13 +132,12 @@ def begin(output: Path) -> "subprocess.Popen[bytes]":
     """A call in a process of its own, which hangs in the second item."""
     (output / "hang").touch()
     process = subprocess.Popen([sys.executable, "-c", CALL, str(output), CHILD], cwd=ROOT, stderr=subprocess.DEVNULL)
-    end = time.monotonic() + 60
-    while not (output / "sleeper").exists() and time.monotonic() < end:
-        time.sleep(0.05)
+    wait_for(lambda: (output / "sleeper").exists(), "second item", process)
     time.sleep(0.2)
     return process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "attempts"), [(signal.SIGKILL, 2), (signal.SIGTERM, 1)])
 def test_a_day_stopped_in_the_middle_goes_on_where_it_was(tmp_path: Path, number: int, attempts: int) -> None:
     process = begin(tmp_path)
@@ -163,19 +164,15 @@ def test_a_command_ends_with_the_program_that_started_it(tmp_path: Path) -> None
     code = f"import subprocess, time\nsubprocess.Popen({words!r})\ntime.sleep(60)"
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
     with subprocess.Popen([sys.executable, "-c", code], env=environment) as parent:
-        end = time.monotonic() + 60
-        while not (tmp_path / "pid").exists() and time.monotonic() < end:
-            time.sleep(0.05)
+        wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "command", parent)
         parent.kill()
-    while alive(int((tmp_path / "pid").read_text())) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert time.monotonic() < end
+    wait_for(lambda: not alive(int((tmp_path / "pid").read_text())), "end of the command")
 
 
 def test_the_list_has_what_is_worth_most_first_and_fits_in_an_hour(tmp_path: Path) -> None:
     items = Day(tmp_path).items()
     names = [item.name for item in items]
-    wanted = ["doctor", "losses_float32", "phase1", "phase2", "phase2_fused", "phase1_no_dropout", "phase1_excess"]
+    wanted = ["doctor", "losses_float32", "phase2_fused", "phase1", "phase2", "phase1_no_dropout", "phase1_excess"]
     wanted += ["transformers_phase1", "bits_fixed_1", "finetune", "answers"]
     places = [names.index(name) for name in wanted]
     assert places == sorted(places) and len(set(names)) == len(names)
@@ -280,6 +277,7 @@ def test_equal_losses_and_bits_are_checked(tmp_path: Path) -> None:
     assert "| `bits_free_2` | `bits_free_1` | other bits |  | no |" in text
 
 
+@pytest.mark.slow
 def test_a_finished_list_whose_results_differ_ends_with_code_4(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_module: Callable[..., Any]
 ) -> None:

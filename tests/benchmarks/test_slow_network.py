@@ -14,8 +14,8 @@ from benchmarks.slow_network import __main__ as command
 from benchmarks.slow_network import link, updates
 from benchmarks.slow_network.link import Link
 from benchmarks.slow_network.updates import ALONE, Setting, Turn
-from bert.errors import IntegrityError, UsageError
-from bert.plan import model_cost
+from bert.core.errors import IntegrityError, UsageError
+from bert.model import cost
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTING = Setting("tiny", 1000, 100, 5, 2, 16, 3)
@@ -173,7 +173,7 @@ def test_the_command_measures_pretraining_on_two_hosts(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     _, *rows = [json.loads(text) for text in (tmp_path / "updates.jsonl").read_text().splitlines()]
     assert [row["way"] for row in rows] == ["summed", "overlap"]
-    bytes_of_gradients = 4 * model_cost.parameters(cases.MODELS["tiny"])
+    bytes_of_gradients = 4 * cost.parameters(cases.MODELS["tiny"])
     for row in rows:
         assert row["in_theory"] == bytes_of_gradients  # 2 ranks: half of them twice
         assert bytes_of_gradients <= row["sent"] <= 1.15 * bytes_of_gradients  # headers, and Horovod's own messages

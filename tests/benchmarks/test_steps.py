@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks import adapter, cases, contender, report, steps
-from bert.errors import IntegrityError, UsageError, UserError
-from bert.plan import model_cost
+from bert.core.errors import IntegrityError, UsageError, UserError
+from bert.model import cost
 
 STAND_IN = [sys.executable, str(Path(__file__).parent / "stand_in.py")]
 
@@ -87,7 +87,7 @@ def test_a_ratio_is_the_median_of_pairs_not_of_medians(seconds: list[float]) -> 
     pairs = [theirs / own for own, theirs in zip(seconds, [6.0, 8.0, 9.0], strict=True)]
     assert theirs["ratio"] == sorted(pairs)[1] and theirs["ratios"] == pairs
     assert ours["sequences_per_second"] == 8 / 3 and theirs["sequences_per_second"] == 8 / 8
-    work = 5 * model_cost.flops(cases.MODELS["tiny"], 7, 2) + 3 * model_cost.flops(cases.MODELS["tiny"], 11, 2)
+    work = 5 * cost.flops(cases.MODELS["tiny"], 7, 2) + 3 * cost.flops(cases.MODELS["tiny"], 11, 2)
     assert theirs["model_flops"] == pytest.approx(work / 8) and theirs["utilisation"] == pytest.approx(work / 8 / 1e9)
 
 
@@ -183,7 +183,6 @@ def test_ours_answers_what_is_asked(tmp_path: Path) -> None:
     for name, count in (("pretrain_128", 3), ("infer_8", 2 * int(cases.question_lengths(8, 384).sum()))):
         case = next(case for case in cases.CASES if case.name == name)
         folder = bench.prepare("tiny", case.work, [case])
-        assert bench.check(folder, case) == 0.0
         with bench.start("ours") as ours:
             told = bench.setup(ours, folder, case, "float32", dropout=0.0)
             read = [20, 21] if case.work == "pretrain" else [0]
@@ -192,4 +191,5 @@ def test_ours_answers_what_is_asked(tmp_path: Path) -> None:
             assert len(values) == count and np.isfinite(values).all() and np.std(values) > 1e-3
             if case.work == "pretrain":
                 assert np.log(cases.WORDS) < values[0] < 2 * np.log(cases.WORDS) and values[2] < values[1] < values[0]
-            assert ours.ask("lap", laps=1)["seconds"][0] > 0 and ours.ask("peak")["flops"] > 1e6
+            assert ours.ask("lap", laps=1)["seconds"][0] > 0
+            assert case.work == "pretrain" or ours.ask("peak")["flops"] > 1e6  # that of the machine

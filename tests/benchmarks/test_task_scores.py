@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import squad_scores, task_scores
-from bert.config import OptimizerConfig
-from bert.errors import UsageError
+from bert.core.config import OptimizerConfig
+from bert.core.errors import UsageError
 from tasks.recipes import RECIPES
 
 ROWS = [("no", "the ant is here"), ("yes", "a\u00e7\u00e3o, lime and plum"), ("no", "bee")]

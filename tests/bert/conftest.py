@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PretrainConfig, RunConfig
+from bert.core.config import BatchConfig, ModelConfig, OptimizerConfig, PretrainConfig, RunConfig
 from tests.training import VOCAB, write_dataset
 
 

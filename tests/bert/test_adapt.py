@@ -10,14 +10,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bert import adapt, cli
-from bert.inputs.tokenization import WordPieceTokenizer
-from bert.inputs.vocabulary import SPECIAL, check_vocab, is_lower_case, load_vocab
-from bert.inputs.wordpiece import WordPiece
+from bert import adapt, labels
+from bert.core import cli
+from bert.labels import Head
+from bert.model.heads import TaskModel
 from bert.pretrain import PretrainingModel
-from squad.model import QuestionAnswering
+from bert.text.normalization import Rules
+from bert.text.tokenization import WordPieceTokenizer
+from bert.text.vocabulary import SPECIAL, check_vocab, is_lower_case, load_vocab
+from bert.text.wordpiece import WordPiece
+from squad.model import AnswerSpans
 from tests import training
-from tests.bert.convert.folders import SMALL, a_run, weights
+from tests.bert.convert.folders import SMALL, Choices, Sequences, Words, a_run, weights
 
 PIECES = ["[unused0]", "hep", "##ato", "##cyte", "##s", "the", "a", "[unused7]", "##a", "x", "#"]  # ids 5 to 15
 HEP, ATO, CYTE, S, UNK, UNUSED0, UNUSED7 = 6, 7, 8, 9, 1, 5, 12
@@ -64,20 +68,57 @@ def test_a_new_word_is_the_mean_of_its_pieces_and_all_else_keeps_its_bits(tmp_pa
     assert [after[number] for number in ids] == ["the", "hepatocytes", "[UNK]", "x", "##atocyte"]
     facts = json.loads((tmp_path / "new/config.json").read_text())
     assert facts["imported"]["origin"] == "adapt run" and facts["config"]["model.vocab_size"] == 33
-    assert facts["imported"]["missing_heads"] == ["answer_span", "classifier", "choice", "tags"]
+    assert facts["imported"]["missing_heads"] == ["answer_span", "classifier", "multilabel", "choice", "tags"]
     assert "adam_m/pooler/kernel" in facts["imported"]["ignored"]
     assert facts["adapted"] == {"words": "words.txt", "renamed": 2, "appended": 2}
     assert json.loads((tmp_path / "new/bert_config.json").read_text())["vocab_size"] == 33
 
 
 def test_unused_entries_can_stay_and_a_head_for_words_is_not_needed(tmp_path, monkeypatch):
-    old = a_run(tmp_path / "run", CONFIG, QuestionAnswering(CONFIG, 0), PIECES)
+    old = a_run(tmp_path / "run", CONFIG, TaskModel(CONFIG, 0, AnswerSpans.described), PIECES)
     (tmp_path / "words.txt").write_text("\ufeffhepatocyte\r\n")
     arguments = ("--words", tmp_path / "words.txt", "--output", tmp_path / "new", "--unused", "false")
     assert run_adapt(monkeypatch, tmp_path / "run", *arguments) == 0
     assert load_vocab(tmp_path / "new/vocab.txt") == [*load_vocab(tmp_path / "run/vocab.txt"), "hepatocyte"]
     new = weights(tmp_path / "new")
     assert new.keys() == old.keys() and new["embeddings/word"].shape == (32, 20)
+
+
+@pytest.mark.parametrize(
+    ("module", "head"),
+    [
+        (Words(CONFIG, classes=3), Head(kind="tags", labels=("O", "B-PER", "I-PER"))),
+        (Sequences(CONFIG, classes=1), Head(kind="classifier", regression=True)),
+        (Choices(CONFIG), Head(kind="choice")),
+    ],
+)
+def test_new_words_keep_every_head(tmp_path, monkeypatch, module, head):
+    old = a_run(tmp_path / "run", CONFIG, module, PIECES)
+    (tmp_path / "run/config.json").write_text(json.dumps(head.facts()))
+    training.sign(tmp_path / "run")
+    (tmp_path / "words.txt").write_text("hepatocyte\n")
+    assert (
+        run_adapt(monkeypatch, tmp_path / "run", "--words", tmp_path / "words.txt", "--output", tmp_path / "new") == 0
+    )
+    assert labels.read(tmp_path / "new") == head
+    new = weights(tmp_path / "new")
+    assert new.keys() == old.keys() and new[f"{head.kind}/kernel"].tobytes() == old[f"{head.kind}/kernel"].tobytes()
+
+
+def test_new_words_take_rows_without_an_entry(tmp_path, monkeypatch, capsys):
+    old = a_run(tmp_path / "run", CONFIG, PretrainingModel(CONFIG, 0), PIECES)
+    entries = load_vocab(tmp_path / "run/vocab.txt")
+    (tmp_path / "run/vocab.txt").write_text("\n".join(entries[:29]) + "\n")
+    training.sign(tmp_path / "run")
+    (tmp_path / "words.txt").write_text("hepatocyte\n")
+    arguments = ("--words", tmp_path / "words.txt", "--output", tmp_path / "new", "--unused", "false")
+    assert run_adapt(monkeypatch, tmp_path / "run", *arguments) == 0
+    assert "29 entries for 31 rows of embeddings; the last 2 rows" in capsys.readouterr().err
+    new = weights(tmp_path / "new")["embeddings/word"]
+    assert new.shape == (31, 20) and load_vocab(tmp_path / "new/vocab.txt") == [*entries[:29], "hepatocyte"]
+    assert new[:29].tobytes() == old["embeddings/word"][:29].tobytes()
+    np.testing.assert_allclose(new[29], old["embeddings/word"][[HEP, ATO, CYTE]].mean(axis=0), rtol=1e-6, atol=1e-8)
+    assert new[30].tobytes() == old["embeddings/word"][30].tobytes()
 
 
 @pytest.mark.parametrize(
@@ -103,22 +144,26 @@ def test_a_run_whose_vocabulary_was_edited_is_refused(tmp_path, monkeypatch, cap
     assert run_adapt(monkeypatch, tmp_path / "run", *arguments) == 4 and "vocab.txt" in capsys.readouterr().err
 
 
+def rules(lower_case: bool) -> Rules:
+    return Rules(lower_case=lower_case, strip_accents=lower_case)
+
+
 def test_words_are_taken_as_the_tokenizer_will_meet_them():
     def chosen(*lines: str, lower_case: bool = True) -> adapt.Choice:
         vocabulary = [*SPECIAL, *PIECES, "D"]
-        return adapt.choose(lines, vocabulary, WordPiece(vocabulary, lower_case))
+        return adapt.choose(lines, vocabulary, WordPiece(vocabulary, rules(lower_case)))
 
     assert chosen("Na\u00efve", "naive", "##ASE", "\uff48ep\u00adx", "\u03b2").words == [
         "naive",
         "##ase",
-        "hepx",
+        "\uff48epx",
         "\u03b2",
     ]
     assert chosen("DNA", "dna", "##ASE", "Ti", "Ti", lower_case=False).words == ["DNA", "dna", "##ASE", "Ti"]
-    left = chosen("il-6", "##-6", "##", "###", "\u4e2d\u6587", "a\tb", "\x07", "[NEW]", "q" * 101, "the").left_out
+    left = chosen("il-6", "##-6", "##", "###", "\u4e2d\u6587", "a\tb", "\x07", "[NEW]", "q" * 201, "the").left_out
     assert left == {
         adapt.DIVIDED: ["il-6", "##-6", "##", "###", "\u4e2d\u6587", "a\tb", "\x07", "[NEW]"],
-        adapt.LONG: ["q" * 101],
+        adapt.LONG: ["q" * 201],
         adapt.KNOWN: ["the"],
     }
 
@@ -127,12 +172,12 @@ def test_words_are_taken_as_the_tokenizer_will_meet_them():
 @given(st.lists(st.text(max_size=9)), st.booleans(), st.booleans())
 def test_the_tokenizer_finds_every_new_word_of_any_list(lines: list[str], lower_case: bool, unused: bool) -> None:
     vocabulary = [*SPECIAL, *PIECES, *(() if lower_case else "D")]
-    choice = adapt.choose(lines, vocabulary, WordPiece(vocabulary, lower_case))
+    choice = adapt.choose(lines, vocabulary, WordPiece(vocabulary, rules(lower_case)))
     assert len(choice.words) + sum(map(len, choice.left_out.values())) == sum(bool(line.strip()) for line in lines)
     extended = adapt.extend(vocabulary, choice.words, unused)
     check_vocab(extended.tokens, Path("vocab.txt"))
     assert is_lower_case(extended.tokens) == lower_case
-    splitter = WordPiece(extended.tokens, lower_case)
+    splitter = WordPiece(extended.tokens, rules(lower_case))
     for word, number in zip(choice.words, extended.ids, strict=True):
         assert splitter.pieces(word) == (number,)
         if not word.startswith("##"):
@@ -152,7 +197,7 @@ def test_pretraining_goes_on_with_data_of_the_new_vocabulary(tmp_path, monkeypat
     assert (tmp_path / "new/vocab.txt").read_bytes() == (dataset / "vocab.txt").read_bytes()
     more = ("--model.num_hidden_layers", "2", "--run.steps", "1")
     refused = training.pretrain(dataset, tmp_path / "a", "--init.checkpoint", str(tmp_path / "run"), *more)
-    assert refused.returncode == 2 and "vocab.txt" in training.errors(refused.stderr)[0]
+    assert refused.returncode == 2 and "96, but" in training.errors(refused.stderr)[0]
     done = training.pretrain(dataset, tmp_path / "b", "--init.checkpoint", str(tmp_path / "new"), *more)
     assert done.returncode == 0, done.stderr
     trained = training.weights(tmp_path / "b", 1)["embeddings/word"]

@@ -12,12 +12,12 @@ import pytest
 import tensorflow as tf
 
 from bert import encode
-from bert.config import ModelConfig
-from bert.errors import InputError, IntegrityError, UsageError
-from bert.inputs.tokenization import tokenizer_for
-from bert.inputs.vocabulary import SPECIAL
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
+from bert.text.tokenization import tokenizer_for
+from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 
 LAYERS = (2, 0, -2)

@@ -1,5 +1,7 @@
 """A checkpoint is evaluated as during training, and texts are scored and filled with each token's true probability."""
 
+import dataclasses
+import functools
 import json
 from pathlib import Path
 
@@ -7,15 +9,19 @@ import numpy as np
 import pytest
 
 from bert import evaluate, fill_mask
-from bert.config import ModelConfig
-from bert.errors import InputError, UsageError
-from bert.inputs.tokenization import WordPieceTokenizer
-from bert.inputs.vocabulary import SPECIAL
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError, UsageError
 from bert.masked_words import MaskedWords
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch, variables
 from bert.pretrain import PretrainingModel
-from bert.training import checkpoint
+from bert.runs import Run
+from bert.text import vocabulary
+from bert.text.normalization import UNCASED
+from bert.text.records import Dataset
+from bert.text.tokenization import WordPieceTokenizer
+from bert.text.vocabulary import SPECIAL
+from bert.training import checkpoint, evaluation
 from tests.training import measured, pretrain, write_dataset
 
 WORDS = ["ant", "bee", "cat", "##s", "dog", "sees", "a", "the", "."]
@@ -30,10 +36,8 @@ SMALL = ModelConfig(
 )
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """A run directory with random weights."""
-    folder = tmp_path / "run"
+def write_run(folder: Path) -> Path:
+    """Write a run directory with random weights."""
     folder.mkdir()
     SMALL.save(folder / "bert_config.json")
     (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
@@ -41,10 +45,21 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def log_probabilities(run: Path, ids: list[int], place: int) -> np.ndarray:
-    """log p [V] of the training model, at one place of one text without padding."""
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run")
+
+
+@functools.cache
+def training_model(run: Path) -> PretrainingModel:
     model = PretrainingModel(SMALL, seed=0)
     checkpoint.load_weights(run, variables(model))
+    return model
+
+
+def log_probabilities(run: Path, ids: list[int], place: int) -> np.ndarray:
+    """log p [V] of the training model, at one place of one text without padding."""
+    model = training_model(run)
     mode = Mode(np.float32, DropoutRng(None))
     tokens = np.array([ids], np.int32)
     hidden = model.encoder(TokenBatch(tokens, np.ones_like(tokens), np.zeros_like(tokens)), mode)[0]
@@ -58,6 +73,7 @@ def tokens_of(run: Path, text: str) -> list[int]:
     return [tokenizer.cls_id, *tokenizer.encode([text])[0].tolist(), tokenizer.sep_id]
 
 
+@pytest.mark.slow
 def test_pseudo_perplexity_is_that_of_each_token_masked_in_turn(
     run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -145,7 +161,7 @@ def test_a_run_without_the_head_is_refused(run: Path) -> None:
     model = PretrainingModel(SMALL, seed=5)
     checkpoint.save(run, 4, variables(model.encoder), keep=1)
     with pytest.raises(InputError, match="has no head 'masked_lm'"):
-        MaskedWords(run)
+        MaskedWords(Run.open(run))
 
 
 @pytest.mark.slow
@@ -168,3 +184,38 @@ def test_an_evaluation_has_the_figures_of_training(tmp_path: Path, capsys: pytes
     assert found["samples"] == found["samples/wikipedia"] + found["samples/books"] == 20
     evaluate.main(command)
     assert json.loads(capsys.readouterr().out)["samples/books"] == 17
+
+
+def test_documents_are_masked_by_the_seed_and_the_shares_of_the_run(run: Path) -> None:
+    settings = {"config": {"run.seed": 7, "data.mask_shares": [0.9, 0.1, 0.0]}}
+    (run / "config.json").write_text(json.dumps(settings))
+    assert evaluate._masking(run) == (7, (0.9, 0.1, 0.0))
+    (run / "config.json").write_text("{}")
+    assert evaluate._masking(run) == (12345, ())
+
+
+def test_data_of_another_vocabulary_are_refused_and_of_other_rules_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_dataset(tmp_path / "data")  # as that of other programs: the manifest names no vocabulary
+    stored = Dataset(data, "heldout")
+    words = (data / "vocab.txt").read_text().splitlines()
+    for name, tokens in (("other", [*words[:-1], "wombat"]), ("fewer", words[:-7])):
+        vocabulary.write(tokens, UNCASED, tmp_path / name)
+        described(tmp_path / name, len(tokens))
+        with pytest.raises(InputError, match="made with another vocabulary"):
+            evaluate._check(Run.open(tmp_path / name), stored, data)
+    for rules, told in ((UNCASED, False), (dataclasses.replace(UNCASED, lower_case=False), True)):
+        vocabulary.write(words, rules, tmp_path / "same")
+        described(tmp_path / "same", len(words))
+        evaluate._check(Run.open(tmp_path / "same"), stored, data)
+        assert ("other rules" in capsys.readouterr().err) == told
+
+
+def described(folder: Path, vocab_size: int) -> None:
+    dataclasses.replace(SMALL, max_position_embeddings=13, vocab_size=vocab_size).save(folder / "bert_config.json")
+
+
+def test_samples_without_masks_are_told_as_such() -> None:
+    assert "no word of the samples is masked" in evaluation.without_figures("mlm")
+    assert all("have the same label" in evaluation.without_figures(name) for name in ("nsp", "sop"))

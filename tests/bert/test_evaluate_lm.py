@@ -11,12 +11,12 @@ import tensorflow as tf
 
 from bert import evaluate_lm
 from bert.causal import trained
-from bert.errors import InputError, UsageError
-from bert.inputs import byte_bpe, token_file
-from bert.inputs.token_file import TokenWriter
+from bert.core import outputs
+from bert.core.errors import InputError, UsageError
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch
-from bert.storage import outputs
+from bert.text import byte_bpe, token_file
+from bert.text.token_file import TokenWriter
 from tests.bert.causal.runs import SIZES, write_run
 
 POSITIONS = SIZES["max_position_embeddings"]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bert import generate
-from bert.config import ModelConfig
-from bert.errors import InputError, UsageError
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError, UsageError
 from tests.bert.causal.runs import SIZES, write_run
 
 POSITIONS = SIZES["max_position_embeddings"]

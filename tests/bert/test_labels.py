@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert import labels
-from bert.errors import InputError
+from bert.core.errors import InputError
+from bert.heads import KINDS
 from bert.labels import Head
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 WRITTEN = Path("run/config.json")
 
 
-@given(st.builds(Head, kind=st.sampled_from(labels.KINDS), labels=st.lists(TEXT, unique=True, max_size=13).map(tuple)))
+@given(st.builds(Head, kind=st.sampled_from([*KINDS]), labels=st.lists(TEXT, unique=True, max_size=13).map(tuple)))
 def test_a_head_is_read_as_it_was_written(head: Head) -> None:
     assert labels.of(json.loads(json.dumps(head.facts())), WRITTEN) == head
 

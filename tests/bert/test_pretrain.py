@@ -1,21 +1,33 @@
 """The command: mistakes, the current folder as an argument, an import as initial weights, the model card's command."""
 
+import dataclasses
 import json
+import os
 import shlex
 import shutil
+import signal
+import subprocess
 import sys
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from bert import cli, pretrain
-from bert.config import ModelConfig
+from bert import pretrain, recipes
 from bert.convert import __main__ as convert
-from bert.errors import InputError, UsageError
+from bert.core import cli
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError, Stopped, UsageError
+from bert.plan import __main__ as plan
 from bert.pretrain import PretrainingModel
+from bert.training import step
+from bert.training.signals import STOP_SIGNALS
 from tests import finished
 from tests.bert.training.imports import Bare, export_and_import, write_run
-from tests.training import TINY, same_bits, sign, weights, write_dataset
+from tests.training import ROOT, TINY, checkpoints, losses, measured, same_bits, sign, weights, write_dataset
 
 
 @pytest.mark.parametrize(
@@ -94,7 +106,21 @@ def test_the_current_folder_can_be_the_run_directory(
     assert json.loads((tmp_path / "config.json").read_text())["config"]["init.checkpoint"] is None
 
 
-@pytest.mark.parametrize("small", [[], ["--smoke"]])
+@pytest.mark.slow
+def test_a_run_on_data_of_which_nothing_is_held_out_says_so_and_has_no_held_out_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_dataset(tmp_path / "data")
+    described = json.loads((folder / "manifest.json").read_text())["files"]
+    finished.sign(folder, files={name: facts for name, facts in described.items() if "heldout" not in name})
+    flags = [*TINY, "--batch.per_device", "3", "--run.steps", "4", "--data.train", str(folder)]
+    pretrain.main(["demo_phase1", *flags, "--run.directory", str(tmp_path / "run")])
+    assert "nothing is held out, so there are no held-out figures" in capsys.readouterr().err
+    lines = map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines())
+    assert {line["split"] for line in lines} == {"train", "fed"}
+
+
+@pytest.mark.parametrize("small", [["--smoke"], pytest.param([], marks=pytest.mark.thorough)])
 @pytest.mark.slow
 def test_the_model_card_has_the_command_of_the_run(small: list[str], dataset: Path, tmp_path: Path) -> None:
     flags = [*TINY, "--data.train", str(dataset), "--batch.per_device", "3", "--run.steps", "1"]
@@ -134,3 +160,232 @@ def test_pretraining_continues_from_an_import(
     after = weights(tmp_path / "more", 1)
     same_bits(before, {name: after[name] for name in before})
     assert after["masked_lm/transform/kernel"].std() > 0
+
+
+SHORT = [
+    *TINY,
+    "--batch.per_device",
+    "3",
+    "--run.save_every",
+    "1",
+    "--phase1.run.steps",
+    "3",
+    "--phase2.run.steps",
+    "3",
+]
+
+
+@pytest.fixture(scope="module")
+def two_phases(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """Runs of both phases by a command for each, in the folders of `make pretrain`; the command for both."""
+    work, other = tmp_path_factory.mktemp("phases"), write_dataset(tmp_path_factory.mktemp("second") / "data", seed=8)
+    small = [*TINY, "--batch.per_device", "3", "--run.save_every", "1", "--run.steps"]
+    first, second = work / "pretrain/demo_phase1", work / "pretrain/demo_phase2"
+    pretrain.main(["demo_phase1", *small, "3", "--data.train", str(dataset), "--run.directory", str(first)])
+    begun = ["--init.checkpoint", str(first), "--run.directory", str(second)]
+    pretrain.main(["demo_phase2", *small, "3", "--data.train", str(other), *begun])
+    return work, ["demo", *SHORT, "--data.train", str(dataset), str(other)]
+
+
+@pytest.mark.slow
+def test_a_recipe_trains_all_its_phases_as_a_command_for_each_does(
+    two_phases: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, command = two_phases
+    modules: list[weakref.ref[Any]] = []
+    task_for = pretrain.task_for
+
+    def remembered(*arguments: Any) -> Any:
+        assert all(module() is None for module in modules), "the weights of the phase before are still in memory"
+        task = task_for(*arguments)
+        modules.append(weakref.ref(task.module))
+        return task
+
+    monkeypatch.setattr(pretrain, "task_for", remembered)
+    pretrain.main([*command, "--run.directory", str(tmp_path / "run")])
+    for number in (1, 2):
+        one, ours = work / f"pretrain/demo_phase{number}", tmp_path / f"run/phase{number}"
+        same_bits(weights(one, 3), weights(ours, 3))
+        assert losses(one) == losses(ours)
+        assert json.loads((ours / "config.json").read_text())["recipe"] == f"demo_phase{number}"
+    assert len(modules) == 2
+
+
+@pytest.mark.multiprocess
+def test_two_ranks_train_all_phases_in_one_process_each(two_phases: tuple[Path, list[str]], tmp_path: Path) -> None:
+    work, command = two_phases
+    launch = [str(ROOT / "scripts" / "launch.sh"), "-np", "2", "--", sys.executable, "-m", "bert.pretrain", *command]
+    flags = ["--parallel.shard_optimizer", "true", "--run.directory", str(tmp_path)]
+    done = subprocess.run([*launch, *flags], cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for number in (1, 2):
+        one, ours = losses(work / f"pretrain/demo_phase{number}"), losses(tmp_path / f"phase{number}")
+        assert list(ours.values()) == pytest.approx(list(one.values()), rel=1e-5)
+
+
+def checkpoint_times(run: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in (run / "checkpoints").glob("*/*")}
+
+
+@pytest.mark.slow
+def test_a_finished_phase_is_not_run_again_and_make_s_folders_are_the_default(
+    two_phases: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, command = two_phases
+    shutil.copytree(work, tmp_path, dirs_exist_ok=True)
+    for path in (tmp_path / "pretrain").glob("*/config.json"):
+        path.write_text(path.read_text().replace(str(work), str(tmp_path)))
+        sign(path.parent)
+    monkeypatch.setenv("BERT_WORKDIR", str(tmp_path))
+    shutil.rmtree(tmp_path / "pretrain/demo_phase2/checkpoints/step-00000003")
+    lines, made = measured(tmp_path / "pretrain/demo_phase1"), checkpoint_times(tmp_path / "pretrain/demo_phase1")
+    pretrain.main(command)
+    assert measured(tmp_path / "pretrain/demo_phase1") == lines
+    assert checkpoint_times(tmp_path / "pretrain/demo_phase1") == made
+    same_bits(weights(work / "pretrain/demo_phase2", 3), weights(tmp_path / "pretrain/demo_phase2", 3))
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Signals are handled as before, after a run that was stopped."""
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("phase", "update"), [(1, 3), (2, 1), pytest.param(1, 1, marks=pytest.mark.thorough)])
+def test_a_stopped_recipe_goes_on_in_the_right_phase(
+    phase: int,
+    update: int,
+    two_phases: tuple[Path, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    handlers: None,
+) -> None:
+    work, command = two_phases
+    command = [*command, "--run.directory", str(tmp_path)]
+    make_update, phases = step.Step.update, list[object]()
+
+    def asking(self: step.Step, number: int, *arguments: Any, **named: Any) -> Any:
+        if self not in phases:
+            phases.append(self)
+        if (len(phases), number) == (phase, update):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return make_update(self, number, *arguments, **named)
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped, match="the same command"):
+        patch.setattr(step.Step, "update", asking)
+        pretrain.main(command)
+    assert checkpoints(tmp_path / f"phase{phase}")[-1] == f"step-{min(update + 1, 3):08d}"
+    assert (tmp_path / "phase2").exists() == (phase == 2)
+    for number, handler in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+        signal.signal(number, handler)
+    pretrain.main(command)
+    same_bits(weights(work / "pretrain/demo_phase2", 3), weights(tmp_path / "phase2", 3))
+
+
+def test_all_phases_are_described(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pretrain.main(["demo", *TINY[:12], "--data.train", str(dataset), str(dataset), "--print", "2"])
+    first, second = capsys.readouterr().out.split("\n\n")
+    assert first.startswith("demo_phase1\n") and "900" in first
+    assert second.startswith("demo_phase2\n") and "200" in second
+
+
+@pytest.mark.parametrize(
+    ("second", "said"), [("/nowhere", "/nowhere: no such folder"), ("OTHER", r"vocab\.txt differ; make the data with")]
+)
+def test_the_data_of_all_phases_are_checked_before_the_first_starts(
+    second: str, said: str, dataset: Path, tmp_path: Path
+) -> None:
+    other = write_dataset(tmp_path / "other")
+    words = (other / "vocab.txt").read_text()
+    (other / "vocab.txt").write_text(words.replace("w7\n", "v7\n"))
+    finished.sign(other)
+    folders = ["--data.train", str(dataset), second.replace("OTHER", str(other))]
+    with pytest.raises((InputError, UsageError), match=said):
+        pretrain.main(["demo", *SHORT, *folders, "--run.directory", str(tmp_path / "run")])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def trained(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose architecture is that of no recipe."""
+    config = ModelConfig(
+        vocab_size=99,
+        hidden_size=12,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=28,
+        max_position_embeddings=17,
+        layer_norm_epsilon=1e-5,
+        hidden_act="gelu_tanh",
+        hidden_dropout_prob=0.3,
+        vocab_multiple=7,
+    )
+    run = tmp_path_factory.mktemp("trained") / "run"
+    write_run(run, PretrainingModel(config, 1), config, dataset)
+    return run
+
+
+def test_initial_weights_give_the_architecture_and_the_recipe_the_rest(trained: Path) -> None:
+    flags = ["--init.checkpoint", str(trained), "--model.hidden_dropout_prob", "0.2", "--model.num_hidden_layers", "3"]
+    (phase,) = recipes.with_architectures(recipes.choose(["bert_domain", *flags], prog="p", description=""))
+    theirs, recipe = ModelConfig.load(trained / "bert_config.json"), recipes.RECIPES["bert_domain"].phases[0].config
+    own = dataclasses.replace(theirs, vocab_multiple=recipe.model.vocab_multiple, hidden_dropout_prob=0.2)
+    assert phase.config.model == own
+
+
+def test_what_is_described_and_planned_is_the_model_of_the_initial_weights(
+    trained: Path, dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = ["--init.checkpoint", str(trained)]
+    count = sum(int(np.prod(value.shape)) for value in PretrainingModel(
+        ModelConfig.load(trained / "bert_config.json"), 1).trainable_variables)  # fmt: skip
+    pretrain.main(["bert_domain", *start, "--data.train", str(dataset), "--print", "2"])
+    assert f"{count:,}" in capsys.readouterr().out
+    plan.main(["bert_domain", *start, "--gpu", "h100-sxm", "--sequence", "13", "--json"])
+    assert json.loads(capsys.readouterr().out)["phases"][0]["parameters"] == count
+    both = ["demo", "--phase1.init.checkpoint", str(trained), "--gpu", "h100-sxm", "--sequence", "13", "--json"]
+    plan.main(both)
+    assert [phase["parameters"] for phase in json.loads(capsys.readouterr().out)["phases"]] == [count, count]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--model.num_hidden_layers 12", "num_hidden_layers 12 contradicts the weights of RUN, whose model.* is 3"),
+        ("--model.layer_norm_epsilon=1e-12", "layer_norm_epsilon 1e-12 contradicts the weights of RUN, .* is 1e-05"),
+        ("--model.vocab_size 98", "vocab_size 98 contradicts the weights of RUN, .* is 99; leave it out"),
+    ],
+)
+@pytest.mark.parametrize("shown", [[], ["--print", "2"]])
+def test_a_flag_that_contradicts_the_initial_weights_is_refused(
+    flags: str, said: str, shown: list[str], trained: Path, dataset: Path, tmp_path: Path
+) -> None:
+    words = ["--init.checkpoint", str(trained), "--data.train", str(dataset), "--run.directory", str(tmp_path / "run")]
+    with pytest.raises(UsageError, match=said.replace("RUN", str(trained))):
+        pretrain.main(["bert_domain", *words, *flags.split(), *shown])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_domain_is_trained_from_weights_of_any_depth_and_resumed_without_them(
+    trained: Path, dataset: Path, tmp_path: Path
+) -> None:
+    start = tmp_path / "start"
+    shutil.copytree(trained, start)
+    small = "--batch.total 6 --batch.per_device 3 --precision.compute float32 --precision.xla false --run.save_every 1"
+    command = ["bert_domain", "--init.checkpoint", str(start), "--data.train", str(dataset), *small.split()]
+    command += ["--run.directory", str(tmp_path / "run"), "--run.steps", "3"]
+    pretrain.main(command)
+    whole = weights(tmp_path / "run", 3)
+    assert "layer_2/mlp/inner/kernel" in whole and "layer_3/mlp/inner/kernel" not in whole
+    assert ModelConfig.load(tmp_path / "run/bert_config.json").hidden_act == "gelu_tanh"
+    shutil.rmtree(tmp_path / "run/checkpoints/step-00000003")
+    shutil.rmtree(start)  # they are in the run's own checkpoints by now
+    pretrain.main(command)
+    same_bits(whole, weights(tmp_path / "run", 3))
+    with pytest.raises(UsageError, match=r"model\.num_hidden_layers was 3, now 5"):
+        pretrain.main([*command, "--model.num_hidden_layers", "5"])

@@ -1,13 +1,157 @@
 """Recipes agree with the published ones: accumulation by number of ranks, global learning rates, lengths."""
 
 import dataclasses
+import hashlib
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bert.recipes import RECIPES, SMOKE
+from bert.core.config import PretrainConfig, flatten
+from bert.core.errors import UsageError
+from bert.recipes import RECIPES, choose
 from tests.training import losses, write_tokens
+
+# The fields that a configuration had when a recipe was a function, and the first digits of the SHA-256 of each
+# configuration, as recipe and in miniature. Fields that came later are not of it.
+FIELDS = """
+    batch.bucket_by_length batch.fit batch.max_per_device batch.pack batch.per_device batch.total budget.hours
+    data.length data.skip_bad data.train init.checkpoint init.frozen_layers model.attention_probs_dropout_prob
+    model.causal model.fused_attention model.hidden_act model.hidden_dropout_prob model.hidden_size
+    model.initializer_range model.intermediate_size model.layer_norm_epsilon model.max_position_embeddings
+    model.norm_placement model.num_attention_heads model.num_hidden_layers model.position_initializer
+    model.recompute_activations model.type_vocab_size model.vocab_multiple model.vocab_size optimizer.beta_1
+    optimizer.beta_2 optimizer.clip_norm optimizer.continuous optimizer.decay_power optimizer.decay_steps
+    optimizer.epsilon optimizer.first_step optimizer.layer_decay optimizer.learning_rate optimizer.minimum_rate
+    optimizer.name optimizer.schedule optimizer.warmup_start optimizer.warmup_steps optimizer.weight_decay
+    parallel.bucket_megabytes parallel.overlap parallel.shard_optimizer parallel.tensor precision.compress
+    precision.compute precision.xla run.deterministic run.device run.directory run.evaluate_every
+    run.evaluate_sequences run.keep run.keep_every run.log_every run.max_skipped run.on_spike run.patience
+    run.peak_teraflops run.profile run.save_every run.seed run.spike_factor run.stall_seconds run.steps
+    run.target_accuracy
+"""
+FROZEN = {
+    "bert_base_phase1": ("faebb5d5f676", "545c560a5593"),
+    "bert_base_phase2": ("c69db9711afb", "545c560a5593"),
+    "bert_large_adam_phase1": ("48eeada6cc58", "545c560a5593"),
+    "bert_large_adam_phase2": ("0bf6430aa717", "545c560a5593"),
+    "bert_1b3": ("fb4a0a46ddab", "80ee18630f83"),
+    "bert_3b9": ("bfd303732bc2", "80ee18630f83"),
+    "bert_large_phase1": ("82f3daddfb36", "ece79e37594e"),
+    "bert_large_phase2": ("23d510cf523e", "da496f78f8d9"),
+    "bert_large_float32_phase1": ("075d3d73c76d", "2091c869c08b"),
+    "bert_large_float32_phase2": ("9e2dbab8641a", "15bfb5f52088"),
+    "bert_large_dgx1_phase1": ("f36342146623", "b354b237390b"),
+    "bert_large_dgx1_phase2": ("bb9879848d63", "7e7176fdc662"),
+    "bert_large_superpod_phase1": ("e1356ffd0233", "b354b237390b"),
+    "bert_large_superpod_phase2": ("b6a61a5ed68a", "7e7176fdc662"),
+    "bert_large_dgxa100_phase1": ("b2422cbd5d5b", "7fa21717cdec"),
+    "bert_large_dgxa100_phase2": ("b3e77e98374b", "6c3be8fad991"),
+    "bert_large_dgxh100_phase1": ("1816dc32eedd", "6e3d301f2090"),
+    "bert_large_dgxh100_phase2": ("ad12fbf4b30b", "83c973b7ad9e"),
+    "bert_large_mlperf": ("85ab9a30cbc1", "bc927b5444cf"),
+    "bert_large_24h": ("1ef9f51a255c", "e29cc56fd9a0"),
+    "bert_small_corpus": ("30f3337f4bd0", "ec295eb5bfbf"),
+    "bert_domain": ("e53953e1fff8", "b9f6bdab7073"),
+    "bert_tiny_phase1": ("a98411038562", "20116a01ad81"),
+    "bert_tiny_phase2": ("5beb42921664", "2b77f8db5e7a"),
+    "bert_mini_phase1": ("ac734c0333c4", "98b6ce2b157c"),
+    "bert_mini_phase2": ("c945b3b284fd", "63bc9245cd17"),
+    "demo_phase1": ("04244bca92e6", "44bd92a6e08c"),
+    "demo_phase2": ("40ad3404116b", "0039987f11e6"),
+    "gpt2_smoke": ("dc53dd3f3cbf", "ae81a4dc49da"),
+    "gpt2_117m": ("76ba4cfa51b8", "89c6b2bede51"),
+    "gpt2_345m": ("365f3ad1979f", "087f04a9c8d5"),
+    "gpt2_2b5": ("690dbc688571", "90a7be864db5"),
+    "gpt2_8b3": ("c0d3e661e553", "90a7be864db5"),
+}
+WHOLE = {"bert_base", "bert_large_adam", "bert_large", "bert_large_float32", "bert_large_dgx1", "bert_large_superpod",
+         "bert_large_dgxa100", "bert_large_dgxh100", "bert_tiny", "bert_mini", "demo"}  # fmt: skip
+
+
+def config(name: str) -> PretrainConfig:
+    (phase,) = RECIPES[name].phases
+    return phase.config
+
+
+def digest(config: PretrainConfig) -> str:
+    needs_weights = config.init.checkpoint is None  # which `flatten` does not distinguish from random weights
+    values = flatten(config)
+    text = json.dumps([{name: values[name] for name in FIELDS.split()}, needs_weights], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def test_every_name_has_the_configuration_that_it_had() -> None:
+    for name, (recipe, miniature) in FROZEN.items():
+        (small,) = RECIPES[name].miniature().phases
+        assert (digest(config(name)), digest(small.config)) == (recipe, miniature), name
+
+
+def test_a_name_without_phase_has_both_and_each_phase_has_a_name() -> None:
+    assert RECIPES.keys() == FROZEN.keys() | WHOLE
+    for name in WHOLE:
+        first, second = RECIPES[name].phases
+        assert (first, second) == tuple(RECIPES[f"{name}_phase{number}"].phases[0] for number in (1, 2))
+        assert (first.name, second.name) == (f"{name}_phase1", f"{name}_phase2")
+        assert (first.after, second.after) == ("", first.name)
+        assert first.config.init.checkpoint is not None and second.config.init.checkpoint is None
+
+
+@pytest.mark.parametrize(
+    ("name", "lengths"),
+    [
+        ("bert_base", [(128, 20), (512, 77)]),  # as data.tfrecords makes them: 15 %, rounded up
+        ("demo", [(48, 8), (64, 10)]),
+        ("bert_large_24h", [(128, 20)]),
+        ("bert_large_mlperf", [(512, 76)]),  # of the reference
+        ("gpt2_345m", [(1024, 1024)]),
+        ("gpt2_smoke", [(64, 64)]),
+    ],
+)
+def test_each_phase_knows_the_lengths_of_its_data(name: str, lengths: list[tuple[int, int]]) -> None:
+    assert [(phase.sequence, phase.predictions) for phase in RECIPES[name].phases] == lengths
+
+
+def chosen(flags: str) -> list[PretrainConfig]:
+    return [phase.config for phase in choose(flags.split(), prog="p", description="")]
+
+
+def test_flags_are_for_all_phases_or_for_one() -> None:
+    first, second = chosen("bert_tiny --run.seed 7 --phase2.run.steps 5 --phase1.batch.total=96 --data.train a b")
+    assert (first.run.seed, second.run.seed) == (7, 7)
+    assert (first.run.steps, second.run.steps) == (8000, 5)
+    assert (first.batch.total, second.batch.total) == (96, 32)
+    assert (first.data.train, second.data.train) == (Path("a"), Path("b"))
+    for flag in ("--run.directory r", "--run.directory=r"):
+        assert [config.run.directory for config in chosen(f"demo {flag}")] == [Path("r/phase1"), Path("r/phase2")]
+    assert chosen("bert_tiny_phase2 --run.directory r --data.train a")[0].run.directory == Path("r")
+    assert chosen("demo --phase1.init.checkpoint c")[0].init.checkpoint == Path("c")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            "bert_tiny --data.train a",
+            "1 of 2 folders; give one for each phase of bert_tiny, with sequences of 128 and 512",
+        ),
+        ("bert_tiny --data.train=a b c", "3 of 2 folders"),
+        ("bert_tiny --init.checkpoint r", "each phase starts from the one before; give --phase1.init.checkpoint"),
+        ("bert_tiny --phase2.init.checkpoint r", "leave it out, or run bert_tiny_phase2"),
+        ("bert_base --optimizer.first_step 5", "different places in the schedule"),
+        ("bert_tiny --phase3.run.steps 5", "has 2 phases"),
+        ("bert_tiny --phase2.run.device cpu", "one process runs all phases; give --run.device"),
+        ("bert_tiny --phase2.parallel.tensor=2", "give --parallel.tensor"),
+        ("bert_tiny --phase2.run.stepz 5", "unknown argument '--run.stepz'; did you mean --run.steps"),
+        ("bert_tiny_phase1 --phase1.run.steps 5", "unknown argument '--phase1.run.steps'"),
+        ("bert_tiny more", "unknown argument 'more'"),
+    ],
+)
+def test_a_flag_that_cannot_be_meant_is_refused_by_name(flags: str, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        chosen(flags)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +167,7 @@ from tests.training import losses, write_tokens
     ],
 )
 def test_accumulation_is_that_of_the_published_tables(recipe: str, gpus: int, accumulation: tuple[int, ...]) -> None:
-    batch = RECIPES[recipe]().batch
+    batch = config(recipe).batch
     assert tuple(batch.accumulation(nodes * gpus) for nodes in (1, 4, 16, 32)) == accumulation
 
 
@@ -37,11 +181,11 @@ def test_accumulation_is_that_of_the_published_tables(recipe: str, gpus: int, ac
     ],
 )
 def test_rates_are_the_published_ones_times_their_gpus(recipe: str, rate_of_one: float, gpus: int) -> None:
-    assert RECIPES[recipe]().optimizer.learning_rate == pytest.approx(rate_of_one * gpus)
+    assert config(recipe).optimizer.learning_rate == pytest.approx(rate_of_one * gpus)
 
 
 def test_the_two_phases_of_lamb_see_as_many_tokens_as_published() -> None:
-    first, second = RECIPES["bert_large_phase1"](), RECIPES["bert_large_phase2"]()
+    first, second = config("bert_large_phase1"), config("bert_large_phase2")
     assert first.run.steps * first.batch.total * 128 == pytest.approx(59.0e9, rel=2e-3)
     assert second.run.steps * second.batch.total * 512 == pytest.approx(26.3e9, rel=5e-3)
 
@@ -55,36 +199,59 @@ def test_the_two_phases_of_lamb_see_as_many_tokens_as_published() -> None:
     ],
 )
 def test_lamb_adapts_what_its_source_adapts(source: str, recipes: list[str], optimizer: str) -> None:
-    for config in [RECIPES[f"{recipe}_phase{phase}"]() for recipe in recipes for phase in (1, 2)]:
-        found = config.optimizer
+    for found in [phase.config.optimizer for recipe in recipes for phase in RECIPES[recipe].phases]:
         assert (found.name, found.decay_power, found.clip_norm, found.first_step) == (optimizer, 0.5, 1.0, 0), source
-    assert RECIPES["bert_large_mlperf"]().optimizer.name == "nvlamb"
+    assert config("bert_large_mlperf").optimizer.name == "nvlamb"
 
 
 def test_megatron_s_models_have_its_epsilon() -> None:
     names = [name for name in RECIPES if name.startswith("gpt2") or name in ("bert_1b3", "bert_3b9")]
-    assert len(names) == 7 and {RECIPES[name]().optimizer.epsilon for name in names} == {1e-8}
+    assert len(names) == 7 and {config(name).optimizer.epsilon for name in names} == {1e-8}
+
+
+def test_the_small_corpus_has_the_settings_of_babyberta() -> None:
+    # babyberta/params.py and job.py of github.com/phueb/BabyBERTa, commit 050688b
+    config = RECIPES["bert_small_corpus"].phases[0].config
+    model, optimizer = config.model, config.optimizer
+    sizes = (model.num_hidden_layers, model.hidden_size, model.num_attention_heads, model.intermediate_size)
+    assert sizes == (8, 256, 8, 1024) and model.layer_norm_epsilon == 1e-5 and model.initializer_range == 0.02
+    assert (config.batch.total, model.max_position_embeddings, config.run.steps) == (16, 128, 260_000)
+    assert (optimizer.name, optimizer.learning_rate, optimizer.warmup_steps) == ("adam", 1e-4, 24_000)
+    assert (optimizer.weight_decay, optimizer.epsilon, optimizer.clip_norm) == (0.0, 1e-6, 1.0)
+    assert (optimizer.beta_1, optimizer.beta_2, optimizer.continuous) == (0.9, 0.999, True)
+    assert config.data.mask_shares == (0.9, 0.1, 0.0)
 
 
 def different_in_miniature() -> list[str]:
     """One recipe of each group that the shrinking makes equal, but for rates and the length of sequences."""
     first: dict[str, str] = {}
-    for name, recipe in SMOKE.items():
-        config = recipe()
-        model = dataclasses.replace(config.model, max_position_embeddings=512)
-        optimizer = dataclasses.replace(config.optimizer, learning_rate=1.0)
-        first.setdefault(repr(dataclasses.replace(config, model=model, optimizer=optimizer)), name)
+    for name in FROZEN:
+        small = RECIPES[name].miniature().phases[0].config
+        model = dataclasses.replace(small.model, max_position_embeddings=512)
+        optimizer = dataclasses.replace(small.optimizer, learning_rate=1.0)
+        first.setdefault(repr(dataclasses.replace(small, model=model, optimizer=optimizer)), name)
     return list(first.values())
 
 
+EXAMPLES = (
+    "bert_large_phase1",
+    "bert_large_24h",
+    "gpt2_smoke",
+)  # LAMB with XLA, pre-norm with a budget of time, a causal model
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", different_in_miniature())
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.thorough] * (name not in EXAMPLES)) for name in different_in_miniature()],
+)
 def test_every_recipe_runs_in_miniature(name: str, dataset: Path, tmp_path: Path, run_module: Any) -> None:
     # A process for each, as a user runs them: memory of compiled programs does not add up.
     xla = str(name == "bert_large_phase1").lower()  # one only, because compilation takes long
-    causal = RECIPES[name]().model.causal
+    causal = config(name).model.causal
     data = write_tokens(tmp_path / "tokens") if causal else dataset
-    flags = ["--smoke", "--data.train", data, "--precision.xla", xla, *(["--data.length", "13"] if causal else [])]
+    flags = ["--smoke", "--data.train", data, "--precision.xla", xla]
+    flags += ["--data.length", "13"] if causal else ["--data.mask_shares", "0.8", "0.1", "0.1"]  # of these data
     done = run_module("bert.pretrain", name, *flags, timeout=600, BERT_WORKDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
     logged = losses(tmp_path / "pretrain" / f"{name}_smoke").values()

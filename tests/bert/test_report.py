@@ -1,12 +1,14 @@
 """The report of runs has what their files say, and draws runs with and without held-out figures."""
 
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bert import report
-from bert.errors import InputError, UsageError
+from bert.core.errors import InputError, UsageError
 
 
 def write(run: Path, steps: int, held_out: bool) -> Path:
@@ -70,3 +72,62 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
         report.main([str(tmp_path / "nothing"), "--output", str(tmp_path)])
     with pytest.raises(UsageError, match="required: RUNS"):
         report.main(["--output", str(tmp_path)])
+
+
+def test_a_run_that_was_rolled_back_has_the_figures_of_all_its_lines(tmp_path: Path) -> None:
+    random = np.random.default_rng(7)
+    steps = [*range(1, 400), *range(200, 901, 7), *range(300, 503)]  # two returns to an earlier checkpoint
+    train = [
+        {"step": step, "split": "train", "loss": float(loss), "tokens_per_second": float(speed)}
+        for step, loss, speed in zip(steps, random.random(len(steps)), random.random(len(steps)) * 1e6, strict=True)
+    ]
+    train[5]["tokens_per_second"] = math.inf
+    heldout = [
+        {"step": step, "split": "heldout", "loss": step / 7, "mlm_accuracy": 1 / step} for step in (301, 895, 450)
+    ]
+    fed = {"step": 502, "split": "fed", "samples": 31}
+    lines = [*train[:300], heldout[0], *train[300:600], heldout[1], {"step": 5000, "split": "other"}, *train[600:]]
+    text = "".join(json.dumps(line).replace("Infinity", '"inf"') + "\n" for line in [*lines, heldout[2], fed])
+    (tmp_path / "metrics.jsonl").write_text(text)
+    speeds = np.sort([line["tokens_per_second"] for line in train])[: len(train) - 1]  # without the infinite one
+    metrics = report.read_metrics(tmp_path)
+    assert metrics.figures() == {
+        "steps": 900 - (900 - 200) % 7,
+        "tokens_per_second": round(speeds[len(speeds) // 2]),
+        "train_loss": train[-1]["loss"],
+        "mlm_accuracy": 1 / 450,
+        "heldout_loss": 450 / 7,
+        "fed_samples": 31,
+    }
+    assert metrics.last_step == 502
+    assert metrics.loss.points() == [(line["step"], line["loss"]) for line in train]
+    assert metrics.accuracy.points() == [(301, 1 / 301), (895, 1 / 895), (450, 1 / 450)]
+
+
+@pytest.mark.parametrize("count", [8191, 100_003])
+def test_a_thinned_curve_has_few_points_and_the_same_outline(count: int) -> None:
+    values = np.random.default_rng(3).standard_normal(count).cumsum()
+    values[count // 3] += 1e4  # one peak
+    curve = report.Curve()
+    for step, value in enumerate(values.tolist()):
+        curve.add(step, value)
+    points = curve.points()
+    assert len(points) <= min(count, 4 * report.GROUPS + report.OPEN_POINTS)
+    assert (points[0], points[-1]) == ((0, values[0]), (count - 1, values[-1]))
+    steps, kept = np.array(points).T
+    assert np.array_equal(kept, values[steps.astype(int)]) and np.all(np.diff(steps) > 0)
+    column = np.arange(count) * 500 // count  # of pixels; a column is wider than a group
+    for sign in (1, -1):
+        whole, thinned = np.full(500, -np.inf), np.full(502, -np.inf)
+        np.maximum.at(whole, column, sign * values)
+        np.maximum.at(thinned, column[steps.astype(int)] + 1, sign * kept)
+        beside = np.maximum(np.maximum(thinned[:-2], thinned[2:]), thinned[1:-1])
+        assert np.all(thinned[1:-1] <= whole) and np.all(whole <= beside)
+
+
+def test_a_curve_that_diverges_ends_in_a_gap_however_long_it_is() -> None:
+    curve = report.Curve()
+    for step in range(50_001):
+        curve.add(step, math.nan if step > 25_000 else 1.5)
+    finite = [step for step, value in curve.points() if not math.isnan(value)]
+    assert 25_000 - 50_001 * 2 / report.GROUPS <= finite[-1] <= 25_000 and len(curve.points()) < 4 * report.GROUPS

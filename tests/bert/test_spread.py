@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert import spread
-from bert.errors import InputError, UsageError
+from bert.core.errors import InputError, UsageError
 
 
 def test_mean_and_deviation_of_every_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

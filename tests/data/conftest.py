@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from bert import cli
-from bert.inputs.vocabulary import SPECIAL
-from bert.storage import outputs
+from bert.core import cli, outputs
+from bert.text.vocabulary import SPECIAL
 from data import shards, tfrecords, verify
 from tests.downloads import BODY
 from tests.finished import PREDICTIONS, SEQUENCE

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.inputs import records
-from bert.inputs.vocabulary import SPECIAL
+from bert.text import records
+from bert.text.vocabulary import SPECIAL
 
 WORDS = [*SPECIAL, *(f"w{number}" for number in range(94))]  # 99
 LENGTH, PREDICTIONS = 37, 5
@@ -77,6 +77,7 @@ def adopt(stage: Stage, source: Path, output: Path, *more: object) -> tuple[int,
     return stage("adopt", "--source", source, "--vocab", source.parent / "vocab.txt", "--output", output, *more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["true", "false"])
 def test_every_record_is_there_as_it_was(link: str, stage: Stage, source: Path, tmp_path: Path) -> None:
     output = tmp_path / "ours"

@@ -4,28 +4,81 @@ import json
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from data import books
-from data.pipeline import sources
+from data.pipeline import gutenberg, sources
 
 WRAPPED = "It was the best of times,\nit was the worst of times.\n\n\nIt was the age\nof wisdom.\n"
 PARAGRAPHS = ["It was the best of times, it was the worst of times.", "It was the age of wisdom."]
 
 
 def test_hard_wrapped_lines_are_joined():
-    assert books.paragraphs(WRAPPED) == PARAGRAPHS
-    assert books.paragraphs(WRAPPED.replace("\n", "\r\n")) == PARAGRAPHS
-    assert books.paragraphs(WRAPPED.replace("\n", "\r")) == PARAGRAPHS
+    assert books.paragraphs(WRAPPED).lines == PARAGRAPHS
+    assert books.paragraphs(WRAPPED.replace("\n", "\r\n")).lines == PARAGRAPHS
+    assert books.paragraphs(WRAPPED.replace("\n", "\r")).lines == PARAGRAPHS
 
 
 def test_long_lines_are_paragraphs_without_blank_lines_between():
     long = "She said nothing, and he said less. " * 9
-    assert books.paragraphs(f"{long}\n{long}\nThe end.") == [long.strip(), long.strip(), "The end."]
+    assert books.paragraphs(f"{long}\n{long}\nThe end.").lines == [long.strip(), long.strip(), "The end."]
 
 
 def test_lines_that_are_sentences_are_paragraphs():
     lines = ["Who is there?", "Nobody, she said.", "It was \u201clate.\u201d", "He left", "The end."]
-    assert books.paragraphs("\n".join(lines)) == lines
+    assert books.paragraphs("\n".join(lines)).lines == lines
+
+
+DIVIDED = """The exam-
+ple shows a well-
+known river, an exa-
+mple, and pre-
+and post-war mills of Lang-
+Ley. An example: the well-known
+mill, a re-
+  form, the Reform, a re-form, the re-form. No bro\u00ad
+ken word is bro-ken--
+or is it-
+so? Nine-
+
+teen.
+"""
+
+
+def test_words_divided_at_line_ends_are_joined_if_the_text_has_them():
+    expected = (
+        "The example shows a well-known river, an example, and pre- and post-war mills of Lang- Ley. An example: "
+        "the well-known mill, a re-form, the Reform, a re-form, the re-form. No broken word is bro-ken-- or is it- "
+        "so? Nine-"
+    )
+    assert books.paragraphs(DIVIDED) == ([expected, "teen."], 3)  # the hyphens of "example" twice, and of "broken"
+    assert books.paragraphs(DIVIDED, join_hyphens=False) == ([" ".join(DIVIDED[:-8].split()), "teen."], 0)
+
+
+@given(st.text(alphabet="ab-\n \xadA.", max_size=80))
+def test_joining_takes_nothing_but_hyphens_and_white_space(text):
+    text = f"{text}\n\nab aa ba-ab\nbb"
+    lines, gone = books.paragraphs(text)
+    kept = "".join("".join(lines).split())
+    plain = "".join(text.split())
+    assert kept.translate({45: None, 0xAD: None}) == plain.translate({45: None, 0xAD: None})
+    assert len(kept) == len(plain) - gone
+
+
+def test_joined_words_are_counted_and_the_flag_is_recorded_if_it_is_off(tmp_path, stage, read):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("The exam-\nple is an exam-\nple of\nan example.\n")
+    for name in ("books", "text"):
+        for flag in (None, "false"):
+            out = tmp_path / f"{name}{flag}"
+            flags = ("--join_hyphens", flag) if flag else ()
+            assert stage(name, "--source", tmp_path / "in", "--output", out, *flags)[0] == 0
+            made = json.loads((out / "manifest.json").read_text())
+            assert made["counts"].get("words joined at line ends", 0) == (0 if flag else 2)
+            assert made["extra"]["losses"]["characters"].get("hyphens at line ends", 0) == (0 if flag else 2)
+            assert made["parameters"].get("join_hyphens", True) is (flag is None)
+            assert ("exam- ple" in read(out)[0]["text"]) is bool(flag)
 
 
 HEADER = "Project Gutenberg's A Tale, by Nobody\n\nThis eBook is for the use of anyone.\nTitle: A Tale\n\n"
@@ -41,6 +94,11 @@ STARTS = [
     "*** START OF PROJECT GUTENBERG'S A TALE\n",
     "*** START OF THIS PROJECT GUTENBERG-TM EBOOK A TALE ***\n\nProduced by Jane Doe\nand others\n\n",
     "*** Start of the Project Gutenberg EBook A Tale ***\n\nE-text prepared by Jane Doe\n\n",
+    "*** START OF THE COPYRIGHTED PROJECT GUTENBERG EBOOK A TALE ***\n",
+    "****START** SMALL PRINT! for COPYRIGHT PROTECTED ETEXTS ***\nTITLE AND COPYRIGHT NOTICE:\n"
+    "*END* THE SMALL PRINT! for COPYRIGHT PROTECTED ETEXTS*Ver.04.29.93*END*\n",
+    "***START** SMALL PRINT!\nYou know.\n*END* SMALL PRINT! for ETEXTS*Ver.04.29.93*END*\n",
+    '["Small Print" V.12.08.93]\n',
     SMALL_PRINT,
     "*END THE SMALL PRINT! FOR PUBLIC DOMAIN EBOOKS*Ver.02/11/02*END*\n",
     OLD_LICENCE + SMALL_PRINT + "*** START OF THE PROJECT GUTENBERG EBOOK A TALE ***\n",
@@ -53,6 +111,14 @@ ENDS = [
     "End of Project Gutenberg's A Tale\n",
     "  End of The Project Gutenberg Etext of A Tale\n",
     "Ende dieses Projekt Gutenberg Etextes\n",
+    "Ende dieses Project Gutenberg Etextes von Eine Erz\u00e4hlung\n",
+    "Ende dieses Etextes Eine Erz\u00e4hlung, von Niemand\n\nlicence",
+    "Fin de Project Gutenberg's Un Conte, par Personne\n",
+    "Fin du Projet Gutenberg EBook de Un Conte\nqui est long, par Personne\n",
+    "Einde van het Project Gutenberg EBook van Een Verhaal\n",
+    "Fin del Proyecto Gutenberg EBook de Un cuento\n",
+    "*** END OF THE COPYRIGHTED PROJECT GUTENBERG EBOOK A TALE ***\nlicence",
+    "**This is a COPYRIGHTED Project Gutenberg Etext, Details Above**\n",
     "",
 ]
 
@@ -61,28 +127,104 @@ ENDS = [
 @pytest.mark.parametrize("end", ENDS)
 def test_legal_text_around_a_gutenberg_book_is_removed(start, end):
     body = WRAPPED * 9
-    assert books.trim(HEADER + start + body + end).strip() == body.strip()
+    assert gutenberg.trim(HEADER + start + body + end).text.strip() == body.strip()
+
+
+HEADER_OF_1998 = """The Project Gutenberg Etext of A Tale, by Nobody
+#3 in our series by Nobody
+
+Copyright laws are changing all over the world, be sure to check
+the copyright laws for your country before posting these files!!
+
+Please take a look at the important information in this header.
+
+**Welcome To The World of Free Plain Vanilla Electronic Texts**
+
+**Etexts Readable By Both Humans and By Computers, Since 1971**
+
+*These Etexts Prepared By Hundreds of Volunteers and Donations*
+
+Information on contacting Project Gutenberg to get Etexts, and
+further information is included below.  We need your donations.
+
+
+A Tale
+
+by Nobody
+
+April, 1998  [Etext #1234]
+
+
+The Project Gutenberg Etext of A Tale, by Nobody
+*****This file should be named ataxx10.txt or ataxx10.zip*****
+
+
+"""
+
+
+def test_a_header_without_a_start_line_is_removed_and_the_text_behind_it_stays():
+    assert gutenberg.trim(HEADER_OF_1998 + WRAPPED).text == WRAPPED
+    assert gutenberg.trim(HEADER_OF_1998 + WRAPPED + "\n\n" + ENDS[5]).text.strip() == WRAPPED.strip()
+    foreword = "FOREWORD\n\nI thank the volunteers of Project Gutenberg.\n\n" + WRAPPED
+    assert gutenberg.trim(foreword) == (foreword, False, False)
+
+
+def test_a_file_of_several_works_keeps_them_all_without_the_notices_between():
+    volume = "THE TALE, VOLUME TWO\n\nIt was the winter of despair.\n\n"
+    first = HEADER + STARTS[4] + WRAPPED
+    without_start = first + "End of the Project Gutenberg EBook of A Tale, v1, by Nobody\n\n\n" + volume + ENDS[1]
+    assert gutenberg.trim(without_start).text.split() == (WRAPPED + volume).split()
+    with_header = first + ENDS[5] + "\n\n" + HEADER_OF_1998 + volume + ENDS[5]
+    assert gutenberg.trim(with_header).text.split() == (WRAPPED + volume).split()
+    with_small_print = first + ENDS[4] + "\n\n" + HEADER_OF_1998 + SMALL_PRINT + volume + ENDS[4]
+    assert gutenberg.trim(with_small_print).text.split() == (WRAPPED + volume).split()
+    licence = "\nTo SEND DONATIONS\n\nand how to subscribe to our email newsletter to hear about new eBooks.\n\n"
+    with_licence = first + ENDS[1] + licence + volume + ENDS[1]
+    assert gutenberg.trim(with_licence).text.split() == (WRAPPED + volume).split()
+    notice = (
+        "<<THIS ELECTRONIC VERSION OF THE COMPLETE WORKS OF WILLIAM\nSHAKESPEARE IS COPYRIGHT 1990-1993 BY WORLD "
+        "LIBRARY, INC.\nSERVICE THAT CHARGES FOR DOWNLOAD TIME OR FOR MEMBERSHIP.>>\n"
+    )
+    assert gutenberg.trim(WRAPPED + notice + volume).text == WRAPPED + "\n" + volume
+
+
+def test_what_may_be_wrong_with_a_trimmed_book_is_told(tmp_path, stage):
+    left = "You agree to the terms of the Project Gutenberg-tm License in this book.\n\n"
+    assert gutenberg.trim(STARTS[0] + WRAPPED + left + WRAPPED).is_left
+    assert not gutenberg.trim(STARTS[0] + WRAPPED + ENDS[0]).is_left
+    assert gutenberg.trim(STARTS[0] + WRAPPED + "End of Project Gutenberg's A Tale\n\n" + WRAPPED * 300).is_odd
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text(STARTS[0] + WRAPPED + left + WRAPPED)
+    code, lines = stage("books", "--source", tmp_path / "in", "--output", tmp_path / "out")
+    assert code == 0 and any("warning: 1 books in which licence text seems to remain" in line for line in lines)
 
 
 def test_small_print_behind_a_book_is_removed_too():
     body = WRAPPED * 9
-    assert books.trim(body + SMALL_PRINT).strip() == body.strip()
+    assert gutenberg.trim(body + SMALL_PRINT).text.strip() == body.strip()
 
 
 def test_text_without_legal_text_stays_and_two_books_in_a_file_both_do():
-    assert books.trim(WRAPPED) == WRAPPED
+    assert gutenberg.trim(WRAPPED).text == WRAPPED
     starred = "* * *\n\n*** The end of the project\nwas near.\n"
-    assert books.trim(starred) == starred
+    assert gutenberg.trim(starred).text == starred
     two = (HEADER + STARTS[0] + WRAPPED + ENDS[0] + "\n") * 2
-    assert books.trim(two).split() == (WRAPPED * 2).split()
+    assert gutenberg.trim(two).text.split() == (WRAPPED * 2).split()
 
 
 @pytest.mark.parametrize("line", ["x" * 5_000_000, "by " * 1_700_000, " " * 5_000_000 + "x"])
 def test_a_long_line_below_the_header_costs_no_more_than_other_text(line):
     """Once the time grew with the square of its length: 1.7 s for 40 kB, hours for this."""
     begin = time.process_time()
-    trimmed = books.trim(f"{STARTS[0]}\nProduced by Jane Doe\n{line}")
+    trimmed = gutenberg.trim(f"{STARTS[0]}\nProduced by Jane Doe\n{line}").text
     assert time.process_time() - begin < 60 and trimmed.endswith(line[-9:])
+
+
+@pytest.mark.parametrize("run", ["a-", "a", "-", "a- ", "a-\n", "a-\xad", "a -"])
+def test_joining_words_takes_time_that_grows_with_the_text_alone(run):
+    begin = time.process_time()
+    books.paragraphs("ab " * 9 + "\n" + run * 1_000_000 + "\nb\n\na-b")
+    assert time.process_time() - begin < 60
 
 
 @pytest.mark.parametrize("mark", [True, False])
@@ -102,9 +244,9 @@ def test_wide_encodings_are_read_right_or_refused(tmp_path, text, encoding, mark
     path = tmp_path / "a.txt"
     path.write_bytes((("\ufeff" if mark else "") + f"{text}\r\n" * 9).encode(encoding))
     if mark:
-        joined, named, removed = books.read_book(path)
-        assert joined.split("\n") in ([text] * 9, [" ".join([text] * 9)])
-        assert (named, removed) == (encoding[:6], 0)
+        book = books.read_book(path)
+        assert book.text.split("\n") in ([text] * 9, [" ".join([text] * 9)])
+        assert (book.encoding, book.lost[books.CONTROLS]) == (encoding[:6], 0)
     else:
         with pytest.raises(ValueError, match=r"binary .* UTF-16 and UTF-32 need a byte order mark"):
             books.read_book(path)
@@ -141,7 +283,7 @@ def test_encodings_are_told_apart(tmp_path, stage, read):
     (source / "notes.md").write_text("not a book")
     code, lines = stage("books", "--source", source, "--output", tmp_path / "out")
     assert code == 0 and "e.txt" in lines[-1] and "i.txt" in lines[-1]
-    assert {document["id"][6:]: document["text"] for document in read(tmp_path / "out")} == {
+    assert {document["id"].removeprefix("books:books/"): document["text"] for document in read(tmp_path / "out")} == {
         **dict.fromkeys(("a.txt", "b.TXT", "d.txt", "deep/c.txt", "f.txt"), text),
         "g.txt": "A caf\u00e9.",
         "h.txt": text * 3 + "\ufffd",
@@ -176,7 +318,7 @@ def test_pg19_keeps_its_folders_in_the_order_of_their_paths(tmp_path, stage, rea
         out = tmp_path / f"out{workers}"
         assert stage("books", "--source", tmp_path / "pg19", "--output", out, "--workers", workers)[0] == 0
     assert contents(tmp_path / "out1") == contents(tmp_path / "out3")
-    assert [document["id"] for document in read(tmp_path / "out1")] == [f"books:{name}" for name in names]
+    assert [document["id"] for document in read(tmp_path / "out1")] == [f"books:pg19/{name}" for name in names]
     assert len(list((tmp_path / "out1").glob("part-*"))) == 3
 
 

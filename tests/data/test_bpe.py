@@ -9,8 +9,8 @@ import sys
 import pytest
 from tokenizers import ByteLevelBPETokenizer
 
-from bert.inputs import byte_bpe
-from bert.inputs.byte_bpe import ByteBPE
+from bert.text import byte_bpe
+from bert.text.byte_bpe import ByteBPE
 from data.pipeline import duplicates
 
 TEXT = "the river runs past seven mills and nobody remembers their builders' names caf\u00e9 \u4e2d\u6587 1729"
@@ -119,6 +119,15 @@ def test_imported_files_keep_all_ids(tmp_path, stage, names, end_first):
     assert content["parameters"] == {"size": None} and set(content["inputs"]) == set(names)
     (tmp_path / "model.bin").write_text("so it may change")
     assert "is up to date" in stage("bpe", "--import", tmp_path, "--output", tmp_path / "out")[1][0]
+
+
+def test_a_folder_with_a_tokenizer_json_alone_gives_the_same_file(tmp_path, stage):
+    gpt2_files(tmp_path)
+    assert stage("bpe", "--import", tmp_path, "--output", tmp_path / "one")[0] == 0
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone/tokenizer.json").write_bytes((tmp_path / "one/tokenizer.json").read_bytes())
+    assert stage("bpe", "--import", tmp_path / "alone", "--output", tmp_path / "two")[0] == 0
+    assert (tmp_path / "two/tokenizer.json").read_bytes() == (tmp_path / "one/tokenizer.json").read_bytes()
 
 
 @pytest.mark.parametrize(

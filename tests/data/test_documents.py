@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bert.storage import manifest
+from bert.core import manifest
 
 TEXT = (
     "Mr. Ash keeps {n} bees. They fly far, and {n} bees come back to the mill.\nHe sells honey at no. {n} in the back."

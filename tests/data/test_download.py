@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bert.storage import manifest
+from bert.core import manifest
 from data import download
 from data.fetch import catalog
 from data.fetch.transfer import File

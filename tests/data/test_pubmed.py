@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.storage import outputs
+from bert.core import outputs
 from data import pubmed
+from data.citations import abstract
 from tests.pubmed_xml import HEAD, deletion, record, write, xml
 
 
@@ -139,3 +140,14 @@ def test_the_last_of_the_highest_version_decides(events):
         for number, (pmid, _, _) in enumerate(events)
     ]
     assert pubmed.verdicts(found).tolist() == expected
+
+
+def test_powers_and_bold_headings_are_told_from_the_words_before_them() -> None:
+    text = (
+        "We gave 10<sup>6</sup> cells in 2<sup>-3</sup> ml of H<sub>2</sub>O, Fe<sup>2+</sup>.<b>RESULTS</b>All lived."
+    )
+    content = (
+        f"<PubmedArticle><MedlineCitation><Article><Abstract><AbstractText>{text}</AbstractText></Abstract></Article>"
+    )
+    article = abstract.parse(f"{content}</MedlineCitation></PubmedArticle>".encode())
+    assert article.sections == [("", "We gave 10^6 cells in 2^-3 ml of H2O, Fe2+. RESULTS All lived.")]

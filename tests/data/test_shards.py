@@ -1,5 +1,8 @@
 """Shards: the split depends on the content and its source alone, and never parts identical texts."""
 
+import itertools
+import re
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -7,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.errors import InputError
-from bert.storage import manifest
+from bert.core import manifest
+from bert.core.errors import InputError
 from data import shards
 
 
@@ -21,53 +24,122 @@ def run(stage, source, output, **options):
     return stage("shards", "--source", source, "--output", output, *flags)
 
 
-@given(
-    keys=st.lists(st.integers(0, 2**64 - 1), min_size=9, max_size=60),
-    count=st.integers(1, 5),
-    fraction=st.floats(0.01, 0.4),
-    data=st.data(),
-)
-def test_equal_keys_share_a_file_and_no_file_is_empty(keys, count, fraction, data):
+KEYS = st.lists(st.integers(0, 2**64 - 1), min_size=9, max_size=60)
+
+
+@given(keys=KEYS, count=st.integers(1, 5), fraction=st.floats(0.01, 0.4), exactly=st.booleans(), data=st.data())
+def test_equal_keys_share_a_file_and_no_file_is_empty(keys, count, fraction, exactly, data):
     keys = keys + data.draw(st.lists(st.sampled_from(keys), max_size=9))
     sources = data.draw(st.lists(st.integers(0, 2), min_size=len(keys), max_size=len(keys)))
+    trained = {key for key in keys if Fraction(key, 2**64) >= Fraction(fraction)}
     try:
-        files, source_of_file = shards.assign(np.array(keys, np.uint64), np.array(sources), count, fraction)
+        made = shards.assign(np.array(keys, np.uint64), np.array(sources), count, fraction, exactly=exactly)
     except InputError:
-        assert len(set(keys)) < 2 * (count + 1)
+        assert len(trained) < (count if exactly else 1)
         return
-    held_out_files = len(source_of_file)
-    assert len({(key, file) for key, file in zip(keys, files, strict=True)}) == len(set(keys))
-    assert set(files) == set(range(held_out_files + count)) and source_of_file == sorted(source_of_file)
+    assert made.shards == (count if exactly else min(count, max(1, len(trained) // 8)))
+    held_out_files = len(made.source_of_file)
+    assert len({(key, file) for key, file in zip(keys, made.files, strict=True)}) == len(set(keys))
+    assert set(made.files) == set(range(held_out_files + made.shards))
+    assert made.source_of_file == sorted(made.source_of_file)
     first_of = {key: source for key, source in zip(reversed(keys), reversed(sources), strict=True)}
-    for key, file in zip(keys, files, strict=True):
-        assert file >= held_out_files or source_of_file[file] == first_of[key]
+    for key, file in zip(keys, made.files, strict=True):
+        assert (key in trained) == (file >= held_out_files)
+        assert file >= held_out_files or made.source_of_file[file] == first_of[key]
     distinct = np.array(list(first_of), np.uint64)
-    files, _ = shards.assign(distinct, np.array([first_of[key] for key in first_of]), count, fraction)
-    sizes = np.bincount(files)[held_out_files:]
+    alone = shards.assign(distinct, np.array([*first_of.values()]), count, fraction, exactly=exactly)
+    sizes = np.bincount(alone.files)[held_out_files:]
     assert sizes.max() - sizes.min() <= 1
+
+
+@given(keys=KEYS, others=KEYS, fraction=st.floats(0.01, 0.6), count=st.integers(1, 9))
+def test_more_documents_move_none_from_one_split_to_the_other(keys, others, fraction, count):
+    def held_out(some):
+        try:
+            made = shards.assign(np.array(some, np.uint64), np.zeros(len(some), int), count, fraction, exactly=False)
+        except InputError:  # nothing is left to train on
+            return set(some)
+        return {key for key, file in zip(some, made.files, strict=True) if file < len(made.source_of_file)}
+
+    assert held_out(keys) == held_out(keys + others) & set(keys)
+
+
+def test_a_folder_that_grows_keeps_what_was_held_out(tmp_path, stage, folder, read):
+    found = []
+    for count in (190, 1000, 1003):
+        source = folder(f"in{count}", "documents", {"part-00000.jsonl": documents(count)})
+        assert run(stage, source, tmp_path / f"out{count}", shards=3)[0] == 0
+        splits = [read(tmp_path / f"out{count}", f"{split}-*") for split in ("heldout", "train")]
+        found.append([{document["id"] for document in split} for split in splits])
+    for (held_out, trained), (later_held_out, later_trained) in itertools.combinations(found, 2):
+        assert held_out and held_out <= later_held_out and trained <= later_trained
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_one_source_is_cut_in_the_order_of_its_keys(seed):
-    keys = np.random.default_rng(seed).integers(0, 2**63, 1003).astype(np.uint64)
-    files, source_of_file = shards.assign(keys, np.zeros(1003, np.uint16), 117, 0.03)
-    assert source_of_file == [0] * 4  # 3 % of the shards
+    keys = np.random.default_rng(seed).integers(0, 2**64, 1003, np.uint64)
+    made = shards.assign(keys, np.zeros(1003, np.uint16), 117, 0.03)
+    assert made.source_of_file == [0] * 4  # 3 % of the shards
+    below = sum(key < 0.03 * 2**64 for key in keys.tolist())
     for place, document in enumerate(sorted(range(1003), key=keys.__getitem__)):
-        expected = place * 4 // 30 if place < 30 else 4 + (place - 30) * 117 // 973
-        assert files[document] == expected
+        expected = place * 4 // below if place < below else 4 + (place - below) * 117 // (1003 - below)
+        assert made.files[document] == expected
 
 
-@pytest.mark.parametrize(
-    ("sizes", "fraction", "held_out"),
-    [
-        ([5000, 100], 0.02, [100, 2]),
-        ([5000, 74, 19, 9], 0.02, [100, 2, 1, 0]),  # at least two, but at most a tenth
-        ([5000, 9], 0.2, [1000, 2]),
-        ([9, 8], 0.02, [1, 0]),  # at least one of all
-    ],
-)
-def test_each_source_holds_out_its_share(sizes, fraction, held_out):
-    assert shards.held_out_counts(np.array(sizes), fraction).tolist() == held_out
+@pytest.mark.parametrize("given", [(), ("--max_shards", 5)])
+def test_a_small_folder_makes_the_shards_that_it_fills_and_says_so(tmp_path, stage, folder, read, given):
+    source = folder("in", "documents", {"part-00000.jsonl": documents(33)})
+    code, lines = stage("shards", "--source", source, "--output", tmp_path / "out", *given)
+    trained = len(read(tmp_path / "out", "train-*"))
+    assert code == 0 and len([*(tmp_path / "out").glob("train-*")]) == trained // 8 in (3, 4)
+    assert any(f"{trained // 8} training shards instead of {5 if given else 8}" in line for line in lines)
+    code, lines = run(stage, source, tmp_path / "out", shards=5 if given else 8)  # the same parameters, but exactly
+    assert (code, len(lines)) == (3, 2) and "fewer --shards (SHARDS of make)" in lines[-1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 97])
+def test_nothing_held_out_is_told_with_the_fraction_that_holds_out_something(tmp_path, stage, folder, read, count):
+    source = folder("in", "documents", {"part-00000.jsonl": documents(count)})
+    code, lines = run(stage, source, tmp_path / "out", held_out_fraction=1e-9)
+    warning = next(line for line in lines if "warning" in line)
+    assert code == 0 and f"nothing is held out of {count} different documents" in warning
+    assert len(read(tmp_path / "out", "train-*")) == count and not [*(tmp_path / "out").glob("heldout-*")]
+    if count == 1:
+        assert "a document is not cut" in warning
+        return
+    fraction = re.search(r"--held_out_fraction (\S+) .* holds out (\d+)", warning)
+    assert fraction
+    assert run(stage, source, tmp_path / "out", held_out_fraction=fraction[1])[0] == 0
+    assert len(read(tmp_path / "out", "heldout-*")) == int(fraction[2]) >= min(2, count - 1)
+
+
+def test_little_held_out_text_is_told_with_the_uncertainty_of_a_figure(tmp_path, stage, folder, read):
+    source = folder("in", "documents", {"part-00000.jsonl": documents(400)})
+    code, lines = run(stage, source, tmp_path / "out", held_out_fraction=0.1)
+    held_out = read(tmp_path / "out", "heldout-*")
+    characters = sum(len(sentence) for document in held_out for sentence in document["sentences"])
+    points = 200 * 0.5 / (characters / 4.5 * 0.15) ** 0.5
+    warning = lines[-1]
+    assert code == 0 and f"{len(held_out)} documents with {characters:,} characters are held out" in warning
+    assert abs(float(re.search(r"uncertain by (\S+) points", warning)[1]) - points) < 0.1 * points  # type: ignore[index]
+    long = [document | {"sentences": ["x" * 9000, str(n)]} for n, document in enumerate(documents(400))]
+    source = folder("long", "documents", {"part-00000.jsonl": long})
+    code, lines = run(stage, source, tmp_path / "long-out", held_out_fraction=0.1)
+    assert code == 0 and not any("warning" in line for line in lines)
+
+
+def test_the_counts_add_up(tmp_path, stage, folder, read):
+    source = folder("in", "documents", {"part-00000.jsonl": documents(311) + documents(9, "copy")})
+    assert run(stage, source, tmp_path / "out", held_out_fraction=0.1)[0] == 0
+    counts = manifest.load(tmp_path / "out").counts
+    for split, name in (("train", "train"), ("heldout", "held_out")):
+        found = read(tmp_path / "out", f"{split}-*")
+        assert counts[f"{name}_documents"] == len(found) > 0
+        assert counts[f"{name}_characters"] == sum(len(one) for document in found for one in document["sentences"])
+    for unit in ("documents", "characters"):
+        assert counts[unit] == manifest.load(tmp_path / "out").count(f"train_{unit}") + int(
+            str(counts[f"held_out_{unit}"])
+        )
 
 
 def test_a_held_out_shard_has_documents_of_one_source(tmp_path, stage, folder, read):
@@ -77,10 +149,11 @@ def test_a_held_out_shard_has_documents_of_one_source(tmp_path, stage, folder, r
     out = tmp_path / "documents"
     assert stage("documents", "--source", *made, "--output", out, "--minimum_characters", 9, "--workers", 1)[0] == 0
     code, lines = run(stage, out, tmp_path / "out", shards=60, held_out_fraction=0.05)
-    assert code == 0 and lines[-1].endswith("323 in 60 training shards, 17 held out (15 of wikipedia, 2 of books)")
     found = {name: listed.source for name, listed in manifest.load(tmp_path / "out").files.items()}
     held_out = {name: source for name, source in found.items() if name.startswith("heldout")}
     assert list(held_out.values()) == ["wikipedia"] * 3 + ["books"]
+    each = {one: sum(len(read(tmp_path / "out", name)) for name in held_out if held_out[name] == one) for one in texts}
+    assert code == 0 and f"({each['wikipedia']} of wikipedia, {each['books']} of books)" in lines[-2]
     for name, source in found.items():
         origins = {document["id"].split(":")[1].rstrip("0123456789") for document in read(tmp_path / "out", name)}
         assert origins == {source} or (source is None and name.startswith("train"))
@@ -100,7 +173,7 @@ def test_the_split_does_not_depend_on_order_or_names(tmp_path, stage, folder, re
     for name in ("heldout-00000-of-00001.jsonl", "train-00002-of-00003.jsonl"):
         sides = [{tuple(d["sentences"]) for d in read(tmp_path / f"{side}-out", name)} for side in ("one", "two")]
         assert sides[0] == sides[1]
-    assert len(read(tmp_path / "one-out", "heldout-*")) == 10
+    assert read(tmp_path / "one-out", "heldout-*")
 
 
 def test_copies_of_a_text_never_stand_on_both_sides(tmp_path, stage, folder, read):
@@ -109,14 +182,14 @@ def test_copies_of_a_text_never_stand_on_both_sides(tmp_path, stage, folder, rea
     held_out, train = (
         {tuple(d["sentences"]) for d in read(tmp_path / "out", f"{s}-*.jsonl")} for s in ("heldout", "train")
     )
-    assert len(held_out) == 12 and len(train) == 28 and not held_out & train
+    assert len(held_out) + len(train) == 40 and held_out and not held_out & train
     assert len(read(tmp_path / "out")) == 80
 
 
 def test_another_seed_is_another_split():
-    keys = [[shards.content_key([f"text {n}"], seed) for n in range(50)] for seed in (1, 2)]
+    keys = [[shards.content_key(f"text {n}", seed) for n in range(50)] for seed in (1, 2)]
     one_source = np.zeros(50, np.uint16)
-    files = [shards.assign(np.array(k, np.uint64), one_source, 2, 0.2)[0] for k in keys]
+    files = [shards.assign(np.array(k, np.uint64), one_source, 2, 0.2).files for k in keys]
     held_out = [np.flatnonzero(of_seed == 0).tolist() for of_seed in files]
     assert held_out[0] != held_out[1]
 
@@ -131,9 +204,11 @@ def test_small_buffers_write_the_same(tmp_path, stage, folder, contents, monkeyp
 
 def test_too_few_documents_are_refused_with_the_remedy(tmp_path, stage, folder):
     source = folder("in", "documents", {"part-00000.jsonl": documents(5)})
-    code, lines = run(stage, source, tmp_path / "out", shards=5)
+    code, lines = run(stage, source, tmp_path / "out", shards=6)
     assert (code, len(lines)) == (3, 1) and "fewer --shards" in lines[0] and not (tmp_path / "out").exists()
-    assert run(stage, source, tmp_path / "out", shards=4)[0] == 0
+    assert run(stage, source, tmp_path / "out", shards=5)[0] == 0
+    code, lines = run(stage, source, tmp_path / "all", held_out_fraction=0.999999)
+    assert (code, len(lines)) == (3, 1) and "all 5 documents are held out" in lines[0]
 
 
 @pytest.mark.parametrize("options", [{"shards": 0}, {"held_out_fraction": 0}, {"held_out_fraction": 1.0}])

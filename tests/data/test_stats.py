@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert import cli
-from bert.inputs import byte_bpe, records, tf_example, token_file
-from bert.inputs.vocabulary import SPECIAL
-from bert.storage import outputs
+from bert.core import cli, manifest, outputs
+from bert.text import byte_bpe, records, tf_example, token_file
+from bert.text.vocabulary import SPECIAL
 from data import stats, verify
 
 DOCUMENTS: dict[str, list[dict[str, Any]]] = {
@@ -71,6 +70,11 @@ def instances(tmp_path: Path) -> Path:
         "train-00001-of-00002": [instance([TWO, TWO], [ONE, TWO], {1: MASK, 2: MASK, 4: MASK}, 1)],  # 7 tokens
         "heldout-00000-of-00001": [instance([ONE], [TWO], {1: MASK}, 0)],
     }
+    return record_folder(tmp_path / "seq9", files)
+
+
+def record_folder(path: Path, files: dict[str, list[dict[str, np.ndarray]]]) -> Path:
+    """A finished folder of masked instances."""
 
     def make(partial: Path) -> outputs.StageResult:
         for name, rows in files.items():
@@ -80,12 +84,12 @@ def instances(tmp_path: Path) -> Path:
         (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
         spec = {
             name: {"shape": list(value.shape), "dtype": str(value.dtype)}
-            for name, value in files["heldout-00000-of-00001"][0].items()
+            for name, value in next(iter(files.values()))[0].items()
         }
         counts = {f"{name}.tfrecord": len(rows) for name, rows in files.items()}
         return outputs.StageResult(counts={}, records=counts, extra={"features": spec, "vocab_size": 5 + len(WORDS)})
 
-    return outputs.build(tmp_path / "seq9", stage="tfrecords", parameters={}, inputs=[], make=make).path
+    return outputs.build(path, stage="tfrecords", parameters={}, inputs=[], make=make).path
 
 
 def run(*arguments: object, workers: int = 1) -> dict[str, Any]:
@@ -279,6 +283,26 @@ def test_what_cannot_be_counted_is_refused(
     shown = capsys.readouterr()
     assert ending.value.code == code and shown.err.count("error: ") == 1 and message in shown.err
     assert not list(tmp_path.glob("*-stats")) and not (tmp_path / "out").exists()
+
+
+def test_the_manifest_is_read_as_often_for_many_files_as_for_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, reads = manifest.read, list[Path]()
+
+    def counted(folder: Path) -> manifest.Manifest:
+        reads.append(folder)
+        return read(folder)
+
+    monkeypatch.setattr(manifest, "read", counted)
+    found = []
+    for count in (2, 9):
+        rows = [instance([ONE, TWO], [ONE], {1: MASK}, 0)]
+        folder = record_folder(tmp_path / f"of{count}", {f"train-{n:05d}-of-{count:05d}": rows for n in range(count)})
+        reads.clear()
+        assert run(folder, "--output", tmp_path / f"out{count}")["train"]["sequences"] == count
+        found.append(len(reads))
+    assert found[0] == found[1]
 
 
 def test_lengths_are_counted_by_powers_of_two() -> None:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bert.errors import UsageError
+from bert.core.errors import UsageError
 from data.synthetic import __main__ as synthetic
 from data.synthetic import grammar
 from data.synthetic.grammar import ARTICLE, RELATIONS

@@ -1,7 +1,9 @@
 """Text from anywhere: each format gives the same documents, every one is counted, and a malformed line is named."""
 
 import bz2
+import csv
 import gzip
+import io
 import json
 import lzma
 import sys
@@ -10,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bert.storage import files
+from bert.core import files
+from data.layouts import json_text
 from data.pipeline import sources
 
 TEXTS = [
@@ -33,6 +36,7 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
+    ".zst": lambda content: pytest.importorskip("pyarrow").compress(content, codec="zstd", asbytes=True),
 }
 
 
@@ -41,7 +45,7 @@ def test_json_lines_are_read_whichever_way_they_are_compressed(tmp_path, stage, 
     path = tmp_path / f"a.jsonl{suffix}"
     path.write_bytes(PACK[suffix](("\ufeff" + lines() + "\n \n").encode()))
     assert stage("text", "--source", path, "--output", tmp_path / "out")[0] == 0
-    assert read(tmp_path / "out") == [{"id": f"text:{n}", "text": text} for n, text in enumerate(TEXTS)]
+    assert read(tmp_path / "out") == [{"id": f"text:{path.name}:{n}", "text": text} for n, text in enumerate(TEXTS)]
     expected = {"files": 1, "documents": 3, "empty": 0, "refused": 0, "pieces": 3}
     assert counts(tmp_path / "out") == expected
 
@@ -54,18 +58,22 @@ def test_a_mixed_folder_is_read_in_the_order_of_its_paths_by_any_workers(tmp_pat
     (source / "deep" / "c.jsonl.gz").write_bytes(gzip.compress(lines().encode()))
     (source / "c.txt").write_bytes(b"")
     (source / "d.txt").write_bytes(bytes(range(32)))
-    (source / "readme.md").write_text("not text of the corpus")
+    (source / "notes.rst").write_text("not text of the corpus")
     monkeypatch.setattr(sources, "GROUP_BYTES", 99)
     for workers in (1, 3):
         code, said = stage("text", "--source", source, "--output", tmp_path / f"out{workers}", "--workers", workers)
-        assert code == 0 and "d.txt: binary" in said[-1]
+        assert (
+            code == 0
+            and "d.txt: binary" in said[-2]
+            and "not read, because of their names: 1 files (notes.rst)" in said[-1]
+        )
     assert contents(tmp_path / "out1") == contents(tmp_path / "out3")
     assert len(list((tmp_path / "out1").glob("part-*"))) == 3
-    documents = [{"id": f"text:{n}", "text": text} for n, text in enumerate(TEXTS)]
+    documents = [{"id": f"text:in/deep/c.jsonl.gz:{n}", "text": text} for n, text in enumerate(TEXTS)]
     assert read(tmp_path / "out1") == [
-        {"id": "text:a.jsonl:1", "text": "One."},
-        {"id": "text:a.jsonl:4", "text": "Two."},
-        {"id": "text:b.txt", "text": "A caf\u00e9 by the river.\nIt closed."},
+        {"id": "text:in/a.jsonl@1", "text": "One."},
+        {"id": "text:in/a.jsonl@4", "text": "Two."},
+        {"id": "text:in/b.txt", "text": "A caf\u00e9 by the river.\nIt closed."},
         *documents,
     ]
     found = counts(tmp_path / "out1")
@@ -75,16 +83,16 @@ def test_a_mixed_folder_is_read_in_the_order_of_its_paths_by_any_workers(tmp_pat
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b'{"text": "A."', "is not JSON"),
-        (b'{"text": "A."} {}', "is not JSON"),
-        (b'"A."', "is not a JSON object"),
-        (b'{"texts": "A."}', 'has no "text"'),
-        (b'{"text": null}', 'has no "text"'),
-        (b'{"text": ["A."]}', 'has no "text"'),
-        (b'{"text": "A.", "id": [1]}', 'has an "id"'),
-        (b'{"text": "A.", "id": true}', 'has an "id"'),
-        (b'{"text": "A \xff."}', "is not JSON"),
-        (b"[" * 200_000, "is not JSON"),
+        (b'{"text": "A."', "not JSON"),
+        (b'{"text": "A."} {}', "not JSON"),
+        (b'"A."', "not a JSON object"),
+        (b'{"texts": "A."}', "no column 'text', only 'texts'"),
+        (b'{"text": null}', "text is null, not a text"),
+        (b'{"text": ["A."]}', "text is list, not a text"),
+        (b'{"text": "A.", "id": [1]}', "id is neither a text nor a number"),
+        (b'{"text": "A.", "id": true}', "id is neither a text nor a number"),
+        (b'{"text": "A \xff."}', "not JSON"),
+        (b"[" * 200_000, "not JSON"),
     ],
 )
 def test_a_malformed_line_is_named_and_leaves_nothing(tmp_path, stage, content, reason):
@@ -92,7 +100,11 @@ def test_a_malformed_line_is_named_and_leaves_nothing(tmp_path, stage, content, 
     path.parent.mkdir()
     path.write_bytes(b'{"text": "A river."}\n\n' + content + b"\n")
     code, said = stage("text", "--source", path.parent, "--output", tmp_path / "work" / "out")
-    assert code == 3 and f"error: {path}: line 3 {reason}" in said[-1]
+    assert code == 3 and f"error: {path}: line 3: {reason}" in said[-1]
+    if content != b"[" * 200_000:
+        code, said = stage("text", "--source", path.parent, "--output", tmp_path / "work" / "out", "--skip_bad", 1)
+        assert code == 0 and "1 bad rows" in said[-1] and "1 documents" in said[-1]
+        return
     assert not (tmp_path / "work" / "out").exists()
 
 
@@ -103,7 +115,7 @@ def test_a_line_too_long_to_hold_is_named(tmp_path, stage, monkeypatch):
     assert code == 3 and "line 2 has more than 100 bytes" in said[-1]
 
 
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.xz", "a.jsonl.bz2"])
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.xz", "a.jsonl.bz2", "a.jsonl.zst"])
 def test_a_cut_archive_is_named(tmp_path, stage, name):
     (tmp_path / name).write_bytes(PACK[Path(name).suffix](lines().encode())[:-9])
     code, said = stage("text", "--source", tmp_path / name, "--output", tmp_path / "out")
@@ -112,8 +124,8 @@ def test_a_cut_archive_is_named(tmp_path, stage, name):
 
 def test_what_holds_no_text_is_refused(tmp_path, stage):
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.csv").write_text("A river.")
-    for source in (tmp_path / "none", tmp_path / "in", tmp_path / "in" / "a.csv"):
+    (tmp_path / "in" / "a.rst").write_text("A river.")
+    for source in (tmp_path / "none", tmp_path / "in", tmp_path / "in" / "a.rst"):
         code, said = stage("text", "--source", source, "--output", tmp_path / "out")
         assert code == 3 and str(source) in said[-1]
     (tmp_path / "in" / "a.txt").write_text(" \n")
@@ -130,8 +142,8 @@ def test_a_long_text_becomes_several_documents_and_loses_nothing(tmp_path, stage
     (tmp_path / "in" / "b.txt").write_text(text)
     assert stage("text", "--source", tmp_path / "in", "--output", tmp_path / "out")[0] == 0
     found = read(tmp_path / "out")
-    assert [document["id"] for document in found[:2]] == ["text:r", "text:r#2"]
-    for name in ("text:r", "text:b.txt"):
+    assert [document["id"] for document in found[:2]] == ["text:in/a.jsonl:r", "text:in/a.jsonl:r#2"]
+    for name in ("text:in/a.jsonl:r", "text:in/b.txt"):
         pieces = [document["text"] for document in found if document["id"].split("#")[0] == name]
         assert len(pieces) > 4 and " ".join(pieces).split() == text.split()
     assert counts(tmp_path / "out")["documents"] == 2 and counts(tmp_path / "out")["pieces"] == len(found)
@@ -159,14 +171,15 @@ def write_table(tmp_path):
 def test_parquet_gives_the_same_documents(tmp_path, stage, read, write_table):
     path = write_table("a.parquet", {"text": TEXTS, "id": [0, 1, 2], "url": ["u"] * 3})
     assert stage("text", "--source", path, "--output", tmp_path / "out")[0] == 0
-    assert read(tmp_path / "out") == [{"id": f"text:{n}", "text": text} for n, text in enumerate(TEXTS)]
+    expected = [{"id": f"text:a.parquet:{n}", "text": text} for n, text in enumerate(TEXTS)]
+    assert read(tmp_path / "out") == expected
 
 
 def test_damaged_parquet_is_named(tmp_path, stage, write_table):
     cases = {
-        "none.parquet": ({"body": TEXTS}, "no column `text`"),
-        "null.parquet": ({"text": [*TEXTS, None]}, 'row 4 has no "text"'),
-        "number.parquet": ({"text": [1, 2]}, 'row 1 has no "text"'),
+        "none.parquet": ({"body": TEXTS}, "no column 'text', only 'body'"),
+        "null.parquet": ({"text": [*TEXTS, None]}, "row 4: text is null"),
+        "number.parquet": ({"text": [1, 2]}, "row 1: text is int"),
     }
     for name, (columns, reason) in cases.items():
         code, said = stage("text", "--source", write_table(name, columns), "--output", tmp_path / "out")
@@ -177,3 +190,92 @@ def test_damaged_parquet_is_named(tmp_path, stage, write_table):
     for name in ("cut.parquet", "bad.parquet"):
         code, said = stage("text", "--source", tmp_path / name, "--output", tmp_path / "out")
         assert code == 3 and name in said[-1] and "damaged after row 0" in said[-1]
+
+
+ROWS = [{"id": f"n{n}", "title": f"T{n}", "body": f'The river {n}.\nIt floods, "they" say.'} for n in range(5)]
+
+
+def written_as(folder: Path, name: str, content: bytes) -> Path:
+    (folder / name).write_bytes(content)
+    return folder / name
+
+
+def csv_of(rows, delimiter):
+    stream = io.StringIO(newline="")
+    writer = csv.DictWriter(stream, [*rows[0]], delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue().encode()
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.json", "b.json", "a.ndjson", "a.parquet", "a.arrow", "b.arrow"])
+def test_every_layout_of_records_gives_the_same_documents(name, tmp_path, stage, read):
+    if name.endswith((".parquet", ".arrow")):
+        pyarrow = pytest.importorskip("pyarrow")
+        table = pyarrow.Table.from_pylist(ROWS)
+        path = tmp_path / name
+        if name == "a.parquet":
+            pytest.importorskip("pyarrow.parquet").write_table(table, path)
+        else:
+            kind = pyarrow.ipc.new_stream if name == "a.arrow" else pyarrow.ipc.new_file
+            with kind(str(path), table.schema) as writer:
+                writer.write_table(table, max_chunksize=2)
+    else:
+        lines = "\n".join(map(json.dumps, ROWS))
+        content = {
+            "a.csv": lambda: b"\xef\xbb\xbf" + csv_of(ROWS, ","),
+            "a.tsv": lambda: csv_of(ROWS, "\t"),
+            "a.json": lambda: json.dumps(ROWS, indent=1).encode(),
+            "b.json": lines.encode,
+            "a.ndjson": lines.encode,
+        }
+        path = written_as(tmp_path, name, content[name]())
+    arguments = ("--text_column", "title", "body", "--id_column", "id")
+    assert stage("text", "--source", path, "--output", tmp_path / "out", *arguments)[0] == 0
+    expected = [{"id": f"text:{name}:{row['id']}", "text": f"{row['title']}\n{row['body']}"} for row in ROWS]
+    assert read(tmp_path / "out") == expected
+
+
+def test_a_long_array_of_json_is_read_an_element_at_a_time(tmp_path, stage, read, monkeypatch):
+    monkeypatch.setattr(json_text, "CHUNK", 64)
+    texts = ["x" * n for n in (1, 63, 64, 65, 1000, 7)]
+    path = written_as(tmp_path, "a.json", json.dumps([{"text": text, "more": [{"a": "]"}]} for text in texts]).encode())
+    assert stage("text", "--source", path, "--output", tmp_path / "out")[0] == 0
+    assert [document["text"] for document in read(tmp_path / "out")] == texts
+    (tmp_path / "cut.json").write_bytes(path.read_bytes()[:-9])
+    code, said = stage("text", "--source", tmp_path / "cut.json", "--output", tmp_path / "cut")
+    assert code == 3 and "cut.json: element 6 is not JSON" in said[-1]
+
+
+def test_a_document_is_a_file_a_line_or_what_blank_lines_separate(tmp_path, stage, read):
+    blocks = ["One river.\nTwo rivers.", "Three of them.\nAnd four.", "Five!\nSix?", "Seven.\nEight.", "Nine.\nTen."]
+    path = written_as(tmp_path, "corpus.txt", ("\n\n".join(blocks) + "\n \n").encode())
+    code, said = stage("text", "--source", path, "--output", tmp_path / "file")
+    assert code == 0 and "1 files have a sentence on each line" in said[-1] and "--document blank_line" in said[-1]
+    assert len(read(tmp_path / "file")) == 1
+    for kind, expected in (("blank_line", blocks), ("line", "\n".join(blocks).split("\n"))):
+        code, said = stage("text", "--source", path, "--output", tmp_path / kind, "--document", kind)
+        assert code == 0 and not any("warning" in line for line in said)
+        assert [document["text"].strip() for document in read(tmp_path / kind)] == expected
+        assert len({document["id"] for document in read(tmp_path / kind)}) == len(expected)
+
+
+def test_a_novel_is_not_taken_for_sentences_on_lines(tmp_path, stage):
+    wrapped = "\n\n".join(
+        "The river rises in the hills and\nflows through seven towns until\nit ends." for _ in range(9)
+    )
+    unwrapped = "\n\n".join("The river rises in the hills. It ends in the sea." for _ in range(9))
+    for number, text in enumerate((wrapped, unwrapped)):
+        path = written_as(tmp_path, f"{number}.txt", text.encode())
+        assert not any(
+            "warning" in line for line in stage("text", "--source", path, "--output", tmp_path / f"o{number}")[1]
+        )
+
+
+def test_ids_that_restart_in_each_file_are_not_repeated_ones(tmp_path, stage, read):
+    (tmp_path / "in").mkdir()
+    for number in range(4):
+        rows = [{"id": n, "text": f"The river {n} of file {number} rises in the hills."} for n in range(50)]
+        (tmp_path / "in" / f"shard{number}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert stage("text", "--source", tmp_path / "in", "--output", tmp_path / "out")[0] == 0
+    assert len({document["id"] for document in read(tmp_path / "out")}) == 200

@@ -1,5 +1,6 @@
 """TFRecords: readable by TensorFlow itself, the same for any number of workers, and what the text says."""
 
+import hashlib
 import json
 from typing import Any
 
@@ -7,10 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.inputs import records
-from bert.inputs.tokenization import WordPieceTokenizer
-from bert.inputs.vocabulary import SPECIAL
-from bert.storage import files, manifest, outputs
+from bert import pretrain
+from bert.core import files, manifest, outputs
+from bert.recipes import RECIPES
+from bert.text import dynamic_masking, records
+from bert.text.tokenization import WordPieceTokenizer
+from bert.text.vocabulary import SPECIAL
 from data import tfrecords
 from data.pipeline.parts import Part
 from data.tfrecords import Options
@@ -72,6 +75,7 @@ def _within(small: np.ndarray, large: np.ndarray | tuple[int, ...]) -> bool:
     return " ".join(map(str, small)) in " ".join(map(str, large))
 
 
+@pytest.mark.slow
 def test_workers_do_not_change_a_byte_and_the_seed_does(tmp_path, stage, source, vocab, contents):
     for name, options in {"1": ("--workers", 1), "2": ("--workers", 2), "s": ("--workers", 1, "--seed", 2)}.items():
         assert run(stage, source, vocab, tmp_path / f"out{name}", *options)[0] == 0
@@ -141,9 +145,6 @@ def test_a_small_source_may_be_held_out_with_too_little_for_an_instance(tmp_path
     heldout = records.Dataset(tmp_path / "out", "heldout")
     counts = [heldout.manifest.files[path.name].records for path in heldout.paths]
     assert counts == [0, len(heldout)] and len(heldout.read(np.arange(len(heldout)))["input_ids"]) > 3
-    del shards["heldout-00001-of-00002.jsonl"]
-    code, lines = run(stage, folder("t", "shards", shards), vocab, tmp_path / "none", "--workers", 1)
-    assert code == 3 and "too little held-out text for one of the instances" in lines[-1]
 
 
 def test_a_shard_larger_than_a_block_is_done_block_by_block(tmp_path, stage, source, vocab, monkeypatch):
@@ -192,6 +193,23 @@ def test_one_held_out_document_is_told_once(tmp_path, stage, folder, vocab, kind
         code, lines = run(stage, source, vocab, tmp_path / f"out{count}", "--kind", kind, "--workers", 1)
         told = [line for line in lines if "all held-out pairs have label 0" in line]
         assert code == 0 and len(told) == (count == 1) and all("--held_out_fraction" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("kind", "held_out"),
+    [("instances", []), ("documents", []), ("instances", [{"id": "a", "sentences": ["a single sentence"]}])],
+)
+def test_nothing_held_out_is_told_and_a_training_has_no_held_out_samples(
+    tmp_path, stage, folder, vocab, kind, held_out
+):
+    files = {"train-00000-of-00001.jsonl": [document(n) for n in range(9)]}
+    files |= {"heldout-00000-of-00001.jsonl": held_out} if held_out else {}
+    source = folder("s", "shards", files)
+    code, lines = run(stage, source, vocab, tmp_path / "out", "--kind", kind, "--workers", 1)
+    told = [line for line in lines if "warning" in line]
+    assert code == 0 and len(told) == 1 and "too little held-out text" in told[0]
+    train, heldout = pretrain.datasets(tmp_path / "out", RECIPES["demo_phase1"].phases[0].config)
+    assert len(train) > 0 and heldout is None
 
 
 def test_held_out_records_are_of_the_source_of_their_shard(tmp_path, stage, vocab):
@@ -253,3 +271,46 @@ def test_shares_of_an_array_give_the_same_bytes(tmp_path, stage, source, vocab, 
 def test_predictions_are_as_many_as_the_longest_sequence_needs(tmp_path, length, share, predictions):
     options = Options(source=tmp_path, vocab=tmp_path, output=tmp_path, max_seq_length=length, masked_lm_prob=share)
     assert options.max_predictions_per_seq == predictions
+
+
+def test_the_records_of_the_usual_shares_keep_their_bytes(tmp_path, stage, source, vocab):
+    """The hashes are those of the version before shares and single sentences were options."""
+    for kind, expected in (
+        ("instances", "0b5157f0cdc930659aadc610a636afd6381773f250e15fd99d63074a4c8ab2d0"),
+        ("documents", "f5daa6a9be5a6e2e13638adb2a7c376fe490274e262f2ba97bcfd6f314c57947"),
+    ):
+        assert run(stage, source, vocab, tmp_path / kind, "--workers", 1, "--kind", kind, "--max_ngram", 2)[0] == 0
+        names = sorted((tmp_path / kind).glob("*.tfrecord*"))
+        assert len(names) == 8 and hashlib.sha256(b"".join(name.read_bytes() for name in names)).hexdigest() == expected
+
+
+def test_shares_of_masks_are_recorded_and_those_that_do_not_add_up_are_refused(tmp_path, stage, source, vocab):
+    status, said = run(stage, source, vocab, tmp_path / "out", "--mask_shares", 0.8, 0.1, 0.2)[:2]
+    assert status == 2 and "--mask_shares 0.8 0.1 0.2: must be three shares that add up to 1" in str(said)
+    assert not (tmp_path / "out").exists()
+    assert run(stage, source, vocab, tmp_path / "out", "--workers", 1, "--mask_shares", 1, 0, 0)[0] == 0
+    data = records.Dataset(tmp_path / "out", "train")
+    made = data.description.instances
+    assert made and list(made.mask_shares) == [1, 0, 0]
+    batch = {name: value.numpy() for name, value in data.read(np.arange(len(data))).items()}
+    row, slot = np.nonzero(batch["masked_lm_weights"])
+    assert (batch["input_ids"][row, batch["masked_lm_positions"][row, slot]] == SPECIAL.index("[MASK]")).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["instances", "documents"])
+def test_single_sentences_are_records_of_their_own_that_verify_knows(tmp_path, stage, source, vocab, kind):
+    options = ("--pairs", "none", "--single_sentences", "true", "--kind", kind, "--dupe_factor", 1, "--workers", 1)
+    assert run(stage, source, vocab, tmp_path / "out", *options)[0] == 0
+    data = dynamic_masking.source(tmp_path / "out", "train", seed=3)
+    batch = {name: np.array(value) for name, value in data.read(np.arange(len(data)), np.arange(len(data))).items()}
+    tokenizer = WordPieceTokenizer(vocab)
+    assert len(data) == 9 * (11 + 12 + 13)
+    row, slot = np.nonzero(batch["masked_lm_weights"])
+    batch["input_ids"][row, batch["masked_lm_positions"][row, slot]] = batch["masked_lm_ids"][row, slot]
+    rows = [ids[:used].tolist() for ids, used in zip(batch["input_ids"], batch["input_mask"].sum(1), strict=True)]
+    assert all(ids[0] == tokenizer.cls_id and ids[-1] == tokenizer.sep_id for ids in rows)
+    sentences = {tuple(tokenizer.encode([s])[0]) for n in range(99) for s in document(n)["sentences"]}
+    assert {tuple(ids[1:-1]) for ids in rows} <= sentences
+    assert stage("verify", tmp_path / "out")[0] == 0
+    assert run(stage, source, vocab, tmp_path / "no", "--single_sentences", "true")[0] == 2

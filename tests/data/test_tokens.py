@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from bert.inputs import byte_bpe
-from bert.inputs.byte_bpe import ByteBPE
-from bert.inputs.token_stream import TokenStream
+from bert.text import byte_bpe
+from bert.text.byte_bpe import ByteBPE
+from bert.text.token_stream import TokenStream
 from data import tokens
 from data.pipeline import duplicates, parts
 

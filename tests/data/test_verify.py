@@ -1,6 +1,7 @@
 """What is right passes in silence; every kind of damage is one line that names the file and the place."""
 
 import json
+import pickle
 import re
 import shutil
 from collections.abc import Callable
@@ -9,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert.inputs import frames
+from bert.core import manifest, outputs
+from bert.text import frames
+from data import verify
 from data.audit import checks
 from tests.finished import examples, sign, write
 
@@ -23,6 +26,22 @@ def test_what_the_stages_wrote_is_right(finished: Path, verify_folders: Callable
     assert verify_folders(finished / "corpus", workers=2) == (0, lines[:2])
     assert verify_folders(finished / "tfrecords" / "seq37") == (0, lines[2:])
     assert verify_folders(finished, "--level", "files")[0] == 0
+
+
+def test_what_a_worker_gets_for_a_file_does_not_grow_with_the_number_of_files(tmp_path: Path) -> None:
+    sizes = []
+    for count in (2, 77):
+
+        def make(partial: Path, count: int = count) -> outputs.StageResult:
+            for number in range(count):
+                (partial / f"part-{number:05d}.jsonl").write_text(f'{{"id": "{number}", "text": "a {number}"}}\n')
+            return outputs.StageResult(counts={})
+
+        folder = outputs.build(tmp_path / f"{count:05d}", stage="text", parameters={}, inputs=[], make=make).path
+        tasks = verify.tasks_of(manifest.load(folder), "records", [])
+        assert len(tasks) == count
+        sizes.append(len(pickle.dumps(tasks[0])))
+    assert sizes[0] == sizes[1]
 
 
 PART = "corpus/documents/part-00001.jsonl"
@@ -142,13 +161,13 @@ def test_a_wrong_line_is_named_even_where_the_hash_is_right(
 
 def test_a_held_out_document_in_training_is_named(damaged_copy: Path, verify_folders: Callable) -> None:
     folder = damaged_copy / "corpus" / "shards"
-    text = json.loads((folder / "heldout-00000-of-00001.jsonl").read_text().splitlines()[4])["sentences"]
+    text = json.loads((folder / "heldout-00000-of-00001.jsonl").read_text().splitlines()[1])["sentences"]
     path = folder / "train-00002-of-00003.jsonl"
     lines = path.read_text().splitlines()
     lines[6] = json.dumps({"id": "another", "sentences": text})
     path.write_text("\n".join(lines) + "\n")
     sign(folder)
-    expected = f"{path}: line 7: is trained on, and held out in line 5 of heldout-00000-of-00001.jsonl"
+    expected = f"{path}: line 7: is trained on, and held out in line 2 of heldout-00000-of-00001.jsonl"
     assert verify_folders(folder) == (4, [expected])
 
 

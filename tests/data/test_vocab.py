@@ -9,8 +9,12 @@ import pytest
 from tokenizers import Tokenizer as OtherTokenizer
 from tokenizers import models, normalizers, pre_tokenizers
 
-from bert.inputs.tokenization import WordPieceTokenizer
-from bert.inputs.vocabulary import SPECIAL, load_vocab
+from bert.core import manifest
+from bert.text.normalization import Rules
+from bert.text.tokenization import WordPieceTokenizer
+from bert.text.vocabulary import SPECIAL, load_vocab
+from bert.text.wordpiece import WordPiece
+from data.vocab import train, unknown_share
 
 TEXT = "the river runs past seven mills and nobody remembers their builders' names, caf\u00e9 \u4e2d\u6587 1729"
 WORDS = TEXT.split()
@@ -24,11 +28,18 @@ def source(folder):
     return folder("shards", "shards", files | held_out)
 
 
-def test_hash_seeds_and_threads_do_not_change_a_byte(tmp_path, source, contents):
+@pytest.mark.parametrize(("documents", "sampled"), [(300, 300), (7001, 3501)])  # the latter have more than 1 MB
+def test_hash_seeds_and_threads_do_not_change_a_byte(tmp_path, folder, contents, documents, sampled):
+    records = [
+        {"id": f"a:{n}", "sentences": [" ".join(WORDS[n * k % 15] for k in range(2, 40)).capitalize() + "."]}
+        for n in range(documents)
+    ]
+    source = folder("shards", "shards", {f"train-0000{s}-of-00002.jsonl": records[s::2] for s in range(2)})
     for seed, threads in ((1, 1), (2, 4)):
         command = [sys.executable, "-m", "data.vocab", "--source", source, "--output", tmp_path / f"out{seed}"]
         environment = {**os.environ, "PYTHONHASHSEED": str(seed), "RAYON_NUM_THREADS": str(threads)}
-        subprocess.run([*command, "--size", "150"], env=environment, check=True)
+        subprocess.run([*command, "--size", "150", "--max_megabytes", "1"], env=environment, check=True)
+    assert manifest.load(tmp_path / "out1", "vocab").extra["losses"]["documents"]["in"] == sampled
     assert contents(tmp_path / "out1") == contents(tmp_path / "out2")
 
 
@@ -39,7 +50,8 @@ def test_training_does_not_import_tensorflow():
 
 def test_special_tokens_come_first_and_held_out_text_is_not_read(tmp_path, stage, source):
     code, lines = stage("vocab", "--source", source, "--output", tmp_path / "out", "--size", 3000)
-    assert code == 0 and "the text is small" in lines[0]
+    assert code == 0 and "instead of 3,000: no more pieces occur twice" in lines[1]
+    assert "vocab: 0.00% of the tokens are [UNK]" in lines[2]
     tokens = load_vocab(tmp_path / "out" / "vocab.txt")
     assert tokens[:5] == list(SPECIAL) == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert {"river", "mills", "cafe", "\u4e2d", "1729"} <= set(tokens)
@@ -85,3 +97,46 @@ def test_a_source_beside_a_given_vocabulary_is_no_input(tmp_path, stage, source)
     content = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert list(content["inputs"]) == ["given.txt"]
     assert content["parameters"] == {"lower_case": True, "max_megabytes": 200, "size": None}
+
+
+CHINESE = [chr(code) for code in range(0x4E00, 0x4E00 + 1500)]
+
+
+def test_a_vocabulary_of_many_characters_has_them_all_and_none_that_is_never_used() -> None:
+    text = " ".join("".join(CHINESE[begin : begin + 50]) for begin in range(0, 1500, 50))
+    tokens = train(lambda: [text] * 3, 4000, Rules())
+    assert set(CHINESE) <= set(tokens) and not any(token.startswith("##") for token in tokens)
+    assert unknown_share([text], tokens, Rules()) == 0
+    fewer = train(lambda: [text] * 3, 2000, Rules())  # at most half of the entries are characters
+    assert 0.32 < unknown_share([text], fewer, Rules()) < 0.35
+
+
+def test_words_of_training_are_those_of_reading() -> None:
+    """Of a German text no entry is one that the tokenizer never makes."""
+    text = "Die Stra\xdfe ist gro\xdf, der Fu\xdf ist wei\xdf: \xc4pfel \u017eluv \xb2. "
+    for rules in (Rules(), Rules(strip_accents=False), Rules(lower_case=False, strip_accents=False)):
+        tokens = train(lambda: [text] * 9, 300, rules)
+        used = {tokens[number] for number in WordPiece(tokens, rules).encode([text])[0]}
+        umlaut = ("a" if rules.strip_accents else "\xe4") + "pfel"
+        assert {"stra\xdfe", umlaut} <= {token.lower() for token in used}
+
+
+def test_accents_that_go_are_told_where_they_are_many_and_not_chosen(tmp_path, stage, folder):
+    for name, text in (("german", "die m\xfchle f\xfcr das dorf"), ("english", "the mill " * 60 + "caf\xe9")):
+        source = folder(name, "shards", {"train-00000-of-00001.jsonl": [{"id": "1", "sentences": [text] * 9}]})
+        for flags in ((), ("--strip_accents", "false"), ("--strip_accents", "true"), ("--lower_case", "false")):
+            command = ("--source", source, "--output", tmp_path / f"{name}{len(flags)}{flags[-1:]}", "--size", 100)
+            code, lines = stage("vocab", *command, *flags)
+            told = [line for line in lines if "without their accents" in line]
+            assert code == 0 and len(told) == (name == "german" and not flags)
+            assert all("40.0% of the words" in line and "--strip_accents false" in line for line in told)
+
+
+def test_special_tokens_of_the_user_are_tokens(tmp_path, stage, source):
+    arguments = ("--source", source, "--output", tmp_path / "out", "--size", 300, "--special", "[E1]", "[/E1]")
+    assert stage("vocab", *arguments)[0] == 0
+    tokenizer = WordPieceTokenizer(tmp_path / "out" / "vocab.txt")
+    assert tokenizer.vocab[5:7] == ["[E1]", "[/E1]"]
+    assert [tokenizer.vocab[number] for number in tokenizer.encode(["[E1]river[/E1]"])[0]] == ["[E1]", "river", "[/E1]"]
+    refused, lines = stage("vocab", *arguments[:-2], "[SEP]")
+    assert refused == 2 and "--special '[SEP]'" in lines[0]

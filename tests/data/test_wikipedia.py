@@ -20,10 +20,13 @@ def facts(folder: Path) -> dict[str, Any]:
 def test_every_page_is_accounted_for(tmp_path, stage, read, siteinfo):
     (tmp_path / "dump.xml").write_text(xml(siteinfo))
     code, lines = stage("wikipedia", "--source", tmp_path / "dump.xml", "--output", tmp_path / "out", "--workers", 2)
-    assert (code, len(lines)) == (0, 1)
+    assert (code, len(lines)) == (0, 2)
     expected = {"articles": 8, "redirects": 1, "other_namespace": 1, "empty": 1, "rejected": 0, "pages": 11}
     assert facts(tmp_path / "out")["counts"] == expected
+    characters = facts(tmp_path / "out")["extra"]["characters"]
+    assert characters.pop("in") == sum(characters.values()) and characters["headings"] == 7 * len("== Course ==")
     documents = read(tmp_path / "out")
+    assert characters["text"] == sum(len(document["text"]) for document in documents)
     assert [document["id"] for document in documents] == [f"wikipedia:{n}" for n in (*range(1, 8), 20)]
     assert documents[2]["text"].splitlines() == [
         "The river Ouse rises in the hills & runs for 40 miles  to the sea. It floods in spring.".replace("  ", " "),
@@ -97,7 +100,7 @@ The longest list entry is still a line of some words here."""
 
 
 def test_remnants_of_markup_are_removed():
-    assert wikipedia.clean("Ouse", DIRTY) == CLEAN
+    assert wikipedia.clean("Ouse", DIRTY, headings=True) == CLEAN
 
 
 def test_both_forms_of_extracted_folders_give_the_same(tmp_path, stage, contents):
@@ -140,12 +143,56 @@ def test_an_empty_folder_is_refused(tmp_path, stage):
     assert code == 3 and "nor wikiextractor output" in lines[0]
 
 
+def test_lists_of_a_folder_without_them_are_not_to_be_kept(tmp_path, stage):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "wiki_00").write_text(f'<doc id="7" url="u" title="Ouse">\nOuse\n\n{PROSE}\n</doc>\n')
+    command = ("--source", tmp_path / "in", "--output", tmp_path / "out")
+    code, lines = stage("wikipedia", *command, "--lists", "keep")
+    assert (code, len(lines)) == (2, 1) and "wikiextractor has dropped the lists" in lines[0]
+    assert stage("wikipedia", *command)[0] == 0 and facts(tmp_path / "out")["parameters"] == {}
+
+
 def test_the_real_slice_is_extracted_whole(tmp_path, stage, shared_data, read):
     source = shared_data / "wikipedia" / "enwiki-pages-articles-slice.xml.bz2"
     assert stage("wikipedia", "--source", source, "--output", tmp_path / "out")[0] == 0
     counts = facts(tmp_path / "out")["counts"]
-    expected = {"pages": 206, "articles": 105, "empty": 1, "redirects": 99, "other_namespace": 1, "rejected": 0}
+    expected = {"pages": 206, "articles": 104, "empty": 2, "redirects": 99, "other_namespace": 1, "rejected": 0}
     assert counts == expected
     text = "\n".join(document["text"] for document in read(tmp_path / "out"))
     assert len(text) > 2_500_000
     assert not any(mark in text for mark in ("{{", "[[", "()", "<br", "</", "formula_", "&lt;", "__NOTOC__"))
+
+
+SHORT = """<mediawiki xml:lang="zh">
+<siteinfo><dbname>zhwiki</dbname><base>https://zh.wikipedia.org/wiki/X</base><namespaces>
+<namespace key="0"/><namespace key="14">Category</namespace></namespaces></siteinfo>
+<page>
+<title>A</title>
+<id>7</id>
+<revision>
+<text>\u957f\u6c5f\u662f\u6cb3\u3002__\u65e0\u76ee\u5f55__
+
+== \u540d\u79f0 ==
+-{zh-hans:\u8ba1\u7b97; zh-hant:\u8a08\u7b97}-\u673a\u3002-{H|x}-
+
+1945 wurde sie zerst\xf6rt.
+</text>
+</revision>
+</page>
+<page>
+<title>Category:B</title>
+<id>8</id>
+<revision>
+<text>none</text>
+</revision>
+</page>
+</mediawiki>
+"""
+
+
+def test_short_paragraphs_of_any_language_stay_and_headings_go(tmp_path, stage, read):
+    (tmp_path / "a.xml").write_text(SHORT, encoding="utf-8")
+    code, lines = stage("wikipedia", "--source", tmp_path / "a.xml", "--output", tmp_path / "out")
+    assert code == 0 and "1 other_namespace" in lines[-2]
+    text = "\u957f\u6c5f\u662f\u6cb3\u3002\n\u8ba1\u7b97\u673a\u3002\n1945 wurde sie zerst\xf6rt."
+    assert read(tmp_path / "out") == [{"id": "wikipedia:zh.wikipedia.org:7", "text": text}]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bert.inputs.tokenization import WordPieceTokenizer
-from bert.inputs.vocabulary import SPECIAL
+from bert.text.tokenization import WordPieceTokenizer
+from bert.text.vocabulary import SPECIAL
 from data import words
 
 VOCABULARY = [*SPECIAL, "hep", "##ato", "##cyte", "the", "r", "##u", "##n", "##s", "1", "##2", "."]

@@ -1,10 +1,11 @@
-"""What the trainer's faults are measured against: a tiny dataset, and a run on it that nothing disturbed."""
+"""What nothing disturbed: a tiny dataset, a run on it, and the outputs of all data stages."""
 
 from pathlib import Path
 
 import pytest
 
 from tests import training
+from tests.faults import stages
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +21,13 @@ def straight(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = training.pretrain(dataset, run, *training.LENGTH)
     assert done.returncode == 0, done.stderr
     return run
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the outputs of all stages."""
+    at = tmp_path_factory.mktemp("whole")
+    for name, (command, _) in stages.STAGES.items():
+        code, said = stages.run(at, command, name)
+        assert code == 0, said
+    return at

@@ -82,7 +82,8 @@ def run(function: Callable[..., None], arguments: Sequence[Any], last: int | Non
     """Run `function(*arguments)` in a child. Return whether it ended; it was killed at change `last` otherwise."""
     process = _server.Process(target=_child, args=(function, arguments, last))
     process.start()
-    process.join()
+    process.join(timeout=120)
+    assert process.exitcode is not None, f"change {last}: still running after two minutes"
     assert process.exitcode in (0, -signal.SIGKILL), f"change {last}: exit code {process.exitcode}"
     return process.exitcode == 0
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.storage import files
+from bert.core import files
 from tests import hostile
 from tests.downloads import BODY, SHA256, whole
 from tests.hostile import Site
@@ -55,8 +55,8 @@ def test_a_clock_that_jumps_while_a_run_trains_has_no_effect(
 WAITING = """
 import sys, time
 from pathlib import Path
-from bert.errors import UsageError
-from bert.storage import files
+from bert.core.errors import UsageError
+from bert.core import files
 files.PATIENCE = 2.0
 print("waits", flush=True)
 begin = time.monotonic()

@@ -17,13 +17,13 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from bert import cli
-from bert.config import ModelConfig
 from bert.convert import __main__ as convert
-from bert.errors import IntegrityError
-from bert.inputs.vocabulary import SPECIAL
+from bert.core import cli
+from bert.core.config import ModelConfig
+from bert.core.errors import IntegrityError
 from bert.model.encoder import variables
 from bert.pretrain import PretrainingModel
+from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 
 pytestmark = pytest.mark.faults

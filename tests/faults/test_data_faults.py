@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.storage import outputs
+from bert.core import outputs
 from data import shards, tfrecords, vocab
 from data.synthetic import __main__ as synthetic
 from data.synthetic import grammar

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from bert.storage import manifest
+from bert.core import manifest
 from tests import hostile
 from tests.hostile import Site
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.faults
 
@@ -97,8 +98,11 @@ def test_killed_at_any_moment_it_goes_on_and_ends_with_the_same_bytes(site: Site
             site.faults[path] = [slowly]
         asked = len(site.requests)
         process = start(site, output)
-        while len(site.requests) == asked and process.poll() is None:
-            time.sleep(0.01)
+
+        def is_under_way(asked: int = asked, process: subprocess.Popen[str] = process) -> bool:
+            return len(site.requests) > asked or process.poll() is not None
+
+        wait_for(is_under_way, "request")
         time.sleep(draw.uniform(0, 0.6))
         process.kill()
         process.communicate()
@@ -115,8 +119,7 @@ def test_interrupted_it_says_so_and_goes_on(site: Site, tmp_path: Path) -> None:
     for path in PATHS.values():
         site.faults[path] = [slowly]
     process = start(site, tmp_path / "out")
-    while not any(path in PATHS.values() for path, _ in site.requests):
-        time.sleep(0.01)
+    wait_for(lambda: {path for path, _ in site.requests} & {*PATHS.values()}, "request for a part", process)
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     code, said = finish(process)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.storage import outputs
+from bert.core import outputs
 from tests.training import ROOT
 
 pytestmark = pytest.mark.faults
@@ -42,8 +42,8 @@ def test_an_output_of_a_container_s_image_is_removed_and_not_replaced(tmp_path: 
         write("of the image", tmp_path / "image" / name)
     code = """
 from pathlib import Path
-from bert.errors import UsageError
-from bert.storage import outputs
+from bert.core.errors import UsageError
+from bert.core import outputs
 from tests.faults.test_file_system_faults import write
 
 outputs.remove(Path("old"))

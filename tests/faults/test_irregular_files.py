@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from bert import spread
-from bert.config import ModelConfig
 from bert.convert import __main__ as convert
 from bert.convert import architecture, huggingface
-from bert.errors import InputError, UsageError
-from bert.inputs.vocabulary import load_vocab
-from bert.storage import files, manifest
+from bert.core import files, manifest
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError, UsageError
+from bert.text.vocabulary import load_vocab
 from squad import examples
 from tests.bert.convert.folders import SMALL, original, original_folder, their_folder
 from tests.conftest import RunModule

@@ -4,12 +4,13 @@ import importlib
 import json
 import random
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import tensorflow as tf
 
-from bert.inputs.vocabulary import SPECIAL
-from bert.storage import manifest, outputs
+from bert.core import manifest, outputs
+from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 from data import bpe, download
 from data.pipeline import sources
@@ -71,9 +72,9 @@ def empty(tmp_path: Path) -> Path:
 
 def stage(work: Path, name: str, source: Path, *more: str) -> None:
     """Run a stage as its command does."""
-    sources.GROUP_BYTES = 1000  # several tasks
     module = importlib.import_module(f"data.{name}")
-    module.main(["--source", str(source), "--output", str(work / "out"), *more])
+    with patch.object(sources, "GROUP_BYTES", 1000):  # several tasks
+        module.main(["--source", str(source), "--output", str(work / "out"), *more])
 
 
 SIZES = ["--max_seq_length", "16", "--dupe_factor", "1"]
@@ -94,7 +95,10 @@ EVERY = {"tfrecords": 7, "tokens": 7, "bpe": 3, "documents": 3, "wikipedia": 2}
     ("name", "workers", "after"),
     [
         ("books", 1, 2),  # text and PubMed are stages of the same class
-        *((name, 2, 1) for name in ("books", "wikipedia", "documents", "tfrecords", "tokens")),
+        *(
+            pytest.param(name, 2, 1, marks=pytest.mark.thorough)
+            for name in ("books", "wikipedia", "documents", "tfrecords", "tokens")
+        ),
     ],
 )
 def test_a_stage_of_tasks_survives_a_kill_at_any_change_and_goes_on_with_other_workers(
@@ -107,7 +111,7 @@ def test_a_stage_of_tasks_survives_a_kill_at_any_change_and_goes_on_with_other_w
     assert kills > 20, kills
 
 
-@pytest.mark.parametrize("name", ["shards", "bpe"])
+@pytest.mark.parametrize("name", ["shards", pytest.param("bpe", marks=pytest.mark.thorough)])
 def test_a_stage_of_one_task_survives_a_kill_at_any_change(
     name: str, inputs: Path, empty: Path, tmp_path: Path
 ) -> None:
@@ -116,7 +120,7 @@ def test_a_stage_of_one_task_survives_a_kill_at_any_change(
     assert killing.sweep(stage, (name, inputs / source, *more), empty, tmp_path / "work", every) > 10 // every
 
 
-@pytest.mark.parametrize("name", ["books", "shards"])
+@pytest.mark.parametrize("name", ["shards", pytest.param("books", marks=pytest.mark.thorough)])
 def test_a_kill_while_an_output_is_replaced_loses_neither(name: str, inputs: Path, empty: Path, tmp_path: Path) -> None:
     source, more = STAGES[name]
     (inputs / "other").mkdir(exist_ok=True)

@@ -17,7 +17,7 @@ def start(line: list[str]) -> subprocess.Popen[str]:
 
 
 def after_updates(process: subprocess.Popen[str], count: int) -> None:
-    """Wait until the run has logged so many updates, or has ended."""
+    """Wait until the run has logged this many updates, or has ended."""
     assert process.stderr
     for line in process.stderr:
         count -= line.startswith("train ")
@@ -33,15 +33,15 @@ def same_run(one: Path, two: Path) -> None:
 # Rank 1, which holds half of the model, is killed within update 10.
 HALF_LOST = """
     import os, signal
-    from bert.training import step
-    micro_batches = step.Step._accumulate
+    from bert.training.accumulation import Accumulator
+    micro_batches = Accumulator.add
     updates = []
     def accumulate(self, *arguments):
         updates.append(1)
         if len(updates) == 10 and self.comm.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return micro_batches(self, *arguments)
-    step.Step._accumulate = accumulate
+    Accumulator.add = accumulate
 """
 
 
@@ -92,7 +92,7 @@ def test_a_run_asked_to_stop_during_an_update_and_again_while_it_saves(
 
 SLUGGISH = """
     import time
-    from bert.inputs import records
+    from bert.text import records
     calls, read = [], records.Dataset.read
     def sluggish(self, *arguments):
         calls.append(1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.storage import manifest
+from bert.core import manifest
 from bert.training import loss_scale
 from tests.training import checkpoints, errors, measured, pretrain, same_bits, weights
 

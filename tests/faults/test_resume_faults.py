@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from bert import cli, pretrain
-from bert.storage import checked_json, files, manifest
+from bert import pretrain
+from bert.core import checked_json, cli, files, manifest
 from bert.training import checkpoint
 from tests import training
 from tests.training import LENGTH, STEPS, checkpoints, command, errors, measured, same_bits, weights
@@ -225,7 +225,7 @@ STOP = """
 
 
 READER = """
-    from bert.inputs import records, sampler
+    from bert.text import records, sampler
     sampler.PREFETCH, records.MAX_OPEN = 7, 1
 """
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bert import cli, pretrain
-from bert.errors import UsageError
-from bert.storage import files
+from bert import pretrain
+from bert.core import cli, files
+from bert.core.errors import UsageError
 from bert.training import checkpoint
 from tests import training
 from tests.training import LENGTH, ROOT, command, errors, write_dataset
@@ -34,7 +34,7 @@ def test_a_killed_process_releases_its_lock(tmp_path: Path) -> None:
     code = f"""
 import os, signal
 from pathlib import Path
-from bert.storage import files
+from bert.core import files
 with files.exclusive(Path({str(folder)!r})):
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -12,6 +12,7 @@ minilm()                                where the package with real weights keep
 gpt2(folder, seed, sizes)               a GPT2LMHeadModel with random weights, saved
 continued(folder, prompts, count)       greedy continuations of prompts, each alone
 stream(folder, ids, window, stride)     the loss of each token but the first, in overlapping windows
+pseudo(folder, texts, l2r)              pseudo-log-likelihoods; l2r: the pieces of a word behind a token are masked, too
 """
 
 import importlib.util
@@ -41,7 +42,8 @@ def run(folder: str, inputs: str, outputs: str) -> None:
 def make(kind: str, folder: str, seed: int, sizes: dict[str, int]) -> None:
     """Every weight random, so that no bias is zero and no gamma one."""
     torch.manual_seed(seed)
-    name = next(name for name in ("GPT2", "MegatronBert", "Roberta", "Bert") if kind.startswith(name))
+    families = ("GPT2", "MegatronBert", "Roberta", "DistilBert", "Electra", "Bert")
+    name = next(name for name in families if kind.startswith(name))
     config = getattr(transformers, f"{name}Config")(**sizes)
     model = getattr(transformers, kind)(config)
     with torch.no_grad():
@@ -117,7 +119,28 @@ def stream(folder: str, ids: list[int], window: int, stride: int) -> list[float]
     return losses
 
 
+def pseudo(folder: str, texts: list[str], l2r: bool) -> list[float]:
+    """A pass of one copy of the text for each of its tokens (Salazar et al. 2020; Kauf and Ivanova 2023)."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    sums = []
+    for text in texts:
+        given = tokenizer(text, return_tensors="pt")
+        words, total = given.word_ids(), 0.0
+        for place in (place for place, word in enumerate(words) if word is not None):
+            masked = given["input_ids"].clone()
+            masked[0, place] = tokenizer.mask_token_id
+            for behind in range(place + 1, len(words)):
+                if l2r and words[behind] == words[place]:
+                    masked[0, behind] = tokenizer.mask_token_id
+            with torch.no_grad():
+                logits = model(**{**given, "input_ids": masked}).logits[0, place]
+            total += float(logits.log_softmax(-1)[given["input_ids"][0, place]])
+        sums.append(total)
+    return sums
+
+
 if __name__ == "__main__":
-    functions = (run, make, tokens, pair, tagged, classes, minilm, gpt2, continued, stream)
+    functions = (run, make, tokens, pair, tagged, classes, minilm, gpt2, continued, stream, pseudo)
     jobs: dict[str, Any] = {function.__name__: function for function in functions}
     json.dump([jobs[name](*arguments) for name, *arguments in json.load(sys.stdin)], sys.stdout)

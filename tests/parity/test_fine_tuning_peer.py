@@ -8,11 +8,11 @@ import pytest
 
 from benchmarks import squad_scores, task_scores
 from benchmarks.task_scores import Options, Work
-from bert.config import ModelConfig
 from bert.convert.__main__ import convert
-from bert.inputs.vocabulary import SPECIAL
+from bert.core.config import ModelConfig
 from bert.model.encoder import variables
 from bert.pretrain import PretrainingModel
+from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 from tests.parity.test_transformers import PYTHON, asked
 

@@ -12,11 +12,11 @@ import pytest
 import tensorflow as tf
 
 from bert.causal.task import CausalModel
-from bert.config import ModelConfig
 from bert.convert import gpt2
-from bert.inputs import byte_bpe
+from bert.core.config import ModelConfig
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch, variables
+from bert.text import byte_bpe
 from bert.training import checkpoint
 from tests.parity.test_transformers import Arrays, assert_equal, command, oracle, theirs, to_run
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert.config import ModelConfig
-from bert.inputs import byte_bpe
-from bert.inputs.tokenization import BytePairTokenizer
+from bert.core.config import ModelConfig
+from bert.text import byte_bpe
+from bert.text.tokenization import BytePairTokenizer
 from tests.parity.test_transformers import Arrays, assert_equal, command, oracle, ours, theirs, to_run
 
 pytestmark = pytest.mark.parity

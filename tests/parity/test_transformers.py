@@ -18,16 +18,16 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from bert import encode, labels
-from bert.config import ModelConfig
 from bert.convert import __main__ as convert
-from bert.inputs.vocabulary import SPECIAL
+from bert.core.config import ModelConfig
 from bert.labels import Head
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
-from bert.model.heads import Choice, Classifier, Pooler, Tags
+from bert.model.heads import Choice, Classifier, Pooler, Tags, TaskModel
 from bert.pretrain import PretrainingModel
+from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
-from squad.model import QuestionAnswering
+from squad.model import AnswerSpans
 
 pytestmark = pytest.mark.parity
 
@@ -131,7 +131,7 @@ def ours(run: Path, kind: str, config: ModelConfig, given: Arrays | None = None)
     checkpoint.load_weights(run, variables(encoder))
     found = {"hidden_states": np.stack(encoder.states(tokens, Mode(tf.float32, DropoutRng(None))))}
     if kind == "BertForQuestionAnswering":
-        reader = QuestionAnswering(config, 0)
+        reader = TaskModel(config, 0, AnswerSpans.described)
         checkpoint.load_weights(run, variables(reader))
         found["start_logits"], found["end_logits"] = reader(batch, Mode(tf.float32, DropoutRng(None)))
     elif kind in TASKS:
@@ -139,6 +139,8 @@ def ours(run: Path, kind: str, config: ModelConfig, given: Arrays | None = None)
         checkpoint.load_weights(run, variables(task))
         logits = task.logits(found["hidden_states"][-1]).numpy()
         found["logits"] = logits.T if kind == CHOICES else logits
+    elif kind == "encoder":
+        found["last_hidden_state"] = found["hidden_states"][-1]
     elif kind == "BertModel":
         pooler = Pooler(config, 0)
         checkpoint.load_weights(run, variables(pooler))
@@ -187,7 +189,7 @@ def vocabulary(config: ModelConfig) -> str:
 
 def a_run(folder: Path, config: ModelConfig, kind: str) -> None:
     """A run directory with every weight random."""
-    module: tf.Module = a_task(kind, config) if kind in TASKS else QuestionAnswering(config, 0)
+    module: tf.Module = a_task(kind, config) if kind in TASKS else TaskModel(config, 0, AnswerSpans.described)
     if kind not in (*TASKS, "BertForQuestionAnswering"):
         module = PretrainingModel(config, 0, "nsp" if kind == "BertForPreTraining" else "none")
     random, deviation = np.random.default_rng(5), config.hidden_size**-0.5
@@ -310,7 +312,7 @@ def test_real_weights_come_back_as_they_were(minilm: Path) -> None:
 def test_features_of_real_texts_are_theirs_and_mean_something(minilm: Path) -> None:
     (minilm / "texts.txt").write_text("\n".join(TEXTS) + "\n")
     arguments = ["--model", str(minilm / "run"), "--input", str(minilm / "texts.txt"), "--layers", "0", "-1"]
-    encode.main([*arguments, "--output", str(minilm / "features.npz")])
+    encode.main([*arguments, "--pool", "mean", "--output", str(minilm / "features.npz")])
     with np.load(minilm / "features.npz") as found:
         features, rows = found["features"], np.split(found["ids"], found["row_splits"][1:-1])
     assert [row.tolist() for row in rows] == oracle(*(("tokens", minilm / "theirs", text) for text in TEXTS))
@@ -322,6 +324,9 @@ def test_features_of_real_texts_are_theirs_and_mean_something(minilm: Path) -> N
     np.testing.assert_allclose(features, mean.transpose(1, 0, 2), rtol=0, atol=1e-5)
     units = features[:, 1] / np.linalg.norm(features[:, 1], axis=-1, keepdims=True)
     assert units[0] @ units[2] > 0.3 > units[0] @ units[3]
+    encode.main([*arguments, "--output", str(minilm / "embeddings.npz")])  # as its folder says: of length 1
+    with np.load(minilm / "embeddings.npz") as found:
+        np.testing.assert_allclose(found["features"][:, 1], units, rtol=0, atol=1e-5)
 
 
 def test_their_tokenizer_of_what_goes_out_knows_special_tokens(exported: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from bert import cli
+from bert.core import cli
 
 T = TypeVar("T")
 Place = tuple[str | int, ...]

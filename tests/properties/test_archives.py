@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hypothesis import example, given
 
-from bert.errors import IntegrityError
+from bert.core.errors import IntegrityError
 from data.fetch import archives
 from tests.properties import mutations
 from tests.properties.fuzz import fuzz

@@ -10,11 +10,11 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given
 
-from bert import spread
-from bert.config import ModelConfig, flatten
+from bert import recipes, spread
 from bert.convert import architecture
-from bert.recipes import demo_phase1
-from bert.storage import manifest, outputs
+from bert.core import files, manifest, outputs
+from bert.core.config import ModelConfig, flatten
+from bert.runs import Run
 from bert.training import resume
 from squad import model, threshold
 from squad.recipes import RECIPES
@@ -29,7 +29,8 @@ PUBLISHED = {key: MODEL[key] for key in (*architecture.SIZES, *architecture.RATE
     "layer_norm_eps": 1e-12,
     "id2label": {"0": "no", "1": "yes"},
 }
-PRETRAIN = {"version": resume.VERSION, "recipe": "demo_phase1", "config": flatten(demo_phase1()), "versions": {}}
+DEMO = recipes.RECIPES["demo_phase1"].phases[0].config
+PRETRAIN = {"version": resume.VERSION, "recipe": "demo_phase1", "config": flatten(DEMO), "versions": {}}
 SQUAD = {"version": resume.VERSION, "config": flatten(next(iter(RECIPES.values()))()), "versions": {"python": "3"}}
 IMPORTED: dict[str, Any] = {
     "imported": {"origin": "google x", "ignored": ["global_step"], "missing_heads": ["answer_span", "classifier"]},
@@ -75,7 +76,7 @@ def test_an_architecture_from_elsewhere_is_refused_or_has_positive_sizes(content
     config = survives(lambda: architecture.read_architecture(path))
     if config:
         assert all(type(getattr(config, name)) is int and getattr(config, name) > 0 for name in architecture.SIZES)
-        labels = survives(lambda: architecture.labels(architecture.read_object(path), 2, path))
+        labels = survives(lambda: architecture.labels(files.read_object(path), 2, path))
         assert labels is None or (len(labels) == 2 and {*map(type, labels)} == {str})
 
 
@@ -88,7 +89,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> manifest.Manifest:
 
 
 def check_same(folder: Path, records: manifest.Manifest) -> bool:
-    config = demo_phase1()
+    config = DEMO
     resume._check_same(dataclasses.replace(config, run=dataclasses.replace(config.run, directory=folder)), records)
     return True
 
@@ -116,13 +117,12 @@ def test_the_windows_of_a_run_are_refused_or_possible(good: dict[str, Any], tmp_
     @given(content=damaged_json(good))
     @fuzz
     def check(content: bytes) -> None:
-        path = written(tmp_path, "config.json", content)
-        found = survives(lambda: model._trained_for(path, ModelConfig()))
+        written(tmp_path, "config.json", content)
+        found = survives(lambda: model._trained_for(Run(tmp_path, ModelConfig())))
         if found:
-            windows, impossible = found
-            assert {type(value) for value in dataclasses.astuple(windows)} == {int}
-            assert 5 <= windows.max_seq_length <= ModelConfig.max_position_embeddings
-            assert type(impossible) is bool
+            assert {type(value) for value in dataclasses.astuple(found.windowing)} == {int}
+            assert 5 <= found.length <= ModelConfig.max_position_embeddings
+            assert type(found.impossible) is bool
 
     check()
 

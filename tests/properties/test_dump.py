@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 from data.wiki import dump
 from tests.properties import mutations
 from tests.properties.fuzz import fuzz

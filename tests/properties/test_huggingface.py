@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import BertWordPieceTokenizer
 
 from bert.convert import huggingface
-from bert.storage.files import read_json
+from bert.core.files import read_json
 from tests.bert.convert import folders
 from tests.properties.fuzz import fuzz
 from tests.properties.mutations import damaged, damaged_json, survives

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert import report
-from bert.errors import InputError
-from bert.storage import journal
+from bert.core import journal
+from bert.core.errors import InputError
 from tests.properties.fuzz import fuzz
 
 KEYS = st.sampled_from(["step", "split", "loss", "mlm_accuracy", "tokens_per_second"]) | st.text(max_size=5)
@@ -46,7 +46,7 @@ def test_any_lines_make_figures_or_an_error(lines: list[bytes], cut: int) -> Non
             kept = report.read_metrics(Path(folder))
         except InputError:
             return
-    figures = report.figures(kept)
+    figures = kept.figures()
     json.dumps(report.as_json(figures), allow_nan=False)
     report.table({"run$": figures}).encode()
 

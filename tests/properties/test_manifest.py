@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.errors import InputError, IntegrityError
-from bert.storage import checked_json, manifest, outputs
+from bert.core import checked_json, manifest, outputs
+from bert.core.errors import InputError, IntegrityError
 from data.fetch.download_dir import Downloaded
 from tests.properties.fuzz import fuzz
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hypothesis import example, given
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 from data.citations.reader import Citation, Reader
 from data.pubmed import Settings, SurveyTask, _document, survey
 from tests.properties import mutations

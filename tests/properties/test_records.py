@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.inputs import dynamic_masking, frames, records, tf_example
-from bert.inputs.instances import InstanceConfig
-from bert.inputs.vocabulary import SPECIAL
-from bert.storage import manifest, outputs
+from bert.core import manifest, outputs
+from bert.text import dynamic_masking, frames, records, tf_example
+from bert.text.instances import InstanceConfig
+from bert.text.vocabulary import SPECIAL
 from data.audit import checks
 from tests.properties.fuzz import fuzz
 from tests.properties.mutations import damaged, survives

@@ -9,9 +9,10 @@ from pathlib import Path
 from hypothesis import example, given
 from nltk.tokenize.punkt import PunktParameters
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 from data import books, text, wikipedia
 from data.pipeline import duplicates, parts, sources
+from data.pipeline.losses import Losses
 from data.splitting import punkt, sentences
 from squad import examples, metric
 from tests.properties import mutations
@@ -86,7 +87,7 @@ def test_a_damaged_book_is_read_or_refused(content: bytes) -> None:
 
 
 def texts_of(path: Path) -> Iterator[str]:
-    for document in text.read_documents(path, "a", Counter()):
+    for document in text.read_documents(path, "a", text.Options(source=path, output=path), Counter(), Losses()):
         parts.encode({"id": document.id})
         yield document.text
 
@@ -102,7 +103,7 @@ def test_damaged_lines_of_json_are_read_or_refused(content: bytes) -> None:
 def articles_of(path: Path) -> Iterator[str]:
     for article in wikipedia.extracted_articles([path]):
         parts.encode({"id": article.id, "title": article.title})
-        yield wikipedia.clean(article.title, article.text)
+        yield wikipedia.clean(article.title, article.text, headings=True)
 
 
 @fuzz

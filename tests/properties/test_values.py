@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from bert import cli, pretrain, ranges
-from bert.errors import UsageError
+from bert import pretrain
+from bert.core import cli, ranges
+from bert.core.errors import UsageError
 from tests import training
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -53,7 +54,7 @@ def commands() -> list[str]:
     """Return the modules whose `main` is a command."""
     files = (file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py")))
     named = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files if _is_command(file)]
-    return [name for name in named if name != "bert.cli"]
+    return [name for name in named if name != "bert.core.cli"]
 
 
 def _is_command(file: Path) -> bool:
@@ -100,11 +101,17 @@ def command_lines(command: str, monkeypatch: pytest.MonkeyPatch) -> list[Command
             note(kind, config)
         raise Found
 
+    def record_override(config: Any, argv: Any, **_: Any) -> typing.NoReturn:
+        note(type(config), config)
+        raise Found
+
     module = importlib.import_module(command)
     with monkeypatch.context() as patch, pytest.raises(Found):
         patch.setattr(cli, "parse", record)
         patch.setattr(cli, "extract", record_beside)
         patch.setattr(cli, "choose", record_choice)
+        patch.setattr(cli, "named", lambda argv, about, **_: next(iter(about)))
+        patch.setattr(cli, "override", record_override)
         module.main([])
     return read
 
@@ -145,7 +152,7 @@ def test_every_number_has_a_range_that_is_enforced(command: str, monkeypatch: py
             kind = typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else kind
             if kind not in (int, float):
                 continue
-            assert flag.limits is not None, f"{command} {flag.option}: declare its range, as bert/ranges.py says"
+            assert flag.limits is not None, f"{command} {flag.option}: declare its range, as bert/core/ranges.py says"
             for value in ("nan", *_outside(kind, flag.limits)):
                 with pytest.raises(UsageError, match=flag.name):
                     line.parse([*line.needed, f"{flag.option}={value}"])

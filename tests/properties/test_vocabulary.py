@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.inputs.vocabulary import SPECIAL, load_vocab
+from bert.text.vocabulary import SPECIAL, load_vocab
 from tests.properties.fuzz import fuzz
 from tests.properties.mutations import damaged, survives
 

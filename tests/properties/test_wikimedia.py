@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from hypothesis import example, given
 
-from bert.errors import UserError
+from bert.core.errors import UserError
 from data.fetch import wikimedia
 from data.fetch.transfer import Client
 from tests.properties import mutations

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import without_schedulers
+
 SETTINGS = (
+    "XLA_",
     "TF_",
     "OMP_",
     "HOROVOD_",
@@ -22,8 +25,6 @@ SETTINGS = (
     "MOUNTS",
     "MPI",
 )
-
-SCHEDULERS = ("mpirun", "mpiexec", "srun", "sbatch", "scontrol", "scancel", "squeue")
 
 StandIn = Callable[[str, str], Path]
 
@@ -49,22 +50,7 @@ def stand_in(tmp_path: Path) -> StandIn:
     return write
 
 
-@pytest.fixture(scope="session")
-def path_without_schedulers(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """PATH, in which a folder that has an MPI's or SLURM's programs is replaced by links to all others in it."""
-    folders = []
-    for part in os.environ["PATH"].split(":"):
-        if any(Path(part, name).exists() for name in SCHEDULERS):
-            links = tmp_path_factory.mktemp("programs")
-            for program in Path(part).iterdir():
-                if program.name not in SCHEDULERS:
-                    (links / program.name).symlink_to(program)
-            part = str(links)
-        folders.append(part)
-    return ":".join(folders)
-
-
 @pytest.fixture
-def environment(clean: dict[str, str], tmp_path: Path, path_without_schedulers: str) -> dict[str, str]:
+def environment(clean: dict[str, str], tmp_path: Path) -> dict[str, str]:
     """A clean environment that finds stand-ins first, no scheduler but a stand-in, and no virtual environment."""
-    return clean | {"PATH": f"{tmp_path}/bin:{path_without_schedulers}", "VENV": "/nonexistent"}
+    return clean | {"PATH": f"{tmp_path}/bin:{without_schedulers(os.environ['PATH'])}", "VENV": "/nonexistent"}

@@ -5,15 +5,14 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import psutil
 import pytest
-import tensorflow as tf
+
+from tests import training
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = ROOT / "scripts" / "launch.sh"
@@ -110,100 +109,17 @@ def test_without_a_rank_here_a_signal_ends_all_and_says_so(hosts: dict[str, str]
     assert not psutil.wait_procs(started, timeout=60)[1]
 
 
-SIZES = [
-    "--model.hidden_size",
-    "20",
-    "--model.num_attention_heads",
-    "5",
-    "--model.intermediate_size",
-    "28",
-    "--model.num_hidden_layers",
-    "1",
-    "--batch.total",
-    "6",
-    "--batch.per_device",
-    "3",
-    "--run.steps",
-    "40",
-    "--run.log_every",
-    "1",
-    "--run.save_every",
-    "7",
-]
-
-
-@pytest.fixture
-def records(run_module: Any, tmp_path: Path) -> Path:
-    """A small folder of samples, from invented books."""
-    at = tmp_path
-    for module, *arguments in (
-        (
-            "synthetic",
-            "--output",
-            at / "source",
-            "--articles",
-            3,
-            "--books",
-            4,
-            "--train_questions",
-            7,
-            "--dev_questions",
-            5,
-        ),
-        ("books", "--source", at / "source" / "books", "--output", at / "books"),
-        ("documents", "--source", at / "books", "--output", at / "documents", "--workers", 1),
-        ("shards", "--source", at / "documents", "--output", at / "shards", "--shards", 2),
-        ("vocab", "--source", at / "shards", "--output", at / "vocab", "--size", 300),
-        (
-            "tfrecords",
-            "--source",
-            at / "shards",
-            "--vocab",
-            at / "vocab" / "vocab.txt",
-            "--output",
-            at / "records",
-            "--max_seq_length",
-            32,
-            "--max_predictions_per_seq",
-            5,
-            "--dupe_factor",
-            1,
-            "--workers",
-            1,
-        ),
-    ):
-        done = run_module(f"data.{module}", *arguments, timeout=300)
-        assert done.returncode == 0, f"{module}: {done.stderr[-2000:]}"
-    return at / "records"
-
-
-def weights(run: Path) -> dict[str, np.ndarray]:
-    reader = tf.train.load_checkpoint(str(run / "checkpoints" / "step-00000040" / "variables"))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
 @pytest.mark.multiprocess
-def test_a_stop_saves_on_both_hosts_and_the_run_goes_on_to_the_same_bits(
-    hosts: dict[str, str], records: Path, tmp_path: Path
-) -> None:
+def test_a_stop_saves_on_both_hosts_and_the_run_goes_on_to_the_same_bits(hosts: dict[str, str], tmp_path: Path) -> None:
+    records = training.write_dataset(tmp_path / "records")
+
     def train(where: str, run: str) -> subprocess.Popen[str]:
-        command = [
-            sys.executable,
-            "-m",
-            "bert.pretrain",
-            "demo_phase1",
-            "--data.train",
-            str(records),
-            "--run.directory",
-            str(tmp_path / run),
-            *SIZES,
-        ]
+        command = training.command(records, tmp_path / run, "--run.steps", "40", "--run.save_every", "7")
         return subprocess.Popen(line(where, *command), cwd=ROOT, env=hosts, stdout=-1, stderr=-1, text=True)
 
     two = "localhost:1,node-c.invalid:1"
     stopped, log = train(two, "run"), tmp_path / "run" / "metrics.jsonl"
-    while stopped.poll() is None and not (log.exists() and len(log.read_bytes().splitlines()) > 3):
-        time.sleep(0.005)
+    wait_for(lambda: log.exists() and len(log.read_bytes().splitlines()) > 3, "three updates", stopped, seconds=300)
     stopped.send_signal(signal.SIGTERM)
     _, errors = stopped.communicate(timeout=300)
     assert stopped.returncode == 75, errors
@@ -212,7 +128,4 @@ def test_a_stop_saves_on_both_hosts_and_the_run_goes_on_to_the_same_bits(
     for process in (again, straight):
         _, errors = process.communicate(timeout=500)
         assert process.returncode == 0, errors
-    resumed, whole = weights(tmp_path / "run"), weights(tmp_path / "straight")
-    assert resumed.keys() == whole.keys()
-    for name, value in whole.items():
-        assert value.tobytes() == resumed[name].tobytes(), name
+    training.same_bits(training.weights(tmp_path / "straight", 40), training.weights(tmp_path / "run", 40))

@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.waiting import wait_for
 
 Stop = Callable[..., tuple[int, str]]
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,8 +141,7 @@ def test_a_signal_before_all_ranks_run_ends_them_unsaved(environment: dict[str, 
     command = [str(LAUNCH), "-np", "2", "-x", "STARTED", "--", "true"]
     env = environment | {"STARTED": str(started)}
     launcher = subprocess.Popen(command, env=env, stderr=-1, text=True)
-    while not started.exists():
-        time.sleep(0.01)
+    wait_for(started.exists, "start of horovodrun", launcher)
     launcher.send_signal(signal.SIGTERM)
     _, errors = launcher.communicate(timeout=60)
     assert launcher.returncode == 1 and errors.startswith("error: ended before the ranks saved"), errors
@@ -254,10 +254,7 @@ def stop_when_ready() -> Iterator[Stop]:
         started.extend(psutil.Process(launcher.pid).children(recursive=True))
         launcher.send_signal(kind)
         _, errors = launcher.communicate(timeout=180)
-        deadline = time.monotonic() + 20
-        while [process for process in started if process.is_running()] and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert not [process for process in started if process.is_running()], "the launcher left processes behind"
+        wait_for(lambda: not any(process.is_running() for process in started), "end of what the launcher started")
         return launcher.returncode, errors
 
     yield run
@@ -293,7 +290,8 @@ KILLED = "error: the launcher was killed, and its ranks end ; the same command r
     [("os.kill(os.getpid(), 9)", -9, f"{KILLED}\n"), ("pass", 0, ""), ("sys.exit(5)", 5, "")],
 )
 def test_a_killed_launcher_leaves_one_line(end: str, status: int, said: str) -> None:
-    code = f"import os, sys\nsys.path.insert(0, sys.argv[1])\nimport supervisor\nwith supervisor.witness():\n    {end}"
+    lines = ["import os, sys", "sys.path.insert(0, sys.argv[1])", "import supervisor"]
+    code = "\n".join([*lines, "with supervisor.explain_if_killed():", f"    {end}"])
     command = [sys.executable, "-c", code, str(ROOT / "scripts/launcher")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", said)

@@ -103,7 +103,7 @@ def test_no_recipe_pastes_a_variable_into_shell_text() -> None:
 
 @ON_COMMAND_LINE
 def test_no_target_runs_what_a_value_contains(on_command_line: bool, checkout: Checkout) -> None:
-    goals = [goal for goal in targets() if goal not in ("setup", "clean")]
+    goals = ["corpus", *(goal for goal in targets() if goal not in (*STAGES, "setup", "clean"))]
     for value in (HOSTILE, re.sub("['\"]", "", HOSTILE)):  # the quotes of the first do not close
         given = dict.fromkeys(VARIABLES, value) | {"PYTHON": "python", "VENV": "/nonexistent"}
         code, error, shown = checkout.make(*goals, on_command_line=on_command_line, **given)
@@ -136,7 +136,7 @@ def test_flags_are_words_in_which_quotes_group_and_nothing_is_expanded(
 ALONE = ("a b", " a", "$a$(b)", "'a\"", "`a`", "a#b;c\\", "*[a]", "~", "-a", "--a=b")
 
 
-@pytest.mark.parametrize("value", [ODD, *(pytest.param(value, marks=pytest.mark.slow) for value in ALONE)])
+@pytest.mark.parametrize("value", [ODD, *(pytest.param(value, marks=pytest.mark.thorough) for value in ALONE)])
 def test_set_up_makes_the_environment_where_the_others_look(value: str, tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     assert machine.run("setup.sh", VENV=value) == (0, "")

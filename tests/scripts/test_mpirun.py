@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MPIRUN, LAUNCHER = ROOT / "scripts" / "mpirun.sh", ROOT / "scripts" / "launcher.sh"
 StandIn = Callable[[str, str], Path]
 
-# As Open MPI does: ranks see what -x names and nothing else of the environment, lines carry their rank, the first
-# failure ends the others at once, and the status is that of the first.
+# As Open MPI does: ranks see what -x names and nothing else of the environment, each piece that they write carries the
+# number of the rank, the first failure ends the others at once, and the status is that of the first.
 STAND_IN = """
     import os, signal, subprocess, sys, threading
     words = sys.argv[1:]
@@ -26,22 +26,24 @@ STAND_IN = """
     def start(r):
         place = {"OMPI_COMM_WORLD_RANK": str(r), "OMPI_COMM_WORLD_LOCAL_RANK": str(r),
                  "OMPI_COMM_WORLD_SIZE": str(ranks), "OMPI_COMM_WORLD_LOCAL_SIZE": str(ranks)}
-        return subprocess.Popen(command, env={name: os.environ[name] for name in named} | place, stdout=-1, stderr=-1)
+        given = {name: os.environ[name] for name in named} | place
+        return subprocess.Popen(command, env=given, stdout=-1, stderr=-1, start_new_session=True)
     started = [start(r) for r in range(ranks)]
     failed = []
     def copy(rank, kind, source, target):
-        for line in source:
-            target.write(f"[1,{rank}]<{kind}>:".encode() + line)
-            target.flush()
+        while written := os.read(source.fileno(), 4096):
+            pieces = written.splitlines(keepends=True)
+            os.write(target.fileno(), b"".join(f"[1,{rank}]<{kind}>:".encode() + piece for piece in pieces))
     def wait(rank):
         if started[rank].wait():
             failed.append(started[rank].returncode)
             print("mpirun detected that one or more processes exited with non-zero status", file=sys.stderr)
             for other in started:
-                other.kill()
+                if other.poll() is None:
+                    os.killpg(other.pid, signal.SIGKILL)
     threads = [threading.Thread(target=wait, args=(r,)) for r in range(ranks)]
     threads += [threading.Thread(target=copy, args=(r, *kind)) for r in range(ranks) for kind in
-                (("stdout", started[r].stdout, sys.stdout.buffer), ("stderr", started[r].stderr, sys.stderr.buffer))]
+                (("stdout", started[r].stdout, sys.stdout), ("stderr", started[r].stderr, sys.stderr))]
     for thread in threads: thread.start()
     for thread in threads: thread.join()
     sys.exit(failed[0] if failed else 0)
@@ -60,7 +62,7 @@ STOPPABLE = """
 """
 
 
-@pytest.fixture(params=["stand-in", "real"])
+@pytest.fixture(params=["stand-in", pytest.param("real", marks=pytest.mark.thorough)])
 def ranks(
     request: pytest.FixtureRequest, environment: dict[str, str], clean: dict[str, str], stand_in: StandIn
 ) -> dict[str, str]:
@@ -126,7 +128,6 @@ def test_an_error_of_all_ranks_is_one_line_and_its_status(ranks: dict[str, str])
     assert (shown.returncode, shown.stdout, shown.stderr) == (3, "", "error: no data\n")
 
 
-@pytest.mark.slow
 def test_a_killed_rank_is_one_line(ranks: dict[str, str]) -> None:
     code = "import os, time; os.kill(os.getpid(), 9) if os.environ['OMPI_COMM_WORLD_RANK'] == '1' else time.sleep(30)"
     shown = launch(env=ranks, code=code)
@@ -143,6 +144,24 @@ def test_ranks_that_stop_may_save_and_the_status_says_so(ranks: dict[str, str]) 
     said, errors = launcher.communicate(timeout=180)
     assert (launcher.returncode, errors) == (75, "error: stopped at step 7\n")
     assert sorted(said.splitlines()) == ["0 saved", "1 saved"]
+
+
+def test_lines_that_ranks_write_in_pieces_stay_whole(ranks: dict[str, str]) -> None:
+    code = """
+        import os, sys, time
+        rank = os.environ["OMPI_COMM_WORLD_RANK"]
+        for word in ("rank", " ", rank, "\\n", "  end"):
+            os.write(1, word.encode())
+            time.sleep(0.05 + 0.02 * int(rank))
+        for word in ("error: ", "too long", "\\n"):
+            os.write(2, word.encode())
+            time.sleep(0.05)
+        time.sleep(1)  # until the other has written its line too
+        sys.exit(3)
+    """
+    shown = launch(env=ranks, code=code)
+    assert (shown.returncode, shown.stderr) == (3, "error: too long\n")
+    assert sorted(shown.stdout.splitlines()) == ["  end", "  end", "rank 0", "rank 1"]
 
 
 def test_without_mpirun_it_says_so(environment: dict[str, str]) -> None:

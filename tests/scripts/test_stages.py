@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.errors import UserError
+from bert.core.errors import UserError
 from data.pipeline import workers
 from scripts import stages
 from scripts.variables import PATHS, Variables
@@ -126,7 +126,7 @@ def test_shards_follow_the_corpus_and_the_cores(make: Make, monkeypatch: pytest.
         monkeypatch.setattr(workers, "available", lambda: cores)
         with open("w/corpus/documents/part-00000.jsonl", "wb") as stream:
             stream.truncate(megabytes << 20)  # of zeros, which take no room
-        return int(make("shards", BOOKS="novels")[2][-1].split("--shards ")[1])
+        return int(make("shards", BOOKS="novels")[2][-1].split("--max_shards ")[1])
 
     assert [shards(*place) for place in ((1, 256), (1600, 256), (20000, 256), (20000, 2))] == [8, 100, 512, 39]
     finish("corpus/shards")
@@ -135,6 +135,14 @@ def test_shards_follow_the_corpus_and_the_cores(make: Make, monkeypatch: pytest.
     assert shards(20000, 2) == 77  # on another machine the same documents are not cut anew
     os.utime("w/corpus/documents/manifest.json", (2**31, 2**31))
     assert shards(20000, 2) == 39
+
+
+def test_what_is_held_out_and_the_pairs_are_variables(make: Make) -> None:
+    shown = make("tfrecords", BOOKS="novels", HELDOUT="0.2", PAIRS="sop")[2]
+    assert "--held_out_fraction 0.2" in shown[-4] and all(line.endswith("--pairs sop") for line in shown[-2:])
+    assert make("tfrecords", BOOKS="novels", PAIRS="order")[0] == 2
+    shown = make("tfrecords", BOOKS="novels", PAIRS="none", RECORDS_FLAGS="--single_sentences true")[2]
+    assert all(line.endswith("--pairs none --single_sentences true") for line in shown[-2:])
 
 
 def test_samples_are_made_for_both_phases(make: Make) -> None:
@@ -201,6 +209,10 @@ def test_phase_2_starts_from_phase_1_and_waits_for_it(make: Make) -> None:
     shown = make("pretrain", failing="bert_mini_phase1", BOOKS="novels")[2]
     assert modules(shown)[-2:] == ["data.tfrecords", "bert.pretrain"]
     assert "bert_tiny_phase2 --init" in make("pretrain", BOOKS="novels", RECIPE="bert_tiny_phase2")[2][-1]
+    for recipe, tokens in (("bert_1b3", 512), ("bert_small_corpus", 128)):  # of one phase
+        assert f"--data.train w/tfrecords/seq{tokens} " in make("pretrain", BOOKS="novels", RECIPE=recipe)[2][-1]
+    first, second = make("pretrain", BOOKS="novels", FLAGS="--run.seed 7 --phase2.run.steps 9")[2][-2:]
+    assert first.endswith("bert_mini_phase1 --run.seed 7") and second.endswith("--run.seed 7 --run.steps 9")
 
 
 def test_causal_recipes_train_on_tokens_and_not_on_questions(make: Make) -> None:
@@ -318,6 +330,7 @@ def test_flags_go_to_the_goals_that_are_named(make: Make) -> None:
         ("race", {}, "RACE is not set"),
         ("ner", {}, "NER is not set"),
         ("pretrain", {"RECIPE": "bert_larg"}, "RECIPE is 'bert_larg'; did you mean bert_large? it is one of: bert_1b3"),
+        ("pretrain", {"FLAGS": "--init.checkpoint r"}, "--init.checkpoint: each phase starts from the one before; "),
         ("pretrain", {"SQUAD_RECIPE": "mini"}, "SQUAD_RECIPE is 'mini'; "),
         ("corpus", {"NP": "0"}, "NP is '0'; it is a whole number from 1 to"),
         ("corpus", {"VOCAB_SIZE": "8k"}, "VOCAB_SIZE is '8k'; it is a whole number from 1 to"),
@@ -350,7 +363,9 @@ def test_a_dry_run_prints_what_would_run(
     monkeypatch.setattr(stages, "run", lambda command: pytest.fail(f"{command} was run"))
     stages.main(["--dry_run", "shards"])
     shown = capsys.readouterr().out.splitlines()
-    assert shlex.split(shown[0])[4] == "my $(x) books" and shown[-1].endswith("--shards BY_SIZE") and len(shown) == 3
+    assert (
+        shlex.split(shown[0])[4] == "my $(x) books" and shown[-1].endswith("--max_shards BY_SIZE") and len(shown) == 3
+    )
 
 
 def test_commands_get_the_signals_and_their_status_is_passed_on() -> None:

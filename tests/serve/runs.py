@@ -7,12 +7,13 @@ from typing import Any
 import tensorflow as tf
 
 from bert import labels
+from bert.core import files
 from bert.labels import Head
 from bert.model import heads
 from bert.model.encoder import Encoder, variables
-from bert.storage import files
+from bert.model.heads import TaskModel
 from bert.training import checkpoint
-from squad.model import QuestionAnswering
+from squad.model import AnswerSpans
 from tasks import datasets
 from tasks.config import TaskData
 from tasks.labels import Labels
@@ -22,6 +23,10 @@ from tests.bert.export.served import CONFIG, VOCAB, a_run
 WINDOWS = {"windows.max_seq_length": 47, "windows.doc_stride": 11, "windows.max_query_length": 9}
 TASKS = {
     "classify": (TaskData(task="classify", length=29), Labels(names=("no", "yes", "perhaps"))),
+    "label": (
+        TaskData(task="multilabel", length=29, windows="mean", stride=11),
+        Labels(names=("toxic", "insult", "threat")),
+    ),
     "regress": (TaskData(task="regress", length=31), Labels(regression=True)),
     "choose": (TaskData(task="choose", length=33), Labels(names=("0", "1", "2"))),
     "tag": (TaskData(task="tag", length=19, stride=5), Labels(names=("O", "B-PER", "I-PER"))),
@@ -38,7 +43,7 @@ def of_task(folder: Path, name: str) -> Path:
 def of_questions(folder: Path, impossible: bool = True, seed: int = 1) -> Path:
     """A run of squad.train."""
     described = Head(kind="answer_span").facts() | {"config": WINDOWS | {"data.impossible": impossible}}
-    return save(folder, variables(QuestionAnswering(CONFIG, seed)), described)
+    return save(folder, variables(TaskModel(CONFIG, seed, AnswerSpans.described)), described)
 
 
 def of_pretraining(folder: Path) -> Path:

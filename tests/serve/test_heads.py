@@ -9,6 +9,7 @@ import pytest
 
 from bert import encode, fill_mask
 from bert.masked_words import MaskedWords
+from bert.runs import Run
 from serve.heads import Head
 from serve.items import Choices, Masked, Passage, Question, RequestError, Sentence, Text
 from serve.models import Models
@@ -94,7 +95,7 @@ def test_a_passage_without_words_changes_no_probability(tmp_path: Path) -> None:
         assert one["probability"] == pytest.approx(other["probability"], abs=TOGETHER)
 
 
-@pytest.mark.parametrize("name", ["classify", "regress", "choose", "tag"])
+@pytest.mark.parametrize("name", ["classify", "label", "regress", "choose", "tag"])
 def test_tasks_have_the_answers_of_tasks_predict(name: str, models: Models, folders: dict[str, Path]) -> None:
     items: list[Any]
     examples: list[Any]
@@ -105,6 +106,9 @@ def test_tasks_have_the_answers_of_tasks_predict(name: str, models: Models, fold
     elif name == "tag":
         items = [Sentence(text=text) for text in texts] + [Sentence(words=["a river", "b"])]
         examples = [TaggedSentence(id="", words=tuple(item.words or str(item.text).split())) for item in items]
+    elif name == "label":  # in windows, which pairs do not have
+        items = [Text(text=text) for text in HOSTILE]
+        examples = [TextExample(id="", first=item.text) for item in items]
     else:
         items = [Text(text=text) for text in HOSTILE] + [Text(text="a", second=text) for text in HOSTILE]
         examples = [TextExample(id="", first=item.text, second=item.second) for item in items]
@@ -115,12 +119,14 @@ def test_tasks_have_the_answers_of_tasks_predict(name: str, models: Models, fold
         del line["id"]
         assert found.keys() == line.keys()
         for key, value in line.items():
-            assert found[key] == (value if key in ("label", "words", "tags") else pytest.approx(value, abs=1e-5))
+            assert found[key] == (
+                value if key in ("label", "labels", "windows", "words", "tags") else pytest.approx(value, abs=1e-5)
+            )
 
 
 def test_masks_are_filled_as_by_fill_mask(models: Models, folders: dict[str, Path]) -> None:
     texts = ["[MASK]", "a [MASK] river [MASK]", "\u6771 [MASK] caf\u00e9"]
-    model = MaskedWords(folders["fill"])
+    model = MaskedWords(Run.open(folders["fill"]))
     found = answers(head(models, "fill", "fill"), [Masked(text=text, top=7) for text in texts])
     for one, line in zip(found, fill_mask.fill(model, texts, 7, texts), strict=True):
         for mine, theirs in zip(one["masks"], line["masks"], strict=True):

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bert.errors import InputError, IntegrityError, UsageError
+from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.model.encoder import variables
+from bert.model.heads import TaskModel
 from serve.heads import Embedding
 from serve.models import Models, load, named
-from squad.model import QuestionAnswering
+from squad.model import AnswerSpans
 from tests.bert.export.served import CONFIG
 from tests.serve import runs
 
@@ -23,6 +24,7 @@ def test_uses_follow_from_the_head(models: Models) -> None:
     assert uses == {
         "classify": ["classify", "embed"],
         "regress": ["classify", "embed"],
+        "label": ["label", "embed"],
         "choose": ["choose", "embed"],
         "tag": ["tag", "embed"],
         "answer": ["answer", "embed"],
@@ -89,7 +91,7 @@ def test_a_checkpoint_that_is_still_being_copied_is_loaded_once_it_is_complete(t
     run = runs.of_questions(tmp_path / "run")
     models = Models({"run": run}, "float32", 4)
     described = json.loads((run / "config.json").read_text())
-    runs.save(run, variables(QuestionAnswering(CONFIG, 5)), described, step=7)
+    runs.save(run, variables(TaskModel(CONFIG, 5, AnswerSpans.described)), described, step=7)
     (data,) = (run / "checkpoints/step-00000007").glob("*.data*")
     content = data.read_bytes()
     os.truncate(data, 100)
@@ -104,6 +106,6 @@ def test_a_newer_checkpoint_is_a_change(tmp_path: Path) -> None:
     models = Models({"run": run}, "float32", 4)
     assert models.all()[0].facts["checkpoint"] == "step-00000003"
     described = json.loads((run / "config.json").read_text())
-    runs.save(run, variables(QuestionAnswering(CONFIG, 5)), described, step=7)
+    runs.save(run, variables(TaskModel(CONFIG, 5, AnswerSpans.described)), described, step=7)
     assert models.reload() == ["run"]
     assert models.all()[0].facts["checkpoint"] == "step-00000007"

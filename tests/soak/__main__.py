@@ -17,8 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import NoReturn
 
-from bert import cli
-from bert.errors import UsageError
+from bert.core import cli
+from bert.core.errors import UsageError
 from tests.soak.faults import Disk, Disturbance
 from tests.soak.journal import Journal
 

@@ -48,7 +48,7 @@ class Attempt:
         return sum(line.startswith("train ") for line in self.lines)
 
     def after_updates(self, count: int) -> bool:
-        """Wait for so many updates; return whether the command still runs."""
+        """Wait for this many updates; return whether the command still runs."""
         with self._said:
             self._said.wait_for(lambda: self.updates() >= count or not self._reader.is_alive(), PATIENCE)
         return self.process.poll() is None

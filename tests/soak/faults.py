@@ -84,7 +84,7 @@ class Disturbance:
         self.prefix = ["env", *(f"{name}={value}" for name, value in self.environment.items())] if self.works else []
 
     def move_clock(self, seconds: int) -> None:
-        """Have the wall clock differ from the true time by so many seconds."""
+        """Have the wall clock differ from the true time by this many seconds."""
         self._numbers[CLOCK] = struct.pack("<q", seconds)
 
     def slow_reads(self, microseconds: int) -> None:

@@ -49,7 +49,7 @@ class Rounds:
     def through(
         self, where: str, faults: int, seconds: float, cause: Callable[[], int | None], start: Callable[[], Attempt]
     ) -> bool:
-        """Cause so many faults while so many seconds are left, then let an attempt end; return whether all ended well.
+        """Cause this many faults while enough seconds are left, then let an attempt end; return whether all ended well.
 
         cause: begins an attempt, disturbs it, and returns what `ended` does.
         """

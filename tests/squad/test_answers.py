@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from squad import answers
 from squad.examples import Example
-from squad.features import Tokens, Windows
+from squad.features import Places, Tokens
 
 PASSAGE = "ab cd ef gh ij kl mn op qr"  # 9 tokens of 2 letters
 N = 9
@@ -21,7 +21,7 @@ def one_question(spans, best, size=13, offset=3):
         max_context[row, [offset + token - spans[row][0] for token in tokens]] = True
     nothing = np.zeros((count, size), np.int32)
     first, length = np.array(spans).T
-    batch = Windows(nothing, nothing, nothing, nothing[:, 0], nothing[:, 0] + offset, first, length, max_context)
+    batch = Places(nothing[:, 0], nothing[:, 0] + offset, first, length, max_context)
     starts = 3 * np.arange(N)
     tokens = Tokens(np.zeros(N, np.int32), np.array([0, N]), starts, starts + 2)
     return [Example(id="q", question="?", passage=0, answers=())], tokens, batch

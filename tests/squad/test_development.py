@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert.errors import InputError
-from bert.inputs.tokenization import WordPieceTokenizer
-from bert.inputs.vocabulary import SPECIAL
-from bert.storage import manifest
+from bert.core import manifest
+from bert.core.errors import InputError
+from bert.text.tokenization import WordPieceTokenizer
+from bert.text.vocabulary import SPECIAL
 from bert.training import selection
 from squad import examples, features, metric, predict, train
 from squad.config import SquadData, Windowing
@@ -42,6 +42,7 @@ def with_impossible(dataset: examples.Dataset, path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_has_the_scores_of_predict_and_metric(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,8 +66,9 @@ def test_the_best_checkpoint_has_the_scores_of_predict_and_metric(
 
 def test_no_answer_is_right_where_there_is_none(folder: Path, tmp_path: Path) -> None:
     path = with_impossible(examples.read_dataset(folder / "dev.json.xz"), tmp_path / "dev.json")
-    questions = Questions(path, WordPieceTokenizer(folder / "vocab.txt"), SMALL)
-    shape = questions.windows.input_ids.shape
+    questions = Questions(path)
+    questions.write(WordPieceTokenizer(folder / "vocab.txt"), SMALL, tmp_path)
+    shape = questions.places.max_context.shape
     starts, ends = np.zeros((2, *shape), np.float32)
     starts[:, 0] = ends[:, 0] = 1  # [CLS] has the highest scores: no question is answered
     none = questions.scores(starts, ends, threshold=0.0)
@@ -76,16 +78,15 @@ def test_no_answer_is_right_where_there_is_none(folder: Path, tmp_path: Path) ->
     assert all(np.isnan(value) for value in questions.scores(starts, ends, threshold=0.0).values())
 
 
-def test_a_bad_development_set_is_one_line(folder: Path, tmp_path: Path) -> None:
-    tokenizer = WordPieceTokenizer(folder / "vocab.txt")
+def test_a_bad_development_set_is_one_line(tmp_path: Path) -> None:
     dataset = {"version": "1.1", "data": [{"paragraphs": [{"context": "the dog", "qas": []}]}]}
     (tmp_path / "dev.json").write_text(json.dumps(dataset))
     with pytest.raises(InputError, match=r"dev\.json: "):
-        Questions(tmp_path / "dev.json", tokenizer, SMALL)
+        Questions(tmp_path / "dev.json")
     dataset["data"][0]["paragraphs"][0]["qas"] = [{"id": "a", "question": "who", "answers": []}]  # type: ignore[index]
     (tmp_path / "dev.json").write_text(json.dumps(dataset))
     with pytest.raises(InputError, match=r"dev\.json: .*a"):
-        Questions(tmp_path / "dev.json", tokenizer, SMALL)
+        Questions(tmp_path / "dev.json")
 
 
 @pytest.mark.parametrize("pieces", [1, 7])

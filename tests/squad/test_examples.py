@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 from squad import examples
 from squad.examples import Answer, Fault
 
@@ -63,7 +63,11 @@ def test_equal_passages_are_held_once(tmp_path):
         ({"data": [{"paragraphs": [{"qas": [{"id": "q1", "question": "?"}]}]}]}, r"\(id 'q1'\): no 'context'"),
         ('{"data": %s}' % ("9" * 5000), "not JSON"),
         (tree(id=None), "question 0: no 'id'"),
-        (tree(id=7), "'id' is an integer, not a string"),
+        (tree(id=7.5), "'id' is a number, not a string"),
+        (tree(id=True), "'id' is a boolean, not a string"),
+        (tree(answers={"text": ["Bob"], "answer_start": []}), "1 texts, but 0 starts"),
+        (tree(answers={"text": "Bob", "answer_start": 18}), "answers: 'text' is a string, not a list"),
+        (tree(is_impossible="no"), "'is_impossible' is a string, not a boolean"),
         (tree(question=None), r"\(id 'q1'\): no 'question'"),
         (tree(question=["?"]), "'question' is a list, not a string"),
         (tree(answers="Bob"), "'answers' is a string, not a list"),
@@ -152,13 +156,54 @@ def test_a_question_a_line_reads_like_a_tree(tmp_path):
     assert examples.read_dataset(path) == dataset
 
 
+def test_rows_of_datasets_read_like_the_tree_of_squad(tmp_path):
+    """The form in which Hugging Face's `datasets` distributes and writes SQuAD: answers as columns."""
+
+    def answers(*starts):
+        return {"text": ["Bob" for _ in starts], "answer_start": list(starts)}
+
+    rows = [line("a", title="t", answers=answers(8, 18)), line("b", title="t", answers=answers())]
+    entries = [{"text": "Bob", "answer_start": 8}, {"text": "Bob", "answer_start": 18}]
+    of_squad = [line("a", answers=entries), line("b", answers=[], is_impossible=True)]
+    assert examples.read_dataset(lines(tmp_path, *rows)) == examples.read_dataset(lines(tmp_path, *of_squad))
+    nulls = lines(tmp_path, line("a", answers=entries, is_impossible=None), line(7, answers=None))
+    found = examples.read_dataset(nulls).examples
+    assert [(example.id, len(example.answers), example.impossible) for example in found] == [
+        *(("a", 2, False), ("7", 0, False)),
+    ]
+    with pytest.raises(InputError, match="the id occurs twice"):
+        examples.read_dataset(lines(tmp_path, line(7), line("7")))
+
+
+def test_no_form_of_gold_answers_makes_a_question_malformed_that_is_to_be_answered(tmp_path):
+    forms: list[dict[str, Any]] = [
+        {"answers": {"text": "Bob", "answer_start": 18}, "is_impossible": None},
+        {"answers": [{"text": ["Bob"]}], "is_impossible": "no"},
+        {"answers": "Bob"},
+        {"answers": [None], "is_impossible": 1},
+    ]
+    path = lines(tmp_path, *(line(number, **form) for number, form in enumerate(forms)))
+    (piece,) = examples.read_pieces(path, strict=True, gold=False)
+    assert [example.id for example in piece.examples] == ["0", "1", "2", "3"]
+    assert {example.answers for example in piece.examples} == {()}
+
+
 def test_malformed_items_are_named_and_keep_their_id_if_it_is_theirs(tmp_path):
-    bad = ["{", "7", {"question": "?"}, line(7), line("q2", context=None), line("q1"), line("half \ud83d"), line("q2")]
+    bad = [
+        "{",
+        "7",
+        {"question": "?"},
+        line(7.5),
+        line("q2", context=None),
+        line("q1"),
+        line("half \ud83d"),
+        line("q2"),
+    ]
     path = lines(tmp_path, line("q1"), *bad, line("q3"))
     dataset = examples.read_dataset(path, strict=False)
     assert [example.id for example in dataset.examples] == ["q1", "q3"]
     assert [fault.id for fault in dataset.faults] == [None, None, None, None, "q2", None, "half \ud83d", None]
-    reasons = ["not JSON", "an integer", "no 'id'", "'id' is an integer", "'context' is null", "twice", "half", "twice"]
+    reasons = ["not JSON", "an integer", "no 'id'", "'id' is a number", "'context' is null", "twice", "half", "twice"]
     for number, (fault, reason) in enumerate(zip(dataset.faults, reasons, strict=True), 2):
         assert fault.reason.startswith(f"line {number}")
         assert reason in fault.reason

@@ -16,16 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorflow.core.protobuf import saved_model_pb2
 
-from bert.config import ModelConfig
-from bert.errors import ResourceError, UsageError
-from bert.inputs import windows
-from bert.inputs.vocabulary import SPECIAL
+from bert.core import files, manifest
+from bert.core.config import ModelConfig
+from bert.core.errors import ResourceError, UsageError
 from bert.model.encoder import variables
-from bert.storage import files, manifest
+from bert.model.heads import TaskModel
+from bert.text import windows
+from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 from squad import export, latency, model, threshold
 from squad.config import Windowing
 from squad.examples import Dataset, Example
+from squad.model import AnswerSpans
 from squad.reader import Reader
 
 pytest.importorskip("tensorflow_text", reason="its operations are part of the graph")
@@ -73,7 +75,7 @@ def fine_tuned_run(folder, windowing=NARROW, impossible=True, threshold_=None, *
     config.save(folder / "bert_config.json")
     flat = {f"windows.{name}": value for name, value in asdict(windowing).items()} | {"data.impossible": impossible}
     files.write_json(folder / "config.json", {"config": flat})
-    made = model.QuestionAnswering(config, seed=7)
+    made = TaskModel(config, 7, AnswerSpans.described)
     checkpoint.save(folder, 3, {name: tf.identity(x) for name, x in variables(made).items()}, keep=1)
     if threshold_ is not None:
         weights = manifest.content_hash(checkpoint.steps(folder)[-1])
@@ -139,6 +141,7 @@ def wide(tmp_path_factory):
     return Both(tmp_path_factory.mktemp("wide"), None, WIDE, norm_placement="pre", recompute_activations=True)
 
 
+@pytest.mark.slow
 def test_hostile_texts_are_answered_as_by_predict(narrow, wide):
     pairs = [(question, context) for question in ("who?", "", HOSTILE[-1]) for context in HOSTILE]
     for both in (narrow, wide):
@@ -195,7 +198,7 @@ def test_a_request_that_cannot_be_meant_is_refused(narrow):
 
 def test_scores_that_are_no_numbers_are_an_error_not_an_answer(narrow):
     answering = export.Answering(model.load(narrow.run), limit=None)
-    answering.head.output.bias.assign([math.nan, 0])
+    answering.head.output.output.bias.assign([math.nan, 0])
     with pytest.raises(tf.errors.InvalidArgumentError, match="not finite"):
         answering._answer(tf.constant(["who?"]), tf.constant(["a river"]))  # eagerly
 
@@ -213,6 +216,7 @@ def test_short_texts_are_read_in_narrow_windows_and_many_in_several_batches(wide
     assert shapes == [(32, 16), (7, 71)]  # 36 short windows, and three that overlap
 
 
+@pytest.mark.slow
 def test_a_fresh_process_without_this_code_serves_it(narrow, tmp_path):
     code = """
 import json, sys
@@ -269,6 +273,7 @@ def test_half_precision_halves_the_weights_and_answers_nearly_alike(narrow, tmp_
     np.testing.assert_allclose(half["null_odds"], whole["null_odds"], atol=0.1 * np.ptp(whole["null_odds"]))
 
 
+@pytest.mark.slow
 def test_the_same_command_again_changes_nothing_and_another_replaces_the_whole(narrow, tmp_path, capfd):
     folder = exported(narrow.run, tmp_path)
     before = (folder / "saved_model.pb").stat().st_mtime_ns

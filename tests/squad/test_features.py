@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.errors import InputError, UsageError
-from bert.inputs import records
-from bert.inputs.tokenization import WordPieceTokenizer
-from bert.inputs.vocabulary import SPECIAL
-from bert.storage import manifest
+from bert.core import manifest
+from bert.core.errors import InputError, UsageError
+from bert.text import records
+from bert.text.tokenization import WordPieceTokenizer
+from bert.text.vocabulary import SPECIAL
 from squad import answers, examples, features, metric
 from squad.config import SquadData, Windowing
 from squad.examples import Example
@@ -38,7 +38,7 @@ ODD_WORDS += ["\ufb01ne", "a\u0301\u0302b", "\u00bd", "(b)", "U.S.", "zero\u200b
 @pytest.fixture(scope="module")
 def vocab(tmp_path_factory):
     """Every printable character, alone and as a continuation, and a few words."""
-    characters = string.digits + string.ascii_letters + string.punctuation + "\u6771\u4eac\u2044"
+    characters = string.digits + string.ascii_lowercase + string.punctuation + "\u6771\u4eac\u2044"
     path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
     path.write_text("\n".join([*SPECIAL, *characters, *(f"##{c}" for c in characters), "river", "cafe", "##ly"]) + "\n")
     return path
@@ -56,19 +56,19 @@ def asked(question="who", passage=0, identity="q"):
 def test_a_window_reads_cls_question_sep_passage_sep(tokenizer):
     passages = features.tokenize(tokenizer, ["river " * 30, ""])
     batch = features.windows(tokenizer, [asked("who is this cafe"), asked("river", 1)], passages, SMALL)
-    assert batch.question.tolist() == [0, 0, 0, 0, 0, 1]
-    assert batch.first.tolist() == [0, 5, 10, 15, 20, 0]
-    assert batch.length.tolist() == [13, 13, 13, 13, 10, 0]
+    assert batch.places.question.tolist() == [0, 0, 0, 0, 0, 1]
+    assert batch.places.first.tolist() == [0, 5, 10, 15, 20, 0]
+    assert batch.places.length.tolist() == [13, 13, 13, 13, 10, 0]
     for row in range(6):
-        words = [tokenizer.vocab[token] for token in batch.input_ids[row]]
+        words = [tokenizer.vocab[token] for token in batch.inputs["input_ids"][row]]
         question = ["river"] if row == 5 else ["w", "##h", "##o", "i", "##s", "t", "##h"]  # cut after 7 pieces
-        told = ["river"] * batch.length[row]
+        told = ["river"] * batch.places.length[row]
         asked_part, told_part = ["[CLS]", *question, "[SEP]"], [*told, "[SEP]"]
         padding = 23 - len(asked_part) - len(told_part)
         assert words == asked_part + told_part + ["[PAD]"] * padding
-        assert batch.offset[row] == len(asked_part)
-        assert batch.input_mask[row].tolist() == [1] * (23 - padding) + [0] * padding
-        assert batch.segment_ids[row].tolist() == [0] * len(asked_part) + [1] * len(told_part) + [0] * padding
+        assert batch.places.offset[row] == len(asked_part)
+        assert batch.inputs["input_mask"][row].tolist() == [1] * (23 - padding) + [0] * padding
+        assert batch.inputs["segment_ids"][row].tolist() == [0] * len(asked_part) + [1] * len(told_part) + [0] * padding
 
 
 @settings(max_examples=40)
@@ -79,8 +79,8 @@ def test_an_answer_is_always_cut_from_its_place_in_the_passage(tokenizer, words,
     questions = [asked("cafe", 1, "a"), asked("is the river", 0, "b")]
     batch = features.windows(tokenizer, questions, tokens, SMALL)
     rng = np.random.default_rng(random.randrange(1000))
-    logits = (rng.normal(size=batch.input_ids.shape), rng.normal(size=batch.input_ids.shape))
-    found = answers.n_best_answers(questions, passages, tokens, batch, logits, 6, 4, null=False)
+    logits = (rng.normal(size=batch.inputs["input_ids"].shape), rng.normal(size=batch.inputs["input_ids"].shape))
+    found = answers.n_best_answers(questions, passages, tokens, batch.places, logits, 6, 4, null=False)
     for question, said in zip(questions, found, strict=True):
         candidates, passage = said.candidates, passages[question.passage]
         assert len({candidate.text for candidate in candidates}) == len(candidates) >= 1
@@ -130,10 +130,10 @@ def test_an_answer_is_labelled_in_the_windows_that_hold_the_whole_of_it(tokenize
     for first in range(36):
         for last in range(first, min(first + 9, 36)):
             answer = passage[first : last + 1]
-            for row, ids in enumerate(batch.input_ids.tolist()):
+            for row, ids in enumerate(batch.inputs["input_ids"].tolist()):
                 held = [at for at in range(23) if ids[at : at + len(answer)] == answer]
                 wanted = (held[0], held[0] + last - first) if held else (0, 0)
-                assert features.label(batch, row, (first, last)) == wanted
+                assert features.label(batch.places, row, (first, last)) == wanted
                 cut += not held and bool({answer[0], answer[-1]} & set(ids))
     assert cut > 50  # answers that begin or end in a window, but are not whole in it
 
@@ -212,8 +212,8 @@ def test_a_passage_of_a_megabyte_is_cut_without_tables_of_its_square(tokenizer):
     batch = features.windows(tokenizer, [asked()], tokens, Windowing())
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert batch.length.sum() > 180_000
-    assert batch.max_context.sum() == 180_000  # each token is best seen once
+    assert batch.places.length.sum() > 180_000
+    assert batch.places.max_context.sum() == 180_000  # each token is best seen once
     assert peak < 300e6
 
 

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from bert.errors import InputError, IntegrityError, UsageError
-from bert.inputs.vocabulary import SPECIAL
+from bert.core.errors import InputError, IntegrityError, UsageError
+from bert.text.vocabulary import SPECIAL
 from squad import metric, predict, threshold, train
 
 NAMES = ["ada", "bob", "cid", "dora", "eve", "finn", "gus"]
@@ -65,6 +65,7 @@ def score(folder, predictions, odds=None):
     return metric.score_v2(metric.examples.read_dataset(folder / "dev.jsonl").examples, predictions, odds)
 
 
+@pytest.mark.slow
 def test_a_tuned_model_beats_always_and_never_answering(folder, run, tmp_path, capsys):
     before = answered(run, folder / "dev.jsonl", tmp_path / "before.json")
     assert "no stored threshold; using 0" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 from squad import metric
 from squad.examples import Answer, Example
 

@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.config import ModelConfig
-from bert.errors import IntegrityError
-from bert.inputs.tokenization import WordPieceTokenizer
-from bert.inputs.vocabulary import SPECIAL
+from bert.core.config import ModelConfig
+from bert.core.errors import IntegrityError
 from bert.model.encoder import variables
+from bert.model.heads import TaskModel
 from bert.model.inference import InferenceEncoder
-from squad import features
+from bert.runs import Compute, Run
+from bert.text.vocabulary import SPECIAL
 from squad.config import Windowing
-from squad.features import Windows
-from squad.model import Compute, FineTuned, QuestionAnswering
+from squad.features import INPUTS, Places, Windows
+from squad.model import AnswerSpans
 from squad.reader import Reader
+from tasks.model import FineTuned
 
 LONGEST = 61
 CONFIG = ModelConfig(
@@ -32,25 +33,23 @@ CONFIG = ModelConfig(
 
 
 @pytest.fixture
-def model() -> QuestionAnswering:
-    found, random = QuestionAnswering(CONFIG, 1), np.random.default_rng(1)
+def model() -> TaskModel:
+    found, random = TaskModel(CONFIG, 1, AnswerSpans.described), np.random.default_rng(1)
     for variable in variables(found).values():
         variable.assign_add(random.normal(0, 0.2, variable.shape))
     return found
 
 
 @pytest.fixture
-def read(model: QuestionAnswering, tmp_path: Path) -> Callable[..., Reader]:
+def read(model: TaskModel, tmp_path: Path) -> Callable[..., Reader]:
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *"abcdef"]) + "\n")
 
     def reader(batch: int, compute: Compute = "float32") -> Reader:
         fine_tuned = FineTuned(
+            run=Run(tmp_path, CONFIG),
             encoder=InferenceEncoder(model.encoder, tf.as_dtype(compute)),
-            head=model.answer_span,
-            tokenizer=WordPieceTokenizer(tmp_path / "vocab.txt"),
-            impossible=False,
-            checkpoint=tmp_path,
-            windowing=Windowing(max_seq_length=LONGEST, max_query_length=9),
+            head=model.head,
+            kind=AnswerSpans(Windowing(max_seq_length=LONGEST, max_query_length=9), impossible=False),
         )
         return Reader(fine_tuned, batch=batch, n_best=3, max_answer_length=5, null=False)
 
@@ -63,7 +62,8 @@ def windows(count: int, seed: int, longest: int = LONGEST) -> Windows:
     mask = (np.arange(LONGEST) < random.integers(7, longest + 1, count)[:, None]).astype(np.int32)
     ids, segments = (mask * random.integers(low, high, mask.shape, np.int32) for low, high in ((5, 11), (0, 2)))
     none = np.zeros(count, np.int32)
-    return Windows(ids, mask, segments, none, none, none, none, mask > 0)
+    inputs = dict(zip(INPUTS, (ids, mask, segments), strict=True))
+    return Windows(inputs, Places(none, none, none, none, mask > 0))
 
 
 class Call(NamedTuple):
@@ -76,7 +76,7 @@ def listen(to: Reader) -> list[Call]:
     calls = []
 
     def scored(inputs: dict[str, tf.Tensor]) -> tuple[np.ndarray, np.ndarray]:
-        shapes = {tuple(inputs[name].shape) for name in features.INPUTS}
+        shapes = {tuple(inputs[name].shape) for name in INPUTS}
         assert len(shapes) == 1
         calls.append(Call(*shapes.pop()))
         return np.zeros(calls[-1], np.float32), np.zeros(calls[-1], np.float32)
@@ -104,7 +104,7 @@ def test_batches_differ_in_width_alone(
     by_few = read(batch)
     calls = listen(by_few)
     for seed, count in enumerate(pieces):
-        by_few.score(windows(count, seed, longest=40).inputs)
+        by_few.outputs(windows(count, seed, longest=40).inputs)
     assert [call.rows for call in calls] == rows
     assert {call.width for call in calls} <= {16, 32, 48, LONGEST}
 
@@ -112,8 +112,8 @@ def test_batches_differ_in_width_alone(
 @pytest.mark.parametrize(("count", "batch"), [(37, 16), (2, 32)])
 def test_scores_are_those_of_each_window_alone(count: int, batch: int, read: Callable[..., Reader]) -> None:
     given = windows(count, 7)
-    together, alone = (np.stack(read(size).score(given.inputs)) for size in (batch, 1))
-    there = given.input_mask > 0
+    together, alone = (np.stack(read(size).outputs(given.inputs)) for size in (batch, 1))
+    there = given.inputs["input_mask"] > 0
     assert together[:, there].std() > 0.1
     np.testing.assert_allclose(together[:, there], alone[:, there], atol=1e-5)
 
@@ -124,21 +124,19 @@ def test_products_in_half_precision_give_float32_scores_close_by(
 ) -> None:
     given = windows(23, 3)
     kinds: tuple[Compute, ...] = ("float32", compute)
-    exact, rounded = (np.stack(read(8, kind).score(given.inputs)) for kind in kinds)
+    exact, rounded = (np.stack(read(8, kind).outputs(given.inputs)) for kind in kinds)
     assert exact.dtype == rounded.dtype == np.float32
-    error = np.abs(exact - rounded)[:, given.input_mask > 0]
+    error = np.abs(exact - rounded)[:, given.inputs["input_mask"] > 0]
     assert 0 < error.max() < 30 * 2.0**-bits * np.abs(exact).max()
     coarse = tf.cast(tf.cast(rounded, tf.as_dtype(compute)), tf.float32).numpy()
     assert np.any(coarse != rounded)  # the scores themselves were not rounded
 
 
-def test_float16_that_overflows_is_told_from_a_failed_training(
-    model: QuestionAnswering, read: Callable[..., Reader]
-) -> None:
+def test_float16_that_overflows_is_told_from_a_failed_training(model: TaskModel, read: Callable[..., Reader]) -> None:
     inner = model.encoder.layers[0].mlp.inner
     inner.kernel.assign(inner.kernel * 1e5)
     with pytest.raises(IntegrityError, match="use --compute float32"):
-        read(8, "float16").score(windows(5, 3).inputs)
+        read(8, "float16").outputs(windows(5, 3).inputs)
     inner.kernel.assign(inner.kernel * np.nan)
     with pytest.raises(IntegrityError, match="its training failed"):
-        read(8).score(windows(5, 3).inputs)
+        read(8).outputs(windows(5, 3).inputs)

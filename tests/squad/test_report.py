@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.errors import InputError, IntegrityError
+from bert.core.errors import InputError, IntegrityError
 from squad import report
 
 CONTEXT = "Mira led Torbank. Balda led Kenco."

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bert.convert import __main__ as convert
-from bert.errors import UsageError
-from bert.inputs import byte_bpe
-from bert.inputs.tokenization import BytePairTokenizer
+from bert.core.errors import UsageError
+from bert.text import byte_bpe
+from bert.text.tokenization import BytePairTokenizer
 from squad import export, features, predict, train
 from squad.config import Windowing
 from squad.examples import Example
@@ -33,15 +33,15 @@ def test_windows_have_two_separators_and_one_segment(tokenizer: BytePairTokenize
         tokenizer, [question], passages, Windowing(max_seq_length=17, doc_stride=5, max_query_length=9)
     )
     room = 17 - 4 - 2
-    assert len(made.input_ids) > 1 and not made.segment_ids.any()
-    for row, ids in enumerate(made.input_ids):
-        tokens = [TOKENS[number] for number in ids[made.input_mask[row] > 0]]
+    assert len(made.inputs["input_ids"]) > 1 and not made.inputs["segment_ids"].any()
+    for row, ids in enumerate(made.inputs["input_ids"]):
+        tokens = [TOKENS[number] for number in ids[made.inputs["input_mask"][row] > 0]]
         assert tokens[:5] == ["<s>", "the", "\u0120river", "</s>", "</s>"] and tokens[-1] == "</s>"
-        assert made.offset[row] == 5 and made.length[row] <= room
-        first = made.first[row]
-        expected = passages.ids[first : first + made.length[row]]
-        np.testing.assert_array_equal(ids[5 : 5 + made.length[row]], expected)
-        assert (ids[made.input_mask[row] == 0] == 1).all()
+        assert made.places.offset[row] == 5 and made.places.length[row] <= room
+        first = made.places.first[row]
+        expected = passages.ids[first : first + made.places.length[row]]
+        np.testing.assert_array_equal(ids[5 : 5 + made.places.length[row]], expected)
+        assert (ids[made.inputs["input_mask"][row] == 0] == 1).all()
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,7 @@ def test_a_window_without_room_for_the_passage_is_refused(tokenizer: BytePairTok
         features.room(tokenizer, 7, windowing)
 
 
+@pytest.mark.slow
 def test_an_import_is_fine_tuned_answers_and_goes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
     a_folder(tmp_path / "theirs")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.errors import IntegrityError, UsageError
+from bert.core.errors import IntegrityError, UsageError
 from squad import threshold
 from squad.threshold import Outcome
 

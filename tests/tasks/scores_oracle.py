@@ -1,6 +1,7 @@
 """What scikit-learn and SciPy make of random cases, run by test_metrics.py in .venv-oracles; imports nothing of ours.
 
     python scores_oracle.py classes cases.npz scores.npz    # gold, predicted [examples], lengths [cases], every
+    python scores_oracle.py labels cases.npz scores.npz     # gold0, probabilities0, given0 [n, C], gold1 ...
     python scores_oracle.py numbers cases.npz scores.npz    # gold0, predicted0 [cases, n], gold1, predicted1 ...
 
 Writes each score of each case [cases]; NaN where it is undefined.
@@ -54,6 +55,20 @@ def one_by_one(given: Cases, lengths: NDArray[np.int64]) -> dict[str, Numbers]:
     return scores
 
 
+def labels(given: Cases) -> dict[str, Numbers]:
+    """Score sets of labels, case by case; the areas only of labels that some texts have and some have not."""
+    rows = []
+    for case in range(len(given) // 3):
+        gold, probabilities, chosen = (given[f"{name}{case}"] for name in ("gold", "probabilities", "given"))
+        both = (gold.any(axis=0) & ~gold.all(axis=0)).nonzero()[0]
+        areas = [metrics.roc_auc_score(gold[:, label], probabilities[:, label]) for label in both]
+        f1 = [metrics.f1_score(gold, chosen, average=average) for average in ("micro", "macro", "samples")]
+        precision = metrics.average_precision_score(gold, probabilities, average="macro")
+        rows.append([precision, np.mean(areas) if areas else 0.0, *f1, metrics.accuracy_score(gold, chosen)])
+    names = ("average_precision", "roc_auc", "micro_f1", "macro_f1", "samples_f1", "accuracy")
+    return dict(zip(names, np.array(rows).T, strict=True))
+
+
 def numbers(given: Cases) -> dict[str, Numbers]:
     """Correlate all cases of one length at once, and the first of them with spearmanr itself."""
     scores: dict[str, list[Numbers]] = {"pearson": [], "spearman": [], "direct_spearman": []}
@@ -73,7 +88,7 @@ def main() -> None:
     with np.load(source) as arrays:
         given = dict(arrays)
     with config_context(assume_finite=True, skip_parameter_validation=True):
-        scores: dict[str, Any] = {"classes": classes, "numbers": numbers}[job](given)
+        scores: dict[str, Any] = {"classes": classes, "labels": labels, "numbers": numbers}[job](given)
     np.savez(target, **scores)
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.inputs.tokenization import WordPieceTokenizer
-from bert.inputs.vocabulary import SPECIAL
+from bert.text.tokenization import WordPieceTokenizer
+from bert.text.vocabulary import SPECIAL
 from tasks import alignment
 
 PIECES = (*SPECIAL, *string.ascii_lowercase, *(f"##{letter}" for letter in string.ascii_lowercase), ".", "river", "##s")
@@ -95,6 +95,16 @@ def test_a_word_longer_than_a_window_is_cut(tokenizer: WordPieceTokenizer) -> No
     assert shown(tokenizer, made) == ["[CLS] . . . . . [SEP]", "[CLS] . . a [SEP]"]  # five of them, then a
 
 
+def test_a_word_that_all_windows_would_cut_has_its_own(tokenizer: WordPieceTokenizer) -> None:
+    made = alignment.windows(tokenizer, [["a", "b", "c", "defgh", "i", "j", "k"]], 9, 7)  # a-d##g, then from ##h on
+    assert shown(tokenizer, made) == [
+        "[CLS] a b c d ##e ##f ##g [SEP]",
+        "[CLS] c d ##e ##f ##g ##h i [SEP]",
+        "[CLS] ##h i j k [SEP]",
+    ]
+    assert alignment.labels(made, [np.arange(7)])[1].tolist() == [-1, -1, 3, -1, -1, -1, -1, -1, -1]
+
+
 def test_windows_in_which_no_word_is_read_are_left_out(tokenizer: WordPieceTokenizer) -> None:
     made = alignment.windows(tokenizer, [["abcde", "abcde"]], 7, 1)  # six windows hold some of these pieces
     assert shown(tokenizer, made) == ["[CLS] a ##b ##c ##d ##e [SEP]"] * 2
@@ -114,12 +124,8 @@ def test_every_word_is_read_once_in_a_window_that_holds_it(
         sentence, word = divmod(int(labels[row, position]), 100)
         assert made.sentence[row] == sentence
         whole = pieces(tokenizer, sentences[sentence][word], length - 2)
-        found = made.input_ids[row, position : position + len(whole)].tolist()
-        inside = int(made.input_mask[row].sum()) - 1 - position  # pieces of the window from here on
-        assert found[:inside] == whole[:inside]
-        assert inside > 0
-        if length - 2 - stride >= len(whole) - 1:  # windows overlap by the length of the word
-            assert inside >= len(whole)
+        assert position + len(whole) < int(made.input_mask[row].sum())  # the last one is [SEP]
+        assert made.input_ids[row, position : position + len(whole)].tolist() == whole
 
 
 @given(sentences=SENTENCES, length=LENGTHS, stride=STRIDES)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 from tasks import choices
 from tasks.examples import ChoiceExample, Skipped
 

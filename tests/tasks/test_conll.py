@@ -1,11 +1,12 @@
 """Columns of words and tags become sentences, as CoNLL-2003's and BioBERT's files have them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 from tasks import conll
 from tasks.examples import Skipped, TaggedSentence
 
@@ -31,7 +32,9 @@ def write(folder: Path, text: str) -> Path:
 
 
 def read(path: Path, skipped: Skipped | None = None, **settings: Any) -> list[TaggedSentence]:
-    return list(conll.read(path, skipped or Skipped(strict=True), **settings))
+    if "column" in settings:
+        settings["tag"] = str(settings.pop("column"))
+    return list(conll.read(path, skipped or Skipped(strict=True), conll.Wanted(**settings)))
 
 
 def test_empty_lines_end_sentences_and_docstart_begins_documents(tmp_path: Path) -> None:
@@ -85,6 +88,81 @@ def test_biobert_files_have_a_tab_and_tags_without_types(tmp_path: Path) -> None
     assert second.words == ("#",)
     with pytest.raises(InputError, match="line 2: 3 columns, not 2"):
         read(path, separator="space")
+
+
+GERMEVAL = """#\thttp://de.wikipedia.org/wiki/Basel\t[2009-10-17]
+1\tBerliner\tB-LOCderiv\tO
+2\tSPD\tB-ORG\tB-LOC
+
+#\thttp://de.wikipedia.org/wiki/Ort\t[2009-10-18]
+1\t#\tO\tO
+2\tOrt\tO\tO
+"""
+CONLL_U = """# sent_id = 1
+# text = He can't
+1\tHe\the\tPRON\t_\t_\t2\tnsubj\t_\t_
+2-3\tcan't\t_\t_\t_\t_\t_\t_\t_\t_
+2\tcan\tcan\tAUX\t_\t_\t0\troot\t_\t_
+3\tn't\tnot\tPART\t_\t_\t2\tadvmod\t_\t_
+3.1\tgo\tgo\tVERB\t_\t_\t_\t_\t_\t_
+
+# sent_id = 2
+1\tYes\tyes\tINTJ\t_\t_\t0\troot\t_\t_
+"""
+
+
+@pytest.mark.parametrize(("word", "tag"), [("1", "2"), ("-3", "-2"), ("1", "3")])
+def test_columns_are_given_by_number_and_comments_are_no_sentences(tmp_path: Path, word: str, tag: str) -> None:
+    first, second = read(write(tmp_path, GERMEVAL), word=word, tag=tag)
+    assert (first.words, second.words) == (("Berliner", "SPD"), ("#", "Ort"))
+    assert first.tags == (("O", "B-LOC") if tag == "3" else ("B-LOCderiv", "B-ORG"))
+
+
+def test_columns_of_conll_u_are_given_by_name_and_lines_without_a_number_of_their_own_are_no_words(
+    tmp_path: Path,
+) -> None:
+    """The format of universaldependencies.org/format.html: ranges are words that the next lines divide."""
+    first, second = read(write(tmp_path, CONLL_U), word="FORM", tag="UPOS")
+    assert (first.words, first.tags) == (("He", "can", "n't"), ("PRON", "AUX", "PART"))
+    assert (second.id, second.words) == ("1", ("Yes",))
+    plus = write(tmp_path, "# global.columns = ID FORM X\n" + "1\tHe\tA\n2\tran\tB\n")
+    assert read(plus, word="FORM", tag="X")[0].tags == ("A", "B")
+    header = write(tmp_path, "pos word\nA He\nB ran\n")
+    assert read(header, word="word", tag="pos")[0] == TaggedSentence(id="0", words=("He", "ran"), tags=("A", "B"))
+    with pytest.raises(InputError, match="line 1: 2 columns, and no word in column FORM"):
+        read(header, word="FORM", tag="pos")
+
+
+@pytest.mark.parametrize("text", [GERMEVAL, CONLL_U, "x O\n\n0 a O\n1 b O\n"])
+def test_a_first_column_that_counts_is_refused_unless_it_is_asked_for(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InputError, match="the first column counts the words; give the columns"):
+        read(write(tmp_path, text), Skipped())
+    assert read(write(tmp_path, GERMEVAL), word="0")[0].words == ("1", "2")
+
+
+def test_a_hash_is_a_word_where_it_has_the_columns_of_one(tmp_path: Path) -> None:
+    text = "#\tO\n\n#1\tB\nhit\tI\n\n# a comment\nthe\tO\n#\tO\n"
+    assert [sentence.words for sentence in read(write(tmp_path, text))] == [("#",), ("#1", "hit"), ("the", "#")]
+
+
+def test_rows_of_tokens_and_tags_are_sentences(tmp_path: Path) -> None:
+    rows = [{"id": "7", "tokens": ["Anna", "came"], "ner_tags": [1, 0]}, {"id": "9", "tokens": ["so"], "ner_tags": [0]}]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    expected = [
+        TaggedSentence(id="7", words=("Anna", "came"), tags=("B-PER", "O")),
+        TaggedSentence(id="9", words=("so",), tags=("O",)),
+    ]
+    assert read(path, names=("O", "B-PER")) == expected
+    assert [sentence.tags for sentence in read(path, tags=False)] == [None, None]
+    with pytest.raises(InputError, match=r"ner_tags are numbers; name them in order by --data\.tag_names"):
+        read(path)
+    with pytest.raises(InputError, match="line 1: ner_tags has '1', which is no name and no number of one"):
+        read(path, names=("O",))
+    path.write_text('{"words": ["a", "b"], "pos": ["X", "Y"]}\n{"words": ["a"], "pos": ["X", "Y"]}\n')
+    skipped = Skipped()
+    assert [sentence.tags for sentence in read(path, skipped, word="words", tag="pos")] == [("X", "Y")]
+    assert skipped.reasons == [f"{path}: line 2: 1 words, but 2 tags"]
 
 
 def test_a_file_of_words_is_read_without_tags(tmp_path: Path) -> None:

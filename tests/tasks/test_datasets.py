@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.errors import InputError, UsageError
+from bert.core.errors import InputError, UsageError
 from tasks import datasets
 from tasks.config import TaskData
 from tasks.examples import TaggedSentence, TextExample

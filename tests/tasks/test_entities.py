@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 from tasks import entities
 from tasks.entities import Counts, Entity
 from tests.tasks import seqeval_oracle
@@ -84,7 +84,7 @@ def test_what_is_no_tag_is_refused_with_the_tag(tag: str) -> None:
 
 
 def table(gold: int, predicted: int, correct: int, kind: str) -> tuple[list[list[str]], list[list[str]]]:
-    """Sentences of two words with so many entities of a type, predicted ones, and right ones; the others overlap."""
+    """Sentences of two words with this many entities of a type, predicted ones, and right ones; the others overlap."""
     in_file = [*["both"] * correct, *["gold"] * (gold - correct), *["predicted"] * (predicted - correct)]
     true = [[f"B-{kind}", f"I-{kind}"] if side != "predicted" else ["O", "O"] for side in in_file]
     guess = {"both": [f"B-{kind}", f"I-{kind}"], "gold": ["O", "O"], "predicted": ["O", f"I-{kind}"]}

@@ -1,11 +1,12 @@
 """The files of GLUE are read as they are distributed, with all their quirks."""
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 from tasks import glue
 from tasks.examples import Skipped, TextExample
 
@@ -42,6 +43,31 @@ def test_cola_has_a_header_in_its_test_set_only(tmp_path: Path) -> None:
     ]
     test = written(tmp_path, "index\tsentence\n7\tFour.\n", "test.tsv")
     assert read("cola", test, "test") == [TextExample(id="7", first="Four.")]
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "labels"),
+    [  # names of columns and the order of classes in the card of the data set nyu-mll/glue
+        ("rte", {"sentence1": "a", "sentence2": "b"}, {0: "entailment", 1: "not_entailment"}),
+        ("qnli", {"question": "a", "sentence": "b"}, {0: "entailment", 1: "not_entailment"}),
+        ("mnli", {"premise": "a", "hypothesis": "b"}, {0: "entailment", 1: "neutral", 2: "contradiction"}),
+        ("mrpc", {"sentence1": "a", "sentence2": "b"}, {0: "0", 1: "1"}),
+        ("qqp", {"question1": "a", "question2": "b"}, {0: "0", 1: "1"}),
+        ("sst2", {"sentence": "a"}, {0: "0", 1: "1"}),
+        ("cola", {"sentence": "a"}, {0: "0", 1: "1"}),
+        ("stsb", {"sentence1": "a", "sentence2": "b"}, {3.75: 3.75}),
+    ],
+)
+def test_a_task_reads_as_datasets_writes_it(tmp_path: Path, task: str, row: dict, labels: dict) -> None:
+    rows = [row | {"label": label, "idx": 7 + number} for number, label in enumerate(labels)]
+    expected = [
+        TextExample(id=str(7 + number), first="a", second="b" if "b" in row.values() else None, label=label)
+        for number, label in enumerate(labels.values())
+    ]
+    assert read(task, written(tmp_path, "\n".join(map(json.dumps, rows)), "dev.jsonl")) == expected
+    lines = [",".join(map(str, values)) for values in (rows[0], *(row.values() for row in rows))]
+    assert read(task, written(tmp_path, "\n".join(lines), "dev.csv")) == expected
+    assert read(task, written(tmp_path, "\n".join(lines).replace(",", "\t"))) == expected
 
 
 def test_rows_of_qqp_that_lack_columns_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -1,14 +1,15 @@
 """Texts and pairs of texts become rows of tokens, and what does not fit is cut from the longer text."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.inputs.tokenization import WordPieceTokenizer
-from bert.inputs.vocabulary import SPECIAL
+from bert.text.tokenization import WordPieceTokenizer
+from bert.text.vocabulary import SPECIAL
 from tasks import inputs
 
 WORDS = ["ant", "bee", "cat", "dog", "##s", "eel", "."]
@@ -55,3 +56,33 @@ def test_texts_are_cut_token_by_token_from_the_longer_one(lengths: list[tuple[in
     first, second, room = np.array(lengths).T
     kept = inputs.shares(first, second, room)
     assert list(zip(*(part.tolist() for part in kept), strict=True)) == [cut(*row) for row in lengths]
+
+
+LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=7)
+
+
+@given(LENGTHS, st.integers(3, 40), st.integers(1, 50))
+def test_every_token_is_in_a_window_and_a_text_that_fits_is_one(
+    tokenizer: WordPieceTokenizer, words: list[int], length: int, stride: int
+) -> None:
+    """As run_squad.py of google-research/bert cuts a passage."""
+    texts = [" ".join(WORDS[(word * word) % 4] for word in range(count)) for count in words]
+    seen, cut = inputs.Seen(), inputs.Seen()
+    made = inputs.windows(tokenizer, texts, length, stride, seen)
+    one = inputs.pairs(tokenizer, texts, [None] * len(texts), length, seen=cut)
+    begins, room = np.flatnonzero(made["window"] == 0), length - 2
+    for text, (begin, end) in enumerate(pairwise([*begins, len(made["window"])])):
+        tokens = tokenizer.encode([texts[text]])[0].tolist()
+        expected, start = [], 0
+        while True:
+            expected.append(tokens[start : start + room])
+            if start + room >= len(tokens):
+                break
+            start += min(stride, room)
+        of_text = zip(made["input_ids"][begin:end], made["input_mask"][begin:end], strict=True)
+        rows = [row[mask == 1].tolist()[1:-1] for row, mask in of_text]
+        assert rows == expected and (made["windows"][begin:end] == end - begin).all()
+        for name in inputs.NAMES:
+            np.testing.assert_array_equal(made[name][begin], one[name][text])  # what fits, and the first window
+    assert seen.inputs == cut.inputs == len(words) and seen.long == cut.long == sum(count > room for count in words)
+    assert seen.lost == 0 and cut.lost == sum(max(0, count - room) for count in words) and cut.tokens == sum(words)

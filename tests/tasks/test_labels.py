@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 from tasks import labels
 from tasks.examples import TextExample
 from tasks.labels import Labels

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.config import ModelConfig
+from bert.core.config import ModelConfig
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode
 from tasks import datasets
@@ -40,6 +40,19 @@ def test_classes_are_weighted_and_divided_by_the_sum_of_their_weights(weights: t
     of_class = np.array(weights or (1.0, 1.0, 1.0))[labels]
     found = mean_loss("classify", Labels(names=NAMES, weights=weights), logits, labels[:, None].astype(np.int32))
     assert found == pytest.approx((surprise(logits, labels) * of_class).sum() / of_class.sum(), rel=1e-5)
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTED])
+def test_labels_are_learnt_each_by_itself_where_they_are_known(weights: tuple[float, ...] | None) -> None:
+    """The mean over all known labels, as BCEWithLogitsLoss of PyTorch with its pos_weight."""
+    logits, labels = RANDOM.normal(0, 2, (EXAMPLES, CLASSES)), RANDOM.integers(-1, 2, (EXAMPLES, CLASSES))
+    logits[0], labels[0] = (1e4, -1e4, -1e4), (1, 0, 1)  # exp() of these is no number
+    likely, positive = 1 / (1 + np.exp(-np.clip(logits, -500, 500))), np.array(weights or (1.0, 1.0, 1.0))
+    with np.errstate(divide="ignore"):
+        each = np.where(labels == 1, -positive * np.log(likely), -np.log(1 - likely))
+    each[0] = (0, 0, 1e4 * positive[2])
+    found = mean_loss("multilabel", Labels(names=NAMES, weights=weights), logits, labels.astype(np.float32))
+    assert found == pytest.approx(each[labels >= 0].mean(), rel=1e-5)
 
 
 def test_a_number_is_compared_with_its_own_label_alone() -> None:

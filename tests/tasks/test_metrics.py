@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.errors import InputError, IntegrityError, UsageError
+from bert.core.errors import InputError, IntegrityError, UsageError
 from tasks import metrics
 
 CASES = 10_000  # of classes, and of numbers

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 from tasks import race
 from tasks.examples import ChoiceExample, Skipped
 
@@ -43,6 +43,20 @@ def test_an_option_stands_in_every_blank_or_behind_the_question(tmp_path: Path) 
     assert second.pairs[2] == ("The Elbe is long, and Elbe has ships.", ARTICLE)
     assert (first.id, first.label, first.group) == ("high/1.txt/0", 0, "high")
     assert (second.id, second.label, second.group) == ("high/1.txt/1", 3, "high")
+
+
+def test_a_blank_may_have_several_underscores() -> None:
+    assert race.with_answer("___ is long; __ has a _.", "It") == "It is long; It has a It."
+
+
+def test_answers_are_not_looked_at_where_none_are_needed(tmp_path: Path) -> None:
+    names = {"1.txt": passage(answers=None), "2.txt": passage(answers=["", 7, "A"]), "3.txt": passage()}
+    del names["1.txt"]["answers"]
+    for name, record in names.items():
+        write(tmp_path, name, record)
+    found = list(race.read(tmp_path, "train", ("high",), Skipped(strict=True), answers=False))
+    assert [example.label for example in found] == [None] * 6
+    assert [example.pairs for example in found] == [example.pairs for example in found[:2]] * 3
 
 
 def test_a_backslash_in_an_option_is_text(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bert.convert import __main__ as convert
-from bert.errors import UsageError
-from bert.inputs import byte_bpe
-from bert.inputs.tokenization import BytePairTokenizer
+from bert.core.errors import UsageError
+from bert.text import byte_bpe
+from bert.text.tokenization import BytePairTokenizer
 from tasks import alignment, inputs, predict, train
 from tests.bert.convert.test_roberta import MERGES, TOKENS, VOCABULARY, a_folder
 
@@ -43,6 +43,7 @@ def test_each_word_of_a_sentence_has_a_space_before_it(tokenizer: BytePairTokeni
     assert made.position.tolist() == [1, 2, 4]
 
 
+@pytest.mark.slow
 def test_an_import_is_fine_tuned_and_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
     a_folder(tmp_path / "theirs")

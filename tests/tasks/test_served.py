@@ -17,6 +17,7 @@ from tasks.predict import predictions
 from tests.bert.export.served import HOSTILE, a_run, ask, exported
 
 pytest.importorskip("tensorflow_text", reason="its operations are part of the graph")
+pytestmark = pytest.mark.slow
 
 PAIRS = [(first, second) for first in HOSTILE[::4] for second in HOSTILE[::3]]
 NAMES = Labels(names=("no", "yes", "perhaps"))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bert.errors import InputError, UsageError
-from bert.inputs.vocabulary import SPECIAL
+from bert.core.errors import InputError, UsageError
+from bert.text.vocabulary import SPECIAL
 from tasks import glue, predict, submission, train
 
 
@@ -14,6 +14,21 @@ def test_a_submission_has_the_ids_in_order(tmp_path: Path) -> None:
         add("0", "entailment")
         add("1", "not_entailment")
     assert (tmp_path / "RTE.tsv").read_text() == "index\tprediction\n0\tentailment\n1\tnot_entailment\n"
+
+
+def test_another_number_of_rows_than_that_of_the_test_set_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert submission.ROWS.keys() == glue.TASKS.keys()
+    for rows, told in (
+        (146, ""),
+        (71, "71 predictions, but the GLUE server expects 146 of wnli"),
+    ):  # its dev set has 71
+        with submission.writer("wnli", tmp_path / "WNLI.tsv") as add:
+            for number in range(rows):
+                add(str(number), "1")
+        said = capsys.readouterr().err
+        assert told in said and bool(said) == bool(told)
 
 
 def test_similarity_is_clipped(tmp_path: Path) -> None:
@@ -69,6 +84,7 @@ def test_a_model_of_mnli_is_submitted_for_three_sets(tmp_path: Path, capsys: pyt
         submission.test_sets("race", folder)
 
 
+@pytest.mark.slow
 def test_all_submissions_are_written_by_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
     folder, vocab = glue_folder(tmp_path / "glue"), tmp_path / "vocab.txt"

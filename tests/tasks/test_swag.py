@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 from tasks import swag
 from tasks.examples import ChoiceExample, Skipped
 
@@ -47,9 +47,24 @@ def test_a_row_is_a_sentence_and_four_continuations(tmp_path: Path, end: str) ->
     )
 
 
+def test_one_space_stands_before_an_ending(tmp_path: Path) -> None:
+    (example,) = read(write(tmp_path / "train.csv", row(sent2="Then he ", ending0=" sits.", ending1="  leaves. ")))
+    assert [second for _, second in example.pairs[:2]] == ["Then he sits.", "Then he leaves. "]
+    (example,) = read(write(tmp_path / "dev.csv", row(sent2="", ending0=" Sits.")))
+    assert example.pairs[0] == ("He waits.", "Sits.")
+
+
 def test_the_test_file_has_no_labels(tmp_path: Path) -> None:
     examples = read(write(tmp_path / "test.csv", row(3, label=None), row(4, label=None), labelled=False))
     assert [(example.id, example.label) for example in examples] == [("3", None), ("4", None)]
+
+
+def test_labels_are_not_looked_at_where_none_are_needed(tmp_path: Path) -> None:
+    path = write(tmp_path / "test.csv", row(3, label="-1"), row(4, label=""))
+    found = list(swag.read(path, Skipped(strict=True), labels=False))
+    assert [(example.id, example.label) for example in found] == [("3", None), ("4", None)]
+    with pytest.raises(InputError, match="the label is '-1'"):
+        read(path)
 
 
 def test_rows_with_generated_gold_endings_can_be_left_out(tmp_path: Path) -> None:

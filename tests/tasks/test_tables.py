@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.errors import InputError
+from bert.core.errors import InputError, UsageError
 from tasks import tables
 from tasks.examples import Skipped, TextExample
 
@@ -32,6 +32,71 @@ def test_all_formats_give_the_same_examples(tmp_path: Path) -> None:
         stream.write((tmp_path / "a.tsv").read_bytes())
     for name in ("a.tsv", "a.csv", "a.jsonl", "b.TSV.gz"):
         assert read(tmp_path / name, ("one", "two")) == expected, name
+
+
+def test_parquet_gives_the_same_examples_as_lines_of_json(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = [{"id": str(n), "text": f"text {n}\r\u2028", "label": n % 3} for n in range(tables.ROWS + 5)]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert read(tmp_path / "a.parquet") == read(tmp_path / "a.jsonl")
+    with pytest.raises(InputError, match="column 'topic' is missing; it has id, text, label"):
+        read(tmp_path / "a.parquet", label="topic")
+    content = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match=r"a\.parquet: damaged after row 0"):
+        read(tmp_path / "a.parquet")
+
+
+def test_booleans_and_whole_numbers_are_names_of_classes_as_json_writes_them(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        "\n".join(f'{{"text": "a", "label": {value}}}' for value in ("true", "false", "1.0", "0.0", "1", '"1.0"'))
+    )
+    assert [example.label for example in read(tmp_path / "a.jsonl")] == ["true", "false", "1", "0", "1", "1.0"]
+
+
+ROWS = [
+    {"id": "a", "label": "x", "probabilities": {"x": 0.75, "y": 0.25}, "words": ["one", "two, three"]},
+    {"id": 'b\u2028"', "label": "y", "probabilities": {"x": 0.1, "y": 0.9}, "words": []},
+]
+
+
+def test_what_is_written_has_the_format_of_its_suffix_and_reads_back(tmp_path: Path) -> None:
+    for suffix in (".jsonl", ".csv", ".tsv", ".parquet"):
+        if suffix == ".parquet":
+            pytest.importorskip("pyarrow")
+        with tables.writer(tmp_path / f"a{suffix}") as add:
+            for row in ROWS:
+                add(row)
+        found = [row for _, row in tables.rows(tmp_path / f"a{suffix}", ())]
+        if suffix in (".jsonl", ".parquet"):
+            assert found == ROWS
+            continue
+        flat = [
+            [row["id"], row["label"], *map(str, row["probabilities"].values()), json.dumps(row["words"])]  # type: ignore[attr-defined]
+            for row in ROWS
+        ]
+        assert [list(row.values()) for row in found if row] == flat
+        assert found[0] and [*found[0]] == ["id", "label", "probabilities.x", "probabilities.y", "words"]
+
+
+def test_many_rows_of_parquet_are_written_in_pieces(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    rows = [{"id": str(n), "value": n / 2} for n in range(2 * tables.ROWS + 3)]
+    with tables.writer(tmp_path / "a.parquet") as add:
+        for row in rows:
+            add(row)
+    assert [row for _, row in tables.rows(tmp_path / "a.parquet", ("value",))] == rows
+
+
+def test_what_a_format_cannot_hold_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    for name, value, reason in (("a.tsv", "x\ty", "a tab or a line end"), ("a.tsv", "x\ny", "a tab or a line end")):
+        with pytest.raises(InputError, match=reason), tables.writer(tmp_path / name) as add:
+            add({"id": value})
+    for name in ("a.csv.gz", "a.xlsx"):
+        with pytest.raises(UsageError, match=r"name must end in \.jsonl, \.tsv, \.csv or \.parquet"):
+            tables.writer(tmp_path / name).__enter__()
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_column_called_id_names_the_examples(tmp_path: Path) -> None:
@@ -67,7 +132,8 @@ def test_a_field_may_be_long(tmp_path: Path) -> None:
         ("a.tsv", "text\tlabel\na\tx\nb\n", "a.tsv: line 3: not as many columns as the first line", 1),
         ("a.tsv", "text\tlabel\n  \tx\n", "line 2: text is empty", 0),
         ("a.tsv", "text\tlabel\na\t\n", "line 2: label is '', not the name of a class", 0),
-        ("a.jsonl", '{"text": "a", "label": true}', "line 1: label is True, not the name of a class", 0),
+        ("a.jsonl", '{"text": "a", "label": 0.5}', "line 1: label is 0.5, not the name of a class", 0),
+        ("a.jsonl", '{"text": "a", "label": null}', "line 1: label is None, not the name of a class", 0),
         ("a.jsonl", '{"text": 3, "label": "x"}', "line 1: text is not a text", 0),
         ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "a"}', "line 2: not as many columns", 1),
     ],
@@ -101,7 +167,7 @@ def test_a_number_is_finite(tmp_path: Path, value: str) -> None:
         ("a.csv", 'text,label\n"a,x\n', "line 2: not CSV"),
         ("a.jsonl", "[1]\n", "line 1: not a JSON object"),
         ("a.jsonl", "{\n", "line 1: not JSON"),
-        ("a.xlsx", "", r"the name must end in \.tsv, \.csv or \.jsonl"),
+        ("a.xlsx", "", r"the name must end in \.tsv, \.csv, \.jsonl or \.parquet"),
     ],
 )
 def test_what_is_not_of_the_format_is_one_line(tmp_path: Path, name: str, content: str, reason: str) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from bert.causal.task import CausalLM
-from bert.config import ModelConfig
-from bert.inputs import byte_bpe
+from bert.core.config import ModelConfig
 from bert.model.encoder import variables
+from bert.text import byte_bpe
 from bert.training import checkpoint
 
 SIZES: dict[str, Any] = {

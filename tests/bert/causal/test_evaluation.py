@@ -10,9 +10,9 @@ import pytest
 from bert.causal import evaluation
 from bert.causal.detokenizer import detokenize
 from bert.causal.scoring import Passage, Score, Scores
-from bert.errors import InputError
-from bert.inputs import byte_bpe
-from bert.inputs.byte_bpe import ByteBPE
+from bert.core.errors import InputError
+from bert.text import byte_bpe
+from bert.text.byte_bpe import ByteBPE
 
 VOCAB = 258
 WIKITEXT = " \n = Two @-@ fold = \n \n It ( the game ) had 1 @,@ 200 players ; some left . \n"

@@ -10,7 +10,7 @@ from bert.causal import generation, sampling, trained
 from bert.causal.generation import Continuation, Generator
 from bert.causal.sampling import Choice
 from bert.causal.trained import Trained
-from bert.errors import IntegrityError, ResourceError
+from bert.core.errors import IntegrityError, ResourceError
 from bert.model.cache import Cache
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch

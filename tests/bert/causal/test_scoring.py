@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert.causal import scoring, trained
 from bert.causal.scoring import Passage, Scorer
 from bert.causal.trained import Trained
-from bert.errors import IntegrityError
+from bert.core.errors import IntegrityError
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch
 from tests.bert.causal.runs import SIZES, write_run

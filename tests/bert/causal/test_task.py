@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert.causal.task import CausalLM
-from bert.config import ModelConfig
+from bert.core.config import ModelConfig
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch, variables
 from tests.bert.causal.runs import SIZES
@@ -96,6 +96,7 @@ def test_the_scores_and_the_loss_equal_the_equations_in_numpy() -> None:
     assert float(task.weights(batch)["lm"]) == BATCH * TOKENS
 
 
+@pytest.mark.slow
 def test_gradients_are_finite_differences_of_the_equations() -> None:
     task, ids, step = task_of(), ids_of(), 1e-6
     gradients, exact, random = gradients_of(task, ids), exact_weights(task), np.random.default_rng(5)

@@ -10,13 +10,13 @@ import numpy as np
 import tensorflow as tf
 from safetensors.numpy import save_file
 
-from bert.config import ModelConfig
-from bert.inputs.vocabulary import SPECIAL
+from bert.core.config import ModelConfig
 from bert.model.encoder import Encoder, variables
-from bert.model.heads import Choice, Classifier, Pooler, Tags
+from bert.model.heads import Choice, Classifier, Pooler, Tags, TaskModel
 from bert.pretrain import PretrainingModel
+from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
-from squad.model import QuestionAnswering
+from squad.model import AnswerSpans
 
 Values = dict[str, np.ndarray]
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
@@ -92,7 +92,7 @@ def models(config: ModelConfig) -> dict[str, tf.Module]:
     return {
         "BertForPreTraining": PretrainingModel(config, 0),
         "BertForMaskedLM": words_only,
-        "BertForQuestionAnswering": QuestionAnswering(config, 0),
+        "BertForQuestionAnswering": TaskModel(config, 0, AnswerSpans.described),
         "BertForSequenceClassification": Sequences(config, classes=3),
         "BertForMultipleChoice": Choices(config),
         "BertForTokenClassification": Words(config, classes=3),

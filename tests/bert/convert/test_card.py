@@ -15,9 +15,9 @@ from bert.convert import __main__ as convert
 from bert.convert import card
 from bert.convert.names import Match
 from bert.convert.run import Model, input_files, read_model
+from bert.core import outputs
 from bert.labels import Head
 from bert.pretrain import PretrainingModel
-from bert.storage import outputs
 from bert.training import selection
 from tests.bert.convert.folders import (
     SMALL,

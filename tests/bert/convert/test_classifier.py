@@ -10,13 +10,13 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from bert import labels
-from bert.config import ModelConfig
 from bert.convert import __main__ as convert
-from bert.errors import InputError, UsageError
-from bert.inputs.vocabulary import SPECIAL
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError, UsageError
 from bert.labels import Head
 from bert.model.encoder import Encoder, variables
 from bert.model.heads import Classifier, Pooler
+from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 from tests.bert.convert.folders import SMALL, Choices, Sequences, Words, a_run
 from tests.training import VOCAB, same_bits, sign, weights
@@ -84,18 +84,17 @@ def test_the_classifier_of_a_google_checkpoint_comes_in(theirs: Path, tmp_path: 
     same_bits(weights(run, 0), weights(came_in(tmp_path / "google"), 0))
 
 
-@pytest.mark.parametrize("kind", ["BertForSomethingElse", ["BertForTokenClassification"], None])
+@pytest.mark.parametrize("kind", ["BertForSomethingElse", ["BertForTokenClassification"]])
 def test_a_classifier_of_something_else_is_named_and_left_aside(kind: Any, theirs: Path) -> None:
-    edit(theirs, architectures=kind and [kind])
+    edit(theirs, architectures=[kind])
     run = came_in(theirs)
     assert not [name for name in weights(run, 0) if "classifier" in name]
     about = json.loads((run / "config.json").read_text())["imported"]
     assert about["ignored"] == ["classifier.bias", "classifier.weight"] and "classifier" in about["missing_heads"]
 
 
-@pytest.mark.parametrize("problem", ["multi_label_classification", "regression"])
-def test_another_function_of_the_same_weights_is_left_aside(problem: str, theirs: Path) -> None:
-    edit(theirs, problem_type=problem)
+def test_another_function_of_the_same_weights_is_left_aside(theirs: Path) -> None:
+    edit(theirs, problem_type="regression")  # of three numbers
     about = json.loads((came_in(theirs) / "config.json").read_text())
     assert about["imported"]["ignored"] == ["classifier.bias", "classifier.weight"] and "head" not in about
 
@@ -125,6 +124,23 @@ def test_tags_go_out_and_come_in_without_a_pooler(tmp_path: Path) -> None:
     assert stored["classifier.weight"].shape == (3, 20) and not [name for name in stored if "pooler" in name]
     assert labels.read(came_in(theirs)) == head
     same_bits(trained(tmp_path / "run"), weights(tmp_path / "back", 0))
+
+
+@pytest.mark.parametrize("names", [("toxic", "insult", "threat"), ("toxic",)])
+def test_several_labels_come_in_and_go_out_by_their_problem_type(names: tuple[str, ...], tmp_path: Path) -> None:
+    theirs = exported(tmp_path, Sequences(SMALL, classes=len(names)), **Head(kind="classifier", labels=names).facts())
+    edit(theirs, problem_type="multi_label_classification", id2label={str(n): name for n, name in enumerate(names)})
+    run, head = came_in(theirs), Head(kind="multilabel", labels=names)
+    assert labels.read(run) == head
+    kernel = weights(run, 0)["multilabel/kernel"]
+    np.testing.assert_array_equal(kernel, trained(tmp_path / "run")["classifier/kernel"])
+    convert.main(["export", "huggingface", str(run), str(tmp_path / "again")])
+    facts = json.loads((tmp_path / "again/config.json").read_text())
+    assert facts["architectures"] == ["BertForSequenceClassification"]
+    assert facts["problem_type"] == "multi_label_classification" and [*facts["id2label"].values()] == [*names]
+    same_bits(load_file(theirs / "model.safetensors"), load_file(tmp_path / "again/model.safetensors"))
+    with pytest.raises(InputError, match="the head multilabel has no form in Google's format"):
+        convert.main(["export", "google", str(run), str(tmp_path / "google")])
 
 
 def test_choices_go_out_and_come_in_without_names(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert.convert import __main__ as convert
-from bert.errors import InputError
+from bert.core.errors import InputError
 from tests.bert.convert.folders import SMALL, Values, original, original_folder, same_bits, weights
 
 HEADS, WIDTH = SMALL.num_attention_heads, SMALL.hidden_size // SMALL.num_attention_heads
@@ -52,8 +52,9 @@ def layer(values: Values, name: str, early: bool) -> tf.train.Checkpoint:
     )
 
 
-def write(folder: Path, values: Values, early: bool = False, **more: Any) -> None:
-    """The checkpoint beside configuration and vocabulary; early: in the form of 2020."""
+def write(folder: Path, values: Values, form: str = "layers", **more: Any) -> None:
+    """The checkpoint beside configuration and vocabulary; form: "early" is of 2020, "named" of BertEncoderV2."""
+    early = form == "early"
     original_folder(folder, values)
     for path in folder.glob("bert_model.ckpt*"):
         path.unlink()
@@ -68,17 +69,22 @@ def write(folder: Path, values: Values, early: bool = False, **more: Any) -> Non
     pooler = dense(values, "bert/pooler/dense")
     if not early:
         layers.append(pooler)
-    encoder = node(**{f"layer_with_weights-{number}": part for number, part in enumerate(layers)})
+    parts = {f"layer_with_weights-{number}": part for number, part in enumerate(layers)}
+    if form == "named":
+        named = ("_embedding_layer", "_position_embedding_layer", "_type_embedding_layer", "_embedding_norm_layer")
+        attention = node(**{str(number): part for number, part in enumerate(layers[4:-1])})
+        parts = dict(zip(named, layers, strict=False)) | {"_transformer_layers": attention, "_pooler_layer": pooler}
+    encoder = node(**parts)
     tops: dict[str, Any] = {"next_sentence.pooler_dense": pooler} if early else {}
     tops["masked_lm"] = node(dense=node(kernel=np.ones((20, 20), np.float32)))
     tf.train.Checkpoint(encoder=encoder, **tops, **more).write(str(folder / "bert_model.ckpt"))
 
 
-@pytest.mark.parametrize("early", [False, True])
-def test_both_formats_give_the_same_weights(early: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["layers", "early", "named"])
+def test_both_formats_give_the_same_weights(form: str, tmp_path: Path) -> None:
     values = backbone()
     original_folder(tmp_path / "original", values)
-    write(tmp_path / "objects", values, early)
+    write(tmp_path / "objects", values, form)
     for name in ("original", "objects"):
         convert.main(["import", "google", str(tmp_path / name), str(tmp_path / f"from_{name}")])
     same_bits(weights(tmp_path / "from_original"), weights(tmp_path / "from_objects"))

@@ -7,6 +7,8 @@ import pytest
 import tensorflow as tf
 
 from bert.convert import __main__ as convert
+from bert.core.errors import InputError
+from bert.training import checkpoint
 from tests.bert.convert.folders import (
     OF_NVIDIA,
     SMALL,
@@ -47,3 +49,32 @@ def test_both_formats_give_one_model(tmp_path: Path) -> None:
     for form in ("huggingface", "google"):
         convert.main(["import", form, str(tmp_path / form), str(tmp_path / f"from_{form}")])
     same_bits(weights(tmp_path / "from_huggingface"), weights(tmp_path / "from_google"))
+
+
+def test_of_several_checkpoints_the_newest_is_read(tmp_path: Path) -> None:
+    values = original(SMALL)
+    original_folder(tmp_path / "google", values)
+    for path in (tmp_path / "google").glob("bert_model.ckpt*"):
+        path.unlink()
+    saver = tf.train.Checkpoint(x=tf.Variable(0))  # TensorFlow's own list of checkpoints
+    manager = tf.train.CheckpointManager(saver, str(tmp_path / "elsewhere"), 5, checkpoint_name="model.ckpt")
+    for step in (90, 100):
+        manager.save(step)
+        more = {name: value + step for name, value in values.items()}
+        checkpoint.write_bundle(tmp_path / f"google/model.ckpt-{step}", more)
+    command = ["import", "google", str(tmp_path / "google"), str(tmp_path / "run")]
+    with pytest.raises(
+        InputError, match=r"a file 'checkpoint' that names one .* model\.ckpt-100\.index, model\.ckpt-90"
+    ):
+        convert.main(command)
+    for written in (
+        (tmp_path / "elsewhere/checkpoint").read_text(),
+        'model_checkpoint_path: "C:\\\\out\\\\model.ckpt-100"',
+    ):
+        (tmp_path / "google/checkpoint").write_text(written)
+        convert.main(command)
+        bias = weights(tmp_path / "run")["next_sentence/bias"]
+        same_bits({"bias": bias}, {"bias": values["cls/seq_relationship/output_bias"] + 100})
+    (tmp_path / "google/checkpoint").write_text('model_checkpoint_path: "model.ckpt-110"')
+    with pytest.raises(InputError, match=r"checkpoint: names 'model\.ckpt-110', which is not there"):
+        convert.main(command)

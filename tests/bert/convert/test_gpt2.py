@@ -2,16 +2,20 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 from bert.causal.task import CausalModel
-from bert.config import ModelConfig
 from bert.convert import __main__ as convert
-from bert.inputs import byte_bpe
+from bert.convert import gpt2
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError
 from bert.model.encoder import variables
+from bert.text import byte_bpe
 from bert.training import checkpoint
 from tests.bert.causal.runs import SIZES
 from tests.bert.convert.folders import Values, same_bits, weights
@@ -71,3 +75,94 @@ def test_names_without_a_prefix_and_what_a_model_does_not_need_are_understood(ex
     convert.main(["import", "huggingface", str(exported), str(tmp_path / "back")])
     after = weights(tmp_path / "back")
     np.testing.assert_array_equal(after["embeddings/word"], plain["wte.weight"])
+
+
+def test_one_of_the_tied_weights_is_enough(exported: Path, tmp_path: Path) -> None:
+    before = load_file(exported / "model.safetensors")
+    renamed = {"lm_head.weight" if name.endswith("wte.weight") else name: value for name, value in before.items()}
+    save_file(renamed, exported / "model.safetensors")
+    convert.main(["import", "huggingface", str(exported), str(tmp_path / "back")])
+    np.testing.assert_array_equal(weights(tmp_path / "back")["embeddings/word"], before["transformer.wte.weight"])
+
+
+def test_the_file_of_the_tensorflow_class_has_rows_for_biases(exported: Path, tmp_path: Path) -> None:
+    convert.main(["import", "huggingface", str(exported), str(tmp_path / "one")])
+    tensors = load_file(exported / "model.safetensors")
+    (exported / "model.safetensors").unlink()
+    with h5py.File(exported / "tf_model.h5", "w") as stored:  # as TFGPT2LMHeadModel.save_pretrained lays it out
+        for name, value in tensors.items():
+            *path, last = name.replace("h.", "h_@_", 1).split(".")
+            if path[-1].startswith("ln_"):
+                last = {"weight": "gamma", "bias": "beta"}[last]
+            elif path[-1] == "wpe":
+                last = "embeddings"
+            place = "/".join(["transformer", "tfgpt2lm_head_model", *path, f"{last}:0"]).replace("@", ".")
+            stored[place] = value[None] if last == "bias" else value
+    convert.main(["import", "huggingface", str(exported), str(tmp_path / "two")])
+    same_bits(weights(tmp_path / "one"), weights(tmp_path / "two"))
+
+
+def test_a_padding_token_that_was_added_and_an_end_that_is_only_added_are_taken(exported: Path, tmp_path: Path) -> None:
+    path, number = exported / byte_bpe.NAME, len(VOCABULARY)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    before = byte_bpe.ByteBPE(path)
+    del content["model"]["vocab"][byte_bpe.END]
+    content["added_tokens"].append(content["added_tokens"][0] | {"id": number, "content": "[PAD]"})
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [content["pre_tokenizer"]]}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    text = gpt2.read_tokenizer(exported)
+    (tmp_path / "new.json").write_text(text, encoding="utf-8")
+    after = byte_bpe.ByteBPE(tmp_path / "new.json")
+    assert (after.size, after.end, after.vocabulary["[PAD]"]) == (number + 1, before.end, number)
+    assert after.encode("the [PAD]<|endoftext|>") == before.encode("the [PAD]<|endoftext|>")
+    assert after.sizes().tolist() == [*before.sizes().tolist(), 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("tokenizer_config.json", {"add_prefix_space": True}, "add_prefix_space is True"),
+        ("tokenizer_config.json", {"tokenizer_class": "BertTokenizer"}, "tokenizer_class is BertTokenizer"),
+        ("config.json", {"eos_token_id": 3}, "eos_token_id is 3, but only"),
+        ("generation_config.json", {"eos_token_id": [258, 3]}, r"eos_token_id is \[258, 3\], but only"),
+        ("added_tokens.json", {"<|user|>": 259}, r"the added token '<\|user\|>'"),
+        (
+            "tokenizer.json",
+            {
+                "post_processor": {
+                    "type": "TemplateProcessing",
+                    "single": [{"SpecialToken": {"id": "E", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+                    "special_tokens": {"E": {"id": "E", "ids": [258], "tokens": ["E"]}},
+                }
+            },
+            "the post_processor puts other special tokens",
+        ),
+    ],
+)
+def test_what_would_change_tokens_or_ends_is_refused_by_name(
+    name: str, change: dict[str, Any], message: str, exported: Path, tmp_path: Path
+) -> None:
+    path = exported / name
+    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | change))
+    with pytest.raises(InputError, match=message):
+        convert.main(["import", "huggingface", str(exported), str(tmp_path / "back")])
+
+
+def test_a_byte_order_mark_is_no_part_of_the_files(exported: Path) -> None:
+    ids, merges = byte_bpe.find(exported)
+    plain = byte_bpe.load(ids, merges)
+    for path in (ids, merges):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert byte_bpe.load(ids, merges) == plain
+
+
+@pytest.mark.parametrize("name", ["added_tokens.json", "generation_config.json", "tokenizer_config.json"])
+@pytest.mark.parametrize(("content", "message"), [("{", "not JSON"), ("[1", "not JSON"), ("5", "not a JSON object")])
+def test_a_damaged_file_beside_a_tokenizer_is_an_error_with_its_name(
+    name: str, content: str, message: str, exported: Path, tmp_path: Path
+) -> None:
+    (exported / name).write_text(content)
+    with pytest.raises(InputError, match=f"{name}: {message}"):
+        convert.main(["import", "huggingface", str(exported), str(tmp_path / "back")])
+    assert not (tmp_path / "back").exists()

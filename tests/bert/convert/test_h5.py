@@ -9,8 +9,9 @@ from safetensors.numpy import load_file
 
 from bert.convert import __main__ as convert
 from bert.convert.h5 import name_of
-from bert.errors import InputError
-from squad.model import QuestionAnswering
+from bert.core.errors import InputError
+from bert.model.heads import TaskModel
+from squad.model import AnswerSpans
 from tests.bert.convert.folders import SMALL, a_run, same_bits, weights
 
 MODEL = "tf_bert_for_question_answering"
@@ -31,7 +32,7 @@ def place_of(name: str) -> str:
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path]:
     """The same model as a folder of safetensors, and with tf_model.h5 instead."""
-    a_run(tmp_path / "run", SMALL, QuestionAnswering(SMALL, 3))
+    a_run(tmp_path / "run", SMALL, TaskModel(SMALL, 3, AnswerSpans.described))
     for name in ("theirs", "older"):
         convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / name)])
     tensors = load_file(tmp_path / "older" / "model.safetensors")

@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
+from tokenizers import BertWordPieceTokenizer
 from tokenizers import Tokenizer as Fast
+from tokenizers.processors import BertProcessing
 
 from bert.convert import __main__ as convert
-from bert.inputs.tokenization import tokenizer_for
-from squad.model import QuestionAnswering
+from bert.core.errors import InputError
+from bert.model.heads import TaskModel
+from bert.text.normalization import Rules
+from bert.text.tokenization import WordPieceTokenizer, tokenizer_for
+from bert.text.vocabulary import load_vocab, rules_of
+from squad.model import AnswerSpans
 from tests.bert.convert.folders import (
     SMALL,
     WORDS,
@@ -70,7 +76,7 @@ def test_weights_in_several_files_are_one_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [WORDS, [*WORDS[:-1], "River"]], ids=["lower-cased", "cased"])
 def test_their_tokenizer_gives_our_ids(words: list[str], tmp_path: Path) -> None:
-    a_run(tmp_path / "run", SMALL, QuestionAnswering(SMALL, 0), words)
+    a_run(tmp_path / "run", SMALL, TaskModel(SMALL, 0, AnswerSpans.described), words)
     convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "theirs")])
     fast = Fast.from_file(str(tmp_path / "theirs/tokenizer.json"))
     text = "The River flows, unable! a  b? rivers xyz \u6c34"
@@ -82,7 +88,7 @@ def test_their_tokenizer_gives_our_ids(words: list[str], tmp_path: Path) -> None
 
 
 def test_a_vocabulary_is_found_in_tokenizer_json(tmp_path: Path) -> None:
-    a_run(tmp_path / "run", SMALL, QuestionAnswering(SMALL, 0))
+    a_run(tmp_path / "run", SMALL, TaskModel(SMALL, 0, AnswerSpans.described))
     convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "theirs")])
     (tmp_path / "theirs/vocab.txt").unlink()
     convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "back")])
@@ -93,15 +99,100 @@ def test_another_form_of_lower_casing_is_warned_of(tmp_path: Path, capsys: pytes
     their_folder(tmp_path / "theirs")
     (tmp_path / "theirs/tokenizer_config.json").write_text('{"do_lower_case": false}')
     convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "run")])
-    assert "do_lower_case is False, but texts will be lower-cased" in capsys.readouterr().err
+    assert "does not lower-case texts, but its vocabulary has no capitals" in capsys.readouterr().err
+    rules = rules_of(tmp_path / "run/vocab.txt", load_vocab(tmp_path / "run/vocab.txt"))
+    assert rules == Rules(lower_case=False, strip_accents=False, longest_word=100)
 
 
-def test_a_tokenizer_of_an_unknown_class_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "options", [{"strip_accents": False}, {"lowercase": False}, {"handle_chinese_chars": False}, {}]
+)
+def test_the_rules_in_a_tokenizer_json_are_taken_and_given_back(tmp_path: Path, options: dict[str, bool]) -> None:
     their_folder(tmp_path / "theirs")
-    settings = tmp_path / "theirs/tokenizer_config.json"
-    settings.write_text('{"tokenizer_class": "BertJapaneseTokenizer", "strip_accents": null}')
+    (tmp_path / "theirs/tokenizer_config.json").unlink(missing_ok=True)
+    vocab = load_vocab(tmp_path / "theirs/vocab.txt")
+    fast = BertWordPieceTokenizer({token: number for number, token in enumerate(vocab)}, **options)
+    fast.add_special_tokens([vocab[-1]])
+    fast.save(str(tmp_path / "theirs/tokenizer.json"))
     convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "run")])
-    assert "tokenizer_class is 'BertJapaneseTokenizer', but" in capsys.readouterr().err
-    settings.write_text('{"tokenizer_class": "BertTokenizerFast", "strip_accents": true}')
-    convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "run2")])
-    assert "tokenizer_class" not in capsys.readouterr().err
+    convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "back")])
+    again = Fast.from_file(str(tmp_path / "back/tokenizer.json"))
+    ours = WordPieceTokenizer(tmp_path / "run/vocab.txt")
+    assert ours.rules.special == (vocab[-1],)
+    for text in ("The caf\xe9 \xe9 a\u4e2d\u6587b THE", f"x{vocab[-1]}y", "a" * 101, *vocab[5:40]):
+        expected = fast.encode(text, add_special_tokens=False)
+        ids, _, begin, end = ours.encode_with_offsets([text])
+        assert ids.tolist() == expected.ids == again.encode(text, add_special_tokens=False).ids
+        assert list(zip(begin.tolist(), end.tolist(), strict=True)) == expected.offsets
+
+
+def test_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    their_folder(tmp_path / "theirs")
+    vocab = load_vocab(tmp_path / "theirs/vocab.txt")
+    fast = BertWordPieceTokenizer({token: number for number, token in enumerate(vocab)}, lowercase=False)
+    fast.save(str(tmp_path / "theirs/tokenizer.json"))
+    (tmp_path / "theirs/tokenizer_config.json").write_text('{"do_lower_case": true}')
+    with pytest.raises(InputError, match=r"do_lower_case is False, but True in tokenizer_config\.json"):
+        convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "run")])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tokenizer_class": "BertJapaneseTokenizer"}, "BertJapaneseTokenizer"),
+        ({"word_tokenizer_type": "mecab"}, r"the words of its texts are those of mecab .*; use the model with"),
+        ({"tokenizer_class": "RoFormerTokenizer"}, "tokenizer_class is 'RoFormerTokenizer'"),
+    ],
+)
+def test_a_tokenizer_that_divides_texts_otherwise_is_refused(
+    settings: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    their_folder(tmp_path / "theirs")
+    (tmp_path / "theirs/tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(InputError, match=message):
+        convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "run")])
+
+
+def test_rows_of_another_form_are_refused(tmp_path: Path) -> None:
+    their_folder(tmp_path / "theirs")
+    vocab = load_vocab(tmp_path / "theirs/vocab.txt")
+    fast = BertWordPieceTokenizer({token: number for number, token in enumerate(vocab)})
+    fast._tokenizer.post_processor = BertProcessing(("[CLS]", vocab.index("[CLS]")), ("[SEP]", vocab.index("[SEP]")))
+    fast.save(str(tmp_path / "theirs/tokenizer.json"))
+    with pytest.raises(InputError, match=r"other rows than \[CLS\] A \[SEP\]"):
+        convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "run")])
+
+
+def test_an_unused_entry_that_was_added_is_one_token(tmp_path: Path) -> None:
+    their_folder(tmp_path / "theirs")
+    path = tmp_path / "theirs/vocab.txt"
+    vocab = [*load_vocab(path)[:-1], "[unused1]"]
+    path.write_bytes(("\ufeff" + "\r\n".join(vocab) + "\r\n").encode())  # as some editors save it
+    fast = BertWordPieceTokenizer({token: number for number, token in enumerate(vocab)})
+    fast.add_special_tokens(["[unused1]"])
+    fast.save(str(tmp_path / "theirs/tokenizer.json"))
+    convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "run")])
+    text = "a [unused1] b[unused1]!"
+    ids = WordPieceTokenizer(tmp_path / "run/vocab.txt").encode([text])[0].tolist()
+    assert ids == fast.encode(text, add_special_tokens=False).ids and ids.count(len(vocab) - 1) == 2
+
+
+@pytest.mark.parametrize("stated", ["added_tokens.json", "tokenizer_config.json"])
+def test_tokens_that_were_added_to_a_vocab_txt_are_one_token_each_or_refused(stated: str, tmp_path: Path) -> None:
+    their_folder(tmp_path / "theirs")
+    path = tmp_path / "theirs/vocab.txt"
+    vocab = [*load_vocab(path)[:-1], "[unused1]"]
+    path.write_text("\n".join(vocab) + "\n")
+
+    def state(content: str) -> None:
+        decoder = {"added_tokens_decoder": {"7": {"content": content, "special": True}, "0": {"content": "[PAD]"}}}
+        listed = {content: 7, "[PAD]": 0}
+        (tmp_path / "theirs" / stated).write_text(json.dumps(listed if stated.startswith("added") else decoder))
+
+    state("[unused1]")
+    convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "run")])
+    ids = WordPieceTokenizer(tmp_path / "run/vocab.txt").encode(["a [unused1] b[unused1]!"])[0].tolist()
+    assert ids.count(len(vocab) - 1) == 2
+    state("[E1]")
+    with pytest.raises(InputError, match=rf"{stated}: the added token '\[E1\]' is not a special one"):
+        convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "again")])

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert.config import ModelConfig
 from bert.convert import __main__ as convert
-from bert.errors import UsageError
+from bert.core.config import ModelConfig
+from bert.core.errors import UsageError
 from tests.bert.convert.folders import (
     DEEP,
     SMALL,

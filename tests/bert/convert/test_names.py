@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from bert.config import ModelConfig
 from bert.convert import __main__ as convert
 from bert.convert import names
+from bert.core.config import ModelConfig
 from bert.model.encoder import variables
+from bert.model.heads import MultiLabel
 from bert.recipes import SIZES
 from tests.bert.convert.folders import (
     DEEP,
@@ -24,11 +25,11 @@ from tests.bert.convert.folders import (
 @pytest.mark.parametrize("config", [SMALL, DEEP, dataclasses.replace(SIZES["tiny"], vocab_size=997)])
 def test_the_table_has_every_variable_with_its_shape(config: ModelConfig) -> None:
     table = [*names.encoder(config), *(weight for head in names.heads(config, 3).values() for weight in head)]
-    built = [variables(module) for module in models(config).values()]
+    built = [variables(module) for module in (*models(config).values(), MultiLabel(config, 0, 3))]
     assert {weight.ours: weight.shape for weight in table} == {
         name: tuple(variable.shape) for module in built for name, variable in module.items()
     }
-    other: dict[names.Form, list[str]] = {"google": names.NOT_GOOGLE, "huggingface": ["choice", "tags"]}
+    other: dict[names.Form, list[str]] = {"google": names.NOT_GOOGLE, "huggingface": ["multilabel", "choice", "tags"]}
     for form, same in other.items():  # heads without a name, and those that are also called `classifier`
         named = [weight.name(form) for weight in table if weight.ours.split("/")[0] not in same]
         assert len(set(named)) == len(named)

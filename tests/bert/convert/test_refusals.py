@@ -15,17 +15,24 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from bert.config import ModelConfig
 from bert.convert import __main__ as convert
-from bert.errors import InputError
-from bert.inputs import byte_bpe
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError
 from bert.model.heads import Classifier
 from bert.pretrain import PretrainingModel
+from bert.text import byte_bpe
 from bert.training import checkpoint
 from tests.bert.convert import test_gpt2 as gpt2
 from tests.bert.convert import test_roberta as roberta
 from tests.bert.convert.folders import SMALL, Choices, Sequences, Values, Words, a_run, models, their_folder, weights
 
+ADDED = json.dumps(
+    {
+        "normalizer": {"type": "BertNormalizer"},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "added_tokens": [{"content": "@@"}],
+    }
+)
 Change = dict[str, Any] | Callable[[Path], None]  # keys of config.json (None removes one), or what is done to a folder
 
 
@@ -85,9 +92,10 @@ def no_mask(folder: Path) -> None:
 
 
 IMPORTS: list[tuple[str, Change, str]] = [
-    ("bert", {"hidden_act": "relu"}, "config.json: hidden_act is 'relu'; only 'gelu' is supported"),
+    ("bert", {"hidden_act": "tanh"}, "config.json: hidden_act is 'tanh'; supported: gelu, gelu_python, gelu_new"),
     ("bert", {"position_embedding_type": "relative_key"}, "config.json: position_embedding_type is 'relative_key'"),
-    ("bert", {"layer_norm_eps": 1e-5}, "config.json: layer_norm_eps is 1e-05; only 1e-12 is supported"),
+    ("bert", {"layer_norm_eps": 0}, "config.json: layer_norm_eps is 0, not a number in"),
+    ("bert", {"model_type": "mpnet"}, "model_type is 'mpnet'; supported here: 'bert', 'megatron-bert', 'roberta', 'di"),
     ("bert", {"is_decoder": True}, "config.json: is_decoder is True"),
     ("bert", {"add_cross_attention": True}, "config.json: add_cross_attention is True"),
     ("bert", {"quantization_config": {"bits": 8}}, "config.json: quantization_config is {'bits': 8}"),
@@ -98,8 +106,9 @@ IMPORTS: list[tuple[str, Change, str]] = [
     ("bert", {"hidden_dropout_prob": 1.5}, r"config.json: hidden_dropout_prob is 1.5, not a number in \[0, 1\)"),
     ("bert", {"hidden_dropout_prob": "much"}, "config.json: hidden_dropout_prob is 'much'"),
     ("bert", {"vocab_size": 30}, "vocab.txt: .* but vocab_size is 30"),
-    ("bert", written("tokenizer_config.json", '{"strip_accents": false}'), "strip_accents is False; only True is"),
-    ("bert", written("tokenizer_config.json", '{"tokenize_chinese_chars": false}'), "tokenize_chinese_chars is False"),
+    ("bert", written("tokenizer_config.json", '{"strip_accents": "no"}'), "strip_accents is 'no'; give a bool"),
+    ("bert", written("tokenizer.json", '{"normalizer": {"type": "NFKC"}}'), "only a BertNormalizer is supported"),
+    ("bert", written("tokenizer.json", ADDED), "the added token '@@' is not a special one of the vocabulary"),
     ("classifier", tensors(lambda t: t.pop("classifier.bias")), "missing tensor classifier.bias"),
     ("classifier", tensors(lambda t: t.pop("classifier.weight")), "missing tensor classifier.weight"),
     ("classifier", tensors(lambda t: t.update({"classifier.weight": np.ones((4, 20), "f")})), r"has shape \[4, 20\]"),
@@ -137,7 +146,7 @@ IMPORTS: list[tuple[str, Change, str]] = [
     ("roberta", written("tokenizer_config.json", '{"add_prefix_space": 3}'), "add_prefix_space is 3"),
     ("roberta", padding_elsewhere, "<pad> has the id 3, which is 1"),
     ("roberta", no_mask, "no token '<mask>' in it"),
-    ("gpt2", {"activation_function": "relu"}, "activation_function is 'relu'; supported: gelu_new"),
+    ("gpt2", {"activation_function": "tanh"}, "activation_function is 'tanh'; supported: gelu, "),
     ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights is False; only True"),
     ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True; only False"),
     ("gpt2", {"tie_word_embeddings": False}, "tie_word_embeddings is False; only True"),

@@ -8,18 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import tokenizers
 from safetensors.numpy import load_file, save_file
 
 from bert import encode, evaluate, fill_mask
-from bert.config import ModelConfig
 from bert.convert import __main__ as convert
-from bert.errors import InputError
-from bert.inputs import byte_bpe
-from bert.inputs.tokenization import tokenizer_for
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError
 from bert.masked_words import MaskedWords
 from bert.model.encoder import Encoder, variables
 from bert.model.heads import Pooler
 from bert.model.inference import InferenceEncoder
+from bert.runs import Run
+from bert.text import byte_bpe
+from bert.text.tokenization import BytePairTokenizer, tokenizer_for
 from bert.training import checkpoint
 from tests.bert.convert.folders import Values, same_bits, weights
 
@@ -227,7 +229,7 @@ def log_probabilities(given: Values, ids: np.ndarray) -> np.ndarray:
 
 def test_a_mask_stands_for_a_word_and_the_space_before_it(tmp_path: Path) -> None:
     given = a_folder(tmp_path / "theirs")
-    model = MaskedWords(imported(tmp_path / "theirs", tmp_path / "run"))
+    model = MaskedWords(Run.open(imported(tmp_path / "theirs", tmp_path / "run")))
     row = fill_mask.encode(model, "the <mask> the", "text")
     assert [TOKENS[number] for number in row] == ["<s>", "the", "<mask>", f"{G}the", "</s>"]
     (found,) = fill_mask.fill(model, ["the <mask> the"], 3, ["text"])
@@ -268,7 +270,7 @@ def test_a_prefix_of_the_tokenizer_is_kept(tmp_path: Path) -> None:
         assert (splits.tolist(), begin.tolist(), end.tolist()) == ([0, 2, 3, 3], [0, 4, 1], [3, 9, 4])
 
 
-def test_one_output_is_a_number_and_several_labels_at_once_are_left_out(tmp_path: Path) -> None:
+def test_one_output_is_a_number_and_classes_of_which_several_can_be_right_are_labels(tmp_path: Path) -> None:
     kind = "RobertaForSequenceClassification"
     given = a_folder(tmp_path / "number", kind, id2label={"0": "LABEL_0"}, problem_type="regression")
     given |= {
@@ -280,5 +282,24 @@ def test_one_output_is_a_number_and_several_labels_at_once_are_left_out(tmp_path
     assert json.loads((run / "config.json").read_text())["regression"] is True
     a_folder(tmp_path / "several", kind, problem_type="multi_label_classification")
     run = imported(tmp_path / "several", tmp_path / "two")
-    assert not any(name.startswith(("classifier", "pooler")) for name in weights(run))
-    assert "classifier.dense.weight" in json.loads((run / "config.json").read_text())["imported"]["ignored"]
+    facts = json.loads((run / "config.json").read_text())
+    assert facts["head"] == "multilabel" and not facts["imported"]["ignored"]
+    assert {"pooler/kernel", "multilabel/kernel"} <= {*weights(run)}
+
+
+@pytest.mark.parametrize("strips", [True, False])
+def test_a_mask_takes_the_spaces_before_it_if_its_file_says_so(strips: bool, tmp_path: Path) -> None:
+    a_folder(tmp_path / "theirs")
+    tables = byte_bpe.Tables(VOCABULARY, MERGES, byte_bpe.ROBERTA, mask_strips=strips)
+    path = tmp_path / "theirs/tokenizer.json"
+    path.write_text(byte_bpe.text_of_tables(tables, tmp_path), encoding="utf-8")
+    oracle = tokenizers.Tokenizer.from_file(str(path))  # reads special tokens in texts, which ours does not
+    ours = BytePairTokenizer(imported(tmp_path / "theirs", tmp_path / "run") / "tokenizer.json")
+    text = "the  <mask> the<mask>"
+    parts = [list(part) for part in map(lambda part: ours.encode([part])[0], ours.split_at_masks(text))]
+    joined = [number for part in parts for number in (*part, ours.mask_id)][:-1]
+    assert joined == oracle.encode(text, add_special_tokens=False).ids
+    convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "back")])
+    settings = json.loads((tmp_path / "back/tokenizer_config.json").read_text())
+    assert settings["mask_token"]["lstrip"] is strips
+    assert byte_bpe.read_tables(tmp_path / "back/tokenizer.json", byte_bpe.ROBERTA).mask_strips is strips

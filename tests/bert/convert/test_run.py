@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from bert.config import ModelConfig
 from bert.convert import __main__ as convert
+from bert.core.config import ModelConfig
 from bert.model.encoder import variables
+from bert.model.heads import TaskModel
 from bert.model.inference import InferenceEncoder
 from bert.pretrain import PretrainingModel
 from squad import model as questions
 from squad.config import Windowing
-from squad.model import QuestionAnswering
+from squad.model import AnswerSpans
 from tests.bert.convert.folders import (
     SMALL,
     a_run,
@@ -24,19 +25,19 @@ from tests.bert.convert.folders import (
 
 
 def test_an_imported_head_for_questions_answers_them(tmp_path: Path) -> None:
-    values = a_run(tmp_path / "run", SMALL, QuestionAnswering(SMALL, 0))
+    values = a_run(tmp_path / "run", SMALL, TaskModel(SMALL, 0, AnswerSpans.described))
     convert.main(["export", "google", str(tmp_path / "run"), str(tmp_path / "theirs")])
     convert.main(["import", "google", str(tmp_path / "theirs"), str(tmp_path / "back")])
     loaded = questions.load(tmp_path / "back")
-    model = QuestionAnswering(SMALL, 1)
+    model = TaskModel(SMALL, 1, AnswerSpans.described)
     for name, variable in variables(model).items():
         variable.assign(values[name])
     ids = tf.constant(np.random.default_rng(4).integers(0, SMALL.vocab_size, (3, 7)), tf.int32)
     batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-    expected = model.answer_span(InferenceEncoder(model.encoder, tf.float32)(*batch.values()))
+    expected = model.head(InferenceEncoder(model.encoder, tf.float32)(*batch.values()))
     for found, one in zip(loaded.logits(batch), expected, strict=True):
         np.testing.assert_array_equal(found, one)
-    assert loaded.windowing == Windowing(max_seq_length=17, doc_stride=5, max_query_length=2)
+    assert loaded.kind.windowing == Windowing(max_seq_length=17, doc_stride=5, max_query_length=2)
 
 
 def test_norms_before_the_sub_layers_are_megatron_s_there(tmp_path: Path) -> None:

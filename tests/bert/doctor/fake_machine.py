@@ -36,7 +36,7 @@ BUILD = {
     "cuda_compute_capabilities": ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"],
 }
 NVIDIA_SMI = """\
-#!{python}
+#!{python} -S
 import json, sys
 rows = json.load(open({rows!r}))
 if sys.argv[1] == "-L":

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from bert.core.errors import ResourceError
 from bert.doctor import gpus, resources, software
 from bert.doctor.__main__ import main, report
 from bert.doctor.machine import Finding, guarded
-from bert.errors import ResourceError
 from tests.bert.doctor.fake_machine import FakeMachine, about, problems
 
 RunModule = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert.config import ModelConfig
+from bert.core import files
+from bert.core.config import ModelConfig
 from bert.export import __main__ as export
-from bert.export.trained import Model
-from bert.inputs.tokenization import Tokenizer, tokenizer_for
-from bert.inputs.vocabulary import SPECIAL
 from bert.labels import Head
 from bert.model.dropout import DropoutRng
-from bert.model.encoder import Mode, TokenBatch, variables
-from bert.storage import files
+from bert.model.encoder import Encoder, Mode, TokenBatch, variables
+from bert.model.heads import TaskModel
+from bert.text.tokenization import Tokenizer, tokenizer_for
+from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 from tasks import inputs
 
@@ -56,7 +56,8 @@ def a_run(folder: Path, head: Head | None, facts: dict[str, Any] | None = None, 
     CONFIG.save(folder / "bert_config.json")
     described = (head.facts() if head else {}) | ({"inputs": inputs} if inputs else {})
     files.write_json(folder / "config.json", described | (facts or {}))
-    weights = {name: tf.identity(x) for name, x in variables(Model(CONFIG, head)).items()}
+    module = TaskModel(CONFIG, 0, head) if head else Encoder(CONFIG, seed=0)
+    weights = {name: tf.identity(x) for name, x in variables(module).items()}
     checkpoint.save(folder, 3, weights, keep=1)
     return folder
 
@@ -83,19 +84,19 @@ class Python:
     def __init__(self, run: Path, head: Head | None) -> None:
         config = ModelConfig.load(run / "bert_config.json")
         self.tokenizer: Tokenizer = tokenizer_for(run / "vocab.txt", config)
-        self.model = Model(config, head)
-        checkpoint.load_weights(run, variables(self.model))
+        self.model = TaskModel(config, 0, head) if head else None
+        self.encoder = self.model.encoder if self.model else Encoder(config, seed=0)
+        checkpoint.load_weights(run, variables(self.model or self.encoder))
 
     def states(self, arrays: dict[str, np.ndarray]) -> tf.Tensor:
         """Last hidden states [n, S, D]."""
         ids, mask, segments = (tf.constant(arrays[name], tf.int32) for name in inputs.NAMES)
-        return self.model.encoder(TokenBatch(ids, mask, segments), Mode(tf.float32, DropoutRng(None)))
+        return self.encoder(TokenBatch(ids, mask, segments), Mode(tf.float32, DropoutRng(None)))
 
     def logits(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
         """Logits [n, C] of the pooled states or, of tags, [n, S, C]."""
-        states, output = self.states(arrays), self.model.output
-        assert output is not None
-        found: np.ndarray = output(self.model.pooler(states) if self.model.pooler else states).numpy()
+        assert self.model is not None
+        found: np.ndarray = self.model.head(self.states(arrays)).numpy()
         return found
 
 

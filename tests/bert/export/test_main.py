@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from bert.errors import InputError, UsageError
+from bert.core.errors import InputError, UsageError
 from bert.labels import Head
 from tests.bert.export.served import HOSTILE, a_run, ask, exported
 from tests.training import sign
@@ -33,6 +33,7 @@ def folder(run: Path) -> Path:
     return exported(run, run.with_name("served"))
 
 
+@pytest.mark.slow
 def test_a_fresh_process_without_this_code_serves_it(folder: Path, tmp_path: Path) -> None:
     code = """
 import json, sys

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import tokenizers
 
-from bert.config import ModelConfig
-from bert.errors import InputError, IntegrityError, UsageError
+from bert.core import files
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.export import __main__ as export
 from bert.labels import Head
 from bert.model.encoder import variables
-from bert.storage import files
+from bert.runs import Run
 from bert.training import checkpoint
 from tests.bert.export.served import VOCAB
 
@@ -75,8 +77,8 @@ def logits(folder: Path, run: Path, tokens: int) -> tuple[list[np.ndarray], list
     mask = (np.arange(tokens) < np.array([[tokens], [1], [max(1, tokens // 2)]])).astype(np.int64)
     ids, segments = mask * random.integers(0, len(VOCAB), mask.shape), mask * random.integers(0, 2, mask.shape)
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
-    found = session.run(None, dict(zip(onnx_graph.INPUTS, (ids, mask, segments), strict=True)))
     model = onnx_files.load(run, "float32", 20)
+    found = session.run(None, onnx_files.feed(model.config, ids, mask, segments))
     return found, model.module.logits(ids, mask, segments), mask
 
 
@@ -101,6 +103,61 @@ def test_onnxruntime_has_our_logits(name: str, changed: dict[str, Any], tmp_path
     assert described["labels"] == names and (folder / "labels.txt").exists() == bool(names)
 
 
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("classes", {"type_vocab_size": 0, "pooler_act": "relu", "hidden_act": "silu"}),  # DistilBERT has no segments
+        ("words", {"embedding_size": 12, "hidden_act": "relu"}),  # ELECTRA's embeddings are narrow
+        ("choices", {"embedding_size": 12, "pooler_act": "gelu"}),
+    ],
+)
+def test_onnxruntime_has_the_logits_of_other_families(name: str, changed: dict[str, Any], tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", name, **changed)
+    found, ours, mask = logits(exported(run, tmp_path / "onnx"), run, tokens=7)
+    inside = mask > 0 if name == "words" else slice(None)
+    np.testing.assert_allclose(found[0][inside], ours[0][inside], atol=1e-4)
+    assert ours[0].std() > 0.01
+
+
+@pytest.mark.parametrize("segments", [0, 1, 2])
+def test_the_folder_alone_reads_texts_as_the_run_does(segments: int, tmp_path: Path) -> None:
+    """Its tokenizer makes the inputs that the model names, for any batch and length; no file of the run is asked."""
+    run = a_run(tmp_path / "run", "classes", type_vocab_size=segments, pooler_act="tanh" if segments else "relu")
+    folder = exported(run, tmp_path / "onnx")
+    fields = json.loads((folder / "config.json").read_text())
+    assert fields["model_type"] == ("bert" if segments else "distilbert")
+    assert fields["id2label"] == {"0": "no", "1": "yes", "2": "perhaps"}
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    assert (settings["do_lower_case"], settings["model_max_length"], settings["pad_token"]) == (False, 17, "[PAD]")
+    assert (folder / "special_tokens_map.json").exists()
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    names = ["input_ids", "attention_mask", "token_type_ids"][: 3 if segments > 1 else 2]
+    assert [one.name for one in session.get_inputs()] == names
+    tokenizer, model = (
+        tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")),
+        onnx_files.load(run, "float32", 20),
+    )
+    tokenizer.enable_padding()
+    ours = Run.open(run).tokenizer
+    for batch in ([("a river",), ("Q",), ("(cafe) #river",)], [("x river", "y"), ("z", "cafe x river, Z!")]):
+        found = tokenizer.encode_batch([texts if len(texts) > 1 else texts[0] for texts in batch])
+        taken = [[x.ids for x in found], [x.attention_mask for x in found], [x.type_ids for x in found]]
+        (logits,) = session.run(None, {name: np.array(x) for name, x in zip(names, taken, strict=False)})
+        rows = [ours.row(*(ours.encode([text])[0] for text in texts)) for texts in batch]
+        arrays = np.zeros([3, len(rows), max(len(row.ids) for row in rows)], np.int64)
+        for number, row in enumerate(rows):
+            arrays[:, number, : len(row.ids)] = row.ids, np.ones_like(row.ids), row.segments * (segments > 1)
+        np.testing.assert_allclose(logits, model.module.logits(*arrays)[0], atol=1e-5)
+        assert len(logits) == len(batch) and logits.std(axis=0).min() > 0.01
+
+
+def test_a_model_of_no_family_has_no_config_for_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = a_run(tmp_path / "run", "words", embedding_size=12, hidden_act="relu")
+    folder = exported(run, tmp_path / "onnx")
+    assert not (folder / "config.json").exists() and (folder / "tokenizer.json").exists()
+    assert "no config.json, so that optimum does not load it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("flags", "most"), [(["--compute", "float16"], 1e-2), (["--int8", "true"], 0.3)])
 def test_narrow_types_are_close_and_smaller(flags: list[str], most: float, tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", "tags", hidden_size=60, intermediate_size=444, num_hidden_layers=3)
@@ -119,8 +176,8 @@ def test_the_weights_of_a_large_model_have_a_file_of_their_own(
     whole = exported(run, tmp_path / "whole", *flags)
     monkeypatch.setattr(onnx_graph, "LARGEST", 10_000)
     parted = exported(run, tmp_path / "parted", *flags)
-    names = {"model.onnx", "model.onnx.data", "model.json", "vocab.txt", "labels.txt"}
-    assert {path.name for path in parted.iterdir()} - names == {"manifest.json"}
+    files_of = [{path.name for path in folder.iterdir()} for folder in (whole, parted)]
+    assert files_of[1] - files_of[0] == {"model.onnx.data"} and not files_of[0] - files_of[1]
     sizes = [(folder / "model.onnx").stat().st_size for folder in (whole, parted)]
     assert sizes[1] < sizes[0] / 2
     assert np.array_equal(logits(whole, run, 7)[0], logits(parted, run, 7)[0])

@@ -9,9 +9,12 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert import thresholds
 from bert.export import texts
 from bert.export.trained import load
 from bert.labels import Head
+from bert.runs import Run
+from bert.thresholds import Tuned
 from tasks import inputs
 from tests.bert.export.served import CONFIG, HOSTILE, Python, a_run, ask, exported, softmax
 
@@ -70,6 +73,25 @@ def test_pairs_are_cut_as_in_training(classes: Path) -> None:
     assert abs(alone - pair).max() > 1e-3
 
 
+@pytest.mark.parametrize("how", ["mean", "max"])
+def test_long_texts_have_the_labels_of_their_windows(how: str, tmp_path: Path) -> None:
+    head = Head(kind="multilabel", labels=NAMES)
+    run = a_run(tmp_path / "run", head, length=23, stride=9, windows=how)
+    weights = Run.open(run)
+    weights.encoder()  # of which the hash is
+    names = dict(zip(NAMES, (0.25, 0.5, 0.875), strict=True))
+    tuned = Tuned(thresholds=names, f1=names, examples=1, dataset="", dataset_sha256="", weights=weights.weights)
+    thresholds.write(run, tuned)
+    python, found = Python(run, head), ask(exported(run, tmp_path / "served"), text=HOSTILE)
+    arrays = inputs.windows(python.tokenizer, HOSTILE, 23, 9)
+    of_texts = np.split(python.logits(arrays), np.flatnonzero(arrays["window"] == 0)[1:])
+    assert max(map(len, of_texts)) > 3 and len(of_texts) == len(HOSTILE)
+    logits = np.array([rows.mean(axis=0) if how == "mean" else rows.max(axis=0) for rows in of_texts])
+    np.testing.assert_allclose(found["probabilities"], 1 / (1 + np.exp(-logits)), atol=1e-5)
+    assert (found["given"] == (found["probabilities"] >= [*names.values()])).all() and {*found["given"].flat} == {0, 1}
+    assert found["labels"].tolist() == [[name.encode() for name in NAMES]] * len(HOSTILE)
+
+
 def test_a_number_is_given_as_it_is(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", NUMBER)  # no lengths: as of an import
     python, found = Python(run, NUMBER), ask(exported(run, tmp_path / "served"), text=HOSTILE)
@@ -119,6 +141,6 @@ def test_a_request_that_cannot_be_meant_is_refused(classes: Path) -> None:
 def test_scores_that_are_no_numbers_are_an_error_not_an_answer(classes: Path) -> None:
     module = texts.Classifying(load(classes / "run"))
     assert module.output is not None
-    module.output.output.bias.assign([math.nan, 0, 0])
+    module.output.output.output.bias.assign([math.nan, 0, 0])
     with pytest.raises(tf.errors.InvalidArgumentError, match="not finite"):
         module._of_texts(tf.constant(["river"]))  # eagerly

@@ -21,6 +21,7 @@ SENTENCES = [
     [],
     [f"w{number}" for number in range(23)],
     ["z" * 40, "river", "b"],  # a word that fills more than a window
+    ["x"] * 9 + ["z" * 15, "y"] * 5,  # words that are longer than the overlap of windows
     ["x"] * 17,
     ["x"] * 18,
 ]

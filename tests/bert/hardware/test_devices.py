@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from bert.config import BatchConfig, PrecisionConfig
-from bert.errors import UsageError
+from bert.core.config import BatchConfig, PrecisionConfig
+from bert.core.errors import UsageError
 from bert.hardware import devices, nvidia
 from bert.hardware.devices import Device
 from squad.recipes import RECIPES as SQUAD_RECIPES
@@ -112,6 +112,7 @@ def test_deterministic_runs_ask_tensorflow_and_xla_for_it_and_the_users_flags_wi
     ]
 
 
+@pytest.mark.slow
 def test_xla_knows_the_flags_and_reads_them_after_tensorflow_is_imported() -> None:
     code = """
 import sys
@@ -174,10 +175,10 @@ import tensorflow as tf
 from pathlib import Path
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0],
                                            [tf.config.LogicalDeviceConfiguration()] * 2)
-from bert.inputs import sampler
-from bert.training import step
-from bert.config import BatchConfig
-from bert.inputs.records import Dataset
+from bert.text import sampler
+from bert.training import accumulation
+from bert.core.config import BatchConfig
+from bert.text.records import Dataset
 from bert.training.distributed import Communicator
 config = BatchConfig(total=6, per_device=3)
 for pack, group in ((False, 0), (True, 0), (False, 2)):
@@ -186,7 +187,7 @@ for pack, group in ((False, 0), (True, 0), (False, 2)):
     with tf.device("CPU:1"):
         assert tf.ones(2).device.endswith("CPU:1")
         made = sampler.BatchSampler(data, config, 1).read(0) + [one for _, one in sampler.evaluation(data, config, 5)]
-        made.append(step._stack(made[:1]))
+        made.append(accumulation.stack(made[:1]))
         places = {{value.device for batch in made for value in batch.values()}}
     assert [place[-5:] for place in places] == ["CPU:0"], places
 """
@@ -208,7 +209,7 @@ def command() -> Command:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gpus", [1, 8])
+@pytest.mark.parametrize("gpus", [8, pytest.param(1, marks=pytest.mark.thorough)])
 def test_every_command_runs_on_a_machine_with_gpus(gpus: int, command: Command, dataset: Path, tmp_path: Path) -> None:
     pretrained, answering, questions = tmp_path / "pretrained", tmp_path / "squad", tmp_path / "questions.jsonl"
     answer = '"answers": [{"text": "w4", "answer_start": 3}]'

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from bert.config import ModelConfig
+from bert.core.config import ModelConfig
 from bert.model.cache import Cache
 
 CONFIG = ModelConfig(

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.config import ModelConfig, PrecisionConfig
-from bert.errors import UsageError
+from bert.core.config import ModelConfig, PrecisionConfig
+from bert.core.errors import UsageError
 from bert.model import cudnn, dropout, fused_ops
 from bert.model.attention import attend, scale
 from bert.model.dropout import DropoutRng

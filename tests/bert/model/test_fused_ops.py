@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert.model import fused_ops
 from bert.model.dropout import apply_dropout
-from bert.model.fused_ops import add_bias, converted_product, copies, product
+from bert.model.fused_ops import activation, add_bias, converted_product, copies, product
 from tests.bert.model.random_tensors import Function, bits, gradients, normal
 
 RATE, EPSILON = 0.3, 0.01
@@ -34,12 +34,12 @@ CASES: dict[str, tuple[Function, Function, list[tf.Tensor]]] = {
         [normal(7, 13), normal(7, 13, scale=2), normal(13), normal(13), normal(13), bits(7, 13)],
     ),
     "gelu": (
-        fused_ops.gelu,
+        activation("gelu"),
         lambda y, b: (y + b) * 0.5 * (1 + tf.math.erf((y + b) / 2**0.5)),
         [normal(7, 13), normal(13)],
     ),
     "gelu_tanh": (
-        fused_ops.gelu_tanh,
+        activation("gelu_tanh"),
         lambda y, b: tf.nn.gelu(y + b, approximate=True),
         [normal(7, 13, scale=2), normal(13)],
     ),
@@ -92,7 +92,7 @@ def test_gradients_of_biases_are_summed_in_float32_whatever_the_compute_type(nam
     y, bias = tf.zeros([rows, width], tf.bfloat16), tf.zeros([width])
     call: dict[str, Function] = {
         "add_dropout": lambda y, b: fused_ops.add_dropout(tf.zeros([rows, width]), y, b, rate=0.0),
-        "gelu": fused_ops.gelu,
+        "gelu": activation("gelu"),
         "add_bias": add_bias,
     }
     with tf.GradientTape() as tape:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.config import ModelConfig
+from bert.core.config import ModelConfig
 from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.model.heads import Choice, Classifier, Tags

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.config import ModelConfig
+from bert.core.config import ModelConfig
 from bert.model import inference
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch
@@ -60,6 +60,13 @@ def test_all_states_are_those_of_the_encoder(
         return
     error, usual = (np.abs(states - exact)[:, there] for states in (found, rounded))
     assert 0 < error.max() < 3 * usual.max() and error.mean() < 2 * usual.mean()
+
+
+@pytest.mark.parametrize("placement", ["pre", "post"])
+def test_rows_that_are_read_are_those_of_all(placement: Literal["pre", "post"]) -> None:
+    answering, given, rows = InferenceEncoder(encoder(placement), tf.float32), batch(), [2, 29, 2, 12]
+    found = answering(*given, tf.constant(rows))
+    np.testing.assert_allclose(found, answering(*given).numpy().reshape(33, 20)[rows], atol=2e-5)
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.causal.task import CausalLM
-from bert.config import ModelConfig
-from bert.inputs.sampler import Batch
+from bert.core.config import ModelConfig
 from bert.model import chunked_loss
 from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.encoder import Mode, variables
 from bert.model.losses import divided_classification
 from bert.model.parts import WHOLE, Parts, axis_of, share
 from bert.pretrain import Pretraining
+from bert.text.sampler import Batch
 from tests.training import VOCAB, instance
 
 T = TypeVar("T")

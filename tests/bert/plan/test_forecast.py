@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bert.config import BatchConfig, PretrainConfig
-from bert.errors import ResourceError, UsageError
+from bert.core.config import BatchConfig, PretrainConfig
+from bert.core.errors import ResourceError, UsageError
 from bert.plan import forecast as forecasts
 from bert.plan import hardware, rates, update_time
 from bert.plan.forecast import Forecast, Interval, Job, Measured, forecast
@@ -16,7 +16,7 @@ JOB = Job(sequence=128, predictions=20, price=2.0)
 
 
 def recipe(name: str = "bert_large_phase1", **changes: Any) -> PretrainConfig:
-    config = RECIPES[name]()
+    config = RECIPES[name].phases[0].config
     return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=30_522), **changes)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.errors import UsageError
+from bert.core.errors import UsageError
 from bert.plan import __main__ as command
 from bert.recipes import RECIPES
 

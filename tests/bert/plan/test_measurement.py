@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bert.config import flatten
-from bert.errors import InputError
+from bert.core.config import flatten
+from bert.core.errors import InputError
 from bert.plan import forecast as forecasts
 from bert.plan import hardware, measurement
 from bert.plan.forecast import Job, forecast
@@ -17,7 +17,7 @@ CLUSTER = hardware.cluster("a100-sxm-80", 1, 4)
 
 
 def write(folder: Path, rate: float) -> Path:
-    config = RECIPES["bert_large_phase1"]()
+    config = RECIPES["bert_large_phase1"].phases[0].config
     config = dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, vocab_size=30_522),
@@ -37,7 +37,7 @@ def write(folder: Path, rate: float) -> Path:
 
 def test_the_plan_of_the_measured_run_gives_back_its_rate(tmp_path: Path) -> None:
     measured = measurement.read(write(tmp_path / "run", 1100.0), CLUSTER, ranks=4)
-    config = RECIPES["bert_large_phase1"]()
+    config = RECIPES["bert_large_phase1"].phases[0].config
     config = dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, vocab_size=30_522),
@@ -68,5 +68,5 @@ def test_damaged_configurations_end_in_one_line(tmp_path: Path, content: str) ->
 
 
 def test_predictions_are_those_of_the_data() -> None:
-    model = RECIPES["bert_large_phase1"]().model
+    model = RECIPES["bert_large_phase1"].phases[0].config.model
     assert [measurement.predictions(model, length) for length in (128, 512)] == [20, 77]

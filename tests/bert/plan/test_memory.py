@@ -5,7 +5,7 @@ import dataclasses
 from bert.plan import hardware, memory
 from bert.recipes import RECIPES
 
-CONFIG = RECIPES["bert_large_dgxh100_phase2"]()
+CONFIG = RECIPES["bert_large_dgxh100_phase2"].phases[0].config
 CONFIG = dataclasses.replace(CONFIG, model=dataclasses.replace(CONFIG.model, vocab_size=30_522))
 
 
@@ -22,7 +22,7 @@ def test_the_published_micro_batches_fit_their_gpus() -> None:
                                   ("bert_large_dgx1_phase2", "v100-sxm2-32", 512),
                                   ("bert_large_superpod_phase2", "v100-sxm3-32h", 512),
                                   ("bert_large_dgxa100_phase1", "a100-sxm-80", 128)):  # fmt: skip
-        config = RECIPES[recipe]()
+        config = RECIPES[recipe].phases[0].config
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=30_522))
         largest = memory.largest_micro_batch(config, hardware.gpu(gpu), 8, sequence, sequence * 15 // 100 + 1)
         assert largest >= config.batch.per_device, recipe

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from bert.errors import ResourceError, UsageError
+from bert.core.errors import ResourceError, UsageError
 from bert.plan import hardware, search
 from bert.plan.forecast import Job
 from bert.plan.search import Phase, Target
@@ -12,7 +12,7 @@ from bert.recipes import RECIPES
 
 
 def phase(name: str = "bert_large_phase1", sequence: int = 128, price: float = 2.0) -> Phase:
-    config = RECIPES[name]()
+    config = RECIPES[name].phases[0].config
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=30_522))
     return name, config, Job(sequence, sequence * 15 // 100 + 1, price)
 

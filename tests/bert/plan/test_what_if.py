@@ -10,7 +10,7 @@ from bert.recipes import RECIPES
 
 
 def plan(nodes: int) -> Forecast:
-    config = RECIPES["bert_large_phase1"]()
+    config = RECIPES["bert_large_phase1"].phases[0].config
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=30_522))
     return forecast("it", config, hardware.cluster("v100-sxm2-32", nodes), Job(128, 20))
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from bert.config import ModelConfig
 from bert.convert import __main__ as convert
+from bert.core.config import ModelConfig
 from bert.model.encoder import Encoder, variables
 from bert.model.heads import Pooler
 from bert.training import checkpoint

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert.errors import ResourceError, UserError
+from bert.core.errors import ResourceError, UserError
 from bert.training.distributed import Communicator
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.errors import ResourceError
+from bert.core.errors import ResourceError
 from bert.training import checkpoint
 from bert.training.distributed import Communicator
 from bert.training.saver import Saver

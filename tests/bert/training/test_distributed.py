@@ -5,8 +5,8 @@ import sys
 import pytest
 import tensorflow as tf
 
-from bert.config import ParallelConfig, RunConfig
-from bert.errors import UsageError
+from bert.core.config import ParallelConfig, RunConfig
+from bert.core.errors import UsageError
 from bert.training import distributed
 from bert.training.distributed import Communicator, HorovodCommunicator, connect
 
@@ -57,4 +57,4 @@ def test_overlap_has_threads_for_its_collectives_however_few_cores_there_are(mon
 
 def test_both_kinds_have_the_same_interface() -> None:
     public = {name for name in vars(Communicator) if not name.startswith("_") and callable(getattr(Communicator, name))}
-    assert public <= set(vars(HorovodCommunicator))
+    assert public - {"sums_over_parts"} <= set(vars(HorovodCommunicator))  # this one is made of another

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.errors import ResourceError
+from bert.core.errors import ResourceError
 from bert.training import checkpoint, division
 from bert.training.division import DividedVariable, State
 from bert.training.saver import Saver

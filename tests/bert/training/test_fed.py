@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.config import BatchConfig
-from bert.inputs.records import Dataset
-from bert.inputs.sampler import BatchSampler
+from bert.core.config import BatchConfig
+from bert.text.records import Dataset
+from bert.text.sampler import BatchSampler
 from bert.training import fed
 
 LENGTH = 11

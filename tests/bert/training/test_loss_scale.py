@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
-from bert.inputs.records import Dataset
-from bert.inputs.sampler import Batch, BatchSampler
+from bert.core.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.model.encoder import variables
 from bert.pretrain import Pretraining
+from bert.text.records import Dataset
+from bert.text.sampler import Batch, BatchSampler
 from bert.training import loss_scale
 from bert.training.distributed import Communicator
 from bert.training.guard import UpdateGuard
@@ -54,6 +54,7 @@ def steps(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("compute", "bad"), [("float32", np.inf), ("float16", np.nan)])
 def test_an_update_that_is_not_finite_changes_no_weight(
     compute: Any, bad: float, model_config: ModelConfig, dataset: Path

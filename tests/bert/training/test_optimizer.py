@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.config import ModelConfig, OptimizerConfig
+from bert.core.config import ModelConfig, OptimizerConfig
 from bert.model.encoder import variables
 from bert.pretrain import PretrainingModel
 from bert.recipes import RECIPES
@@ -73,7 +73,7 @@ def test_updates_follow_the_equations(name: Any) -> None:
     ],
 )
 def test_a_trust_ratio_keeps_a_bias_near_zero_through_the_warm_up(recipe: str, moved: float) -> None:
-    config = RECIPES[recipe]()
+    config = RECIPES[recipe].phases[0].config
     bias = tf.Variable(tf.zeros(1), name="a/bias")
     optimizer, gradient = Optimizer({"a/bias": bias}, config.optimizer), tf.constant([0.5])  # the same in all updates
 

@@ -9,16 +9,19 @@ import pytest
 import tensorflow as tf
 
 from bert.causal.task import CausalLM
-from bert.config import ModelConfig, OptimizerConfig, ParallelConfig, PrecisionConfig, RunConfig
-from bert.inputs.packing import pack
-from bert.inputs.sampler import Batch
+from bert.core.config import ModelConfig, OptimizerConfig, ParallelConfig, PrecisionConfig, RunConfig
 from bert.model.encoder import variables
 from bert.pretrain import Pretraining
+from bert.text.packing import pack
+from bert.text.sampler import Batch
 from bert.training.distributed import Communicator
 from bert.training.optimizer import Optimizer, learns
-from bert.training.overlap import Boundaries, Gradients
-from bert.training.step import Step, Task
-from squad.train import AnswerSpans
+from bert.training.segments import Boundaries, Gradients
+from bert.training.step import Step
+from bert.training.task import Task
+from squad.config import Windowing
+from squad.model import AnswerSpans
+from tasks.train import Objective
 
 NAMES = ["embeddings/word", "embeddings/position", "layer_0/mlp/kernel", "layer_1/mlp/kernel", "layer_2/mlp/kernel"]
 NAMES += ["masked_lm/kernel", "pooler/kernel"]  # nothing depends on the last one
@@ -156,10 +159,7 @@ def summed(
     parallel = ParallelConfig(overlap=overlap, bucket_megabytes=0.009)
     step = Step(task, optimizer, comm, precision, RunConfig(seed=4), parallel)
     weights, number = {name: tf.constant(7.0) for name in task.objectives}, tf.constant(5, tf.int64)
-    if overlap:
-        gradients, sums = step._accumulate_overlapped(batches, weights, number)
-    else:
-        gradients, sums = step.gradients, step._accumulate(batches, weights, number)
+    gradients, sums = step.gradients.sum(batches, weights, number)
     found = {name: gradient.numpy() for name, gradient in zip(learning, gradients, strict=True)}
     return found, {name: float(value) for name, value in sums.items()}, comm
 
@@ -174,6 +174,7 @@ def alike(one: dict[str, np.ndarray], other: dict[str, np.ndarray], tolerance: f
             np.testing.assert_allclose(other[name], value, rtol=0, atol=limit, err_msg=name)
 
 
+@pytest.mark.slow
 def test_programs_of_xla_give_the_gradients_of_the_whole_while_buckets_travel() -> None:
     task = Pretraining(dataclasses.replace(ODD, num_hidden_layers=2, attention_probs_dropout_prob=0.0), 3, pairs="none")
     batch = [tensors(masked(1))]
@@ -199,13 +200,29 @@ XLA = PrecisionConfig(xla=True)
 @pytest.mark.parametrize(
     ("task", "batch", "precision", "frozen_layers", "tolerance"),
     [
-        (lambda: Pretraining(ODD, 3), masked, XLA, 0, 2e-6),
-        (lambda: Pretraining(ODD, 3, pairs="none"), lambda seed: pack(masked(seed)), XLA, 0, 2e-6),
+        pytest.param(lambda: Pretraining(ODD, 3), masked, XLA, 0, 2e-6, marks=pytest.mark.thorough),
+        pytest.param(
+            lambda: Pretraining(ODD, 3, pairs="none"),
+            lambda seed: pack(masked(seed)),
+            XLA,
+            0,
+            2e-6,
+            marks=pytest.mark.thorough,
+        ),
         (lambda: Pretraining(dataclasses.replace(ODD, recompute_activations=True), 3), masked, XLA, 1, 2e-6),
         (lambda: CausalLM(PRE_NORM, 3), stream, XLA, 0, 2e-6),
-        (lambda: AnswerSpans(ODD, 3), spans, XLA, 0, 2e-6),
+        pytest.param(
+            lambda: Objective(AnswerSpans(Windowing(), False), ODD, 3), spans, XLA, 0, 2e-6, marks=pytest.mark.thorough
+        ),
         (lambda: Pretraining(ODD, 3), masked, PrecisionConfig(xla=True, compute="float16"), 0, 5e-3),
-        (lambda: Pretraining(ODD, 3), masked, PrecisionConfig(xla=True, compute="bfloat16"), 0, 4e-2),
+        pytest.param(
+            lambda: Pretraining(ODD, 3),
+            masked,
+            PrecisionConfig(xla=True, compute="bfloat16"),
+            0,
+            4e-2,
+            marks=pytest.mark.thorough,
+        ),
     ],
     ids=["pretraining", "packed", "recomputed and frozen", "causal", "answer spans", "float16", "bfloat16"],
 )

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.config import BatchConfig
-from bert.inputs import sampler
-from bert.inputs.records import Dataset
+from bert.core.config import BatchConfig
+from bert.text import sampler
+from bert.text.records import Dataset
 from bert.training import prediction
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from bert.config import ModelConfig, ParallelConfig, RunConfig
-from bert.errors import ResourceError, UsageError, UserError
+from bert.core import files, manifest
+from bert.core.config import ModelConfig, ParallelConfig, RunConfig
+from bert.core.errors import ResourceError, UsageError, UserError
 from bert.hardware.devices import Device
+from bert.model import cost
 from bert.model.parts import Parts
-from bert.plan import model_cost
-from bert.storage import files, manifest
 from bert.training import preflight
 from bert.training.distributed import Communicator
 from tests.bert.training.ranks import Ranks, as_ranks
@@ -37,7 +37,9 @@ class Second(Communicator):
 
 
 def check(dataset: Path, comm: Communicator, state: dict[str, tf.Variable] = STATE) -> None:
-    preflight.check({"run.seed": 5, "run.steps": 7}, manifest.load(dataset), state, dataset / "run" / "new", comm)
+    preflight.same_on_all_ranks(
+        {"run.seed": 5, "run.steps": 7}, manifest.load(dataset), state, dataset / "run" / "new", comm
+    )
 
 
 def test_ranks_that_agree_pass(dataset: Path) -> None:
@@ -90,7 +92,7 @@ def test_a_model_whose_moments_fit_only_when_divided_is_refused_when_they_are_wh
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = ModelConfig(vocab_size=99, num_hidden_layers=3)
-    count = model_cost.parameters(model)
+    count = cost.parameters(model)
     # On 8 ranks, 2 of them on this host: 8 bytes per parameter for weight and gradient, and an eighth of the moments.
     divided, whole, halves = (2 * each * count for each in (8 + 1, 8 + 8, 8 + 4))
     monkeypatch.setattr(preflight.os, "sysconf", lambda name: divided + 2 if name == "SC_PHYS_PAGES" else 1)
@@ -105,7 +107,7 @@ def test_a_model_whose_moments_fit_only_when_divided_is_refused_when_they_are_wh
 
 def test_a_model_that_fits_only_in_parts_passes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ModelConfig(vocab_size=99, num_hidden_layers=3)
-    need = 2 * 16 * model_cost.local_parameters(model, 2)
+    need = 2 * 16 * cost.local_parameters(model, 2)
     monkeypatch.setattr(preflight.os, "sysconf", lambda name: need if name == "SC_PHYS_PAGES" else 1)
     preflight.memory(model, ParallelConfig(tensor=2), on_ranks(4, of_this_host=2))
     with pytest.raises(ResourceError):

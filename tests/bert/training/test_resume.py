@@ -12,18 +12,18 @@ import pytest
 import tensorflow as tf
 
 from bert import labels
-from bert.config import ModelConfig, PretrainConfig, RunConfig
-from bert.errors import InputError, IntegrityError, UsageError
-from bert.inputs import rules
-from bert.inputs.records import Dataset
+from bert.core import manifest
+from bert.core.config import ModelConfig, PretrainConfig, RunConfig
+from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.labels import Head
 from bert.model.encoder import Encoder, variables
-from bert.model.heads import Classifier, Pooler
+from bert.model.heads import Classifier, Pooler, TaskModel
 from bert.pretrain import Pretraining, PretrainingModel
-from bert.storage import manifest
+from bert.text import rules
+from bert.text.records import Dataset
 from bert.training import checkpoint, loop, resume
 from bert.training.distributed import Communicator
-from squad.model import QuestionAnswering
+from squad.model import AnswerSpans
 from tests.bert.training.imports import Bare, Values, export_and_import, write_run
 from tests.bert.training.ranks import Ranks, as_ranks
 from tests.training import same_bits, sign, weights
@@ -33,7 +33,7 @@ def initial_weights(config: PretrainConfig, dataset: Path, start_from: Path) -> 
     """Return the initial weights of a run that starts from another."""
     module = variables(PretrainingModel(config.model, config.run.seed))
     data = manifest.load(dataset)
-    resume.begin(config, Communicator(), module, data, dataset / "vocab.txt", start_from, new_heads=())
+    resume.begin(config, Communicator(), module, data, dataset / "vocab.txt", start_from, new_heads=(), facts={})
     return {name: variable.numpy() for name, variable in module.items()}
 
 
@@ -41,7 +41,7 @@ def initial_weights(config: PretrainConfig, dataset: Path, start_from: Path) -> 
     ("module", "missing"),
     [
         (Bare, ["masked_lm", "next_sentence"]),
-        (lambda config: QuestionAnswering(config, 1), ["pooler", "masked_lm", "next_sentence"]),
+        (lambda config: TaskModel(config, 1, AnswerSpans.described), ["pooler", "masked_lm", "next_sentence"]),
         (lambda config: PretrainingModel(config, 1, "none"), ["pooler", "next_sentence"]),
         (lambda config: PretrainingModel(config, 1), []),
     ],
@@ -80,7 +80,9 @@ def test_all_ranks_begin_with_the_weights_of_rank_0(
     def work(comm: Ranks) -> Values:
         module = variables(PretrainingModel(config.model, config.run.seed + comm.rank))
         source = tmp_path / "ours" if started else None
-        resume.begin(config, comm, module, manifest.load(dataset), dataset / "vocab.txt", source, new_heads=())
+        resume.begin(
+            config, comm, module, manifest.load(dataset), dataset / "vocab.txt", source, new_heads=(), facts={}
+        )
         return {name: variable.numpy() for name, variable in module.items()}
 
     for after in as_ranks(3, 1, work):
@@ -134,7 +136,7 @@ def test_weights_of_another_vocabulary_of_the_same_size_are_refused(
     (tmp_path / "other" / "vocab.txt").write_text("\n".join([*words[:-3], words[-2], words[-3], ""]))
     data, vocab = manifest.load(dataset), dataset / "vocab.txt"
     with pytest.raises(UsageError, match=r"other/vocab\.txt and .*/vocab\.txt differ; make the data with"):
-        resume.begin(config, Communicator(), {}, data, vocab, tmp_path / "other", new_heads=())
+        resume.begin(config, Communicator(), {}, data, vocab, tmp_path / "other", new_heads=(), facts={})
     assert not config.run.path.exists()
 
 
@@ -145,13 +147,13 @@ def test_weights_of_a_byte_level_bpe_are_refused_for_word_pieces(
     (tmp_path / "other" / "tokenizer.json").write_text("{}\n")
     data, vocab = manifest.load(dataset), dataset / "vocab.txt"
     with pytest.raises(UsageError, match=r"other/tokenizer\.json and .*/vocab\.txt are of different kinds"):
-        resume.begin(config, Communicator(), {}, data, vocab, tmp_path / "other", new_heads=())
+        resume.begin(config, Communicator(), {}, data, vocab, tmp_path / "other", new_heads=(), facts={})
     assert not config.run.path.exists()
 
 
 def test_a_run_directory_of_another_version_is_refused_in_one_line(config: PretrainConfig, dataset: Path) -> None:
     data, state = manifest.load(dataset), {"a": tf.Variable([2.0, 3.0])}
-    resume.begin(config, Communicator(), {}, data, dataset / "vocab.txt", None, new_heads=())
+    resume.begin(config, Communicator(), {}, data, dataset / "vocab.txt", None, new_heads=(), facts={})
     checkpoint.save(config.run.path, 3, state, keep=1)
     assert resume.restore(config, Communicator(), state, data) == 3
     path = config.run.path / "config.json"
@@ -231,6 +233,7 @@ def test_what_a_task_says_of_itself_is_recorded_beside_what_every_run_says(
     resume._check_same(config, data)
 
 
+@pytest.mark.slow
 def test_a_run_of_an_older_version_keeps_its_rules_and_says_so(
     config: PretrainConfig, dataset: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -241,7 +244,7 @@ def test_a_run_of_an_older_version_keeps_its_rules_and_says_so(
 
     def train(config: PretrainConfig) -> None:
         task = Pretraining(config.model, config.run.seed)
-        loop.train(task, config, Communicator(), data=data, heldout=None, vocab=vocab, start_from=None)
+        loop.train(loop.Training(task=task, config=config, comm=Communicator(), data=data, vocab=vocab))
 
     train(straight)
     assert "older version" not in capsys.readouterr().err and rules.of(straight.run.path) == rules.RULES

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bert.config import OptimizerConfig
+from bert.core.config import OptimizerConfig
 from bert.recipes import RECIPES
 from bert.training import schedule
 
@@ -53,7 +53,7 @@ def test_a_warm_up_as_long_as_the_run_ends_at_zero() -> None:
     ],
 )
 def test_the_cosine_of_gpt2(done: int, rate: float) -> None:
-    config = RECIPES["gpt2_345m"]()
+    config = RECIPES["gpt2_345m"].phases[0].config
     assert schedule.learning_rate(done, config.optimizer, config.run.steps) == pytest.approx(rate, rel=1e-6)
 
 
@@ -65,7 +65,7 @@ def test_a_polynomial_ends_where_it_is_told_to() -> None:
 
 @pytest.mark.parametrize("name", ["bert_base", "bert_large_adam"])
 def test_two_phases_follow_one_schedule_over_a_million_updates(name: str) -> None:
-    first, second = (RECIPES[f"{name}_phase{phase}"]() for phase in (1, 2))
+    first, second = (RECIPES[f"{name}_phase{phase}"].phases[0].config for phase in (1, 2))
 
     def rate(done: int) -> float:
         phase, made = (first, done) if done < 900_000 else (second, done - 900_000)
@@ -79,7 +79,7 @@ def test_two_phases_follow_one_schedule_over_a_million_updates(name: str) -> Non
 
 
 def test_the_warm_up_of_mlperf_starts_before_the_first_update() -> None:
-    config = RECIPES["bert_large_mlperf"]()
+    config = RECIPES["bert_large_mlperf"].phases[0].config
     found = [schedule.learning_rate(done, config.optimizer, config.run.steps) for done in range(600)]
     # (done + 76) / 287 of the peak below 1, then 1 - done / 600: flags of the README, optimization.py
     expected = [2.88293e-3 * ((done + 76) / 287 if done + 76 < 287 else 1 - done / 600) for done in range(600)]

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PretrainConfig, RunConfig
-from bert.errors import IntegrityError
-from bert.inputs import sampler
-from bert.inputs.records import Dataset
-from bert.inputs.sampler import Batch
+from bert.core.config import BatchConfig, ModelConfig, OptimizerConfig, PretrainConfig, RunConfig
+from bert.core.errors import IntegrityError
 from bert.pretrain import Pretraining
+from bert.text import sampler
+from bert.text.records import Dataset
+from bert.text.sampler import Batch
 from bert.training import checkpoint, loop, spikes
 from bert.training.distributed import Communicator
 from bert.training.guard import UpdateGuard
@@ -54,7 +54,7 @@ def trained(data: Samples, directory: Path, model: ModelConfig, **run: Any) -> d
         run=RunConfig(directory=directory, steps=STEPS, save_every=SAVED, seed=SEED, evaluate_every=0, **run),
     )
     vocab = data.manifest.path / "vocab.txt"
-    loop.train(Poisoned(model, SEED), config, Communicator(), data=data, heldout=None, vocab=vocab, start_from=None)
+    loop.train(loop.Training(task=Poisoned(model, SEED), config=config, comm=Communicator(), data=data, vocab=vocab))
     reader = tf.train.load_checkpoint(str(checkpoint.steps(directory)[-1] / "variables"))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 

@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
-from bert.inputs.records import Dataset
-from bert.inputs.sampler import Batch, BatchSampler
+from bert.core.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, variables
 from bert.pretrain import Pretraining
+from bert.text.records import Dataset
+from bert.text.sampler import Batch, BatchSampler
+from bert.training.accumulation import shapes
 from bert.training.distributed import Communicator
 from bert.training.optimizer import Optimizer, learns
-from bert.training.step import Step, _shapes
+from bert.training.step import Step
 from tests.training import ROOT
 
 PLAIN = PrecisionConfig()
@@ -33,9 +34,9 @@ def updated(config: ModelConfig, batches: list[Batch], *, precision: PrecisionCo
     step = Step(task, optimizer, Communicator(), precision, RunConfig(seed=4))
     for number in (1, 2):
         measures = step.update(number, batches, rate=1e-2, stop=False)
-    if step._accumulate_stack:  # each shape is compiled once
-        shapes = [shape for shape, _ in itertools.groupby(batches, key=_shapes)]
-        assert step._accumulate_stack.experimental_get_tracing_count() == len(shapes)
+    if precision.xla:  # each shape is compiled once
+        different = [shape for shape, _ in itertools.groupby(batches, key=shapes)]
+        assert step.accumulator.loop.experimental_get_tracing_count() == len(different)
     return {name: weight.numpy() for name, weight in optimizer.weights.items()}, measures
 
 
@@ -58,6 +59,7 @@ def test_accumulating_micro_batches_equals_one_big_batch(model_config: ModelConf
     close(updated(config, big), updated(config, small), rtol=1e-4, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_frozen_weights_keep_their_bits_and_change_no_gradient_of_others(
     model_config: ModelConfig, dataset: Path
 ) -> None:
@@ -73,7 +75,7 @@ def test_frozen_weights_keep_their_bits_and_change_no_gradient_of_others(
         step = Step(task, optimizer, Communicator(), PLAIN, RunConfig(seed=4), frozen=frozen)
         step.update(1, batches, rate=1e-2)
         assert every.keys() <= step.state.keys()
-        gradients.append({name: x.numpy() for name, x in zip(learning, step.gradients, strict=True)})
+        gradients.append({name: x.numpy() for name, x in zip(learning, step.accumulator.gradients, strict=True)})
         assert {name for name in frozen if name.startswith("layer_")} == (
             {name for name in every if name.startswith("layer_0/")} if frozen_layers else set()
         )
@@ -130,9 +132,9 @@ def test_micro_batches_of_several_shapes_add_up_with_xla_as_without(dataset: Pat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from bert.inputs.sampler import BatchSampler
-from bert.config import BatchConfig, ModelConfig, PrecisionConfig
-from bert.inputs.records import Dataset
+from bert.text.sampler import BatchSampler
+from bert.core.config import BatchConfig, ModelConfig, PrecisionConfig
+from bert.text.records import Dataset
 from bert.training.distributed import Communicator
 from tests.bert.training.test_step import close, updated
 data = Dataset(Path(sys.argv[1]), "train")
@@ -154,12 +156,13 @@ from collections.abc import Sequence
 from pathlib import Path
 import numpy as np
 import tensorflow as tf
-from bert.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
+from bert.core.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.model.encoder import Mode, variables
 from bert.training.optimizer import Optimizer
 from bert.pretrain import Pretraining
-from bert.inputs.records import Dataset
-from bert.training.step import Step, _stack
+from bert.text.records import Dataset
+from bert.training.accumulation import stack
+from bert.training.step import Step
 from bert.training.distributed import Communicator
 rows, sizes = Dataset(Path(sys.argv[1]), "train").read(np.arange(17)), []
 task = Pretraining(ModelConfig(vocab_size=99, hidden_size=20, num_hidden_layers=1, num_attention_heads=5), seed=3)
@@ -167,15 +170,16 @@ optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0)
 step = Step(task, optimizer, Communicator(), PrecisionConfig(xla=True), RunConfig(seed=4))
 weights = {name: tf.constant(7.0) for name in task.objectives}
 for count in (2, 17):
-    batch = _stack([{name: values[:count] for name, values in rows.items()}])
+    batch = stack([{name: values[:count] for name, values in rows.items()}])
     places = tf.zeros([1], tf.int64)
-    program = step._accumulate_stack.experimental_get_compiler_ir(batch, weights, tf.constant(5, tf.int64), places)
+    program = step.accumulator.loop.experimental_get_compiler_ir(batch, weights, tf.constant(5, tf.int64), places)
     sizes.append(len(program(stage="hlo_serialized")))
 assert sizes[1] < 1.02 * sizes[0], sizes
 """
     in_a_process(code, dataset)
 
 
+@pytest.mark.slow
 def test_recomputed_activations_change_nothing(model_config: ModelConfig, dataset: Path) -> None:
     batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
     again = dataclasses.replace(model_config, recompute_activations=True)
@@ -183,6 +187,7 @@ def test_recomputed_activations_change_nothing(model_config: ModelConfig, datase
     close(kept, recomputed, rtol=1e-4, atol=2e-6)  # dropout is on: its masks must be the same the second time
 
 
+@pytest.mark.slow
 def test_scores_beyond_the_vocabulary_change_nothing(model_config: ModelConfig, dataset: Path) -> None:
     batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
     rounded = dataclasses.replace(model_config, vocab_multiple=8)  # 104 instead of 99

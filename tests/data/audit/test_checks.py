@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert.inputs import frames, records, tf_example
-from bert.storage import manifest
+from bert.core import manifest
+from bert.text import frames, records, tf_example
 from data import tfrecords
 from data.audit import checks
 from tests.finished import PREDICTIONS, SEQUENCE, encode, examples, sign, write

@@ -9,9 +9,9 @@ import google_crc32c
 import numpy as np
 import pytest
 
-from bert.inputs import byte_bpe
-from bert.inputs.token_file import BLOCK, TokenWriter, checks_path
-from bert.storage import checked_json
+from bert.core import checked_json
+from bert.text import byte_bpe
+from bert.text.token_file import BLOCK, TokenWriter, checks_path
 from data import bpe, text, tokens
 from data.audit import token_audit
 from tests.finished import sign

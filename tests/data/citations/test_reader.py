@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.errors import InputError
+from bert.core.errors import InputError
+from data.citations import abstract
 from data.citations.reader import Reader
 from tests.pubmed_xml import deletion, record, xml
 
@@ -31,6 +32,41 @@ def test_the_records_do_not_depend_on_where_the_blocks_end(cuts: list[int]) -> N
         b"</PubmedArticle>\n", b"</PubmedArticle>"
     )
     assert reader.records == 4
+
+
+SETS = xml(record(3)) + xml(record(4), record(5)) + "<!-- the end -->\n"
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_a_file_of_two_sets_that_is_cut_anywhere_is_an_error(size: int) -> None:
+    def read(content: bytes) -> list[int]:
+        reader = Reader(Path("a.xml"))
+        found = [one.pmid for at in range(0, len(content), size) for one in reader.add(content[at : at + size])]
+        reader.finish()
+        return found
+
+    assert read(SETS.encode()) == [3, 4, 5]
+    first, whole = len(xml(record(3)).encode()), len(SETS.removesuffix("\n<!-- the end -->\n").encode())
+    assert read(SETS.encode()[:first]) == [3]
+    for end in range(first + 1, whole, 13):
+        with pytest.raises(InputError, match=r"the file ends (between records|inside a record)"):
+            read(SETS.encode()[:end])
+
+
+@pytest.mark.parametrize(
+    ("title", "expected"),
+    [  # the first three as NLM describes translated titles in its page on MEDLINE/PubMed data elements
+        ("[The biology of moss.]", "The biology of moss."),
+        ("[The biology [of moss]].", "The biology [of moss]."),
+        ("[Iron]", "Iron."),
+        ("[18F]FDG in mice [corrected].", "[18F]FDG in mice [corrected]."),
+        ("[18F]FDG [a].]", "[18F]FDG [a].]"),
+        ("Moss [corrected].", "Moss [corrected]."),
+    ],
+)
+def test_brackets_are_removed_that_are_around_a_whole_title(title: str, expected: str) -> None:
+    article = abstract.parse(record(3, title=title).encode())
+    assert article.title == expected
 
 
 def test_memory_is_bounded_by_the_longest_record_that_is_accepted() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.errors import IntegrityError, ResourceError
+from bert.core.errors import IntegrityError, ResourceError
 from data.fetch import archives
 from data.fetch.archives import Limits
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.errors import IntegrityError
+from bert.core.errors import IntegrityError
 from data.fetch.connection import Unavailable
 from data.fetch.download_dir import RECORD, URL_LIST, DownloadDir
 from data.fetch.transfer import Client

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from bert.errors import IntegrityError, ResourceError, UserError
+from bert.core.errors import IntegrityError, ResourceError, UserError
 from data.fetch import connection, transfer
 from data.fetch.connection import Unavailable
 from data.fetch.part_file import PartFile
@@ -101,9 +101,34 @@ def compressed(handler: Handler, body: bytes) -> None:
         handler.wfile.write(packed)
 
 
-def page(handler: Handler, _: bytes) -> None:
-    """A page to log in, as networks of hotels send it for every address."""
-    hostile.whole(handler, b"\n<!-- hello -->\n<!DOCTYPE html>\n<html>Welcome")
+def says(content: bytes) -> hostile.Fault:
+    """Something else than the file, as networks of hotels send a page to log in for every address."""
+    return lambda handler, _: hostile.whole(handler, content)
+
+
+def declared(handler: Handler, body: bytes) -> None:
+    """Declares a file that is compressed itself as Apache's `AddEncoding x-gzip .gz` does."""
+    handler.head(200, Content_Length=len(body), Content_Encoding="x-gzip")
+    handler.wfile.write(body)
+
+
+def no_ranges(handler: Handler, body: bytes) -> None:
+    """Refuses to go on, and breaks after two megabytes of a new beginning."""
+    if "Range" in handler.headers:
+        return hostile.status(416)(handler, body)
+    handler.head(200, Content_Length=len(body), ETag=ETAG)
+    handler.wfile.write(body[: 2 << 20])
+    handler.close_connection = True
+
+
+def another_date(handler: Handler, body: bytes) -> None:
+    """Goes on, but says of each answer that the file has just changed, and breaks after two megabytes."""
+    begin = int(handler.headers.get("Range", "bytes=0-")[len("bytes=") : -1])
+    place = {"Content_Range": f"bytes {begin}-{len(body) - 1}/{len(body)}"} if begin else {}
+    date = email.utils.formatdate(1e9 + len(handler.site.requests), usegmt=True)
+    handler.head(206 if begin else 200, Content_Length=len(body) - begin, Last_Modified=date, **place)
+    handler.wfile.write(body[begin : begin + (2 << 20)])
+    handler.close_connection = True
 
 
 @pytest.mark.parametrize(
@@ -121,7 +146,20 @@ def page(handler: Handler, _: bytes) -> None:
         ([lambda h, _: h.head(200, Connection="close")], Unavailable, "does not give the file's size", {}, 1),
         ([compressed], Unavailable, "compresses the file", {}, 1),
         ([hostile.cut(0.37), compressed], Unavailable, "compresses the file", {}, 2),
-        ([page], IntegrityError, r"a\.bin\.bad: an HTML page", {}, 1),
+        *(
+            ([says(content)], IntegrityError, r"a\.bin\.bad: an HTML page", {}, 1)
+            for content in (
+                b"\n<!-- hello -->\n<!DOCTYPE html>\n<html>Welcome",
+                b"\xef\xbb\xbf<!doctype html>",
+                b'<?xml version="1.0"?>\n<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Strict//EN">',
+                b'<script>top.location="http://10.0.0.1/"</script>',
+                b'<META http-equiv="refresh" content="0;url=/login">',
+            )
+        ),
+        *(
+            ([fault], IntegrityError, r"\.bad: the server sent nothing", {}, 1)
+            for fault in (says(b""), hostile.chunked(0))
+        ),
         ([hostile.status(302, Location="/a.bin")] * 9, Unavailable, "more than 5 redirects", {}, 6),
         ([hostile.status(302, Location="file:///etc/passwd")], Unavailable, "unsafe address, 'file:///etc", {}, 1),
         ([hostile.status(302, Location="http://[")], Unavailable, "unsafe address", {}, 1),
@@ -172,6 +210,28 @@ def test_a_connection_that_brings_a_megabyte_is_no_failure_in_a_row(site: Site, 
     site.faults["/a.bin"] = [hostile.cut(0.1), *[_another_megabyte] * 6]
     fetch(tmp_path, file(site, limit=len(body), digests={"sha256": hashlib.sha256(body).hexdigest()}))
     assert len(site.requests) == 8
+
+
+@pytest.mark.parametrize("fault", [no_ranges, another_date])
+def test_a_file_that_must_begin_again_each_time_ends_in_an_error(
+    site: Site, tmp_path: Path, fault: hostile.Fault
+) -> None:
+    site.files["/a.bin"] = bytes(5 << 20)
+    site.faults["/a.bin"] = [fault] * 99
+    with pytest.raises(Unavailable, match="6 times; try later"):
+        fetch(tmp_path, file(site, limit=5 << 20, digests={}))
+    assert len(site.requests) < 9
+
+
+def test_a_compressed_file_that_is_declared_as_encoded_is_taken_as_it_is(site: Site, tmp_path: Path) -> None:
+    packed = gzip.compress(b"a line\n")
+    site.files["/a.gz"], site.faults["/a.gz"] = packed, [declared] * 2
+    wanted = file(site, name="a.gz", url=f"{site.url}/a.gz", digests={"sha256": hashlib.sha256(packed).hexdigest()})
+    fetch(tmp_path, wanted)
+    assert (tmp_path / "a.gz").read_bytes() == packed
+    site.faults["/a.gz"] = [compressed]  # once more
+    with pytest.raises(IntegrityError, match="sha256 is"):
+        fetch(tmp_path / "again", wanted)
 
 
 def _another_megabyte(handler: Handler, body: bytes) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.storage.workspace import Work
+from bert.core.workspace import Work
 from data.pipeline import duplicates, parts, tasks
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bert.errors import IntegrityError
-from bert.storage import files
+from bert.core import files
+from bert.core.errors import IntegrityError
 from data.pipeline import parts
 
 

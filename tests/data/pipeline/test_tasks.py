@@ -6,20 +6,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import pytest
 
-from bert.errors import UsageError
-from bert.ranges import Range
-from bert.storage import manifest, outputs
-from bert.storage.workspace import Work
+from bert.core import manifest, outputs
+from bert.core.errors import UsageError
+from bert.core.ranges import Range
+from bert.core.workspace import Work
 from data import books, documents, pubmed, text, tokens, wikipedia
 from data.pipeline import tasks
 from data.pipeline.tasks import TaskResult
+from tests.waiting import wait_for
 
 TASKS = 7
 
@@ -60,6 +61,10 @@ class Squares(tasks.Stage[Square]):
         task.target.with_name(task.target.name + ".index").write_text("beside")
         return {"squares": 1, "sum": task.number**2}
 
+    @classmethod
+    def written(cls, task: Square, result: TaskResult) -> Sequence[Path]:
+        return [task.target, task.target.with_name(task.target.name + ".index")]
+
     def finish(self, tasks: Sequence[Square], results: Sequence[TaskResult]) -> outputs.StageResult:
         records = {task.target.name: 1 for task in tasks}
         return outputs.StageResult(counts={"sum": sum(result["sum"] for result in results)}, records=records)
@@ -89,6 +94,22 @@ def test_the_folder_has_all_files_and_nothing_else(tmp_path: Path, reference: di
     manifest.verify(found)
     assert found.counts == {"sum": sum(n**2 for n in range(TASKS))}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "reference"]
+
+
+def test_a_task_does_not_list_the_files_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    iterdir, listed = Path.iterdir, list[Path]()
+
+    def counted(folder: Path) -> Iterator[Path]:
+        listed.append(folder)
+        return iterdir(folder)
+
+    monkeypatch.setattr(Path, "iterdir", counted)
+    numbers = []
+    for count in (3, 11):
+        listed.clear()
+        run(tmp_path / f"of{count}", tmp_path / "log", count=count, workers=1)
+        numbers.append(len(listed))
+    assert numbers[0] == numbers[1]
 
 
 def test_shares_in_any_order_give_the_same_and_the_last_completes(
@@ -168,13 +189,12 @@ def test_killed_and_run_again_with_other_workers_gives_the_same(tmp_path: Path, 
         return subprocess.Popen([sys.executable, script], env={**os.environ, "PYTHONPATH": os.getcwd()})
 
     process = start(slow=60.0, workers=1)
-    while not log.exists() or len(log.read_text().split()) < 4:  # 0, 1, 2 are done, 3 is being slept over
-        assert process.poll() is None
-        time.sleep(0.05)
+    # 0, 1, 2 are done, 3 is being slept over
+    wait_for(lambda: log.exists() and len(log.read_text().split()) == 4, "fourth task", process)
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.wait(timeout=60)
     assert not folder.exists()
-    assert start(slow=0.0, workers=2).wait() == 0
+    assert start(slow=0.0, workers=2).wait(timeout=60) == 0
     assert content(folder) == reference
     assert sorted(log.read_text().split()) == sorted([str(n) for n in range(TASKS)] + ["3"])
 

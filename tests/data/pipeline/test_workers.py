@@ -5,11 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 
+import numpy as np
 import pytest
 
-from bert.errors import InputError, ResourceError
+from bert.core.errors import InputError, ResourceError
 from data.pipeline import workers
+from tests.waiting import wait_for
 
 
 def double(number: int) -> int:
@@ -27,6 +30,13 @@ def die(number: int) -> int:
 
 def test_results_come_in_the_order_of_the_tasks():
     assert list(workers.run(double, range(7), 3)) == list(workers.run(double, range(7), 1)) == list(range(0, 14, 2))
+
+
+def test_a_result_that_was_read_is_freed():
+    results = workers.run(np.zeros, range(1, 8), 2)
+    read = [weakref.ref(next(results)) for _ in range(6)]
+    assert [reference() for reference in read] == [None] * 6
+    assert next(results).shape == (7,)
 
 
 def test_a_fault_in_a_worker_keeps_its_kind_and_its_line():
@@ -52,25 +62,19 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     )
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     parent = subprocess.Popen([sys.executable, module, tmp_path / "a", tmp_path / "b"], env=environment)
-    pids = []
-    for name in "ab":
-        while not (tmp_path / name).exists() or not (tmp_path / name).read_text():
-            time.sleep(0.05)
-        pids.append(int((tmp_path / name).read_text()))
+    paths = [tmp_path / name for name in "ab"]
+    wait_for(lambda: all(path.exists() and path.read_text() for path in paths), "start of two workers", parent)
+    pids = [int(path.read_text()) for path in paths]
     parent.kill()
-    parent.wait()
-    for _ in range(50):
-        if not any(_runs(pid) for pid in pids):
-            return
-        time.sleep(0.1)
-    pytest.fail("a worker survived its parent")
+    parent.wait(timeout=60)
+    wait_for(lambda: not any(_runs(pid) for pid in pids), "end of the workers")
 
 
 def test_ctrl_c_ends_in_one_line_and_ends_the_workers(tmp_path):
     module = tmp_path / "slow.py"
     module.write_text(
         "import sys, time\n"
-        "from bert import cli\n"
+        "from bert.core import cli\n"
         "from data.pipeline import workers\n"
         "def work(path):\n"
         "    open(path, 'w').close()\n"
@@ -81,8 +85,7 @@ def test_ctrl_c_ends_in_one_line_and_ends_the_workers(tmp_path):
     line = [sys.executable, module, *(tmp_path / name for name in "abc")]
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    while not ((tmp_path / "a").exists() and (tmp_path / "b").exists()):
-        time.sleep(0.05)
+    wait_for(lambda: (tmp_path / "a").exists() and (tmp_path / "b").exists(), "start of two workers", process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     said = process.communicate(timeout=30)[1]  # all processes have ended: they hold standard error
     assert (process.returncode, said) == (75, "error: interrupted (Ctrl-C); repeat the same command\n")
@@ -94,7 +97,7 @@ def test_ctrl_c_while_tasks_are_handed_over_ends_the_workers(tmp_path):
     module = tmp_path / "slow.py"
     module.write_text(
         "import concurrent.futures, os, signal, sys, time\n"
-        "from bert import cli\n"
+        "from bert.core import cli\n"
         "from data.pipeline import workers\n"
         "def work(path):\n"
         "    open(path, 'w').close()\n"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 from data.splitting import sentences
 from data.splitting.punkt import Splitter
 
@@ -38,6 +38,29 @@ def test_words_that_only_end_sentences_are_no_abbreviations():
     )
     found = sentences.train([corpus]).abbrev_types
     assert "mr" in found and not found & set(goods)
+
+
+def test_in_scripts_without_capitals_verbs_are_no_abbreviations_and_titles_are():
+    here, hot, doctor, kim, town = (
+        "\uc788\ub2e4",
+        "\ub365\ub2e4",
+        "\ubc15",
+        "\uae40\uc740",
+        "\ub9c8\uc744\uc5d0",
+    )  # "is here", "is hot", a title, a name, "in town"
+    text = "\n".join(
+        f"{town} {n} {here}. {doctor}. {kim} {n} {hot}. {town} {n} {here}.\n{kim} {hot}." for n in range(90)
+    )
+    trained = sentences.train([text])
+    assert trained.abbrev_types == {doctor}
+    found = sentences.split(Splitter(trained), text.split("\n")[0])
+    assert found == [f"{town} 0 {here}.", f"{doctor}. {kim} 0 {hot}.", f"{town} 0 {here}."]
+
+
+def test_where_full_stops_only_shorten_words_a_rare_one_shortens_too():
+    metres, year, word = "\u0e01\u0e21", "\u0e1e\u0e28", "\u0e41\u0e21\u0e48\u0e19\u0e49\u0e33"
+    text = "\n".join(f"{word} {n} {metres}. {word} {year}. {n}{word}" for n in range(9))
+    assert {metres, year} <= sentences.train([text]).abbrev_types
 
 
 def test_saved_and_loaded_parameters_split_alike(tmp_path, trained):
@@ -116,3 +139,34 @@ def test_an_endless_line_costs_no_more_than_other_text(line):
     assert max(map(len, found)) <= sentences.MAX_SENTENCE
     assert sum(len(sentence.replace(" ", "")) for sentence in found) == len(line.replace(" ", ""))
     assert time.process_time() - begin < 60
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "\u4eca\u5929\u597d\u3002\u53bb\u5427\uff01\u4f60\u6765\uff1f\u300c\u597d\u3002\u300d\u8d70\u4e86",
+            [4, 3, 3, 4, 2],
+        ),
+        ("\u0939\u0948\u0964 \u0925\u093e\u0965 \u0939\u0948\u0902? \u0939\u093e\u0901.", [3, 3, 4, 4]),
+        ("\u0647\u0644 \u0623\u0646\u062a\u061f \u0646\u0639\u0645.", [7, 4]),
+        ("\u06c1\u06d2\u06d4 \u06cc\u06c1", [3, 2]),
+        ("\u03a0\u03ce\u03c2 \u03b5\u03af\u03c3\u03b1\u03b9; \u039a\u03b1\u03bb\u03ac", [10, 4]),
+        ("\uff13\uff0e\uff11\uff14\u3002\u6b21\uff0e", [5, 2]),
+        ("\u0531\u0532\u0589 \u0531\u0532\u0589", [3, 3]),
+        ("\u1230\u120b\u121d\u1362\u1230\u120b\u121d", [4, 3]),
+        ("\u101c\u102c\u104b\u101e\u1031\u104b", [3, 3]),
+        ("Fin \u2014 \xab\xa0oui\xa0\xbb; non.", [19]),
+    ],
+)
+def test_sentences_end_in_every_script(text: str, expected: list[int]) -> None:
+    found = sentences.split(Splitter(PunktParameters()), text)
+    assert [len(sentence) for sentence in found] == expected
+    assert "".join("".join(found).split()) == "".join(text.split())
+
+
+def test_a_long_sentence_without_spaces_is_cut_where_a_clause_ends() -> None:
+    clause = "\u957f" * 700 + "\uff0c"
+    found = sentences.split(Splitter(PunktParameters()), clause * 9 + "\u3002")
+    assert "".join(found) == clause * 9 + "\u3002"
+    assert all(sentence.endswith(("\uff0c", "\u3002")) and len(sentence) <= 2000 for sentence in found)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 from data.wiki import dump
 from tests.wiki_dump import page, pages, xml
 

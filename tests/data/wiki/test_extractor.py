@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bert.errors import InputError
+from bert.core.errors import InputError
 from data.wiki import dump, extractor
+from tests.waiting import wait_for
 from tests.wiki_dump import PROSE, xml
 
 
@@ -76,11 +77,9 @@ def test_the_extractor_does_not_outlive_a_killed_stage(tmp_path):
         f"list(extractor.extract(dump.Reader(Path({str(tmp_path / 'dump.xml')!r})), 1, 60.0))"
     )
     stage = subprocess.Popen([sys.executable, "-c", program])
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-        assert stage.poll() is None
-        time.sleep(0.05)
+    wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "extractor", stage)
     stage.kill()
-    stage.wait()
+    stage.wait(timeout=60)
     assert ended(int((tmp_path / "pid").read_text()))
 
 

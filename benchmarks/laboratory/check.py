@@ -1,0 +1,82 @@
+"""Check what a plan needs TensorFlow for: data, scores. It is a process of its own, so that the laboratory stays small.
+
+python -m benchmarks.laboratory.check PLAN
+"""
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.laboratory import plan as plans
+from benchmarks.laboratory.plan import Run, Score
+from bert import pretrain
+from bert.core import cli
+from bert.core.errors import InputError, UsageError, UserError
+from bert.hardware import devices
+from bert.minimal_pairs import __main__ as minimal_pairs
+from bert.minimal_pairs import reading
+from tasks import datasets
+from tasks.recipes import RECIPES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Arguments of `python -m benchmarks.laboratory.check`."""
+
+    plan: cli.Positional[Path]
+    """file of the plan"""
+
+
+def check_run(run: Run) -> None:
+    """Raise the error that the data or the initial weights of a run would cause."""
+    directory = dataclasses.replace(run.config.run, directory=Path("checked"))
+    phase = dataclasses.replace(run.phase, config=dataclasses.replace(run.config, run=directory))
+    (phase,) = pretrain.with_architectures(pretrain.placed([phase], ""))
+    config = phase.config
+    if config.init.checkpoint is None:
+        raise UsageError(f"{phase.name} needs trained weights; give --init.checkpoint")
+    assert config.data.train is not None, "`placed` checks it"
+    data, heldout = pretrain.datasets(config.data.train, config)
+    pretrain.resolve(config, data, devices.choose(config.run.device), 1).batch.accumulation(1)
+    if heldout is None or not config.run.evaluate_every:
+        raise InputError(
+            f"{config.data.train}: nothing is held out, or run.evaluate_every is 0; runs are compared by it"
+        )
+
+
+def check_score(score: Score, causal: bool) -> None:
+    """Raise the error that the words of a score, or the files that it reads, would cause."""
+    words = plans.split(score.flags)
+    if score.command == "minimal_pairs":
+        options = cli.parse(minimal_pairs.Options, ["RUN", *words], prog="bert.minimal_pairs", description=None)
+        if options.output or options.picture:
+            raise UsageError("--output and --picture are for the laboratory to give; leave them out")
+        if options.score != "auto" and (options.score == "causal") != causal:
+            raise UsageError(f"--score {options.score} is not for {'causal' if causal else 'masked'} language models")
+        reading.read(options.data)
+        return
+    _, config = cli.choose(words, RECIPES, prog="tasks.train", description=None)
+    for path in datasets.sources(config.data).values():
+        if not path.exists():
+            raise InputError(f"{path}: no such file or folder")
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    options = cli.parse(Options, argv, prog="python -m benchmarks.laboratory.check", description=__doc__)
+    plan = plans.read(options.plan)
+    parts = [(f"variant {run.name}", functools.partial(check_run, run)) for run in plan.runs.values()]
+    for name, score in plan.scores.items():
+        for causal in sorted({run.config.model.causal for run in plan.runs.values()}):
+            parts.append((f"score {name}", functools.partial(check_score, score, causal)))
+    for name, part in parts:
+        try:
+            part()
+        except (UserError, OSError) as error:
+            kind = type(error) if isinstance(error, UserError) else InputError
+            raise kind(f"{options.plan}: {name}: {error}") from error
+
+
+if __name__ == "__main__":
+    cli.main(main)

@@ -1,0 +1,1 @@
+"""What everything stands on, without TensorFlow: errors, the command line, configuration, files and outputs."""

@@ -1,0 +1,423 @@
+"""Command lines from dataclasses, and exit codes from exceptions.
+
+A command's options are a dataclass. Each field is a flag of the same name, and the string below the field is its help
+text. Fields of nested dataclasses are dotted flags: `--batch.per_device 64`. A field may also be `Positional` or
+a `Switch`.
+"""
+
+import argparse
+import ast
+import dataclasses
+import difflib
+import enum
+import errno
+import functools
+import inspect
+import os
+import sys
+import textwrap
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+from bert.core import ranges
+from bert.core.errors import Stopped, UsageError, UserError
+
+T = TypeVar("T")
+E = TypeVar("E")
+Factory = Callable[[], T]
+LONGEST_NUMBER = 60  # characters
+
+# What an exhausted resource is called by the system, and the remedy.
+EXHAUSTED = {
+    errno.ENOSPC: "make room on the disk, then repeat",
+    errno.EDQUOT: "make room on the disk, then repeat",
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f)",
+    errno.ENOMEM: "raise the limit on memory (ulimit -v), or use fewer workers, smaller batches or a smaller model",
+    errno.EMFILE: "raise the limit on open files (ulimit -n), or use fewer workers",
+    errno.ENFILE: "raise the machine's limit on open files (fs.file-max)",
+    errno.EAGAIN: "raise the limit on processes and threads (ulimit -u), or use fewer workers",
+}
+GPU_IS_FULL = "end other programs on the GPU (nvidia-smi shows them), or use smaller batches or a smaller model"
+
+Positional = Annotated[T, "positional"]  # `runs: Positional[tuple[Path, ...]]` is a positional argument
+Switch = Annotated[bool, "switch"]  # `json: Switch = False` is true if --json, which takes no value, is given
+
+# Metadata of a field that may have another value when a stopped run goes on.
+MAY_CHANGE = types.MappingProxyType({"may_change": True})
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+    """A command-line argument: one leaf of a tree of dataclasses. `path`, joined by dots, is its name."""
+
+    path: tuple[str, ...]
+    type: Any
+    help: str
+    default: Any
+    kind: str = ""
+    """"positional", "switch", or empty: a flag with a value"""
+    limits: ranges.Range | None = None
+    """of a number"""
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+    @property
+    def option(self) -> str:
+        """Return the name as it is written on the command line: a field `import_` is the flag --import."""
+        return self.name if self.kind == "positional" else f"--{self.name.removesuffix('_')}"
+
+
+def parse(options: type[T], argv: Sequence[str], *, prog: str, description: str | None) -> T:
+    """Parse `argv` into `options`; fields without a default are required. Raise UsageError for a mistake in `argv`."""
+    flags = list(_flags(options, None))
+    return _build(options, None, _values(flags, argv, prog, description))
+
+
+def override(config: T, argv: Sequence[str], *, prog: str, description: str | None) -> T:
+    """Return `config` with the fields replaced that `argv` gives. Raise UsageError for a mistake in `argv`."""
+    flags = list(_flags(type(config), config))
+    return _build(type(config), config, _values(flags, argv, prog, description))
+
+
+def registers(recipes: dict[str, Factory[T]]) -> Callable[[Factory[T]], Factory[T]]:
+    """Return a decorator that adds a recipe to `recipes` under its name."""
+
+    def register(recipe: Factory[T]) -> Factory[T]:
+        recipes[recipe.__name__] = recipe
+        return recipe
+
+    return register
+
+
+def choose(argv: Sequence[str], recipes: dict[str, Factory[T]], *, prog: str, description: str | None) -> tuple[str, T]:
+    """Return the recipe that the first argument names, and its configuration with the flags that follow applied.
+
+    Raise UsageError for a mistake in `argv`.
+    """
+    about = {name: recipe.__doc__ or "" for name, recipe in recipes.items()}
+    name = named(argv, about, prog=prog, description=description)
+    return name, override(recipes[name](), argv[1:], prog=f"{prog} {name}", description=description)
+
+
+def named(argv: Sequence[str], about: Mapping[str, str], *, prog: str, description: str | None) -> str:
+    """Return the recipe that the first argument names; for --help in its place, print what there is about each.
+
+    Raise UsageError if there is no such recipe.
+    """
+    if not argv or argv[0].startswith("-"):
+        if {"-h", "--help"} & set(argv):
+            print(description, "Recipes:", *(f"  {name}: {text}" for name, text in about.items()), sep="\n")
+            raise SystemExit(0)
+        raise UsageError(f"{prog}: no recipe given; give one of {' '.join(about)}")
+    if argv[0] not in about:
+        near = difflib.get_close_matches(argv[0], about, n=2) or list(about)
+        raise UsageError(f"{prog}: no recipe {argv[0]!r}; did you mean {' or '.join(near)}?")
+    return argv[0]
+
+
+def given(argv: Sequence[str], section: str) -> frozenset[str]:
+    """Return the fields of a section that the flags in `argv` give."""
+    prefix = f"--{section}."
+    return frozenset(word.removeprefix(prefix).partition("=")[0] for word in argv if word.startswith(prefix))
+
+
+def extract(options: type[E], argv: Sequence[str], *, prog: str) -> tuple[E, list[str], str]:
+    """Parse the flags of `options` wherever they stand in `argv`; return them, the other arguments, and a help text.
+
+    For options that stand beside those of a recipe. Raise UsageError for a mistake in them.
+    """
+    flags = list(_flags(options, None))
+    parser = _parser(flags, prog, None, add_help=False)
+    values, rest = parser.parse_known_args(argv)
+    lines = [f"  {flag.option}: {_help(flag)}".replace("%%", "%") for flag in flags]
+    return _build(options, None, vars(values)), rest, "\n".join(["Options beside those of the recipe:", *lines])
+
+
+def main(function: Callable[[list[str]], None]) -> NoReturn:
+    """Run `function(sys.argv[1:])` and exit; an error that a user can cause prints one line and gives its exit code."""
+    try:
+        function(_checked(sys.argv[1:]))
+    except Exception as error:
+        code = exit_code(error)
+        if code is None:
+            raise  # a defect of this program: show the traceback
+        _fail(error, code)
+    except KeyboardInterrupt:
+        print("error: interrupted (Ctrl-C); repeat the same command", file=sys.stderr, flush=True)
+        _leave(Stopped.exit_code)
+    _leave(0)
+
+
+def fail(error: UserError) -> NoReturn:
+    """Print the line of an error and exit with its code, where no caller can: before `main` runs."""
+    _fail(error, error.exit_code)
+
+
+def _fail(error: BaseException, code: int) -> NoReturn:
+    print("error: " + " ".join(_describe(error).split()), file=sys.stderr, flush=True)
+    _leave(code, at_once=_gpu_is_full(error))
+
+
+def _checked(argv: list[str]) -> list[str]:
+    """Return `argv`. Raise UsageError if an argument is not UTF-8, because it could not be written to a manifest."""
+    for argument in argv:
+        if not argument.isprintable() and any("\ud800" <= character <= "\udfff" for character in argument):
+            raise UsageError(f"argument {argument!a}: is not UTF-8; rename the file or folder")
+    return argv
+
+
+def exit_code(error: BaseException) -> int | None:
+    """Return the documented exit code of an exception, or None for a programming error."""
+    if isinstance(error, UserError):
+        return error.exit_code
+    if _exhausted(error):
+        return 5
+    if isinstance(error, OSError) and error.filename is not None:
+        return 3
+    return None
+
+
+def _exhausted(error: BaseException) -> int | None:
+    """Return the errno of what an exception says is used up: memory, files, processes, disk; None if nothing is."""
+    if isinstance(error, OSError) and error.errno in EXHAUSTED:
+        return error.errno
+    if type(error).__module__.startswith("tensorflow"):  # which this module must not import
+        named = (number for number in EXHAUSTED if os.strerror(number) in str(error))
+        return next(named, errno.ENOMEM if type(error).__name__ == "ResourceExhaustedError" else None)
+    if isinstance(error, MemoryError):
+        return errno.ENOMEM
+    if isinstance(error, ImportError) and "failed to map segment" in str(error):
+        return errno.ENOMEM
+    return errno.EAGAIN if isinstance(error, RuntimeError) and "start new thread" in str(error) else None
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, UserError):
+        return str(error)
+    what = str(error) or type(error).__name__
+    if isinstance(error, OSError):
+        what = f"{error.filename}: {error.strerror}" if error.filename is not None else str(error.strerror or error)
+    if _gpu_is_full(error):
+        return f"{what}; {GPU_IS_FULL}"
+    exhausted = _exhausted(error)
+    return f"{what}; {EXHAUSTED[exhausted]}" if exhausted else what
+
+
+def _gpu_is_full(error: BaseException) -> bool:
+    """Return whether TensorFlow could not get memory of a GPU."""
+    if type(error).__name__ != "ResourceExhaustedError" or "device:CPU" in str(error):
+        return False
+    tensorflow = sys.modules.get("tensorflow")
+    return bool(tensorflow and tensorflow.config.get_visible_devices("GPU"))
+
+
+def _leave(code: int, at_once: bool = False) -> NoReturn:
+    """Exit. at_once: without freeing TensorFlow's tensors, which aborts the process after a failed allocation."""
+    # horovodrun exits with 1 whatever a rank's exit code was; the launcher reads the code from this line.
+    if code and (mark := os.environ.get("BERT_LAUNCH")):
+        print(f"{mark} ended {code}", file=sys.stderr, flush=True)
+    if at_once:
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}; see --help")
+
+
+def _parser(flags: list[Flag], prog: str, description: str | None, add_help: bool = True) -> _Parser:
+    parser = _Parser(
+        prog=prog,
+        description=textwrap.dedent(description or "").strip(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+        add_help=add_help,
+    )
+    for flag in flags:
+        parser.add_argument(flag.option, **_arguments(flag))
+    return parser
+
+
+def _values(flags: list[Flag], argv: Sequence[str], prog: str, description: str | None) -> dict[str, Any]:
+    values, unknown = _parser(flags, prog, description).parse_known_args(argv)
+    if unknown:
+        options = [flag.option for flag in flags]
+        near = difflib.get_close_matches(unknown[0].split("=")[0], options, n=3, cutoff=0.5)
+        remedy = f"did you mean {' or '.join(near)}?" if near else "see --help"
+        raise UsageError(f"{prog}: unknown argument {unknown[0]!r}; {remedy}")
+    return vars(values)
+
+
+def _flags(cls: type, instance: Any, prefix: tuple[str, ...] = ()) -> Iterator[Flag]:
+    hints, kinds = typing.get_type_hints(cls), typing.get_type_hints(cls, include_extras=True)
+    helps, limits, tables = field_docs(cls), ranges.declared(cls), ranges.tables(cls)
+    for field in dataclasses.fields(cls):
+        path, hint = (*prefix, field.name), hints[field.name]
+        if field.name in tables:
+            hint = typing.Literal[tuple(tables[field.name])]
+        kind = next((mark for mark in getattr(kinds[field.name], "__metadata__", ()) if isinstance(mark, str)), "")
+        default = getattr(instance, field.name) if instance is not None else _default(field)
+        if dataclasses.is_dataclass(hint):
+            yield from _flags(typing.cast(type, hint), None if default is dataclasses.MISSING else default, path)
+        else:
+            _, numbers = limits.get(field.name, (None, None))
+            text = helps.get(field.name, "") + "; may change when a run goes on" * (field.metadata == MAY_CHANGE)
+            yield Flag(path, hint, text, default, kind, numbers)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+@functools.cache
+def field_docs(cls: type) -> dict[str, str]:
+    """Return the string literal below each field, which Python does not keep."""
+    docs = field_docs(base) if dataclasses.is_dataclass(base := cls.__base__) else {}
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    for field, doc in zip(body.body, body.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(doc, ast.Expr):
+            docs[field.target.id] = " ".join(str(ast.literal_eval(doc.value)).split())
+    return docs
+
+
+def _arguments(flag: Flag) -> dict[str, Any]:
+    """Return the arguments of `ArgumentParser.add_argument`, apart from the names."""
+    arguments: dict[str, Any] = {"help": _help(flag)}
+    if flag.kind != "positional":
+        arguments["dest"] = flag.name
+    if flag.kind == "switch":
+        return arguments | {"action": "store_true"}
+    required = flag.default is dataclasses.MISSING
+    hint, words = _value_type(flag.type)
+    several = typing.get_origin(hint) is tuple
+    if several:
+        hint = typing.get_args(hint)[0]
+    if flag.kind == "positional":
+        arguments["nargs"] = ("+" if required else "*") if several else (None if required else "?")
+    else:
+        arguments["required"] = required
+        arguments["nargs"] = "+" if several else None
+    if typing.get_origin(hint) is typing.Literal:
+        arguments["choices"] = typing.get_args(hint)
+        hint = str
+    kind = CONVERTERS.get(hint, hint)
+    arguments["type"] = _or_word(kind, words) if words else kind
+    choices = arguments.get("choices")
+    word = flag.name if flag.kind == "positional" else hint.__name__
+    arguments["metavar"] = "{" + ",".join(choices) + "}" if choices else word.upper()
+    return arguments
+
+
+def _value_type(hint: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the type of a flag's value, and the words that stand for something else.
+
+    `none` is None for `X | None`. Each value of an enumeration E is a member of E for `X | E`, and takes precedence.
+    """
+    if typing.get_origin(hint) not in (types.UnionType, typing.Union):
+        return hint, {}
+    words: dict[str, Any] = {}
+    plain = []
+    for option in typing.get_args(hint):
+        if option is types.NoneType:
+            words = {"none": None} | words
+        elif isinstance(option, type) and issubclass(option, enum.Enum):
+            words |= {member.value: member for member in option}
+        else:
+            plain.append(option)
+    assert len(plain) == 1, f"{hint}: a flag has one type beside enumerations and None"
+    return plain[0], words
+
+
+def _boolean(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not true or false")
+    return text == "true"
+
+
+_boolean.__name__ = "bool"  # argparse names the type in its message
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("is empty; give a path, or . for the current folder")
+    return Path(text)
+
+
+def _number(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a converter to int or float of plain digits; Python also reads 1_000 and the digits of other scripts."""
+
+    def convert(text: str) -> Any:
+        if not text.isascii() or "_" in text or len(text) > LONGEST_NUMBER:
+            raise argparse.ArgumentTypeError(f"invalid {kind.__name__} value: {text[:LONGEST_NUMBER]!r}")
+        return kind(text)
+
+    convert.__name__ = kind.__name__  # argparse names the type in its message
+    return convert
+
+
+CONVERTERS: dict[Any, Callable[[str], Any]] = {bool: _boolean, Path: _path, int: _number(int), float: _number(float)}
+
+
+def _or_word(kind: Callable[[str], Any], words: dict[str, Any]) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        return words[text] if text in words else kind(text)
+
+    convert.__name__ = kind.__name__  # argparse names the type in its message
+    return convert
+
+
+def _help(flag: Flag) -> str:
+    if flag.kind == "switch":
+        return flag.help.replace("%", "%%")
+    if flag.default is dataclasses.MISSING:
+        default = "required"
+    elif flag.default is None and _value_type(flag.type)[1].get("none") is not None:  # `none` means something else
+        default = "no default"
+    else:
+        default = f"default {_show(flag.default)}"
+    if flag.limits:
+        default += f"; {flag.limits}"
+    return f"{flag.help} ({default})".replace("%", "%%").strip()
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(str, value)) or "none"
+    if isinstance(value, enum.Enum):
+        return str(value.value)
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def _build(cls: type[T], base: T | None, values: dict[str, Any], prefix: str = "") -> T:
+    changes: dict[str, Any] = {}
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(typing.cast(Any, cls)):
+        name = prefix + field.name
+        if dataclasses.is_dataclass(hints[field.name]):
+            current = getattr(base, field.name) if base is not None else _default(field)
+            below = None if current is dataclasses.MISSING else current
+            changes[field.name] = _build(typing.cast(type, hints[field.name]), below, values, name + ".")
+        elif name in values:
+            value = values[name]
+            if value == []:  # argparse removes the value of `--flag=--`
+                raise UsageError(f"--{name}: needs a value; see --help")
+            changes[field.name] = tuple(value) if isinstance(value, list) else value
+    try:
+        if base is None:
+            return cls(**changes)
+        return dataclasses.replace(typing.cast(Any, base), **changes)
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UsageError(str(error)) from error

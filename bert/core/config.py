@@ -1,0 +1,605 @@
+"""The configuration of a run, as frozen dataclasses: state the intent once, derive the rest.
+
+Every field is a flag of the training commands (`--batch.per_device 64`). The string below a field is its help text. The
+resolved configuration is written to `config.json`. A field that is None was not given. The weights do not depend on a
+field that is marked MAY_CHANGE, so a run may go on with another value of it.
+"""
+
+import dataclasses
+import enum
+import math
+import shlex
+import typing
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from bert.core import checked_json, files, ranges
+from bert.core.activations import ACTIVATIONS, POOLINGS
+from bert.core.cli import MAY_CHANGE
+from bert.core.errors import InputError, UsageError
+from bert.core.ranges import BatchSize, NameIn, Range, Seed, Share
+
+Size = Annotated[int, Range(1, 65_536)]
+Count = Annotated[int, Range(1, 10**9)]
+CountOrNone = Annotated[int, Range(0, 10**9)]
+Dropout = Annotated[float, Range(0, 0.99)]
+MAX_POOL = 2**26  # sequences that are sorted by length at once
+
+Decay = Annotated[float, Range(0, 0.999999)]  # in float32, numbers closer to 1 are 1
+
+
+# Fields of a model that each run chooses, whatever its weights: how it is trained and computed, and how new ones begin.
+RUN_SETTINGS = frozenset(
+    {
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "initializer_range",
+        "position_initializer",
+        "vocab_multiple",
+        "recompute_activations",
+        "fused_attention",
+    }
+)
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise UsageError(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The architecture; most fields are those of `bert_config.json` (github.com/google-research/bert)."""
+
+    vocab_size: Annotated[int, Range(0, 10_000_000)] = 0
+    """rows of the word embeddings, at least one for each entry of the vocabulary; 0 takes its number from the data"""
+    hidden_size: Size = 768
+    """width D of the residual stream"""
+    num_hidden_layers: Annotated[int, Range(1, 1000)] = 12
+    """encoder layers"""
+    num_attention_heads: Size = 12
+    """attention heads N; must divide hidden_size"""
+    intermediate_size: Annotated[int, Range(1, 1_048_576)] = 3072
+    """width F of the feed-forward layer"""
+    hidden_act: Annotated[str, NameIn(ACTIVATIONS)] = "gelu"
+    """activation of the feed-forward layer and of the masked-LM transform; gelu_tanh is GPT-2's approximation"""
+    pooler_act: Annotated[str, NameIn(POOLINGS)] = "tanh"
+    """activation of the pooled output: tanh as published, relu as in DistilBERT, gelu as in ELECTRA"""
+    embedding_size: Annotated[int, Range(0, 65_536)] = 0
+    """width of the embeddings, which a dense layer makes that of the residual stream, as in ELECTRA; 0: hidden_size"""
+    layer_norm_epsilon: Annotated[float, Range(1e-30, 1)] = 1e-12
+    """added to the variance in layer norms"""
+    norm_placement: Literal["post", "pre"] = "post"
+    """layer norm after each residual sum (post, as published) or before each sub-layer (pre, as in Megatron-LM)"""
+    hidden_dropout_prob: Dropout = 0.1
+    """dropout on embeddings and on each sub-layer's output"""
+    attention_probs_dropout_prob: Dropout = 0.1
+    """dropout on attention weights"""
+    max_position_embeddings: Size = 512
+    """longest sequence, in tokens"""
+    type_vocab_size: Annotated[int, Range(0, 65_536)] = 2
+    """number of segments; 0: no segment embeddings"""
+    causal: bool = False
+    """each token attends to itself and those before it, to predict the next one, as in GPT-2"""
+    position_initializer: Literal["normal", "sinusoidal"] = "normal"
+    """initial position embeddings: normal noise, as published, or sines, with which the heads of the first layer also
+    start by attending to neighbouring tokens"""
+    initializer_range: Annotated[float, Range(0, 10)] = 0.02
+    """standard deviation of the truncated normal that initialises kernels and embeddings"""
+    vocab_multiple: Size = 1
+    """compute scores for a vocabulary padded to a multiple of this, which is faster on tensor cores; weights keep their
+    size"""
+    recompute_activations: bool = field(default=False, metadata=MAY_CHANGE)
+    """keep only each layer's input for the backward pass and compute the rest again: less memory, more time"""
+    fused_attention: bool = False
+    """use cuDNN's attention, on an NVIDIA GPU; needs precision.xla, 16 bits, and no dropout on attention weights"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self, "model.")
+        width, heads = self.hidden_size, self.num_attention_heads
+        _require(
+            width % heads == 0, f"model.hidden_size {width} is not a multiple of model.num_attention_heads {heads}"
+        )
+        plain = not self.fused_attention or self.attention_probs_dropout_prob == 0
+        _require(plain, "model.fused_attention has no dropout; give --model.attention_probs_dropout_prob 0")
+        published = self.norm_placement == "post" and not self.causal and self.position_initializer == "normal"
+        _require(
+            published or self.embedding_width == width,
+            f"model.embedding_size {self.embedding_size} needs model.norm_placement post, model.position_initializer "
+            "normal, and a model that is not causal",
+        )
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings."""
+        return self.embedding_size or self.hidden_size
+
+    def save(self, path: Path) -> None:
+        """Write `bert_config.json`."""
+        files.write_json(path, dataclasses.asdict(self))
+
+    @classmethod
+    def load(cls, path: Path) -> "ModelConfig":
+        """Read `bert_config.json`; ignore unknown keys, which other programs add. Raise InputError if it is not one."""
+        try:
+            config: ModelConfig = checked_json.take(cls, files.read_json(path))
+            return config
+        except FileNotFoundError as error:
+            raise InputError(f"{path}: no such file; give the folder of a trained model") from error
+        except InputError:
+            raise
+        except ValueError as error:
+            raise InputError(f"{path}: not a BERT configuration ({error})") from error
+
+    def of_weights(self, run: Path, given: Collection[str] = (), own: Collection[str] = RUN_SETTINGS) -> "ModelConfig":
+        """Return the architecture of a trained model, as `with_architecture` has it. run: its folder."""
+        return self.with_architecture(ModelConfig.load(run / "bert_config.json"), str(run), given, own)
+
+    def with_architecture(
+        self, trained: "ModelConfig", where: str, given: Collection[str] = (), own: Collection[str] = RUN_SETTINGS
+    ) -> "ModelConfig":
+        """Return the architecture of a trained model, with the fields `own` of this configuration.
+
+        where: what the trained model is called in a message. given: fields that the command gives. Raise UsageError if
+        one of them contradicts the weights.
+        """
+        for name in sorted({*given} - RUN_SETTINGS):
+            wanted, found = getattr(self, name), getattr(trained, name)
+            _require(
+                wanted == found,
+                f"--model.{name} {wanted} contradicts the weights of {where}, whose model.{name} is {found}; leave it "
+                "out, or give other weights",
+            )
+        return dataclasses.replace(trained, **{name: getattr(self, name) for name in own})
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchConfig:
+    """How many sequences make one update, and how they are divided into micro-batches."""
+
+    total: Annotated[int, Range(1, 10_000_000)]
+    """sequences per update, over all ranks"""
+    per_device: Annotated[int, Range(0, 65_536)] = field(metadata=MAY_CHANGE)
+    """sequences per micro-batch; 0 divides a rank's share into equal micro-batches of at most max_per_device"""
+    max_per_device: BatchSize = field(default=16, metadata=MAY_CHANGE)
+    """largest micro-batch if per_device is 0"""
+    fit: Literal["exact", "nearest", "below", "above"] = field(default="exact", metadata=MAY_CHANGE)
+    """what to do with a total that the ranks cannot divide: end with an error, or take the nearest total, or the
+    nearest one below or above, in micro-batches of at most per_device; learning rate and updates stay as they are"""
+    bucket_by_length: Annotated[int, Range(0, 100_000)] = 0
+    """number of updates, within an epoch, whose sequences are sorted by length among their micro-batches, each of which
+    is then trimmed to its longest sequence; 0 keeps the padding"""
+    pack: bool = False
+    """pack the instances of a micro-batch into as few rows as hold them; each attends to itself only (pretraining)"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self, "batch.")
+        _require(
+            not (self.pack and self.bucket_by_length),
+            "batch.pack and batch.bucket_by_length both avoid padding; give one of them",
+        )
+        _require(
+            self.total * self.bucket_by_length <= MAX_POOL,
+            f"batch.bucket_by_length {self.bucket_by_length} x batch.total {self.total} is more than {MAX_POOL} "
+            "sequences to sort; give fewer",
+        )
+
+    def divided(self, world_size: int) -> "BatchConfig":
+        """Return the batch with `per_device` filled in if it is 0, and with a `total` that the ranks divide.
+
+        Raise UsageError if they do not divide it and `fit` is exact, or if there is less than a sequence for each.
+        """
+        if self.fit != "exact" and self.total % (world_size * max(1, self.per_device)):
+            return self._fitted(world_size)
+        if self.per_device:
+            return self
+        self._check_multiple_of(world_size, f"{world_size} ranks")
+        share = self.total // world_size
+        per_device = max(size for size in range(1, min(share, self.max_per_device) + 1) if share % size == 0)
+        return dataclasses.replace(self, per_device=per_device)
+
+    def _fitted(self, world_size: int) -> "BatchConfig":
+        """Return the batch with as few micro-batches as hold it, or one less, and a `total` close to the wanted one."""
+        largest = self.per_device or self.max_per_device
+        most = math.ceil(self.total / (world_size * largest))
+        fewest = most if self.fit == "above" else max(1, most - 1)  # these, of the largest size, may almost hold it
+        sizes = {number: min(largest, self._size(self.total / (world_size * number))) for number in (fewest, most)}
+        accumulation = min(sizes, key=lambda number: abs(sizes[number] * number * world_size - self.total))
+        per_device = sizes[accumulation]
+        _require(
+            per_device > 0,
+            f"batch.total {self.total} is less than a sequence for each of {world_size} ranks; give --batch.fit above",
+        )
+        return dataclasses.replace(self, total=per_device * world_size * accumulation, per_device=per_device)
+
+    def _size(self, exact: float) -> int:
+        return {"nearest": max(1, round(exact)), "below": math.floor(exact), "above": math.ceil(exact)}[self.fit]
+
+    def accumulation(self, world_size: int) -> int:
+        """Return the number of micro-batches per rank and update. Raise UsageError if they do not divide the batch."""
+        assert self.per_device > 0, "call `divided` first"
+        per_pass = self.per_device * world_size
+        self._check_multiple_of(per_pass, f"{per_pass} (batch.per_device {self.per_device} x {world_size} ranks)")
+        return self.total // per_pass
+
+    def change(self, wanted: "BatchConfig") -> str:
+        """Return what `divided` changed in the batch `wanted`, as a line for the user; empty if not the total."""
+        if self.total == wanted.total:
+            return ""
+        change = f"{self.total / wanted.total - 1:+.1%}"
+        return (
+            f"batch: {self.total:,} sequences per update instead of {wanted.total:,} ({change}), "
+            f"in micro-batches of {self.per_device:,}; learning rate and updates are unchanged"
+        )
+
+    def _check_multiple_of(self, number: int, what: str) -> None:
+        below = max(1, self.total // number) * number
+        message = (
+            f"batch.total {self.total} is not a multiple of {what}; the nearest are {below} and {below + number}; "
+            "--batch.fit nearest chooses one"
+        )
+        _require(self.total % number == 0, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """The optimizer and the learning-rate schedule."""
+
+    name: Literal["adam", "adamw", "lamb", "nvlamb"] = "adam"
+    """adam as in the original BERT; adamw with bias correction; lamb with a trust ratio for every variable; nvlamb with
+    one for those that decay only, as in the code of LAMB's authors, NVIDIA's PyTorch recipe and MLPerf's reference"""
+    learning_rate: Annotated[float, Range(0, 100)]
+    """peak learning rate, for the whole batch: never multiplied by the number of ranks"""
+    first_step: CountOrNone = 0
+    """updates of earlier phases: the learning rate goes on from there, in one schedule over all phases"""
+    warmup_steps: CountOrNone = 0
+    """updates over which the learning rate rises from zero"""
+    warmup_start: Annotated[int, Range(-(10**9), 10**9)] = 0
+    """update of the schedule at which the learning rate starts to rise; if negative, it has risen before the first"""
+    schedule: Literal["polynomial", "cosine"] = "polynomial"
+    """how the learning rate falls: polynomial, as published for BERT, or along half a cosine after the warm-up, as for
+    GPT-2 in Megatron-LM"""
+    decay_steps: CountOrNone = 0
+    """update of the schedule at which the learning rate reaches minimum_rate; 0: the last one of the run"""
+    minimum_rate: Annotated[float, Range(0, 100)] = 0.0
+    """learning rate after the decay"""
+    decay_power: Annotated[float, Range(0, 100, above=True)] = 1.0
+    """polynomial: the rate falls with this power of the remaining share of updates: 1 for Adam, 0.5 for LAMB, as
+    published"""
+    continuous: bool = False
+    """start the decay at the peak, after the warm-up; as published, it counts from the first update, so that the rate
+    jumps down at the end of the warm-up"""
+    weight_decay: Annotated[float, Range(0, 10)] = 0.01
+    """decoupled weight decay; layer-norm parameters and biases are exempt"""
+    beta_1: Decay = 0.9
+    """decay rate of the first moment"""
+    beta_2: Decay = 0.999
+    """decay rate of the second moment"""
+    epsilon: Annotated[float, Range(1e-30, 1)] = 1e-6
+    """added to the root of the second moment"""
+    clip_norm: Annotated[float, Range(1e-12, 1e12)] = 1.0
+    """largest global gradient norm, after the reduction over ranks"""
+    layer_decay: Annotated[float, Range(0, 1, above=True)] = 1.0
+    """layer-wise decay: a layer learns at this share of the rate of the layer above it; heads have the full rate"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self, "optimizer.")
+        _require(
+            self.minimum_rate <= self.learning_rate,
+            f"optimizer.minimum_rate {self.minimum_rate:g} is more than optimizer.learning_rate {self.learning_rate:g}",
+        )
+        _require(
+            self.warmup_start <= self.first_step,
+            f"optimizer.warmup_start {self.warmup_start} is after optimizer.first_step {self.first_step}",
+        )
+        _require(
+            self.decay_steps == 0 or self.decay_steps > self.warmup_start + self.warmup_steps,
+            f"optimizer.decay_steps {self.decay_steps} is within optimizer.warmup_steps {self.warmup_steps} from "
+            f"optimizer.warmup_start {self.warmup_start} on",
+        )
+        _require(
+            self.schedule == "polynomial" or self.decay_power == 1,
+            f"optimizer.decay_power {self.decay_power:g} has no effect with optimizer.schedule cosine; leave it out",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionConfig:
+    """Precision of the forward and backward pass; weights, optimizer, layer norm, softmax and losses stay float32."""
+
+    compute: Literal["auto", "float32", "tf32", "bfloat16", "float16"] = "float32"
+    """type of matrix products; tf32 is float32 with 10-bit mantissas in products; float16 has a dynamic loss scale;
+    auto is float32 on a CPU, bfloat16 on a GPU that supports it, otherwise float16"""
+    compress: bool = False
+    """sum gradients over the ranks in float16, with dynamic loss scale"""
+    xla: bool | None = False
+    """compile the step with XLA; none: on a GPU only (on a CPU it is usually slower)"""
+
+    def resolved(self, gpu: bool, bfloat16: bool = True) -> "PrecisionConfig":
+        """Return the precision with `auto` and `none` resolved for the device.
+
+        gpu: whether the device is a GPU. bfloat16: whether it multiplies fast in bfloat16.
+        """
+        compute = self.compute
+        if compute == "auto":
+            compute = ("bfloat16" if bfloat16 else "float16") if gpu else "float32"
+        return dataclasses.replace(self, compute=compute, xla=gpu if self.xla is None else self.xla)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelConfig:
+    """How several ranks divide the work of an update; the weights after it do not depend on this beyond rounding."""
+
+    overlap: bool = field(default=False, metadata=MAY_CHANGE)
+    """send gradients in buckets while the backward pass of the last micro-batch still computes the others"""
+    bucket_megabytes: Annotated[float, Range(0, 1e6)] = field(default=0.0, metadata=MAY_CHANGE)
+    """size of a bucket, as float32; 0: all gradients in one bucket, or a tenth of them, at least 1 and at most 25, with
+    overlap or shard_optimizer"""
+    shard_optimizer: bool = field(default=False, metadata=MAY_CHANGE)
+    """divide the optimizer's moments and its update over the ranks (ZeRO stage 1): less memory, the same result"""
+    tensor: Annotated[int, Range(1, 1024)] = field(default=1, metadata=MAY_CHANGE)
+    """ranks that hold one model together, each a part of every layer (Megatron-LM); for models too large for one"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self, "parallel.")
+
+    def bucket_bytes(self, gradients: float) -> float:
+        """Return the largest size of a bucket, for gradients of this many bytes in all; infinity for a single bucket.
+
+        A tenth, since most of the gradients are to travel while the backward pass computes the others.
+        """
+        if self.bucket_megabytes:
+            return self.bucket_megabytes * 1e6
+        return min(max(gradients / 10, 1e6), 25e6) if self.overlap or self.shard_optimizer else math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Length, logging, checkpoints and directory of a run."""
+
+    directory: Path | None = field(default=None, metadata=MAY_CHANGE)
+    """run directory; default: in the work folder, named after the recipe"""
+    device: Literal["auto", "gpu", "cpu"] = field(default="auto", metadata=MAY_CHANGE)
+    """device to compute on; auto takes a GPU if there is one"""
+    deterministic: bool = field(default=True, metadata=MAY_CHANGE)
+    """on a GPU, use only kernels that always give the same bits; those of a CPU always do"""
+    steps: CountOrNone = 0
+    """updates; 0 derives them from the epochs, if the task has epochs"""
+    stop_at: CountOrNone = field(default=0, metadata=MAY_CHANGE)
+    """stop after this update, evaluated and saved, as if asked to by a signal; the learning rate is that of run.steps;
+    0: go on to run.steps"""
+    seed: Seed = 12345
+    """seed of initial weights, sample order and dropout"""
+    log_every: Count = field(default=20, metadata=MAY_CHANGE)
+    """updates between lines of metrics"""
+    save_every: Count = field(default=500, metadata=MAY_CHANGE)
+    """updates between checkpoints"""
+    keep: Count = field(default=3, metadata=MAY_CHANGE)
+    """number of newest checkpoints to keep"""
+    keep_every: CountOrNone = field(default=0, metadata=MAY_CHANGE)
+    """also keep the checkpoints of all multiples of this number of updates; 0: none"""
+    evaluate_every: CountOrNone = field(default=500, metadata=MAY_CHANGE)
+    """updates between evaluations on the held-out split; 0: never"""
+    evaluate_sequences: Count = field(default=2048, metadata=MAY_CHANGE)
+    """held-out sequences per evaluation, spread over all of them and always the same ones"""
+    patience: CountOrNone = field(default=0, metadata=MAY_CHANGE)
+    """end the run after this many evaluations on a development set without improvement; 0: never"""
+    target_accuracy: Share = field(default=0.0, metadata=MAY_CHANGE)
+    """end the run when an evaluation reaches this accuracy in its first objective; 0: never"""
+    peak_teraflops: Annotated[float, Range(0, 1e6)] = field(default=0.0, metadata=MAY_CHANGE)
+    """peak TFLOP/s of a device in the compute type, from its data sheet, to log the utilisation; 0: unknown"""
+    profile: CountOrNone = field(default=0, metadata=MAY_CHANGE)
+    """first of five updates to profile, for TensorBoard, with Horovod's timeline; 0: none"""
+    stall_seconds: Annotated[float, Range(0.1, 1e6)] = field(default=600.0, metadata=MAY_CHANGE)
+    """time without an update after which all stacks are printed; ranks that wait for another end after twice that"""
+    max_skipped: Count = field(default=10, metadata=MAY_CHANGE)
+    """end the run after this many skipped updates in a row (gradient not finite, or spike), or this many rollbacks to
+    one checkpoint"""
+    spike_factor: Annotated[float, Range(0, 1e6)] = field(default=3.0, metadata=MAY_CHANGE)
+    """a loss of more than this many times the median of the last 64 is a spike; 0 detects none"""
+    on_spike: Literal["warn", "skip", "rollback"] = field(default="warn", metadata=MAY_CHANGE)
+    """print a warning; also skip the update; or also return to the newest checkpoint and go on with the samples that
+    follow the spike"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self, "run.")
+        factor = self.spike_factor
+        _require(factor == 0 or factor > 1, f"run.spike_factor must be 0, or more than 1, not {factor}")
+
+    @property
+    def path(self) -> Path:
+        """Return the run directory, once the default is filled in."""
+        assert self.directory is not None, "call `resume.place` first"
+        return self.directory
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetConfig:
+    """Limits on the cost of a run."""
+
+    hours: Annotated[float, Range(0, 1e5)] = 0.0
+    """total wall-clock budget across restarts, in hours; the learning rate then follows the clock; 0: no limit"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self, "budget.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """The samples."""
+
+    train: Path | None = None
+    """folder made by `python -m data.tfrecords` or, for a causal model, by `python -m data.tokens`"""
+    length: Annotated[int, Range(0, 65_536)] = 0
+    """tokens of a sequence of a causal model; 0: model.max_position_embeddings. For other models the data have it"""
+    mask_shares: tuple[Share, ...] = ()
+    """for documents: of the selected tokens, the shares that become [MASK], a random token, or stay as they are; they
+    add up to 1. Without it: as data.tfrecords was told, or 0.8 0.1 0.1"""
+    skip_bad: CountOrNone = field(default=0, metadata=MAY_CHANGE)
+    """number of damaged records that a rank skips, with a warning, before it ends"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self, "data.")
+        if self.mask_shares:
+            ranges.check_mask_shares(self.mask_shares, "data.mask_shares")
+
+
+class Weights(enum.Enum):
+    """Initial weights that are not those of a run; the value is how they are named on the command line."""
+
+    RANDOM = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitConfig:
+    """The initial weights."""
+
+    checkpoint: Path | Weights | None = Weights.RANDOM
+    """run directory of an earlier phase to take all weights from; none: random weights"""
+    frozen_layers: CountOrNone = 0
+    """number of layers that keep their initial weights, and so do the embeddings; 0: all weights learn"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self, "init.")
+
+    @property
+    def source(self) -> Path | None:
+        """Return the run directory that gives the initial weights, or None if they are random."""
+        assert self.checkpoint is not None, "the command checks that it is given"
+        return self.checkpoint if isinstance(self.checkpoint, Path) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """The sections of every training run; a task adds its own."""
+
+    model: ModelConfig
+    """architecture"""
+    batch: BatchConfig
+    """sizes"""
+    optimizer: OptimizerConfig
+    """learning"""
+    precision: PrecisionConfig = PrecisionConfig()
+    """arithmetic"""
+    parallel: ParallelConfig = ParallelConfig()
+    """division over ranks"""
+    run: RunConfig = RunConfig()
+    """bookkeeping"""
+    budget: BudgetConfig = BudgetConfig()
+    """time"""
+    init: InitConfig = InitConfig()
+    """initial weights"""
+
+    def __post_init__(self) -> None:
+        first, end = self.optimizer.first_step, self.optimizer.decay_steps
+        _require(
+            end == 0 or first + self.run.steps <= end or self.optimizer.minimum_rate > 0,
+            f"run.steps {self.run.steps} after optimizer.first_step {first} are more than optimizer.decay_steps {end}, "
+            "after which the learning rate is 0; give --optimizer.decay_steps 0 to end the decay with the run",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig(TrainConfig):
+    """A pretraining run."""
+
+    data: DataConfig = DataConfig()
+    """samples"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartConfig(InitConfig):
+    """The initial weights of a fine-tuning; they must be named, because random ones are rarely intended."""
+
+    checkpoint: Path | Weights | None = None
+    """run directory whose newest checkpoint gives the encoder; none: random weights"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochConfig:
+    """The length of a run, relative to its data."""
+
+    epochs: Annotated[float, Range(0, 1e6, above=True)] = 2.0
+    """passes over the training samples, if run.steps is 0"""
+    warmup: Annotated[float, Range(0, 1, below=True)] = 0.1
+    """share of the updates over which the learning rate rises, if optimizer.warmup_steps is 0"""
+    evaluations: Annotated[float, Range(0, 1e6)] = field(default=0.0, metadata=MAY_CHANGE)
+    """evaluations on the development set in a pass over the training samples; 0: every run.evaluate_every updates"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self, "length.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuneConfig(TrainConfig):
+    """A fine-tuning run; `model` is used only if no checkpoint gives the architecture."""
+
+    length: EpochConfig = EpochConfig()
+    """length of the run"""
+    init: StartConfig = StartConfig()
+    """initial weights"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.batch.pack:
+            raise UsageError("batch.pack is for pretraining only; give batch.bucket_by_length to avoid padding")
+
+
+def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Return a configuration as dotted names and plain values, the form that `config.json` has."""
+    values: dict[str, Any] = {}
+    for each in dataclasses.fields(config):
+        value = getattr(config, each.name)
+        if dataclasses.is_dataclass(value):
+            values |= flatten(value, f"{prefix}{each.name}.")
+        else:
+            values[prefix + each.name] = _plain(value)
+    return values
+
+
+def may_change(config: Any, prefix: str = "") -> set[str]:
+    """Return the names, in the form of `flatten`, of the fields that may differ when a run goes on."""
+    names: set[str] = set()
+    for each in dataclasses.fields(config):
+        value = getattr(config, each.name)
+        if dataclasses.is_dataclass(value):
+            names |= may_change(value, f"{prefix}{each.name}.")
+        elif each.metadata == MAY_CHANGE:
+            names.add(prefix + each.name)
+    return names
+
+
+def defaults(cls: type, prefix: str = "") -> dict[str, Any]:
+    """Return the defaults of a configuration's fields, in the form of `flatten`.
+
+    They stand for the fields that a `config.json` lacks because they did not exist when it was written.
+    """
+    values: dict[str, Any] = {}
+    hints = typing.get_type_hints(cls)
+    for each in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(hints[each.name]):
+            values |= defaults(hints[each.name], f"{prefix}{each.name}.")
+        elif each.default is not dataclasses.MISSING:
+            values[prefix + each.name] = _plain(each.default)
+    return values
+
+
+def as_flags(values: dict[str, Any]) -> list[str]:
+    """Return settings, in the form of `flatten`, as they are written on the command line; an empty list is left out."""
+    return [f"{shlex.quote(f'--{name}')} {_words(value)}" for name, value in values.items() if value != []]
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(_words, value))
+    return str(value).lower() if isinstance(value, bool) or value is None else shlex.quote(str(value))
+
+
+def _plain(value: Any) -> Any:
+    if value is None or value is Weights.RANDOM:
+        return None
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, (int, float, str)) else str(value)

@@ -1,0 +1,43 @@
+"""Limits on a process (`ulimit`, batch systems): refuse one that is too small for TensorFlow, and explain the others.
+
+Without enough address space, TensorFlow aborts or crashes, at its import or at any time after it. No handler can report
+that, so the limit is checked when TensorFlow is about to be imported. Commands that do not need it are not affected.
+"""
+
+import importlib.abc
+import resource
+import sys
+from typing import Any
+
+from bert.core import cli
+from bert.core.errors import ResourceError
+
+# A run of a tiny model on two cores reserves 2.8 GiB (most of it is never used); with 2.5 GiB it aborts.
+ADDRESS_SPACE = 3 * 2**30  # bytes
+OPEN_FILES = 64  # with ten, TensorFlow aborts because it cannot open the source of random numbers
+
+
+class _Guard(importlib.abc.MetaPathFinder):
+    """Finds no module, but ends the process at the import of TensorFlow if a limit is too small."""
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        if name != "tensorflow":
+            return
+        space, files = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE))
+        if space != resource.RLIM_INFINITY and space < ADDRESS_SPACE:
+            cli.fail(
+                ResourceError(
+                    f"the limit on address space is {space / 2**30:.2g} GiB; TensorFlow needs {ADDRESS_SPACE >> 30} "
+                    "GiB at least, and more on many cores; raise it (ulimit -v), or limit the memory by a control group"
+                )
+            )
+        if files != resource.RLIM_INFINITY and files < OPEN_FILES:
+            cli.fail(
+                ResourceError(f"the limit on open files is {files}; raise it to {OPEN_FILES} at least (ulimit -n)")
+            )
+
+
+def guard() -> None:
+    """Install the check, in front of all finders, once."""
+    if not any(isinstance(finder, _Guard) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Guard())

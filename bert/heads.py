@@ -1,0 +1,128 @@
+"""The kinds of heads of fine-tuned models: one table, whose rows everything asks that depends on a head.
+
+A new kind is a row here, one in tasks/datasets.py and one in serve/heads.py, each beside its files.
+"""
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+MASKED_LM = "masked_lm"
+PRETRAINED = ("pooler", MASKED_LM, "next_sentence")  # heads of pretraining: first parts of their variables' names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of head: what it reads, what its outputs mean, and where its parts are."""
+
+    name: str
+    """first part of the names of its variables; `head` in config.json of a run"""
+    module: str
+    """its module, made of the configuration, a seed and the number of outputs; as "package.module:name" """
+    pooled: bool = False
+    """whether it reads the pooled output and gives one row for a sequence; otherwise it gives one for each token"""
+    outputs: int = 0
+    """number of its outputs; 0: as many as it has classes, which have names"""
+    number: bool = False
+    """whether a single class means a number"""
+    several: bool = False
+    """whether any number of its classes are right, each with a probability of its own"""
+    logits: tuple[str, ...] = ("logits",)
+    """names of its outputs in ONNX; several are parts of its last axis"""
+    export: str
+    """what serves it as a SavedModel, as `module`; or the command that exports it instead, such as squad.export"""
+    command: str = "tasks.train"
+    """the command that trains it"""
+    meaning: str
+    """of its outputs, in the model card"""
+    limits: str
+    """of its use, in the model card"""
+    google: str = ""
+    """its dense layer in Google's format; empty: that has no name for it"""
+    huggingface: str
+    """its dense layer in Hugging Face's format"""
+    transformers: str
+    """the class of transformers that has it"""
+    problem_type: str = ""
+    """what its config.json says there, if it is not the usual meaning of that class"""
+    pipeline: str
+    """the task of that class, in the model card"""
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether its outputs are classes with names, or a number."""
+        return self.outputs == 0
+
+
+def load(path: str) -> Any:
+    """Return what a "package.module:name" of the table names."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+_ROWS = (
+    Kind(
+        name="answer_span",
+        module="bert.model.heads:AnswerSpan",
+        outputs=2,
+        logits=("start_logits", "end_logits"),
+        export="squad.export",
+        command="squad.train",
+        meaning="first and last token of the answer in a passage",
+        limits="An answer is a part of the given text. Whether the text is true is not checked.",
+        google="cls/squad/output",
+        huggingface="qa_outputs",
+        transformers="BertForQuestionAnswering",
+        pipeline="question-answering",
+    ),
+    Kind(
+        name="classifier",
+        module="bert.model.heads:Classifier",
+        pooled=True,
+        number=True,
+        export="bert.export.texts:Classifying",
+        meaning="class of a text, or of a pair of texts",
+        limits="It gives one of its classes, or a number, to any text, also to one unlike those of its data.",
+        google="output",
+        huggingface="classifier",
+        transformers="BertForSequenceClassification",
+        pipeline="text-classification",
+    ),
+    Kind(
+        name="multilabel",
+        module="bert.model.heads:MultiLabel",
+        pooled=True,
+        several=True,
+        export="bert.export.texts:Labelling",
+        meaning="probability of each label of a text, or of a pair of texts; any number of labels are right",
+        limits="It knows the labels above only.",
+        huggingface="classifier",
+        transformers="BertForSequenceClassification",
+        problem_type="multi_label_classification",
+        pipeline="text-classification",
+    ),
+    Kind(
+        name="choice",
+        module="bert.model.heads:Choice",
+        pooled=True,
+        outputs=1,
+        export="bert.export.texts:Choosing",
+        meaning="score of a choice, compared with those of the other choices",
+        limits="It compares the given choices; that one of them is right is assumed.",
+        huggingface="classifier",
+        transformers="BertForMultipleChoice",
+        pipeline="multiple-choice",
+    ),
+    Kind(
+        name="tags",
+        module="bert.model.heads:Tags",
+        export="bert.export.words:Tagging",
+        meaning="class of each word, read at its first piece",
+        limits="It knows the tags above only.",
+        huggingface="classifier",
+        transformers="BertForTokenClassification",
+        pipeline="token-classification",
+    ),
+)
+KINDS: dict[str, Kind] = {row.name: row for row in _ROWS}
+ANSWER_SPAN, CLASSIFIER, MULTILABEL, CHOICE, TAGS = _ROWS

@@ -1,0 +1,55 @@
+"""Accuracy on minimal pairs, with its interval."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+NORMAL_95 = 1.959963984540054  # the normal distribution has 95 % within so many deviations of its mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """How many pairs of a group are right.
+
+    A tie, two scores that are equal, counts half: a model that cannot tell the sentences apart, for example because
+    both are the same tokens, then has the accuracy of chance, whichever sentence comes first. It is also what is
+    expected of Zorro's own scorer, which decides a tie at random.
+    """
+
+    pairs: int
+    right: int
+    ties: int
+
+    @classmethod
+    def of(cls, good: np.ndarray, bad: np.ndarray) -> "Accuracy":
+        """good, bad: [pairs] scores of the sentences."""
+        return cls(pairs=len(good), right=int((good > bad).sum()), ties=int((good == bad).sum()))
+
+    @property
+    def share(self) -> float:
+        return (self.right + self.ties / 2) / self.pairs
+
+    def interval(self) -> tuple[float, float]:
+        """Return the ends of the 95 % interval of the share (Wilson 1927).
+
+        It says what other pairs of the same kind might give with this model, not what another seed might.
+        """
+        n, z = self.pairs, NORMAL_95
+        middle = (self.share + z**2 / (2 * n)) / (1 + z**2 / n)
+        half = z / (1 + z**2 / n) * math.sqrt(self.share * (1 - self.share) / n + (z / (2 * n)) ** 2)
+        return max(middle - half, 0.0), min(middle + half, 1.0)
+
+    def fields(self) -> dict[str, Any]:
+        """Return all figures by name."""
+        low, high = self.interval()
+        counts = {"pairs": self.pairs, "right": self.right, "ties": self.ties}
+        return {**counts, "accuracy": self.share, "low": low, "high": high}
+
+
+def by_name(names: Sequence[str], good: np.ndarray, bad: np.ndarray) -> dict[str, Accuracy]:
+    """Return the accuracy of the pairs of each name, in the order of the names; those without a name are left out."""
+    labels = np.array(names)
+    return {name: Accuracy.of(good[labels == name], bad[labels == name]) for name in sorted(set(names) - {""})}

@@ -1,0 +1,189 @@
+"""Estimate a pretraining run from its configuration: parameters, tokens, FLOP, communication and memory."""
+
+import dataclasses
+
+from bert.core.config import ModelConfig, ParallelConfig, PretrainConfig
+
+STATE_BYTES = 16  # per parameter on one rank: the weight in float32, its two moments and its accumulated gradient
+CHUNK_BYTES = 1 << 27  # of the float32 scores of the vocabulary that a causal model computes at once
+BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
+
+
+def parameters(model: ModelConfig) -> int:
+    """Return the number of parameters in pretraining, including the heads; a causal model has none."""
+    width, inner, words = model.hidden_size, model.intermediate_size, model.vocab_size
+    norm, narrow = 2 * width, model.embedding_width
+    attention, mlp = 4 * width * (width + 1), (width + 1) * inner + (inner + 1) * width
+    embeddings = (words + model.max_position_embeddings + model.type_vocab_size) * narrow
+    if narrow != width:
+        embeddings += 2 * narrow - norm + (narrow + 1) * width  # their norm, and the projection
+    masked_lm, pooler, next_sentence = (width + 1) * narrow + 2 * narrow + words, width * (width + 1), 2 * width + 2
+    # One more norm: of the embeddings, or, with norms before the sub-layers, of the last layer's output.
+    layers = model.num_hidden_layers * (attention + mlp + 2 * norm)
+    return embeddings + norm + layers + (0 if model.causal else masked_lm + pooler + next_sentence)
+
+
+def local_parameters(model: ModelConfig, parts: int) -> int:
+    """Return the number of parameters that one of the ranks holds which divide a model by tensor parallelism.
+
+    Divided are attention heads, the feed-forward layer and the words of the vocabulary. Norms, positions, segments, the
+    biases of outputs and the other parts of the heads are whole on each rank.
+    """
+    width, inner = model.hidden_size, model.intermediate_size
+    attention, mlp = 4 * width * width + 3 * width, 2 * width * inner + inner
+    words = model.vocab_size * (model.embedding_width + (not model.causal))  # and the bias of each word's score
+    divided = model.num_hidden_layers * (attention + mlp) + words
+    return parameters(model) - divided + -(-divided // parts)
+
+
+def embeddings_share(model: ModelConfig, parts: int = 1) -> float:
+    """Return the share of the embeddings among the parameters of a rank: their gradients are complete last."""
+    others = model.max_position_embeddings + model.type_vocab_size
+    return (-(-model.vocab_size // parts) + others) * model.embedding_width / local_parameters(model, parts)
+
+
+def exposed_share(model: ModelConfig, parallel: ParallelConfig) -> float:
+    """Return the share of a rank's gradients whose sum overlap cannot hide.
+
+    These are the embeddings' and those of one bucket: nothing travels until the first bucket is complete.
+    """
+    gradients = 4.0 * local_parameters(model, parallel.tensor)
+    return min(1.0, embeddings_share(model, parallel.tensor) + parallel.bucket_bytes(gradients) / gradients)
+
+
+def state_bytes(model: ModelConfig, replicas: int, parallel: ParallelConfig) -> int:
+    """Return the bytes of weights, accumulated gradients and moments on each rank.
+
+    The model may be in parts, and its replicas may divide the moments.
+    """
+    count = local_parameters(model, parallel.tensor)
+    return 8 * count + 8 * count // (replicas if parallel.shard_optimizer else 1)
+
+
+def update_bytes(model: ModelConfig, replicas: int, parallel: ParallelConfig) -> int:
+    """Return the bytes on each rank during the update: `state_bytes`, and what several ranks exchange.
+
+    All ranks hold the summed gradients. With a sharded optimizer a rank holds its share of them and of the new weights,
+    and the new weights of one bucket, which it has gathered. A variable larger than a bucket has one of its own.
+    """
+    state, count = state_bytes(model, replicas, parallel), local_parameters(model, parallel.tensor)
+    if replicas == 1:
+        return state
+    if not parallel.shard_optimizer:
+        return state + 4 * count
+    largest = 4 * model.hidden_size * -(-max(model.vocab_size, model.intermediate_size) // parallel.tensor)
+    return state + 8 * count // replicas + int(min(4 * count, max(parallel.bucket_bytes(4 * count), largest)))
+
+
+def flops(model: ModelConfig, sequence: int, predictions: float, states: float | None = None) -> float:
+    """Return the floating-point operations of training on one sequence, in matrix products only.
+
+    A multiplication and an addition count as two. The backward pass has twice the products of the forward pass.
+    Recomputed activations are not counted. A causal model computes all scores of its attention, although half of them
+    are masked. predictions: masked tokens, or all tokens of a causal model. states: tokens for which the last layer is
+    computed after its attention, all by default.
+    """
+    width, layers = model.hidden_size, model.num_hidden_layers
+    attention = 2 * sequence * 3 * width * width + 4 * sequence * sequence * width
+    tokens = (layers - 1) * sequence + (sequence if states is None else states)
+    head = 2 * predictions * width * (model.vocab_size + (0 if model.causal else width))
+    return 3.0 * (layers * attention + 2 * tokens * width * (width + 2 * model.intermediate_size) + head)
+
+
+def states_read(predictions: int) -> int:
+    """Return how many tokens of a pretraining sequence need a last hidden state: the masked ones and [CLS]."""
+    return predictions + 1
+
+
+def activations(
+    config: PretrainConfig, sequence: int, predictions: int, rows: int = 0, *, cpu: bool = False
+) -> dict[str, int]:
+    """Return an estimate of the bytes of one micro-batch beside weights, gradients and moments, by purpose.
+
+    The estimate is for a step that XLA compiles for a GPU. Its terms follow the arrays in such programs; a test
+    compares the sum with the compiler's own figure (docs/results/2026-11-gpu-check.md). rows: packed rows of `sequence`
+    tokens, by default one per sequence. "Narrow" means in the compute type. cpu: of a step on a CPU that XLA does not
+    compile as a whole; docs/planning.md compares it with measurements.
+    """
+    model, size = config.model, BYTES[config.precision.compute]
+    layers, width, inner = model.num_hidden_layers, model.hidden_size, model.intermediate_size
+    tokens = (rows or config.batch.per_device) * sequence
+    last = tokens if model.causal else config.batch.per_device * states_read(predictions)
+    past = (layers - 1) * tokens + last  # tokens of all layers after their attention
+    heads, fused = model.num_attention_heads, model.fused_attention
+    pairs = 0 if fused else layers * tokens * heads * sequence  # attention weights of all layers
+    vocabulary = model.vocab_size + -model.vocab_size % model.vocab_multiple
+    kernels = layers * (4 * width * width + 2 * width * inner) + vocabulary * width
+    # One byte per attention weight and per element of the output of each of the two sub-layers. XLA stores these
+    # also for a layer that is recomputed.
+    bits = pairs * (model.attention_probs_dropout_prob > 0) + 2 * past * width * (model.hidden_dropout_prob > 0)
+    scores = 2 * config.batch.per_device * predictions * vocabulary * 4  # and their gradient, in float32
+    if model.causal:  # of a chunk, and the gradients by the word embeddings and by the last states
+        scores = min(scores, 2 * CHUNK_BYTES) + vocabulary * width * 4 + tokens * width * 4
+    common = {
+        "narrow kernels": kernels * size * (size < 4),  # float32 needs no copy
+        "sum of embeddings": tokens * width * 4,
+        "dropout bits": bits,
+    }
+    # The input of layer norm's gradient: with norms after a sum, narrow; before a sub-layer, the float32 stream.
+    norm_input = size if model.norm_placement == "post" else 4
+    stream = norm_input + size  # and the narrow output of layer norm
+    if cpu:  # the float32 stream, the product that is added to it, and a narrow copy for the next product if it is one
+        stream = 4 + size + size * (size < 4)
+    if model.recompute_activations:
+        # Of one layer: one float32 and two narrow arrays of a softmax and its gradient, or three narrow arrays of a
+        # GELU and its gradient, whichever is larger; and queries, keys, values, context, output and a float32 sum.
+        layer = max(pairs // layers * (4 + 2 * size), 3 * tokens * inner * size) + tokens * width * (5 * size + 4)
+        if cpu:  # all arrays of the layer, as below, at once, and the gradient of a GELU
+            layer = pairs // layers * 2 * size + 3 * tokens * inner * size + tokens * width * (5 * size + 2 * stream)
+        return common | {
+            "inputs of the layers": layers * tokens * width * 4,  # float32
+            "a recomputed layer, or vocabulary logits": max(layer, scores),
+        }
+    # Weights before and after dropout; with cuDNN's attention float32 sums of rows, and one mask for all layers.
+    kept = 2 if model.attention_probs_dropout_prob > 0 or cpu else 1
+    weights = layers * tokens * heads * 4 + tokens * sequence * size if fused else kept * pairs * size
+    return common | {
+        "residual stream": 2 * past * width * stream,
+        # Queries, keys, values and context; unless fused, a copy of the context with the heads side by side.
+        "attention": (4 * layers * tokens + (not fused) * past) * width * size,
+        "attention weights": weights,
+        "feed-forward": 2 * past * inner * size,  # before and after GELU
+        "vocabulary logits": scores,
+    }
+
+
+def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: int, available: int) -> dict[str, str]:
+    """Return the plan of a run on GPUs as rows of a table.
+
+    sequence: tokens per sequence. predictions: of each. available: training sequences in the data. Raises UsageError if
+    the batch cannot be divided among this many ranks.
+    """
+    config = dataclasses.replace(config, precision=config.precision.resolved(gpu=True))
+    count, run, batch = parameters(config.model), config.run, config.batch
+    parts = config.parallel.tensor
+    replicas, holder = ranks // parts, "each" if parts == 1 else f"in groups of {parts}; each group"
+    accumulation = batch.accumulation(replicas)
+    sequences = run.steps * batch.total
+    state = state_bytes(config.model, replicas, config.parallel)
+    states = None if config.model.causal else states_read(predictions)
+    arithmetic = sequences * flops(config.model, sequence, predictions, states)
+    working = sum(activations(config, sequence, predictions).values())
+    memory = max(state + working, update_bytes(config.model, replicas, config.parallel))
+    local = local_parameters(config.model, parts)
+    traffic = f"{local * (2 if config.precision.compress else 4) / 1e6:,.0f} MB of gradients summed"
+    if replicas > 1 and config.parallel.shard_optimizer:
+        traffic += f", {local * 4 / 1e6:,.0f} MB of new weights gathered"
+    limit = "at most " if batch.pack else ""  # the number of packed rows is not known in advance
+    return {
+        "parameters": f"{count:,}",
+        "updates": f"{run.steps:,} of {batch.total:,} sequences of {sequence} tokens",
+        "tokens": f"{limit}{sequences * sequence:,}, padding included",
+        "data": f"{available:,} sequences, {sequences / available:.2f} epochs",
+        "ranks": f"{ranks:,}, {holder} {accumulation:,} micro-batches of {batch.per_device:,} per update",
+        "arithmetic": f"{limit}{arithmetic:.3g} FLOP in matrix products",
+        "communication": f"per update {traffic}",
+        "memory per rank": f"{memory / 2**30:,.1f} GiB: {state / 2**30:,.1f} of weights, gradients and "
+        f"moments, about {working / 2**30:,.1f} of activations",
+        "checkpoint": f"{count * 12 / 2**30:,.1f} GiB, at most {run.keep + 1} at a time",
+    }

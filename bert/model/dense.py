@@ -1,0 +1,88 @@
+"""Dense layers and layer norms, and what is common to the sub-layers that are made of them.
+
+If several devices hold a model (parts.py), the first kernels of a sub-layer are divided by columns and the last one by
+rows. So each device computes a term of the sub-layer's output, and the terms are summed.
+
+Shapes: M and R rows, D width.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert.model import fused_ops
+from bert.model.fused_ops import converted_product, copies, product
+from bert.model.initializers import Initializer
+from bert.model.parts import Parts
+
+
+class Dense(tf.Module):
+    """y = x W + b."""
+
+    def __init__(self, init: Initializer, name: str, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.kernel = init.normal(f"{name}/kernel", inputs, outputs)
+        self.bias = init.constant(f"{name}/bias", 0.0, outputs)
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:  # [M, inputs] -> [M, outputs] float32
+        return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
+
+    def product(self, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        """Return x W [M, outputs], computed in `dtype`, without the bias: the next operation adds it in float32."""
+        if x.dtype != dtype and fused_ops.has_gpu():
+            return converted_product(x, self.kernel, dtype)
+        return product(tf.cast(x, dtype), tf.cast(self.kernel, dtype))
+
+
+class LayerNorm(tf.Module):
+    """Layer norm over the last axis."""
+
+    def __init__(self, init: Initializer, name: str, width: int, epsilon: float) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+        self.gamma = init.constant(f"{name}/gamma", 1.0, width)
+        self.beta = init.constant(f"{name}/beta", 0.0, width)
+
+    def __call__(self, x: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
+        """Normalise x [M, D] to float32 [M, D], then apply dropout if `bits` are given."""
+        return fused_ops.layer_norm(x, self.gamma, self.beta, *bits, epsilon=self.epsilon, rate=rate)
+
+
+class Projection(NamedTuple):
+    """The output of a sub-layer: product + bias. The residual sum, which reads it next, adds the bias in float32."""
+
+    product: tf.Tensor  # [R, D] in the compute dtype
+    bias: tf.Variable  # [D]
+
+
+class SubLayer(tf.Module):
+    """A function of the residual stream that ends with the dense layer `output`.
+
+    A subclass computes this device's term of it. `enter` or `fork` comes before the computation, `leave` after it.
+    """
+
+    output: Dense
+
+    def __init__(self, name: str, parts: Parts, num_inputs: int = 1) -> None:
+        """name: in the model. num_inputs: how many copies of its input it reads."""
+        super().__init__()
+        self._sums, self._parts, self.num_inputs = name, parts, num_inputs
+
+    def enter(self, x: tf.Tensor) -> list[tf.Tensor]:
+        """Return the copies of x [M, D] that the sub-layer reads."""
+        return copies(self._parts.copied(x, f"{self._sums}/input"), self.num_inputs)
+
+    def fork(self, x: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Return the copies that the sub-layer reads, and x for the residual sum.
+
+        `copies` decides in which order gradients by x are added.
+        """
+        if self._parts.count > 1:  # one sum over the parts for the gradients of all inputs
+            inner, x = copies(x, 2)
+            return self.enter(inner), x
+        *inputs, x = copies(x, self.num_inputs + 1)
+        return inputs, x
+
+    def leave(self, term: tf.Tensor) -> Projection:
+        """Return the output, of this device's term of the product [R, D]."""
+        return Projection(self._parts.summed(term, f"{self._sums}/sum"), self.output.bias)

@@ -1,0 +1,118 @@
+"""A run directory, opened: what the model is, and its weights.
+
+    run = Run.open(Path("workdir/runs/squad/squad_base"))
+    run.config, run.tokenizer, run.settings, run.head
+    encoder = run.encoder("bfloat16")
+    run.load(encoder_and_head)
+
+The runs are those of `bert.pretrain`, `squad.train` and `tasks.train`, and imports by `bert.convert`.
+"""
+
+import dataclasses
+import sys
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from bert import labels, thresholds
+from bert.core import manifest
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError
+from bert.heads import KINDS
+from bert.labels import Head
+from bert.model.encoder import Encoder, variables
+from bert.model.inference import InferenceEncoder
+from bert.text import vocabulary
+from bert.text.tokenization import Tokenizer, tokenizer_for
+from bert.training import checkpoint
+
+Compute = Literal["float32", "bfloat16", "float16"]  # of matrix products
+
+
+class Run:
+    """A run directory whose description is that of its checkpoints; what else it has is read when it is asked for."""
+
+    def __init__(self, path: Path, config: ModelConfig) -> None:
+        """config: as `Run.open` reads it."""
+        self.path, self.config = path, config
+        self._checkpoint: Path | None = None
+
+    @classmethod
+    def open(cls, path: Path, wanted: str = "the run directory of a trained model") -> "Run":
+        """Check the files that describe a run, and read its configuration.
+
+        wanted: what to give instead, for the message. Raise InputError if `path` is no run directory, IntegrityError if
+        a file that describes the run has changed.
+        """
+        if not path.is_dir():
+            raise InputError(f"{path}: no such folder; give {wanted}")
+        checkpoint.check_description(path)
+        config = ModelConfig.load(path / "bert_config.json")
+        # Both are for training: cuDNN's attention needs 16 bits, and neither has an effect on what is computed.
+        return cls(path, dataclasses.replace(config, fused_attention=False, recompute_activations=False))
+
+    @property
+    def settings_path(self) -> Path:
+        """Its `config.json`, for messages."""
+        return self.path / "config.json"
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Content of its `config.json`; empty if there is none. Raise InputError if it is damaged."""
+        return labels.settings(self.path)
+
+    @cached_property
+    def head(self) -> Head | None:
+        """What the outputs of a fine-tuned model mean; None for a pretrained one. Raise as `labels.of` does."""
+        return labels.of(self.settings, self.settings_path)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Its tokenizer. Raise InputError if the model is causal, or if its vocabulary has another size."""
+        return tokenizer_for(vocabulary.path_in(self.path), self.config)
+
+    def has(self, head: str) -> bool:
+        """Return whether the checkpoint has variables of a head. Raise as `checkpoint.to_use` does."""
+        folder = checkpoint.to_use(self.path)
+        stored = tf.train.load_checkpoint(str(folder / checkpoint.BUNDLE)).get_variable_to_shape_map()
+        return any(name.startswith(f"{head}/") for name in stored)
+
+    def load(self, *modules: tf.Module) -> None:
+        """Assign the weights to the variables of `modules`. Raise as `checkpoint.load_weights` does."""
+        weights = {name: variable for module in modules for name, variable in variables(module).items()}
+        self._checkpoint = checkpoint.load_weights(self.path, weights)
+
+    def encoder(self, compute: Compute = "float32") -> InferenceEncoder:
+        """Return the encoder with its weights. compute: data type of its matrix products. Raise as `load` does."""
+        encoder = Encoder(self.config, seed=0)
+        self.load(encoder)
+        return InferenceEncoder(encoder, tf.as_dtype(compute))
+
+    @property
+    def checkpoint(self) -> Path:
+        """Folder of the checkpoint that was loaded: the best or the newest one, or an older one if that is damaged."""
+        assert self._checkpoint is not None, "the weights are loaded"
+        return self._checkpoint
+
+    def thresholds(self) -> tuple[float, ...]:
+        """Return the probability from which each label is given, if any number of them can be; the weights are loaded.
+
+        Raise as `thresholds.read` does.
+        """
+        if self.head is None or not KINDS[self.head.kind].several:
+            return ()
+        stored = thresholds.read(self.path, self.head.labels, self.weights)
+        if stored is None:
+            print(
+                f"note: {self.path}: no stored thresholds; labels are given from {thresholds.DEFAULT} on (see "
+                "python -m tasks.thresholds)",
+                file=sys.stderr,
+            )
+        return stored or (thresholds.DEFAULT,) * len(self.head.labels)
+
+    @property
+    def weights(self) -> str:
+        """Content hash of the checkpoint that was loaded."""
+        return manifest.content_hash(self.checkpoint)

@@ -1,1 +1,0 @@
-"""Files and folders that are written completely or not at all."""

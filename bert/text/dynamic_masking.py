@@ -1,0 +1,163 @@
+"""Dynamic masking: training instances are paired and masked while they are read, differently in every epoch.
+
+A record is a chunk: consecutive whole sentences of one document that fill a sequence (`instances.chunks`). Sample n of
+an epoch is chunk n, paired with its own second part or with text of another document, and masked. The choice is a
+function of the seed and the sample's position in the run. So a chunk gives another instance in every epoch, ranks need
+no communication, and a resumed run makes the same instances as an uninterrupted one.
+
+Compared with instances stored in advance, the text is stored once instead of `dupe_factor` times. Text that a random
+second segment replaces is not used in this epoch, and the cuts between chunks are always the same.
+"""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from bert.core import manifest
+from bert.core.errors import IntegrityError
+from bert.text import instances, records, vocabulary
+from bert.text.hashing import Uniform, mix
+from bert.text.rules import RULES
+from bert.text.vocabulary import load_vocab, rules_of
+
+KIND = "documents"  # in the manifest; stored instances have "instances"
+MAX_TRIES = 8  # to draw a partner from another document, with enough text; a dataset of one document has none
+
+
+def feature_spec(config: instances.InstanceConfig) -> records.FeatureSpec:
+    """Return the features of an instance, named as by google-research/bert."""
+    sequence, predictions = config.max_seq_length, config.max_predictions_per_seq
+    return {
+        name: {"shape": [size], "dtype": dtype}
+        for name, size, dtype in (
+            ("input_ids", sequence, "int64"),
+            ("input_mask", sequence, "int64"),
+            ("segment_ids", sequence, "int64"),
+            ("masked_lm_positions", predictions, "int64"),
+            ("masked_lm_ids", predictions, "int64"),
+            ("masked_lm_weights", predictions, "float32"),
+            ("next_sentence_labels", 1, "int64"),
+        )
+    }
+
+
+class DynamicMasking:
+    """The instances of one split, made from its chunks; has the interface of `records.Dataset`."""
+
+    def __init__(
+        self, stored: records.Dataset, seed: int, rules: int = RULES, mask_shares: tuple[float, ...] = ()
+    ) -> None:
+        """rules: by which second segments are drawn (`bert.text.rules`). mask_shares: () are those of the records."""
+        self.stored, self.seed, self.rules = stored, seed, rules
+        self.manifest = stored.manifest
+        self.description = stored.description
+        if self.description.instances is None:
+            where = stored.manifest.path / manifest.NAME
+            raise IntegrityError(f"{where}: does not say how instances are made; build the folder again")
+        self.config = self.description.instances
+        if mask_shares:
+            self.config = dataclasses.replace(self.config, mask_shares=mask_shares)
+        self.sources, self.source_of, self.only_label = stored.sources, stored.source_of, stored.only_label
+        self.spec = feature_spec(self.config)
+        path = stored.manifest.path / vocabulary.NAME
+        vocab = load_vocab(path)
+        self._vocab_size = len(vocab)
+        self._tokens = instances.Tokens.from_vocab(vocab, rules_of(path, vocab).special)
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def read(self, indices: np.ndarray, positions: np.ndarray) -> dict[str, tf.Tensor]:
+        """Return the instances of chunks `indices` [n] at `positions` [n] of the run: tensors [n, ...], ids int32."""
+        chunks, documents = self._chunks(indices)
+        uniform = Uniform(self.seed, positions)
+        u = uniform(6)  # [n, 6]
+        divided = instances.divide(chunks, self.config, u, self.rules)
+        partners = self._partners(divided, documents, positions)
+        plan = instances.draw(divided, partners, len(chunks.ids), self.config, u[:, 4], uniform, self.rules)
+        text = np.concatenate([chunks.ids, partners.ids])
+        features = instances.build(text, plan, self.config, self._tokens)
+        features = instances.mask(features, self.config, self._tokens, uniform)
+        return {k: tf.constant(v, tf.int32 if v.dtype == np.int64 else tf.float32) for k, v in features.items()}
+
+    def _partners(
+        self, divided: instances.Division, documents: np.ndarray, positions: np.ndarray
+    ) -> instances.Partners:
+        """Return text of a random chunk of another document for the chunks of `documents` [n, 2] that are to have one.
+
+        The chunk behind it is read too, if it goes on with the same document. Other chunks are drawn as long as the
+        text is too short, so that such a segment does not end early.
+        """
+        first, last, end = np.zeros((3, len(positions)), np.int64)
+        exists, ids, sentences = np.zeros(len(positions), bool), [np.zeros(0, np.int64)], [np.zeros(1, np.int64)]
+        open_rows, read = np.flatnonzero(divided.takes_other), (0, 1)  # tokens and sentence ends that were read before
+        for attempt in range(MAX_TRIES):
+            if not len(open_rows):
+                break
+            draws = mix(positions[open_rows].astype(np.uint64), self.seed * MAX_TRIES + attempt)
+            drawn = (draws % np.uint64(len(self))).astype(np.int64)
+            behind = np.minimum(drawn + 1, len(self) - 1)
+            text, owners = self._chunks(np.stack([drawn, behind], axis=1).ravel())
+            owner, next_owner = owners[0::2], owners[1::2]
+            goes_on = (owner == next_owner).all(axis=1) & (behind > drawn)
+            here = text.documents[:-1].reshape(-1, 2)
+            stop = np.where(goes_on, text.documents[2::2], text.documents[1::2])
+            is_foreign = (owner != documents[open_rows]).any(axis=1)
+            is_enough = text.sentences[stop] - text.sentences[here[:, 0]] >= divided.second[open_rows]
+            takes = is_foreign & (is_enough | ~exists[open_rows])
+            if self.rules == 1:
+                stop, is_enough, takes = text.documents[1::2], is_foreign, is_foreign | divided.is_single[open_rows]
+            rows = open_rows[takes]
+            first[rows], last[rows], end[rows] = (read[1] + at[takes] for at in (here[:, 0], here[:, 1], stop))
+            exists[rows] = True
+            ids.append(text.ids)
+            sentences.append(read[0] + text.sentences)
+            read = (read[0] + len(text.ids), read[1] + len(text.sentences))
+            open_rows = open_rows[~(is_foreign & is_enough)]
+        return instances.Partners(
+            ids=np.concatenate(ids),
+            sentences=np.concatenate(sentences),
+            first=first,
+            last=last,
+            end=end,
+            exists=exists,
+        )
+
+    def _chunks(self, indices: np.ndarray) -> tuple[instances.Documents, np.ndarray]:
+        """Return chunks as documents, and the shard and document number of each [n, 2]."""
+        ragged = {name: tf.io.RaggedFeature(tf.int64) for name in ("ids", "sentences")}
+        spec = {**ragged, "document": tf.io.FixedLenFeature([1], tf.int64)}
+        parsed = self.stored.parse(indices, lambda payloads: tf.io.parse_example(payloads, spec))
+        ids, sentences = parsed["ids"], parsed["sentences"]
+        chunks = instances.Documents(
+            ids=ids.flat_values.numpy(),
+            sentences=np.concatenate([[0], np.cumsum(sentences.flat_values.numpy())]),
+            documents=sentences.row_splits.numpy(),
+        )
+        self._check(chunks, ids.row_splits.numpy(), indices)
+        return chunks, np.stack([self.stored.shard_of(indices), parsed["document"].numpy()[:, 0]], axis=1)
+
+    def _check(self, chunks: instances.Documents, splits: np.ndarray, indices: np.ndarray) -> None:
+        """Raise IntegrityError for a chunk whose sentences are not its ids, or with an id outside the vocabulary."""
+        lengths = np.diff(chunks.sentences)
+        impossible = (lengths < 1) | (lengths > len(chunks.ids))
+        wrong = (chunks.sentences[chunks.documents] != splits)[1:] | (np.diff(splits) == 0)
+        wrong[np.searchsorted(chunks.documents, np.flatnonzero(impossible), side="right") - 1] = True
+        outside = (chunks.ids < 0) | (chunks.ids >= self._vocab_size)
+        wrong[np.searchsorted(splits, np.flatnonzero(outside), side="right") - 1] = True
+        if wrong.any():
+            place = self.stored.place(int(indices[wrong.argmax()]))
+            raise IntegrityError(f"{place} is no chunk of tokens; build it again")
+
+
+def source(
+    folder: Path, split: str, seed: int, skip_bad: int = 0, rules: int = RULES, mask_shares: tuple[float, ...] = ()
+) -> records.Dataset | DynamicMasking:
+    """Return the samples in a folder of `python -m data.tfrecords`, whether it has instances or documents.
+
+    mask_shares: as in `DynamicMasking`; instances are masked already.
+    """
+    stored = records.Dataset(folder, split, skip_bad)
+    return DynamicMasking(stored, seed, rules, mask_shares) if stored.description.kind == KIND else stored

@@ -1,0 +1,266 @@
+"""TFRecord files with an index: written by the data stages, read by the trainer.
+
+A dataset is a folder with a manifest and, for each split, files `<split>-*.tfrecord`. Beside each is `<name>.index`
+with the byte offsets of its records. So any record can be read with two small reads, and the sample order can be a pure
+function of the position. The CRC of every record is checked when it is read: a damaged record is an error that names
+it. (TensorFlow's own `ignore_errors()` silently drops the rest of the file.)
+"""
+
+import dataclasses
+import os
+import struct
+import sys
+from array import array
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from bert.core import manifest
+from bert.core.errors import InputError, IntegrityError
+from bert.core.manifest import File
+from bert.core.random_access import RandomAccess
+from bert.hardware import graphs
+from bert.text import frames, vocabulary
+from bert.text.instances import InstanceConfig
+
+T = TypeVar("T")
+FeatureSpec = dict[str, dict[str, Any]]  # name -> {"shape": [...], "dtype": "int64" | "float32"}
+
+VOCABULARY = "vocab.txt"
+LONGEST = 1 << 24  # values of a feature
+LARGEST_VOCABULARY = 1 << 31
+UNPARSED = (tf.errors.InvalidArgumentError, UnicodeDecodeError)  # the latter if its message has the record's bytes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Feature:
+    """Shape and type of a feature. None is a size that differs between records."""
+
+    shape: list[int | None]
+    dtype: Literal["int64", "float32"]
+
+    def __post_init__(self) -> None:
+        if any(size is not None and not 0 < size <= LONGEST for size in self.shape):
+            raise ValueError(f"the shape {self.shape} is not one of a record")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Description:
+    """What the manifest of a dataset says about its records."""
+
+    features: dict[str, Feature]
+    vocab_size: int
+    vocab_sha256: str | None = None
+    kind: Literal["instances", "documents", "tokens"] = "instances"
+    instances: InstanceConfig | None = None
+    """how instances of pretraining were made, or are made from the records"""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.vocab_size <= LARGEST_VOCABULARY:
+            raise ValueError(f"vocab_size {self.vocab_size} is not that of a vocabulary")
+
+
+def only_label(counts: Mapping[str, int]) -> int | None:
+    """Return the label that all pairs of a split have for next-sentence prediction; None: both occur, or it is unknown.
+
+    counts: those of the split in its manifest. The random second segment of a pair of label 1 is from another document,
+    so chunks of a single document make pairs of label 0 only.
+    """
+    if "chunks" in counts:
+        return 0 if counts.get("documents") == 1 else None
+    ones = counts.get("pairs_of_label_1")
+    if ones == 0:
+        return 0
+    return 1 if ones is not None and ones == counts.get("instances") else None
+
+
+class RecordWriter:
+    """Context manager that writes one TFRecord file and its index."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.offsets = array("Q", [0])  # a tenth of the memory of a list
+
+    def __enter__(self) -> Self:
+        self._stream = open(self.path, "wb", buffering=1 << 20)
+        return self
+
+    def write(self, serialized: bytes) -> None:
+        """Append one record."""
+        frame = frames.encode(serialized)
+        self._stream.write(frame)
+        self.offsets.append(self.offsets[-1] + len(frame))
+
+    def __exit__(self, *exception: object) -> None:
+        self._stream.close()
+        frames.write_index(self.path, self.offsets)
+
+    @property
+    def count(self) -> int:
+        """Number of records written so far."""
+        return len(self.offsets) - 1
+
+
+class Dataset:
+    """Random access to the records of one split.
+
+    sources: names of the sources of its records, such as "books"; a single one, "", if the manifest does not name them.
+    skip_bad: number of damaged records that are tolerated. Each is reported and replaced by the next good record.
+
+    Raises InputError if the folder has no such split, IntegrityError if a file is missing, if an index or the
+    vocabulary is not as the manifest says, or if a record is damaged.
+    """
+
+    def __init__(self, folder: Path, split: str, skip_bad: int = 0) -> None:
+        self.split, self.skip_bad, self.skipped = split, skip_bad, set[int]()
+        self.manifest = manifest.load(folder)
+        listed = self.manifest.files
+        names = sorted(name for name in listed if name.startswith(f"{split}-") and name.endswith(".tfrecord"))
+        if not names or not self.manifest.extra.get("features"):
+            raise InputError(f"{folder}: no TFRecords of split {split!r}; make them with python -m data.tfrecords")
+        self.description = self.manifest.extra_as(Description)
+        self.spec: FeatureSpec = {name: vars(feature) for name, feature in self.description.features.items()}
+        self.paths = [folder / name for name in names]
+        sources = [listed[name].source or "" for name in names]
+        self.sources = tuple(dict.fromkeys(sources))
+        self._source_of_shard = np.array([self.sources.index(source) for source in sources])
+        counts = [_checked_count(folder / name, listed[name]) for name in names]
+        _check_vocabulary(self.manifest, self.description)
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        self._disk = RandomAccess()
+        self._parse = graphs.function(self._parse_batch, input_signature=[tf.TensorSpec([None], tf.string)])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def read(self, indices: np.ndarray, positions: np.ndarray | None = None) -> dict[str, tf.Tensor]:
+        """Return the records at `indices` [n] as tensors [n, ...] of the dataset's features (integers as int32).
+
+        `positions`, their positions in the run, do not matter here: the parameter is for other kinds of sources.
+        """
+        return self.parse(indices, self._parse)
+
+    def parse(self, indices: np.ndarray, parser: Callable[[tf.Tensor], T]) -> T:
+        """Return the result of `parser` for the payloads of the records at `indices` [n].
+
+        Raise IntegrityError, naming the record, if it cannot parse one: such records were written by other programs.
+        """
+        payloads = [self.payload(int(index)) for index in indices]
+        try:
+            return parser(tf.constant(payloads, tf.string))
+        except UNPARSED:
+            for index, payload in zip(indices, payloads, strict=True):
+                try:
+                    parser(tf.constant([payload], tf.string))
+                except UNPARSED as error:
+                    raise IntegrityError(
+                        f"{self.place(int(index))} does not have the features in the manifest; build it again"
+                    ) from error
+            raise
+
+    def place(self, index: int) -> str:
+        """Return the file of record `index` and its number there, for messages."""
+        shard = int(self.shard_of(np.asarray(index)))
+        return f"{self.paths[shard]}: record {index - int(self._starts[shard])}"
+
+    def shard_of(self, indices: np.ndarray) -> np.ndarray:
+        """Return the number of each record's file [n]."""
+        return np.searchsorted(self._starts, indices, side="right") - 1
+
+    def source_of(self, indices: np.ndarray) -> np.ndarray:
+        """Return for each record the number of its source in `sources` [n]."""
+        return self._source_of_shard[self.shard_of(indices)]
+
+    def only_label(self) -> int | None:
+        """Return the label that all pairs have (`only_label`), by the manifest."""
+        counts = self.manifest.counts.get(self.split)
+        return only_label(counts) if isinstance(counts, dict) else None
+
+    def sizes(self, indices: np.ndarray) -> np.ndarray:
+        """Return the size in bytes of each record [n]. Of padded records, those with more tokens are larger."""
+        sizes, shards = np.zeros(len(indices), np.int64), self.shard_of(indices)
+        for shard in np.unique(shards):
+            offsets = np.memmap(frames.index_path(self.paths[shard]), "<u8", mode="r")
+            rows = indices[shards == shard] - self._starts[shard]
+            sizes[shards == shard] = offsets[rows + 1] - offsets[rows]
+        return sizes
+
+    def payload(self, index: int) -> bytes:
+        """Return the payload of record `index` after checking it; of the next good record, if damage is tolerated."""
+        for candidate in range(index, index + len(self)):
+            record = candidate % len(self)
+            try:
+                return self._payload(record)
+            except IntegrityError as error:
+                if record in self.skipped:
+                    continue
+                if len(self.skipped) == self.skip_bad:
+                    raise
+                self.skipped.add(record)
+                print(f"warning: {error}; skipped ({len(self.skipped)} of at most {self.skip_bad})", file=sys.stderr)
+        raise IntegrityError(f"{self.manifest.path}: every record is damaged; build it again")
+
+    def _payload(self, index: int) -> bytes:
+        shard = int(self.shard_of(np.asarray(index)))
+        path, row = self.paths[shard], index - int(self._starts[shard])
+        begin, end = struct.unpack("<2Q", self._disk.read(frames.index_path(path), 16, 8 * row))
+        if not begin + frames.HEADER + frames.FOOTER <= end <= self.manifest.files[path.name].bytes:
+            raise IntegrityError(
+                f"{frames.index_path(path)}: entry {row} is damaged (no record at this offset); build it again"
+            )
+        frame = self._disk.read(path, end - begin, begin)
+        payload = frame[frames.HEADER : -frames.FOOTER]
+        if frames.encode(payload) != frame:
+            raise IntegrityError(f"{path}: record {row} at byte {begin} is damaged (checksum differs); build it again")
+        return payload
+
+    def _parse_batch(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        spec = {k: tf.io.FixedLenFeature(v["shape"], tf.as_dtype(v["dtype"])) for k, v in self.spec.items()}
+        parsed = tf.io.parse_example(serialized, spec)
+        return {k: tf.cast(v, tf.int32) if v.dtype == tf.int64 else v for k, v in parsed.items()}
+
+
+def has_split(folder: Path, split: str) -> bool:
+    """Return whether a finished folder has a record of this split. A small corpus may have nothing held out."""
+    listed = manifest.load(folder).files.items()
+    ours = [facts for name, facts in listed if name.startswith(f"{split}-") and name.endswith(".tfrecord")]
+    return any(facts.records != 0 for facts in ours)
+
+
+def _checked_count(path: Path, listed: File) -> int:
+    """Return the number of records in a file. Raise IntegrityError if its index and the manifest differ."""
+    index, count = frames.index_path(path), listed.records
+    if count is None:
+        raise IntegrityError(f"{path}: the manifest does not say how many records it has; build the folder again")
+    try:
+        with open(index, "rb") as stream:
+            first, size = stream.read(8), stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - 8))
+            last = stream.read(8)
+    except FileNotFoundError as error:
+        raise IntegrityError(f"{index}: the file is missing; build the folder again") from error
+    if size != 8 * (count + 1):
+        raise IntegrityError(
+            f"{index}: has {size} bytes, but {8 * (count + 1)} are needed for {count} records; build the folder again"
+        )
+    begin, end = struct.unpack("<2Q", first + last)
+    if (begin, end) != (0, listed.bytes):
+        raise IntegrityError(
+            f"{index}: its records are bytes {begin} to {end}, but the file has {listed.bytes}; build the folder again"
+        )
+    return count
+
+
+def _check_vocabulary(content: manifest.Manifest, description: Description) -> None:
+    """Raise IntegrityError if the folder's vocabulary, where it has one, is not the one of the records."""
+    if VOCABULARY not in content.files:
+        return
+    listed, path = content.files[VOCABULARY].sha256, content.path / VOCABULARY
+    manifest.verify_file(path, listed)
+    if rules := content.files.get(vocabulary.RULES):
+        manifest.verify_file(content.path / vocabulary.RULES, rules.sha256)
+    if description.vocab_sha256 not in (None, listed):
+        raise IntegrityError(f"{path}: the records were made with another vocabulary; build the folder again")

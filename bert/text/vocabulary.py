@@ -1,0 +1,161 @@
+"""Find the vocabulary of a model; read and check `vocab.txt`, its tokens, and the rules by which texts become words.
+
+The rules stand beside the vocabulary in `tokenizer_config.json`, under the names that transformers has for them. Needs
+no TensorFlow.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bert.core import files, manifest
+from bert.core.errors import InputError
+from bert.text import byte_bpe
+from bert.text.normalization import LONGEST_WORD, Rules
+
+MAX_CHARACTERS = 64 << 20  # of a whole vocab.txt; that of 104 languages has one million
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+NAME, RULES = "vocab.txt", "tokenizer_config.json"
+LONGEST_OF_TRANSFORMERS = 100  # characters of a word, where a tokenizer_config.json of transformers does not say
+EARLIER = 100  # bytes of a word, in version 1.0 of this program
+SPACE = re.compile(r"[ \t\r\f\v]")  # other white space can be a token: Google's Chinese vocabulary has U+2028
+MARKER = re.compile(r"\[.*\]|<.*>")  # no word of a text: [unused1], [ENT], <S>
+
+
+def path_in(run: Path) -> Path:
+    """Return the path of the vocabulary of a run: its `vocab.txt` or, of a byte-level BPE, its `tokenizer.json`."""
+    words, pairs = run / NAME, run / byte_bpe.NAME
+    return pairs if pairs.exists() and not words.exists() else words
+
+
+def name_for(vocab: Path) -> str:
+    """Return the name that a vocabulary has in a run directory, whatever the user's file is called."""
+    return byte_bpe.NAME if vocab.suffix == ".json" else NAME
+
+
+def load_vocab(path: Path) -> list[str]:
+    """Read `vocab.txt`: one token per line, whose line number, from 0, is its id.
+
+    Raises InputError as `check_vocab` does.
+    """
+    text = files.read_text(path, MAX_CHARACTERS, "give a vocab.txt")
+    tokens = text.removesuffix("\n").split("\n")  # not splitlines, which would also divide at U+2028
+    check_vocab(tokens, path)
+    return tokens
+
+
+def check_vocab(tokens: Sequence[str], path: Path) -> None:
+    """Raise InputError for an empty or repeated token, a token with a space, or a missing special token."""
+    seen: dict[str, int] = {}
+    for number, token in enumerate(tokens, start=1):
+        if not token or SPACE.search(token) or files.SURROGATE.search(token):
+            raise InputError(f"{path}: line {number}: {token!r} is not a token; give one per line, without spaces")
+        if token in seen:
+            raise InputError(f"{path}: line {number}: {token!r} is also at line {seen[token]}; remove one")
+        seen[token] = number
+    if missing := [token for token in SPECIAL if token not in seen]:
+        raise InputError(f"{path}: not a BERT vocabulary, {' '.join(missing)} missing; give a vocab.txt or VOCAB=train")
+
+
+def is_lower_case(tokens: Sequence[str]) -> bool:
+    """Return whether the vocabulary is for lower-cased text: no word has a capital letter."""
+    return all(token == token.lower() for token in tokens if not MARKER.fullmatch(token))
+
+
+def rules_of(vocab: Path, tokens: Sequence[str]) -> Rules:
+    """Return the rules of a `vocab.txt` with these tokens.
+
+    They are those of the `tokenizer_config.json` beside it. Without one, they are those of Google's models: lower-case
+    if the vocabulary has no capitals. In folders that version 1.0 of this program trained, or wrote as training data,
+    they are its own. Raise InputError if the file is damaged, or names a rule that is not supported.
+    """
+    lower, path = is_lower_case(tokens), vocab.parent / RULES
+    if not path.exists():
+        folds = _is_earlier(vocab.parent)
+        longest = EARLIER if folds else LONGEST_WORD
+        return Rules(lower_case=lower, strip_accents=lower, longest_word=longest, folds=folds)
+    if sha256 := manifest.recorded_hashes(vocab.parent).get(path):
+        manifest.verify_file(path, sha256)
+    return rules_from(_object(path), path, tokens)
+
+
+def rules_from(facts: dict[str, Any], path: Path, tokens: Sequence[str]) -> Rules:
+    """Return the rules that the content of a `tokenizer_config.json` states for a vocabulary; path: for messages.
+
+    Raise InputError if an entry is of the wrong type, or a special token is not in the vocabulary.
+    """
+    lower = _taken(facts, "do_lower_case", is_lower_case(tokens), path)
+    special = facts.get("additional_special_tokens") or []
+    if not isinstance(special, list) or not all(type(token) is str for token in special):
+        raise InputError(f"{path}: additional_special_tokens is {special!a}; give a list of tokens")
+    if missing := [token for token in special if token not in tokens]:
+        raise InputError(f"{path}: the special token {missing[0]!a} is not in the vocabulary; add it there")
+    return Rules(
+        lower_case=lower,
+        strip_accents=_taken(facts, "strip_accents", lower, path),
+        split_ideographs=_taken(facts, "tokenize_chinese_chars", True, path),
+        longest_word=_taken(facts, "max_input_chars_per_word", LONGEST_OF_TRANSFORMERS, path),
+        special=tuple(token for token in special if token not in SPECIAL),
+        folds=_taken(facts, "folds_compatibility_characters", False, path),
+    )
+
+
+def facts_of(rules: Rules) -> dict[str, Any]:
+    """Return the content of `tokenizer_config.json`."""
+    facts = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": rules.lower_case,
+        "strip_accents": rules.strip_accents,
+        "tokenize_chinese_chars": rules.split_ideographs,
+        "max_input_chars_per_word": rules.longest_word,
+        "additional_special_tokens": list(rules.special),
+    }
+    return facts | ({"folds_compatibility_characters": True} if rules.folds else {})
+
+
+def write(tokens: Sequence[str], rules: Rules, folder: Path) -> None:
+    """Write `vocab.txt`, one token per line, and its rules."""
+    with files.atomic_write(folder / NAME) as stream:
+        stream.writelines(f"{token}\n" for token in tokens)
+    files.write_json(folder / RULES, facts_of(rules))
+
+
+def copy(vocab: Path, folder: Path) -> None:
+    """Copy a vocabulary, with its rules, into a folder, under the names that it has there."""
+    if vocab.suffix != ".json":
+        files.write_json(folder / RULES, facts_of(rules_of(vocab, load_vocab(vocab))))
+    with files.atomic_write(folder / name_for(vocab), "wb") as stream:
+        stream.write(vocab.read_bytes())
+
+
+def _taken(facts: dict[str, Any], name: str, default: Any, path: Path) -> Any:
+    """Return an entry, or the default if it is missing or null. Raise InputError if it is of another type."""
+    value = facts.get(name)
+    if value is not None and type(value) is not type(default):
+        raise InputError(f"{path}: {name} is {value!a}; give a {type(default).__name__}")
+    return default if value is None else value
+
+
+def _is_earlier(folder: Path) -> bool:
+    """Return whether version 1.0 of this program made the records in a folder, or trained the run that it is."""
+    if manifest.is_finished(folder):
+        return manifest.read(folder).stage == "tfrecords"
+    try:
+        facts = _object(folder / "config.json")
+    except (FileNotFoundError, InputError):  # a damaged one is reported where it is needed
+        return False
+    return "config" in facts and "versions" in facts and "imported" not in facts
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        facts = files.read_json(path)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{path}: damaged ({error}); restore it") from error
+    if not isinstance(facts, dict):
+        raise InputError(f"{path}: damaged (not an object); restore it")
+    return facts

@@ -1,0 +1,72 @@
+"""What is trained: a module with its objectives; and how its passes are computed."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import tensorflow as tf
+
+from bert.core.config import PrecisionConfig
+from bert.hardware import graphs
+from bert.model.dropout import DropoutRng
+from bert.model.encoder import Mode
+from bert.model.losses import Measure
+from bert.model.parts import Parts
+from bert.model.traversal import Groups
+from bert.text.sampler import Batch
+
+Sums = dict[str, tf.Tensor]  # scalars that are added up over batches and ranks, by name
+
+
+class Task(Protocol):
+    """A module to train, and the names of its objectives.
+
+    A task that is scored on a development set also has `predict(batch, mode)`, which returns its outputs by name. One
+    whose predictions are numbers has `counts_correct` = False: no accuracy is logged. One with objectives whose labels
+    are 0 and 1 has `two_classes`, the feature with the labels of each; they have no figures where all are the same.
+    """
+
+    module: tf.Module
+    objectives: tuple[str, ...]
+
+    def weights(self, batch: Batch) -> Sums:
+        """Return the weight of each objective in the batch: the scalar that its summed loss is divided by."""
+
+    def measure(self, batch: Batch, mode: Mode) -> dict[str, Measure]:
+        """Return the summed loss and the number of correct predictions of each objective."""
+
+
+class Execution(NamedTuple):
+    """How forward and backward passes are computed."""
+
+    dtype: tf.DType  # of matrix products
+    compile_all: bool = False  # XLA compiles a pass as a whole
+    compile_parts: bool = False  # XLA compiles what lies between two sums over the model's parts
+
+    @classmethod
+    def of(cls, precision: PrecisionConfig, parts: Parts) -> "Execution":
+        """Return what a precision means for a model in parts: XLA cannot compile the sums over them."""
+        dtype = tf.float32 if precision.compute == "tf32" else tf.as_dtype(precision.compute)
+        return cls(dtype, bool(precision.xla and parts.count == 1), bool(precision.xla and parts.count > 1))
+
+    def mode(self, dropout: DropoutRng, groups: Groups | None = None) -> Mode:
+        """Return the mode of a forward pass."""
+        return Mode(self.dtype, dropout, groups, self.compile_parts)
+
+    def function(self, function: Callable[..., Any]) -> Any:
+        """Return a graph of a function; without XLA it is traced at most twice, however many shapes it is given."""
+        return graphs.function(function, jit_compile=self.compile_all, reduce_retracing=not self.compile_all)
+
+
+def flat(measures: dict[str, Measure]) -> Sums:
+    """Return the measures of all objectives as scalars: "mlm_loss", "mlm_correct"."""
+    return {f"{name}_{field}": value for name, m in measures.items() for field, value in m._asdict().items()}
+
+
+def means(task: Task, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, float]:
+    """Divide summed losses and correct predictions by their weights; "loss" is the sum of all mean losses."""
+    found = {}
+    for name, weight in weights.items():
+        found[f"{name}_loss"] = float(sums[f"{name}_loss"] / weight)
+        if getattr(task, "counts_correct", True):
+            found[f"{name}_accuracy"] = float(sums[f"{name}_correct"] / weight)
+    return {"loss": sum(value for name, value in found.items() if name.endswith("_loss")), **found}

@@ -1,0 +1,1 @@
+"""How files hold texts: `LAYOUTS` of data/text.py names the reader of each suffix."""

@@ -1,0 +1,348 @@
+"""DistilBERT and ELECTRA come in, compute what their equations say, are used by commands, and go out as they were.
+
+The equations are those of modeling_distilbert.py and modeling_electra.py in transformers, here in NumPy.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file, save_file
+
+from bert import encode, fill_mask, labels
+from bert.convert import __main__ as convert
+from bert.convert import huggingface
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError, UsageError
+from bert.labels import Head
+from bert.masked_words import MaskedWords
+from bert.model.dropout import DropoutRng
+from bert.model.encoder import Mode, variables
+from bert.model.heads import TaskModel
+from bert.runs import Run
+from bert.text.vocabulary import SPECIAL
+from bert.training import checkpoint
+from tests.bert.convert.folders import Values, same_bits, weights
+
+WORDS = ["river", "##s", "the", "a", "flow", "##ing"]
+VOCABULARY = [*SPECIAL, *WORDS, *(f"w{number}" for number in range(20))]
+V, P, D, E, N, F, LAYERS = len(VOCABULARY), 19, 20, 12, 5, 28, 3
+CLASSES = ("no", "yes", "perhaps")
+Shapes = dict[str, tuple[int, ...]]
+SIZES: dict[str, dict[str, Any]] = {
+    "distilbert": {"dim": D, "n_layers": LAYERS, "n_heads": N, "hidden_dim": F, "activation": "gelu"},
+    "electra": {
+        "hidden_size": D,
+        "embedding_size": E,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": N,
+        "intermediate_size": F,
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-5,
+    },
+}
+TITLES = {"distilbert": "DistilBert", "electra": "Electra"}
+# the parts of a layer: query, key, value, output, norm, inner, outer, norm; and what precedes its number
+LAYER = {
+    "distilbert": (
+        "distilbert.transformer.layer",
+        ("attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin", "sa_layer_norm"),
+        ("ffn.lin1", "ffn.lin2", "output_layer_norm"),
+    ),
+    "electra": (
+        "electra.encoder.layer",
+        (*(f"attention.self.{x}" for x in ("query", "key", "value")), "attention.output.dense"),
+        ("intermediate.dense", "output.dense", "output.LayerNorm"),
+    ),
+}
+HEADS: dict[str, dict[str, Shapes]] = {}
+
+
+def a_dense(place: str, outputs: int, inputs: int = D) -> Shapes:
+    return {f"{place}.weight": (outputs, inputs), f"{place}.bias": (outputs,)}
+
+
+def a_norm(place: str, width: int = D) -> Shapes:
+    return {f"{place}.weight": (width,), f"{place}.bias": (width,)}
+
+
+HEADS["distilbert"] = {  # class -> tensors beside the encoder, as transformers 5.23 writes them
+    "Model": {},
+    "ForMaskedLM": a_dense("vocab_transform", D) | a_norm("vocab_layer_norm") | {"vocab_projector.bias": (V,)},
+    "ForSequenceClassification": a_dense("pre_classifier", D) | a_dense("classifier", 3),
+    "ForMultipleChoice": a_dense("pre_classifier", D) | a_dense("classifier", 1),
+    "ForTokenClassification": a_dense("classifier", 3),
+    "ForQuestionAnswering": a_dense("qa_outputs", 2),
+}
+HEADS["electra"] = {
+    "Model": {},
+    "ForMaskedLM": a_dense("generator_predictions.dense", E)
+    | a_norm("generator_predictions.LayerNorm", E)
+    | {"generator_lm_head.bias": (V,)},
+    "ForSequenceClassification": a_dense("classifier.dense", D) | a_dense("classifier.out_proj", 3),
+    "ForMultipleChoice": a_dense("sequence_summary.summary", D) | a_dense("classifier", 1),
+    "ForTokenClassification": a_dense("classifier", 3),
+    "ForQuestionAnswering": a_dense("qa_outputs", 2),
+}
+CASES = [(family, kind) for family, kinds in HEADS.items() for kind in kinds]
+
+
+def a_folder(folder: Path, family: str, kind: str = "ForMaskedLM", **changes: Any) -> Values:
+    """A folder as transformers writes it, with random weights; changes: of config.json, None removes a key."""
+    folder.mkdir(parents=True)
+    fields = SIZES[family] | {"model_type": family, "vocab_size": V, "max_position_embeddings": P}
+    fields |= {"architectures": [TITLES[family] + kind], "id2label": {str(n): name for n, name in enumerate(CLASSES)}}
+    kept = {key: value for key, value in (fields | changes).items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(kept))
+    (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    width = E if family == "electra" else D
+    tables = [("word", V), ("position", P), *([("token_type", 2)] if family == "electra" else [])]
+    shapes: Shapes = {f"{family}.embeddings.{name}_embeddings.weight": (rows, width) for name, rows in tables}
+    shapes |= a_norm(f"{family}.embeddings.LayerNorm", width)
+    shapes |= a_dense(f"{family}.embeddings_project", D, E) if family == "electra" else {}
+    prefix, (*square, first), (inner, outer, second) = LAYER[family][0], *LAYER[family][1:]
+    if family == "electra":
+        square, first = [*square, first], "attention.output.LayerNorm"
+    for number in range(LAYERS):
+        layer = f"{prefix}.{number}"
+        for name in square:
+            shapes |= a_dense(f"{layer}.{name}", D)
+        shapes |= a_dense(f"{layer}.{inner}", F) | a_dense(f"{layer}.{outer}", D, F)
+        shapes |= a_norm(f"{layer}.{first}") | a_norm(f"{layer}.{second}")
+    random = np.random.default_rng(5)
+    made = {}
+    for name, shape in (shapes | HEADS[family][kind]).items():
+        mean = 1 if name.lower().endswith("norm.weight") else 0
+        made[name] = random.normal(mean, 0.3, shape).astype(np.float32)
+    if kind == "Model":
+        made = {name.removeprefix(f"{family}."): value for name, value in made.items()}
+    save_file(made, folder / "model.safetensors", {"format": "pt"})
+    return made
+
+
+def imported(folder: Path, run: Path, *more: str) -> Path:
+    convert.main(["import", "huggingface", str(folder), str(run), *more])
+    return run
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return x * np.vectorize(lambda value: 0.5 * (1 + math.erf(value / math.sqrt(2))))(x)
+
+
+class Equations:
+    """A model in float64."""
+
+    def __init__(self, family: str, given: Values) -> None:
+        self.family, self.epsilon = family, 1e-12 if family == "distilbert" else 1e-5
+        self.w = {name: value.astype(np.float64) for name, value in given.items()}
+
+    def dense(self, x: np.ndarray, place: str) -> np.ndarray:
+        return np.asarray(x @ self.w[f"{place}.weight"].T + self.w[f"{place}.bias"])
+
+    def norm(self, x: np.ndarray, place: str) -> np.ndarray:
+        centred = x - x.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + self.epsilon)
+        return np.asarray(scaled * self.w[f"{place}.weight"] + self.w[f"{place}.bias"])
+
+    def states(self, ids: np.ndarray, mask: np.ndarray, segments: np.ndarray) -> np.ndarray:
+        """The last hidden states [B, T, D]."""
+        embeddings, (prefix, first, last) = f"{self.family}.embeddings", LAYER[self.family]
+        x = self.w[f"{embeddings}.word_embeddings.weight"][ids]
+        x = x + self.w[f"{embeddings}.position_embeddings.weight"][: ids.shape[1]]
+        if self.family == "electra":
+            x = x + self.w[f"{embeddings}.token_type_embeddings.weight"][segments]
+        x = self.norm(x, f"{embeddings}.LayerNorm")
+        x = self.dense(x, "electra.embeddings_project") if self.family == "electra" else x
+        for number in range(LAYERS):
+            layer, split = f"{prefix}.{number}", (*ids.shape, N, D // N)
+            q, k, v = (self.dense(x, f"{layer}.{name}").reshape(split) for name in first[:3])
+            scores = np.einsum("bqnh,bknh->bnqk", q, k) / math.sqrt(D // N) - 1e9 * (1 - mask[:, None, None])
+            weight = np.exp(scores - scores.max(-1, keepdims=True))
+            context = np.einsum("bnqk,bknh->bqnh", weight / weight.sum(-1, keepdims=True), v).reshape(x.shape)
+            norm = first[4] if len(first) > 4 else "attention.output.LayerNorm"
+            x = self.norm(x + self.dense(context, f"{layer}.{first[3]}"), f"{layer}.{norm}")
+            inner = gelu(self.dense(x, f"{layer}.{last[0]}"))
+            x = self.norm(x + self.dense(inner, f"{layer}.{last[1]}"), f"{layer}.{last[2]}")
+        return np.asarray(x)
+
+    def logits(self, x: np.ndarray, kind: str) -> np.ndarray:
+        """Those of a head, of the last hidden states."""
+        if kind == "ForMaskedLM":
+            transform, norm, bias = {
+                "distilbert": ("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
+                "electra": ("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"),
+            }[self.family]
+            table = self.w[f"{self.family}.embeddings.word_embeddings.weight"]
+            return np.asarray(self.norm(gelu(self.dense(x, transform)), norm) @ table.T + self.w[bias])
+        if kind in ("ForTokenClassification", "ForQuestionAnswering"):
+            return self.dense(x, "qa_outputs" if "Question" in kind else "classifier")
+        if self.family == "distilbert":
+            return self.dense(np.maximum(self.dense(x[:, 0], "pre_classifier"), 0), "classifier")
+        first, last = ("classifier.dense", "classifier.out_proj") if "Sequence" in kind else SUMMARY
+        return self.dense(gelu(self.dense(x[:, 0], first)), last)
+
+
+SUMMARY = ("sequence_summary.summary", "classifier")
+TASKS = {
+    "ForSequenceClassification": Head(kind="classifier", labels=CLASSES),
+    "ForMultipleChoice": Head(kind="choice"),
+    "ForTokenClassification": Head(kind="tags", labels=CLASSES),
+    "ForQuestionAnswering": Head(kind="answer_span"),
+}
+
+
+def rows() -> dict[str, np.ndarray]:
+    random, lengths = np.random.default_rng(6), np.array([17, 7, 13])[:, None]
+    mask = (np.arange(17) < lengths).astype(np.int32)
+    ids, segments = (random.integers(0, high, mask.shape).astype(np.int32) for high in (V, 2))
+    return {"input_ids": ids * mask, "input_mask": mask, "segment_ids": segments}
+
+
+@pytest.mark.parametrize(("family", "kind"), [(family, kind) for family, kind in CASES if kind in TASKS])
+def test_the_logits_are_those_of_its_equations(family: str, kind: str, tmp_path: Path) -> None:
+    equations = Equations(family, a_folder(tmp_path / "theirs", family, kind))
+    run = imported(tmp_path / "theirs", tmp_path / "run")
+    head = labels.read(run)
+    assert head == TASKS[kind]
+    model = TaskModel(ModelConfig.load(run / "bert_config.json"), 0, head)
+    checkpoint.load_weights(run, variables(model))
+    given = rows()
+    found = model({name: tf.constant(x) for name, x in given.items()}, Mode(tf.float32, DropoutRng(None)))
+    expected = equations.logits(equations.states(*given.values()), kind)
+    inside = given["input_mask"] > 0 if expected.ndim == 3 else slice(None)
+    if kind == "ForQuestionAnswering":
+        found = np.stack(found, axis=-1)
+    np.testing.assert_allclose(np.asarray(found)[inside], expected[inside], atol=3e-5)
+    assert expected.std() > 0.01
+
+
+@pytest.mark.parametrize("family", HEADS)
+def test_features_and_masked_words_are_those_of_its_equations(family: str, tmp_path: Path) -> None:
+    equations = Equations(family, a_folder(tmp_path / "theirs", family))
+    run = imported(tmp_path / "theirs", tmp_path / "run")
+    ids = np.array([[VOCABULARY.index(token) for token in ("[CLS]", "the", "[MASK]", "##s", "[SEP]")]])
+    ids[0, 3] = VOCABULARY.index("flow")
+    states = equations.states(ids, np.ones_like(ids), np.zeros_like(ids))[0]
+    logits = equations.logits(states, "ForMaskedLM")[2]
+    probabilities = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+    (found,) = fill_mask.fill(MaskedWords(Run.open(run)), ["the [MASK] flow"], V, ["a text"])
+    for choice in found["masks"][0]:
+        expected = probabilities[VOCABULARY.index(choice["word"])]
+        np.testing.assert_allclose(choice["probability"], expected, rtol=1e-3, atol=1e-7)
+    (tmp_path / "texts").write_text("The rivers flow\n")
+    options = ["--input", str(tmp_path / "texts"), "--output", str(tmp_path / "out.jsonl"), "--pool", "none"]
+    encode.main(["--model", str(run), *options])
+    line = json.loads((tmp_path / "out.jsonl").read_text())
+    ids = np.array([[VOCABULARY.index(token) for token in line["tokens"]]])
+    expected = equations.states(ids, np.ones_like(ids), np.zeros_like(ids))[0]
+    np.testing.assert_allclose(np.array(line["features"])[:, 0], expected, atol=3e-5)
+
+
+@pytest.mark.parametrize(("family", "kind"), CASES)
+def test_every_class_comes_back_with_its_bits(family: str, kind: str, tmp_path: Path) -> None:
+    before = a_folder(tmp_path / "theirs", family, kind)
+    run = imported(tmp_path / "theirs", tmp_path / "run")
+    convert.main(["export", "huggingface", str(run), str(tmp_path / "back")])
+    same_bits(before, load_file(tmp_path / "back/model.safetensors"))
+    config, theirs = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("back", "theirs"))
+    shared = {key: value for key, value in theirs.items() if key != "id2label"}
+    assert {key: config[key] for key in shared} == shared
+    assert "type_vocab_size" in config or family == "distilbert"
+    same_bits(weights(run), weights(imported(tmp_path / "back", tmp_path / "again")))
+    with pytest.raises(InputError, match=r"(DistilBERT|ELECTRA) has no form in Google's format"):
+        convert.main(["export", "google", str(run), str(tmp_path / "google")])
+
+
+def test_electras_discriminator_is_an_encoder_whose_head_is_named(tmp_path: Path) -> None:
+    given = a_folder(tmp_path / "theirs", "electra", "Model", embedding_size=D)
+    wide = {
+        name: np.zeros((*value.shape[:-1], D), np.float32) for name, value in given.items() if "embeddings." in name
+    }
+    tensors = {f"electra.{name}": value for name, value in (given | wide).items() if "project" not in name}
+    head = {"discriminator_predictions.dense_prediction.bias": np.ones(1, np.float32)}
+    save_file(tensors | head, tmp_path / "theirs/model.safetensors")
+    run = imported(tmp_path / "theirs", tmp_path / "run")
+    assert json.loads((run / "config.json").read_text())["imported"]["ignored"] == list(head)
+    config = ModelConfig.load(run / "bert_config.json")
+    assert (config.embedding_size, config.pooler_act, "embeddings/projection/kernel" in weights(run)) == (
+        0,
+        "gelu",
+        False,
+    )
+    convert.main(["export", "huggingface", str(run), str(tmp_path / "back")])
+    assert json.loads((tmp_path / "back/config.json").read_text())["embedding_size"] == D
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dim": None}, "dim is None, not a positive integer"),
+        ({"n_heads": 7}, "num_attention_heads"),
+        ({"dropout": 2}, r"dropout is 2, not a number in \[0, 1\)"),
+        ({"activation": "tanh"}, "activation is 'tanh'; supported: gelu"),
+        ({"vocab_size": 7}, "entries, but vocab_size is 7"),
+        ({"n_layers": 4}, r"missing tensor distilbert\.transformer\.layer\.3"),
+    ],
+)
+def test_a_key_is_named_as_its_file_has_it(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    a_folder(tmp_path / "theirs", "distilbert", **changes)
+    if "dim" in changes:
+        path = tmp_path / "theirs/config.json"
+        path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "dim"}))
+    with pytest.raises(InputError, match=message):
+        imported(tmp_path / "theirs", tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "head"),
+    [
+        ("electra", "ForSequenceClassification", "classifier"),
+        ("electra", "ForTokenClassification", "tags"),
+        ("distilbert", "ForTokenClassification", "tags"),
+        ("distilbert", "ForSequenceClassification", None),
+        ("distilbert", "ForMultipleChoice", None),
+    ],
+)
+def test_a_head_that_nothing_declares_is_taken_if_it_can_be_one_only(
+    family: str, kind: str, head: str | None, tmp_path: Path
+) -> None:
+    a_folder(tmp_path / "theirs", family, kind, architectures=None)
+    if head is None:
+        with pytest.raises(InputError, match=r"has no architectures, so that .* give --head classifier, multilabel, "):
+            imported(tmp_path / "theirs", tmp_path / "run")
+        head = TASKS[kind].kind
+        imported(tmp_path / "theirs", tmp_path / "run", "--head", head)
+    else:
+        imported(tmp_path / "theirs", tmp_path / "run")
+    assert labels.read(tmp_path / "run").kind == head
+    imported(tmp_path / "theirs", tmp_path / "alone", "--head", huggingface.NONE)
+    alone = json.loads((tmp_path / "alone/config.json").read_text())
+    assert "head" not in alone and not {"classifier", "tags", "choice"} - {*alone["imported"]["missing_heads"]}
+
+
+def test_a_layer_beside_the_encoder_is_left_aside_on_request_only(tmp_path: Path) -> None:
+    given = a_folder(tmp_path / "theirs", "distilbert", architectures=["HF_ColBERT"])
+    save_file(given | {"linear.weight": np.ones((7, D), np.float32)}, tmp_path / "theirs/model.safetensors")
+    with pytest.raises(InputError, match=r"unknown tensors: linear\.weight; .*--head none to import the encoder alone"):
+        imported(tmp_path / "theirs", tmp_path / "run")
+    run = imported(tmp_path / "theirs", tmp_path / "run", "--head", "none")
+    assert json.loads((run / "config.json").read_text())["imported"]["ignored"] == ["linear.weight"]
+    more = {"distilbert.transformer.layer.3.ffn.lin1.bias": np.ones(F, np.float32)}
+    save_file(given | more, tmp_path / "theirs/model.safetensors")
+    with pytest.raises(InputError, match=r"unknown tensors: distilbert\.transformer\.layer\.3"):
+        imported(tmp_path / "theirs", tmp_path / "other", "--head", "none")
+
+
+def test_a_head_that_is_asked_for_must_be_there(tmp_path: Path) -> None:
+    a_folder(tmp_path / "words", "distilbert")
+    with pytest.raises(UsageError, match=r"has no tensors classifier"):
+        imported(tmp_path / "words", tmp_path / "run", "--head", "tags")
+    a_folder(tmp_path / "texts", "distilbert", "ForSequenceClassification")
+    with pytest.raises(UsageError, match=r"--head tags contradicts .* DistilBertForSequenceClassification"):
+        imported(tmp_path / "texts", tmp_path / "run", "--head", "tags")
+    with pytest.raises(UsageError, match="--head is for an import from huggingface"):
+        convert.main(["import", "google", str(tmp_path), str(tmp_path / "run"), "--head", "tags"])

@@ -1,0 +1,164 @@
+"""WordPiece by the rules of version 1.0 against tensorflow-text's FastBertTokenizer; what holds for any rules."""
+
+import json
+import lzma
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from bert.text.folding import normalized
+from bert.text.normalization import Rules
+from bert.text.vocabulary import SPECIAL, load_vocab
+from bert.text.wordpiece import WordPiece
+
+text = pytest.importorskip("tensorflow_text", reason="the oracle is tensorflow-text")
+
+CHARACTERS = "abcdehinorstuvx0123456789\xe9\xdf\u03b1\u03c3\u0438\u4e2d\u6771\ufffd\U0001f600!?.,#-$+\u2026"
+WORDS = ["the", "river", "##s", "##ing", "cafe", "caf\xe9", "##\u0438\u0438", "##d", "x" * 99, "##xx", "Caf\xe9", "THE"]
+VOCAB = list(dict.fromkeys([*SPECIAL, *CHARACTERS, *(f"##{c}" for c in CHARACTERS), *WORDS]))
+ODD = [
+    "",
+    " ",
+    "\t\r\n",
+    "\0",
+    "a\0b",
+    "a\x07b\x1f\x7f\x9f",
+    "a\xadb",
+    "a\u200bb\u200d\ufeff",
+    "\xa0a\u3000b\u2028c\x85d",
+    "\u0130stanbul I\u0307 \u1e9e\xdf",
+    "\u03a3\u03c3\u03c2 \u0345",
+    "e\u0301 \xe9 !\u0301a a\u0301",
+    "\u0301",
+    "x\xb2\xbd\u2026\ufb01 \u2121\u33a1 \ufdfa",
+    "\u4e2d\u6587\U00020000\u3400\uf900\U0002f800 \u3042\uac00",
+    "[SEP] [MASK] ##s ## # ###",
+    "a$b+c<d=e>f^g`h|i~j",
+    "\ufffe\uffff\ufdd0\U0010ffff",
+    "a\ufffeb a\ufffe",
+    "\ud800 a\udfffb",
+    "\u0301a",
+    "x" * 100,
+    "x" * 101,
+    "x" * 99 + "\xe9",
+    "x" * 98 + "\xe9",
+    "a " * 300,
+    "\U0001f600\U0001f468\u200d\U0001f469",
+]
+
+
+def folding(lower_case: bool) -> Rules:
+    """The rules of version 1.0, whose words have at most 100 bytes."""
+    return Rules(lower_case=lower_case, strip_accents=lower_case, longest_word=100, folds=True)
+
+
+class Oracle:
+    """tensorflow-text's tokenizer, with offsets in characters."""
+
+    def __init__(self, vocab: Sequence[str], lower_case: bool) -> None:
+        self._fast = text.FastBertTokenizer(
+            list(vocab), token_out_type=tf.int32, lower_case_nfd_strip_accents=lower_case, support_detokenization=False
+        )
+
+    def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        ids = self._fast.tokenize(tf.constant([one.encode("utf-8", "replace") for one in texts], tf.string))
+        return ids.flat_values.numpy(), ids.row_splits.numpy()
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, ...]:
+        encoded = [one.encode("utf-8", "replace") for one in texts]
+        ids, *places = self._fast.tokenize_with_offsets(tf.constant(encoded, tf.string))
+        splits = ids.row_splits.numpy()
+        rows = np.repeat(np.arange(len(texts)), np.diff(splits))
+        begin, end = (
+            np.array(
+                [len(encoded[row][:place].decode()) for row, place in zip(rows, at.flat_values.numpy(), strict=True)],
+                int,
+            )
+            for at in places
+        )
+        return ids.flat_values.numpy(), splits, begin, np.maximum(end, begin + 1)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["lower", "cased"])
+def both(request: pytest.FixtureRequest) -> tuple[WordPiece, Oracle]:
+    return WordPiece(VOCAB, folding(request.param)), Oracle(VOCAB, request.param)
+
+
+def same(ours: WordPiece, theirs: Oracle, texts: Sequence[str]) -> None:
+    found = ours.encode_with_offsets(texts)
+    for values, expected in zip(found, theirs.encode_with_offsets(texts), strict=True):
+        np.testing.assert_array_equal(values, expected)
+    for values, expected in zip(ours.encode(texts), found[:2], strict=True):
+        np.testing.assert_array_equal(values, expected)
+    assert ours.encode(texts)[0].dtype == found[0].dtype == np.int32
+
+
+def known(code: int) -> bool:
+    """Whether the interpreter's Unicode has a character; what it does not have may be in tensorflow-text's."""
+    return unicodedata.category(chr(code)) not in ("Cn", "Cs") or code & 0xFFFE == 0xFFFE
+
+
+@pytest.mark.skipif(tf.__version__ < "2.21", reason="an older tensorflow-text knows Unicode 13 or less")
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_every_character_is_replaced_and_set_apart_as_by_tensorflow_text(lower_case: bool) -> None:
+    codes = [code for code in range(0x110000) if known(code)]
+    given = tf.constant([chr(code).encode() for code in codes])
+    expected = text.FastBertNormalizer(lower_case_nfd_strip_accents=lower_case).normalize(given).numpy().tolist()
+    assert [normalized(chr(code), lower_case).encode() for code in codes] == expected
+    vocab = [*SPECIAL, "a", "b", "##b"]
+    texts = [f"a{chr(code)}b" for code in codes]  # one word, two, or three
+    for found, right in zip(
+        WordPiece(vocab, folding(lower_case)).encode(texts), Oracle(vocab, lower_case).encode(texts), strict=True
+    ):
+        np.testing.assert_array_equal(found, right)
+
+
+@settings(max_examples=60)
+@given(texts=st.lists(st.text(st.characters(codec="utf-8").filter(lambda c: known(ord(c)))), max_size=4))
+@example(texts=ODD)
+@example(texts=[])
+def test_any_texts(texts: list[str], both: tuple[WordPiece, Oracle]) -> None:
+    if tf.__version__ < "2.21":
+        texts = [one for one in texts if max(map(ord, one), default=0) < 0x600]
+    same(*both, texts)
+
+
+@settings(max_examples=40)
+@given(texts=st.lists(st.text(CHARACTERS + "IXTHEV\xc9\u0301 \u200b\ufffe", max_size=150), max_size=3))
+def test_texts_of_what_the_vocabulary_knows(texts: list[str], both: tuple[WordPiece, Oracle]) -> None:
+    same(*both, texts)
+
+
+@pytest.mark.parametrize("cased", [False, True])
+def test_real_questions_and_passages(cased: bool, shared_data: Path) -> None:
+    vocab = load_vocab(shared_data / "vocab" / f"bert-base-{'' if cased else 'un'}cased-vocab.txt")
+    with lzma.open(shared_data / "squad" / "dev-v1.1.json.xz", "rt", encoding="utf-8") as stream:
+        paragraphs = [paragraph for article in json.load(stream)["data"] for paragraph in article["paragraphs"]]
+    texts = [one for p in paragraphs for one in (p["context"], *(qa["question"] for qa in p["qas"]))]
+    assert len(texts) > 12_000
+    same(WordPiece(vocab, folding(not cased)), Oracle(vocab, not cased), texts)
+
+
+def test_words_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"{a}{b} the rivers" for a in "abcde" for b in "hinor"]
+    whole = WordPiece(VOCAB, Rules())
+    monkeypatch.setattr("bert.text.wordpiece.MAX_CACHED", 7)
+    ours = WordPiece(VOCAB, Rules())
+    for kind in ("encode", "encode_with_offsets"):
+        for values, expected in zip(getattr(ours, kind)(texts), getattr(whole, kind)(texts), strict=True):
+            np.testing.assert_array_equal(values, expected)
+    assert max(map(len, (ours._words, ours._tokens, ours._located))) <= 7
+
+
+def test_a_word_of_more_characters_than_the_rules_allow_is_unknown() -> None:
+    vocab = [*SPECIAL, "x", "##x", "\xe9", "##\xe9"]
+    ours = WordPiece(vocab, Rules(strip_accents=False, longest_word=9))
+    ids, splits, begin, end = ours.encode_with_offsets(["x" * 9, "x" * 10, "\xe9" * 9])
+    assert np.diff(splits).tolist() == [9, 1, 9]
+    assert (ids[9], begin[9], end[9]) == (vocab.index("[UNK]"), 0, 10)

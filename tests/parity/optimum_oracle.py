@@ -1,0 +1,38 @@
+"""What optimum and pipelines of transformers make of a folder of ONNX; run by test_optimum.py, imports nothing of ours.
+
+    python optimum_oracle.py < jobs.json > results.json    # [[function, argument, ...], ...], all in one process
+
+piped(task, class, folder, texts)    what a pipeline answers for each text, with the scores of all classes
+computed(class, folder, texts)       the inputs that its tokenizer makes and each output, as lists
+"""
+
+import json
+import sys
+from typing import Any
+
+import optimum.onnxruntime
+import torch
+import transformers
+
+
+def piped(task: str, kind: str, folder: str, texts: list[str]) -> Any:
+    """Labels and scores."""
+    model = getattr(optimum.onnxruntime, kind).from_pretrained(folder)
+    pipeline = transformers.pipeline(task, model=model, tokenizer=transformers.AutoTokenizer.from_pretrained(folder))
+    every: dict[str, Any] = {"top_k": None} if task == "text-classification" else {"ignore_labels": []}
+    return [pipeline(text, **every) for text in texts]
+
+
+def computed(kind: str, folder: str, texts: list[str]) -> list[dict[str, Any]]:
+    """As a GPU does it: into buffers whose sizes are those that the file states."""
+    model = getattr(optimum.onnxruntime, kind).from_pretrained(folder, use_io_binding=True)
+    given = transformers.AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
+    found = model(**given)
+    outputs = {name: value.tolist() for name, value in found.items() if isinstance(value, torch.Tensor)}
+    return [{name: value.tolist() for name, value in given.items()}, outputs]
+
+
+if __name__ == "__main__":
+    jobs: dict[str, Any] = {function.__name__: function for function in (piped, computed)}
+    answers = [jobs[name](*arguments) for name, *arguments in json.load(sys.stdin)]
+    json.dump(answers, sys.stdout, default=float)
