@@ -169,7 +169,7 @@ def test_a_screen_reader_is_told_the_answer_and_not_the_whole_text(page: Any) ->
 
 def test_tabs_go_by_keyboard_and_each_shows_its_answer(page: Any) -> None:
     names = [tab.get_attribute("id").removeprefix("tab-") for tab in page.find_elements(By.CSS_SELECTOR, "[role=tab]")]
-    assert names == ["answer", "fill", "classify", "tag", "choose"]
+    assert names == ["answer", "fill", "classify", "label", "tag", "choose"]
     page.find_element(By.ID, "tab-answer").send_keys(Keys.ARROW_LEFT)  # to the last one
     for name in (*names[::-1], names[-1]):
         focused = page.switch_to.active_element
@@ -181,6 +181,11 @@ def test_tabs_go_by_keyboard_and_each_shows_its_answer(page: Any) -> None:
     open_tab(page, "fill")
     page.find_element(By.CSS_SELECTOR, "#fill button").click()
     assert len(shown(page, "#result ol").find_elements(By.TAG_NAME, "li")) == 5
+    open_tab(page, "label")
+    fill(page, "labelled", "a river b")
+    page.find_element(By.CSS_SELECTOR, "#label button").click()
+    rows = shown(page, "#result ol").find_elements(By.CLASS_NAME, "name")
+    assert {row.text for row in rows} == {"toxic", "insult", "threat"}
     open_tab(page, "tag")
     fill(page, "sentence", "a river b")
     page.find_element(By.CSS_SELECTOR, "#tag button").click()
