@@ -8,6 +8,7 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.laboratory import peer
 from benchmarks.laboratory import plan as plans
 from benchmarks.laboratory.plan import Run, Score
 from bert import pretrain
@@ -38,7 +39,13 @@ def check_run(run: Run) -> None:
         raise UsageError(f"{phase.name} needs trained weights; give --init.checkpoint")
     assert config.data.train is not None, "`placed` checks it"
     data, heldout = pretrain.datasets(config.data.train, config)
-    pretrain.resolve(config, data, devices.choose(config.run.device), 1).batch.accumulation(1)
+    resolved = pretrain.resolve(config, data, devices.choose(config.run.device), 1)
+    resolved.batch.accumulation(1)
+    if run.peer:
+        peer.check(resolved, data)
+        for path in map(Path, (run.peer.python, run.peer.text)):
+            if not path.exists():
+                raise InputError(f"{path}: no such file or folder")
     if heldout is None or not config.run.evaluate_every:
         raise InputError(
             f"{config.data.train}: nothing is held out, or run.evaluate_every is 0; runs are compared by it"

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import math
 import re
+import shlex
 import shutil
 import statistics
 import sys
@@ -78,8 +79,11 @@ class Trial:
 
     def command(self, stop: int) -> list[str]:
         """Return the command that trains up to update `stop`."""
-        own = ["--run.seed", str(self.seed), "--run.directory", str(self.directory), "--run.stop_at", str(stop)]
-        return ["python", "-m", "bert.pretrain", *self.run.words, *own]
+        own = {"seed": self.seed, "directory": self.directory, "stop_at": stop}
+        if (peer := self.run.peer) is None:
+            return ["python", "-m", "bert.pretrain", *self.run.words, *flags_of(own, "run.")]
+        given = {"python": peer.python, "text": peer.text, "words": shlex.join(self.run.words)}
+        return ["python", "-m", "benchmarks.laboratory.peer", *flags_of(given | own)]
 
     def leg(self, step: int) -> Leg | None:
         """Return what is known at update `step`, if the run has been there."""
@@ -100,6 +104,11 @@ class Trial:
         """Return the update of the newest checkpoint; 0 if there is none."""
         found = (STEP.fullmatch(path.name) for path in (self.directory / "checkpoints").glob("step-*"))
         return max((int(match[1]) for match in found if match), default=0)
+
+
+def flags_of(values: dict[str, Any], prefix: str = "") -> list[str]:
+    """Return the values as flags of a command."""
+    return [word for name, value in values.items() for word in (f"--{prefix}{name}", str(value))]
 
 
 def _read(path: Path, kind: type[Any]) -> Any:
