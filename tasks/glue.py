@@ -135,7 +135,7 @@ def read(task: Task, path: Path, split: Split, skipped: Skipped) -> Iterator[Tex
     number of the row. Rows of QQP that lack columns are left out and counted. Raise InputError for any other row that
     has not the columns of the first one, for an empty text, or for a label that is none of the task's.
     """
-    lines = tables.lines(path)
+    lines = tables.lines(path, (*task.first, *task.second))
     number, fields = next(lines, (1, []))
     columns, is_header = _columns(task, fields, path)
     if not is_header:

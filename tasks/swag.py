@@ -50,7 +50,7 @@ def read(path: Path, skipped: Skipped, generated: bool = True, labels: bool = Tr
     """
     with contextlib.ExitStack() as stack:
         if tables.kind_of(path) in (".jsonl", tables.PARQUET):  # as `datasets` writes it
-            rows = itertools.starmap(Row, tables.lines(path))
+            rows = itertools.starmap(Row, tables.lines(path, REQUIRED))
         else:
             lines = files.read_lines(stack.enter_context(files.open_text(path)), path)
             rows = itertools.starmap(Row, files.read_csv(lines, path))

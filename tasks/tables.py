@@ -124,10 +124,11 @@ def kind_of(path: Path) -> str:
     return "." + name.rpartition(".")[2]
 
 
-def lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+def lines(path: Path, texts: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
     """Yield the lines of a table as texts, with their numbers: for a file that is no .tsv, first the names of columns.
 
-    A row of JSONL that lacks a column is a list that is too short. Raise InputError for what is not of the format.
+    A row of JSONL that lacks a column is a list that is too short. Raise InputError for what is not of the format, or
+    if one of the columns `texts` has a value that is no text, such as a list.
     """
     if kind_of(path) not in (".csv", ".jsonl", PARQUET):
         with files.open_text(path) as stream:
@@ -139,6 +140,9 @@ def lines(path: Path) -> Iterator[tuple[int, list[str]]]:
         if row is not None and not names:
             names = list(row)
             yield 1, names
+        for name in texts:
+            if row and not isinstance(row.get(name), str | None):
+                raise InputError(f"{path}: line {number}: {name} is not a text but {json.dumps(row[name])[:40]}")
         yield number, [] if row is None else [_as_text(row[name]) for name in names if name in row]
 
 

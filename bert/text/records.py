@@ -130,6 +130,7 @@ class Dataset:
         counts = [_checked_count(folder / name, listed[name]) for name in names]
         _check_vocabulary(self.manifest, self.description)
         self._starts = np.concatenate([[0], np.cumsum(counts)])
+        self._limits = _limits(self.description)
         self._disk = RandomAccess()
         self._parse = graphs.function(self._parse_batch, input_signature=[tf.TensorSpec([None], tf.string)])
 
@@ -139,9 +140,18 @@ class Dataset:
     def read(self, indices: np.ndarray, positions: np.ndarray | None = None) -> dict[str, tf.Tensor]:
         """Return the records at `indices` [n] as tensors [n, ...] of the dataset's features (integers as int32).
 
-        `positions`, their positions in the run, do not matter here: the parameter is for other kinds of sources.
+        `positions`, their positions in the run, do not matter here: the parameter is for other kinds of sources. Raise
+        IntegrityError, naming the record, for a number that is no id, place or label: on GPUs a look-up of one would
+        not fail.
         """
-        return self.parse(indices, self._parse)
+        batch, outside = self.parse(indices, self._parse)
+        for name, rows in outside.items():
+            if (rows := rows.numpy()).any():
+                place = self.place(int(indices[rows.argmax()]))
+                raise IntegrityError(
+                    f"{place} has a number in {name} that is not one of 0 to {self._limits[name] - 1}; build it again"
+                )
+        return batch
 
     def parse(self, indices: np.ndarray, parser: Callable[[tf.Tensor], T]) -> T:
         """Return the result of `parser` for the payloads of the records at `indices` [n].
@@ -217,10 +227,14 @@ class Dataset:
             raise IntegrityError(f"{path}: record {row} at byte {begin} is damaged (checksum differs); build it again")
         return payload
 
-    def _parse_batch(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _parse_batch(self, serialized: tf.Tensor) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+        """Return the features [n, ...], and for those with limits which records [n] are outside."""
         spec = {k: tf.io.FixedLenFeature(v["shape"], tf.as_dtype(v["dtype"])) for k, v in self.spec.items()}
         parsed = tf.io.parse_example(serialized, spec)
-        return {k: tf.cast(v, tf.int32) if v.dtype == tf.int64 else v for k, v in parsed.items()}
+        features = {k: tf.cast(v, tf.int32) if v.dtype == tf.int64 else v for k, v in parsed.items()}
+        rows = {name: tf.reshape(parsed[name], [tf.size(serialized), -1]) for name in self._limits}
+        outside = {name: (values < 0) | (values >= self._limits[name]) for name, values in rows.items()}
+        return features, {name: tf.reduce_any(values, axis=1) for name, values in outside.items()}
 
 
 def has_split(folder: Path, split: str) -> bool:
@@ -228,6 +242,20 @@ def has_split(folder: Path, split: str) -> bool:
     listed = manifest.load(folder).files.items()
     ours = [facts for name, facts in listed if name.startswith(f"{split}-") and name.endswith(".tfrecord")]
     return any(facts.records != 0 for facts in ours)
+
+
+def _limits(description: Description) -> dict[str, int]:
+    """Return the smallest number that is too large for each integer feature by which something is looked up."""
+    integers = {name: feature.shape for name, feature in description.features.items() if feature.dtype == "int64"}
+    tokens = (integers.get("input_ids") or [None])[-1]
+    limits = {
+        "input_ids": description.vocab_size,
+        "segment_ids": 2,
+        "masked_lm_positions": tokens or LONGEST,
+        "masked_lm_ids": description.vocab_size,
+        "next_sentence_labels": 2,
+    }
+    return {name: limit for name, limit in limits.items() if name in integers}
 
 
 def _checked_count(path: Path, listed: File) -> int:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -142,4 +143,12 @@ def test_two_columns_of_one_name_are_refused_but_two_indices_are_not(tmp_path: P
     assert [example.id for example in read(path)] == ["7"]
     path.write_text("sent1,sent2,ending0,ending1,ending2,ending3,ending0\n")
     with pytest.raises(InputError, match="two columns ending0 in the header"):
+        read(path)
+
+
+def test_an_ending_that_is_a_list_is_refused(tmp_path: Path) -> None:
+    good = {name: "x" for name in swag.REQUIRED} | {"label": 1, "tags": ["not read"]}
+    path = tmp_path / "val.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in (good, good | {"ending1": ["a", "b"]})))
+    with pytest.raises(InputError, match=r'val\.jsonl: line 2: ending1 is not a text but \["a", "b"\]'):
         read(path)

@@ -12,7 +12,7 @@ from bert.core import manifest, random_access
 from bert.core.errors import InputError, IntegrityError
 from bert.text import frames
 from bert.text.records import Dataset
-from tests.finished import sign
+from tests.finished import examples, sign, write
 
 
 def writable(dataset: Path, tmp_path: Path) -> Path:
@@ -163,6 +163,33 @@ def test_a_description_that_cannot_be_right_is_refused(
     sign(folder, extra=manifest.load(folder).extra | change)
     with pytest.raises(IntegrityError, match=r"manifest.json: (no )?extra"):
         Dataset(folder, "train")
+
+
+@pytest.mark.parametrize(
+    ("feature", "number"),
+    [
+        ("input_ids", 99),
+        ("input_ids", -1),
+        ("input_ids", 1 << 32),  # 0 as an int32
+        ("masked_lm_ids", 99),
+        ("masked_lm_positions", 32),
+        ("segment_ids", 2),
+        ("next_sentence_labels", 2),
+    ],
+)
+def test_a_number_that_is_no_id_place_or_label_is_named(
+    feature: str, number: int, dataset: Path, tmp_path: Path
+) -> None:
+    """A look-up of one raises an error of TensorFlow on a CPU, and gives zeros on a GPU."""
+    folder = writable(dataset, tmp_path)
+    rows = examples(folder / "train-00000.tfrecord")
+    rows[5][feature][-1] = number
+    write(folder / "train-00000.tfrecord", rows)
+    sign(folder)
+    data = Dataset(folder, "train")
+    with pytest.raises(IntegrityError, match=f"train-00000.tfrecord: record 5 has a number in {feature} that is not"):
+        data.read(np.array([40, 5, 3]))
+    data.read(np.array([40, 4, 3]))
 
 
 def test_a_cut_or_missing_shard_is_named_before_anything_is_read_and_an_extra_one_is_not_read(
