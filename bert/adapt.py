@@ -144,7 +144,7 @@ def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
     if config.causal:
         raise InputError(f"{options.run}: a causal model; its tokens spell every word, so it needs no new ones")
     if not (options.run / "vocab.txt").exists():
-        raise InputError(f"{options.run}: has no vocab.txt; the tokens of a byte-level BPE spell every word already")
+        raise InputError(f"{options.run}: has no vocab.txt; only word pieces can be added to")
     vocabulary = load_vocab(options.run / "vocab.txt")
     rules = rules_of(options.run / "vocab.txt", vocabulary)
     run.check_vocab_size(config, vocabulary, options.run / "vocab.txt")

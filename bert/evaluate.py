@@ -105,7 +105,7 @@ def _check(run: Run, data: Source, folder: Path) -> None:
     """Raise InputError if the samples are not for the model."""
     tokenizer = run.tokenizer
     if not isinstance(tokenizer, WordPieceTokenizer):
-        raise InputError(f"{run.path}: a byte-level BPE, of which data.tfrecords makes no samples; give --text")
+        raise InputError(f"{run.path}: has no word pieces, of which data.tfrecords makes samples; give --text")
     stored = data.manifest.files.get(vocabulary.NAME)
     known, size = data.description.vocab_sha256 or (stored and stored.sha256), data.description.vocab_size
     if known not in (None, tokenizer.vocab_sha256) or size > run.config.vocab_size:

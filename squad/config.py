@@ -44,7 +44,7 @@ class SquadData:
     strict: bool = False
     """fail at the first malformed question; false reports malformed questions and leaves them out"""
     vocab: Path | None = None
-    """vocab.txt, or tokenizer.json of RoBERTa; default: that of init.checkpoint"""
+    """vocab.txt, or tokenizer.json of RoBERTa or XLM-RoBERTa; default: that of init.checkpoint"""
 
     def __post_init__(self) -> None:
         ranges.check(self, "data.")

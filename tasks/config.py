@@ -46,7 +46,7 @@ class TaskData:
     entities: bool = True
     """of tags: whether they mark entities (B-PER, I-PER, O), which F1 scores; false scores each tag by itself"""
     vocab: Path | None = None
-    """vocab.txt, or tokenizer.json of RoBERTa; default: that of init.checkpoint"""
+    """vocab.txt, or tokenizer.json of RoBERTa or XLM-RoBERTa; default: that of init.checkpoint"""
     length: Size = 128
     """tokens of an input, special tokens included; longer texts are cut, longer sentences are divided into windows"""
     first_length: CountOrNone = 0

@@ -84,7 +84,8 @@ def _header(model: Model, kind: str) -> Iterator[str]:
 
 def _architecture(model: Model) -> Iterator[str]:
     config = model.config
-    kind = "byte-level BPE" if model.tokenizer else "lower-cased" if model.rules.lower_case else "cased"
+    kind = "lower-cased" if model.rules.lower_case else "cased"
+    kind = {"byte pairs": "byte-level BPE", "unigram": "Unigram"}.get(model.tokens, kind)
     rows = {
         "layers": config.num_hidden_layers,
         "width": config.hidden_size,

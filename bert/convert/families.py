@@ -10,9 +10,9 @@ modeling_electra.py, and the configurations beside them).
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bert.convert.roberta import PAD_ID, UNUSED_POSITIONS
 from bert.core.config import ModelConfig
@@ -28,6 +28,7 @@ ACTIVATIONS = {  # of transformers, and ours; an export writes the first one tha
     "silu": "silu",
     "swish": "silu",
 }
+Tokens = Literal["word pieces", "byte pairs", "unigram"]
 EPSILON, THEIR_EPSILON = "layer_norm_epsilon", "layer_norm_eps"
 ENCODER = {"is_decoder": False, "add_cross_attention": False, "quantization_config": None}
 ABSOLUTE = {"position_embedding_type": "absolute"} | ENCODER
@@ -63,8 +64,8 @@ class Family:
     """their key: the value that it has if it is there; any other would be another function of the same weights"""
     fixed: dict[str, Any]
     """settings here that all its models have"""
-    byte_pairs: bool = False
-    """whether its tokenizer is a byte-level BPE rather than word pieces"""
+    tokenizers: tuple[Tokens, ...] = ("word pieces",)
+    """kinds of tokenizers that its models have"""
     unused_positions: int = 0
     """first rows of the table of positions, which no model reads"""
     tensorflow: bool = False
@@ -94,6 +95,29 @@ class Family:
 
 
 BERT = {"pooler_act": "tanh", "embedding_size": 0}
+ROBERTA = Family(
+    model_type="roberta",
+    title="RoBERTa",
+    classes="Roberta",
+    form="roberta",
+    prefix="roberta",
+    names={
+        "masked_lm/transform": "lm_head.dense",
+        "masked_lm/layer_norm": "lm_head.layer_norm",
+        "masked_lm/bias": "lm_head.bias",
+        "classifier": "classifier.out_proj",
+        "multilabel": "classifier.out_proj",
+    },
+    poolers={"classifier": "classifier.dense", "multilabel": "classifier.dense"},
+    tied={
+        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    },
+    supported=ABSOLUTE | {"hidden_act": "gelu", "pad_token_id": PAD_ID, "type_vocab_size": 1},
+    fixed={"norm_placement": "post", "hidden_act": "gelu", "type_vocab_size": 1} | BERT,
+    tokenizers=("byte pairs",),
+    unused_positions=UNUSED_POSITIONS,
+)
 _ROWS = (
     Family(
         model_type="bert",
@@ -104,6 +128,7 @@ _ROWS = (
             "cls.predictions.decoder.bias": "cls.predictions.bias",
         },
         fixed={"norm_placement": "post"} | BERT,
+        tokenizers=("word pieces", "unigram"),
         tensorflow=True,
     ),
     Family(
@@ -114,29 +139,9 @@ _ROWS = (
         fixed={"norm_placement": "pre"} | BERT,
         tensorflow=True,
     ),
-    Family(
-        model_type="roberta",
-        title="RoBERTa",
-        classes="Roberta",
-        form="roberta",
-        prefix="roberta",
-        names={
-            "masked_lm/transform": "lm_head.dense",
-            "masked_lm/layer_norm": "lm_head.layer_norm",
-            "masked_lm/bias": "lm_head.bias",
-            "classifier": "classifier.out_proj",
-            "multilabel": "classifier.out_proj",
-        },
-        poolers={"classifier": "classifier.dense", "multilabel": "classifier.dense"},
-        tied={
-            "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-            "lm_head.decoder.bias": "lm_head.bias",
-        },
-        supported=ABSOLUTE | {"hidden_act": "gelu", "pad_token_id": PAD_ID, "type_vocab_size": 1},
-        fixed={"norm_placement": "post", "hidden_act": "gelu", "type_vocab_size": 1} | BERT,
-        byte_pairs=True,
-        unused_positions=UNUSED_POSITIONS,
-    ),
+    ROBERTA,
+    replace(ROBERTA, model_type="xlm-roberta", title="XLM-RoBERTa", classes="XLMRoberta", tokenizers=("unigram",)),
+    replace(ROBERTA, model_type="camembert", title="CamemBERT", classes="Camembert", tokenizers=("unigram",)),
     Family(
         model_type="distilbert",
         title="DistilBERT",
@@ -204,15 +209,15 @@ _ROWS = (
     ),
 )
 FAMILIES: dict[str, Family] = {row.model_type: row for row in _ROWS}
-RENAMED: dict[str, Family] = {row.form: row for row in _ROWS if row.form != "huggingface"}
+RENAMED: dict[str, Family] = {row.form: row for row in reversed(_ROWS) if row.form != "huggingface"}
 
 
-def of(config: ModelConfig, byte_pairs: bool, path: Path) -> Family:
+def of(config: ModelConfig, tokens: Tokens, path: Path) -> Family:
     """Return the family that has a model. Raise InputError, naming the file `path` and a setting, if none has it."""
     if config.hidden_act not in ACTIVATIONS.values():
         raise InputError(f"{path}: hidden_act {config.hidden_act} has no name in the other formats")
-    rows = [row for row in _ROWS if row.byte_pairs == byte_pairs]
-    nearest = min(rows, key=lambda row: len(row.differences(config)))
+    rows = [row for row in _ROWS if tokens in row.tokenizers]
+    nearest = min(rows, key=lambda row: (len(row.differences(config)), -len(row.fixed)))  # of several the narrowest
     for key, value in nearest.differences(config):
         raise InputError(f"{path}: {key} is {getattr(config, key)!r}; the other formats have only {value!r}")
     return nearest

@@ -19,7 +19,7 @@ from safetensors.numpy import save
 from tokenizers import BertWordPieceTokenizer
 from tokenizers.models import WordPiece
 
-from bert.convert import architecture, card, gpt2, h5, names, roberta, run, sentence
+from bert.convert import architecture, card, gpt2, h5, names, roberta, run, sentence, xlm_roberta
 from bert.convert.families import FAMILIES, Family
 from bert.convert.run import Model
 from bert.core import files
@@ -209,18 +209,22 @@ def read_model(folder: Path, wanted: str = AUTO) -> Model:
     """
     outer, folder = folder, sentence.transformer(folder)
     fields = files.read_object(folder / CONFIG)
+    family = FAMILIES.get(str(fields.get("model_type", "bert")), FAMILIES["bert"])
     vocab: list[str] = []
-    rules, tokenizer = UNCASED, ""
+    rules, tokenizer, tokens = UNCASED, "", run.tokens_of(folder / VOCAB)
     if fields.get("model_type") == "gpt2":
         config, tokenizer = gpt2.read_config(fields, folder / CONFIG), gpt2.read_tokenizer(folder)
         run.check_vocab_size(config, json.loads(tokenizer)["model"]["vocab"], folder / TOKENIZER)
+        tokens = "byte pairs"
     elif fields.get("model_type") == "roberta":
         config = architecture.read_architecture(folder / CONFIG)
-        tokenizer = _roberta_tokenizer(folder, config)
+        tokenizer, tokens = _roberta_tokenizer(folder, config), "byte pairs"
+    elif "unigram" in family.tokenizers and xlm_roberta.has_tokenizer(folder):
+        config = architecture.read_architecture(folder / CONFIG)
+        tokenizer, tokens = xlm_roberta.read_tokenizer(folder, config), "unigram"
     else:
         config = architecture.read_architecture(folder / CONFIG)
         vocab, rules = _read_vocab(folder, config)
-    family = FAMILIES.get(str(fields.get("model_type", "bert")), FAMILIES["bert"])
     form = cast(names.Form, family.form)
     if _shards(folder) == [folder / h5.NAME] and not family.tensorflow:
         raise InputError(f"{folder}: {family.title} is not read from {h5.NAME}; write {WEIGHTS} with save_pretrained")
@@ -258,6 +262,7 @@ def read_model(folder: Path, wanted: str = AUTO) -> Model:
         settings=settings | (embedding.facts() if embedding else {}),
         head=head,
         tokenizer=tokenizer,
+        tokens=tokens,
     )
 
 
@@ -515,6 +520,8 @@ def write_tokenizer(model: Model, folder: Path) -> dict[str, int]:
 
     Say so on stderr if it differs from the one of the run.
     """
+    if model.tokens == "unigram":
+        return xlm_roberta.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
     if model.tokenizer:
         return roberta.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
     run.write_vocab(model, folder)

@@ -11,14 +11,14 @@ import tensorflow as tf
 
 from bert import labels
 from bert.convert import architecture, families, names
-from bert.convert.families import Family
+from bert.convert.families import Family, Tokens
 from bert.convert.names import Form, Match
 from bert.core import files, journal, manifest, outputs
 from bert.core.config import ModelConfig, flatten
 from bert.core.errors import InputError, UserError
 from bert.core.manifest import Manifest
 from bert.labels import Head
-from bert.text import byte_bpe, vocabulary
+from bert.text import byte_bpe, unigram, vocabulary
 from bert.text.normalization import UNCASED, Rules
 from bert.text.vocabulary import load_vocab, rules_of
 from bert.training import checkpoint, description, selection
@@ -39,7 +39,7 @@ class Model:
 
     config: ModelConfig
     vocab: list[str]
-    """empty if the tokenizer is a byte-level BPE"""
+    """empty if the tokenizer is not one of word pieces"""
     rules: Rules = UNCASED
     """by which texts become words of the vocabulary"""
     match: Match = NOTHING
@@ -49,7 +49,9 @@ class Model:
     head: Head | None = None
     """what the outputs of a fine-tuned model mean"""
     tokenizer: str = ""
-    """content of the tokenizer.json of a causal model or of RoBERTa"""
+    """content of the tokenizer.json, if the tokenizer is not one of word pieces"""
+    tokens: Tokens = "word pieces"
+    """kind of the tokenizer"""
     scores: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     """the last line of metrics.jsonl for each split, up to the step of the weights"""
     best: Best | None = None
@@ -61,7 +63,7 @@ class Model:
     def family(self) -> Family:
         """Its family in Hugging Face's format; that of a causal model is GPT-2."""
         assert not self.config.causal, "GPT-2 is no row of the table"
-        return families.of(self.config, bool(self.tokenizer), Path("bert_config.json"))
+        return families.of(self.config, self.tokens, Path("bert_config.json"))
 
     @property
     def form(self) -> Form:
@@ -111,7 +113,7 @@ def read_model(run: Path) -> Model:
     """Read the newest checkpoint of a run, without optimizer state. Raises InputError if it is not a run directory."""
     folder, config = checkpoint.to_use(run), ModelConfig.load(run / "bert_config.json")
     if not config.causal:
-        families.of(config, vocabulary.path_in(run).name != vocabulary.NAME, run / "bert_config.json")
+        families.of(config, tokens_of(vocabulary.path_in(run)), run / "bert_config.json")
     for key, value in GPT2.items() if config.causal else ():
         if (ours := getattr(config, key)) != value:
             path = run / "bert_config.json"
@@ -140,7 +142,22 @@ def without_weights(run: Path, config: ModelConfig, settings: dict[str, Any], he
     """
     tokens, tokenizer = _read_vocabulary(run, config)
     rules = rules_of(vocabulary.path_in(run), tokens) if tokens else UNCASED
-    return Model(config=config, vocab=tokens, rules=rules, settings=settings, head=head, tokenizer=tokenizer)
+    return Model(
+        config=config,
+        vocab=tokens,
+        rules=rules,
+        settings=settings,
+        head=head,
+        tokenizer=tokenizer,
+        tokens="byte pairs" if config.causal else tokens_of(vocabulary.path_in(run)),
+    )
+
+
+def tokens_of(path: Path) -> Tokens:
+    """Return the kind of the tokenizer of a vocab.txt or a tokenizer.json."""
+    if path.name == vocabulary.NAME:
+        return "word pieces"
+    return "unigram" if unigram.is_kind(path) else "byte pairs"
 
 
 def _records(settings: dict[str, Any]) -> Manifest | None:
@@ -162,6 +179,10 @@ def _read_vocabulary(run: Path, config: ModelConfig) -> tuple[list[str], str]:
         tokens = load_vocab(path)
         check_vocab_size(config, tokens, path)
         return tokens, ""
+    if not config.causal and unigram.is_kind(path):
+        pieces = unigram.Unigram(path)
+        check_vocab_size(config, pieces.vocabulary, path)
+        return [], unigram.text_of_fields(pieces.fields)
     tables = byte_bpe.read_tables(path, byte_bpe.GPT2 if config.causal else byte_bpe.ROBERTA)
     check_vocab_size(config, tables.vocabulary, path)
     return [], byte_bpe.text_of_tables(tables, path)

@@ -46,7 +46,7 @@ class GraphTokenizer:
         """Raise UsageError for tokenizers that have no form in a graph, and without tensorflow-text."""
         if not isinstance(tokenizer, WordPieceTokenizer):
             raise UsageError(
-                "a byte-level BPE has no operation in a graph that takes text; use the run with bert.encode, "
+                "only word pieces have operations in a graph that takes text; use the run with bert.encode, "
                 "bert.fill_mask, squad.predict, tasks.predict or serve, or export it with python -m bert.export onnx"
             )
         if tokenizer.rules.special:

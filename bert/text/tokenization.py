@@ -3,7 +3,8 @@
 `WordPieceTokenizer` is BERT's: the words of `bert.text.normalization`, split by `bert.text.wordpiece`. "[SEP]" in a
 text is ordinary text and never becomes the special token.
 
-`BytePairTokenizer` is RoBERTa's, a byte-level BPE (`bert.text.byte_bpe`).
+`BytePairTokenizer` is RoBERTa's, a byte-level BPE (`bert.text.byte_bpe`), and `UnigramTokenizer` XLM-RoBERTa's
+(`bert.text.unigram`).
 
 n tokens of all texts, T tokens of a row, V entries of the vocabulary.
 """
@@ -19,9 +20,10 @@ import numpy as np
 from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
-from bert.text import byte_bpe
+from bert.text import byte_bpe, unigram
 from bert.text.byte_bpe import ByteBPE
 from bert.text.normalization import Rules
+from bert.text.unigram import Unigram
 from bert.text.vocabulary import SPECIAL, facts_of, load_vocab, rules_of
 from bert.text.wordpiece import WordPiece
 
@@ -176,6 +178,43 @@ class BytePairTokenizer(Tokenizer):
         return f" {item}" if self._bpe.prefix and item and not item[0].isspace() else item
 
 
+class UnigramTokenizer(Tokenizer):
+    """The tokenizer of XLM-RoBERTa's `tokenizer.json`, with rows as `BytePairTokenizer` has them.
+
+    Raise InputError if the file is of another kind.
+    """
+
+    separators = 2
+    second_segment = 0
+
+    def __init__(self, path: Path) -> None:
+        self._unigram = Unigram(path)
+        self.vocab = sorted(self._unigram.vocabulary, key=self._unigram.vocabulary.__getitem__)
+        self.vocab_sha256 = files.sha256(path)
+        self.lower_case = False
+        self._set_special((unigram.PAD, unigram.UNKNOWN, unigram.BEGIN, unigram.CLOSE, unigram.MASK))
+
+    def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """As `Tokenizer.encode`."""
+        return _flat(self._unigram.encode(texts))
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """As `Tokenizer.encode_with_offsets`."""
+        found = self._unigram.encode_with_offsets(texts)
+        ids, splits = _flat([row for row, _ in found])
+        begin, end = np.concatenate([np.zeros((0, 2), np.int64), *(spans for _, spans in found)]).T
+        return ids, splits, begin, end
+
+    def split_at_masks(self, text: str) -> list[str]:
+        """As `Tokenizer.split_at_masks`; a mask may stand for the spaces before it, too, as its file says."""
+        *before, last = text.split(self.mask)
+        return [*(part.rstrip() if self._unigram.mask_strips else part for part in before), last]
+
+    def word(self, number: int) -> str:
+        """Return the text of a token, with the space before it."""
+        return self.vocab[number].replace(unigram.SPACE, " ")
+
+
 def tokenizer_for(vocab: Path, config: ModelConfig) -> Tokenizer:
     """Return the tokenizer of a `vocab.txt` or a `tokenizer.json`.
 
@@ -184,9 +223,10 @@ def tokenizer_for(vocab: Path, config: ModelConfig) -> Tokenizer:
     if config.causal:
         raise InputError(f"{vocab.parent}: a causal model, which reads no word pieces; give the run of a BERT model")
     if vocab.suffix == ".json":
-        pairs = BytePairTokenizer(vocab)
-        _check_size(pairs.vocab, vocab, config)
-        return pairs
+        read = UnigramTokenizer if unigram.is_kind(vocab) else BytePairTokenizer
+        pieces: Tokenizer = read(vocab)
+        _check_size(pieces.vocab, vocab, config)
+        return pieces
     words = WordPieceTokenizer(vocab)
     _check_size(words.vocab, vocab, config)
     return words

@@ -25,7 +25,7 @@ MARKER = re.compile(r"\[.*\]|<.*>")  # no word of a text: [unused1], [ENT], <S>
 
 
 def path_in(run: Path) -> Path:
-    """Return the path of the vocabulary of a run: its `vocab.txt` or, of a byte-level BPE, its `tokenizer.json`."""
+    """Return the path of the vocabulary of a run: its `vocab.txt` or, without word pieces, its `tokenizer.json`."""
     words, pairs = run / NAME, run / byte_bpe.NAME
     return pairs if pairs.exists() and not words.exists() else words
 

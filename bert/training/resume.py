@@ -11,7 +11,7 @@ from bert.core import files, manifest, outputs
 from bert.core.config import RunConfig, TrainConfig, as_flags, defaults, flatten, may_change
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.manifest import Manifest
-from bert.text import byte_bpe, rules, vocabulary
+from bert.text import byte_bpe, rules, unigram, vocabulary
 from bert.text.vocabulary import load_vocab, rules_of
 from bert.training import checkpoint, division
 from bert.training.distributed import Communicator
@@ -135,6 +135,8 @@ def check_vocabulary(theirs: Path, ours: Path, causal: bool) -> None:
     def read(path: Path) -> Any:
         if path.suffix != ".json":
             return load_vocab(path)
+        if not causal and unigram.is_kind(path):
+            return unigram.text_of(path)
         return byte_bpe.read_tables(path, byte_bpe.GPT2 if causal else byte_bpe.ROBERTA)
 
     if (tokens := read(theirs)) != read(ours):
