@@ -29,7 +29,7 @@ import numpy as np
 from bert.core import cli, outputs, ranges
 from bert.core.errors import InputError
 from bert.core.ranges import Range, Seed
-from data.pipeline import losses, parts, tasks
+from data.pipeline import languages, losses, parts, tasks
 from data.pipeline.duplicates import held_out_limit, is_held_out
 from data.pipeline.parts import Part
 from data.pipeline.progress import Progress
@@ -174,7 +174,8 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
         print(f"shards: warning: {_nothing_held_out(np.frombuffer(keys, np.uint64))}", file=sys.stderr)
     elif held_out < FEWEST_HELD_OUT or characters[1] < MEANINGFUL:
         print(f"shards: warning: {_little_held_out(held_out, characters[1])}", file=sys.stderr)
-    return outputs.StageResult(counts=counts, records=records, sources=source_of, extra={"losses": lost.report()})
+    extra = {"losses": lost.report()} | languages.of(options.source)
+    return outputs.StageResult(counts=counts, records=records, sources=source_of, extra=extra)
 
 
 def _nothing_held_out(keys: np.ndarray) -> str:

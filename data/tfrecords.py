@@ -32,7 +32,7 @@ from bert.hardware import devices
 from bert.text import dynamic_masking, frames, instances, records, tf_example, vocabulary
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import load_vocab
-from data.pipeline import losses, parts, tasks, workers
+from data.pipeline import languages, losses, parts, tasks, workers
 from data.pipeline.parts import Part
 from data.pipeline.tasks import TaskResult
 from data.vocab import MOST_UNKNOWN, check_case
@@ -356,7 +356,7 @@ def _extra(options: Options, vocab_sha256: str) -> dict[str, Any]:
         "vocab_sha256": vocab_sha256,
         "vocab_size": len(load_vocab(options.vocab)),
         "lower_case": options.lower_case,
-    }
+    } | languages.of(options.source)
 
 
 def main(argv: list[str]) -> None:

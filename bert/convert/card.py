@@ -75,11 +75,20 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 def _header(model: Model, kind: str) -> Iterator[str]:
     pipeline = TASKS.get(kind, "feature-extraction")
-    yield from ("---", "library_name: transformers", "license: unknown", f"pipeline_tag: {pipeline}")
+    yield "---"
+    if language := _language(model):
+        yield f"language: {language.partition('-')[0]}"  # a code of ISO 639
+    yield from ("library_name: transformers", "license: unknown", f"pipeline_tag: {pipeline}")
     tag, title = "gpt2", kind
     if not model.config.causal:
         tag, title = model.family.model_type, model.family.class_of(kind)
     yield from ("tags:", f"- {tag}", "---", f"# {title}", "")
+
+
+def _language(model: Model) -> str:
+    """Return the code of the language of the texts that training read; "" if their folder does not name it."""
+    code = model.records.extra.get("language") if model.records else None
+    return code if isinstance(code, str) and re.fullmatch(r"[a-z]{2,3}(-[a-z0-9]+)*", code) else ""
 
 
 def _architecture(model: Model) -> Iterator[str]:
@@ -132,7 +141,8 @@ def _data(model: Model) -> Iterator[str]:
         yield from (f"- number of {_plain(name)}: {_code(_count(number))}" for name, number in records.counts.items())
     elif "data.train" in given:
         yield "- what these records were made of: not stated, since the folder is not there any more"
-    yield "- language, dates and sources of the texts: not stated\n"
+    yield f"- language: {_language(model) or 'not stated'}"
+    yield "- dates and sources of the texts: not stated\n"
 
 
 def _count(number: int | dict[str, int]) -> str:

@@ -96,7 +96,9 @@ class Embeddings(tf.Module):
         x = divided_lookup(self.word, tokens.ids, self.vocab_size, self.parts, "embeddings/word") + position
         if self.segment is not None:
             # A product with one-hot rows: its gradient is cheap, where gather's would scatter B*T rows into two.
-            x += tf.matmul(tf.one_hot(tokens.segments, self.segment.shape[0]), self.segment)
+            rows = self.segment.shape[0]
+            segments = tokens.segments if rows > 1 else tf.zeros_like(tokens.segments)  # one row is for all texts
+            x += tf.matmul(tf.one_hot(segments, rows), self.segment)
         x = tf.reshape(x, [-1, width])  # [B*T, D]
         bits = dropout.bits(tf.shape(x), self.rate)
         x = self.norm(x, *bits, rate=self.rate) if self.norm else apply_dropout(x, bits, self.rate)

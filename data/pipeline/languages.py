@@ -52,6 +52,12 @@ def recorded(folders: Sequence[Path]) -> dict[Path, str]:
     return {folder: code for folder, code in found.items() if isinstance(code, str)}
 
 
+def of(folder: Path) -> dict[str, str]:
+    """Return the language that the manifest of a folder names, as its entry for the manifest of a later stage."""
+    code = recorded([folder]).get(folder)
+    return {"language": code} if code else {}
+
+
 def punkt_model(code: str) -> Path | None:
     """Return the folder of NLTK's Punkt model of a language, if the user has it (NLTK_DATA)."""
     name = PUNKT.get(main_part(code))

@@ -182,7 +182,11 @@ def test_every_paragraph_and_sentence_of_a_dump_stays_and_no_markup(tmp_path, st
     command = ("--source", tmp_path / "wiki", "--output", tmp_path / "out", "--minimum_characters", 0, "--workers", 1)
     assert stage("documents", *command)[0] == 0
     assert read(tmp_path / "out")[0]["sentences"] == WIKIS[code].sentences
-    for made in ("wiki", "out"):
+    assert (
+        stage("shards", "--source", tmp_path / "out", "--output", tmp_path / "shards", "--held_out_fraction", 0.001)[0]
+        == 0
+    )
+    for made in ("wiki", "out", "shards"):
         assert json.loads((tmp_path / made / "manifest.json").read_text())["extra"]["language"] == code
 
 

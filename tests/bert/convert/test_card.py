@@ -52,7 +52,8 @@ def test_the_card_says_what_the_run_was(tmp_path: Path) -> None:
 def test_the_card_has_what_the_records_and_the_best_evaluation_say(tmp_path: Path) -> None:
     def make(folder: Path) -> outputs.StageResult:
         (folder / "a.tfrecord").write_text("a")
-        return outputs.StageResult(counts={"train": {"instances": 23}, "documents": 5}, records={"a.tfrecord": 23})
+        counts = {"train": {"instances": 23}, "documents": 5}
+        return outputs.StageResult(counts=counts, records={"a.tfrecord": 23}, extra={"language": "zh-hant"})
 
     outputs.build(tmp_path / "seq", stage="data.tfrecords", parameters={"dupe|": 3}, inputs=[], make=make)
     run = tmp_path / "run"
@@ -68,6 +69,8 @@ def test_the_card_has_what_the_records_and_the_best_evaluation_say(tmp_path: Pat
         r"- dupe\|: `3`",
         "- number of train: `instances 23`",
         "- number of documents: `5`",
+        "- language: zh-hant",
+        "language: zh",
         "- recipe: `bert_tiny`",
         "- first weights: `some/run`",
         "The weights are those of update 7, the best of the run by accuracy: 0.6250.",

@@ -115,6 +115,17 @@ def test_logits_equal_the_equations_in_numpy(model_config: ModelConfig, norm_pla
     np.testing.assert_allclose(following, expected[1], atol=2e-5)
 
 
+def test_a_single_row_of_segments_is_for_all_texts(model_config: ModelConfig) -> None:
+    """transformers, without token_type_ids, adds it to every token; so does the exported ONNX."""
+    model = PretrainingModel(dataclasses.replace(model_config, type_vocab_size=1), seed=3)
+    scatter(model)
+    batch = batch_of(model_config)
+    zeros = batch | {"segment_ids": tf.zeros_like(batch["segment_ids"])}
+    (words, _), (expected, _) = (model(one, Mode(tf.float32, QUIET)) for one in (batch, zeros))
+    np.testing.assert_array_equal(words, expected)
+    assert not np.array_equal(words, PretrainingModel(model_config, seed=3)(batch, Mode(tf.float32, QUIET))[0])
+
+
 def test_gradients_of_the_loss_are_finite_differences_of_the_equations(model_config: ModelConfig) -> None:
     task, batch, step = Pretraining(model_config, seed=3), batch_of(model_config), 1e-6
     scatter(task.module)
