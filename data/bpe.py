@@ -71,7 +71,7 @@ def train(texts: Iterable[str], size: int) -> tuple[Vocabulary, Merges]:
         special_tokens=[],
         initial_alphabet=list(byte_bpe.BYTES),
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator(parts.training_pieces(texts), trainer)
     model = json.loads(tokenizer.to_str())["model"]
     vocabulary: Vocabulary = model["vocab"]
     return vocabulary | {byte_bpe.END: len(vocabulary)}, [(left, right) for left, right in model["merges"]]

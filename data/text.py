@@ -115,6 +115,7 @@ def _plain(
     if options.document == "file" and plain.has_sentences_on_lines(path, encoding):
         counts[LIKE_GOOGLE] += 1
     newline = None if options.document == "file" else "\n"  # within a document, a lone carriage return is white space
+    last, count = 0, 0  # the number of the document before, and of its pieces
     with decoding.open_text(path, encoding, newline) as stream:
         for number, text in enumerate(plain.documents(stream, options.document, path)):
             clean = _counted(text.text, counts, lost)
@@ -127,7 +128,11 @@ def _plain(
                     lost.drop(books.HYPHENS, 0, hyphens)
                 yield Document(identifier, number, joined)
             else:
-                yield Document(f"{identifier}@{text.number}", 0, clean)
+                count = count if text.number == last else 0
+                for piece in sources.pieces(clean):
+                    yield Document(f"{identifier}@{text.number}", count, piece)
+                    count += 1
+                last = text.number
 
 
 def _rows(path: Path, kind: str, options: Options, counts: Counter[str]) -> Iterator[Row]:

@@ -14,6 +14,7 @@ Each shard is one task. Its random numbers depend only on the seed and the shard
 import dataclasses
 import functools
 import hashlib
+import itertools
 import math
 import os
 import sys
@@ -143,7 +144,8 @@ def used_by(plan: instances.PairPlan, documents: instances.Documents) -> tuple[n
         np.bincount(np.concatenate(places), minlength=len(documents.ids) + 1)
         for places in ((plan.a_begin, plan.b_begin), (plan.a_end, plan.b_end))
     )
-    return is_used, int((np.cumsum(begins - ends) > 0).sum())
+    begins -= ends
+    return is_used, int(np.count_nonzero(np.cumsum(begins, out=begins)))
 
 
 def _count_losses(lost: losses.Losses, block: list[list[str]], has_tokens: np.ndarray, is_used: np.ndarray) -> None:
@@ -246,13 +248,12 @@ def blocks(shard: Part) -> Iterator[list[list[str]]]:
 
 def tokenize(block: Sequence[list[str]], tokenizer: WordPieceTokenizer) -> tuple[instances.Documents, np.ndarray]:
     """Return the token ids of documents, each a list of sentences, and which have any: bool [documents]."""
-    ids, lengths, documents = [], [np.zeros(1, np.int64)], [0]
-    for batch in parts.batches(block, lambda sentences: sum(map(len, sentences))):
-        flat, splits = tokenizer.encode([sentence for sentences in batch for sentence in sentences])
+    ids, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
+    for batch in parts.batches(itertools.chain.from_iterable(block), len):  # of one long document, too
+        flat, splits = tokenizer.encode(batch)
         ids.append(flat)
         lengths.append(np.diff(splits))
-        documents.extend(len(sentences) for sentences in batch)
-    sentences, ends = np.cumsum(np.concatenate(lengths)), np.cumsum(documents)
+    sentences, ends = np.cumsum(np.concatenate(lengths)), np.cumsum([0, *map(len, block)])
     return instances.Documents.from_sentences(np.concatenate(ids), sentences, ends), np.diff(sentences[ends]) > 0
 
 

@@ -96,7 +96,7 @@ def train(texts: Callable[[], Iterable[str]], size: int, rules: Rules) -> list[s
     """
     normalizer = Normalizer(rules)
     spaced = _Spaced(normalizer)
-    characters = _alphabet(map(spaced, texts()), min(1000, size // 8), size // 2)
+    characters = _alphabet(map(spaced, parts.training_pieces(texts())), min(1000, size // 8), size // 2)
     inside = ["##" + character for character in characters if len(normalizer.words("a" + character)) == 1]
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
@@ -108,7 +108,7 @@ def train(texts: Callable[[], Iterable[str]], size: int, rules: Rules) -> list[s
     )
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.train_from_iterator(map(spaced, texts()), trainer)
+    tokenizer.train_from_iterator(map(spaced, parts.training_pieces(texts())), trainer)
     ids = tokenizer.get_vocab()
     return sorted(ids, key=ids.__getitem__)
 

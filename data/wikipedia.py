@@ -293,9 +293,9 @@ def write_articles(folder: Path, articles: Iterable[extractor.Article], headings
         for article in articles:
             found = Counter(article.counts or {"in": len(article.text)})
             text = clean(article.title, article.text, headings, found)
-            if text:
-                name = f"{article.wiki}:{article.id}" if article.wiki else article.id
-                size += writer.write({"id": f"wikipedia:{name}", "text": text})
+            name = f"wikipedia:{article.wiki}:{article.id}" if article.wiki else f"wikipedia:{article.id}"
+            for number, piece in enumerate(sources.pieces(text) if text else ()):
+                size += writer.write({"id": sources.piece_id(name, number), "text": piece})
             counts["articles" if text else "empty"] += 1
             found["text"] = len(text)
             for key, number in found.items():

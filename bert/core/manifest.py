@@ -14,11 +14,11 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bert.core import checked_json, files
+from bert.core import checked_json, files, raw_hashes
 from bert.core.errors import InputError, IntegrityError
 
 NAME = "manifest.json"
@@ -195,11 +195,12 @@ def verify_file(path: Path, sha256: str) -> None:
         raise IntegrityError(f"{path}: the content has changed since it was written; build it again")
 
 
-def content_hash(path: Path) -> str:
+def content_hash(path: Path, hash_raw: Callable[[Path], str] = files.sha256) -> str:
     """Return the hash of a file, of a finished folder's manifest, or of the names and contents of another folder.
 
-    Raise IntegrityError if the manifest is damaged, or if a file that is in a finished folder has changed. The files of
-    a finished folder are not read here: who uses one verifies it.
+    hash_raw: returns the SHA-256 of a file that is in no finished folder. Raise IntegrityError if the manifest is
+    damaged, or if a file that is in a finished folder has changed. The files of a finished folder are not read here:
+    who uses one verifies it.
     """
     if not path.exists():
         raise InputError(f"{path}: no such file or folder; check the path")
@@ -208,9 +209,10 @@ def content_hash(path: Path) -> str:
         return files.sha256(path / NAME)
     recorded = recorded_hashes(path)
     if not path.is_dir():
-        return _verified_hash(path, recorded.get(path))
-    found = sorted(file for file in path.rglob("*") if file.is_file())
-    return _combine([(str(file.relative_to(path)), _verified_hash(file, recorded.get(file))) for file in found])
+        return _verified_hash(path, recorded.get(path), hash_raw)
+    found = sorted(file for file in path.rglob("*") if file.is_file() and not raw_hashes.MARKER.fullmatch(file.name))
+    hashes = [_verified_hash(file, recorded.get(file), hash_raw) for file in found]
+    return _combine([(str(file.relative_to(path)), sha256) for file, sha256 in zip(found, hashes, strict=True)])
 
 
 def is_finished(folder: Path) -> bool:
@@ -250,9 +252,9 @@ def recorded_hashes(path: Path) -> dict[Path, str]:
     }
 
 
-def _verified_hash(path: Path, recorded: str | None) -> str:
+def _verified_hash(path: Path, recorded: str | None, hash_raw: Callable[[Path], str]) -> str:
     if recorded is None:
-        return files.sha256(path)
+        return hash_raw(path)
     verify_file(path, recorded)
     return recorded
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from bert.core import files, manifest
 from bert.core.errors import UsageError
 from bert.core.manifest import NAME, Manifest, content_hash, load
+from bert.core.raw_hashes import RawHashes
 from bert.core.workspace import Work, Workspace
 
 TOOLS = ("tensorflow", "tensorflow-text", "nltk", "wikiextractor", "tokenizers", "numpy")
@@ -86,10 +87,13 @@ class BuildKey(NamedTuple):
 
 
 def build_key(folder: Path, *, stage: str, parameters: dict[str, Any], inputs: Sequence[Path]) -> BuildKey:
-    """Hash the inputs. Raise UsageError if `folder` holds something that this stage did not make."""
+    """Hash the inputs. Hold the lock. Raise UsageError if `folder` holds something that this stage did not make."""
     _check_ours(folder, stage)
     as_read_back = json.loads(json.dumps(parameters, default=str))
-    return BuildKey(stage, as_read_back, {input_name(path, inputs): content_hash(path) for path in inputs})
+    raw = RawHashes(folder)
+    hashes = {input_name(path, inputs): content_hash(path, raw.sha256) for path in inputs}
+    raw.save()
+    return BuildKey(stage, as_read_back, hashes)
 
 
 def current(folder: Path, key: BuildKey) -> Manifest | None:

@@ -1,6 +1,7 @@
 """Read and write the files between the stages: parts of JSON lines, one document per line."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,8 @@ from bert.core.errors import InputError, IntegrityError
 
 PART_BYTES = 64 * 1024 * 1024
 TEXT_BATCH = 1 << 20  # characters encoded at once
+TRAINING_PIECE = 1 << 16  # characters; tokenizers holds 256 texts, and takes 60 bytes for a character of some of them
+BETWEEN_WORDS = re.compile(r"(?<=\S)(?=[ \n]\S)")
 
 T = TypeVar("T")
 
@@ -102,6 +105,19 @@ def batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
             batch, characters = [], 0
     if batch:
         yield batch
+
+
+def training_pieces(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the texts in pieces of little more than `TRAINING_PIECE` characters, for a trainer of tokenizers.
+
+    A cut is before a single space or line end between words, so that each pre-tokenizer finds the same words.
+    """
+    for text in texts:
+        start = 0
+        while len(text) - start > TRAINING_PIECE and (cut := BETWEEN_WORDS.search(text, start + TRAINING_PIECE)):
+            yield text[start : cut.start()]
+            start = cut.start()
+        yield text[start:]
 
 
 class Writer:

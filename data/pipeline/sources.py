@@ -22,6 +22,7 @@ from data.pipeline.tasks import Stage, TaskResult
 
 GROUP_BYTES = parts.PART_BYTES  # size of the source files that make one task
 MAX_DOCUMENT = 8_000_000  # characters; a document is held in memory, and the longest novels have five million
+SENTENCE_ENDS = (". ", "! ", "? ", "\u3002", "\uff01", "\uff1f", "\u0964", "\u061f", "\u06d4")
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]+")  # control characters that are not white space
 CONTROL_ASCII = bytes([*range(9), *range(14, 28), 127])  # the same in UTF-8, in which they are found faster
 CONTROL_OTHER = re.compile(rb"\xc2[\x80-\x84\x86-\x9f]")
@@ -213,8 +214,8 @@ def stream_pieces(stream: IO[str], limit: int = MAX_DOCUMENT) -> Iterator[str]:
 def pieces(text: str, limit: int = MAX_DOCUMENT) -> Iterator[str]:
     """Yield a text in pieces of at most `limit` characters.
 
-    A cut is behind the last line end in the second half of the limit, else behind the last space there, else at the
-    limit.
+    A cut is behind the last line end in the second half of the limit, else behind the last end of a sentence there,
+    else behind the last space, else at the limit.
     """
     start = 0
     while len(text) - start > limit:
@@ -226,9 +227,10 @@ def pieces(text: str, limit: int = MAX_DOCUMENT) -> Iterator[str]:
 
 def _cut_position(text: str, start: int, limit: int) -> int:
     middle, end = start + limit // 2, start + limit
-    for separator in ("\n", " "):
-        if (position := text.rfind(separator, middle, end)) >= 0:
-            return position + 1
+    for marks in (("\n",), SENTENCE_ENDS, (" ",)):
+        ends = [at + len(mark) for mark in marks if (at := text.rfind(mark, middle, end)) >= 0]
+        if ends:
+            return max(ends)
     return end
 
 

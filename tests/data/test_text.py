@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bert.core import files
+from data import verify
 from data.layouts import json_text
 from data.pipeline import sources
 
@@ -147,6 +148,22 @@ def test_a_long_text_becomes_several_documents_and_loses_nothing(tmp_path, stage
         pieces = [document["text"] for document in found if document["id"].split("#")[0] == name]
         assert len(pieces) > 4 and " ".join(pieces).split() == text.split()
     assert counts(tmp_path / "out")["documents"] == 2 and counts(tmp_path / "out")["pieces"] == len(found)
+    assert verify.run(verify.Options(folders=(tmp_path / "out",), workers=1)) == {tmp_path / "out": []}
+
+
+@pytest.mark.parametrize("kind", ["line", "blank_line"])
+def test_a_long_line_or_block_is_one_document_whose_pieces_have_their_own_ids(tmp_path, stage, read, monkeypatch, kind):
+    monkeypatch.setattr(sources.pieces, "__defaults__", (50,))
+    monkeypatch.setattr(sources, "MAX_DOCUMENT", 50)
+    line = " ".join(f"Line {n} of the river ends here." for n in range(7))
+    texts = {"line": [line, "Short."], "blank_line": [line.replace(". ", ".\n"), "Short."]}[kind]
+    (tmp_path / "a.txt").write_text({"line": "\n", "blank_line": "\n\n"}[kind].join(texts))
+    code, _ = stage("text", "--source", tmp_path / "a.txt", "--output", tmp_path / "out", "--document", kind)
+    found = read(tmp_path / "out")
+    assert code == 0 and counts(tmp_path / "out")["documents"] == 2
+    ids = [document["id"] for document in found]
+    assert ids[:2] == ["text:a.txt@1", "text:a.txt@1#2"] and len(set(ids)) == len(ids) > 4
+    assert " ".join(document["text"] for document in found).split() == " ".join(texts).split()
 
 
 def test_parquet_without_pyarrow_is_one_clear_line(tmp_path, stage, monkeypatch):

@@ -15,6 +15,7 @@ from bert.text import dynamic_masking, records
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL
 from data import tfrecords
+from data.pipeline import parts
 from data.pipeline.parts import Part
 from data.tfrecords import Options
 
@@ -256,6 +257,21 @@ def test_documents_hold_every_token_in_stretches_that_fill_a_sequence(
             for row in mine[:-1]:  # as many sentences as fill the 34 tokens of both segments, and no more
                 without_last = int(sum(row["sentences"][:-1]))
                 assert len(row["ids"]) >= 34 and (without_last < 34 or len(row["sentences"]) == 2)
+
+
+def test_a_long_document_is_tokenized_in_batches_of_its_sentences(vocab, monkeypatch):
+    tokenizer = WordPieceTokenizer(vocab)
+    block = [document(n)["sentences"] * (9 if n == 3 else 1) for n in range(7)]
+    monkeypatch.setattr(parts, "TEXT_BATCH", 200)
+    sizes: list[int] = []
+    encode = tokenizer.encode
+    monkeypatch.setattr(tokenizer, "encode", lambda texts: sizes.append(sum(map(len, texts))) or encode(texts))
+    documents, has_tokens = tfrecords.tokenize(block, tokenizer)
+    assert max(sizes) < 200 + max(len(sentence) for sentences in block for sentence in sentences) and has_tokens.all()
+    rows = [[encode([sentence])[0] for sentence in sentences] for sentences in block]
+    assert np.array_equal(documents.ids, np.concatenate([ids for row in rows for ids in row]))
+    assert np.diff(documents.sentences).tolist() == [len(ids) for row in rows for ids in row]
+    assert np.diff(documents.documents).tolist() == list(map(len, block))
 
 
 def test_shares_of_an_array_give_the_same_bytes(tmp_path, stage, source, vocab, contents):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tokenizers import pre_tokenizers
 
 from bert.core import files
 from bert.core.errors import IntegrityError
@@ -45,3 +46,16 @@ def test_a_sample_is_spread_evenly_over_all_parts(tmp_path: Path) -> None:
     found = parts.sample([part(path) for path in paths], size // 7, "text")
     assert [record["text"] for record in found] == list(map(str, range(100, 200, 8)))
     assert len(list(parts.sample([part(path) for path in paths], 10 * size, "text"))) == 100
+
+
+def test_pieces_for_a_trainer_have_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "TRAINING_PIECE", 11)
+    words = "a  b \n\n c's\tday 17 days\n\u00e9t\u00e9, x\r\ny... end  "
+    texts = [words, "", "\u96e8\u3002" * 37, "w " * 99, "\x1c q" * 9]
+    pieces = list(parts.training_pieces(texts))
+    assert "".join(pieces) == "".join(texts) and len(pieces) > 20
+    for split in (pre_tokenizers.ByteLevel(add_prefix_space=False), pre_tokenizers.WhitespaceSplit()):
+        of_texts, of_pieces = (
+            [word for one in some for word in split.pre_tokenize_str(one)] for some in (texts, pieces)
+        )
+        assert [word for word, _ in of_texts] == [word for word, _ in of_pieces]

@@ -18,6 +18,21 @@ def test_pieces_are_the_text(text, limit):
     assert list(sources.stream_pieces(io.StringIO(text), limit)) == found
 
 
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("It is raining. It is cold", "It is raining. "),
+        ("Rain\nIs it cold? No it is", "Rain\nIs it cold? "),
+        ("It rains. Cold\nbut. it is", "It rains. Cold\n"),
+        ("\u96e8\u3002" * 9 + "\u96e8" * 8, "\u96e8\u3002" * 9),
+        ("It rains here and there", "It rains here and "),
+        ("x" * 30, "x" * 20),
+    ],
+)
+def test_a_cut_is_at_a_line_end_or_a_sentence_end_or_a_space(text: str, first: str) -> None:
+    assert next(sources.pieces(text, 20)) == first
+
+
 def test_groups_keep_the_order_and_a_large_file_is_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "GROUP_BYTES", 11)
     paths = [tmp_path / f"{number}.txt" for number in range(6)]
