@@ -81,7 +81,7 @@ class Kept(Progress):
     def __init__(self, output: Path, facts: Facts, stops: Sequence[int]) -> None:
         """stops: is not empty when the run was asked to stop."""
         super().__init__(output)
-        self.folder, self._facts, self._stops = output.with_name(f".{output.name}.parts"), facts, stops
+        self.folder, self._facts, self._stops = output.parent / f".{output.name}.parts", facts, stops
         self._parts, self._held, self._size = 0, list[Results](), 0
         self._found: Iterator[Results] | None = None
         self._written = time.monotonic()

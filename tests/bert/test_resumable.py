@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bert import encode, resumable
-from bert.core.errors import InputError, Stopped
+from bert.core.errors import InputError, Stopped, UsageError
 from squad import predict as squad_predict
 from tasks import model as tasks_model
 from tasks import predict as tasks_predict
@@ -202,3 +202,10 @@ def test_progress_is_a_line_a_minute(
         progress(1000, lambda: [np.zeros(3)])
     lines = capsys.readouterr().err.splitlines()
     assert lines == [f"{tmp_path / 'out'}: 6,000 sequences in 60 s", f"{tmp_path / 'out'}: 12,000 sequences in 120 s"]
+
+
+def test_a_folder_as_output_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = Command("squad", tmp_path, monkeypatch)
+    command.outputs[0] = Path(".")
+    with pytest.raises(UsageError, match="is a folder"):
+        command()
