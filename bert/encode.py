@@ -11,6 +11,7 @@ Each input line is one text; an empty line is an empty text. The output keeps th
 RUN is a run directory of bert.pretrain or squad.train, or one created by bert.convert.
 """
 
+import functools
 import itertools
 import json
 import sys
@@ -22,7 +23,7 @@ from typing import IO, Annotated, Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert import embedding
+from bert import embedding, resumable
 from bert.core import cli, files, ranges
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, IntegrityError, UsageError
@@ -79,7 +80,7 @@ class Reader:
     """Encode texts in batches of similar length; the model is traced once."""
 
     def __init__(self, options: Options) -> None:
-        run = Run.open(options.model)
+        self.run = run = Run.open(options.model)
         self.tokenizer = run.tokenizer
         made = embedding.of(run.settings, run.settings_path)
         positions = run.config.max_position_embeddings
@@ -90,6 +91,7 @@ class Reader:
         self.pooled, self.truncated = options.pool != "none", 0
         self._batches = Batches(options.batch, self.length)
         self._encode = _compiled(run.encoder(), options.layers, made or Embedding(pool="mean"))
+        self.compute: Callable[[int, resumable.Batch], resumable.Results] = resumable.at_once
 
     def encode(self, texts: list[str]) -> Iterator[Encoded]:
         """Yield each text encoded, in order. Raises IntegrityError if a feature is not finite."""
@@ -99,13 +101,16 @@ class Reader:
             ids, mask = np.full((len(chosen), width), self.tokenizer.pad_id, np.int32), np.zeros((len(chosen), width))
             for place, row in enumerate(chosen):
                 ids[place, : len(rows[row])], mask[place, : len(rows[row])] = rows[row], 1
-            encoded = self._encode(tf.constant(ids), tf.constant(mask, tf.float32)).numpy()
+            [encoded] = self.compute(len(chosen), functools.partial(self._batch, ids, mask))
             for place, row in enumerate(chosen):
                 features[row] = encoded[place] if self.pooled else encoded[place, : len(rows[row])]
         for number, ids in enumerate(rows):
             if not np.isfinite(features[number]).all():
                 raise IntegrityError("the model's features are not finite: its training failed; use another checkpoint")
             yield Encoded(ids, features[number])
+
+    def _batch(self, ids: np.ndarray, mask: np.ndarray) -> resumable.Results:
+        return [self._encode(tf.constant(ids), tf.constant(mask, tf.float32)).numpy()]
 
     def _token_ids(self, texts: list[str]) -> list[np.ndarray]:
         flat, splits = self.tokenizer.encode(texts)
@@ -188,7 +193,11 @@ def main(argv: list[str]) -> None:
     texts = read_texts(options.input)
     chunks = iter(lambda: list(itertools.islice(texts, CHUNK)), [])
     encoded = itertools.chain.from_iterable(map(reader.encode, chunks))
-    with files.room(options.output.parent), files.atomic_write(options.output, "w" if is_jsonl else "wb") as stream:
+    with (
+        resumable.keep([options.output], options.input, options, reader.run) as reader.compute,
+        files.room(options.output.parent),
+        files.atomic_write(options.output, "w" if is_jsonl else "wb") as stream,
+    ):
         if is_jsonl:
             count = write_lines(encoded, reader.tokenizer, stream)
         else:

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from bert import resumable
 from bert.core import cli, files, ranges
 from bert.core.errors import UsageError
 from bert.core.ranges import AnyNumber, BatchSize, Range
@@ -180,7 +181,9 @@ def main(argv: list[str]) -> None:
         print(answer_one(reader, options, limit))
         return
     begun = time.perf_counter()
-    count, faults = write(reader, pieces, options, limit)
+    written = (options.output, options.nbest, options.null_odds)
+    with resumable.keep(written, options.dataset, options, fine_tuned.run) as reader.compute:
+        count, faults = write(reader, pieces, options, limit)
     seconds = time.perf_counter() - begun
     if faults:
         print(

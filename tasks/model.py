@@ -1,6 +1,7 @@
 """A fine-tuned model for inference, as it is loaded from a run directory."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -8,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from bert import heads, labels
+from bert import heads, labels, resumable
 from bert.core import checked_json
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.model import inference
@@ -73,6 +74,7 @@ class Reader(Generic[K]):
         self._batches = Batches(max(1, batch // (kind.sequences or 1)), kind.length)
         rank = 2 if kind.sequences is None else 3
         signature = dict.fromkeys(INPUTS, tf.TensorSpec([None] * rank, tf.int32))
+        self.compute: Callable[[int, resumable.Batch], resumable.Results] = resumable.at_once
         self._score = inference.traced(fine_tuned.logits, [signature], compiled)
 
     def logits(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -89,8 +91,8 @@ class Reader(Generic[K]):
         lengths = mask.reshape(len(mask), -1, mask.shape[-1]).sum(axis=-1).max(axis=-1)
         found: list[np.ndarray] = []
         for rows, width in self._batches(lengths):
-            logits = self._score({name: tf.constant(arrays[name][rows][..., :width]) for name in INPUTS})
-            parts = [np.asarray(part) for part in (logits if isinstance(logits, tuple) else (logits,))]
+            batch = {name: arrays[name][rows][..., :width] for name in INPUTS}
+            parts = self.compute(len(rows), functools.partial(self._outputs, batch))
             axes = 1 if head.pooled else 2
             found = found or [np.zeros((*mask.shape[:axes], *part.shape[axes:]), np.float32) for part in parts]
             for whole, part in zip(found, parts, strict=True):
@@ -102,6 +104,10 @@ class Reader(Generic[K]):
                 reason = "they may overflow float16; use --compute float32"
             raise IntegrityError(f"the model's logits are not finite: {reason}")
         return found
+
+    def _outputs(self, batch: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        logits = self._score({name: tf.constant(array) for name, array in batch.items()})
+        return [np.asarray(part) for part in (logits if isinstance(logits, tuple) else (logits,))]
 
 
 def facts(kind: ExampleKind) -> dict[str, Any]:

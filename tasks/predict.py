@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from bert import resumable
 from bert.core import cli, ranges
 from bert.core.config import Size
 from bert.core.errors import UsageError
@@ -161,21 +162,23 @@ def main(argv: list[str]) -> None:
     else:
         assert options.input is not None, "the options are checked"
         todo = [(data.task, options.input, options.output, options.submission)]
-    for task, path, output, submitted in todo:
-        begun = time.perf_counter()
-        of_task = dataclasses.replace(data, task=task)
-        if options.text and task in glue.TASKS:
-            of_task = own_layout(fine_tuned, of_task)
-        examples = datasets.of(of_task).read(of_task, path, "test", Skipped(strict=True))
-        found = predictions(fine_tuned, reader, examples)
-        if options.n_best:
-            found = (best(prediction, options.n_best) for prediction in found)
-        count = write(found, output, submitted, task)
-        seconds = time.perf_counter() - begun
-        fine_tuned.kind.seen.report(path, data.length)
-        fine_tuned.kind.seen = inputs.Seen()
-        speed = f"{count} examples in {seconds:.1f} s ({count / seconds:.1f}/s)"
-        print(f"{output or submitted}: {speed}", file=sys.stderr)
+    with contextlib.ExitStack() as stack:  # what is kept of one set stays until all are written
+        for task, path, output, submitted in todo:
+            reader.compute = stack.enter_context(resumable.keep([output, submitted], path, options, fine_tuned.run))
+            begun = time.perf_counter()
+            of_task = dataclasses.replace(data, task=task)
+            if options.text and task in glue.TASKS:
+                of_task = own_layout(fine_tuned, of_task)
+            examples = datasets.of(of_task).read(of_task, path, "test", Skipped(strict=True))
+            found = predictions(fine_tuned, reader, examples)
+            if options.n_best:
+                found = (best(prediction, options.n_best) for prediction in found)
+            count = write(found, output, submitted, task)
+            seconds = time.perf_counter() - begun
+            fine_tuned.kind.seen.report(path, data.length)
+            fine_tuned.kind.seen = inputs.Seen()
+            speed = f"{count} examples in {seconds:.1f} s ({count / seconds:.1f}/s)"
+            print(f"{output or submitted}: {speed}", file=sys.stderr)
 
 
 if __name__ == "__main__":

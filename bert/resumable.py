@@ -1,0 +1,198 @@
+"""Keep what a model has computed for a long input, so that the same command goes on after a stop or a kill.
+
+While the output `NAME` is made, the results of the model's batches are kept in `.NAME.parts`, a folder beside it: a
+file each time that `SECONDS` have passed or `BYTES` have been computed, so a short run has none. The same command takes
+these batches from there. It reads and prepares the input again, so that all else is as in a run without interruption.
+The folder also says what the results belong to: other input, weights, flags or versions begin anew. It is removed when
+the output has its name.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import shutil
+import sys
+import time
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert import __version__
+from bert.core import checked_json, files, outputs
+from bert.core.errors import InputError, IntegrityError, Stopped, UsageError
+from bert.runs import Run
+from bert.training import description, signals
+
+SECONDS = 20.0  # of computing that a kill can lose
+BYTES = 64 << 20  # of results that are held in memory
+REPORT = 60.0  # seconds between two lines of progress
+FACTS = "belongs_to.json"
+
+Results = list[np.ndarray]  # of one batch
+Batch = Callable[[], Results]  # computes it
+
+
+def at_once(sequences: int, batch: Batch) -> Results:
+    """Return the results of a batch: what a reader does without `keep`."""
+    return batch()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What results belong to."""
+
+    input: dict[str, str]
+    """SHA-256 by the name of the file, or of each file in a folder"""
+    flags: dict[str, str]
+    """those of the command that are no paths"""
+    model: dict[str, str]
+    """content hash of the weights, and hashes of the files that describe them"""
+    versions: dict[str, str]
+
+
+class Progress:
+    """Computes each batch, and reports to stderr how many sequences are done."""
+
+    def __init__(self, output: Path) -> None:
+        self.output, self.sequences = output, 0
+        self._begun = self._reported = time.monotonic()
+
+    def __call__(self, sequences: int, batch: Batch) -> Results:
+        """Return the results of the next batch, which has this many sequences."""
+        results = self._results(batch)
+        self.sequences += sequences
+        if (now := time.monotonic()) - self._reported >= REPORT:
+            self._reported = now
+            print(f"{self.output}: {self.sequences:,} sequences in {now - self._begun:.0f} s", file=sys.stderr)
+        return results
+
+    def _results(self, batch: Batch) -> Results:
+        return batch()
+
+
+class Kept(Progress):
+    """Takes batches from the folder of an interrupted run, computes all after those, and keeps them there."""
+
+    def __init__(self, output: Path, facts: Facts, stops: Sequence[int]) -> None:
+        """stops: is not empty when the run was asked to stop."""
+        super().__init__(output)
+        self.folder, self._facts, self._stops = output.parent / f".{output.name}.parts", facts, stops
+        self._parts, self._held, self._size = 0, list[Results](), 0
+        self._found: Iterator[Results] | None = None
+        self._written = time.monotonic()
+
+    def _results(self, batch: Batch) -> Results:
+        if self._found is None:  # not earlier: now this process holds the lock of the output
+            self._found = self._read()
+        if (results := next(self._found, None)) is not None:
+            return results
+        if self._stops:
+            self._write()
+            raise Stopped(f"{self.output}: stopped after {self.sequences:,} sequences, kept; the same command goes on")
+        results = batch()
+        self._held.append(results)
+        self._size += sum(result.nbytes for result in results)
+        if time.monotonic() - self._written >= SECONDS or self._size >= BYTES:
+            self._write()
+        return results
+
+    def _path(self, part: int) -> Path:
+        return self.folder / f"{part:05d}.npz"
+
+    def _read(self) -> Iterator[Results]:
+        """Yield the results of an interrupted run, in order; remove what cannot be used."""
+        if not self.folder.is_dir():
+            return
+        if problem := self._problem():
+            print(f"note: {self.folder}: {problem}; beginning anew", file=sys.stderr)
+            self.remove()
+            return
+        while (path := self._path(self._parts)).exists():
+            try:
+                part = _load(path)
+            except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
+                print(f"note: {path}: damaged ({error}); computing anew from there", file=sys.stderr)
+                break
+            yield from part
+            self._parts += 1
+        print(f"{self.output}: going on after {self.sequences:,} sequences that are done", file=sys.stderr)
+        for path in self.folder.glob("*.npz"):
+            if path.name >= self._path(self._parts).name:
+                path.unlink()
+        self._begun = self._written = time.monotonic()
+
+    def _problem(self) -> str | None:
+        """Return why the folder's content cannot be used, if so."""
+        try:
+            found = checked_json.read(self.folder / FACTS, Facts, what="of this program", remedy="remove the folder")
+        except (IntegrityError, FileNotFoundError) as error:
+            return "damaged" if isinstance(error, IntegrityError) else "unfinished"
+        names = [field.name for field in dataclasses.fields(Facts)]
+        others = [name for name in names if getattr(found, name) != getattr(self._facts, name)]
+        return f"of other {' and '.join(others)}" if others else None
+
+    def _write(self) -> None:
+        """Write what is held to a new part."""
+        if self._held:
+            with files.room(self.folder):
+                self.folder.mkdir(exist_ok=True)
+                if not self._parts:
+                    checked_json.write(self.folder / FACTS, dataclasses.asdict(self._facts))
+                with files.atomic_write(self._path(self._parts), "wb") as stream:
+                    named = {f"{b}.{r}": x for b, batch in enumerate(self._held) for r, x in enumerate(batch)}
+                    np.savez(stream, allow_pickle=False, **named)
+            self._parts += 1
+        self._held, self._size, self._written = [], 0, time.monotonic()
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _load(path: Path) -> list[Results]:
+    """Return the batches of a part. The ZIP format has a checksum of each array, which is checked."""
+    with np.load(path, allow_pickle=False) as arrays:
+        grouped = itertools.groupby(arrays.files, key=lambda name: name.split(".")[0])
+        return [[arrays[name] for name in names] for _, names in grouped]
+
+
+@contextlib.contextmanager
+def keep(written: Sequence[Path | None], source: Path, options: Any, run: Run) -> Iterator[Progress]:
+    """Yield what computes batches, keeps their results while the block runs, and takes those of an interrupted run.
+
+    In the block, signals that ask to stop raise Stopped at the next batch. Nothing is kept, and signals are as they
+    were, if `source` is standard input or another pipe, or if results are written to standard output.
+
+    written: the outputs, which the block must open before the first batch; None for those that are not asked for.
+    options: the dataclass of the command's flags. run: the model, with its weights.
+    """
+    paths = [path for path in written if path is not None]
+    if "-" in map(str, (*paths, source)) or not (source.is_file() or source.is_dir()):
+        yield Progress(paths[0])
+        return
+    facts = _facts(source, options, run)
+    with signals.stops() as stops:
+        kept = Kept(paths[0], facts, stops)
+        try:
+            yield kept
+        except (InputError, IntegrityError, UsageError):  # the same command would end in the same way
+            kept.remove()
+            raise
+        kept.remove()
+
+
+def _facts(source: Path, options: Any, run: Run) -> Facts:
+    inputs = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file())
+    flags = {name: ascii(value) for name, value in vars(options).items() if not isinstance(value, Path)}
+    devices = sorted({device.device_type for device in tf.config.get_visible_devices()})
+    return Facts(
+        input={ascii(str(path.relative_to(source.parent))): files.sha256(path) for path in inputs},
+        flags=flags | {"device": ascii(devices)},
+        model={"weights": run.weights} | description.hashes(run.path),
+        versions={"bert": __version__} | outputs.versions(),
+    )
