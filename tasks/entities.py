@@ -7,7 +7,7 @@ of a single word.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -169,26 +169,10 @@ def scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
     """Return a sentence's tags, of any scheme, with B- at the first word of each entity and I- at the others."""
-    return _written(tags, lambda words, _: "B" + "I" * (words - 1))
-
-
-def to_iob1(tags: Sequence[str]) -> list[str]:
-    """Return a sentence's tags, of any scheme, with I-, and B- only where an entity follows another one of its type."""
-    return _written(tags, lambda words, follows: ("B" if follows else "I") + "I" * (words - 1))
-
-
-def to_bioes(tags: Sequence[str]) -> list[str]:
-    """Return a sentence's tags, of any scheme, with S- at entities of one word and B-, I-, E- at the others."""
-    return _written(tags, lambda words, _: "S" if words == 1 else "B" + "I" * (words - 2) + "E")
-
-
-def _written(tags: Sequence[str], letters: Callable[[int, bool], str]) -> list[str]:
-    """Return tags for the same entities. letters: for an entity's number of words, and whether it follows its like."""
-    found = entities(tags)
     written = ["O"] * len(tags)
-    for (kind, begin, end), follows in zip(found, _follow(found), strict=True):
+    for kind, begin, end in entities(tags):
         dash = "-" if kind else ""
-        written[begin:end] = [letter + dash + kind for letter in letters(end - begin, follows)]
+        written[begin:end] = [letter + dash + kind for letter in "B" + "I" * (end - begin - 1)]
     return written
 
 

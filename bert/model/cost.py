@@ -4,7 +4,6 @@ import dataclasses
 
 from bert.core.config import ModelConfig, ParallelConfig, PretrainConfig
 
-STATE_BYTES = 16  # per parameter on one rank: the weight in float32, its two moments and its accumulated gradient
 CHUNK_BYTES = 1 << 27  # of the float32 scores of the vocabulary that a causal model computes at once
 BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 

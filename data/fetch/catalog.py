@@ -43,7 +43,6 @@ BASE, LARGE = "L-12_H-768_A-12", "L-24_H-1024_A-16"
 # PG-19: 28,602 + 50 + 100 books; no hashes are published.
 PG19 = "https://storage.googleapis.com/deepmind-gutenberg"
 PG19_LISTS = "https://huggingface.co/datasets/deepmind/pg19/resolve/main/data"
-PG19_SPLITS = ("train", "validation", "test")
 PG19_LICENCE = "books published before 1919, in the public domain in the USA; the collection Apache-2.0"
 BOOK_LIMIT = 64 << 20
 LIST_LIMIT = 4 << 20

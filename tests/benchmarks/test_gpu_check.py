@@ -164,7 +164,7 @@ def test_the_plan_agrees_with_the_compiler(key: str) -> None:
     program = PROGRAMS[key.split()[0]]
     config = program.config()
     terms = cost.activations(config, program.tokens, program.predictions, program.rows)
-    state = cost.parameters(config.model) * cost.STATE_BYTES
+    state = 16 * cost.parameters(config.model)  # the weight in float32, its two moments and its accumulated gradient
     assert sum(terms.values()) == pytest.approx(REFERENCE[key]["temporaries"], rel=0.10)
     assert sum(terms.values()) + state == pytest.approx(REFERENCE[key]["peak"], rel=0.10)
 
