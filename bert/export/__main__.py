@@ -21,10 +21,11 @@ none      serving_default  text [B]                        mean, cls [B, hidden 
 
 ONNX takes input_ids, attention_mask and, if the model has segments, token_type_ids [B, T] int64, and returns logits:
 those of the head, of all words for a run of bert.pretrain, or the last hidden states. Questions are answered from
-start_logits and end_logits; a choice is a row. DIR has model.onnx, model.json (inputs, outputs, labels), labels.txt,
-and the config.json and files of the tokenizer with which optimum and transformers load it; for Triton, DIR/NAME has
-config.pbtxt and the version's folder. onnxruntime computes the model before it gets its name: logits that differ from
-ours are an error. Needs onnx and onnxruntime (the extra packages of pyproject.toml).
+start_logits and end_logits; choices are [B, choices, T], with logits [B, choices]. DIR has model.onnx, model.json
+(inputs, outputs, labels), labels.txt, and the config.json and files of the tokenizer with which optimum and
+transformers load it; for Triton, DIR/NAME has config.pbtxt and the version's folder. onnxruntime computes the model
+before it gets its name: logits that differ from ours are an error. Needs onnx and onnxruntime (the extra packages of
+pyproject.toml).
 """
 
 import re
@@ -116,6 +117,8 @@ def export_onnx(options: Options) -> Path:
 
     parameters: dict[str, Any] = {"compute": options.compute, "int8": options.int8, "opset": opset}
     parameters |= {"format": options.format, "inputs": onnx_graph.inputs(exported.config)}  # which had other names
+    if exported.kind == heads.CHOICE.name:  # whose inputs had other axes
+        parameters["axes"] = onnx_graph.axes(exported.kind)
     outputs.build(
         folder, stage=STAGE, parameters=parameters, inputs=_inputs(options.run, exported.run.checkpoint), make=make
     )

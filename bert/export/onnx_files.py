@@ -23,7 +23,7 @@ from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, IntegrityError
 from bert.export import onnx_graph
-from bert.heads import KINDS, MASKED_LM
+from bert.heads import CHOICE, KINDS, MASKED_LM
 from bert.labels import Head
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
@@ -32,7 +32,7 @@ from bert.runs import Run
 
 Compute = Literal["float32", "float16"]  # onnxruntime has no products in bfloat16 for CPUs, so they cannot be compared
 TOLERANCE = {"float32": 1e-4, "float16": 1e-2}  # largest difference of a logit, relative to the largest logit
-ROWS, SEED = 3, 1  # of the comparison
+ROWS, CHOICES, SEED = 3, 2, 1  # of the comparison
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,10 @@ class Module(tf.Module):
         self.words = MaskedLM(config, seed=0) if kind == MASKED_LM else None
 
     def logits(self, ids: np.ndarray, mask: np.ndarray, segments: np.ndarray) -> list[np.ndarray]:
-        """Return the outputs, in the order of the graph's."""
+        """Return the outputs, in the order of the graph's, for its inputs."""
+        if ids.ndim == 3:  # questions with choices
+            scores = self.logits(*(x.reshape(-1, x.shape[2]) for x in (ids, mask, segments)))
+            return [x.reshape(ids.shape[:2]) for x in scores]
         tokens = TokenBatch(*(tf.constant(x, tf.int32) for x in (ids, mask, segments)))
         hidden = self.encoder(tokens, Mode(tf.float32, DropoutRng(None)))
         if self.of_task:
@@ -158,7 +161,7 @@ def _write_for_others(exported: Exported, folder: Path) -> None:
 
 
 def feed(config: ModelConfig, ids: np.ndarray, mask: np.ndarray, segments: np.ndarray) -> dict[str, np.ndarray]:
-    """Return what a session takes. ids, mask, segments: [B, T] int64; segments are left out where there are none."""
+    """Return what a session takes. ids, mask, segments: int64; segments are left out where there are none."""
     return dict(zip(onnx_graph.inputs(config), (ids, mask, segments), strict=False))
 
 
@@ -170,11 +173,12 @@ def compare(exported: Exported, path: Path, tolerance: float | None) -> float:
     random = np.random.default_rng(SEED)
     longest = exported.config.max_position_embeddings
     largest = 0.0
+    texts = (ROWS, CHOICES) if exported.kind == CHOICE.name else (ROWS,)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     for tokens in {min(7, longest), longest}:
-        lengths = random.integers(1, tokens + 1, ROWS)
+        lengths = random.integers(1, tokens + 1, texts)
         lengths[0] = tokens
-        mask = (np.arange(tokens) < lengths[:, None]).astype(np.int64)
+        mask = (np.arange(tokens) < lengths[..., None]).astype(np.int64)
         ids = mask * random.integers(0, exported.config.vocab_size, mask.shape)
         segments = mask * random.integers(0, max(1, min(2, exported.config.type_vocab_size)), mask.shape)
         found = session.run(None, feed(exported.config, ids, mask, segments))
@@ -200,7 +204,7 @@ def description(exported: Exported, compute: str) -> dict[str, Any]:
     }
     head = exported.head
     return {
-        "inputs": {name: ["batch", "tokens"] for name in onnx_graph.inputs(exported.config)},
+        "inputs": {name: onnx_graph.axes(exported.kind) for name in onnx_graph.inputs(exported.config)},
         "outputs": outputs,
         "head": exported.kind,
         "labels": list(head.labels) if head else [],

@@ -2,7 +2,8 @@
 
 B texts, T tokens, D width, N heads, H head width. Matrix products are computed in the compute type, everything else in
 float32. Inputs are `input_ids`, `attention_mask` and, if there are segments, `token_type_ids` [B, T] int64, B and T of
-any size. The names of inputs and outputs are those of optimum's exports, so that its classes load the file.
+any size; choices are [questions, choices, T], and each is a text. Names and axes of inputs and outputs are those of
+optimum's exports, so that its classes load the file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from bert.core.activations import ACTIVATIONS, POOLINGS
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
-from bert.heads import KINDS
+from bert.heads import CHOICE, KINDS
 
 IDS, MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
 LAYER_NORM_SINCE = 17  # operator set that has it
@@ -31,15 +32,23 @@ def inputs(config: ModelConfig) -> tuple[str, ...]:
     return (IDS, MASK, SEGMENTS) if config.type_vocab_size > 1 else (IDS, MASK)
 
 
+def axes(head: str) -> list[str | int]:
+    """Return the axes of each input of a model with a head."""
+    return ["batch", "choices", "tokens"] if head == CHOICE.name else ["batch", "tokens"]
+
+
 class Graph:
     """A graph in the making; a tensor is known by its name."""
 
-    def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], compute: str, opset: int) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: Mapping[str, np.ndarray], head: str, compute: str, opset: int
+    ) -> None:
         """weights: by our names, float32. compute: type of the matrix products."""
-        self.config, self.weights, self.opset = config, weights, opset
+        self.config, self.weights, self.head, self.opset = config, weights, head, opset
         self.type = NARROW.get(compute)  # None: float32
         self.nodes: list[Any] = []
         self.stored: dict[str, Any] = {}
+        self.texts = {name: self.flat(name) for name in inputs(config)}  # the inputs [B, T]
 
     def node(self, operation: str, *inputs: str, **attributes: Any) -> str:
         """Add a node with one output; return the output's name."""
@@ -60,6 +69,10 @@ class Graph:
                 array = array.astype(helper.tensor_dtype_to_np_dtype(self.type))
             self.stored[name] = numpy_helper.from_array(np.array(array, order="C"), name)
         return name
+
+    def flat(self, name: str) -> str:
+        """Return an input [B, T], in which each choice of a question is a text."""
+        return self.node("Flatten", name, axis=2) if self.head == CHOICE.name else name
 
     def weight(self, name: str) -> str:
         """Store a weight as float32."""
@@ -111,13 +124,13 @@ class Graph:
 
     def embeddings(self) -> str:
         """Return the sum of word, position and segment embeddings [B, T, D]."""
-        tokens = self.node("Slice", self.node("Shape", IDS), *(self.integers(n) for n in (1, 2)))
+        tokens = self.node("Slice", self.node("Shape", self.texts[IDS]), *(self.integers(n) for n in (1, 2)))
         places = self.node("Slice", self.weight("embeddings/position"), self.integers(0), tokens, self.integers(0))
-        x = self.node("Add", self.node("Gather", self.weight("embeddings/word"), IDS), places)
+        x = self.node("Add", self.node("Gather", self.weight("embeddings/word"), self.texts[IDS]), places)
         if self.config.type_vocab_size:
             table = self.weight("embeddings/segment")  # with one row: the sum with it
-            several = self.config.type_vocab_size > 1
-            x = self.node("Add", x, self.node("Gather", table, SEGMENTS) if several else table)
+            segments = self.texts.get(SEGMENTS)
+            x = self.node("Add", x, self.node("Gather", table, segments) if segments else table)
         x = self.norm(x, "embeddings") if self.config.norm_placement == "post" else x
         projected = self.config.embedding_width != self.config.hidden_size
         return self.dense(x, "embeddings/projection") if projected else x
@@ -145,7 +158,7 @@ class Graph:
 
     def encoder(self) -> str:
         """Return the last hidden states [B, T, D]."""
-        inverse = self.node("Sub", self.number(1.0), self.node("Cast", MASK, to=TensorProto.FLOAT))
+        inverse = self.node("Sub", self.number(1.0), self.node("Cast", self.texts[MASK], to=TensorProto.FLOAT))
         mask = self.node("Unsqueeze", self.node("Mul", inverse, self.number(MASKED)), self.integers(1, 2))
         x = self.embeddings()
         for number in range(self.config.num_hidden_layers):
@@ -165,12 +178,14 @@ class Graph:
         assert onnx is not None, "each has a form in ONNX"
         return onnx(self, self.dense(first, "pooler"))
 
-    def outputs(self, head: str) -> dict[str, str]:
-        """Return the outputs of a model with a head, by their names; "": an encoder alone."""
-        hidden = self.encoder()
+    def outputs(self) -> dict[str, str]:
+        """Return the outputs by their names."""
+        head, hidden = self.head, self.encoder()
         if head in KINDS:
             kind = KINDS[head]
             logits = self.dense(self.pooled(hidden) if kind.pooled else hidden, head)
+            if head == CHOICE.name:
+                logits = self.node("Reshape", logits, self.node("Shape", IDS, start=0, end=2))
             if len(kind.logits) == 1:
                 return {kind.logits[0]: logits}
             parts = self.split(logits, len(kind.logits), axis=-1)
@@ -186,11 +201,11 @@ class Graph:
 
 def build(config: ModelConfig, weights: Mapping[str, np.ndarray], head: str, compute: str, opset: int) -> Any:
     """Return the ONNX model. head: first part of the names of the head's variables, or "" for the encoder alone."""
-    graph = Graph(config, weights, compute, opset)
-    names = graph.outputs(head)
+    graph = Graph(config, weights, head, compute, opset)
+    names = graph.outputs()
     for name, inner in names.items():
         graph.nodes.append(helper.make_node("Identity", [inner], [name]))
-    taken = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"]) for name in inputs(config)]
+    taken = [helper.make_tensor_value_info(name, TensorProto.INT64, axes(head)) for name in inputs(config)]
     width = len(weights[f"{head}/bias"]) if head else config.hidden_size
     shapes = {name: shape_of(name, head, width) for name in names}
     outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
@@ -204,6 +219,8 @@ def shape_of(output: str, head: str, width: int) -> Sequence[str | int]:
     """Return the axes of an output. width: size of the last axis, from which optimum makes buffers on a GPU."""
     if output.endswith("_logits"):
         return ["batch", "tokens"]
+    if head == CHOICE.name:
+        return ["batch", "choices"]
     return ["batch", width] if head in KINDS and KINDS[head].pooled else ["batch", "tokens", width]
 
 

@@ -31,7 +31,8 @@ def describe(name: str, exported: Exported, version: Path) -> None:
 def settings(name: str, exported: Exported, outputs: dict[str, Any]) -> str:
     """Return the text of config.pbtxt. outputs: the axes of each, as of model.json."""
     inputs = onnx_graph.inputs(exported.config)
-    taken = ",\n".join(f'  {{ name: "{one}" data_type: TYPE_INT64 dims: [ -1 ] }}' for one in inputs)
+    sizes = ", ".join("-1" for _ in onnx_graph.axes(exported.kind)[1:])  # without the batch
+    taken = ",\n".join(f'  {{ name: "{one}" data_type: TYPE_INT64 dims: [ {sizes} ] }}' for one in inputs)
     labels = bool(exported.head and exported.head.labels)
     given = ",\n".join(_output(one, axes, labels) for one, axes in outputs.items())
     return f"""name: "{name}"

@@ -4,6 +4,7 @@
 
 piped(task, class, folder, texts)    what a pipeline answers for each text, with the scores of all classes
 computed(class, folder, texts)       the inputs that its tokenizer makes and each output, as lists
+chosen(folder, questions)            the logits of each choice of questions, which are lists of pairs of texts
 """
 
 import json
@@ -32,7 +33,15 @@ def computed(kind: str, folder: str, texts: list[str]) -> list[dict[str, Any]]:
     return [{name: value.tolist() for name, value in given.items()}, outputs]
 
 
+def chosen(folder: str, questions: list[list[list[str]]]) -> Any:
+    """With all pairs of one length, as transformers' collator for multiple choice makes them."""
+    model = optimum.onnxruntime.ORTModelForMultipleChoice.from_pretrained(folder, use_io_binding=True)
+    flat = [pair for pairs in questions for pair in pairs]
+    given = transformers.AutoTokenizer.from_pretrained(folder)(flat, padding=True, return_tensors="pt")
+    return model(**{name: x.view(len(questions), -1, x.shape[1]) for name, x in given.items()}).logits.tolist()
+
+
 if __name__ == "__main__":
-    jobs: dict[str, Any] = {function.__name__: function for function in (piped, computed)}
+    jobs: dict[str, Any] = {function.__name__: function for function in (piped, computed, chosen)}
     answers = [jobs[name](*arguments) for name, *arguments in json.load(sys.stdin)]
     json.dump(answers, sys.stdout, default=float)

@@ -110,6 +110,21 @@ def test_every_class_of_optimum_gives_our_outputs(tmp_path: Path) -> None:
             np.testing.assert_allclose(np.array(theirs)[inside], expected[inside], rtol=0, atol=1e-5)
 
 
+def test_multiple_choice_has_our_probabilities(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [a_run(tmp_path / f"run_{n}", "choices", **changed) for n, changed in enumerate((PLAIN, DISTILLED))]
+    questions = [("a river", ["Q", "(cafe) #river", "x y", "a"]), ("cafe", ["river river", "a", "z Q Q", "#"])]
+    path = tmp_path / "questions.jsonl"
+    path.write_text("".join(json.dumps({"context": first, "choices": second}) + "\n" for first, second in questions))
+    pairs = [[(first, one) for one in second] for first, second in questions]
+    found = optimum(*(("chosen", exported(run, run / "onnx"), pairs) for run in runs))
+    for run, logits in zip(runs, found, strict=True):
+        assert json.loads((run / "onnx/config.json").read_text())["architectures"][0].endswith("ForMultipleChoice")
+        ours = predicted(["--model", str(run), "--input", str(path), "--output", "-"], capsys)
+        theirs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        np.testing.assert_allclose([one["probabilities"] for one in ours], theirs, atol=1e-5)
+        assert theirs.std() > 0.01
+
+
 def onnx_names(run: Path) -> list[str]:
     """The outputs of the export of a run."""
     return list(json.loads((run / "onnx/model.json").read_text())["outputs"])

@@ -78,6 +78,8 @@ def logits(folder: Path, run: Path, tokens: int) -> tuple[list[np.ndarray], list
     ids, segments = mask * random.integers(0, len(VOCAB), mask.shape), mask * random.integers(0, 2, mask.shape)
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
     model = onnx_files.load(run, "float32", 20)
+    if model.kind == "choice":  # three questions with two choices
+        ids, mask, segments = (np.stack([x, x[::-1]], axis=1) for x in (ids, mask, segments))
     found = session.run(None, onnx_files.feed(model.config, ids, mask, segments))
     return found, model.module.logits(ids, mask, segments), mask
 
@@ -100,6 +102,9 @@ def test_onnxruntime_has_our_logits(name: str, changed: dict[str, Any], tmp_path
             assert expected.std() > 0.01
     head = HEADS[name][1]
     names = list(head.labels) if head else []
+    axes = ["batch", "choices", "tokens"] if name == "choices" else ["batch", "tokens"]
+    assert set(map(tuple, described["inputs"].values())) == {tuple(axes)}
+    assert name != "choices" or (found[0].shape, described["outputs"]["logits"]) == ((3, 2), axes[:2])
     assert described["labels"] == names and (folder / "labels.txt").exists() == bool(names)
 
 
@@ -246,7 +251,9 @@ def test_triton_gets_a_repository(name: str, tmp_path: Path) -> None:
     found, _, _ = logits(repository / "3", run, 7)
     text = (repository / "config.pbtxt").read_text()
     dims = [json.loads(dims) for dims in re.findall(r"TYPE_FP32 dims: (\[.*?\])", text)]
-    assert [[-1 if size == 7 else size for size in x.shape[1:]] for x in found] == dims
+    inputs = [[-1, -1] if name == "choices" else [-1]] * 3
+    free = (7, 2) if name == "choices" else (7,)  # tokens and choices
+    assert [[-1 if size in free else size for size in x.shape[1:]] for x in found] == dims
     if ORACLES.exists():
         code = """
 import sys
@@ -257,7 +264,7 @@ print(found.name, found.platform, [list(one.dims) for one in found.input], [list
 """
         command = [str(ORACLES), "-c", code, str(repository / "config.pbtxt")]
         told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert told == f"mine onnxruntime_onnx [[-1], [-1], [-1]] {dims}\n"
+        assert told == f"mine onnxruntime_onnx {inputs} {dims}\n"
     labels = repository / "labels.txt"
     head = HEADS[name][1]
     assert (labels.read_text().split() if labels.exists() else []) == (list(head.labels) if head else [])
