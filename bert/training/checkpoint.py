@@ -22,7 +22,7 @@ from bert.core import files, manifest, outputs
 from bert.core.errors import InputError, IntegrityError, ResourceError, UsageError
 from bert.core.manifest import Manifest
 from bert.training import description, selection
-from bert.training.division import DividedVariable, Piece, State
+from bert.training.division import DividedVariable, State, bundle
 
 STAGE, BUNDLE = "checkpoint", "variables"
 HIDDEN = re.compile(r"\.step-\d+\.(partial|parts|old|lock)")  # the last two: of versions up to 0.1.0
@@ -40,26 +40,39 @@ def save(
     keep: int,
     keep_every: int = 0,
     described: description.Hashes | None = None,
+    release: Callable[[], None] = lambda: None,
 ) -> Path:
     """Write the checkpoint of `step`, then remove old ones (see `remove_old`); return its folder.
 
-    described: hashes of the files that describe the run; None: of what they are now. Raise ResourceError if there is no
-    space for the checkpoint.
+    described: hashes of the files that describe the run; None: of what they are now. release: is called when the values
+    are written, before they are flushed and hashed. Raise ResourceError if there is no space for the checkpoint.
     """
+    variables = len(values)
 
     def write(partial: Path) -> None:
         write_bundle(partial / BUNDLE, values)
+        release()
 
-    return _publish(run, step, write, len(values), keep, keep_every, described)
+    return _publish(run, step, write, variables, keep, keep_every, described)
 
 
-def write_part(run: Path, step: int, rank: int, pieces: Mapping[str, Piece]) -> None:
-    """Write what one rank has of the variables. Raise ResourceError if there is no space for it."""
+def write_part(
+    run: Path,
+    step: int,
+    rank: int,
+    values: Mapping[str, tf.Tensor],
+    places: Mapping[str, str],
+    release: Callable[[], None] = lambda: None,
+) -> None:
+    """Write what one rank has of the variables. Raise ResourceError if there is no space for it.
+
+    places: as `Piece.place` tells them. release: as above.
+    """
     folder = _parts(run, step)
     folder.mkdir(parents=True, exist_ok=True)
     prefix = folder / f"{rank:05d}"
-    values = {name: piece.values for name, piece in pieces.items()}
-    write_bundle(prefix, values, {name: piece.place for name, piece in pieces.items()})
+    write_bundle(prefix, values, places)
+    release()
     for path in folder.glob(f"{prefix.name}.*"):
         files.flush(path)
 
@@ -329,9 +342,10 @@ def _assign(folder: Path, variables: State, exactly: bool = False) -> None:
         raise InputError(
             f"{folder}: {len(extra)} variables are not this model's ({listed}); give one of the same architecture"
         )
+    stored = bundle(folder / BUNDLE)
     for name, variable in variables.items():
         if isinstance(variable, DividedVariable):
-            variable.assign_later(functools.partial(reader.get_tensor, name))
+            variable.assign_later(functools.partial(reader.get_tensor, name), stored)
         else:
             variable.assign(reader.get_tensor(name))
 

@@ -5,14 +5,36 @@ the replicas of a part hold rows of its moments. Each rank writes its pieces int
 variables: any number of ranks, in any layout, reads it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from bert.core import files
+from bert.core.errors import IntegrityError, UserError
 from bert.model.parts import axis_of, share
 from bert.training.distributed import Communicator
+
+
+class Bundle(NamedTuple):
+    """The files of a checkpoint's variables, as a rank sees them."""
+
+    prefix: str
+    sizes: dict[str, int]
+    """bytes of the files, by name"""
+    digest: str
+    """SHA-256 of the index, which has a checksum of each variable"""
+
+
+def bundle(prefix: Path) -> Bundle | None:
+    """Return what is under this prefix; None if nothing is."""
+    try:
+        sizes = {path.name: path.stat().st_size for path in prefix.parent.glob(f"{prefix.name}.*")}
+        return Bundle(str(prefix), sizes, files.sha256(prefix.with_name(f"{prefix.name}.index")))
+    except OSError:
+        return None
 
 
 class DividedVariable:
@@ -47,6 +69,8 @@ class DividedVariable:
         is_first = (rows or comm.replicas.rank == 0) and (axis is not None or comm.group.rank == 0)
         self.is_saved_here = is_first and all(sizes)
         self._read: Callable[[], np.ndarray] | None = None
+        self.stored: Bundle | None = None
+        """where the value that this rank was assigned is, if it is known"""
 
     def _cut(self, axis: int, comm: Communicator) -> None:
         first, last = self._bounds[axis]
@@ -64,9 +88,25 @@ class DividedVariable:
         """Return whether this rank was assigned a value that it has not distributed."""
         return self._read is not None
 
-    def assign_later(self, read: Callable[[], np.ndarray]) -> None:
-        """Keep what reads the whole, on rank 0, until `distribute` is called: one variable is read at a time."""
-        self._read = read
+    def assign_later(self, read: Callable[[], np.ndarray], stored: Bundle | None = None) -> None:
+        """Keep what reads the whole, on rank 0, until `synchronise`: one variable is read at a time.
+
+        stored: where it is, so that ranks that see it read their pieces themselves.
+        """
+        self._read, self.stored = read, stored
+
+    def read_piece(self, stored: Bundle) -> None:
+        """Read this rank's piece, and nothing else of the variable."""
+        if all(self.local.shape):
+            with tf.device("CPU:0"):
+                [piece] = tf.raw_ops.RestoreV2(
+                    prefix=stored.prefix,
+                    tensor_names=[self.name],
+                    shape_and_slices=[self.place],
+                    dtypes=[self.dtype],
+                )
+            self.local.assign(piece)
+        self._read = None
 
     def distribute(self) -> None:
         """Give every rank its piece of what rank 0 was assigned. All ranks must call it."""
@@ -98,11 +138,35 @@ def synchronise(state: State, comm: Communicator) -> None:
     """Give every rank the values that rank 0 has or was assigned.
 
     Divided variables that it was not assigned keep their values, which are equal on all ranks that have the same piece.
+    If all ranks see the checkpoint that the others are in, each reads its pieces; otherwise rank 0 reads and sends the
+    whole. Raise IntegrityError if a piece cannot be read, UserError if one of another rank cannot.
     """
     divided = {name: variable for name, variable in state.items() if isinstance(variable, DividedVariable)}
     comm.broadcast_variables([variable for name, variable in state.items() if name not in divided])
-    for name in comm.broadcast_object([name for name, variable in divided.items() if variable.assigned]):
-        divided[name].distribute()
+    assigned = {name: variable.stored for name, variable in divided.items() if variable.assigned}
+    of_one = len({id(stored) for stored in assigned.values()}) == 1
+    names, stored = comm.broadcast_object((list(assigned), next(iter(assigned.values())) if of_one else None))
+    if names and _all(stored is not None and bundle(Path(stored.prefix)) == stored, comm):
+        _read_pieces([divided[name] for name in names], stored, comm)
+    else:
+        for name in names:
+            divided[name].distribute()
+
+
+def _all(mine: bool, comm: Communicator) -> bool:
+    """Return whether it is so on all ranks."""
+    return bool(comm.all_reduce([tf.constant(float(mine))])[0] == comm.size)
+
+
+def _read_pieces(variables: Sequence[DividedVariable], stored: Bundle, comm: Communicator) -> None:
+    error: IntegrityError | None = None
+    try:
+        for variable in variables:
+            variable.read_piece(stored)
+    except tf.errors.OpError as cause:
+        error = IntegrityError(f"{stored.prefix}: {variable.name} cannot be read ({cause.message}); check the disk")
+    if not _all(error is None, comm):
+        raise error or UserError(f"rank {comm.rank}: another rank could not read its pieces; see its message")
 
 
 def is_divided(state: State) -> bool:
@@ -111,12 +175,17 @@ def is_divided(state: State) -> bool:
 
 
 def own_pieces(state: State, comm: Communicator) -> dict[str, Piece]:
-    """Return copies of what this rank writes: its pieces of divided variables; on rank 0 also all whole variables."""
+    """Return what this rank writes: its pieces of divided variables; on rank 0 also all whole variables.
+
+    The values are in host memory. On a CPU they share the memory of the variables: a change while they are held leaves
+    them as they are and gives the variable new memory.
+    """
     pieces = {}
-    for name, variable in state.items():
-        if isinstance(variable, DividedVariable):
-            if variable.is_saved_here:
-                pieces[name] = Piece(tf.identity(variable.local), variable.place)
-        elif comm.rank == 0:
-            pieces[name] = Piece(tf.identity(variable))
+    with tf.device("CPU:0"):
+        for name, variable in state.items():
+            if isinstance(variable, DividedVariable):
+                if variable.is_saved_here:
+                    pieces[name] = Piece(tf.identity(variable.local), variable.place)
+            elif comm.rank == 0:
+                pieces[name] = Piece(tf.identity(variable))
     return pieces

@@ -218,6 +218,7 @@ class Trainer:
             stop=bool(self.requested),
             written=self.saver.has_written_pieces(),
             seconds=seconds,
+            before_change=self.saver.release,
             lap=clock.lap,
         )
         self.saver.join(measures.pop("written"))

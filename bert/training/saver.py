@@ -1,10 +1,14 @@
 """The checkpoints of a run, written in the background while it trains.
 
+The values are those at the time of the save. On a GPU they are copied to host memory. On a CPU nothing is copied: the
+next update waits with its changes until a large checkpoint is written.
+
 If ranks have pieces of the variables, each rank writes its own. When all have, which they learn with the sums of an
 update, rank 0 joins the pieces to one checkpoint.
 """
 
 import functools
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -17,9 +21,11 @@ from bert.training import checkpoint, description
 from bert.training.distributed import Communicator
 from bert.training.division import State, is_divided, own_pieces
 
+SMALL = 256 << 20  # bytes that may be in memory twice, so that no update waits for a small checkpoint
+
 
 class Saver:
-    """Write a run's checkpoints in a background thread, one at a time, from a copy of the values."""
+    """Write a run's checkpoints in a background thread, one at a time, from the values at the time of the save."""
 
     def __init__(self, run: Path, keep: int, keep_every: int, comm: Communicator) -> None:
         """Keep the newest `keep` checkpoints, and those of multiples of `keep_every` if that is not 0."""
@@ -29,25 +35,49 @@ class Saver:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[Any] | None = None
         self._join: Callable[[], Path] | None = None  # while ranks write their pieces: what rank 0 does after that
+        self._released: threading.Event | None = None  # is set when the values of the last save are not held any more
 
     def save(self, step: int, state: State) -> None:
         """Start to write the checkpoint of `step`. All ranks must call it. Raise what `wait` raises."""
         self.wait()
-        pieces, rank = own_pieces(state, self.comm), self.comm.rank
+        pieces, run = own_pieces(state, self.comm), self.run
+        places = {name: piece.place for name, piece in pieces.items()}
+        values = {name: piece.values for name, piece in pieces.items()}
+        del pieces
         if is_divided(state):
-            writers = int(self.comm.all_reduce([tf.constant(float(bool(pieces)))])[0])
-            self._join = functools.partial(checkpoint.join, self.run, step, writers, len(state), **self._settings())
-            self._writing = self._thread.submit(self._write_part, step, pieces)
-        elif rank == 0:
-            values = {name: piece.values for name, piece in pieces.items()}
-            self._writing = self._thread.submit(checkpoint.save, self.run, step, values, **self._settings())
+            writers = int(self.comm.all_reduce([tf.constant(float(bool(values)))])[0])
+            self._join = functools.partial(checkpoint.join, run, step, writers, len(state), **self._settings())
+            write = functools.partial(checkpoint.write_part, run, step, self.comm.rank, places=places)
+            self._writing = self._start(write, values) if values else self._thread.submit(lambda: None)
+        elif self.comm.rank == 0:
+            self._writing = self._start(functools.partial(checkpoint.save, run, step, **self._settings()), values)
+
+    def _start(self, write: Callable[..., Any], values: dict[str, tf.Tensor]) -> Future[Any]:
+        """Start to write the values; when they are written, empty `values`."""
+        self._released = released = threading.Event()
+        size = sum(value.dtype.size * value.shape.num_elements() for value in values.values())
+        if self.comm.device.is_gpu or size <= SMALL:
+            released.set()  # they are copies in host memory, or few
+
+        def release() -> None:
+            values.clear()
+            released.set()
+
+        writing = self._thread.submit(write, values, release=release)
+        writing.add_done_callback(lambda _: release())  # it may have failed
+        return writing
 
     def _settings(self) -> dict[str, Any]:
         return {"keep": self.keep, "keep_every": self.keep_every, "described": self.description}
 
-    def _write_part(self, step: int, pieces: dict[str, Any]) -> None:
-        if pieces:
-            checkpoint.write_part(self.run, step, self.comm.rank, pieces)
+    def release(self) -> None:
+        """Wait until a change of the variables needs no second copy of the values that are being written.
+
+        Values that are held are never overwritten: a change gives the variable new memory. So without this wait a large
+        state would be in memory twice.
+        """
+        if self._released is not None:
+            self._released.wait()
 
     def has_written_pieces(self) -> bool:
         """Return whether this rank's pieces of a checkpoint are on the disk and not joined yet.

@@ -77,13 +77,14 @@ class Step:
         stop: bool = False,
         written: bool = False,
         seconds: float = 0.0,
+        before_change: Callable[[], None] = lambda: None,
         lap: Callable[[str], None] = lambda kind: None,
     ) -> dict[str, float]:
         """Run update number `step`; return its measures, and under "stop" and "written" how many ranks said so.
 
         stop: this rank was asked to stop. written: it has written its pieces of a checkpoint. seconds: time to add to
-        the run clock (rank 0's value is used). lap: called with "compute" or "communication", what the time since its
-        last call was spent on.
+        the run clock (rank 0's value is used). before_change: called before a variable of `state` changes. lap: called
+        with "compute" or "communication", what the time since its last call was spent on.
         """
         weights = sum_over_ranks([self.task.weights(batch) for batch in batches], self.task.objectives, self.comm)
         lap("communication")
@@ -96,6 +97,7 @@ class Step:
         totals = dict(zip(scalars, sums, strict=True))
         lap("communication")
         loss = tf.add_n([totals[f"{name}_loss"] / weights[name] for name in self.task.objectives])
+        before_change()
         applied = self.apply(gradients, loss, tf.constant(rate, tf.float32))
         self.seconds.assign_add(tf.cast(totals["seconds"], tf.float64))
         measured = {name: float(value) for name, value in applied.items()}

@@ -1,6 +1,7 @@
 """Each rank has its piece of a variable, and the pieces of all ranks are the whole; real ranks are in test_loop.py."""
 
 import itertools
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,52 @@ def test_a_checkpoint_that_ranks_wrote_in_pieces_holds_whole_variables(
         np.testing.assert_array_equal(np.concatenate([pieces[name] for pieces in by_rank]), whole)
 
 
+@pytest.mark.parametrize("case", ["all see it", "rank 1 does not see it", "rank 1 sees another", "rank 1 cannot read"])
+def test_each_rank_reads_its_pieces_of_a_checkpoint_that_all_see(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint.save(tmp_path, 3, {**WHOLE, "step": np.int64(7)}, keep=1)  # with whole variables
+    asked: dict[int, list[str]] = {0: [], 1: []}
+    ranks: dict[int, int] = {}
+    see, read = division.bundle, tf.raw_ops.RestoreV2
+
+    def seen(prefix: Path) -> division.Bundle | None:
+        found = see(prefix)
+        assert found is not None
+        blind = ranks[threading.get_ident()] == 1 and "see" in case and case != "all see it"
+        return (None if "not" in case else found._replace(digest="another")) if blind else found
+
+    def spied(**arguments: Any) -> Any:
+        rank = ranks[threading.get_ident()]
+        asked[rank] += [f"{arguments['tensor_names'][0]} {arguments['shape_and_slices'][0]}"]
+        if rank == 1 and case == "rank 1 cannot read":
+            raise tf.errors.DataLossError(None, None, "bad sector")
+        return read(**arguments)
+
+    monkeypatch.setattr(division, "bundle", seen)
+    monkeypatch.setattr(checkpoint, "bundle", seen)
+    monkeypatch.setattr(tf.raw_ops, "RestoreV2", spied)
+
+    def restore(comm: Ranks) -> dict[str, np.ndarray]:
+        ranks[threading.get_ident()] = comm.rank
+        state = state_of(comm, rows=True)
+        if comm.rank == 0:
+            checkpoint.restore(tmp_path, state)
+        division.synchronise(state, comm)
+        return {name: state[name].local.numpy() for name in WHOLE}
+
+    by_rank = as_ranks(2, 1, restore)
+    if case == "rank 1 cannot read":
+        assert "another rank could not read" in str(by_rank[0]) and "rows cannot be read (bad sector)" in str(
+            by_rank[1]
+        )
+        return
+    for name, whole in WHOLE.items():
+        np.testing.assert_array_equal(np.concatenate([pieces[name] for pieces in by_rank]), whole)
+    one = ["rows 7 2 4,3:0,2", "columns 5 7 3,2:0,7", "vector 5 3,2", "short 2 1,1"]
+    assert asked[1] == (one if case == "all see it" else [])
+
+
 def test_a_checkpoint_is_joined_when_all_ranks_have_written(tmp_path: Path) -> None:
     def work(comm: Ranks) -> list[bool]:
         state = state_of(comm, rows=True)
@@ -124,10 +171,10 @@ def test_a_full_disk_of_one_rank_ends_all_and_leaves_no_checkpoint(
 ) -> None:
     write_part = checkpoint.write_part
 
-    def full(run: Path, step: int, rank: int, pieces: Any) -> None:
+    def full(run: Path, step: int, rank: int, *arguments: Any, **named: Any) -> None:
         if rank == 1:
             raise ResourceError("no space")
-        write_part(run, step, rank, pieces)
+        write_part(run, step, rank, *arguments, **named)
 
     monkeypatch.setattr(checkpoint, "write_part", full)
 
@@ -145,8 +192,7 @@ def test_a_full_disk_of_one_rank_ends_all_and_leaves_no_checkpoint(
 
 
 def test_a_part_that_cannot_be_seen_ends_in_one_line(tmp_path: Path) -> None:
-    pieces = {"rows": division.Piece(tf.constant(WHOLE["rows"][:3]), "7 2 0,3:0,2")}
-    checkpoint.write_part(tmp_path, 5, 0, pieces)
+    checkpoint.write_part(tmp_path, 5, 0, {"rows": tf.constant(WHOLE["rows"][:3])}, {"rows": "7 2 0,3:0,2"})
     with pytest.raises(ResourceError, match=r"1 of 2 ranks' parts .* that all ranks share"):
         checkpoint.join(tmp_path, 5, parts=2, variables=1, keep=1)
     assert not checkpoint.steps(tmp_path)

@@ -32,8 +32,16 @@ def updated(config: ModelConfig, batches: list[Batch], *, precision: PrecisionCo
     task = Pretraining(config, seed=3)
     optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
     step = Step(task, optimizer, Communicator(), precision, RunConfig(seed=4))
+    before: list[np.ndarray] = []
+
+    def check_unchanged() -> None:
+        assert all(np.array_equal(x, variable) for x, variable in zip(before, step.state.values(), strict=True))
+        before.clear()
+
     for number in (1, 2):
-        measures = step.update(number, batches, rate=1e-2, stop=False)
+        before += [variable.numpy().copy() for variable in step.state.values()]
+        measures = step.update(number, batches, rate=1e-2, stop=False, before_change=check_unchanged)
+        assert not before, "it was called"
     if precision.xla:  # each shape is compiled once
         different = [shape for shape, _ in itertools.groupby(batches, key=shapes)]
         assert step.accumulator.loop.experimental_get_tracing_count() == len(different)
