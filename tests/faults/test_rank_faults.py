@@ -8,7 +8,7 @@ import pytest
 
 from bert.core import manifest
 from bert.training import loss_scale
-from tests.training import checkpoints, errors, measured, pretrain, same_bits, weights
+from tests.training import checkpoints, errors, measured, pretrain
 
 pytestmark = [pytest.mark.faults, pytest.mark.multiprocess, pytest.mark.timeout(1800)]
 
@@ -27,20 +27,16 @@ HANGING = """
 
 @pytest.mark.slow
 def test_a_rank_that_hangs_is_named_and_ends_the_run(dataset: Path, tmp_path: Path) -> None:
+    # That a run goes on from its checkpoints to the bits of an undisturbed one is shown by test_soak.py.
     length, stall = ["--run.steps", "40", "--run.save_every", "7"], 10
-    undisturbed = pretrain(dataset, tmp_path / "straight", *length, ranks=2)
-    assert undisturbed.returncode == 0, undisturbed.stderr
     run, began = tmp_path / "run", time.monotonic()
     done = pretrain(dataset, run, *length, "--run.stall_seconds", str(stall), ranks=2, patch=HANGING)
     assert done.returncode == 1 and time.monotonic() - began > 2 * stall
     [line] = errors(done.stderr)
     assert line.startswith("error: rank 0: rank 1 ") and line.endswith("the same command resumes"), done.stderr
-    manifest.verify(manifest.load(run / "checkpoints" / "step-00000014"))
     assert checkpoints(run) == ["step-00000007", "step-00000014"]
-    again = pretrain(dataset, run, *length, ranks=2)
-    assert again.returncode == 0 and "after step 14\n" in again.stderr, again.stderr
-    same_bits(weights(tmp_path / "straight", 40), weights(run, 40))
-    assert measured(tmp_path / "straight") == measured(run)
+    for name in checkpoints(run):
+        manifest.verify(manifest.load(run / "checkpoints" / name))
 
 
 # One gradient of rank 1 is infinite at update 5, and its loss is not a number from update 9 on. Each rank notes a hash
