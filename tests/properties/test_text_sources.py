@@ -14,7 +14,6 @@ from data import books, text, wikipedia
 from data.pipeline import duplicates, parts, sources
 from data.pipeline.losses import Losses
 from data.splitting import punkt, sentences
-from squad import examples, metric
 from tests.properties import mutations
 from tests.properties.fuzz import fuzz
 
@@ -41,9 +40,6 @@ EXTRACTED = [
     (json.dumps(ARTICLE) + "\n").encode() * 2,
     f'<doc id="7" url="u" title="Ouse &amp; B">\nOuse\n\n{PROSE}\n</doc>\n'.encode() * 2,
 ]
-QA = {"id": "q1", "question": "Who?", "answers": [{"text": "Mr. Ash", "answer_start": 0}], "is_impossible": False}
-NESTED = {"version": "v2.0", "data": [{"title": "t", "paragraphs": [{"context": PROSE, "qas": [QA]}]}]}
-QUESTIONS = [json.dumps(NESTED).encode(), (json.dumps(QA | {"context": PROSE}) + "\n").encode() * 2]
 SPLITTER = punkt.Splitter(PunktParameters())
 
 
@@ -113,43 +109,3 @@ def articles_of(path: Path) -> Iterator[str]:
 @example(b'{"id": "7", "title": 5, "text": 5}')
 def test_damaged_output_of_wikiextractor_is_read_or_refused(content: bytes) -> None:
     written(content, "wiki_00", articles_of, InputError)
-
-
-def questions_of(strict: bool) -> Callable[[Path], Iterator[str]]:
-    def read(path: Path) -> Iterator[str]:
-        for piece in examples.read_pieces(path, strict=strict):
-            json.dumps([fault.reason for fault in piece.faults], ensure_ascii=False).encode()
-            examples.spans(piece, impossible=True)
-            for question in piece.examples:
-                f"{question.id}{question.question}".encode()
-                metric.normalize(question.question)
-            for passage in piece.passages:
-                passage.encode()
-        yield from ()
-
-    return read
-
-
-@fuzz
-@given(mutations.damaged(QUESTIONS, HARD))
-@example(json.dumps(NESTED).encode().replace(b'"q1"', b'"' + b"q" * 9999 + b'"').replace(b"question", b"questions"))
-@example(b'{"id": "a", ' + b", ".join(b'"k%d": 1' % number for number in range(999)) + b"}")
-def test_a_damaged_question_set_is_read_or_refused(content: bytes) -> None:
-    for name in ("a.json", "a.jsonl"):
-        for strict in (True, False):
-            written(content, name, questions_of(strict), InputError)
-
-
-def values_of(read: Callable[[Path], object]) -> Callable[[Path], Iterator[str]]:
-    def values(path: Path) -> Iterator[str]:
-        read(path)
-        yield from ()
-
-    return values
-
-
-@fuzz
-@given(mutations.damaged([b'{"q1": "Mr. Ash", "q2": "7"}', b'{"q1": 0.5, "q2": -3}'], HARD))
-def test_damaged_predictions_are_read_or_refused(content: bytes) -> None:
-    written(content, "a.json", values_of(metric.read_predictions), InputError)
-    written(content, "a.json", values_of(metric.read_odds), InputError)

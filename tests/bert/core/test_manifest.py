@@ -6,12 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bert.core import checked_json, manifest, outputs
 from bert.core.errors import InputError, IntegrityError
-from tests.properties.fuzz import fuzz
 
 
 @pytest.fixture
@@ -111,48 +108,3 @@ def test_a_changed_file_is_noticed_alone_in_its_folder_and_below_another(finishe
     (finished / "manifest.json").write_text('{"name": "of another program"}')
     assert manifest.content_hash(finished / "in" / "a.txt") != inside[1]
     assert manifest.content_hash(finished) != manifest.content_hash(finished / "in")
-
-
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.just(10**400),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
-    max_leaves=9,
-)
-PLACES = [
-    *((name,) for name in ("stage", "parameters", "inputs", "versions", "files", "counts", "extra")),
-    ("files", "b.txt"),
-    *(("files", "b.txt", name) for name in ("bytes", "sha256", "records")),
-    ("inputs", "x"),
-    ("versions", "python"),
-    ("counts", "lines"),
-    ("unknown",),
-    (),
-]
-
-
-@fuzz
-@given(place=st.sampled_from(PLACES), value=values, name=st.none() | st.text(max_size=300))
-def test_any_value_in_any_field_gives_a_manifest_or_a_user_error(
-    place: tuple[str, ...], value: Any, name: str | None, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("any")
-    facts = {"bytes": 2, "sha256": hashlib.sha256(b"ab").hexdigest(), "records": 1}
-    (folder / "b.txt").write_text("ab")
-    fields: dict[str, Any] = {
-        "stage": "lines",
-        **{field: {} for field in ("parameters", "inputs", "versions", "counts", "extra")},
-        "files": {"b.txt": facts},
-    }
-    if name is not None:
-        fields["files"][name] = {"bytes": 0, "sha256": "0" * 64}
-    inner: Any = fields
-    for step in place[:-1]:
-        inner = inner[step]
-    if place:
-        inner[place[-1]] = value
-    (folder / "manifest.json").write_text(json.dumps(fields if place else value))
-    try:
-        found = manifest.load(folder)
-        found.count("lines")
-    except (InputError, IntegrityError) as error:
-        str(error).encode()
