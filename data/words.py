@@ -24,7 +24,7 @@ from bert.text.wordpiece import WordPiece
 from data.pipeline import parts, tasks
 from data.pipeline.parts import Part
 from data.pipeline.progress import Progress
-from data.vocab import texts
+from data.vocab import MEGABYTE, texts
 
 MAX_COUNTED = 2_000_000  # different words held in memory, about 250 MB
 
@@ -104,7 +104,8 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
     splitter = WordPiece(vocabulary, rules_of(options.vocab, vocabulary))
     counter, progress = WordCounter(), Progress("words")
     total = 0
-    for text in texts(sources, options.max_megabytes, progress):
+    sampled = parts.sample(sources, options.max_megabytes * MEGABYTE, "sentences")
+    for text in texts(sampled, progress):
         words = splitter.words(text)
         counter.add(words)
         total += len(words)

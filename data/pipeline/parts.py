@@ -86,11 +86,16 @@ def find(folder: Path, prefix: str, stage: str | None = None, *, may_lack: bool 
 
 
 def sample(parts: Sequence[Part], max_bytes: int, field: str) -> Iterator[dict[str, Any]]:
-    """Yield every n-th document, with n such that they have about `max_bytes` in all. The result is deterministic."""
-    stride = max(1, -(-sum(part.path.stat().st_size for part in parts) // max_bytes))
+    """Yield every n-th document, with the n of `stride`."""
+    step = stride(parts, max_bytes)
     for index, (path, number, line) in enumerate(lines(parts)):
-        if index % stride == 0:
+        if index % step == 0:
             yield decode(line, path, number, field)
+
+
+def stride(parts: Sequence[Part], max_bytes: int) -> int:
+    """Return the n for which every n-th document are about `max_bytes` in all. It is the same on every machine."""
+    return max(1, -(-sum(part.path.stat().st_size for part in parts) // max_bytes))
 
 
 def batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:

@@ -14,6 +14,7 @@ from bert.text.normalization import Rules
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL, load_vocab
 from bert.text.wordpiece import WordPiece
+from data.pipeline import parts
 from data.vocab import train, unknown_share
 
 TEXT = "the river runs past seven mills and nobody remembers their builders' names, caf\u00e9 \u4e2d\u6587 1729"
@@ -41,6 +42,19 @@ def test_hash_seeds_and_threads_do_not_change_a_byte(tmp_path, folder, contents,
         subprocess.run([*command, "--size", "150", "--max_megabytes", "1"], env=environment, check=True)
     assert manifest.load(tmp_path / "out1", "vocab").extra["losses"]["documents"]["in"] == sampled
     assert contents(tmp_path / "out1") == contents(tmp_path / "out2")
+
+
+def test_the_shards_are_read_once(tmp_path, stage, source, monkeypatch):
+    reads: list[int] = []
+    lines = parts.lines
+    monkeypatch.setattr(parts, "lines", lambda some: reads.append(len(some)) or lines(some))
+    assert stage("vocab", "--source", source, "--output", tmp_path / "out", "--size", 150)[0] == 0
+    assert reads == [len(list(source.glob("train-*.jsonl")))]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "manifest.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+    ]
 
 
 def test_training_does_not_import_tensorflow():
