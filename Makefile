@@ -79,13 +79,12 @@ serve: setup ## Serve MODEL over HTTP and on a web page; FLAGS: python -m serve 
 test: setup ## Run the fast tests, without a network and a GPU
 	$(RUN) pytest -n 2
 
-test-ci: test ## Run those, and tests that are slow, start several ranks, or kill and damage things
-	$(RUN) pytest -n 2 -m "(slow or faults) and not (multiprocess or thorough)"
-	$(RUN) pytest -m "multiprocess and not thorough"
+test-ci: setup ## Run those, and tests that are slow, start several ranks, or kill and damage things
+	$(RUN) pytest -n 2 -m "not (multiprocess or thorough or parity)"
+	$(RUN) pytest -n 2 --dist loadscope -m "multiprocess and not thorough"
 
 test-all: test-ci ## Run all tests: also those that repeat a claim of others at more places
-	$(RUN) pytest -n 2 -m "thorough and not multiprocess"
-	$(RUN) pytest -m "thorough and multiprocess"
+	$(RUN) pytest -n 2 --dist loadscope -m "thorough and not parity"
 
 soak: setup ## Train and prepare data for 20 minutes under random faults; compare with results without faults
 	$(RUN_WITH_FLAGS) scripts/launcher.sh quiet python -m tests.soak

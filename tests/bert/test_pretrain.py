@@ -162,17 +162,8 @@ def test_pretraining_continues_from_an_import(
     assert after["masked_lm/transform/kernel"].std() > 0
 
 
-SHORT = [
-    *TINY,
-    "--batch.per_device",
-    "3",
-    "--run.save_every",
-    "1",
-    "--phase1.run.steps",
-    "3",
-    "--phase2.run.steps",
-    "3",
-]
+SHORT = [*TINY, "--batch.per_device", "3", "--run.save_every", "1"]
+SHORT += ["--phase1.run.steps", "3", "--phase2.run.steps", "3"]
 
 
 @pytest.fixture(scope="module")

@@ -211,17 +211,14 @@ def test_a_pickle_is_never_opened(name: str, theirs: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("places", "said"),
     [
-        ({QUERY: "../huggingface/other.safetensors"}, "'../huggingface/other.safetensors' is not a file of this"),
-        ({QUERY: "/etc/passwd"}, "'/etc/passwd' is not a file of this folder"),
         ({QUERY: "absent.safetensors"}, "absent.safetensors: no such file"),
-        ({QUERY: ".."}, ".."),
         ({QUERY: 3}, "weight_map"),
         ([QUERY], "weight_map"),
         ({}, "missing tensor"),
         ({QUERY: "part.safetensors"}, "missing tensor"),
     ],
 )
-def test_an_index_names_files_of_its_folder_or_is_refused(places: Any, said: str, theirs: Path) -> None:
+def test_an_index_names_files_with_the_tensors_or_is_refused(places: Any, said: str, theirs: Path) -> None:
     query = load_file(theirs / WEIGHTS)[QUERY]
     (theirs / WEIGHTS).rename(theirs / "other.safetensors")
     save_file({QUERY: query}, theirs / "part.safetensors")

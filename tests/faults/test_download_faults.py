@@ -60,20 +60,8 @@ def site() -> Iterator[Site]:
 
 
 def start(site: Site, output: Path, **options: Any) -> subprocess.Popen[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "data.download",
-        "wikipedia",
-        "--wiki",
-        "simple",
-        "--dumps_url",
-        site.url,
-        "--mirror",
-        site.url,
-        "--output",
-        str(output),
-    ]
+    command = [sys.executable, "-m", "data.download", "wikipedia", "--wiki", "simple", "--dumps_url", site.url]
+    command += ["--mirror", site.url, "--output", str(output)]
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, **options)
 
 

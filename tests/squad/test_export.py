@@ -217,6 +217,7 @@ def test_short_texts_are_read_in_narrow_windows_and_many_in_several_batches(wide
 
 
 @pytest.mark.slow
+@pytest.mark.thorough  # as tests/bert/export/test_main.py shows: both are written by bert/export/graph.py
 def test_a_fresh_process_without_this_code_serves_it(narrow, tmp_path):
     code = """
 import json, sys

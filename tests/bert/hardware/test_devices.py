@@ -208,50 +208,21 @@ def command() -> Command:
     return run
 
 
+SHORT = ["--model.num_hidden_layers", "1", "--batch.per_device", "3", "--run.steps", "2"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("gpus", [8, pytest.param(1, marks=pytest.mark.thorough)])
 def test_every_command_runs_on_a_machine_with_gpus(gpus: int, command: Command, dataset: Path, tmp_path: Path) -> None:
     pretrained, answering, questions = tmp_path / "pretrained", tmp_path / "squad", tmp_path / "questions.jsonl"
     answer = '"answers": [{"text": "w4", "answer_start": 3}]'
     questions.write_text(f'{{"id": "q", "question": "w1 w2 ?", "context": "w3 w4 w5", {answer}}}\n')
-    begun = command(
-        gpus,
-        "bert.pretrain",
-        "demo_phase1",
-        "--data.train",
-        dataset,
-        "--run.directory",
-        pretrained,
-        *TINY,
-        "--model.num_hidden_layers",
-        1,
-        "--batch.per_device",
-        3,
-        "--run.steps",
-        2,
-    ).stderr
+    train = ["demo_phase1", "--data.train", dataset, "--run.directory", pretrained, *TINY, *SHORT]
+    begun = command(gpus, "bert.pretrain", *train).stderr
     assert f"device: GPU 0 of {gpus}, {NAME}, compute capability {CAPABILITY}; bfloat16; XLA; deterministic" in begun
-    tuned = command(
-        gpus,
-        "squad.train",
-        "squad_tiny",
-        "--data.train_file",
-        questions,
-        "--init.checkpoint",
-        pretrained,
-        "--windows.max_seq_length",
-        17,
-        "--windows.max_query_length",
-        5,
-        "--windows.doc_stride",
-        5,
-        "--run.directory",
-        answering,
-        "--run.steps",
-        1,
-        "--batch.total",
-        2,
-    ).stderr
+    tune = ["squad_tiny", "--data.train_file", questions, "--init.checkpoint", pretrained, "--run.directory", answering]
+    windows = ["--windows.max_seq_length", "17", "--windows.max_query_length", "5", "--windows.doc_stride", "5"]
+    tuned = command(gpus, "squad.train", *tune, *windows, "--run.steps", 1, "--batch.total", 2).stderr
     assert "bfloat16; XLA" in tuned
     if gpus == 1:
         return
@@ -267,24 +238,9 @@ def test_every_command_runs_on_a_machine_with_gpus(gpus: int, command: Command, 
 @pytest.mark.multiprocess
 def test_two_ranks_take_two_gpus_and_say_that_horovod_lacks_nccl(dataset: Path, tmp_path: Path) -> None:
     launch = [ROOT / "scripts" / "launch.sh", "-np", "2", "--", sys.executable, "-m", "tests.fake_gpus", "2"]
-    train = [
-        "bert.pretrain",
-        "demo_phase1",
-        "--data.train",
-        dataset,
-        "--run.directory",
-        tmp_path / "run",
-        *TINY,
-        "--model.num_hidden_layers",
-        "1",
-        "--batch.per_device",
-        "3",
-        "--run.steps",
-        "2",
-        "--precision.xla",
-        "false",
-    ]
-    done = subprocess.run([*map(str, launch + train)], cwd=ROOT, capture_output=True, text=True, timeout=500)
+    data = ["--data.train", dataset, "--run.directory", tmp_path / "run", "--precision.xla", "false"]
+    words = [*launch, "bert.pretrain", "demo_phase1", *data, *TINY, *SHORT]
+    done = subprocess.run([*map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "device: GPU 0 of 2" in done.stderr and "gradients of 2 ranks summed in float32 by Horovod" in done.stderr
     if "with NCCL" not in done.stderr:

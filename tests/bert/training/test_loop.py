@@ -19,50 +19,8 @@ def straight(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-@pytest.mark.multiprocess
-@pytest.mark.parametrize(
-    ("name", "compress", "rtol", "several"),
-    [("adam", "false", 1e-6, (2, 4)), pytest.param("lamb", "true", 2e-3, (4,), marks=pytest.mark.thorough)],
-)
-def test_two_and_four_ranks_train_like_one(
-    name: str, compress: str, rtol: float, several: tuple[int, ...], dataset: Path, tmp_path: Path
-) -> None:
-    # Dropout is on: a micro-batch has the same masks whichever rank computes it.
-    flags = [
-        "--batch.total",
-        "12",
-        "--run.steps",
-        "8",
-        "--run.save_every",
-        "8",
-        "--run.profile",
-        "6",  # past the end
-        "--optimizer.name",
-        name,
-        "--optimizer.learning_rate",
-        "1e-3",
-        "--precision.compress",
-        compress,
-    ]
-    for ranks in (1, *several):  # which accumulate 4, 2 and 1 micro-batches of 3
-        done = pretrain(dataset, tmp_path / str(ranks), *flags, ranks=ranks)
-        assert done.returncode == 0, done.stderr
-        assert list((tmp_path / str(ranks) / "events").rglob("*.xplane.pb"))
-    one = losses(tmp_path / "1")
-    for run in (tmp_path / str(ranks) for ranks in several):
-        many = losses(run)
-        assert one.keys() == many.keys()
-        assert list(many.values()) == pytest.approx(list(one.values()), rel=rtol)
-        assert "ALLREDUCE" in (run / "timeline.json").read_text()
-        if compress == "true":
-            before, after = (weights(at, 8)["adam_m/embeddings/word"] for at in (tmp_path / "1", run))
-            assert np.abs(after - before).max() > 1e-5 * np.abs(before).max()  # the switch has an effect
-            continue
-        for key, value in weights(tmp_path / "1", 8).items():
-            np.testing.assert_allclose(value, weights(run, 8)[key], rtol=1e-3, atol=2e-5, err_msg=key)
-
-
 LAYOUTS = {  # flags, and number of ranks
+    "whole": ([], 4),
     "overlap": (["--parallel.overlap", "true", "--parallel.bucket_megabytes", "0.005"], 2),
     "buckets": (["--parallel.bucket_megabytes", "0.005"], 2),
     "sharded": (["--parallel.shard_optimizer", "true"], 4),
@@ -73,59 +31,106 @@ LAYOUTS = {  # flags, and number of ranks
         4,
     ),
 }
+# Dropout is on: a micro-batch has the same masks whichever rank computes it.
 TWENTY = ["--batch.total", "12", "--run.steps", "20", "--run.save_every", "20", "--run.evaluate_every", "0"]
 TWENTY += ["--model.num_attention_heads", "4"]  # which two and four parts divide
+NVLAMB = ["--optimizer.name", "nvlamb"]
+FIGURES = ["--run.evaluate_every", "10", "--run.evaluate_sequences", "30"]
 
 
 @pytest.fixture(scope="module")
-def one_rank(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run of one rank for each optimizer."""
-    folder = tmp_path_factory.mktemp("one")
-    for name in ("nvlamb", "adamw"):
-        done = pretrain(dataset, folder / name, *TWENTY, "--optimizer.name", name)
-        assert done.returncode == 0, done.stderr
-    return {name: folder / name for name in ("nvlamb", "adamw")}
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The training records of `dataset`, and held-out ones of three sources."""
+    held_out = {"wikipedia": 31, "books": 2, "text": 5}
+    return write_dataset(tmp_path_factory.mktemp("sources") / "data", heldout=held_out)
+
+
+@pytest.fixture(scope="module")
+def one_rank(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one rank."""
+    run = tmp_path_factory.mktemp("one") / "run"
+    done = pretrain(sources, run, *TWENTY, *NVLAMB, *FIGURES)
+    assert done.returncode == 0, done.stderr
+    return run
+
+
+@pytest.fixture(scope="module")
+def two_ranks(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run on two ranks, which sum their gradients by buckets."""
+    run, (more, ranks) = tmp_path_factory.mktemp("two") / "run", LAYOUTS["buckets"]
+    done = pretrain(sources, run, *TWENTY, *NVLAMB, *FIGURES, *more, ranks=ranks)
+    assert done.returncode == 0, done.stderr
+    return run
 
 
 @pytest.mark.multiprocess
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "layout"),
-    [
-        ("nvlamb", "sharded"),
-        ("adamw", "parts and replicas"),
-        *(pytest.param(*case, marks=pytest.mark.thorough) for case in (("adamw", "both"), ("nvlamb", "parts"))),
-    ],
+    [("nvlamb", "sharded"), ("adamw", "parts and replicas"), ("adamw", "both"), ("nvlamb", "parts")],
 )
-def test_every_layout_trains_like_one_rank(
-    name: str, layout: str, one_rank: dict[str, Path], dataset: Path, tmp_path: Path
-) -> None:
+def test_every_layout_trains_like_one_rank(name: str, layout: str, dataset: Path, tmp_path: Path) -> None:
     more, ranks = LAYOUTS[layout]
-    done = pretrain(dataset, tmp_path / "run", *TWENTY, "--optimizer.name", name, *more, ranks=ranks)
-    assert done.returncode == 0, done.stderr
-    like(tmp_path / "run", one_rank[name])
+    for run, flags, several in (("one", [], 1), ("many", more, ranks)):
+        done = pretrain(dataset, tmp_path / run, *TWENTY, "--optimizer.name", name, *flags, ranks=several)
+        assert done.returncode == 0, done.stderr
+    like(tmp_path / "many", tmp_path / "one")
 
 
 def like(run: Path, one: Path) -> None:
     """Check that the losses and weights of a run are those of one rank's within rounding."""
-    assert list(losses(run).values()) == pytest.approx(list(losses(one).values()), rel=1e-6)
+    same_losses(run, one, 20)
     found = weights(run, 20)
     for key, value in weights(one, 20).items():
         if not key.endswith("key/bias"):  # whose gradient is zero, but for rounding
             np.testing.assert_allclose(found[key], value, rtol=1e-3, atol=2e-5, err_msg=key)
 
 
+def same_losses(run: Path, one: Path, last: int) -> None:
+    """Check that a run has the training losses of one rank's up to this update, within rounding."""
+    many, few = ([losses(at)[number, "train"] for number in range(1, last + 1)] for at in (run, one))
+    assert many == pytest.approx(few, rel=1e-6)
+
+
 @pytest.mark.multiprocess
-def test_the_figures_of_each_source_are_the_same_on_two_ranks(tmp_path: Path) -> None:
-    data = write_dataset(tmp_path / "data", heldout={"wikipedia": 31, "books": 2, "text": 5})
-    flags = ["--run.steps", "4", "--run.evaluate_every", "2", "--run.evaluate_sequences", "30"]
-    for ranks in (1, 2):
-        done = pretrain(data, tmp_path / f"ranks{ranks}", *flags, ranks=ranks)
-        assert done.returncode == 0, done.stderr
-    one, two = (measured(tmp_path / f"ranks{ranks}") for ranks in (1, 2))
-    for key in ((2, "heldout"), (4, "heldout")):
+def test_two_ranks_train_like_one(two_ranks: Path, one_rank: Path) -> None:
+    like(two_ranks, one_rank)
+
+
+@pytest.mark.multiprocess
+def test_the_figures_of_each_source_are_the_same_on_two_ranks(two_ranks: Path, one_rank: Path) -> None:
+    one, two = measured(one_rank), measured(two_ranks)
+    for key in ((10, "heldout"), (20, "heldout")):
         assert {"mlm_loss/wikipedia", "mlm_loss/text"} < one[key].keys() == two[key].keys()
         names = one[key].keys() - {"split"}
         assert [two[key][name] for name in names] == pytest.approx([one[key][name] for name in names], rel=1e-5)
+
+
+@pytest.mark.multiprocess
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("name", "compress", "rtol", "several"), [("adam", "false", 1e-6, (2, 4)), ("lamb", "true", 2e-3, (4,))]
+)
+def test_two_and_four_ranks_train_like_one(
+    name: str, compress: str, rtol: float, several: tuple[int, ...], dataset: Path, tmp_path: Path
+) -> None:
+    # Dropout is on: a micro-batch has the same masks whichever rank computes it.
+    flags = ["--batch.total", "12", "--run.steps", "8", "--run.save_every", "8", "--optimizer.learning_rate", "1e-3"]
+    flags += ["--optimizer.name", name, "--precision.compress", compress]
+    for ranks in (1, *several):  # which accumulate 4, 2 and 1 micro-batches of 3
+        done = pretrain(dataset, tmp_path / str(ranks), *flags, ranks=ranks)
+        assert done.returncode == 0, done.stderr
+    one = losses(tmp_path / "1")
+    for run in (tmp_path / str(ranks) for ranks in several):
+        many = losses(run)
+        assert one.keys() == many.keys()
+        assert list(many.values()) == pytest.approx(list(one.values()), rel=rtol)
+        if compress == "true":
+            before, after = (weights(at, 8)["adam_m/embeddings/word"] for at in (tmp_path / "1", run))
+            assert np.abs(after - before).max() > 1e-5 * np.abs(before).max()  # the switch has an effect
+            continue
+        for key, value in weights(tmp_path / "1", 8).items():
+            np.testing.assert_allclose(value, weights(run, 8)[key], rtol=1e-3, atol=2e-5, err_msg=key)
 
 
 @pytest.mark.slow
@@ -151,13 +156,11 @@ def test_three_ranks_train_with_the_nearest_batch_like_one(dataset: Path, tmp_pa
 
 
 @pytest.mark.multiprocess
-def test_overlap_computes_the_bits_of_equal_buckets(one_rank: dict[str, Path], dataset: Path, tmp_path: Path) -> None:
-    for layout in ("overlap", "buckets"):
-        more, ranks = LAYOUTS[layout]
-        done = pretrain(dataset, tmp_path / layout, *TWENTY, "--optimizer.name", "nvlamb", *more, ranks=ranks)
-        assert done.returncode == 0, done.stderr
-    like(tmp_path / "overlap", one_rank["nvlamb"])
-    same_bits(weights(tmp_path / "overlap", 20), weights(tmp_path / "buckets", 20))
+def test_overlap_computes_the_bits_of_equal_buckets(two_ranks: Path, dataset: Path, tmp_path: Path) -> None:
+    more, ranks = LAYOUTS["overlap"]
+    done = pretrain(dataset, tmp_path / "run", *TWENTY, *NVLAMB, *more, ranks=ranks)
+    assert done.returncode == 0, done.stderr
+    same_bits(weights(tmp_path / "run", 20), weights(two_ranks, 20))
 
 
 # Sums buckets in the same order, but when the backward pass has ended.
@@ -187,17 +190,19 @@ def test_overlap_with_xla_computes_the_bits_of_sums_after_the_same_programs(data
 
 
 @pytest.mark.multiprocess
-def test_a_run_goes_on_in_other_layouts(dataset: Path, tmp_path: Path) -> None:
-    flags = ["--batch.total", "12", "--run.save_every", "4", "--run.steps", "12", "--run.evaluate_every", "0"]
-    flags += ["--model.num_attention_heads", "4"]
-    assert pretrain(dataset, tmp_path / "one", *flags).returncode == 0
-    for number, layout in enumerate(("overlap", "sharded", "parts and replicas"), 1):
+@pytest.mark.timeout(1800)
+def test_a_run_goes_on_in_other_layouts(one_rank: Path, dataset: Path, tmp_path: Path) -> None:
+    run, profile = tmp_path / "run", ["--run.profile", "4"]  # up to the eighth update, before which it stops
+    for last, layout, beside in ((6, "whole", profile), (13, "sharded", []), (20, "parts and replicas", [])):
         more, ranks = LAYOUTS[layout]
-        more = [*more, "--precision.xla", "false"]  # XLA rounds otherwise: a run goes on only with what it began with
-        stop = STOP.format(number=4 * number)
-        done = pretrain(dataset, tmp_path / "many", *flags, *more, ranks=ranks, patch=stop)
-        assert done.returncode in (0, 75), done.stderr
-    assert list(losses(tmp_path / "many").values()) == pytest.approx(list(losses(tmp_path / "one").values()), rel=1e-6)
+        stop = STOP.format(number=last)
+        done = pretrain(dataset, run, *TWENTY, *NVLAMB, *more, *beside, ranks=ranks, patch=stop)
+        assert done.returncode in (0, 75), (layout, done.stderr)
+        same_losses(run, one_rank, last)
+        if layout == "whole":
+            assert list((run / "events").rglob("*.xplane.pb"))
+            assert "ALLREDUCE" in (run / "timeline.json").read_text()
+    like(run, one_rank)
 
 
 # A rank that is asked to stop during this update: all ranks save after it.
