@@ -36,9 +36,8 @@ class Told:
 
 def values(result: Result, bound: Bound) -> tuple[dict[int, float], float]:
     """Return a measure at each size, and at the base size."""
-    return {int(size): found[bound.measure] for size, found in result["sizes"].items()}, result["base"].get(
-        bound.measure, 0.0
-    )
+    at = {int(size): found[bound.measure] for size, found in result["sizes"].items()}
+    return dict(sorted(at.items())), result["base"].get(bound.measure, 0.0)
 
 
 def failures(curves: Sequence[Curve], results: Results, judged: bool = True) -> Iterator[str]:

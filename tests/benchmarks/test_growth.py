@@ -56,7 +56,12 @@ def test_each_kind_of_bound_fails_alone() -> None:
 def a_curve(name: str = "crooked", exponent: float = 1.2) -> Curve:
     bound = Bound(measure="seconds", exponent=exponent)
     return Curve(
-        name=name, what="N things", sizes=Sizes(SIZES, (2, 3), 1), input="nothing", words=("x",), bounds=(bound,)
+        name=name,
+        what="N things",
+        sizes=Sizes((20, 200, 1000), (2, 3), 1),
+        input="nothing",
+        words=("x",),
+        bounds=(bound,),
     )
 
 
@@ -95,6 +100,7 @@ def test_a_curve_beyond_its_bound_ends_the_command_with_code_1_and_is_on_the_pag
     assert "**2.00**" in text and "no such thing" in text
     assert "| silent | 20 | s | 5.001 | 5.4 | flat, not at all N |" in text
     growth.main([*where, "--curves", "allowed"])  # the others keep their figures
+    assert "| crooked | 20 / 200 / 1,000 | s | 5.001 | 5.4 / 45 / 1005 |" in (tmp_path / "found.md").read_text()
 
 
 def test_a_wrong_name_is_refused() -> None:
