@@ -31,7 +31,7 @@ from bert.model import cost, heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.parts import WHOLE, Parts
 from bert.recipes import Phase
-from bert.text import byte_bpe, dynamic_masking, records
+from bert.text import byte_bpe, dynamic_masking, records, token_file
 from bert.text.instances import MASK_SHARES
 from bert.text.rules import RULES
 from bert.text.sampler import Batch
@@ -43,6 +43,7 @@ from bert.training.task import Task
 
 PROG = "python -m bert.pretrain"
 SPLITS = ("train", "heldout")
+ALONE = Communicator()
 
 
 class PretrainingModel(tf.Module):
@@ -147,8 +148,12 @@ def resolve(config: PretrainConfig, data: loop.Data, device: Device, replicas: i
     )
 
 
-def datasets(folder: Path, config: PretrainConfig, rules: int = RULES) -> tuple[loop.Data, loop.Data | None]:
+def datasets(
+    folder: Path, config: PretrainConfig, rules: int = RULES, comm: Communicator = ALONE
+) -> tuple[loop.Data, loop.Data | None]:
     """Return the training and the held-out samples in `folder`, if there are any; rules: by which pairs are drawn.
+
+    Rank 0 looks at all files; the other ranks open those that they read.
 
     Raise InputError if all training pairs for next-sentence prediction have the same label.
     """
@@ -158,15 +163,17 @@ def datasets(folder: Path, config: PretrainConfig, rules: int = RULES) -> tuple[
             raise UsageError("data.skip_bad has no effect: a stream of tokens has no records; leave it out")
         if config.data.mask_shares:
             raise UsageError("data.mask_shares has no effect: a causal model masks nothing; leave it out")
+        described = on_rank_zero(lambda: token_file.checked(folder), comm)
         train_tokens, heldout_tokens = (
-            TokenStream(folder, split, length or config.model.max_position_embeddings) for split in SPLITS
+            TokenStream(folder, split, length or config.model.max_position_embeddings, described) for split in SPLITS
         )
         return train_tokens, heldout_tokens
     if length:
         raise UsageError("data.length is for causal models; the data of other models have their length; leave it out")
-    how = config.run.seed, config.data.skip_bad, rules, config.data.mask_shares
+    described = on_rank_zero(lambda: records.checked(folder), comm)
+    how = config.run.seed, config.data.skip_bad, rules, config.data.mask_shares, described
     train_split = dynamic_masking.source(folder, "train", *how)
-    heldout = dynamic_masking.source(folder, "heldout", *how) if records.has_split(folder, "heldout") else None
+    heldout = dynamic_masking.source(folder, "heldout", *how) if records.has_split(described, "heldout") else None
     _check_shares(config.data.mask_shares, train_split)
     if pairs_of(train_split) == "nsp" and (label := train_split.only_label()) is not None:
         raise InputError(
@@ -248,7 +255,7 @@ def with_architectures(phases: Sequence[Phase]) -> list[Phase]:
 def train(phase: Phase, comm: Communicator, recipe: str) -> None:
     """Train one phase, or go on with it. recipe: what `config.json` records."""
     config = phase.config
-    data, heldout = datasets(_folder(phase), config, resume.sample_rules(config.run.path, comm))
+    data, heldout = datasets(_folder(phase), config, resume.sample_rules(config.run.path, comm), comm)
     wanted, config = config, resolve(config, data, comm.device, comm.replicas.size)
     loop.tell(config.batch.change(wanted.batch), comm)
     if heldout is None:
@@ -283,7 +290,7 @@ def _vocab(phase: Phase) -> Path:
 def check_data(phases: Sequence[Phase], comm: Communicator) -> None:
     """Raise the errors that the data of any phase would cause; those of a later one would otherwise come after days."""
     for phase in phases:
-        data, _ = datasets(_folder(phase), phase.config)
+        data, _ = datasets(_folder(phase), phase.config, comm=comm)
         resolve(phase.config, data, comm.device, comm.replicas.size)
         resume.check_vocabulary(_vocab(phases[0]), _vocab(phase), phase.config.model.causal)
 

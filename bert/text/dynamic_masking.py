@@ -153,11 +153,17 @@ class DynamicMasking:
 
 
 def source(
-    folder: Path, split: str, seed: int, skip_bad: int = 0, rules: int = RULES, mask_shares: tuple[float, ...] = ()
+    folder: Path,
+    split: str,
+    seed: int,
+    skip_bad: int = 0,
+    rules: int = RULES,
+    mask_shares: tuple[float, ...] = (),
+    described: manifest.Manifest | None = None,
 ) -> records.Dataset | DynamicMasking:
     """Return the samples in a folder of `python -m data.tfrecords`, whether it has instances or documents.
 
-    mask_shares: as in `DynamicMasking`; instances are masked already.
+    mask_shares: as in `DynamicMasking`; instances are masked already. described: as in `records.Dataset`.
     """
-    stored = records.Dataset(folder, split, skip_bad)
+    stored = records.Dataset(folder, split, skip_bad, described)
     return DynamicMasking(stored, seed, rules, mask_shares) if stored.description.kind == KIND else stored

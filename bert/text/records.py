@@ -1,9 +1,9 @@
 """TFRecord files with an index: written by the data stages, read by the trainer.
 
 A dataset is a folder with a manifest and, for each split, files `<split>-*.tfrecord`. Beside each is `<name>.index`
-with the byte offsets of its records. So any record can be read with two small reads, and the sample order can be a pure
-function of the position. The CRC of every record is checked when it is read: a damaged record is an error that names
-it. (TensorFlow's own `ignore_errors()` silently drops the rest of the file.)
+with the byte offsets of its records, which are kept in memory. So any record can be read with one small read, and the
+sample order can be a pure function of the position. The CRC of every record is checked when it is read: a damaged
+record is an error that names it. (TensorFlow's own `ignore_errors()` silently drops the rest of the file.)
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ import tensorflow as tf
 from bert.core import manifest
 from bert.core.errors import InputError, IntegrityError
 from bert.core.manifest import File
-from bert.core.random_access import RandomAccess
+from bert.core.random_access import RandomAccess, missing
 from bert.hardware import graphs
 from bert.text import frames, vocabulary
 from bert.text.instances import InstanceConfig
@@ -109,14 +109,17 @@ class Dataset:
 
     sources: names of the sources of its records, such as "books"; a single one, "", if the manifest does not name them.
     skip_bad: number of damaged records that are tolerated. Each is reported and replaced by the next good record.
+    described: the manifest, if the files are `checked` already; they are then opened when their records are read.
+
+    An index is read once, and takes 4 bytes for each record; 8 in a file of 4 GiB or more.
 
     Raises InputError if the folder has no such split, IntegrityError if a file is missing, if an index or the
     vocabulary is not as the manifest says, or if a record is damaged.
     """
 
-    def __init__(self, folder: Path, split: str, skip_bad: int = 0) -> None:
+    def __init__(self, folder: Path, split: str, skip_bad: int = 0, described: manifest.Manifest | None = None) -> None:
         self.split, self.skip_bad, self.skipped = split, skip_bad, set[int]()
-        self.manifest = manifest.load(folder)
+        self.manifest = described or checked(folder)
         listed = self.manifest.files
         names = sorted(name for name in listed if name.startswith(f"{split}-") and name.endswith(".tfrecord"))
         if not names or not self.manifest.extra.get("features"):
@@ -127,11 +130,12 @@ class Dataset:
         sources = [listed[name].source or "" for name in names]
         self.sources = tuple(dict.fromkeys(sources))
         self._source_of_shard = np.array([self.sources.index(source) for source in sources])
-        counts = [_checked_count(folder / name, listed[name]) for name in names]
+        counts = [_count(folder / name, listed[name]) for name in names]
         _check_vocabulary(self.manifest, self.description)
         self._starts = np.concatenate([[0], np.cumsum(counts)])
         self._limits = _limits(self.description)
         self._disk = RandomAccess()
+        self._indices: dict[int, np.ndarray] = {}  # by the number of the file
         self._parse = graphs.function(self._parse_batch, input_signature=[tf.TensorSpec([None], tf.string)])
 
     def __len__(self) -> int:
@@ -193,10 +197,17 @@ class Dataset:
         """Return the size in bytes of each record [n]. Of padded records, those with more tokens are larger."""
         sizes, shards = np.zeros(len(indices), np.int64), self.shard_of(indices)
         for shard in np.unique(shards):
-            offsets = np.memmap(frames.index_path(self.paths[shard]), "<u8", mode="r")
+            offsets = self._offsets(int(shard))
             rows = indices[shards == shard] - self._starts[shard]
-            sizes[shards == shard] = offsets[rows + 1] - offsets[rows]
+            sizes[shards == shard] = offsets[rows + 1].astype(np.int64) - offsets[rows].astype(np.int64)
         return sizes
+
+    def _offsets(self, shard: int) -> np.ndarray:
+        """Return the byte offsets of a file's records, and of its end [records + 1]."""
+        if shard not in self._indices:
+            path = self.paths[shard]
+            self._indices[shard] = _read_index(path, self.manifest.files[path.name])
+        return self._indices[shard]
 
     def payload(self, index: int) -> bytes:
         """Return the payload of record `index` after checking it; of the next good record, if damage is tolerated."""
@@ -216,7 +227,7 @@ class Dataset:
     def _payload(self, index: int) -> bytes:
         shard = int(self.shard_of(np.asarray(index)))
         path, row = self.paths[shard], index - int(self._starts[shard])
-        begin, end = struct.unpack("<2Q", self._disk.read(frames.index_path(path), 16, 8 * row))
+        begin, end = self._offsets(shard)[row : row + 2].tolist()
         if not begin + frames.HEADER + frames.FOOTER <= end <= self.manifest.files[path.name].bytes:
             raise IntegrityError(
                 f"{frames.index_path(path)}: entry {row} is damaged (no record at this offset); build it again"
@@ -237,9 +248,22 @@ class Dataset:
         return features, {name: tf.reduce_any(values, axis=1) for name, values in outside.items()}
 
 
-def has_split(folder: Path, split: str) -> bool:
+def checked(folder: Path) -> manifest.Manifest:
+    """Return the manifest of a folder after a look at all its files and at the ends of their indices.
+
+    Of several ranks, one does this for all. Raise as `manifest.load` does, and IntegrityError if an index and the
+    manifest differ.
+    """
+    described = manifest.load(folder)
+    for name, listed in described.files.items():
+        if name.endswith(".tfrecord"):
+            _check_index(folder / name, listed)
+    return described
+
+
+def has_split(described: manifest.Manifest, split: str) -> bool:
     """Return whether a finished folder has a record of this split. A small corpus may have nothing held out."""
-    listed = manifest.load(folder).files.items()
+    listed = described.files.items()
     ours = [facts for name, facts in listed if name.startswith(f"{split}-") and name.endswith(".tfrecord")]
     return any(facts.records != 0 for facts in ours)
 
@@ -258,28 +282,46 @@ def _limits(description: Description) -> dict[str, int]:
     return {name: limit for name, limit in limits.items() if name in integers}
 
 
-def _checked_count(path: Path, listed: File) -> int:
-    """Return the number of records in a file. Raise IntegrityError if its index and the manifest differ."""
-    index, count = frames.index_path(path), listed.records
-    if count is None:
+def _count(path: Path, listed: File) -> int:
+    if listed.records is None:
         raise IntegrityError(f"{path}: the manifest does not say how many records it has; build the folder again")
+    return listed.records
+
+
+def _check_index(path: Path, listed: File) -> None:
+    """Raise IntegrityError if size, beginning or end of a file's index and the manifest differ."""
     try:
-        with open(index, "rb") as stream:
+        with open(frames.index_path(path), "rb") as stream:
             first, size = stream.read(8), stream.seek(0, os.SEEK_END)
             stream.seek(max(0, size - 8))
-            last = stream.read(8)
+            _check_ends(path, listed, size, first + stream.read(8))
     except FileNotFoundError as error:
-        raise IntegrityError(f"{index}: the file is missing; build the folder again") from error
+        raise missing(frames.index_path(path)) from error
+
+
+def _read_index(path: Path, listed: File) -> np.ndarray:
+    """Return the offsets in the index of a file [records + 1]. Raise IntegrityError if the manifest differs."""
+    try:
+        content = frames.index_path(path).read_bytes()
+    except FileNotFoundError as error:
+        raise missing(frames.index_path(path)) from error
+    _check_ends(path, listed, len(content), content[:8] + content[-8:])
+    offsets = np.frombuffer(content, "<u8")
+    return offsets.astype(np.uint32) if offsets.max() < 1 << 32 else offsets
+
+
+def _check_ends(path: Path, listed: File, size: int, ends: bytes) -> None:
+    """size: of the index in bytes. ends: its first and its last entry."""
+    index, count = frames.index_path(path), _count(path, listed)
     if size != 8 * (count + 1):
         raise IntegrityError(
             f"{index}: has {size} bytes, but {8 * (count + 1)} are needed for {count} records; build the folder again"
         )
-    begin, end = struct.unpack("<2Q", first + last)
+    begin, end = struct.unpack("<2Q", ends)
     if (begin, end) != (0, listed.bytes):
         raise IntegrityError(
             f"{index}: its records are bytes {begin} to {end}, but the file has {listed.bytes}; build the folder again"
         )
-    return count
 
 
 def _check_vocabulary(content: manifest.Manifest, description: Description) -> None:

@@ -7,6 +7,7 @@ to hash gigabytes before a run.
 """
 
 import dataclasses
+import functools
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Literal, Self
@@ -52,6 +53,18 @@ def checks_path(path: Path) -> Path:
     return path.with_name(path.name + CHECKS)
 
 
+def checked(folder: Path) -> manifest.Manifest:
+    """Return the manifest of a folder after a look at all its files, and after verifying the CRCs of its tokens.
+
+    Of several ranks, one does this for all. Raise as `manifest.load` does, and IntegrityError if CRCs have changed.
+    """
+    described = manifest.load(folder)
+    for name, listed in described.files.items():
+        if name.endswith(CHECKS):
+            manifest.verify_file(folder / name, listed.sha256)
+    return described
+
+
 class TokenWriter:
     """Context manager that writes one file of tokens and the CRCs of its blocks."""
 
@@ -88,7 +101,7 @@ class TokenWriter:
 
 
 class TokenFile:
-    """One file of tokens, whose CRCs are verified when it is opened, and whose blocks when they are read."""
+    """One file of tokens, whose CRCs are verified when they are first needed, and whose blocks when they are read."""
 
     def __init__(self, content: manifest.Manifest, name: str, disk: RandomAccess) -> None:
         stored = content.extra_as(Stream)
@@ -102,8 +115,13 @@ class TokenFile:
         listed = content.files.get(checks.name)
         if listed is None or listed.bytes != -(-self._bytes // BLOCK) * 4:
             raise IntegrityError(f"{checks}: is missing, or not that of its file; build the folder again")
-        manifest.verify_file(checks, listed.sha256)
-        self._checks = np.fromfile(checks, "<u4")
+        self._checks_sha256 = listed.sha256
+
+    @functools.cached_property
+    def _checks(self) -> np.ndarray:
+        checks = checks_path(self.path)
+        manifest.verify_file(checks, self._checks_sha256)
+        return np.fromfile(checks, "<u4")
 
     def read(self, begin: int, end: int) -> np.ndarray:
         """Return the tokens begin .. end - 1 [end - begin].

@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert.core import manifest
 from bert.core.errors import InputError, IntegrityError
 from bert.core.random_access import RandomAccess
-from bert.text import byte_bpe
+from bert.text import byte_bpe, token_file
 from bert.text.records import Description, Feature, FeatureSpec
 from bert.text.token_file import SUFFIX, Stream, TokenFile
 
@@ -27,13 +27,15 @@ class TokenStream:
     end: id of `<|endoftext|>`. tokenizer: path of the `tokenizer.json`. tokens, text_bytes: tokens of the split, and
     the bytes of its text in UTF-8, for a loss in bits per byte; <|endoftext|> has no bytes.
 
+    described: the manifest, if the files are `token_file.checked` already; they are then opened when they are read.
+
     Raise InputError if the folder has no such split or too little text, IntegrityError if a file is missing or not as
     the manifest says, and when a damaged block is read.
     """
 
-    def __init__(self, folder: Path, split: str, length: int) -> None:
+    def __init__(self, folder: Path, split: str, length: int, described: manifest.Manifest | None = None) -> None:
         assert length > 0
-        self.manifest = manifest.load(folder)
+        self.manifest = described or token_file.checked(folder)
         names = sorted(name for name in self.manifest.files if name.startswith(f"{split}-") and name.endswith(SUFFIX))
         if not names:
             raise InputError(f"{folder}: no tokens of split {split!r}; make them with python -m data.tokens")

@@ -225,8 +225,9 @@ STOP = """
 
 
 READER = """
-    from bert.text import records, sampler
-    sampler.PREFETCH, records.MAX_OPEN = 7, 1
+    from bert.core import random_access
+    from bert.text import sampler
+    sampler.PREFETCH, random_access.has_room = 7, lambda count: False
 """
 
 

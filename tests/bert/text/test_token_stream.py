@@ -124,7 +124,7 @@ def test_a_large_file_is_written_in_pieces_with_the_same_bytes(tmp_path: Path, m
 
 
 def test_more_files_than_may_be_open(written: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random_access, "MAX_OPEN", 1)
+    monkeypatch.setattr(random_access, "has_room", lambda count: count < 1)
     folder, ids = written
     data = TokenStream(folder, "train", 3003)
     np.testing.assert_array_equal(data.read(np.array([1, 0, 1]))["input_ids"], expected(ids, 3003)[[1, 0, 1]])
@@ -179,6 +179,16 @@ def test_changed_content_of_small_files_is_named_at_the_start(name: str, copy: P
     (copy / name).write_bytes(content)
     with pytest.raises(IntegrityError, match=f"{name}: the content has changed"):
         TokenStream(copy, "train", LENGTH)
+
+
+def test_checksums_that_another_rank_has_verified_are_verified_when_they_are_needed(copy: Path) -> None:
+    described = token_file.checked(copy)
+    path = copy / "train-00003.tokens.crc32c"
+    path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+    data = TokenStream(copy, "train", LENGTH, described)
+    data.read(np.array([0]))
+    with pytest.raises(IntegrityError, match=r"train-00003.tokens.crc32c: the content has changed"):
+        data.read(np.array([len(data) - 1]))
 
 
 def edit(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
