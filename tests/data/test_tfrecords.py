@@ -265,7 +265,12 @@ def test_a_long_document_is_tokenized_in_batches_of_its_sentences(vocab, monkeyp
     monkeypatch.setattr(parts, "TEXT_BATCH", 200)
     sizes: list[int] = []
     encode = tokenizer.encode
-    monkeypatch.setattr(tokenizer, "encode", lambda texts: sizes.append(sum(map(len, texts))) or encode(texts))
+
+    def counted(texts):
+        sizes.append(sum(map(len, texts)))
+        return encode(texts)
+
+    monkeypatch.setattr(tokenizer, "encode", counted)
     documents, has_tokens = tfrecords.tokenize(block, tokenizer)
     assert max(sizes) < 200 + max(len(sentence) for sentences in block for sentence in sentences) and has_tokens.all()
     rows = [[encode([sentence])[0] for sentence in sentences] for sentences in block]

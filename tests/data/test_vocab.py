@@ -47,7 +47,12 @@ def test_hash_seeds_and_threads_do_not_change_a_byte(tmp_path, folder, contents,
 def test_the_shards_are_read_once(tmp_path, stage, source, monkeypatch):
     reads: list[int] = []
     lines = parts.lines
-    monkeypatch.setattr(parts, "lines", lambda some: reads.append(len(some)) or lines(some))
+
+    def counted(some):
+        reads.append(len(some))
+        return lines(some)
+
+    monkeypatch.setattr(parts, "lines", counted)
     assert stage("vocab", "--source", source, "--output", tmp_path / "out", "--size", 150)[0] == 0
     assert reads == [len(list(source.glob("train-*.jsonl")))]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
