@@ -20,9 +20,10 @@ from benchmarks.laboratory.children import Children
 from benchmarks.laboratory.plan import split
 from bert import pretrain, recipes
 from bert.convert import __main__ as convert
-from bert.core import cli, files, journal
-from bert.core.config import PretrainConfig
+from bert.core import cli, files, journal, ranges
+from bert.core.config import Count, PretrainConfig
 from bert.core.errors import InputError, UsageError, UserError
+from bert.core.ranges import Seed
 from bert.model.encoder import variables
 from bert.text import records, sampler, vocabulary
 from bert.training import checkpoint, loop, resume, schedule
@@ -44,12 +45,15 @@ class Options:
     """folder of data.shards that the records of the plan are made of"""
     words: str
     """recipe and flags of bert.pretrain"""
-    seed: int
+    seed: Seed = 0
     """for the initial weights, the order of sentences, masks and dropout"""
     directory: Path
     """run directory"""
-    stop_at: int
+    stop_at: Count
     """last update"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self)
 
 
 def check(config: PretrainConfig, data: loop.Data) -> None:

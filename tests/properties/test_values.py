@@ -29,7 +29,7 @@ NUMBERS = [
 TEXTS = ["", " ", "\n", "x\ny", "-", "--", "..", "%s", "{0}", "$(id)", "none", "\u0663", "\U0001f4a9", 300_000 * "x"]
 
 # Flags without a default, or that belong together, get these values.
-WORDS = {"output": "out.jsonl", "kind": "instances", "size": "1000", "layers": "-1", "length": "64"}
+WORDS = {"output": "out.jsonl", "kind": "instances", "size": "1000", "layers": "-1", "length": "64", "stop_at": "1"}
 TOGETHER = {
     "bert.convert.__main__": ["import", "google", "a", "b"],
     "bert.export.__main__": ["savedmodel", "a", "b"],
