@@ -20,7 +20,6 @@ from bert.core.errors import InputError
 from bert.heads import CHOICE, KINDS
 
 IDS, MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
-LAYER_NORM_SINCE = 17  # operator set that has it
 IR_VERSION = 10  # of the file format; newer ones are not read by servers of 2024
 LARGEST = 2_000_000_000  # bytes of weights in one file: protobuf ends at 2**31, names and nodes included
 MASKED = -10_000.0  # added to the scores of padding
