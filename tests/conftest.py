@@ -23,7 +23,8 @@ os.environ.setdefault("OMP_NUM_THREADS", THREADS)
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 # Where a shell starts the tests under nohup or in the background, these are ignored, and would be in the commands that
-# tests start.
+# tests start; where a program starts them that blocks signals, those stay blocked.
+signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -30,6 +30,7 @@ def stops() -> Iterator[list[int]]:
     received, receive = requests.received, requests.receive
     kinds = [kind for kind in STOP_SIGNALS if kind != signal.SIGHUP or signal.getsignal(kind) != signal.SIG_IGN]
     before = {kind: signal.signal(kind, receive) for kind in kinds}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, kinds)  # some parents block signals, and processes inherit that
     try:
         yield received
     finally:

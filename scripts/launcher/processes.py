@@ -30,10 +30,14 @@ def unwanted_lines() -> str:
 
 
 def handle(kinds: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> None:
-    """Have the handler called for the signals, but leave SIGHUP ignored if it is: nohup asks for that."""
+    """Have the handler called for the signals, but leave SIGHUP ignored if it is: nohup asks for that.
+
+    Signals that the parent of this process has blocked are let through, also to the processes that this one starts.
+    """
     for kind in kinds:
         if kind != signal.SIGHUP or signal.getsignal(kind) != signal.SIG_IGN:
             signal.signal(kind, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, kinds)
 
 
 def status_of(process: subprocess.Popen[bytes]) -> int:

@@ -59,6 +59,14 @@ def test_a_hang_up_asks_to_stop_unless_it_is_ignored(handlers: dict[int, object]
         assert requested == [] and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
 
 
+def test_signals_that_a_parent_has_blocked_are_received(handlers: dict[int, object]) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    with stops() as requested:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert requested == [signal.SIGTERM]
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
 def test_without_its_terminal_a_run_saves_and_ends_as_asked(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if not pid:  # the run
