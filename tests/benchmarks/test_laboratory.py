@@ -184,7 +184,9 @@ def test_transformers_is_refused_the_text_of_other_records(tmp_path: Path) -> No
         for name in ("these", "others")
     }
     records = outputs.build(tmp_path / "records", stage="tfrecords", parameters={}, inputs=[text["these"]], make=make)
-    plan = plans.read(write_plan(tmp_path, PLAN.replace(f"{STEPS}", f"{STEPS} --optimizer.name adamw --precision.compute float32")))
+    plan = plans.read(
+        write_plan(tmp_path, PLAN.replace(f"{STEPS}", f"{STEPS} --optimizer.name adamw --precision.compute float32"))
+    )
     made = InstanceConfig(max_seq_length=29, max_predictions_per_seq=9, pairs="none", single_sentences=True)
     description = Description(features={}, vocab_size=99, kind="documents", instances=made)
     data: Any = SimpleNamespace(description=description, manifest=records)
