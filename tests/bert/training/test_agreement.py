@@ -36,7 +36,9 @@ def test_the_last_bit_of_one_weight_is_seen() -> None:
     row = differing[0].numpy()
     row[3, 5] = np.nextafter(row[3, 5], np.float32(9))
     differing[0].assign(row)
-    with pytest.raises(IntegrityError, match="after update 9 replicas 1, 3 have other weights than replica 0; no check"):
+    with pytest.raises(
+        IntegrityError, match="after update 9 replicas 1, 3 have other weights than replica 0; no check"
+    ):
         agreement.check(differing, 9, Fourth(weights(), differing, weights()))
 
 

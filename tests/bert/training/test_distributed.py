@@ -103,7 +103,7 @@ class Gathering(Communicator):
 
 
 def test_ranks_that_share_a_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed.nvidia, "gpu_uuid", lambda number: uuid.UUID(int=comm.numbers[1] or 0))
+    monkeypatch.setattr(distributed.nvidia, "gpu_uuid", lambda number: uuid.UUID(int=88))
     for comm in (Gathering(None, None, None), Gathering(77, 88, 99)):
         distributed.gpus_of_their_own(comm)
     comm = Gathering(77, 88, 88)
