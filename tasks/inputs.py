@@ -96,8 +96,8 @@ def windows(
     if seen:
         seen.add(tokens, np.minimum(tokens, room), tokens)
     spans = [cut(int(count), room, stride) for count in tokens]
-    numbers = [(number, len(found)) for found in spans for number in range(len(found))]
-    flat = [(begin + first, count) for begin, found in zip(splits, spans, strict=False) for first, count in found]
+    numbers = [(number, len(cuts)) for cuts in spans for number in range(len(cuts))]
+    flat = [(begin + first, count) for begin, cuts in zip(splits, spans, strict=False) for first, count in cuts]
     rows, mask, segments = _empty(tokenizer, len(flat), length)
     for row, (begin, count) in enumerate(flat):
         line = tokenizer.row(ids[begin : begin + count]).ids

@@ -41,8 +41,8 @@ class Labels:
         try:
             return self.names.index(name)
         except ValueError as error:
-            known = ", ".join(self.names[:10]) + (", ..." if len(self.names) > 10 else "")
-            raise InputError(f"example {example}: label {name!r} is not one of the model's ({known})") from error
+            choices = ", ".join(self.names[:10]) + (", ..." if len(self.names) > 10 else "")
+            raise InputError(f"example {example}: label {name!r} is not one of the model's ({choices})") from error
 
     def facts(self, head: str) -> dict[str, Any]:
         """Return what the manifest of the records and a run's `config.json` say of the labels, and the head."""
@@ -54,16 +54,16 @@ class Labels:
         return dict(zip(self.names, values.tolist(), strict=True))
 
 
-def from_facts(facts: Mapping[str, Any]) -> Labels:
+def from_facts(settings: Mapping[str, Any]) -> Labels:
     """Return the labels that `Labels.facts` described. Raise ValueError if it is something else."""
-    names = facts.get("id2label", {})
+    names = settings.get("id2label", {})
     numbers = [str(number) for number in range(len(names))]
     if sorted(names) != sorted(numbers) or not all(isinstance(name, str) for name in names.values()):
         raise ValueError("id2label does not name each class")
-    weights = facts.get("class_weights")
+    weights = settings.get("class_weights")
     return Labels(
         names=tuple(names[number] for number in numbers),
-        regression=bool(facts.get("regression", False)),
+        regression=bool(settings.get("regression", False)),
         weights=None if weights is None else tuple(map(float, weights)),
     )
 

@@ -33,9 +33,9 @@ def test_sets(task: str, folder: Path) -> dict[str, tuple[str, Path]]:
     UsageError if the task is none of GLUE's, InputError if a file is missing.
     """
     _check(task)
-    known = glue.TASKS[task]
-    found = datasets.files(TaskData(task=task), folder, "test")
-    named = {known.submissions.get(name, known.folder): (task, path) for name, path in found.items()}
+    task_of_glue = glue.TASKS[task]
+    paths = datasets.files(TaskData(task=task), folder, "test")
+    named = {task_of_glue.submissions.get(name, task_of_glue.folder): (task, path) for name, path in paths.items()}
     if task == "mnli":
         diagnostic = glue.TASKS["ax"]
         path = folder / diagnostic.folder / diagnostic.files["test"][""]
@@ -73,8 +73,8 @@ def writer(task: str, path: Path) -> Iterator[Callable[[str, object], None]]:
 
         yield add
     if count not in ROWS[task] + (ROWS["ax"] if task == "mnli" else ()):
-        wanted = " or ".join(f"{rows:,}" for rows in ROWS[task])
-        print(f"note: {path}: {count:,} predictions, but the GLUE server expects {wanted} of {task}", file=sys.stderr)
+        expected = " or ".join(f"{rows:,}" for rows in ROWS[task])
+        print(f"note: {path}: {count:,} predictions, but the GLUE server expects {expected} of {task}", file=sys.stderr)
 
 
 def _text(prediction: object) -> str:

@@ -101,7 +101,7 @@ def fine_tune(
     command: str,
     recipe: str,
     config: C,
-    given: Collection[str],
+    flagged: Collection[str],
     *,
     vocab: Path | None,
     longest: tuple[str, int],
@@ -109,12 +109,12 @@ def fine_tune(
 ) -> None:
     """Train on the examples that `prepare` writes as records.
 
-    command: of the folder of its runs. given: fields of the model that the command line gives. vocab: that of the
+    command: of the folder of its runs. flagged: fields of the model that the command line gives. vocab: that of the
     command line. longest: the setting with the number of tokens of an input. prepare: takes the configuration, the
     tokenizer, its file and the ranks. Raise as `fine_tuning.sources` and `loop.train` do, UsageError for inputs that
     are longer than the model's.
     """
-    vocab, model = fine_tuning.sources(config, given, vocab)
+    vocab, model = fine_tuning.sources(config, flagged, vocab)
     setting, tokens = longest
     if tokens > model.max_position_embeddings:
         raise UsageError(
@@ -154,8 +154,8 @@ def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communi
     def score(logits: dict[str, np.ndarray]) -> loop.Measures:
         assert dev is not None, "what is scored is there"
         gold.update(gold or expected(dev))
-        (found,) = logits.values()
-        return dict(kind.scores(found, gold).values)
+        (outputs,) = logits.values()
+        return dict(kind.scores(outputs, gold).values)
 
     def tune(run: Path) -> Tuned:
         assert config.data.dev is not None, "it has been scored"
@@ -178,8 +178,8 @@ def main(argv: list[str]) -> None:
     recipe, config = cli.choose(argv, RECIPES, prog="python -m tasks.train", description=__doc__)
     datasets.sources(config.data)  # a missing file is an error before anything is built
     longest = ("data.length", config.data.length)
-    given = cli.given(argv, "model")
-    fine_tune("tasks", recipe, config, given, vocab=config.data.vocab, longest=longest, prepare=prepare)
+    flagged = cli.given(argv, "model")
+    fine_tune("tasks", recipe, config, flagged, vocab=config.data.vocab, longest=longest, prepare=prepare)
 
 
 if __name__ == "__main__":
