@@ -135,8 +135,8 @@ class Answering(Head):
 
         def finish(results: list[Any]) -> dict[str, Any]:
             logits = np.stack([start for start, _ in results]), np.stack([end for _, end in results])
-            found = n_best_answers(asked, passages, tokens, places, logits, *self.reader.limits, self.reader.null)
-            return _best_of(found, self.limit, item.n_best)
+            answers = n_best_answers(asked, passages, tokens, places, logits, *self.reader.limits, self.reader.null)
+            return _best_of(answers, self.limit, item.n_best)
 
         return Prepared(*_rows(inputs), finish)
 
@@ -149,12 +149,12 @@ class Answering(Head):
         return Question(question="Who?", context="Nobody here.")
 
 
-def _best_of(found: Sequence[Answers], limit: float | None, count: int) -> dict[str, Any]:
+def _best_of(of_passages: Sequence[Answers], limit: float | None, count: int) -> dict[str, Any]:
     """Return the best answers of one question in several passages, with a softmax over the scores of all candidates.
 
-    found: the answers in each passage, of which each has candidates with different texts.
+    of_passages: the answers in each passage, of which each has candidates with different texts.
     """
-    ranked = [(_score(one), one, number) for number, answers in enumerate(found) for one in answers.candidates]
+    ranked = [(_score(one), one, number) for number, answers in enumerate(of_passages) for one in answers.candidates]
     texts = sorted(((score, one, number) for score, one, number in ranked if one.text), key=lambda entry: -entry[0])
     texts = texts[:MOST_ANSWERS]
     # Without a limit only a passage without words has such a candidate, and its score says nothing.
@@ -210,8 +210,8 @@ class _OfTask(Head):
             raise RequestError(f"the text has {len(arrays['input_ids'])} windows of the model; send at most {most}")
 
         def finish(results: list[Any]) -> dict[str, Any]:
-            (found,) = self.model.kind.predictions([example], arrays, np.stack(results))
-            return {name: value for name, value in found.items() if name != "id"}
+            (prediction,) = self.model.kind.predictions([example], arrays, np.stack(results))
+            return {name: value for name, value in prediction.items() if name != "id"}
 
         return Prepared(*_rows(arrays), finish)
 
@@ -332,12 +332,12 @@ class Filling(Head):
         order = np.argsort(
             [len(ids) for ids, _ in rows], kind="stable"
         )  # the model takes them in batches, as they come
-        found: list[Any] = [None] * len(rows)
+        words: list[Any] = [None] * len(rows)
         scores = self.model.log_probabilities([rows[row][0] for row in order], [rows[row][1] for row in order])
         for row, log_probabilities in zip(order, scores, strict=True):
             best = self.model.likeliest(log_probabilities, MOST_WORDS)
-            found[row] = best, np.take_along_axis(log_probabilities, best, axis=1)
-        return found
+            words[row] = best, np.take_along_axis(log_probabilities, best, axis=1)
+        return words
 
     def example(self) -> Masked:
         """Return a text with one mask."""
@@ -373,26 +373,26 @@ class Embedding(Head):
     def prepare(self, item: Passage, most: int) -> Prepared:
         """Encode the text."""
         ids = self.tokenizer.encode([item.text])[0]
-        kept = ids[: self.longest - 2]
-        row = self.tokenizer.row(kept).ids
+        first = ids[: self.longest - 2]
+        row = self.tokenizer.row(first).ids
 
         def finish(results: list[Any]) -> dict[str, Any]:
             features = results[0][("mean", "cls").index(item.pool)]
-            return {"features": features.tolist(), "tokens": len(row), "truncated": len(kept) < len(ids)}
+            return {"features": features.tolist(), "tokens": len(row), "truncated": len(first) < len(ids)}
 
         return Prepared([row], [len(row)], finish)
 
     def compute(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return both features of each text [2, D]."""
-        found = np.zeros((len(rows), 2, self.encoder.width), np.float32)
+        features = np.zeros((len(rows), 2, self.encoder.width), np.float32)
         for chosen, width in self._batches(np.array([len(row) for row in rows])):
             ids, mask = np.full((len(chosen), width), self.tokenizer.pad_id, np.int32), np.zeros((len(chosen), width))
             for place, row in enumerate(chosen):
                 ids[place, : len(rows[row])], mask[place, : len(rows[row])] = rows[row], 1
-            found[chosen] = self._encode(tf.constant(ids), tf.constant(mask, tf.int32)).numpy()
-        if not np.isfinite(found).all():
+            features[chosen] = self._encode(tf.constant(ids), tf.constant(mask, tf.int32)).numpy()
+        if not np.isfinite(features).all():
             raise IntegrityError("the model's features are not finite: its training failed; use another checkpoint")
-        return list(found)
+        return list(features)
 
     def example(self) -> Passage:
         """Return a text of two words."""
