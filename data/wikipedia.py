@@ -89,10 +89,10 @@ def clean(title: str, text: str, headings: bool, counts: Counter[str] | None = N
     if lines and lines[0] == title:
         del lines[0]
     leaves = _is_heading if headings else _is_remnant
-    kept = [line for number, line in enumerate(lines) if number == 0 or not (_is_short(line) and leaves(line))]
+    kept_lines = [line for number, line in enumerate(lines) if number == 0 or not (_is_short(line) and leaves(line))]
     if counts is not None:
-        counts["short lines"] += sum(map(len, lines)) - sum(map(len, kept))
-    return "\n".join(kept)
+        counts["short lines"] += sum(map(len, lines)) - sum(map(len, kept_lines))
+    return "\n".join(kept_lines)
 
 
 def _variant(match: re.Match[str]) -> str:
@@ -291,14 +291,14 @@ def write_articles(folder: Path, articles: Iterable[extractor.Article], headings
     size = 0
     with parts.Writer(folder) as writer:
         for article in articles:
-            found = Counter(article.counts or {"in": len(article.text)})
-            text = clean(article.title, article.text, headings, found)
+            of_article = Counter(article.counts or {"in": len(article.text)})
+            text = clean(article.title, article.text, headings, of_article)
             name = f"wikipedia:{article.wiki}:{article.id}" if article.wiki else f"wikipedia:{article.id}"
             for number, piece in enumerate(sources.pieces(text) if text else ()):
                 size += writer.write({"id": sources.piece_id(name, number), "text": piece})
             counts["articles" if text else "empty"] += 1
-            found["text"] = len(text)
-            for key, number in found.items():
+            of_article["text"] = len(text)
+            for key, number in of_article.items():
                 (templates if key.startswith(TEMPLATE) else characters)[key] += number
     characters["other markup"] = 2 * characters["in"] - characters.total()
     counts.update({CHARACTERS + name: characters[name] for name in ("in", *sorted(set(characters) - {"in"}))})
