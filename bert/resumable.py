@@ -78,10 +78,10 @@ class Progress:
 class Kept(Progress):
     """Takes batches from the folder of an interrupted run, computes all after those, and keeps them there."""
 
-    def __init__(self, output: Path, facts: Facts, stops: Sequence[int]) -> None:
+    def __init__(self, output: Path, origin: Facts, stops: Sequence[int]) -> None:
         """stops: is not empty when the run was asked to stop."""
         super().__init__(output)
-        self.folder, self._facts, self._stops = output.parent / f".{output.name}.parts", facts, stops
+        self.folder, self._facts, self._stops = output.parent / f".{output.name}.parts", origin, stops
         self._parts, self._held, self._size = 0, list[Results](), 0
         self._found: Iterator[Results] | None = None
         self._written = time.monotonic()
@@ -129,11 +129,11 @@ class Kept(Progress):
     def _problem(self) -> str | None:
         """Return why the folder's content cannot be used, if so."""
         try:
-            found = checked_json.read(self.folder / FACTS, Facts, what="of this program", remedy="remove the folder")
+            stored = checked_json.read(self.folder / FACTS, Facts, what="of this program", remedy="remove the folder")
         except (IntegrityError, FileNotFoundError) as error:
             return "damaged" if isinstance(error, IntegrityError) else "unfinished"
         names = [field.name for field in dataclasses.fields(Facts)]
-        others = [name for name in names if getattr(found, name) != getattr(self._facts, name)]
+        others = [name for name in names if getattr(stored, name) != getattr(self._facts, name)]
         return f"of other {' and '.join(others)}" if others else None
 
     def _write(self) -> None:
@@ -175,15 +175,15 @@ def keep(written: Sequence[Path | None], source: Path, options: Any, run: Run) -
     if "-" in map(str, (*paths, source)) or not (source.is_file() or source.is_dir()):
         yield Progress(paths[0])
         return
-    facts = _facts(source, options, run)
+    origin = _facts(source, options, run)
     with signals.stops() as stops:
-        kept = Kept(paths[0], facts, stops)
+        progress = Kept(paths[0], origin, stops)
         try:
-            yield kept
+            yield progress
         except (InputError, IntegrityError, UsageError):  # the same command would end in the same way
-            kept.remove()
+            progress.remove()
             raise
-        kept.remove()
+        progress.remove()
 
 
 def _facts(source: Path, options: Any, run: Run) -> Facts:

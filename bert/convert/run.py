@@ -103,10 +103,10 @@ def check_vocab_size(config: ModelConfig, vocab: Sized, path: Path) -> None:
 
 def input_files(run: Path) -> list[Path]:
     """Return the files that an export reads. Raises InputError if the run has no undamaged checkpoint."""
-    taken = checkpoint.to_use(run)  # first, because it checks the configuration
+    newest = checkpoint.to_use(run)  # first, because it checks the configuration
     records = _records(labels.settings(run))
     described = [run / name for name in (*DESCRIPTION, selection.BEST) if (run / name).exists()]
-    return [taken, *described, *([records.path] if records else [])]
+    return [newest, *described, *([records.path] if records else [])]
 
 
 def read_model(run: Path) -> Model:

@@ -148,11 +148,11 @@ def export(options: Options) -> Path:
     return folder
 
 
-def _inputs(run: Path, taken: Path) -> list[Path]:
+def _inputs(run: Path, checkpoint: Path) -> list[Path]:
     """Return the files that an export reads; taken: the checkpoint."""
     names = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "bert_config.json", "config.json")
     described = (run / name for name in names)
-    return [*(path for path in described if path.exists()), taken]
+    return [*(path for path in described if path.exists()), checkpoint]
 
 
 def main(argv: list[str]) -> None:

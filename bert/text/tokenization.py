@@ -156,9 +156,9 @@ class BytePairTokenizer(Tokenizer):
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """As `Tokenizer.encode_with_offsets`."""
         prefixed = [self._prefixed(item) for item in texts]
-        found = self._bpe.encode_with_offsets(prefixed)
-        ids, splits = _flat([row for row, _ in found])
-        spans = np.fromiter(chain.from_iterable(chain.from_iterable(part for _, part in found)), np.int64)
+        encoded = self._bpe.encode_with_offsets(prefixed)
+        ids, splits = _flat([row for row, _ in encoded])
+        spans = np.fromiter(chain.from_iterable(chain.from_iterable(part for _, part in encoded)), np.int64)
         begin, end = spans.reshape(-1, 2).T
         added = np.array([len(longer) - len(item) for longer, item in zip(prefixed, texts, strict=True)], np.int64)
         shift = np.repeat(added, np.diff(splits))
@@ -200,9 +200,9 @@ class UnigramTokenizer(Tokenizer):
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """As `Tokenizer.encode_with_offsets`."""
-        found = self._unigram.encode_with_offsets(texts)
-        ids, splits = _flat([row for row, _ in found])
-        begin, end = np.concatenate([np.zeros((0, 2), np.int64), *(spans for _, spans in found)]).T
+        encoded = self._unigram.encode_with_offsets(texts)
+        ids, splits = _flat([row for row, _ in encoded])
+        begin, end = np.concatenate([np.zeros((0, 2), np.int64), *(spans for _, spans in encoded)]).T
         return ids, splits, begin, end
 
     def split_at_masks(self, text: str) -> list[str]:
