@@ -97,7 +97,7 @@ class Outcome:
     length: float = 0.0
     """seconds from the first question to the last answer"""
 
-    def facts(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """Return the figures, with times in seconds."""
         asked = len(self.seconds) + self.refused + self.lost
         p = np.percentile(self.seconds, [50, 95, 99]) if self.seconds else [float("nan")] * 3
@@ -236,7 +236,7 @@ async def measure(
             service=name,
             load=share,
             rate=round(rate, 2),
-            **outcome.facts(),
+            **outcome.figures(),
             memory=largest_memory(process),
         )
     low, high = 0.0, 1.5 * own

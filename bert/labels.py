@@ -39,7 +39,7 @@ class Head:
         """Number of the outputs."""
         return KINDS[self.kind].outputs or (1 if self.regression else len(self.labels))
 
-    def facts(self) -> dict[str, Any]:
+    def entries(self) -> dict[str, Any]:
         """Return the entries of `config.json`."""
         named = {"id2label": by_number(self.labels)} if self.labels else {}
         return {"head": self.kind, "regression": self.regression} | named
@@ -79,7 +79,7 @@ def ordered(id2label: Mapping[str, str], path: Path) -> tuple[str, ...]:
 def of(settings: Mapping[str, Any], path: Path) -> Head | None:
     """Return the head that the content of a run's `config.json` names; None if it names none, as of pretraining.
 
-    Raise InputError, naming the file, if the entries are not those of `Head.facts`.
+    Raise InputError, naming the file, if the entries are not those of `Head.entries`.
     """
     id2label = settings.get("id2label")
     kind = settings.get("head", None if id2label is None else CLASSIFIER.name)  # earlier imports have no "head"

@@ -273,7 +273,7 @@ def train(phase: Phase, comm: Communicator, recipe: str) -> None:
         heldout=heldout,
         vocab=_vocab(phase),
         start_from=config.init.source,
-        facts={"recipe": recipe},
+        entries={"recipe": recipe},
     )
     loop.train(training)
 

@@ -56,7 +56,7 @@ class Phase:
     """tokens that are predicted in a sequence (--max_predictions_per_seq of data.tfrecords); 0: as it does itself"""
     after: str = ""
     """name of the phase whose weights it starts from"""
-    given: frozenset[str] = frozenset()
+    flagged: frozenset[str] = frozenset()
     """fields of the model that the command gives"""
 
     @property
@@ -623,7 +623,7 @@ def choose(argv: Sequence[str], *, prog: str, description: str, small: bool = Fa
     phases = []
     for own, part in zip(flags_of_phases(argv[1:], chosen), chosen.phases, strict=True):
         config = cli.override(part.config, own, prog=f"{prog} {name}", description=description)
-        phases.append(replace(part, config=config, given=cli.given(own, "model")))
+        phases.append(replace(part, config=config, flagged=cli.flags_in(own, "model")))
     return phases
 
 
@@ -696,7 +696,7 @@ def with_architectures(phases: Sequence[Phase], begun: Callable[[Path], bool] = 
     """
     completed: list[Phase] = []
     for part in phases:
-        config, flagged = part.config, part.given
+        config, flagged = part.config, part.flagged
         model, start, run = config.model, config.init.checkpoint, config.run.directory
         if run is not None and isinstance(start, Path) and begun(run):
             model = replace(model.of_weights(run), **{name: getattr(model, name) for name in flagged})

@@ -318,7 +318,7 @@ def application(
         return Route(f"/v1/{route}", handle, methods=["POST"])
 
     async def models(request: Request) -> Response:
-        return JSONResponse({"models": [model.facts for model in service.models.all()]})
+        return JSONResponse({"models": [model.details for model in service.models.all()]})
 
     async def healthy(request: Request) -> Response:
         works = service.worker.is_alive()

@@ -70,7 +70,7 @@ class Head(abc.ABC):
     def load(cls, run: Run, compute: Compute, batch: int) -> Self:
         """Load the model of a run. batch: maximum rows that are computed at once. Raise as the commands do."""
 
-    def facts(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return what clients are told of the model, besides what all have."""
         return {}
 
@@ -115,7 +115,7 @@ class Answering(Head):
         """As Head has it."""
         return cls(squad_model.load(run, compute), batch)
 
-    def facts(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return whether the model was trained on impossible questions."""
         return {"impossible": self.model.kind.impossible}
 
@@ -196,7 +196,7 @@ class _OfTask(Head):
         """As Head has it."""
         return cls(tasks_model.load(run, compute), batch)
 
-    def facts(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return the names of the classes."""
         labels = self.model.kind.described.labels
         return {"labels": list(labels)} if labels else {}
@@ -251,7 +251,7 @@ class Choosing(_OfTask):
     title = "Choose the right continuation"
     answer = "`label`, the number of the choice from 0, and `probabilities`"
 
-    def facts(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return the number of choices."""
         return {"choices": self.model.kind.labels.outputs}
 
@@ -299,7 +299,7 @@ class Filling(Head):
         """As Head has it."""
         return cls(run, MaskedWords(run, compute, batch, compiled=False))
 
-    def facts(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return how a text marks a word to fill in."""
         return {"mask": self.model.tokenizer.mask}
 

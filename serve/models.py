@@ -21,7 +21,7 @@ class Served:
     run: Path
     heads: dict[str, Head]
     """by their routes"""
-    facts: dict[str, Any]
+    details: dict[str, Any]
     """what clients are told of it"""
 
 
@@ -37,9 +37,9 @@ def load(run: Path, name: str, compute: Compute, batch: int) -> Served:
         prepared = one.prepare(one.example(), sys.maxsize)
         prepared.finish(one.compute(prepared.rows))
     details: dict[str, Any] = {"name": name, "compute": compute, "longest": opened.config.max_position_embeddings}
-    details |= heads[0].facts() | {"uses": [one.route for one in heads]}
+    details |= heads[0].details() | {"uses": [one.route for one in heads]}
     details |= {"checkpoint": opened.checkpoint.name, "weights": opened.weights}
-    return Served(name=name, run=run, heads={one.route: one for one in heads}, facts=details)
+    return Served(name=name, run=run, heads={one.route: one for one in heads}, details=details)
 
 
 def named(flags: Sequence[str]) -> dict[str, Path]:

@@ -168,10 +168,10 @@ def _rfind(text: str, part: str) -> int:
 
 def spans(dataset: Dataset, *, impossible: bool) -> Spans:
     """Return the first answer of each question as a character span. impossible: keep impossible questions."""
-    kept, inferred, dropped = [], [], {}
+    answer_spans, inferred, dropped = [], [], {}
     for example in dataset.examples:
         if example.impossible and impossible:
-            kept.append(Span(example=example))
+            answer_spans.append(Span(example=example))
             continue
         if example.impossible or not example.answers:
             dropped[example.id] = "impossible" if example.impossible else "no answer given"
@@ -183,8 +183,8 @@ def spans(dataset: Dataset, *, impossible: bool) -> Spans:
             continue
         if start != answer.start:
             inferred.append(example.id)
-        kept.append(Span(example=example, start=start, end=start + len(answer.text)))
-    return Spans(spans=kept, inferred=inferred, dropped=dropped)
+        answer_spans.append(Span(example=example, start=start, end=start + len(answer.text)))
+    return Spans(spans=answer_spans, inferred=inferred, dropped=dropped)
 
 
 def _raw_questions(path: Path) -> tuple[str, Iterator[Raw | Fault]]:

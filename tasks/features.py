@@ -41,7 +41,7 @@ def build(data: TaskData, tokenizer: Tokenizer, vocab: Path, workdir: Path, trai
     data_set, sources = datasets.of(data), datasets.sources(data)
     usual = {name for name in NEWER if getattr(data, name) == getattr(TaskData, name)}
     settings = {name: value for name, value in asdict(data).items() if name not in {*NOT_OF_RECORDS, *usual}}
-    parameters = settings | tokenizer.facts() | {"trained": list(trained)}
+    parameters = settings | tokenizer.description() | {"trained": list(trained)}
     paths = list(sources.values())
     hashes = [manifest.content_hash(path) for path in paths]
     key = json.dumps([hashes, tokenizer.vocab_sha256, parameters], default=str)
@@ -61,7 +61,7 @@ def build(data: TaskData, tokenizer: Tokenizer, vocab: Path, workdir: Path, trai
 def kind(data: TaskData, folder: Path) -> ExampleKind:
     """Return the kind of task, with the labels that were found when the records in `folder` were written."""
     stored = manifest.load(folder).extra_as(Stored).labels
-    return datasets.kind(data, labels.from_facts(stored))
+    return datasets.kind(data, labels.from_entries(stored))
 
 
 def _write(
@@ -97,7 +97,7 @@ def _write(
         "features": made.features(),
         "vocab_sha256": tokenizer.vocab_sha256,
         "vocab_size": len(tokenizer.vocab),
-        "labels": described.facts(made.head.name),
+        "labels": described.entries(made.head.name),
     }
     return outputs.StageResult(counts=counts, records=written, extra=extra)
 
@@ -148,7 +148,7 @@ def _labels(data: TaskData, data_set: KnownData, train: Path, trained: tuple[str
         counts.update(datasets.labels_of(example))
     if not counts:
         raise _nothing(train, skipped)
-    names = _order(names or labels.found(counts, train), trained)
+    names = _order(names or labels.classes(counts, train), trained)
     print(f"labels of {train}: {_listed(names, counts)}", file=sys.stderr)
     return Labels(names=names, weights=labels.balanced(names, counts) if data.class_weights == "balanced" else None)
 

@@ -110,10 +110,10 @@ class Reader(Generic[K]):
         return [np.asarray(part) for part in (logits if isinstance(logits, tuple) else (logits,))]
 
 
-def facts(kind: ExampleKind) -> dict[str, Any]:
+def entries(kind: ExampleKind) -> dict[str, Any]:
     """Return what `load` needs to know, for the run's `config.json`."""
     settings = {name: value for name, value in asdict(kind.data).items() if name not in OF_THE_RUN}
-    return {"inputs": settings, "choices": kind.labels.outputs} | kind.described.facts()
+    return {"inputs": settings, "choices": kind.labels.outputs} | kind.described.entries()
 
 
 def load(run: Path | Run, compute: Compute = "float32", threshold: float | None = None) -> FineTuned[ExampleKind]:

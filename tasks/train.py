@@ -35,7 +35,7 @@ from bert.training.step import Step
 from tasks import datasets, features, inputs, thresholds
 from tasks.config import TaskConfig
 from tasks.kind import Kind
-from tasks.model import facts, load, trained_labels
+from tasks.model import entries, load, trained_labels
 from tasks.recipes import RECIPES
 
 CHUNK = 4096  # records whose labels are read at once
@@ -91,7 +91,7 @@ class Prepared(Generic[C]):
     """the samples of the development set"""
     score: Score
     """of the development set, as DevelopmentSet has it"""
-    facts: dict[str, Any]
+    entries: dict[str, Any]
     """entries of the run's config.json"""
     finish: Callable[[Path], Any] | None = None
     """what one rank does with the directory of a finished run"""
@@ -136,7 +136,7 @@ def fine_tune(
         vocab=vocab,
         start_from=run.init.source,
         new_heads=("pooler", kind.head.name),
-        facts={"recipe": recipe} | prepared.facts,
+        entries={"recipe": recipe} | prepared.entries,
     )
     loop.train(training)
     if finish := prepared.finish:
@@ -162,7 +162,7 @@ def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communi
         return thresholds.tune(load(run, threshold=DEFAULT), config.data.dev, config.batch.per_device)
 
     finish = tune if kind.head.several and dev is not None else None
-    return Prepared(config=config, kind=kind, data=data, dev=dev, score=score, facts=facts(kind), finish=finish)
+    return Prepared(config=config, kind=kind, data=data, dev=dev, score=score, entries=entries(kind), finish=finish)
 
 
 def expected(data: records.Dataset) -> dict[str, np.ndarray]:
@@ -178,7 +178,7 @@ def main(argv: list[str]) -> None:
     recipe, config = cli.choose(argv, RECIPES, prog="python -m tasks.train", description=__doc__)
     datasets.sources(config.data)  # a missing file is an error before anything is built
     longest = ("data.length", config.data.length)
-    flagged = cli.given(argv, "model")
+    flagged = cli.flags_in(argv, "model")
     fine_tune("tasks", recipe, config, flagged, vocab=config.data.vocab, longest=longest, prepare=prepare)
 
 

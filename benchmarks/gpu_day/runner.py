@@ -152,14 +152,14 @@ def reason(output: Sequence[str]) -> str:
 
 
 def _found(item: Item, folder: Path) -> Result:
-    """Return what a finished command has found: the facts of a run, the table of a benchmark, or its output."""
+    """Return what a finished command has found: the figures of a run, the table of a benchmark, or its output."""
     lines, table = _lines(folder / "log.txt"), folder / "steps.md"
     if item.is_run:
-        return {"facts": _facts(folder / "run", lines)}
+        return {"facts": _figures(folder / "run", lines)}
     return {"text": table.read_text(encoding="utf-8")} if table.exists() else {"output": "\n".join(lines[-SHOWN:])}
 
 
-def _facts(run: Path, output: list[str]) -> Result:
+def _figures(run: Path, output: list[str]) -> Result:
     """Return the figures of each update of a run of bert.pretrain, and the hash of the weights at its end."""
     logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     updates = [line for line in logged if line["split"] == "train"]

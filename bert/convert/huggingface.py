@@ -33,10 +33,10 @@ from bert.text.normalization import UNCASED, Rules
 from bert.text.vocabulary import (
     SPECIAL,
     check_vocab,
-    facts_of,
     is_lower_case,
     load_vocab,
     rules_from,
+    settings_of,
 )
 
 CONFIG, VOCAB, WEIGHTS = "config.json", "vocab.txt", "model.safetensors"
@@ -259,7 +259,7 @@ def read_model(folder: Path, head_name: str = AUTO) -> Model:
         rules=rules,
         match=match,
         values=values,
-        settings=settings | (embedding.facts() if embedding else {}),
+        settings=settings | (embedding.entries() if embedding else {}),
         head=head,
         tokenizer=tokenizer,
         tokens=tokens,
@@ -533,7 +533,7 @@ def write_tokenizer(model: Model, folder: Path) -> dict[str, int]:
             file=sys.stderr,
         )
     special = {"additional_special_tokens": list(rules.special)} if rules.special else {}
-    settings = facts_of(rules) | {"model_max_length": model.config.max_position_embeddings}
+    settings = settings_of(rules) | {"model_max_length": model.config.max_position_embeddings}
     files.write_json(folder / TOKENIZER_CONFIG, settings | ROLES)
     files.write_json(folder / "special_tokens_map.json", ROLES | special)
     ids = {token: number for number, token in enumerate(model.vocab)}

@@ -66,7 +66,7 @@ class InstanceConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """Facts from the vocabulary: special ids, ids for random replacement, and which ids continue a word."""
+    """What the vocabulary says: special ids, ids for random replacement, and which ids continue a word."""
 
     pad: int
     cls: int
@@ -78,7 +78,7 @@ class Tokens:
 
     @classmethod
     def from_vocab(cls, vocab: Sequence[str], special: Sequence[str] = ()) -> "Tokens":
-        """Read the facts from a vocabulary with BERT's special tokens, and with others of the user."""
+        """Read it from a vocabulary with BERT's special tokens, and with others of the user."""
         pad, _, cls_id, sep, mask = (vocab.index(token) for token in SPECIAL)
         reserved = [token in (*SPECIAL, *special) or token.startswith("[unused") for token in vocab]
         return cls(

@@ -24,7 +24,7 @@ from bert.text import byte_bpe, unigram
 from bert.text.byte_bpe import ByteBPE
 from bert.text.normalization import Rules
 from bert.text.unigram import Unigram
-from bert.text.vocabulary import SPECIAL, facts_of, load_vocab, rules_of
+from bert.text.vocabulary import SPECIAL, load_vocab, rules_of, settings_of
 from bert.text.wordpiece import WordPiece
 
 SPACE = "\u0120"  # what stands for a space in a byte-level BPE
@@ -57,7 +57,7 @@ class Tokenizer(abc.ABC):
     second_segment = 1
     """segment of the second text of a pair"""
 
-    def facts(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Return what records say of the tokenizer that made them, besides its vocabulary."""
         return {"lower_case": self.lower_case}
 
@@ -115,9 +115,9 @@ class WordPieceTokenizer(Tokenizer):
         self.is_continuation = np.array([token.startswith("##") for token in self.vocab])  # [V]
         self._wordpiece = WordPiece(self.vocab, self.rules)
 
-    def facts(self) -> dict[str, Any]:
-        """As `Tokenizer.facts`; records of version 1.0 had no rules."""
-        return super().facts() | ({} if self.rules.folds else {"rules": facts_of(self.rules)})
+    def description(self) -> dict[str, Any]:
+        """As `Tokenizer.description`; records of version 1.0 had no rules."""
+        return super().description() | ({} if self.rules.folds else {"rules": settings_of(self.rules)})
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """As `Tokenizer.encode`."""

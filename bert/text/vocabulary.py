@@ -102,7 +102,7 @@ def rules_from(settings: dict[str, Any], path: Path, tokens: Sequence[str]) -> R
     )
 
 
-def facts_of(rules: Rules) -> dict[str, Any]:
+def settings_of(rules: Rules) -> dict[str, Any]:
     """Return the content of `tokenizer_config.json`."""
     settings = {
         "tokenizer_class": "BertTokenizer",
@@ -119,13 +119,13 @@ def write(tokens: Sequence[str], rules: Rules, folder: Path) -> None:
     """Write `vocab.txt`, one token per line, and its rules."""
     with files.atomic_write(folder / NAME) as stream:
         stream.writelines(f"{token}\n" for token in tokens)
-    files.write_json(folder / RULES, facts_of(rules))
+    files.write_json(folder / RULES, settings_of(rules))
 
 
 def copy(vocab: Path, folder: Path) -> None:
     """Copy a vocabulary, with its rules, into a folder, under the names that it has there."""
     if vocab.suffix != ".json":
-        files.write_json(folder / RULES, facts_of(rules_of(vocab, load_vocab(vocab))))
+        files.write_json(folder / RULES, settings_of(rules_of(vocab, load_vocab(vocab))))
     with files.atomic_write(folder / name_for(vocab), "wb") as stream:
         stream.write(vocab.read_bytes())
 

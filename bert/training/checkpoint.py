@@ -214,7 +214,7 @@ def check_description(run: Path) -> None:
     differing: list[IntegrityError] = []
     for folder in reversed(steps(run)):
         try:
-            recorded = _facts(folder).extra.get(DESCRIPTION)
+            recorded = _manifest(folder).extra.get(DESCRIPTION)
         except (InputError, IntegrityError):
             continue  # is reported when the weights are read
         if recorded is None:
@@ -290,7 +290,7 @@ def _newest_undamaged(run: Path, read: Callable[[Path], None], first: int | None
     folders = sorted(steps(run), key=lambda folder: (_step_of(folder) == first, _step_of(folder)))
     for folder in reversed(folders):
         try:
-            manifest.verify(_facts(folder))
+            manifest.verify(_manifest(folder))
             read(folder)
             return _step_of(folder)
         except (IntegrityError, tf.errors.DataLossError) as error:
@@ -305,7 +305,7 @@ def _newest_undamaged(run: Path, read: Callable[[Path], None], first: int | None
     return None
 
 
-def _facts(folder: Path) -> Manifest:
+def _manifest(folder: Path) -> Manifest:
     """Return the manifest of a checkpoint. Raise IntegrityError if it is damaged or of another folder."""
     stored, step = manifest.load(folder), _step_of(folder)
     if (recorded_step := stored.extra.get("step")) != step:

@@ -54,7 +54,7 @@ def _seen(samples: BatchSampler, reads: int, labelled: bool) -> Figures:
     positions = np.unique(np.linspace(0, reads - 1, min(LOOKED_AT, reads)).astype(np.int64))
     with tf.device("CPU:0"):
         parts = [
-            _facts(samples.source.read(samples.order(at), at))
+            _columns(samples.source.read(samples.order(at), at))
             for at in np.array_split(positions, -(-len(positions) // READ_AT_ONCE))
         ]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -71,7 +71,7 @@ def _seen(samples: BatchSampler, reads: int, labelled: bool) -> Figures:
     return figures
 
 
-def _facts(batch: Batch) -> dict[str, np.ndarray]:
+def _columns(batch: Batch) -> dict[str, np.ndarray]:
     """Return what is looked at of each sample of a batch [n], or of each token with a tag for "label"."""
     arrays = {name: np.asarray(value) for name, value in batch.items()}
     if "input_mask" not in arrays:  # a stream of tokens

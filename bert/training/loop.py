@@ -79,9 +79,9 @@ class Training:
     """the run directory of the initial weights; None: random ones"""
     new_heads: tuple[str, ...] = ()
     """those that may be missing in `start_from`, as those may that an import lacks; they are initialised randomly"""
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    entries: Mapping[str, Any] = field(default_factory=dict)
     """what is recorded in `config.json`: the name of the `recipe` and, for fine-tuning, what the outputs mean
-    (`bert.labels.Head.facts`); a head of the same kind with other classes is not taken from `start_from`"""
+    (`bert.labels.Head.entries`); a head of the same kind with other classes is not taken from `start_from`"""
 
 
 def train(training: Training) -> Measures:
@@ -109,7 +109,7 @@ def train(training: Training) -> Measures:
         first = resume.restore(config, comm, step.state, data.manifest)
         if first == 0:
             weights = {name: step.state[name] for name in weights}  # with tensor parallelism, divided variables
-            begun = training.start_from, training.new_heads, training.facts
+            begun = training.start_from, training.new_heads, training.entries
             resume.begin(config, comm, weights, data.manifest, training.vocab, *begun)
         if trainer.samples.order.rules < rules.RULES:
             tell(f"note: {run.path} {rules.OLD}", comm)
@@ -142,7 +142,7 @@ class Trainer:
         self.saved = 0  # update of the newest checkpoint
         self.rollbacks = 0  # to that checkpoint
         self.evaluation: Measures = {}
-        head = labels.of(training.facts, run.path)
+        head = labels.of(training.entries, run.path)
         self.classes = head.labels if head else ()
         self.without_figures: set[str] = set()  # objectives, of which this was told
 

@@ -65,26 +65,26 @@ def begin(
     vocab: Path,
     start_from: Path | None,
     new_heads: tuple[str, ...],
-    facts: Mapping[str, Any],
+    entries: Mapping[str, Any],
 ) -> None:
     """Set the initial weights on every rank, and describe the run in its directory.
 
     Heads in `new_heads`, and those that an import lacks, are initialised randomly if `start_from` has none; so is the
-    head of a task if its classes have other names, or another order, than those that `facts` names. Raise UsageError if
-    `start_from` has another vocabulary, IntegrityError if a file that describes it has changed.
+    head of a task if its classes have other names, or another order, than those that `entries` names. Raise UsageError
+    if `start_from` has another vocabulary, IntegrityError if a file that describes it has changed.
 
-    facts: more entries of `config.json`, such as those of `bert.labels.Head.facts` and the name of the recipe.
+    entries: more entries of `config.json`, such as those of `bert.labels.Head.entries` and the name of the recipe.
     """
     if comm.rank == 0:
         if start_from is not None:
             checkpoint.check_description(start_from)
             check_vocabulary(vocabulary.path_in(start_from), vocab, config.model.causal)
-            weights_loaded = _without(weights, _head_of_other_classes(start_from, facts))
+            weights_loaded = _without(weights, _head_of_other_classes(start_from, entries))
             checkpoint.load_weights(start_from, weights_loaded, (*new_heads, *_missing_heads(start_from)))
         directory = config.run.path
         fixed = {"version": VERSION, "config": flatten(config), "versions": outputs.versions()}
         fixed |= {"data": manifest.content_hash(data.path), "rules": rules.RULES}
-        files.write_json(directory / "config.json", {"recipe": None} | dict(facts) | fixed)
+        files.write_json(directory / "config.json", {"recipe": None} | dict(entries) | fixed)
         config.model.save(directory / "bert_config.json")
         vocabulary.copy(vocab, directory)
     division.synchronise(weights, comm)
@@ -99,9 +99,9 @@ def _missing_heads(run: Path) -> tuple[str, ...]:
         raise IntegrityError(f"{run / 'config.json'}: damaged ({error}); restore it, or import {run} again") from error
 
 
-def _head_of_other_classes(run: Path, facts: Mapping[str, Any]) -> str | None:
-    """Return the head that `facts` names if it is the run's as well, with other classes; report it on stderr."""
-    ours, theirs = labels.of(facts, run), labels.of(_settings(run), run / "config.json")
+def _head_of_other_classes(run: Path, entries: Mapping[str, Any]) -> str | None:
+    """Return the head that `entries` names if it is the run's as well, with other classes; report it on stderr."""
+    ours, theirs = labels.of(entries, run), labels.of(_settings(run), run / "config.json")
     if ours is None or theirs is None or ours.kind != theirs.kind or not heads.KINDS[ours.kind].has_classes:
         return None
     if ours == theirs or (ours.regression and theirs.regression):
