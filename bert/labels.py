@@ -77,7 +77,7 @@ def ordered(id2label: Mapping[str, str], path: Path) -> tuple[str, ...]:
 
 
 def of(settings: Mapping[str, Any], path: Path) -> Head | None:
-    """Return the head that the content of a run's `config.json` names; None if it names none, as of pretraining.
+    """Return the head that the content of a run's `config.json` names; None if it names none, as after pretraining.
 
     Raise InputError, naming the file, if the entries are not those of `Head.entries`.
     """

@@ -209,7 +209,7 @@ def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
 
 
 def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:
-    """Return what the run would be on so many ranks, each with a GPU, as lines of text; nothing is computed."""
+    """Return what the run would be on `ranks` ranks, each with a GPU, as lines of text; nothing is computed."""
     if ranks % (parts := config.parallel.tensor):
         raise UsageError(f"--parallel.tensor {parts} does not divide --print {ranks}; give a multiple of it")
     requested, config = config, resolve(config, data, Device(kind="GPU"), ranks // parts)

@@ -285,7 +285,7 @@ def _divided(counts: dict[str, int]) -> tuple[dict[str, int], dict[str, int], di
 
 
 def write_articles(folder: Path, articles: Iterable[extractor.Article], headings: bool) -> sources.ReadResult:
-    """Clean the articles and write those with text as parts into `folder`. headings: as of `clean`."""
+    """Clean the articles and write those with text as parts into `folder`. headings: as in `clean`."""
     counts = Counter(articles=0, empty=0)
     characters, templates = Counter[str](), Counter[str]()
     size = 0

@@ -77,12 +77,12 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
 
 def room(tokenizer: Tokenizer, question: int, windowing: Windowing) -> int:
     """Return the number of passage tokens in a window; question: number of its tokens. Raise UsageError if it is 0."""
-    question_tokens = min(question, windowing.max_query_length)
-    left = windowing.max_seq_length - tokenizer.special_tokens(paired=True) - question_tokens
+    of_question = min(question, windowing.max_query_length)
+    left = windowing.max_seq_length - tokenizer.special_tokens(paired=True) - of_question
     if left < 1:
         raise UsageError(
-            f"windows.max_seq_length {windowing.max_seq_length} has no room for a passage beside a question of {question_tokens} "
-            "tokens; give a larger value, or a smaller windows.max_query_length"
+            f"windows.max_seq_length {windowing.max_seq_length} has no room for a passage beside a question of "
+            f"{of_question} tokens; give a larger value, or a smaller windows.max_query_length"
         )
     return left
 

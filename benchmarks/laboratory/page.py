@@ -75,7 +75,7 @@ def _points(of_variant: dict[int, tuple[Trial, list[Leg]]], plan: Plan) -> Itera
 
 
 def value_at(points: Sequence[Point], axis: str, place: float, measure: str) -> float | None:
-    """Return a measure where a run has used so many updates, tokens or seconds.
+    """Return a measure at a number of updates, tokens or seconds of a run.
 
     Between two checkpoints it is interpolated along the logarithm. None if the run has no two checkpoints around it.
     """

@@ -83,7 +83,7 @@ def load(run: Path, compute: Compute = "float32", length: int | None = None) -> 
 
 
 def _sizes(settings: dict[str, Any], path: Path, positions: int, length: int | None) -> Sizes:
-    """Return the sizes that a run of tasks.train records, or the default ones, as of an import."""
+    """Return the sizes that a run of tasks.train records, or the default ones, as for an import."""
     try:
         stored: dict[str, Any] = {"length": min(positions, LONGEST if "head" in settings else positions)}
         stored |= settings.get("inputs", {})

@@ -29,7 +29,7 @@ def describe(name: str, exported: Exported, version: Path) -> None:
 
 
 def settings(name: str, exported: Exported, outputs: dict[str, Any]) -> str:
-    """Return the text of config.pbtxt. outputs: the axes of each, as of model.json."""
+    """Return the text of config.pbtxt. outputs: the axes of each, as in model.json."""
     inputs = onnx_graph.inputs(exported.config)
     sizes = ", ".join("-1" for _ in onnx_graph.axes(exported.kind)[1:])  # without the batch
     input_lines = ",\n".join(f'  {{ name: "{one}" data_type: TYPE_INT64 dims: [ {sizes} ] }}' for one in inputs)

@@ -60,7 +60,7 @@ class Options:
     documents: cli.Switch = False
     """data of tokenised documents (--kind documents) instead of instances masked in advance"""
     target: str = ""
-    """hours=24: find the cheapest plan that takes at most so long; cost=500: the fastest that costs at most so much;
+    """hours=24: find the cheapest plan that takes at most 24 hours; cost=500: the fastest that costs at most 500;
     nodes, micro-batches, recomputation, sharding and tensor parallelism are chosen"""
     what_if: cli.Switch = False
     """also tell the time with other nodes, a slow network, a slow node, stragglers, and failures"""

@@ -21,7 +21,7 @@ SMALLEST = 0.5  # share of the possible micro-batch below which another batch is
 SLOWER, FASTER = 1.5, 0.9  # factors on the time of communication at the ends of the interval; an assumption
 SLOW_NETWORK = 5e9  # bytes/s of a node: 40 Gb/s
 CAUTION = 0.9  # share of the largest micro-batch that is taken where none is given: the memory is an estimate
-ROOMY = 2  # a micro-batch that is so many times as large is worth a remark
+ROOMY = 2  # ratio of micro-batches from which on the larger one is worth a remark
 
 
 @dataclass(frozen=True)

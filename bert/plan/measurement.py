@@ -33,7 +33,7 @@ class Observed:
 
 
 def observe(path: Path, ranks: int) -> Observed:
-    """Return what the `metrics.jsonl` of a run on so many ranks, and the `config.json` beside it, say.
+    """Return what `metrics.jsonl` and the `config.json` beside it say of a run on `ranks` ranks.
 
     Raise InputError if one of the files is not what a run writes.
     """

@@ -82,8 +82,8 @@ class SampleOrder:
         """size: number of samples. total: samples of an update. rules: see `bert.text.rules`."""
         self.size, self.total, self.seed, self.rules = size, total, seed, rules
         self._heads: dict[int, np.ndarray] = {}  # of the last epochs
-        # After so many epochs an epoch begins with an update. In a set of fewer than two updates, each of these epochs
-        # depends on the one before.
+        # After this number of epochs an epoch begins with an update. In a set of fewer than two updates, each of these
+        # epochs depends on the one before.
         self._cycle = total // math.gcd(size, total) if size < 2 * total else 1
 
     def __call__(self, positions: np.ndarray) -> np.ndarray:

@@ -78,7 +78,7 @@ class SourceStage(Stage[SourceTask]):
     """
 
     name: ClassVar[str]
-    causes: ClassVar[dict[str, str]] = {}  # of large losses, as of `losses.tell`
+    causes: ClassVar[dict[str, str]] = {}  # of large losses, for `losses.tell`
     language: str | None = None  # of the texts
 
     def __init__(self, options: Options, groups: Sequence[tuple[Path, ...]], settings: Any = None) -> None:
