@@ -146,7 +146,7 @@ $(foreach name,$(GIVEN),$(eval override export $(name) := $$(value $(name))))
 ##   PAIRS          nsp, sop or none (defaults of these four: python -m data.tfrecords --help)
 ##   RECORDS_FLAGS  flags of data.tfrecords, such as --single_sentences true --mask_shares 0.9 0.1 0
 ##   PHASE1_SEQ     tokens of a sample in the first phase (128);  PHASE2_SEQ  in the second (512), and in the only one
-##                  of a recipe that is of so many tokens, such as bert_1b3
+##                  of a recipe whose samples have that length, such as bert_1b3
 ##   BPE            for causal models: folder of GPT-2's vocab.json and merges.txt, or `train` (default) to train a
 ##                  byte-level BPE of BPE_SIZE tokens (50257)
 ##   RECIPE         a name in bert/recipes.py: bert_mini (default) is bert_mini_phase1, then bert_mini_phase2

@@ -81,5 +81,5 @@ class Contender:
 
     def _ended(self) -> str:
         code = self.process.wait()
-        said = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return f"it ended with code {code}, its last line: {said[-1][:200]}"
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return f"it ended with code {code}, its last line: {lines[-1][:200]}"

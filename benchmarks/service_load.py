@@ -97,7 +97,7 @@ class Outcome:
     length: float = 0.0
     """seconds from the first question to the last answer"""
 
-    def facts(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """Return the figures, with times in seconds."""
         asked = len(self.seconds) + self.refused + self.lost
         p = np.percentile(self.seconds, [50, 95, 99]) if self.seconds else [float("nan")] * 3
@@ -120,12 +120,12 @@ def questions(options: Options) -> list[Asked]:
     reader = Reader(
         model, batch=1, n_best=20, max_answer_length=MAX_ANSWER_LENGTH, null=model.kind.impossible, compiled=False
     )
-    found = []
+    chosen_questions = []
     for example, answers in reader.answer(Dataset(passages=read.passages, examples=chosen)):
         fields = {"question": example.question, "context": read.passages[example.passage], "n_best": 1}
         expected = {candidate.text: candidate.probability for candidate in answers.candidates}
-        found.append(Asked(json.dumps(fields).encode(), expected))
-    return found
+        chosen_questions.append(Asked(json.dumps(fields).encode(), expected))
+    return chosen_questions
 
 
 class Load:
@@ -209,15 +209,15 @@ def started(command: Sequence[object], port: int, log: Path) -> Iterator[subproc
 def largest_memory(process: subprocess.Popen[bytes]) -> int:
     """Return the largest resident memory of a process so far, in MB."""
     status = Path(f"/proc/{process.pid}/status").read_text()
-    found = re.search(r"VmHWM:\s+(\d+)", status)
-    assert found
-    return int(found[1]) // 1000
+    peak = re.search(r"VmHWM:\s+(\d+)", status)
+    assert peak
+    return int(peak[1]) // 1000
 
 
 def free_port() -> int:
     """Return a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
     return port
 
 
@@ -236,7 +236,7 @@ async def measure(
             service=name,
             load=share,
             rate=round(rate, 2),
-            **outcome.facts(),
+            **outcome.figures(),
             memory=largest_memory(process),
         )
     low, high = 0.0, 1.5 * own
@@ -250,8 +250,8 @@ async def measure(
     return own
 
 
-def _say(**facts: Any) -> None:
-    print(json.dumps(facts), flush=True)
+def _say(**figures: Any) -> None:
+    print(json.dumps(figures), flush=True)
 
 
 def main(argv: list[str]) -> None:

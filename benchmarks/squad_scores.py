@@ -81,19 +81,19 @@ class Options(Comparison):
 
 
 def write_start(
-    run: Path, source: Path, model: tf.Module, new_heads: tuple[str, ...], facts: dict[str, Any] | None = None
+    run: Path, source: Path, model: tf.Module, new_heads: tuple[str, ...], description: dict[str, Any] | None = None
 ) -> None:
     """Write the run directory that both start from: the source's encoder and randomly initialised heads.
 
-    facts: its config.json, if it needs one.
+    description: its config.json, if it needs one.
     """
     config = ModelConfig.load(source / "bert_config.json")
     checkpoint.load_weights(source, variables(model), new_heads=new_heads)
     run.mkdir(parents=True)
     config.save(run / "bert_config.json")
     shutil.copyfile(source / "vocab.txt", run / "vocab.txt")
-    if facts is not None:
-        files.write_json(run / "config.json", facts)
+    if description is not None:
+        files.write_json(run / "config.json", description)
     checkpoint.save(run, 0, variables(model), keep=1)
 
 
@@ -157,19 +157,23 @@ def learning(optimizer: OptimizerConfig, steps: int, peak: float) -> dict[str, A
     return same | {"betas": [optimizer.beta_1, optimizer.beta_2], "rates": rates}
 
 
-def run_peer(folder: Path, options: Comparison, given: Iterable[dict[str, Any]], settings: dict[str, Any]) -> Path:
-    """Fine-tune `folder`/start on the examples `given` in a plain loop of PyTorch; return a run directory.
+def run_peer(
+    folder: Path, options: Comparison, peer_examples: Iterable[dict[str, Any]], settings: dict[str, Any]
+) -> Path:
+    """Fine-tune `folder`/start on `peer_examples` in a plain loop of PyTorch; return a run directory.
 
     settings: those that are not in `options`.
     """
     names = ("exported", "examples.jsonl", "settings.json", "transformers", "peer")
-    exported, written, wanted, trained, run = (folder / name for name in names)
+    exported, written, peer_settings, trained, run = (folder / name for name in names)
     run_checked([sys.executable, "-m", "bert.convert", "export", "huggingface", str(folder / "start"), str(exported)])
     with open(written, "w", encoding="utf-8") as stream:
-        stream.writelines(json.dumps(example) + "\n" for example in given)
+        stream.writelines(json.dumps(example) + "\n" for example in peer_examples)
     same = {"batch": options.batch, "order": options.order, "compute": options.compute}
-    files.write_json(wanted, settings | same)
-    run_checked([str(options.peer_python.absolute()), "-m", PEER, *map(str, (exported, written, wanted, trained))])
+    files.write_json(peer_settings, settings | same)
+    run_checked(
+        [str(options.peer_python.absolute()), "-m", PEER, *map(str, (exported, written, peer_settings, trained))]
+    )
     run_checked([sys.executable, "-m", "bert.convert", "import", "huggingface", str(trained), str(run)])
     return run
 

@@ -79,8 +79,8 @@ class Options:
     def __post_init__(self) -> None:
         ranges.check(self)
         kinds = {case.work for case in cases.CASES} | {case.name for case in cases.CASES}
-        known = {"models": set(cases.MODELS), "work": kinds, "compute": {"float32", "bfloat16"}, "peers": set(PEERS)}
-        for flag, names in known.items():
+        choices = {"models": set(cases.MODELS), "work": kinds, "compute": {"float32", "bfloat16"}, "peers": set(PEERS)}
+        for flag, names in choices.items():
             if wrong := [name for name in getattr(self, flag) if name not in names]:
                 raise UsageError(f"--{flag} {wrong[0]}: one of {' '.join(sorted(names))}")
 
@@ -185,11 +185,11 @@ def difference(ours: np.ndarray, theirs: np.ndarray, relative: bool) -> float:
 
 def rows(options: Options, bench: Bench) -> Iterator[dict[str, Any]]:
     """Yield a row for each contender in each case, as soon as it is measured."""
-    known = [dataclasses.replace(case, batch=options.sequences or case.batch) for case in cases.CASES]
-    chosen = [case for case in known if {case.work, case.name} & set(options.work)]
+    all_cases = [dataclasses.replace(case, batch=options.sequences or case.batch) for case in cases.CASES]
+    chosen = [case for case in all_cases if {case.work, case.name} & set(options.work)]
     for model, work in itertools.product(options.models, dict.fromkeys(case.work for case in chosen)):
         of_work = [case for case in chosen if case.work == work]
-        checked = next(case for case in known if case.name == cases.CHECKED[work])
+        checked = next(case for case in all_cases if case.name == cases.CHECKED[work])
         folder = bench.prepare(model, work, {checked, *of_work})
         apart = None if options.alone else bench.check(folder, checked)
         for case, compute in itertools.product(of_work, options.compute):

@@ -104,8 +104,8 @@ def prepare(options: Options, task: str, seed: int) -> Work:
     kind, folder = features.kind(data, records), options.output / task / f"seed-{seed}"
     start = folder / "start"
     if not start.exists():
-        facts = {"version": 2, "config": {}} | trained.facts(kind)
-        write_start(start, options.checkpoint, kind.model(model, seed), ("pooler", kind.head.name), facts)
+        description = {"version": 2, "config": {}} | trained.entries(kind)
+        write_start(start, options.checkpoint, kind.model(model, seed), ("pooler", kind.head.name), description)
     config = dataclasses.replace(config, data=data)
     return Work(options=options, task=task, seed=seed, folder=folder, config=config, records=records, kind=kind)
 

@@ -25,14 +25,14 @@ class Options:
 
 def commit() -> str:
     """Return the short hash of the checkout's commit, with `+` if files differ from it; empty without git."""
-    found = []
+    printed = []
     for words in (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
         try:
             command = ("git", "-C", str(Path(__file__).parent), *words)
-            found.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
+            printed.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
         except (OSError, subprocess.CalledProcessError):
             return ""
-    return found[0] + ("+" if found[1] else "")
+    return printed[0] + ("+" if printed[1] else "")
 
 
 def main(argv: list[str]) -> None:
@@ -40,8 +40,8 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m bert", description=__doc__)
     if not options.version:
         raise UsageError("give --version; the commands are python -m bert.pretrain and others, see README.md")
-    known = commit()
-    print(f"{__version__}{f' ({known})' if known else ''}")
+    hash_of_commit = commit()
+    print(f"{__version__}{f' ({hash_of_commit})' if hash_of_commit else ''}")
     print(", ".join(f"{name} {version}" for name, version in outputs.versions().items()))
 
 

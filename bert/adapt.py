@@ -76,13 +76,13 @@ class Extended(NamedTuple):
 
 def choose(lines: Iterable[str], vocabulary: Sequence[str], splitter: WordPiece) -> Choice:
     """Return the words of a list that are new, as the tokenizer of the vocabulary normalises them, in their order."""
-    known, chosen = set(vocabulary), dict[str, None]()
+    entries, chosen = set(vocabulary), dict[str, None]()
     normalised, left_out = 0, dict[str, list[str]]()
     for line in lines:
         if not (written := line.strip()):
             continue
-        word = written if written in known else _normal(written, splitter)
-        if reason := _reason(word, known, chosen, splitter):
+        word = written if written in entries else _normal(written, splitter)
+        if reason := _reason(word, entries, chosen, splitter):
             left_out.setdefault(reason, []).append(written)
         else:
             chosen[word] = None
@@ -99,13 +99,13 @@ def _normal(written: str, splitter: WordPiece) -> str:
     return f"##{words[0].removeprefix(before)}" if before else words[0]
 
 
-def _reason(word: str, known: set[str], chosen: dict[str, None], splitter: WordPiece) -> str:
+def _reason(word: str, entries: set[str], chosen: dict[str, None], splitter: WordPiece) -> str:
     """Return why a word cannot be a new entry, or "" if it can."""
     if not word:
         return DIVIDED
     if splitter.is_too_long(word.removeprefix("##")):
         return LONG
-    return KNOWN if word in known else REPEATED if word in chosen else ""
+    return KNOWN if word in entries else REPEATED if word in chosen else ""
 
 
 def extend(vocabulary: Sequence[str], words: Sequence[str], unused: bool = True) -> Extended:
@@ -161,14 +161,14 @@ def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
     heads = {name.split("/")[0] for name in values}
     match = names.Match([], [], [head for head in names.HEAD_NAMES if head not in heads], ignored)
     appended = len(choice.words) - extended.renamed
-    facts = {"words": options.words.name, "renamed": extended.renamed, "appended": appended}
+    adapted = {"words": options.words.name, "renamed": extended.renamed, "appended": appended}
     model = run.Model(
         config=dataclasses.replace(config, vocab_size=len(values[EMBEDDING])),
         vocab=extended.tokens,
         rules=rules,
         match=match,
         values=values,
-        settings=run.import_settings(f"adapt {options.run.name}", match) | {"adapted": facts},
+        settings=run.import_settings(f"adapt {options.run.name}", match) | {"adapted": adapted},
         head=labels.of(labels.settings(options.run), options.run / "config.json"),
     )
     run.write_model(model, partial)

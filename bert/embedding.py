@@ -27,7 +27,7 @@ class Embedding:
     length: int | None = None
     """tokens to which longer texts are cut; None: as many as the model reads"""
 
-    def facts(self) -> dict[str, Any]:
+    def entries(self) -> dict[str, Any]:
         """Return the entries of `config.json`."""
         return {KEY: asdict(self)}
 

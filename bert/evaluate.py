@@ -107,8 +107,8 @@ def _check(run: Run, data: Source, folder: Path) -> None:
     if not isinstance(tokenizer, WordPieceTokenizer):
         raise InputError(f"{run.path}: has no word pieces, of which data.tfrecords makes samples; give --text")
     stored = data.manifest.files.get(vocabulary.NAME)
-    known, size = data.description.vocab_sha256 or (stored and stored.sha256), data.description.vocab_size
-    if known not in (None, tokenizer.vocab_sha256) or size > run.config.vocab_size:
+    vocab_sha256, size = data.description.vocab_sha256 or (stored and stored.sha256), data.description.vocab_size
+    if vocab_sha256 not in (None, tokenizer.vocab_sha256) or size > run.config.vocab_size:
         raise InputError(
             f"{folder}: made with another vocabulary than that of {run.path}; make the data with its vocab.txt"
         )

@@ -67,8 +67,8 @@ def evaluate(model: Trained, options: Options) -> dict[str, Any]:
         stream = TokenStream(options.data, options.split, length=1)
         _check_tokenizer(model, stream)
         stride = _stride(options, window, window)
-        found = evaluation.heldout(score, stream.span, stream.tokens, stream.text_bytes, window, stride)
-        return {"split": options.split, "content": manifest.content_hash(options.data)} | found
+        scores = evaluation.heldout(score, stream.span, stream.tokens, stream.text_bytes, window, stride)
+        return {"split": options.split, "content": manifest.content_hash(options.data)} | scores
     text = files.read_text(options.data, MAX_CHARACTERS, "give the test set")
     about = {"sha256": files.sha256(options.data)}
     if options.task == "lambada":
@@ -112,13 +112,13 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m bert.evaluate_lm", description=__doc__)
     devices.choose(options.device)
     model, begun = trained.load(options.run), time.perf_counter()
-    found: dict[str, Any] = {"task": options.task, "data": str(options.data), "checkpoint": str(model.checkpoint)}
-    found |= evaluate(model, options)
+    report: dict[str, Any] = {"task": options.task, "data": str(options.data), "checkpoint": str(model.checkpoint)}
+    report |= evaluate(model, options)
     print(f"{options.data}: {time.perf_counter() - begun:.1f} s", file=sys.stderr)
     if options.json:
-        print(json.dumps(found, ensure_ascii=False))
+        print(json.dumps(report, ensure_ascii=False))
         return
-    for name, value in found.items():
+    for name, value in report.items():
         print(f"{name:<20} {value:,.4f}" if isinstance(value, float) else f"{name:<20} {value}")
 
 

@@ -83,11 +83,11 @@ def fill(model: MaskedWords, texts: list[str], top: int, where: list[str]) -> It
     """Yield each text with the likeliest words of each of its masks, best first."""
     rows = [encode(model, text, place) for text, place in zip(texts, where, strict=True)]
     masks = [np.flatnonzero(row == model.tokenizer.mask_id).tolist() for row in rows]
-    for text, found in zip(texts, model.log_probabilities(rows, masks), strict=True):
-        best = model.likeliest(found, top)
+    for text, log_probabilities in zip(texts, model.log_probabilities(rows, masks), strict=True):
+        best = model.likeliest(log_probabilities, top)
         filled = [
             [{"word": model.tokenizer.word(word), "probability": float(np.exp(row[word]))} for word in chosen]
-            for row, chosen in zip(found, best, strict=True)
+            for row, chosen in zip(log_probabilities, best, strict=True)
         ]
         yield {"text": text, "masks": filled}
 
@@ -105,23 +105,23 @@ def main(argv: list[str]) -> None:
     devices.choose(options.device)
     model = MaskedWords(Run.open(options.run), options.compute, options.batch)
     if options.input is None:
-        (found,) = fill(model, list(options.text), options.top, ["the text"])
-        print(json.dumps(found, ensure_ascii=False) if options.json else _shown(found))
+        (filled,) = fill(model, list(options.text), options.top, ["the text"])
+        print(json.dumps(filled, ensure_ascii=False) if options.json else _shown(filled))
         return
     assert options.output is not None, "it is given with --input"
     rest, count = _lines(options.input), 0
     with files.atomic_write(options.output) as stream:
         while chunk := list(itertools.islice(rest, CHUNK)):
             texts, where = map(list, zip(*chunk, strict=True))
-            for found in fill(model, texts, options.top, where):
-                stream.write(json.dumps(found, ensure_ascii=False) + "\n")
+            for filled in fill(model, texts, options.top, where):
+                stream.write(json.dumps(filled, ensure_ascii=False) + "\n")
                 count += 1
     print(f"{options.output}: {count} texts", file=sys.stderr)
 
 
-def _shown(found: dict[str, Any]) -> str:
+def _shown(filled: dict[str, Any]) -> str:
     blocks = [
-        "\n".join(f"{choice['probability']:.4f}  {choice['word']}" for choice in choices) for choices in found["masks"]
+        "\n".join(f"{choice['probability']:.4f}  {choice['word']}" for choice in choices) for choices in filled["masks"]
     ]
     return "\n\n".join(blocks)
 

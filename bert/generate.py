@@ -66,7 +66,7 @@ class Options:
 def encode(model: Trained, options: Options) -> list[list[int]]:
     """Return the token ids of each prompt. Raise UsageError for one that is too long."""
     positions = model.encoder.config.max_position_embeddings
-    kept = max(1, positions + 1 - options.max_tokens)
+    room = max(1, positions + 1 - options.max_tokens)
     prompts = []
     for number, ids in enumerate(model.tokenizer.encode_batch(options.prompts), 1):
         if len(ids) > positions and not options.cut:
@@ -74,7 +74,7 @@ def encode(model: Trained, options: Options) -> list[list[int]]:
                 f"prompt {number} has {len(ids):,} tokens, but the model has {positions:,} positions; shorten it, or "
                 "give --cut to keep its last tokens"
             )
-        prompts.append((ids[-kept:] if options.cut else ids) or [model.tokenizer.end])
+        prompts.append((ids[-room:] if options.cut else ids) or [model.tokenizer.end])
     return prompts
 
 

@@ -39,7 +39,7 @@ class Head:
         """Number of the outputs."""
         return KINDS[self.kind].outputs or (1 if self.regression else len(self.labels))
 
-    def facts(self) -> dict[str, Any]:
+    def entries(self) -> dict[str, Any]:
         """Return the entries of `config.json`."""
         named = {"id2label": by_number(self.labels)} if self.labels else {}
         return {"head": self.kind, "regression": self.regression} | named
@@ -76,16 +76,16 @@ def ordered(id2label: Mapping[str, str], path: Path) -> tuple[str, ...]:
     return names
 
 
-def of(facts: Mapping[str, Any], path: Path) -> Head | None:
-    """Return the head that the content of a run's `config.json` names; None if it names none, as of pretraining.
+def of(settings: Mapping[str, Any], path: Path) -> Head | None:
+    """Return the head that the content of a run's `config.json` names; None if it names none, as after pretraining.
 
-    Raise InputError, naming the file, if the entries are not those of `Head.facts`.
+    Raise InputError, naming the file, if the entries are not those of `Head.entries`.
     """
-    id2label = facts.get("id2label")
-    kind = facts.get("head", None if id2label is None else CLASSIFIER.name)  # earlier imports have no "head"
+    id2label = settings.get("id2label")
+    kind = settings.get("head", None if id2label is None else CLASSIFIER.name)  # earlier imports have no "head"
     if kind is None:
         return None
-    regression = facts.get("regression", False)
+    regression = settings.get("regression", False)
     if type(kind) is not str or kind not in KINDS or type(regression) is not bool:
         raise InputError(f"{path}: head is {kind!a} and regression is {regression!a}; give a run of this program")
     if id2label is None:
@@ -102,16 +102,16 @@ def settings(run: Path) -> dict[str, Any]:
     """
     path = run / "config.json"
     try:
-        facts = files.read_json(path)
+        content = files.read_json(path)
     except FileNotFoundError:
         return {}
     except InputError:
         raise
     except ValueError as error:
         raise InputError(f"{path}: damaged ({error}); restore it, or train the model again") from error
-    if not isinstance(facts, dict):
+    if not isinstance(content, dict):
         raise InputError(f"{path}: damaged (not an object); restore it, or train the model again")
-    return facts
+    return content
 
 
 def read(run: Path) -> Head:

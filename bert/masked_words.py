@@ -80,9 +80,9 @@ class MaskedWords:
                 if segments is not None:
                     second[row, segments[begin + row] : len(text)] = 1
             here = places[begin : begin + self.batch]
-            pairs = [(row, place) for row, found in enumerate(here) for place in found]
+            pairs = [(row, place) for row, of_row in enumerate(here) for place in of_row]
             result = _finite(self._compute(ids, mask, second, np.array(pairs, np.int32).reshape(-1, 2)).numpy())
-            yield from np.split(result, np.cumsum([len(found) for found in here])[:-1])
+            yield from np.split(result, np.cumsum([len(of_row) for of_row in here])[:-1])
 
     def likeliest(self, log_probabilities: np.ndarray, count: int) -> np.ndarray:
         """Return the ids of the likeliest words [n, count] of log probabilities [n, V], best first.

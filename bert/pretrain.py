@@ -188,10 +188,10 @@ def _check_shares(shares: tuple[float, ...], data: loop.Data) -> None:
     made = data.description.instances
     theirs = made.mask_shares if made else MASK_SHARES  # those of other programs are as published
     if shares and data.description.kind == "instances" and theirs != shares:
-        wanted, found = (" ".join(f"{share:g}" for share in each) for each in (shares, theirs))
+        requested, made_with = (" ".join(f"{share:g}" for share in each) for each in (shares, theirs))
         raise UsageError(
-            f"data.mask_shares {wanted}: the samples in {data.manifest.path} were masked with {found}; give these, or "
-            f"make the data with --kind documents or --mask_shares {wanted}"
+            f"data.mask_shares {requested}: the samples in {data.manifest.path} were masked with {made_with}; give "
+            f"these, or make the data with --kind documents or --mask_shares {requested}"
         )
 
 
@@ -209,14 +209,14 @@ def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
 
 
 def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:
-    """Return what the run would be on so many ranks, each with a GPU, as lines of text; nothing is computed."""
+    """Return what the run would be on `ranks` ranks, each with a GPU, as lines of text; nothing is computed."""
     if ranks % (parts := config.parallel.tensor):
         raise UsageError(f"--parallel.tensor {parts} does not divide --print {ranks}; give a multiple of it")
-    wanted, config = config, resolve(config, data, Device(kind="GPU"), ranks // parts)
+    requested, config = config, resolve(config, data, Device(kind="GPU"), ranks // parts)
     sequence = loop.sequence_length(config.model, data)
     predictions = sequence if config.model.causal else data.spec["masked_lm_ids"]["shape"][0]
     lines = cost.describe(config, ranks, sequence=sequence, predictions=predictions, available=len(data))
-    if change := config.batch.change(wanted.batch):
+    if change := config.batch.change(requested.batch):
         lines["note"] = change
     return "\n".join(f"{label:<18} {value}" for label, value in lines.items())
 
@@ -226,19 +226,19 @@ def placed(phases: Sequence[Phase], ending: str) -> list[Phase]:
 
     ending: of the names of default directories. Raise UsageError if a phase has no data or no initial weights.
     """
-    found: list[Phase] = []
+    in_folders: list[Phase] = []
     for phase in phases:
         config = phase.config
         run = resume.place(config.run, paths.workdir() / "pretrain" / f"{phase.name}{ending}", steps=0)
         init = config.init
-        if found:
-            init = dataclasses.replace(init, checkpoint=found[-1].config.run.path)
+        if in_folders:
+            init = dataclasses.replace(init, checkpoint=in_folders[-1].config.run.path)
         if config.data.train is None:
             stage = "tokens" if config.model.causal else "tfrecords"
             several = f", one for each phase of {len(phases)}" if len(phases) > 1 else ""
             raise UsageError(f"no data: give --data.train, a folder made by python -m data.{stage}{several}")
-        found.append(dataclasses.replace(phase, config=dataclasses.replace(config, run=run, init=init)))
-    return found
+        in_folders.append(dataclasses.replace(phase, config=dataclasses.replace(config, run=run, init=init)))
+    return in_folders
 
 
 def with_architectures(phases: Sequence[Phase]) -> list[Phase]:
@@ -256,8 +256,8 @@ def train(phase: Phase, comm: Communicator, recipe: str) -> None:
     """Train one phase, or go on with it. recipe: what `config.json` records."""
     config = phase.config
     data, heldout = datasets(_folder(phase), config, resume.sample_rules(config.run.path, comm), comm)
-    wanted, config = config, resolve(config, data, comm.device, comm.replicas.size)
-    loop.tell(config.batch.change(wanted.batch), comm)
+    requested, config = config, resolve(config, data, comm.device, comm.replicas.size)
+    loop.tell(config.batch.change(requested.batch), comm)
     if heldout is None:
         loop.tell(
             f"warning: {_folder(phase)}: nothing is held out, so there are no held-out figures; make the data from "
@@ -273,7 +273,7 @@ def train(phase: Phase, comm: Communicator, recipe: str) -> None:
         heldout=heldout,
         vocab=_vocab(phase),
         start_from=config.init.source,
-        facts={"recipe": recipe},
+        entries={"recipe": recipe},
     )
     loop.train(training)
 

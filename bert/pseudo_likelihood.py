@@ -64,9 +64,9 @@ def log_probabilities(
             else:
                 counts = lengths[chosen] - 2
                 copies = _masked(ids, lengths[chosen], model.tokenizer.mask_id, continues)
-            found = np.empty(len(copies.order))
-            found[copies.order] = _ask(model, copies)
-            yield from zip(chosen.tolist(), np.split(found, np.cumsum(counts)[:-1]), strict=True)
+            of_tokens = np.empty(len(copies.order))
+            of_tokens[copies.order] = _ask(model, copies)
+            yield from zip(chosen.tolist(), np.split(of_tokens, np.cumsum(counts)[:-1]), strict=True)
 
 
 def _continuations(model: MaskedWords, method: Method) -> np.ndarray | None:
@@ -111,7 +111,7 @@ def _ask(model: MaskedWords, copies: _Copies) -> np.ndarray:
     """Return the log probability of each word [Q]. All batches of a group but the last have one shape."""
     total, size = copies.places.shape
     batch = max(1, model.batch // size)
-    found = []
+    answers = []
     for begin in range(0, total, batch):
         end = min(begin + batch, total)
         count = min(batch, 1 << (end - begin - 1).bit_length())  # few different shapes, each of which is compiled
@@ -121,5 +121,5 @@ def _ask(model: MaskedWords, copies: _Copies) -> np.ndarray:
         places = np.stack([np.repeat(np.arange(count), size), copies.places[rows].ravel()], axis=1)
         mask = np.arange(copies.ids.shape[1]) < copies.lengths[rows, None]
         asked = np.stack([(copy - begin) * size + number, word], axis=1)
-        found.append(model.ask(copies.ids[rows], mask, places, asked))
-    return np.concatenate(found)
+        answers.append(model.ask(copies.ids[rows], mask, places, asked))
+    return np.concatenate(answers)

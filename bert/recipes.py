@@ -56,7 +56,7 @@ class Phase:
     """tokens that are predicted in a sequence (--max_predictions_per_seq of data.tfrecords); 0: as it does itself"""
     after: str = ""
     """name of the phase whose weights it starts from"""
-    given: frozenset[str] = frozenset()
+    flagged: frozenset[str] = frozenset()
     """fields of the model that the command gives"""
 
     @property
@@ -620,11 +620,11 @@ def choose(argv: Sequence[str], *, prog: str, description: str, small: bool = Fa
     """
     name = cli.named(argv, {name: recipe.about for name, recipe in RECIPES.items()}, prog=prog, description=description)
     chosen = RECIPES[name].miniature() if small else RECIPES[name]
-    found = []
+    phases = []
     for own, part in zip(flags_of_phases(argv[1:], chosen), chosen.phases, strict=True):
         config = cli.override(part.config, own, prog=f"{prog} {name}", description=description)
-        found.append(replace(part, config=config, given=cli.given(own, "model")))
-    return found
+        phases.append(replace(part, config=config, flagged=cli.flags_in(own, "model")))
+    return phases
 
 
 def flags_of_phases(argv: Sequence[str], recipe: Recipe) -> list[list[str]]:
@@ -638,8 +638,8 @@ def flags_of_phases(argv: Sequence[str], recipe: Recipe) -> list[list[str]]:
             _check_of_one(flag, number, own.removeprefix("--").partition("=")[0], recipe)
             words[number - 1] += [own, *values]
         else:
-            for phase_words, found in zip(words, _of_all(flag, values, recipe), strict=True):
-                phase_words += found
+            for phase_words, more_words in zip(words, _of_all(flag, values, recipe), strict=True):
+                phase_words += more_words
     return words
 
 
@@ -660,19 +660,19 @@ def _check_of_one(flag: str, number: int, key: str, recipe: Recipe) -> None:
 def _of_all(flag: str, values: list[str], recipe: Recipe) -> list[list[str]]:
     """Return what a flag that names no phase is for each phase. Raise UsageError if it cannot be meant."""
     key, assigned, value = flag.removeprefix("--").partition("=")
-    given = [value, *values] if assigned else values
+    folders = [value, *values] if assigned else values
     if key in OF_ONE_PHASE:
         raise UsageError(f"--{key}: {OF_ONE_PHASE[key]}; give --phase1.{key}, or run {_alone(recipe)}")
     if key == "data.train":
-        if len(given) != len(recipe.phases):
+        if len(folders) != len(recipe.phases):
             lengths = " and ".join(str(part.sequence) for part in recipe.phases)
             raise UsageError(
-                f"--data.train has {len(given)} of {len(recipe.phases)} folders; give one for each phase of "
+                f"--data.train has {len(folders)} of {len(recipe.phases)} folders; give one for each phase of "
                 f"{recipe.name}, with sequences of {lengths} tokens"
             )
-        return [[f"--data.train={folder}"] for folder in given]
-    if key == "run.directory" and len(given) == 1 and given[0]:
-        return [[f"--run.directory={Path(given[0], f'phase{number + 1}')}"] for number in range(len(recipe.phases))]
+        return [[f"--data.train={folder}"] for folder in folders]
+    if key == "run.directory" and len(folders) == 1 and folders[0]:
+        return [[f"--run.directory={Path(folders[0], f'phase{number + 1}')}"] for number in range(len(recipe.phases))]
     return [[flag, *values]] * len(recipe.phases)
 
 
@@ -694,15 +694,15 @@ def with_architectures(phases: Sequence[Phase], begun: Callable[[Path], bool] = 
     begun: whether a run directory has weights already, which are then those that count. Raise UsageError if a flag
     contradicts the architecture, InputError if there are no such weights.
     """
-    found: list[Phase] = []
+    completed: list[Phase] = []
     for part in phases:
-        config, given = part.config, part.given
+        config, flagged = part.config, part.flagged
         model, start, run = config.model, config.init.checkpoint, config.run.directory
         if run is not None and isinstance(start, Path) and begun(run):
-            model = replace(model.of_weights(run), **{name: getattr(model, name) for name in given})
-        elif found:
-            model = model.with_architecture(found[-1].config.model, found[-1].name, given)
+            model = replace(model.of_weights(run), **{name: getattr(model, name) for name in flagged})
+        elif completed:
+            model = model.with_architecture(completed[-1].config.model, completed[-1].name, flagged)
         elif isinstance(start, Path):
-            model = model.of_weights(start, given)
-        found.append(replace(part, config=replace(config, model=model)))
-    return found
+            model = model.of_weights(start, flagged)
+        completed.append(replace(part, config=replace(config, model=model)))
+    return completed

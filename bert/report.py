@@ -90,9 +90,9 @@ class Metrics:
     def add(self, line: dict[str, Any]) -> None:
         """Take the next line."""
         step, split = line["step"], line["split"]
-        known = split if split in SPLITS else "other"
-        self.steps[known] = max(step, self.steps.get(known, 0))
-        self.last[known] = line
+        shown_split = split if split in SPLITS else "other"
+        self.steps[shown_split] = max(step, self.steps.get(shown_split, 0))
+        self.last[shown_split] = line
         self.last_step = step
         if not self._accuracy and (name := next((key for key in line if key.endswith("_accuracy")), "")):
             self._accuracy, self.accuracy = name, Curve()
@@ -216,10 +216,10 @@ def main(argv: list[str]) -> None:
         if rules.of(run) < rules.RULES:
             print(f"note: {run} {rules.OLD}", file=sys.stderr)
     options.output.mkdir(parents=True, exist_ok=True)
-    rows = {name: found.figures() for name, found in zip(names, metrics, strict=True)}
+    rows = {name: of_run.figures() for name, of_run in zip(names, metrics, strict=True)}
     plotted = [
-        Plotted(name, found, colour=charts.COLOURS[number % len(charts.COLOURS)])
-        for number, (name, found) in enumerate(zip(names, metrics, strict=True))
+        Plotted(name, of_run, colour=charts.COLOURS[number % len(charts.COLOURS)])
+        for number, (name, of_run) in enumerate(zip(names, metrics, strict=True))
     ]
     draw(plotted, options.output / "curves.png")
     files.write_json(options.output / "report.json", {name: as_json(row) for name, row in rows.items()})

@@ -31,7 +31,7 @@ from bert.training import description, signals
 SECONDS = 20.0  # of computing that a kill can lose
 BYTES = 64 << 20  # of results that are held in memory
 REPORT = 60.0  # seconds between two lines of progress
-FACTS = "belongs_to.json"
+ORIGIN = "belongs_to.json"
 
 Results = list[np.ndarray]  # of one batch
 Batch = Callable[[], Results]  # computes it
@@ -43,7 +43,7 @@ def at_once(sequences: int, batch: Batch) -> Results:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Facts:
+class Origin:
     """What results belong to."""
 
     input: dict[str, str]
@@ -78,10 +78,10 @@ class Progress:
 class Kept(Progress):
     """Takes batches from the folder of an interrupted run, computes all after those, and keeps them there."""
 
-    def __init__(self, output: Path, facts: Facts, stops: Sequence[int]) -> None:
+    def __init__(self, output: Path, origin: Origin, stops: Sequence[int]) -> None:
         """stops: is not empty when the run was asked to stop."""
         super().__init__(output)
-        self.folder, self._facts, self._stops = output.parent / f".{output.name}.parts", facts, stops
+        self.folder, self._origin, self._stops = output.parent / f".{output.name}.parts", origin, stops
         self._parts, self._held, self._size = 0, list[Results](), 0
         self._found: Iterator[Results] | None = None
         self._written = time.monotonic()
@@ -129,11 +129,11 @@ class Kept(Progress):
     def _problem(self) -> str | None:
         """Return why the folder's content cannot be used, if so."""
         try:
-            found = checked_json.read(self.folder / FACTS, Facts, what="of this program", remedy="remove the folder")
+            stored = checked_json.read(self.folder / ORIGIN, Origin, what="of this program", remedy="remove the folder")
         except (IntegrityError, FileNotFoundError) as error:
             return "damaged" if isinstance(error, IntegrityError) else "unfinished"
-        names = [field.name for field in dataclasses.fields(Facts)]
-        others = [name for name in names if getattr(found, name) != getattr(self._facts, name)]
+        names = [field.name for field in dataclasses.fields(Origin)]
+        others = [name for name in names if getattr(stored, name) != getattr(self._origin, name)]
         return f"of other {' and '.join(others)}" if others else None
 
     def _write(self) -> None:
@@ -142,7 +142,7 @@ class Kept(Progress):
             with files.room(self.folder):
                 self.folder.mkdir(exist_ok=True)
                 if not self._parts:
-                    checked_json.write(self.folder / FACTS, dataclasses.asdict(self._facts))
+                    checked_json.write(self.folder / ORIGIN, dataclasses.asdict(self._origin))
                 with files.atomic_write(self._path(self._parts), "wb") as stream:
                     named = {f"{b}.{r}": x for b, batch in enumerate(self._held) for r, x in enumerate(batch)}
                     np.savez(stream, allow_pickle=False, **named)
@@ -175,22 +175,22 @@ def keep(written: Sequence[Path | None], source: Path, options: Any, run: Run) -
     if "-" in map(str, (*paths, source)) or not (source.is_file() or source.is_dir()):
         yield Progress(paths[0])
         return
-    facts = _facts(source, options, run)
+    origin = _origin(source, options, run)
     with signals.stops() as stops:
-        kept = Kept(paths[0], facts, stops)
+        progress = Kept(paths[0], origin, stops)
         try:
-            yield kept
+            yield progress
         except (InputError, IntegrityError, UsageError):  # the same command would end in the same way
-            kept.remove()
+            progress.remove()
             raise
-        kept.remove()
+        progress.remove()
 
 
-def _facts(source: Path, options: Any, run: Run) -> Facts:
+def _origin(source: Path, options: Any, run: Run) -> Origin:
     inputs = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file())
     flags = {name: ascii(value) for name, value in vars(options).items() if not isinstance(value, Path)}
     devices = sorted({device.device_type for device in tf.config.get_visible_devices()})
-    return Facts(
+    return Origin(
         input={ascii(str(path.relative_to(source.parent))): files.sha256(path) for path in inputs},
         flags=flags | {"device": ascii(devices)},
         model={"weights": run.weights} | description.hashes(run.path),

@@ -40,14 +40,14 @@ class Run:
         self._checkpoint: Path | None = None
 
     @classmethod
-    def open(cls, path: Path, wanted: str = "the run directory of a trained model") -> "Run":
+    def open(cls, path: Path, remedy: str = "the run directory of a trained model") -> "Run":
         """Check the files that describe a run, and read its configuration.
 
-        wanted: what to give instead, for the message. Raise InputError if `path` is no run directory, IntegrityError if
+        remedy: what to give instead, for the message. Raise InputError if `path` is no run directory, IntegrityError if
         a file that describes the run has changed.
         """
         if not path.is_dir():
-            raise InputError(f"{path}: no such folder; give {wanted}")
+            raise InputError(f"{path}: no such folder; give {remedy}")
         checkpoint.check_description(path)
         config = ModelConfig.load(path / "bert_config.json")
         # Both are for training: cuDNN's attention needs 16 bits, and neither has an effect on what is computed.

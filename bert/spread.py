@@ -42,10 +42,10 @@ def values(scores: Sequence[dict[str, float]]) -> dict[str, list[float]]:
 def spread(scores: Sequence[dict[str, float]]) -> dict[str, Any]:
     """Return mean, deviation, lowest and highest value of the scores that all runs have."""
     summary: dict[str, Any] = {"runs": len(scores)}
-    for key, found in values(scores).items():
-        deviation = statistics.stdev(found) if len(found) > 1 else 0.0
-        ends = {"lowest": min(found), "highest": max(found)}
-        summary[key] = {"mean": statistics.fmean(found), "deviation": deviation} | ends
+    for key, of_score in values(scores).items():
+        deviation = statistics.stdev(of_score) if len(of_score) > 1 else 0.0
+        ends = {"lowest": min(of_score), "highest": max(of_score)}
+        summary[key] = {"mean": statistics.fmean(of_score), "deviation": deviation} | ends
     return summary
 
 
@@ -53,12 +53,14 @@ def draw(scores: Sequence[dict[str, float]], path: Path) -> None:
     """Draw a point for each run and score, with the mean and one deviation to either side of it."""
     shown, summary = values(scores), spread(scores)
     with charts.plots(path, len(shown), width=1 + WIDTH * len(shown)) as row:
-        for axes, (key, found) in zip(row, shown.items(), strict=True):
+        for axes, (key, of_score) in zip(row, shown.items(), strict=True):
             mean, deviation = summary[key]["mean"], summary[key]["deviation"]
-            places = [0.0 if len(found) == 1 else number / (len(found) - 1) - 0.5 for number in range(len(found))]
+            places = [
+                0.0 if len(of_score) == 1 else number / (len(of_score) - 1) - 0.5 for number in range(len(of_score))
+            ]
             axes.axhspan(mean - deviation, mean + deviation, color=COLOURS[0], alpha=0.15, linewidth=0)
             axes.axhline(mean, color=COLOURS[0])
-            axes.plot(places, found, "o", color=COLOURS[1], markersize=5)
+            axes.plot(places, of_score, "o", color=COLOURS[1], markersize=5)
             label = f"{mean:.2f} +- {deviation:.2f}"
             axes.set(title=charts.plain(key), xlabel=label, xlim=(-1, 1), xticks=[])
             axes.spines["bottom"].set_visible(False)

@@ -76,13 +76,13 @@ def take(task: FileTask) -> Counter[str]:
     for batch in frames.batches(task.target):
         if damaged := next((frame for frame in batch if frame.damage), None):
             raise InputError(f"{task.source}: record {damaged.number} at byte {damaged.offset}: {damaged.damage}")
-        found = checks.check_instances([frame.payload for frame in batch], task.format)
-        if found.wrong:
-            row, reason = found.wrong[0]
+        checked = checks.check_instances([frame.payload for frame in batch], task.format)
+        if checked.wrong:
+            row, reason = checked.wrong[0]
             remedy = "give the vocabulary of these records, and files of one length"
             raise InputError(f"{task.source}: record {batch[row].number}: {reason}; {remedy}")
         offsets += [frame.offset + frames.HEADER + len(frame.payload) + frames.FOOTER for frame in batch]
-        counts.update(found.counts)
+        counts.update(checked.counts)
     frames.write_index(task.target, offsets)
     return counts
 
@@ -149,7 +149,7 @@ class AdoptStage(tasks.Stage[FileTask]):
         for task, result in zip(tasks, results, strict=True):
             if not result.get("instances"):
                 raise InputError(f"{task.source}: has no records; leave it out")
-        counts = {split: parts.total(found) for split, found in parts.by_split(tasks, results).items()}
+        counts = {split: parts.total(of_split) for split, of_split in parts.by_split(tasks, results).items()}
         total = parts.total(counts.values())
         print(
             f"adopt: {total['instances']:,} instances, {total['predictions']:,} predictions",
@@ -183,10 +183,12 @@ def _shape_of(path: Path) -> instances.InstanceConfig:
         raise InputError(f"{path}: its first record is no tf.train.Example; give files of records") from error
     sizes = {name: len(value.int64_list.value) for name, value in example.features.feature.items()}
     sizes |= {name: len(value.float_list.value) for name, value in example.features.feature.items() if not sizes[name]}
-    wanted = dynamic_masking.feature_spec(instances.InstanceConfig(max_seq_length=8, max_predictions_per_seq=1))
-    if missing := [name for name in wanted if not sizes.get(name)]:
-        given = ", ".join(sorted(sizes)[:10]) or "none"
-        raise InputError(f"{path}: its records have no {missing[0]} (they have {given}); give records of pretraining")
+    needed = dynamic_masking.feature_spec(instances.InstanceConfig(max_seq_length=8, max_predictions_per_seq=1))
+    if missing := [name for name in needed if not sizes.get(name)]:
+        existing = ", ".join(sorted(sizes)[:10]) or "none"
+        raise InputError(
+            f"{path}: its records have no {missing[0]} (they have {existing}); give records of pretraining"
+        )
     return instances.InstanceConfig(
         max_seq_length=sizes["input_ids"], max_predictions_per_seq=sizes["masked_lm_positions"]
     )
@@ -194,7 +196,7 @@ def _shape_of(path: Path) -> instances.InstanceConfig:
 
 def sources(options: Options) -> list[Path]:
     """Return the files to take over, in order. Raise InputError if there are too few."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for path in options.source:
         if path.is_dir():
             inside = sorted(file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
@@ -202,20 +204,20 @@ def sources(options: Options) -> list[Path]:
                 raise InputError(
                     f"{path}: has no file that ends in {', '.join(SUFFIXES[:3])}; give the files themselves"
                 )
-            found += inside
+            paths += inside
         elif path.is_file():
-            found.append(path)
+            paths.append(path)
         else:
             raise InputError(f"{path}: no such file; give files of records or their folder")
-    given = Counter(path.resolve() for path in found)
-    if twice := next((path for path, number in given.items() if number > 1), None):
+    times_given = Counter(path.resolve() for path in paths)
+    if twice := next((path for path, number in times_given.items() if number > 1), None):
         raise InputError(f"{twice}: given twice, so a run might be evaluated on what it was trained on; give it once")
-    if len(found) <= options.heldout_files:
+    if len(paths) <= options.heldout_files:
         raise InputError(
-            f"{options.source[0]}: {len(found)} files, and --heldout_files keeps {options.heldout_files} of them for "
+            f"{options.source[0]}: {len(paths)} files, and --heldout_files keeps {options.heldout_files} of them for "
             "evaluation; give more files"
         )
-    return found
+    return paths
 
 
 def main(argv: list[str]) -> None:

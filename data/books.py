@@ -104,12 +104,12 @@ def _join_hyphens(text: str) -> tuple[str, int]:
             forms[form] += 1
     gone = 0
 
-    def joined(found: re.Match[str]) -> str:
+    def joined(match: re.Match[str]) -> str:
         nonlocal gone
-        before, hyphen, after = found.groups()
+        before, hyphen, after = match.groups()
         whole, hyphenated = forms[f"{before}{after}".lower()], forms[f"{before}-{after}".lower()]
         if hyphen != "\xad" and (not after[0].islower() or not (whole or hyphenated)):
-            return found[0]
+            return match[0]
         if hyphen == "\xad" or whole >= hyphenated:
             gone += 1
             return before + after
@@ -197,12 +197,12 @@ class Book(NamedTuple):
     warnings: list[str]  # names of counts
 
 
-def read_book(path: Path, given: str | None = None, join_hyphens: bool = True) -> Book:
-    """Return the book in a file. given: its encoding. Raise ValueError with the reason if it is not a book."""
+def read_book(path: Path, known_encoding: str | None = None, join_hyphens: bool = True) -> Book:
+    """Return the book in a file. known_encoding: its encoding. Raise ValueError with the reason if it is not a book."""
     size = path.stat().st_size
     if size > MAX_BYTES:
         raise ValueError(f"{size:,} bytes, more than {MAX_BYTES:,}; make a file of each book, or use data.text")
-    encoding = given or decoding.detect(path)
+    encoding = known_encoding or decoding.detect(path)
     with decoding.open_text(path, encoding) as stream:
         content = stream.read()
     text, removed = sources.without_controls(content)

@@ -224,7 +224,7 @@ def make(source: Source, download_dir: DownloadDir, partial: Path) -> outputs.St
             _unpack(file.name, source.members, download_dir, partial)
         else:
             link(download_dir.folder / file.name, partial / file.name)
-    size = sum(facts["bytes"] for facts in download_dir.sources.values())
+    size = sum(entry["bytes"] for entry in download_dir.sources.values())
     download_dir.client.progress.done(f"{len(planned):,} files of {size / 1e6:,.1f} MB are complete and checked")
     return outputs.StageResult(
         counts={"files": len(planned), "bytes": size},

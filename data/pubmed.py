@@ -73,21 +73,21 @@ def survey(task: SurveyTask) -> bytes:
     """Return the citations and deletions of a file, in order: uint64 of PMID * 2**16 + version * 2 + is deleted."""
     if task.sha256:
         manifest.verify_file(task.path, task.sha256)
-    found = [(one.pmid << 16) + (one.version << 1) + (one.content is None) for one in Reader(task.path).citations()]
-    return np.array(found, "<u8").tobytes()
+    packed = [(one.pmid << 16) + (one.version << 1) + (one.content is None) for one in Reader(task.path).citations()]
+    return np.array(packed, "<u8").tobytes()
 
 
-def verdicts(found: np.ndarray) -> np.ndarray:
-    """Return a verdict on each of the citations and deletions `found` [n] by `survey`, of all files: uint8 [n].
+def verdicts(entries: np.ndarray) -> np.ndarray:
+    """Return a verdict on each of the citations and deletions `entries` [n] by `survey`, of all files: uint8 [n].
 
     A deletion counts as one more version of its citation. The last of the highest version decides.
     """
-    result = np.full(len(found), SUPERSEDED, np.uint8)
-    order = np.argsort(found >> np.uint64(1), kind="stable")
-    pmids = found[order] >> np.uint64(16)
-    is_last = np.append(pmids[1:] != pmids[:-1], True)[: len(found)]
+    result = np.full(len(entries), SUPERSEDED, np.uint8)
+    order = np.argsort(entries >> np.uint64(1), kind="stable")
+    pmids = entries[order] >> np.uint64(16)
+    is_last = np.append(pmids[1:] != pmids[:-1], True)[: len(entries)]
     last = order[is_last]
-    is_deleted = (found[last] & np.uint64(1)).astype(bool)
+    is_deleted = (entries[last] & np.uint64(1)).astype(bool)
     result[last[~is_deleted]] = LAST
     gone = np.repeat(is_deleted, np.diff(np.flatnonzero(is_last), prepend=-1))
     result[order[gone]] = DELETED
@@ -109,15 +109,17 @@ class PubmedStage(sources.SourceStage):
 
         def find() -> list[np.ndarray]:
             files_to_list = [SurveyTask(task.files[0], task.hashes[0]) for task in listed]
-            found, ends = bytearray(), []
+            entries, ends = bytearray(), []
             for citations in workers.run(survey, files_to_list, self.options.workers, self.options.scheduler):
-                found += citations
-                ends.append(len(found) // 8)
-            return np.split(verdicts(np.frombuffer(found, "<u8")), ends[:-1])
+                entries += citations
+                ends.append(len(entries) // 8)
+            return np.split(verdicts(np.frombuffer(entries, "<u8")), ends[:-1])
 
         split = saved_verdicts(work, find)
-        wanted = self.options.title, self.options.labels, self.options.language
-        return [task._replace(settings=Settings(*wanted, verdict)) for task, verdict in zip(listed, split, strict=True)]
+        settings = self.options.title, self.options.labels, self.options.language
+        return [
+            task._replace(settings=Settings(*settings, verdict)) for task, verdict in zip(listed, split, strict=True)
+        ]
 
     @classmethod
     def read(cls, task: sources.SourceTask) -> sources.ReadResult:

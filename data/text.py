@@ -195,8 +195,8 @@ class TextStage(sources.SourceStage):
                     for record in _records(documents, counts, of_file):
                         size += writer.write(record)
                 except ValueError as error:
-                    known = isinstance(error, UserError) and not isinstance(error, DamagedFile)
-                    if known or counts["documents"] > before:
+                    is_other_mistake = isinstance(error, UserError) and not isinstance(error, DamagedFile)
+                    if is_other_mistake or counts["documents"] > before:
                         raise
                     refused[name] = str(error).removeprefix(f"{path}: ")
                     counts["refused"] += 1
@@ -257,11 +257,11 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.text", description=__doc__)
     if not options.source.exists():
         raise InputError(f"{options.source}: no such file or folder; check the path")
-    found = sources.find_files(options.source, lambda _: True) if options.source.is_dir() else [options.source]
-    texts = [path for path in found if kind_of(path.name)]
+    paths = sources.find_files(options.source, lambda _: True) if options.source.is_dir() else [options.source]
+    texts = [path for path in paths if kind_of(path.name)]
     if not texts:
         raise InputError(f"{options.source}: no text; give files named {' '.join(SUFFIXES)}, or a folder of them")
-    not_read = [sources.relative_name(path, options.source) for path in found if not kind_of(path.name)]
+    not_read = [sources.relative_name(path, options.source) for path in paths if not kind_of(path.name)]
     tasks.build(TextStage(options, sources.group_files(texts), not_read), options.output, options)
 
 

@@ -94,16 +94,16 @@ def _texts(task: TokenTask) -> Iterator[str]:
                 yield parts.decode(line, path, number, "text")["text"]
 
 
-def divide(found: Survey, share: float) -> np.ndarray:
+def divide(surveyed: Survey, share: float) -> np.ndarray:
     """Return a verdict for each document: TRAIN, HELD_OUT, or why it is dropped, as an index into VERDICTS [D] uint8.
 
     If the share is too small for any document, hold out the one with the smallest key.
     """
-    kept = found.verdicts == 0
-    held_out = kept & is_held_out(found.keys, share)
-    if kept.any() and not held_out.any():
-        held_out[np.flatnonzero(kept)[found.keys[kept].argmin()]] = True
-    return np.where(kept, np.where(held_out, HELD_OUT, TRAIN), found.verdicts).astype(np.uint8)
+    is_kept = surveyed.verdicts == 0
+    held_out = is_kept & is_held_out(surveyed.keys, share)
+    if is_kept.any() and not held_out.any():
+        held_out[np.flatnonzero(is_kept)[surveyed.keys[is_kept].argmin()]] = True
+    return np.where(is_kept, np.where(held_out, HELD_OUT, TRAIN), surveyed.verdicts).astype(np.uint8)
 
 
 class TokensStage(tasks.Stage[TokenTask]):
@@ -122,8 +122,8 @@ class TokensStage(tasks.Stage[TokenTask]):
         self.tokenizer, self.sha256 = ByteBPE(copy), files.sha256(copy)
 
         def find() -> list[np.ndarray]:
-            found = survey(self.sources, self.options)
-            return found.split(divide(found, self.options.heldout))
+            surveyed = survey(self.sources, self.options)
+            return surveyed.split(divide(surveyed, self.options.heldout))
 
         self.verdicts = saved_verdicts(work, find)
         trained = self._tasks(work, "train", TRAIN, 1)

@@ -142,8 +142,8 @@ def check_file(task: FileTask) -> FileResult:
         elif task.records and task.path.suffix == ".tfrecord":
             result = FileResult(problems, _check_records(task, *task.records, problems))
         elif task.tokens and token_audit.is_tokens(task.path.name):
-            found = token_audit.check_tokens(task.path, task.tokens, problems)
-            result = FileResult(problems, found.counts, texts=found.texts)
+            checked = token_audit.check_tokens(task.path, task.tokens, problems)
+            result = FileResult(problems, checked.counts, texts=checked.texts)
     except OSError as error:
         problems.append(Problem(task.path, "", f"cannot be read: {error.strerror}"))
     unit = COUNTED.get(task.path.suffix, "records")

@@ -142,8 +142,8 @@ def _alphabet(texts: Iterable[str], least: int, most: int) -> list[str]:
     """
     counts = np.zeros(CODE_POINTS, np.int64)
     for text in texts:
-        found = np.bincount(np.frombuffer(text.encode("utf-32-le", "replace"), np.uint32))
-        counts[: len(found)] += found
+        of_text = np.bincount(np.frombuffer(text.encode("utf-32-le", "replace"), np.uint32))
+        counts[: len(of_text)] += of_text
     counts[ord(" ")] = 0
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     covering = np.searchsorted(np.cumsum(counts[order]), COVERAGE * counts.sum()) + 1
@@ -202,8 +202,8 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
         if rules.strip_accents and options.strip_accents is None:
             share, word = without_accents(texts_looked_at, rules)
             if share > MOST_STRIPPED:
-                said = f"{share:.1%} of the words are others without their accents, most often {word!r}"
-                print(f"vocab: {said}; --strip_accents false keeps them", file=sys.stderr)
+                stripped = f"{share:.1%} of the words are others without their accents, most often {word!r}"
+                print(f"vocab: {stripped}; --strip_accents false keeps them", file=sys.stderr)
     vocabulary.write(tokens, rules, partial)
     return outputs.StageResult(counts={"tokens": len(tokens)}, records={vocabulary.NAME: len(tokens)}, extra=extra)
 

@@ -89,10 +89,10 @@ def clean(title: str, text: str, headings: bool, counts: Counter[str] | None = N
     if lines and lines[0] == title:
         del lines[0]
     leaves = _is_heading if headings else _is_remnant
-    kept = [line for number, line in enumerate(lines) if number == 0 or not (_is_short(line) and leaves(line))]
+    kept_lines = [line for number, line in enumerate(lines) if number == 0 or not (_is_short(line) and leaves(line))]
     if counts is not None:
-        counts["short lines"] += sum(map(len, lines)) - sum(map(len, kept))
-    return "\n".join(kept)
+        counts["short lines"] += sum(map(len, lines)) - sum(map(len, kept_lines))
+    return "\n".join(kept_lines)
 
 
 def _variant(match: re.Match[str]) -> str:
@@ -285,20 +285,20 @@ def _divided(counts: dict[str, int]) -> tuple[dict[str, int], dict[str, int], di
 
 
 def write_articles(folder: Path, articles: Iterable[extractor.Article], headings: bool) -> sources.ReadResult:
-    """Clean the articles and write those with text as parts into `folder`. headings: as of `clean`."""
+    """Clean the articles and write those with text as parts into `folder`. headings: as in `clean`."""
     counts = Counter(articles=0, empty=0)
     characters, templates = Counter[str](), Counter[str]()
     size = 0
     with parts.Writer(folder) as writer:
         for article in articles:
-            found = Counter(article.counts or {"in": len(article.text)})
-            text = clean(article.title, article.text, headings, found)
+            of_article = Counter(article.counts or {"in": len(article.text)})
+            text = clean(article.title, article.text, headings, of_article)
             name = f"wikipedia:{article.wiki}:{article.id}" if article.wiki else f"wikipedia:{article.id}"
             for number, piece in enumerate(sources.pieces(text) if text else ()):
                 size += writer.write({"id": sources.piece_id(name, number), "text": piece})
             counts["articles" if text else "empty"] += 1
-            found["text"] = len(text)
-            for key, number in found.items():
+            of_article["text"] = len(text)
+            for key, number in of_article.items():
                 (templates if key.startswith(TEMPLATE) else characters)[key] += number
     characters["other markup"] = 2 * characters["in"] - characters.total()
     counts.update({CHARACTERS + name: characters[name] for name in ("in", *sorted(set(characters) - {"in"}))})

@@ -88,14 +88,14 @@ def choose(counts: Mapping[str, int], splitter: WordPiece, unknown: int, new: in
 
     unknown: the id of [UNK]. A word without a letter is not chosen, nor one that is too long for the tokenizer.
     """
-    found = []
+    candidates = []
     for word, count in counts.items():
         if count < minimum or not any(map(str.isalpha, word)) or splitter.is_too_long(word):
             continue
         pieces = splitter.pieces(word)
         if len(pieces) > 1 or pieces == (unknown,):
-            found.append(Found(word, count, pieces, count * max(1, len(pieces) - 1)))
-    return sorted(found, key=lambda one: (-one.saved, one.word))[:new]
+            candidates.append(Found(word, count, pieces, count * max(1, len(pieces) - 1)))
+    return sorted(candidates, key=lambda one: (-one.saved, one.word))[:new]
 
 
 def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.StageResult:
@@ -109,21 +109,21 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
         words = splitter.words(text)
         counter.add(words)
         total += len(words)
-    found = choose(counter.counts, splitter, vocabulary.index("[UNK]"), options.new, options.minimum)
-    if not found:
+    chosen = choose(counter.counts, splitter, vocabulary.index("[UNK]"), options.new, options.minimum)
+    if not chosen:
         raise InputError(
             f"{options.source}: {options.vocab} splits no word that occurs {options.minimum} times; give more text, or "
             "a lower --minimum"
         )
     with files.atomic_write(partial / "words.txt") as stream:
-        stream.writelines(f"{one.word}\n" for one in found)
+        stream.writelines(f"{one.word}\n" for one in chosen)
     with files.atomic_write(partial / "words.tsv") as stream:
-        for one in found:
+        for one in chosen:
             stream.write(f"{one.word}\t{one.frequency}\t{' '.join(vocabulary[number] for number in one.pieces)}\n")
-    saved = sum(one.saved for one in found)
+    saved = sum(one.saved for one in chosen)
     lossy = f"; counts are up to {counter.missed:,} too low" if counter.missed else ""
-    progress.done(f"{len(found):,} words save {saved:,} tokens in a text of {total:,} words{lossy}")
-    return outputs.StageResult(counts={"words": len(found), "saved tokens": saved, "words of text": total})
+    progress.done(f"{len(chosen):,} words save {saved:,} tokens in a text of {total:,} words{lossy}")
+    return outputs.StageResult(counts={"words": len(chosen), "saved tokens": saved, "words of text": total})
 
 
 def main(argv: list[str]) -> None:

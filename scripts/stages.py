@@ -80,7 +80,7 @@ def python(module: str, *arguments: object) -> Command:
     return ["python", "-m", module, *map(str, arguments)]
 
 
-def given(**flags: object) -> list[object]:
+def flags_of(**flags: object) -> list[object]:
     """Return the flags that have a value, as words."""
     return [word for name, value in flags.items() if value not in ("", None) for word in (f"--{name}", value)]
 
@@ -141,7 +141,7 @@ def _read(name: str) -> Commands:
     def read(v: Variables) -> Iterator[Command]:
         if source := getattr(v, name):
             language = "" if name == "pubmed" else v.language  # whose articles in each language have another code
-            words = given(source=_downloaded(v).get(name, source), output=v.corpus / name, language=language)
+            words = flags_of(source=_downloaded(v).get(name, source), output=v.corpus / name, language=language)
             yield python(f"data.{name}", *words, *v.words(f"{name}_flags"))
 
     return read
@@ -154,7 +154,7 @@ for source in SOURCES:
 @stage(needs=lambda _: SOURCES, check=_has_source(*CORPUS))
 def documents(v: Variables) -> Iterator[Command]:
     if texts := _texts(v):
-        words = given(output=v.corpus / "documents", language=v.language)
+        words = flags_of(output=v.corpus / "documents", language=v.language)
         yield python("data.documents", "--source", *texts, *words)
 
 
@@ -162,8 +162,8 @@ def documents(v: Variables) -> Iterator[Command]:
 def shards(v: Variables) -> Iterator[Command]:
     source, output = v.corpus / "documents", v.corpus / "shards"
     if _texts(v) or (is_finished(source) and not is_finished(output)):
-        number = given(shards=v.shards) if v.shards else given(max_shards=_max_shards(source, output))
-        words = given(source=source, output=output, held_out_fraction=v.heldout)
+        number = flags_of(shards=v.shards) if v.shards else flags_of(max_shards=_max_shards(source, output))
+        words = flags_of(source=source, output=output, held_out_fraction=v.heldout)
         yield python("data.shards", *words, *number)
 
 
@@ -184,8 +184,8 @@ def _max_shards(documents: Path, made: Path) -> int | str:
 def vocab(v: Variables) -> Iterator[Command]:
     source, output = v.corpus / "shards", v.corpus / "vocab"
     if _texts(v) or (is_finished(source) and not is_finished(output)):
-        made = given(size=v.vocab_size) if v.vocab == "train" else given(vocab=v.vocab)
-        rules = given(lower_case=v.lower_case, strip_accents=v.strip_accents)
+        made = flags_of(size=v.vocab_size) if v.vocab == "train" else flags_of(vocab=v.vocab)
+        rules = flags_of(lower_case=v.lower_case, strip_accents=v.strip_accents)
         special = ["--special", *v.words("SPECIAL")] if v.special else []
         yield python("data.vocab", "--source", source, "--output", output, *made, *rules, *special)
 
@@ -198,19 +198,19 @@ def corpus(v: Variables) -> Iterator[Command]:
 @stage(needs=lambda _: ["vocab"])
 def tfrecords(v: Variables) -> Iterator[Command]:
     source, vocabulary = v.corpus / "shards", v.corpus / "vocab" / "vocab.txt"
-    flags = given(lower_case=v.lower_case, kind=v.records, pairs=v.pairs)
-    flags += given(dupe_factor=v.dupe_factor, masked_lm_prob=v.masked_lm_prob) + v.words("records_flags")
+    flags = flags_of(lower_case=v.lower_case, kind=v.records, pairs=v.pairs)
+    flags += flags_of(dupe_factor=v.dupe_factor, masked_lm_prob=v.masked_lm_prob) + v.words("records_flags")
     for length in (v.phase1_seq, v.phase2_seq):
         output = v.work / f"tfrecords/seq{length}"
         if is_finished(source) or not is_finished(output):  # else the records were copied here without their corpus
-            words = given(source=source, vocab=vocabulary, output=output, max_seq_length=length)
+            words = flags_of(source=source, vocab=vocabulary, output=output, max_seq_length=length)
             yield python("data.tfrecords", *words, *flags)
 
 
 @stage(needs=lambda _: SOURCES, check=_has_source(*TOKENS))
 def bpe(v: Variables) -> Iterator[Command]:
     if texts := _texts(v):
-        trained = ["--source", *texts, *given(size=v.bpe_size, heldout=v.heldout)]
+        trained = ["--source", *texts, *flags_of(size=v.bpe_size, heldout=v.heldout)]
         made = trained if v.bpe == "train" else ["--import", v.bpe]
         yield python("data.bpe", "--output", v.corpus / "bpe", *made)
 
@@ -218,7 +218,7 @@ def bpe(v: Variables) -> Iterator[Command]:
 @stage(needs=lambda _: ["bpe"], check=_has_source("tokens"))
 def tokens(v: Variables) -> Iterator[Command]:
     if texts := _texts(v):
-        flags = given(tokenizer=v.corpus / "bpe", output=v.work / "tokens", heldout=v.heldout)
+        flags = flags_of(tokenizer=v.corpus / "bpe", output=v.work / "tokens", heldout=v.heldout)
         yield python("data.tokens", "--source", *texts, *flags)
 
 
@@ -302,7 +302,7 @@ def pretrain(v: Variables) -> Iterator[Command]:
             "data.train": v.work / ("tokens" if v.pretraining.causal else records),
             "run.directory": runs / phase.name,
         }
-        yield _launch(v, flags, "bert.pretrain", phase.name, *given(**words))
+        yield _launch(v, flags, "bert.pretrain", phase.name, *flags_of(**words))
 
 
 def _squad_run(v: Variables) -> Path | str:
@@ -318,7 +318,7 @@ def _question_set(v: Variables, value: str, split: str) -> Path | str:
 @stage(needs=lambda v: ["download", *_pretraining(v)], check=_tuning("squad", ("SQUAD_TRAIN", "FILE")))
 def squad(v: Variables) -> Iterator[Command]:
     size = next((size for size in ("base", "large") if size in v.recipe.split("_")), "mini")
-    words = given(
+    words = flags_of(
         **{
             "data.train_file": _question_set(v, v.squad_train, "train"),
             "init.checkpoint": _start(v),
@@ -345,7 +345,7 @@ def squad_eval(v: Variables) -> Iterator[Command]:
 
 def _task(v: Variables, recipe: str, folder: str) -> Iterator[Command]:
     run = v.task_run or v.work / "tasks" / recipe
-    words = given(**{"data.folder": folder, "init.checkpoint": _start(v), "run.directory": run})
+    words = flags_of(**{"data.folder": folder, "init.checkpoint": _start(v), "run.directory": run})
     yield _launch(v, v.words("TASK_FLAGS"), "tasks.train", recipe, *words)
     yield python("tasks.evaluate", "--model", run, "--folder", folder)
 

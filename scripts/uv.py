@@ -26,7 +26,7 @@ VARIABLES = {  # pip's settings, and the variables with which uv is told the sam
 def translated(listed: str) -> tuple[dict[str, str], list[str]]:
     """Return variables and flags for `listed`, the lines of `pip config list`: global.index-url='https://...'."""
     flags = []
-    found = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_PYTHON_DOWNLOADS": "never"}  # as pip
+    settings = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_PYTHON_DOWNLOADS": "never"}  # as pip
     lines = [line.partition("=") for line in listed.splitlines() if "=" in line]
     # pip's order: what is set for all commands, for `pip install`, in the environment
     for section in ("global.", "install.", ":env:."):
@@ -35,10 +35,10 @@ def translated(listed: str) -> tuple[dict[str, str], list[str]]:
             words = ast.literal_eval(value).split()
             if setting in VARIABLES and words:
                 variable = VARIABLES[setting]
-                found[variable] = ("," if variable == "UV_FIND_LINKS" else " ").join(words)
+                settings[variable] = ("," if variable == "UV_FIND_LINKS" else " ").join(words)
             elif setting == "no-index":  # uv has no variable for it
                 flags = ["--no-index"] if "".join(words).lower() in ("1", "true", "yes", "on", "y", "t") else []
-    return found, flags
+    return settings, flags
 
 
 if __name__ == "__main__":

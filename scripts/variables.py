@@ -110,13 +110,13 @@ class Variables:
         return _words(name.upper(), getattr(self, name.lower()))
 
 
-def read(environment: Mapping[str, str], given: Collection[str] = ()) -> Variables:
-    """Return the variables in an environment; `given` are names on make's command line, which must exist.
+def read(environment: Mapping[str, str], named: Collection[str] = ()) -> Variables:
+    """Return the variables in an environment; `named` are names on make's command line, which must exist.
 
     Raise UsageError for a name that does not exist and for a value that is wrong.
     """
     names = [field.name.upper() for field in fields(Variables)]
-    for name in given:
+    for name in named:
         if name not in (*names, *OF_OTHERS):
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
             meant = f"did you mean {near[0]}?" if near else "make help lists them;"
@@ -143,11 +143,11 @@ def _number(name: str, text: str, kind: type, limits: Range) -> float:
     return number
 
 
-def _one_of(name: str, value: str, known: Collection[str]) -> None:
-    if value and value not in known:
-        near = difflib.get_close_matches(value, known, n=1)
+def _one_of(name: str, value: str, choices: Collection[str]) -> None:
+    if value and value not in choices:
+        near = difflib.get_close_matches(value, choices, n=1)
         meant = f"did you mean {near[0]}? " if near else ""
-        raise UsageError(f"{name} is {value!r}; {meant}it is one of: {' '.join(known)}")
+        raise UsageError(f"{name} is {value!r}; {meant}it is one of: {' '.join(choices)}")
 
 
 def _words(name: str, text: str) -> list[str]:

@@ -165,7 +165,7 @@ class Service:
 
         Raise Refused if they come too late or are too many, ClientDisconnect if the client has left.
         """
-        found: list[Prepared | Refused] = []
+        inputs: list[Prepared | Refused] = []
         rows = 0
         for item in items:
             if left.is_set():
@@ -175,15 +175,15 @@ class Service:
                 self.metrics.dropped.labels("expired").inc(len(items))
                 raise self._too_late()
             try:
-                found.append(one := head.prepare(take(head.item, item), self.limits.windows))
+                inputs.append(one := head.prepare(take(head.item, item), self.limits.windows))
                 rows += len(one.rows)
             except RequestError as error:
-                found.append(Refused(400, str(error)))
+                inputs.append(Refused(400, str(error)))
             except Exception as error:  # whatever it is, the other inputs are answered
-                found.append(_failed(error))
+                inputs.append(_failed(error))
             if rows > self.limits.queue:
                 raise Refused(400, f"the inputs have more than {self.limits.queue} windows together; send fewer")
-        return found
+        return inputs
 
     def _too_late(self) -> Refused:
         seconds = f"{self.limits.answer_seconds:g} s"
@@ -318,7 +318,7 @@ def application(
         return Route(f"/v1/{route}", handle, methods=["POST"])
 
     async def models(request: Request) -> Response:
-        return JSONResponse({"models": [model.facts for model in service.models.all()]})
+        return JSONResponse({"models": [model.details for model in service.models.all()]})
 
     async def healthy(request: Request) -> Response:
         works = service.worker.is_alive()
@@ -378,8 +378,8 @@ class _Named:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and "*" not in self.names:
-            found = HOST.fullmatch(Headers(scope=scope).get("host", ""))
-            if not found or found[1].lower() not in self.names:
+            host = HOST.fullmatch(Headers(scope=scope).get("host", ""))
+            if not host or host[1].lower() not in self.names:
                 reason = "the header Host has no name of this service; see --allow_host"
                 await JSONResponse(_error(400, reason), 400)(scope, receive, send)
                 return
@@ -420,8 +420,8 @@ class _Observed:
             self.service.metrics.seconds.labels(path).observe(seconds)
             if self.service.log:
                 rows = scope.get("state", {}).get("rows", 0)
-                facts = {"method": scope["method"], "path": path, "status": status, "seconds": round(seconds, 4)}
-                log({"event": "request", **facts, "rows": rows})
+                fields = {"method": scope["method"], "path": path, "status": status, "seconds": round(seconds, 4)}
+                log({"event": "request", **fields, "rows": rows})
 
 
 def _place(error: BaseException) -> str:
@@ -432,10 +432,10 @@ def _place(error: BaseException) -> str:
     return f"{Path(place.tb_frame.f_code.co_filename).name}:{place.tb_lineno}" if place else "an unknown place"
 
 
-def log(facts: dict[str, Any]) -> None:
+def log(entry: dict[str, Any]) -> None:
     """Write a line of JSON to standard error."""
     with contextlib.suppress(OSError, ValueError):  # nobody reads it, or it is closed: requests are answered still
-        print(json.dumps({"time": round(time.time(), 3), **facts}), file=sys.stderr, flush=True)
+        print(json.dumps({"time": round(time.time(), 3), **entry}), file=sys.stderr, flush=True)
 
 
 class Lines(logging.Handler):

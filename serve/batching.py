@@ -124,9 +124,9 @@ class Queue:
             return abs(job.lengths[row] - length)
 
         chosen = {0, *sorted(near[1:], key=distance)[: size - 1]}
-        taken = [entry[:2] for place, entry in enumerate(self._waiting) if place in chosen]
+        batch = [entry[:2] for place, entry in enumerate(self._waiting) if place in chosen]
         self._waiting = deque(entry for place, entry in enumerate(self._waiting) if place not in chosen)
-        return taken
+        return batch
 
     def _drop(self) -> None:
         """Remove the rows of jobs that have ended, as cancelled ones have, and of those that are too late."""

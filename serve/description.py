@@ -85,8 +85,8 @@ def schema(kind: type) -> dict[str, Any]:
         if field.default not in (dataclasses.MISSING, None):
             properties[field.name]["default"] = field.default
     required = [field.name for field in fields if field.default is dataclasses.MISSING]
-    found: dict[str, Any] = {"type": "object", "description": kind.__doc__, "properties": properties}
-    return found | ({"required": required} if required else {})
+    described: dict[str, Any] = {"type": "object", "description": kind.__doc__, "properties": properties}
+    return described | ({"required": required} if required else {})
 
 
 def _type(hint: Any) -> dict[str, Any]:
@@ -123,11 +123,11 @@ def page(described: dict[str, Any]) -> str:
 
 def _fields(described: dict[str, Any], operation: dict[str, Any]) -> str:
     reference = operation["requestBody"]["content"]["application/json"]["schema"]["anyOf"][0]["allOf"][0]["$ref"]
-    found = described["components"]["schemas"][reference.rsplit("/", 1)[1]]
+    body = described["components"]["schemas"][reference.rsplit("/", 1)[1]]
     rows = [
         f"<tr><td><code>{name}</code><td>{html.escape(_kind(field))}"
-        f"<td>{'yes' if name in found.get('required', ()) else 'no'}<td>{html.escape(field['description'])}"
-        for name, field in found["properties"].items()
+        f"<td>{'yes' if name in body.get('required', ()) else 'no'}<td>{html.escape(field['description'])}"
+        for name, field in body["properties"].items()
     ]
     return f"<table><tr><th>Field<th>Type<th>Required<th>Meaning{''.join(rows)}</table>"
 

@@ -70,7 +70,7 @@ class Head(abc.ABC):
     def load(cls, run: Run, compute: Compute, batch: int) -> Self:
         """Load the model of a run. batch: maximum rows that are computed at once. Raise as the commands do."""
 
-    def facts(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return what clients are told of the model, besides what all have."""
         return {}
 
@@ -115,7 +115,7 @@ class Answering(Head):
         """As Head has it."""
         return cls(squad_model.load(run, compute), batch)
 
-    def facts(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return whether the model was trained on impossible questions."""
         return {"impossible": self.model.kind.impossible}
 
@@ -135,8 +135,8 @@ class Answering(Head):
 
         def finish(results: list[Any]) -> dict[str, Any]:
             logits = np.stack([start for start, _ in results]), np.stack([end for _, end in results])
-            found = n_best_answers(asked, passages, tokens, places, logits, *self.reader.limits, self.reader.null)
-            return _best_of(found, self.limit, item.n_best)
+            answers = n_best_answers(asked, passages, tokens, places, logits, *self.reader.limits, self.reader.null)
+            return _best_of(answers, self.limit, item.n_best)
 
         return Prepared(*_rows(inputs), finish)
 
@@ -149,12 +149,12 @@ class Answering(Head):
         return Question(question="Who?", context="Nobody here.")
 
 
-def _best_of(found: Sequence[Answers], limit: float | None, count: int) -> dict[str, Any]:
+def _best_of(of_passages: Sequence[Answers], limit: float | None, count: int) -> dict[str, Any]:
     """Return the best answers of one question in several passages, with a softmax over the scores of all candidates.
 
-    found: the answers in each passage, of which each has candidates with different texts.
+    of_passages: the answers in each passage, of which each has candidates with different texts.
     """
-    ranked = [(_score(one), one, number) for number, answers in enumerate(found) for one in answers.candidates]
+    ranked = [(_score(one), one, number) for number, answers in enumerate(of_passages) for one in answers.candidates]
     texts = sorted(((score, one, number) for score, one, number in ranked if one.text), key=lambda entry: -entry[0])
     texts = texts[:MOST_ANSWERS]
     # Without a limit only a passage without words has such a candidate, and its score says nothing.
@@ -196,7 +196,7 @@ class _OfTask(Head):
         """As Head has it."""
         return cls(tasks_model.load(run, compute), batch)
 
-    def facts(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return the names of the classes."""
         labels = self.model.kind.described.labels
         return {"labels": list(labels)} if labels else {}
@@ -210,8 +210,8 @@ class _OfTask(Head):
             raise RequestError(f"the text has {len(arrays['input_ids'])} windows of the model; send at most {most}")
 
         def finish(results: list[Any]) -> dict[str, Any]:
-            (found,) = self.model.kind.predictions([example], arrays, np.stack(results))
-            return {name: value for name, value in found.items() if name != "id"}
+            (prediction,) = self.model.kind.predictions([example], arrays, np.stack(results))
+            return {name: value for name, value in prediction.items() if name != "id"}
 
         return Prepared(*_rows(arrays), finish)
 
@@ -251,7 +251,7 @@ class Choosing(_OfTask):
     title = "Choose the right continuation"
     answer = "`label`, the number of the choice from 0, and `probabilities`"
 
-    def facts(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return the number of choices."""
         return {"choices": self.model.kind.labels.outputs}
 
@@ -299,7 +299,7 @@ class Filling(Head):
         """As Head has it."""
         return cls(run, MaskedWords(run, compute, batch, compiled=False))
 
-    def facts(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return how a text marks a word to fill in."""
         return {"mask": self.model.tokenizer.mask}
 
@@ -332,12 +332,12 @@ class Filling(Head):
         order = np.argsort(
             [len(ids) for ids, _ in rows], kind="stable"
         )  # the model takes them in batches, as they come
-        found: list[Any] = [None] * len(rows)
+        words: list[Any] = [None] * len(rows)
         scores = self.model.log_probabilities([rows[row][0] for row in order], [rows[row][1] for row in order])
         for row, log_probabilities in zip(order, scores, strict=True):
             best = self.model.likeliest(log_probabilities, MOST_WORDS)
-            found[row] = best, np.take_along_axis(log_probabilities, best, axis=1)
-        return found
+            words[row] = best, np.take_along_axis(log_probabilities, best, axis=1)
+        return words
 
     def example(self) -> Masked:
         """Return a text with one mask."""
@@ -373,26 +373,26 @@ class Embedding(Head):
     def prepare(self, item: Passage, most: int) -> Prepared:
         """Encode the text."""
         ids = self.tokenizer.encode([item.text])[0]
-        kept = ids[: self.longest - 2]
-        row = self.tokenizer.row(kept).ids
+        first = ids[: self.longest - 2]
+        row = self.tokenizer.row(first).ids
 
         def finish(results: list[Any]) -> dict[str, Any]:
             features = results[0][("mean", "cls").index(item.pool)]
-            return {"features": features.tolist(), "tokens": len(row), "truncated": len(kept) < len(ids)}
+            return {"features": features.tolist(), "tokens": len(row), "truncated": len(first) < len(ids)}
 
         return Prepared([row], [len(row)], finish)
 
     def compute(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return both features of each text [2, D]."""
-        found = np.zeros((len(rows), 2, self.encoder.width), np.float32)
+        features = np.zeros((len(rows), 2, self.encoder.width), np.float32)
         for chosen, width in self._batches(np.array([len(row) for row in rows])):
             ids, mask = np.full((len(chosen), width), self.tokenizer.pad_id, np.int32), np.zeros((len(chosen), width))
             for place, row in enumerate(chosen):
                 ids[place, : len(rows[row])], mask[place, : len(rows[row])] = rows[row], 1
-            found[chosen] = self._encode(tf.constant(ids), tf.constant(mask, tf.int32)).numpy()
-        if not np.isfinite(found).all():
+            features[chosen] = self._encode(tf.constant(ids), tf.constant(mask, tf.int32)).numpy()
+        if not np.isfinite(features).all():
             raise IntegrityError("the model's features are not finite: its training failed; use another checkpoint")
-        return list(found)
+        return list(features)
 
     def example(self) -> Passage:
         """Return a text of two words."""

@@ -21,7 +21,7 @@ class Served:
     run: Path
     heads: dict[str, Head]
     """by their routes"""
-    facts: dict[str, Any]
+    details: dict[str, Any]
     """what clients are told of it"""
 
 
@@ -36,19 +36,19 @@ def load(run: Path, name: str, compute: Compute, batch: int) -> Served:
     for one in heads:
         prepared = one.prepare(one.example(), sys.maxsize)
         prepared.finish(one.compute(prepared.rows))
-    facts: dict[str, Any] = {"name": name, "compute": compute, "longest": opened.config.max_position_embeddings}
-    facts |= heads[0].facts() | {"uses": [one.route for one in heads]}
-    facts |= {"checkpoint": opened.checkpoint.name, "weights": opened.weights}
-    return Served(name=name, run=run, heads={one.route: one for one in heads}, facts=facts)
+    details: dict[str, Any] = {"name": name, "compute": compute, "longest": opened.config.max_position_embeddings}
+    details |= heads[0].details() | {"uses": [one.route for one in heads]}
+    details |= {"checkpoint": opened.checkpoint.name, "weights": opened.weights}
+    return Served(name=name, run=run, heads={one.route: one for one in heads}, details=details)
 
 
-def named(given: Sequence[str]) -> dict[str, Path]:
+def named(flags: Sequence[str]) -> dict[str, Path]:
     """Return run directories by name, from a list of `RUN` and `NAME=RUN`; the name of a folder is its own.
 
     Raise UsageError if two have one name.
     """
     runs: dict[str, Path] = {}
-    for text in given:
+    for text in flags:
         name, separator, rest = text.partition("=")
         run = Path(rest if separator and "/" not in name else text)
         name = name if separator and "/" not in name else run.resolve().name
@@ -75,8 +75,8 @@ class Models:
 
     def choose(self, name: str | None, route: str) -> Served | None:
         """Return the model of a name that has the route, or the first model that has it; None if there is none."""
-        found = [model for model in self._loaded.values() if route in model.heads and name in (None, model.name)]
-        return found[0] if found else None
+        models = [model for model in self._loaded.values() if route in model.heads and name in (None, model.name)]
+        return models[0] if models else None
 
     def reload(self, force: bool = False) -> list[str]:
         """Load the models whose run directories have changed; return their names.
@@ -104,12 +104,12 @@ def state_of(run: Path) -> tuple[Any, ...]:
     checkpoints = run / "checkpoints"  # with their files, which may be copied one after another
     paths = [run, *sorted(run.glob("*.json")), vocabulary.path_in(run), *sorted(checkpoints.glob("*"))]
     paths += sorted(checkpoints.glob("*/*"))
-    found = []
+    states = []
     for path in paths:
         try:
             status = path.stat()
             size = 0 if path.is_dir() else status.st_size
-            found.append((path.name, status.st_ino, size, 0 if path == run else status.st_mtime_ns))
+            states.append((path.name, status.st_ino, size, 0 if path == run else status.st_mtime_ns))
         except OSError:  # removed meanwhile
-            found.append((path.name, 0, 0, 0))
-    return tuple(found)
+            states.append((path.name, 0, 0, 0))
+    return tuple(states)

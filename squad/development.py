@@ -49,7 +49,7 @@ class Questions:
             max_answer_length=MAX_ANSWER_LENGTH,
             null=False,
         )
-        texts = [found.best(threshold).text for found in answers]
+        texts = [one.best(threshold).text for one in answers]
         exact, f1 = _mean_scores(dataset.examples, texts, dataset.version)
         return {"exact_match": exact / 100, "f1": f1 / 100}
 

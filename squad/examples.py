@@ -168,10 +168,10 @@ def _rfind(text: str, part: str) -> int:
 
 def spans(dataset: Dataset, *, impossible: bool) -> Spans:
     """Return the first answer of each question as a character span. impossible: keep impossible questions."""
-    kept, inferred, dropped = [], [], {}
+    answer_spans, inferred, dropped = [], [], {}
     for example in dataset.examples:
         if example.impossible and impossible:
-            kept.append(Span(example=example))
+            answer_spans.append(Span(example=example))
             continue
         if example.impossible or not example.answers:
             dropped[example.id] = "impossible" if example.impossible else "no answer given"
@@ -183,8 +183,8 @@ def spans(dataset: Dataset, *, impossible: bool) -> Spans:
             continue
         if start != answer.start:
             inferred.append(example.id)
-        kept.append(Span(example=example, start=start, end=start + len(answer.text)))
-    return Spans(spans=kept, inferred=inferred, dropped=dropped)
+        answer_spans.append(Span(example=example, start=start, end=start + len(answer.text)))
+    return Spans(spans=answer_spans, inferred=inferred, dropped=dropped)
 
 
 def _raw_questions(path: Path) -> tuple[str, Iterator[Raw | Fault]]:
@@ -230,8 +230,8 @@ def _nested(record: Any, place: str, levels: Sequence[tuple[str, str]]) -> Itera
 
 def _example(raw: Raw, seen: set[str], gold: bool) -> tuple[Example, str]:
     """Return the question, without the number of its passage, and its passage. Its id is added to `seen`."""
-    known = _integer_id(raw.qa)
-    identity = _text(raw.qa, "id", raw.place) if known is None else known
+    integer_id = _integer_id(raw.qa)
+    identity = _text(raw.qa, "id", raw.place) if integer_id is None else integer_id
     place = f"{raw.place} (id {_shown(identity)})"
     if identity in seen:
         raise InputError(f"{place}: the id occurs twice; make ids unique in the file")
@@ -251,18 +251,18 @@ def _integer_id(qa: Any) -> str | None:
 
 def _gold(qa: dict[str, Any], place: str) -> tuple[tuple[Answer, ...], bool]:
     """Return the gold answers of a question, and whether it is impossible."""
-    given = {key: value for key, value in qa.items() if value is not None}
-    found, in_columns = given.get("answers", []), isinstance(given.get("answers"), dict)
+    fields = {key: value for key, value in qa.items() if value is not None}
+    listed, in_columns = fields.get("answers", []), isinstance(fields.get("answers"), dict)
     if in_columns:
-        texts, starts = (_get(found, key, list, f"{place}, answers") for key in ("text", "answer_start"))
+        texts, starts = (_get(listed, key, list, f"{place}, answers") for key in ("text", "answer_start"))
         if len(texts) != len(starts):
             raise InputError(f"{place}, answers: {len(texts)} texts, but {len(starts)} starts")
-        found = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+        listed = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     answers = []
-    for n, answer in enumerate(_get(given | {"answers": found}, "answers", list, place)):
+    for n, answer in enumerate(_get(fields | {"answers": listed}, "answers", list, place)):
         below = f"{place}, answer {n}"
         answers.append(Answer(text=_text(answer, "text", below), start=_get(answer, "answer_start", int, below)))
-    impossible = _get(given, "is_impossible", bool, place, default=in_columns and not answers)
+    impossible = _get(fields, "is_impossible", bool, place, default=in_columns and not answers)
     return tuple(answers), impossible
 
 

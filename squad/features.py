@@ -77,12 +77,12 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
 
 def room(tokenizer: Tokenizer, question: int, windowing: Windowing) -> int:
     """Return the number of passage tokens in a window; question: number of its tokens. Raise UsageError if it is 0."""
-    kept = min(question, windowing.max_query_length)
-    left = windowing.max_seq_length - tokenizer.special_tokens(paired=True) - kept
+    of_question = min(question, windowing.max_query_length)
+    left = windowing.max_seq_length - tokenizer.special_tokens(paired=True) - of_question
     if left < 1:
         raise UsageError(
-            f"windows.max_seq_length {windowing.max_seq_length} has no room for a passage beside a question of {kept} "
-            "tokens; give a larger value, or a smaller windows.max_query_length"
+            f"windows.max_seq_length {windowing.max_seq_length} has no room for a passage beside a question of "
+            f"{of_question} tokens; give a larger value, or a smaller windows.max_query_length"
         )
     return left
 
@@ -134,7 +134,7 @@ def label(places: Places, row: int, answer: tuple[int, int]) -> tuple[int, int]:
 
 def training_set(data: SquadData, tokenizer: Tokenizer, vocab: Path, windowing: Windowing, workdir: Path) -> Path:
     """Return the folder of TFRecords with the training windows of `data.train_file`; it is written once per setting."""
-    settings = {"impossible": data.impossible, "strict": data.strict} | tokenizer.facts()
+    settings = {"impossible": data.impossible, "strict": data.strict} | tokenizer.description()
     limit = {"limit": data.limit} if data.limit else {}  # runs without one go on with the records that they have
     parameters = asdict(windowing) | settings | limit
     assert data.train_file is not None, "the command checks that it is given"
@@ -189,7 +189,7 @@ def development_set(
 
     inputs: of the windows.
     """
-    parameters = asdict(windowing) | tokenizer.facts()
+    parameters = asdict(windowing) | tokenizer.description()
     key = [files.sha256(path), tokenizer.vocab_sha256, parameters]
     folder = workdir / "squad" / "development" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 

@@ -177,8 +177,8 @@ def read_odds(path: Path) -> dict[str, float]:
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m squad.metric", description=__doc__)
     dataset, predictions = examples.read_dataset(options.dataset), read_predictions(options.predictions)
-    known = {question.id for question in dataset.examples}
-    unanswered, unknown = known - predictions.keys(), predictions.keys() - known
+    ids = {question.id for question in dataset.examples}
+    unanswered, unknown = ids - predictions.keys(), predictions.keys() - ids
     if unanswered:
         treatment = "are left out" if dataset.version == "2.0" else "score 0"
         print(
@@ -187,7 +187,7 @@ def main(argv: list[str]) -> None:
     if unknown:
         print(f"note: {len(unknown)} predictions without a question are ignored: {_some(unknown)}", file=sys.stderr)
     if dataset.version == "2.0":
-        print(json.dumps(_score_v2(options, dataset, predictions, known - unanswered)))
+        print(json.dumps(_score_v2(options, dataset, predictions, ids - unanswered)))
         return
     if options.na_prob:
         raise UsageError(

@@ -97,9 +97,11 @@ def load_threshold(run: Path, weights: str) -> float | None:
     """
     path = run / NAME
     try:
-        facts = files.read_json(path)
-        threshold, tuned_for = float(facts["threshold"]), facts["weights"]
-        if facts.keys() - KEYS or facts.get("sha256", _digest(facts)) != _digest(facts):  # earlier versions: no hash
+        stored = files.read_json(path)
+        threshold, tuned_for = float(stored["threshold"]), stored["weights"]
+        if stored.keys() - KEYS or stored.get("sha256", _digest(stored)) != _digest(
+            stored
+        ):  # earlier versions: no hash
             raise ValueError("its content has changed")
         if not math.isfinite(threshold):
             raise ValueError(threshold)
@@ -114,13 +116,13 @@ def load_threshold(run: Path, weights: str) -> float | None:
     return threshold
 
 
-def store_threshold(run: Path, facts: dict[str, Any]) -> None:
+def store_threshold(run: Path, record: dict[str, Any]) -> None:
     """Write the threshold and what it was tuned on, with a hash of both."""
-    files.write_json(run / NAME, facts | {"sha256": _digest(facts)})
+    files.write_json(run / NAME, record | {"sha256": _digest(record)})
 
 
-def _digest(facts: dict[str, Any]) -> str:
-    hashed = {key: value for key, value in facts.items() if key != "sha256"}
+def _digest(record: dict[str, Any]) -> str:
+    hashed = {key: value for key, value in record.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
 
 
@@ -145,10 +147,10 @@ def main(argv: list[str]) -> None:
     ]
     if not any(outcome.none for outcome in outcomes):
         raise InputError(f"{options.dataset}: every question has an answer; give a version 2.0 dataset")
-    facts: dict[str, Any] = asdict(tune(outcomes))
+    tuned: dict[str, Any] = asdict(tune(outcomes))
     about = {"dataset": options.dataset.name, "dataset_sha256": files.sha256(options.dataset)}
-    store_threshold(options.model, facts | about | {"weights": fine_tuned.run.weights})
-    print(json.dumps(facts))
+    store_threshold(options.model, tuned | about | {"weights": fine_tuned.run.weights})
+    print(json.dumps(tuned))
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def prepare(config: SquadConfig, tokenizer: Tokenizer, vocab: Path, comm: Commun
         return on_rank_zero(compute, comm)
 
     config = replace(config, data=replace(config.data, impossible=impossible))
-    return Prepared(config=config, kind=kind, data=data, dev=dev, score=score, facts=kind.described.facts())
+    return Prepared(config=config, kind=kind, data=data, dev=dev, score=score, entries=kind.described.entries())
 
 
 def main(argv: list[str]) -> None:
@@ -66,8 +66,8 @@ def main(argv: list[str]) -> None:
     if config.data.train_file is None:
         raise UsageError("no questions: give --data.train_file, a SQuAD training set")
     longest = ("windows.max_seq_length", config.windows.max_seq_length)
-    given = cli.given(argv, "model")
-    fine_tune("squad", recipe, config, given, vocab=config.data.vocab, longest=longest, prepare=prepare)
+    flagged = cli.flags_in(argv, "model")
+    fine_tune("squad", recipe, config, flagged, vocab=config.data.vocab, longest=longest, prepare=prepare)
 
 
 if __name__ == "__main__":

@@ -109,12 +109,12 @@ def collect(batch: Windows, predicted: np.ndarray) -> list[np.ndarray]:
 def _words(tokenizer: Pieces, words: Sequence[str], room: int) -> _Words:
     """Return the pieces of each word: [UNK] if it has none, the first ones if it has more than `room`."""
     ids, splits = tokenizer.encode_words(words)
-    found = np.diff(splits)
-    kept = np.clip(found, 1, room)
-    new_splits = np.concatenate([[0], np.cumsum(kept)])
-    word = np.repeat(np.arange(len(words)), kept)
+    counts = np.diff(splits)
+    kept_counts = np.clip(counts, 1, room)
+    new_splits = np.concatenate([[0], np.cumsum(kept_counts)])
+    word = np.repeat(np.arange(len(words)), kept_counts)
     source = splits[word] + np.arange(new_splits[-1]) - new_splits[word]  # where each piece is in `ids`
-    source[found[word] == 0] = len(ids)
+    source[counts[word] == 0] = len(ids)
     return _Words(ids=np.append(ids, tokenizer.unk_id)[source], splits=new_splits)
 
 

@@ -74,10 +74,10 @@ class Choice(ExampleKind):
         """Return the metrics of scores [n, C] for the features of the same examples, also those of each group."""
         return self._scores(gold["label"][:, 0], metrics.predicted_classes(logits), gold["group"][:, 0])
 
-    def compare(self, examples: Sequence[ChoiceExample], found: Sequence[dict[str, Any]]) -> metrics.Scores:
+    def compare(self, examples: Sequence[ChoiceExample], lines: Sequence[dict[str, Any]]) -> metrics.Scores:
         """Return the metrics of written predictions for examples with labels."""
         expected = np.array([example.label for example in examples])
-        predicted = [self.labels.index(str(line.get("label")), str(line["id"])) for line in found]
+        predicted = [self.labels.index(str(line.get("label")), str(line["id"])) for line in lines]
         return self._scores(expected, np.array(predicted), np.array([self._group(example) for example in examples]))
 
     def _scores(self, expected: np.ndarray, predicted: np.ndarray, group: np.ndarray) -> metrics.Scores:

@@ -66,12 +66,12 @@ class Classification(OfTexts):
         predicted = logits[:, 0] if self.labels.regression else metrics.predicted_classes(logits)
         return metrics.scores(self.metrics, expected, predicted, classes=self.positive or None)
 
-    def compare(self, examples: Sequence[TextExample], found: Sequence[dict[str, Any]]) -> metrics.Scores:
+    def compare(self, examples: Sequence[TextExample], lines: Sequence[dict[str, Any]]) -> metrics.Scores:
         """Return the metrics of written predictions for examples with labels."""
         expected = self.labels.numbers(examples)
         if self.labels.regression:
-            return metrics.scores(self.metrics, expected, [number(line) for line in found])
-        predicted = [self.labels.index(str(line.get("label")), str(line["id"])) for line in found]
+            return metrics.scores(self.metrics, expected, [number(line) for line in lines])
+        predicted = [self.labels.index(str(line.get("label")), str(line["id"])) for line in lines]
         return metrics.scores(self.metrics, expected, predicted, classes=self.positive or None)
 
     def predictions(
@@ -81,11 +81,11 @@ class Classification(OfTexts):
         logits = self.of_text(arrays, logits)
         if self.labels.regression:
             return self.lines(examples, arrays, [{"value": float(row[0])} for row in logits])
-        found = [
+        fields = [
             {"label": self.labels.names[int(row.argmax())], "probabilities": self.labels.named(row)}
             for row in softmax(logits)
         ]
-        return self.lines(examples, arrays, found)
+        return self.lines(examples, arrays, fields)
 
 
 def number(line: dict[str, Any]) -> float:

@@ -50,8 +50,8 @@ class Columns(NamedTuple):
     tag: int | None
 
 
-class Wanted(NamedTuple):
-    """Which columns are wanted, by number from 0, negative from the right, or by name; and how a file is read."""
+class ReadOptions(NamedTuple):
+    """Which columns are read, by number from 0, negative from the right, or by name; and how a file is read."""
 
     word: str | None = None
     """None: the first one or, of rows, `tokens`"""
@@ -65,28 +65,28 @@ class Wanted(NamedTuple):
     """of the tags, where rows have their numbers"""
 
 
-ALL = Wanted()
+ALL = ReadOptions()
 
 
-def read(path: Path, skipped: Skipped, wanted: Wanted = ALL) -> Iterator[TaggedSentence]:
+def read(path: Path, skipped: Skipped, options: ReadOptions = ALL) -> Iterator[TaggedSentence]:
     """Yield the sentences of a file in order, each whole, however long.
 
     The id is the number of the sentence in the file, from 0, or of rows the value of `id`. Names of columns are those
     of CoNLL-U, of its line "# global.columns = ...", or of the file's first line.
 
     A sentence with a malformed line is left out and counted: every line needs a word and as many columns as the first
-    line of the file. Raise InputError if that lacks a wanted column, if the first column counts words and no column of
-    words is given, or if a sentence does not end.
+    line of the file. Raise InputError if that lacks a column, if the first column counts words and no column of words
+    is given, or if a sentence does not end.
     """
     if tables.kind_of(path) in (".jsonl", tables.PARQUET):
-        yield from _rows(path, skipped, wanted)
+        yield from _rows(path, skipped, options)
         return
-    columns, is_checked, names = None, wanted.word is not None, list[str]()
+    columns, is_checked, names = None, options.word is not None, list[str]()
     with files.open_text(path) as stream:
-        sentences = _without_comments(_sentences(stream, path, wanted.separator), names)
+        sentences = _without_comments(_sentences(stream, path, options.separator), names)
         for number, (document, lines) in enumerate(sentences):
             if columns is None:
-                columns, has_header = _columns(path, lines[0], wanted, names)
+                columns, has_header = _columns(path, lines[0], options, names)
                 lines = lines[has_header:]
             is_checked = is_checked or _check_words(path, lines)
             if columns.word and _counts(lines):
@@ -103,23 +103,23 @@ def read(path: Path, skipped: Skipped, wanted: Wanted = ALL) -> Iterator[TaggedS
                 )
 
 
-def _rows(path: Path, skipped: Skipped, wanted: Wanted) -> Iterator[TaggedSentence]:
+def _rows(path: Path, skipped: Skipped, options: ReadOptions) -> Iterator[TaggedSentence]:
     """Yield the sentences of a file of rows."""
     word, tag = (
         default if key is None or NUMBER.fullmatch(key) else key  # numbers are for lines
-        for key, default in ((wanted.word, TOKENS), (wanted.tag, TAGS))
+        for key, default in ((options.word, TOKENS), (options.tag, TAGS))
     )
-    for number, (line, row) in enumerate(tables.rows(path, [word, *([tag] if wanted.tags else [])])):
+    for number, (line, row) in enumerate(tables.rows(path, [word, *([tag] if options.tags else [])])):
         if row is None:
             skipped.add(path, line, "not as many columns as the first line")
             continue
-        words, tags = row[word], row[tag] if wanted.tags else None
-        if wanted.tags and isinstance(tags, list) and any(type(one) is int for one in tags) and not wanted.names:
+        words, tags = row[word], row[tag] if options.tags else None
+        if options.tags and isinstance(tags, list) and any(type(one) is int for one in tags) and not options.names:
             raise InputError(f"{path}: line {line}: {tag} are numbers; name them in order by --data.tag_names")
         try:
-            found = None if tags is None else tuple(_names(tags, wanted.names, tag))
+            tags_read = None if tags is None else tuple(_names(tags, options.names, tag))
             yield TaggedSentence(
-                id=str(row.get(tables.ID, number)), words=tuple(_words(words, word, found)), tags=found
+                id=str(row.get(tables.ID, number)), words=tuple(_words(words, word, tags_read)), tags=tags_read
             )
         except ValueError as error:
             skipped.add(path, line, str(error))
@@ -174,16 +174,16 @@ def _without_comments(
     sentences: Iterable[tuple[int, list[Line]]], names: list[str]
 ) -> Iterator[tuple[int, list[Line]]]:
     """Yield sentences without the comments before them. Names of columns in a comment are added to `names`."""
-    count, held = 0, list[tuple[int, list[Line]]]()  # sentences of nothing but # at the beginning of the file
+    count, waiting = 0, list[tuple[int, list[Line]]]()  # sentences of nothing but # at the beginning of the file
     for sentence in sentences:
-        held.append(sentence)
+        waiting.append(sentence)
         other = next((line for line in sentence[1] if not line.fields[0].startswith("#")), None)
         count = count or (len(other.fields) if other else 0)
-        if not count and sum(len(lines) for _, lines in held) <= MAX_WORDS:
+        if not count and sum(len(lines) for _, lines in waiting) <= MAX_WORDS:
             continue
-        yield from _uncommented(held, count, names)
-        held = []
-    yield from _uncommented(held, count, names)
+        yield from _uncommented(waiting, count, names)
+        waiting = []
+    yield from _uncommented(waiting, count, names)
 
 
 def _uncommented(
@@ -192,8 +192,8 @@ def _uncommented(
     for document, lines in sentences:
         words = next((n for n, line in enumerate(lines) if not _is_comment(line, count)), len(lines))
         for line in lines[:words]:
-            if found := NAMES.match(" ".join(line.fields)):
-                names[:] = found[1].split()
+            if match := NAMES.match(" ".join(line.fields)):
+                names[:] = match[1].split()
         if words < len(lines):
             yield document, lines[words:]
 
@@ -229,13 +229,13 @@ def _split(text: str, separator: Separator) -> list[str]:
     return [field for field in text.replace("\t", " ").split(" ") if field]
 
 
-def _columns(path: Path, line: Line, wanted: Wanted, names: Sequence[str]) -> tuple[Columns, bool]:
+def _columns(path: Path, line: Line, options: ReadOptions, names: Sequence[str]) -> tuple[Columns, bool]:
     """Return the columns of a file, and whether its first line has their names. names: those of a comment.
 
     Raise InputError if there is no column of the word or of the tag.
     """
     count = len(line.fields)
-    keys = [wanted.word or "0", (wanted.tag or "-1") if wanted.tags else None]
+    keys = [options.word or "0", (options.tag or "-1") if options.tags else None]
     named = [key for key in keys if key is not None and not NUMBER.fullmatch(key)]
     has_header = False
     if named and not names:

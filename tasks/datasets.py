@@ -56,16 +56,16 @@ def of(data: TaskData) -> KnownData:
 
 def kind(data: TaskData, labels: Labels) -> ExampleKind:
     """Return the kind of task, with its labels."""
-    known = of(data)
-    return known.kind(data, labels, known.metrics)
+    data_set = of(data)
+    return data_set.kind(data, labels, data_set.metrics)
 
 
 def layout_of(head: Head) -> str | None:
     """Return the layout of one's own files for a model with this head; None if there is none, as for questions."""
     fitting = (
         name
-        for name, known in KNOWN.items()
-        if not known.files and (known.kind.head.name, known.regression) == (head.kind, head.regression)
+        for name, data_set in KNOWN.items()
+        if not data_set.files and (data_set.kind.head.name, data_set.regression) == (head.kind, head.regression)
     )
     return next(fitting, None)
 
@@ -78,21 +78,21 @@ def sources(data: TaskData) -> dict[Split, Path]:
     if data.class_weights == "balanced" and (of(data).regression or not of(data).kind.head.has_classes):
         raise UsageError("--data.class_weights balanced is for classes and tags; leave it out")
     check(data)
-    found: dict[Split, Path] = {}
+    paths: dict[Split, Path] = {}
     if data.folder is not None:
         if of(data).files and "train" not in of(data).files:
             raise UsageError(f"--data.task {data.task} has no training examples; use a model of another task")
-        found = {"train": next(iter(files(data, data.folder, "train").values()))}
+        paths = {"train": next(iter(files(data, data.folder, "train").values()))}
         if known_dev := files(data, data.folder, "dev"):
-            found["dev"] = next(iter(known_dev.values()))
+            paths["dev"] = next(iter(known_dev.values()))
     if data.train is not None:
-        found["train"] = data.train
+        paths["train"] = data.train
     if data.dev is not None:
-        found["dev"] = data.dev
-    if "train" not in found:
+        paths["dev"] = data.dev
+    if "train" not in paths:
         flags = "--data.folder, the data set, or --data.train" if of(data).files else "--data.train"
         raise UsageError(f"no examples: give {flags}")
-    return found
+    return paths
 
 
 def check(data: TaskData) -> None:
@@ -126,14 +126,14 @@ def files(data: TaskData, folder: Path, split: Split) -> dict[str, Path]:
     The folder may also be one that has the data set's folder in it. Raise UsageError if the layout is that of one's own
     files, InputError if a file is missing.
     """
-    known = of(data)
-    if not known.files:
+    data_set = of(data)
+    if not data_set.files:
         raise UsageError(f"--data.folder has no effect for {data.task}, which reads your own files; give --data.train")
-    place = folder / known.folder if known.folder and (folder / known.folder).is_dir() else folder
-    paths = {name: place / file for name, file in known.files.get(split, {}).items()}
+    place = folder / data_set.folder if data_set.folder and (folder / data_set.folder).is_dir() else folder
+    paths = {name: place / file for name, file in data_set.files.get(split, {}).items()}
     for name, path in paths.items():
-        if not path.exists() and split in known.originals:
-            path = paths[name] = place / known.originals[split]
+        if not path.exists() and split in data_set.originals:
+            path = paths[name] = place / data_set.originals[split]
         if not path.exists():
             raise InputError(f"{path}: no such file; give the folder of {data.task} as it is distributed")
     return paths
@@ -222,8 +222,8 @@ def _choices(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iter
 
 def _sentences(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TaggedSentence]:
     """Yield tagged sentences; the tags of entities in the scheme IOB2, whatever the file has."""
-    wanted = conll.Wanted(word=data.word, tag=data.tag, tags=split != "test", names=data.tag_names)
-    for sentence in conll.read(path, skipped, wanted):
+    options = conll.ReadOptions(word=data.word, tag=data.tag, tags=split != "test", names=data.tag_names)
+    for sentence in conll.read(path, skipped, options):
         if data.entities and sentence.tags is not None:
             yield dataclasses.replace(sentence, tags=tuple(entities.to_iob2(sentence.tags)))
         else:

@@ -92,22 +92,22 @@ def parse(tag: str) -> tuple[str, str]:
 
 def entities(tags: Sequence[str]) -> list[Entity]:
     """Return the entities of a sentence in their order. Raises InputError for what is no tag."""
-    found = []
+    entities_read = []
     begin, open_type = 0, None  # the entity that the last word is in
     for place, tag in enumerate(tags):
         letter, kind = parse(tag)
         goes_on = letter in "IE" and kind == open_type
         if open_type is not None and not goes_on:
-            found.append(Entity(open_type, begin, place))
+            entities_read.append(Entity(open_type, begin, place))
             open_type = None
         if letter != "O" and not goes_on:
             begin, open_type = place, kind
         if letter in "ES":
-            found.append(Entity(kind, begin, place + 1))
+            entities_read.append(Entity(kind, begin, place + 1))
             open_type = None
     if open_type is not None:
-        found.append(Entity(open_type, begin, len(tags)))
-    return found
+        entities_read.append(Entity(open_type, begin, len(tags)))
+    return entities_read
 
 
 def score(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> EntityScores:
@@ -128,10 +128,10 @@ def score(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> 
                 f"sentence {sentences}, counted from 0, has {len(true)} words and {len(guess)} predicted tags; "
                 "there must be one for each"
             )
-        in_file, found = entities(true), entities(guess)
+        in_file, in_guess = entities(true), entities(guess)
         gold_types.update(entity.type for entity in in_file)
-        predicted_types.update(entity.type for entity in found)
-        correct_types.update(entity.type for entity in set(in_file).intersection(found))
+        predicted_types.update(entity.type for entity in in_guess)
+        correct_types.update(entity.type for entity in set(in_file).intersection(in_guess))
         correct_tags += sum(parse(one) == parse(other) for one, other in zip(true, guess, strict=True))
         words += len(true)
         sentences += 1
@@ -156,8 +156,8 @@ def scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
     is_iob1 = is_iob2 = True
     for tags in sentences:
         letters.update(tag[:1] for tag in tags)
-        found = entities(tags)
-        for entity, follows in zip(found, _follow(found), strict=True):
+        in_order = entities(tags)
+        for entity, follows in zip(in_order, _follow(in_order), strict=True):
             has_b = tags[entity.begin].startswith("B")
             is_iob1 &= has_b == follows
             is_iob2 &= has_b
@@ -176,7 +176,7 @@ def to_iob2(tags: Sequence[str]) -> list[str]:
     return written
 
 
-def _follow(found: list[Entity]) -> list[bool]:
+def _follow(in_order: list[Entity]) -> list[bool]:
     """Return for each entity whether it begins where another one of its type ends."""
-    pairs = itertools.pairwise(found)
-    return [False, *(one.end == other.begin and one.type == other.type for one, other in pairs)][: len(found)]
+    pairs = itertools.pairwise(in_order)
+    return [False, *(one.end == other.begin and one.type == other.type for one, other in pairs)][: len(in_order)]

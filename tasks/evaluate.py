@@ -93,10 +93,10 @@ def inputs_of(options: Options, data: TaskData) -> dict[str, Path]:
     if options.input is not None:
         return {"": options.input}
     assert options.folder is not None, "one of both is given"
-    found = datasets.files(data, options.folder, options.split)
-    if not found:
+    paths = datasets.files(data, options.folder, options.split)
+    if not paths:
         raise UsageError(f"--split {options.split}: {data.task} has none")
-    return found
+    return paths
 
 
 def compare(kind: ExampleKind, path: Path, predictions: Path, skipped: Skipped) -> dict[str, Any]:
@@ -106,8 +106,8 @@ def compare(kind: ExampleKind, path: Path, predictions: Path, skipped: Skipped) 
     with files.open_text(predictions) as stream:
         numbered = enumerate(files.read_lines(stream, predictions), 1)
         lines = [_parsed(line, number, predictions) for number, line in numbered]
-    expected, found = metrics.by_id(gold, ((str(line.get("id")), line) for line in lines))
-    return _report(kind.compare(expected, found), len(expected))
+    expected, predicted = metrics.by_id(gold, ((str(line.get("id")), line) for line in lines))
+    return _report(kind.compare(expected, predicted), len(expected))
 
 
 def _parsed(text: str, number: int, path: Path) -> dict[str, Any]:

@@ -38,17 +38,17 @@ def build(data: TaskData, tokenizer: Tokenizer, vocab: Path, workdir: Path, trai
 
     trained: the labels of the initial weights. If they are those of the examples, in any order, theirs is kept.
     """
-    known, sources = datasets.of(data), datasets.sources(data)
+    data_set, sources = datasets.of(data), datasets.sources(data)
     usual = {name for name in NEWER if getattr(data, name) == getattr(TaskData, name)}
     settings = {name: value for name, value in asdict(data).items() if name not in {*NOT_OF_RECORDS, *usual}}
-    parameters = settings | tokenizer.facts() | {"trained": list(trained)}
+    parameters = settings | tokenizer.description() | {"trained": list(trained)}
     paths = list(sources.values())
     hashes = [manifest.content_hash(path) for path in paths]
     key = json.dumps([hashes, tokenizer.vocab_sha256, parameters], default=str)
     folder = workdir / "tasks" / "features" / hashlib.sha256(key.encode()).hexdigest()[:16]
 
     def make(partial: Path) -> outputs.StageResult:
-        return _write(partial, data, known, sources, tokenizer, trained)
+        return _write(partial, data, data_set, sources, tokenizer, trained)
 
     outputs.build(folder, stage=STAGE, parameters=parameters, inputs=[*paths, vocab], make=make)
     counts = manifest.load(folder).counts
@@ -61,27 +61,27 @@ def build(data: TaskData, tokenizer: Tokenizer, vocab: Path, workdir: Path, trai
 def kind(data: TaskData, folder: Path) -> ExampleKind:
     """Return the kind of task, with the labels that were found when the records in `folder` were written."""
     stored = manifest.load(folder).extra_as(Stored).labels
-    return datasets.kind(data, labels.from_facts(stored))
+    return datasets.kind(data, labels.from_entries(stored))
 
 
 def _write(
     partial: Path,
     data: TaskData,
-    known: KnownData,
+    data_set: KnownData,
     sources: dict[Split, Path],
     tokenizer: Tokenizer,
     trained: tuple[str, ...],
 ) -> outputs.StageResult:
     skipped = {split: Skipped(data.strict) for split in sources}
-    if known.kind.head.several:
-        found = _of_sets(data, known, sources, trained)
+    if data_set.kind.head.several:
+        described = _of_sets(data, data_set, sources, trained)
     else:
-        found = _labels(data, known, sources["train"], trained)
-    made = datasets.kind(data, found)
+        described = _labels(data, data_set, sources["train"], trained)
+    made = datasets.kind(data, described)
     counts: dict[str, Any] = {"dev": 0}
     written = {}
     for split, path in sources.items():
-        examples = limited(known.read(data, path, split, skipped[split]), data.limit if split == "train" else 0)
+        examples = limited(data_set.read(data, path, split, skipped[split]), data.limit if split == "train" else 0)
         name = f"{split}-00000-of-00001.tfrecord"
         with records.RecordWriter(partial / name) as writer:
             counts[split] = _write_records(writer, made, examples, tokenizer)
@@ -97,7 +97,7 @@ def _write(
         "features": made.features(),
         "vocab_sha256": tokenizer.vocab_sha256,
         "vocab_size": len(tokenizer.vocab),
-        "labels": found.facts(made.head.name),
+        "labels": described.entries(made.head.name),
     }
     return outputs.StageResult(counts=counts, records=written, extra=extra)
 
@@ -135,37 +135,37 @@ def _nothing(path: Path, skipped: Skipped) -> InputError:
     return InputError(f"{path}: no usable example{why}; check the file and the names of its columns")
 
 
-def _labels(data: TaskData, known: KnownData, train: Path, trained: tuple[str, ...]) -> Labels:
+def _labels(data: TaskData, data_set: KnownData, train: Path, trained: tuple[str, ...]) -> Labels:
     """Return the labels of a task, from the training examples where the data set does not fix them."""
-    if known.regression:
+    if data_set.regression:
         return Labels(regression=True)
-    names = known.labels
+    names = data_set.labels
     if names and data.class_weights == "equal":
         return Labels(names=_order(names, trained))
     counts: Counter[str] = Counter()
     skipped = Skipped(data.strict)
-    for example in limited(known.read(data, train, "train", skipped), data.limit):
+    for example in limited(data_set.read(data, train, "train", skipped), data.limit):
         counts.update(datasets.labels_of(example))
     if not counts:
         raise _nothing(train, skipped)
-    names = _order(names or labels.found(counts, train), trained)
+    names = _order(names or labels.classes(counts, train), trained)
     print(f"labels of {train}: {_listed(names, counts)}", file=sys.stderr)
     return Labels(names=names, weights=labels.balanced(names, counts) if data.class_weights == "balanced" else None)
 
 
-def _of_sets(data: TaskData, known: KnownData, sources: dict[Split, Path], trained: tuple[str, ...]) -> Labels:
+def _of_sets(data: TaskData, data_set: KnownData, sources: dict[Split, Path], trained: tuple[str, ...]) -> Labels:
     """Return the labels of texts that can have several, from all examples, and tell how often they occur."""
-    train, found = sources["train"], set[str]()
+    train, used = sources["train"], set[str]()
     counts, unknown, sizes = Counter[str](), Counter[str](), Counter[int]()  # of the training examples
     for split, path in sources.items():
-        for example in limited(known.read(data, path, split, Skipped(data.strict)), data.limit * (split == "train")):
+        for example in limited(data_set.read(data, path, split, Skipped(data.strict)), data.limit * (split == "train")):
             names = datasets.labels_of(example)
-            found.update(names)
+            used.update(names)
             if split == "train" and isinstance(example, TextExample):
                 counts.update(names)
                 unknown.update(example.unknown)
                 sizes[len(names)] += 1
-    names = data.label_columns or labels.ordered(found, train)
+    names = data.label_columns or labels.ordered(used, train)
     if sizes and len(names) < 2:
         only = f"no label but {names[0]!r}" if names else "no label"
         raise InputError(f"{train}: has {only}; for classes of which one is right use the recipe classify")

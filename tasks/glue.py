@@ -233,6 +233,6 @@ class _Places:
         if text.isdecimal() and int(text) < len(self.task.numbers):
             return self.task.numbers[int(text)]
         if text not in self.task.labels:
-            known = ", ".join(self.task.labels)
-            raise InputError(f"{self.path}: line {line}: the label {text!r} is not one of {known}")
+            choices = ", ".join(self.task.labels)
+            raise InputError(f"{self.path}: line {line}: the label {text!r} is not one of {choices}")
         return text

@@ -26,10 +26,10 @@ class Seen:
     lost: int = 0
     """tokens that are cut off"""
 
-    def add(self, tokens: np.ndarray, kept: np.ndarray, read: np.ndarray) -> None:
-        """Count inputs of texts with this many tokens, of which one input holds `kept`, and all together `read`."""
+    def add(self, tokens: np.ndarray, in_one_input: np.ndarray, read: np.ndarray) -> None:
+        """Count inputs of texts with this many tokens; one input holds `in_one_input` of them, all together `read`."""
         self.inputs += len(tokens)
-        self.long += int((kept < tokens).sum())
+        self.long += int((in_one_input < tokens).sum())
         self.tokens += int(tokens.sum())
         self.lost += int((tokens - read).sum())
 
@@ -96,8 +96,8 @@ def windows(
     if seen:
         seen.add(tokens, np.minimum(tokens, room), tokens)
     spans = [cut(int(count), room, stride) for count in tokens]
-    numbers = [(number, len(found)) for found in spans for number in range(len(found))]
-    flat = [(begin + first, count) for begin, found in zip(splits, spans, strict=False) for first, count in found]
+    numbers = [(number, len(cuts)) for cuts in spans for number in range(len(cuts))]
+    flat = [(begin + first, count) for begin, cuts in zip(splits, spans, strict=False) for first, count in cuts]
     rows, mask, segments = _empty(tokenizer, len(flat), length)
     for row, (begin, count) in enumerate(flat):
         line = tokenizer.row(ids[begin : begin + count]).ids
@@ -121,5 +121,5 @@ def shares(first: np.ndarray, second: np.ndarray, room: np.ndarray) -> tuple[np.
 
     Tokens are taken from the longer text; from the second one if they are equally long.
     """
-    kept = np.minimum(first, np.maximum(room - second, room - room // 2))
-    return kept, np.minimum(second, room - kept)
+    of_first = np.minimum(first, np.maximum(room - second, room - room // 2))
+    return of_first, np.minimum(second, room - of_first)

@@ -93,7 +93,7 @@ class ExampleKind(Kind):
         """Return the metrics of logits [n, ...] for the features of the same examples."""
 
     @abc.abstractmethod
-    def compare(self, examples: Sequence[Any], found: Sequence[dict[str, Any]]) -> metrics.Scores:
+    def compare(self, examples: Sequence[Any], lines: Sequence[dict[str, Any]]) -> metrics.Scores:
         """Return the metrics of written predictions for examples with labels."""
 
     @abc.abstractmethod

@@ -16,11 +16,11 @@ MAX_LISTED = 5  # labels in a message
 
 
 def scores(
-    names: Sequence[str], gold: np.ndarray, probabilities: np.ndarray, given: np.ndarray, labels: Sequence[str]
+    names: Sequence[str], gold: np.ndarray, probabilities: np.ndarray, predicted: np.ndarray, labels: Sequence[str]
 ) -> Scores:
     """Return several scores of the same predictions, and which of them are undefined.
 
-    names: of the scores. gold, probabilities: [n, C]; given: whether a text is given a label [n, C], which F1 and
+    names: of the scores. gold, probabilities: [n, C]; predicted: whether a text is given a label [n, C], which F1 and
     accuracy score. labels: their names. accuracy is the share of texts whose labels are all right. Raise InputError if
     there is nothing to score, IntegrityError for NaN.
     """
@@ -28,12 +28,12 @@ def scores(
         raise InputError("nothing to score: there are no examples")
     if not np.isfinite(probabilities).all():
         raise IntegrityError("a probability is not finite; the weights, or the type of their products, cannot be used")
-    counts = _counts(gold, given, axis=0)
+    counts = _counts(gold, predicted, axis=0)
     ranked = [_ranked(gold[:, label], probabilities[:, label]) for label in range(gold.shape[1])]
     absent = [not bool(true.any()) for true, _ in ranked]
     constant = [bool(true.all() or not true.any()) for true, _ in ranked]
     areas = [roc_auc(*pair) for pair, same in zip(ranked, constant, strict=True) if not same]
-    of_texts, each = _counts(gold, given, axis=1), _f1(*counts)
+    of_texts, each = _counts(gold, predicted, axis=1), _f1(*counts)
     occurs, empty = np.sum(counts, axis=0) > 0, int((np.sum(of_texts, axis=0) == 0).sum())
     values = {
         "average_precision": float(np.mean([average_precision(*pair) for pair in ranked])),
@@ -41,7 +41,7 @@ def scores(
         "micro_f1": float(_f1(*(part.sum(keepdims=True) for part in counts))[0]),
         "macro_f1": float(each.mean()),
         "samples_f1": float(_f1(*of_texts).mean()),
-        "accuracy": float(((gold < 0) | (given == (gold > 0))).all(axis=1).mean()),
+        "accuracy": float(((gold < 0) | (predicted == (gold > 0))).all(axis=1).mean()),
     }
     reasons = {
         "average_precision": listed("no text has", labels, absent),
@@ -105,12 +105,12 @@ def _ranked(gold: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np
     return gold[gold >= 0] > 0, probabilities[gold >= 0]
 
 
-def _counts(gold: np.ndarray, given: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _counts(gold: np.ndarray, predicted: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return how often a label is right, wrong and missing, summed over an axis."""
     return (
-        ((gold > 0) & given).sum(axis=axis),
-        ((gold == 0) & given).sum(axis=axis),
-        ((gold > 0) & ~given).sum(axis=axis),
+        ((gold > 0) & predicted).sum(axis=axis),
+        ((gold == 0) & predicted).sum(axis=axis),
+        ((gold > 0) & ~predicted).sum(axis=axis),
     )
 
 
@@ -121,6 +121,6 @@ def _f1(right: np.ndarray, wrong: np.ndarray, missing: np.ndarray) -> np.ndarray
 
 def listed(what: str, labels: Sequence[str], which: Sequence[bool]) -> str:
     """Return a reason that names the labels; it is empty if there are none."""
-    found = [name for name, flag in zip(labels, which, strict=True) if flag]
-    more = f" and {len(found) - MAX_LISTED} more" if len(found) > MAX_LISTED else ""
-    return f"{what} {', '.join(found[:MAX_LISTED])}{more}" if found else ""
+    chosen = [name for name, flag in zip(labels, which, strict=True) if flag]
+    more = f" and {len(chosen) - MAX_LISTED} more" if len(chosen) > MAX_LISTED else ""
+    return f"{what} {', '.join(chosen[:MAX_LISTED])}{more}" if chosen else ""

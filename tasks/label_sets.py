@@ -37,10 +37,10 @@ class LabelSets:
         values = {name: VALUES.get(str(row[name]).strip().lower()) for name in self.each}
         if wrong := [name for name, value in values.items() if value is None]:
             raise ValueError(f"{wrong[0]} is {row[wrong[0]]!r}, not 0, 1 or -1")
-        found, unknown = (tuple(name for name in self.each if values[name] == value) for value in (1, -1))
+        positive, unknown = (tuple(name for name in self.each if values[name] == value) for value in (1, -1))
         if len(unknown) == len(self.each):
             raise ValueError("all labels are -1, unknown")
-        return found, unknown
+        return positive, unknown
 
     def _names(self, value: Any) -> tuple[str, ...]:
         if isinstance(value, str):

@@ -41,10 +41,10 @@ class Labels:
         try:
             return self.names.index(name)
         except ValueError as error:
-            known = ", ".join(self.names[:10]) + (", ..." if len(self.names) > 10 else "")
-            raise InputError(f"example {example}: label {name!r} is not one of the model's ({known})") from error
+            choices = ", ".join(self.names[:10]) + (", ..." if len(self.names) > 10 else "")
+            raise InputError(f"example {example}: label {name!r} is not one of the model's ({choices})") from error
 
-    def facts(self, head: str) -> dict[str, Any]:
+    def entries(self, head: str) -> dict[str, Any]:
         """Return what the manifest of the records and a run's `config.json` say of the labels, and the head."""
         named = {"id2label": {str(number): name for number, name in enumerate(self.names)}} if self.names else {}
         return {"head": head, "regression": self.regression, "class_weights": self.weights} | named
@@ -54,21 +54,21 @@ class Labels:
         return dict(zip(self.names, values.tolist(), strict=True))
 
 
-def from_facts(facts: Mapping[str, Any]) -> Labels:
-    """Return the labels that `Labels.facts` described. Raise ValueError if it is something else."""
-    names = facts.get("id2label", {})
+def from_entries(settings: Mapping[str, Any]) -> Labels:
+    """Return the labels that `Labels.entries` described. Raise ValueError if it is something else."""
+    names = settings.get("id2label", {})
     numbers = [str(number) for number in range(len(names))]
     if sorted(names) != sorted(numbers) or not all(isinstance(name, str) for name in names.values()):
         raise ValueError("id2label does not name each class")
-    weights = facts.get("class_weights")
+    weights = settings.get("class_weights")
     return Labels(
         names=tuple(names[number] for number in numbers),
-        regression=bool(facts.get("regression", False)),
+        regression=bool(settings.get("regression", False)),
         weights=None if weights is None else tuple(map(float, weights)),
     )
 
 
-def found(counts: Counter[str], where: object) -> tuple[str, ...]:
+def classes(counts: Counter[str], where: object) -> tuple[str, ...]:
     """Return the classes of training examples, sorted: numbers by value, others by name.
 
     counts: how often each occurs. Raise InputError if there is only one, or too many to be classes.
@@ -93,13 +93,13 @@ def balanced(names: Iterable[str], counts: Counter[str]) -> tuple[float, ...]:
     return tuple(counts.total() / (len(names) * counts[name]) if counts[name] else 0.0 for name in names)
 
 
-def of_positives(having: Sequence[int], known: Sequence[int]) -> tuple[float, ...]:
+def of_positives(having: Sequence[int], labelled: Sequence[int]) -> tuple[float, ...]:
     """Return the weight of texts that have a label: the number of the others per text that has it.
 
-    having, known: of each label the number of texts that have it, and of those of which it is known. A label that all
-    or none have keeps 1.
+    having, labelled: of each label the number of texts that have it, and of those of which it is known. A label that
+    all or none have keeps 1.
     """
-    return tuple((all_ - ones) / ones if 0 < ones < all_ else 1.0 for ones, all_ in zip(having, known, strict=True))
+    return tuple((all_ - ones) / ones if 0 < ones < all_ else 1.0 for ones, all_ in zip(having, labelled, strict=True))
 
 
 def _number(name: str) -> float:

@@ -60,11 +60,11 @@ def macro_f1(gold: ArrayLike, predicted: ArrayLike, classes: Sequence[int] | Non
     classes: those to average over; one that never occurs counts as 0. By default those that occur in gold or predicted.
     """
     true, guess = _classes(gold, predicted)
-    found, true_counts, guess_counts, correct = _counts(true, guess)
+    occurring, true_counts, guess_counts, correct = _counts(true, guess)
     each = 2 * correct / (true_counts + guess_counts)
     if classes is None:
         return float(each.mean())
-    return _ratio(float(each[np.isin(found, classes)].sum()), len(set(classes)))
+    return _ratio(float(each[np.isin(occurring, classes)].sum()), len(set(classes)))
 
 
 def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
@@ -119,14 +119,14 @@ def scores(
         "pearson": lambda: pearson(gold, predicted),
         "spearman": lambda: spearman(gold, predicted),
     }
-    wanted = list(names)
-    if unknown := [name for name in wanted if name not in functions]:
+    chosen = list(names)
+    if unknown := [name for name in chosen if name not in functions]:
         raise UsageError(f"{unknown[0]}: no such metric; there are {', '.join(get_args(Name))}")
-    if "micro_f1" in wanted and not classes:
+    if "micro_f1" in chosen and not classes:
         raise UsageError("micro_f1: no classes are given to compute it over")
-    values = {name: functions[name]() for name in wanted}
+    values = {name: functions[name]() for name in chosen}
     over = {"f1": [positive], "micro_f1": classes}
-    reasons = {name: _why_undefined(name, *_checked(gold, predicted), over.get(name)) for name in wanted}
+    reasons = {name: _why_undefined(name, *_checked(gold, predicted), over.get(name)) for name in chosen}
     return Scores(values=values, undefined={name: reason for name, reason in reasons.items() if reason})
 
 
@@ -217,11 +217,11 @@ def _numbers(gold: ArrayLike, predicted: ArrayLike) -> tuple[Numbers, Numbers]:
 
 def _counts(true: Classes, guess: Classes) -> tuple[Classes, Classes, Classes, Classes]:
     """Return the classes [K] that occur, and for each how often it is true, predicted, and both."""
-    found, places = np.unique(np.concatenate([true, guess]), return_inverse=True)
+    occurring, places = np.unique(np.concatenate([true, guess]), return_inverse=True)
     true_places, guess_places = places[: len(true)], places[len(true) :]
     kinds = (true_places, guess_places, true_places[true_places == guess_places])
-    true_counts, guess_counts, correct = (np.bincount(kind, minlength=len(found)) for kind in kinds)
-    return found, true_counts, guess_counts, correct
+    true_counts, guess_counts, correct = (np.bincount(kind, minlength=len(occurring)) for kind in kinds)
+    return occurring, true_counts, guess_counts, correct
 
 
 def _ranks(numbers: Numbers) -> Numbers:

@@ -79,8 +79,8 @@ class Reader(Generic[K]):
 
     def logits(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the logits [n, ...] of encoded examples, of a head with one output. Raise as `outputs` does."""
-        (found,) = self.outputs(arrays)
-        return found
+        (logits,) = self.outputs(arrays)
+        return logits
 
     def outputs(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Return each output of the head [n, ...]; positions beyond the longest example of a batch have 0.
@@ -89,31 +89,31 @@ class Reader(Generic[K]):
         """
         mask, head = arrays["input_mask"], self.fine_tuned.kind.head
         lengths = mask.reshape(len(mask), -1, mask.shape[-1]).sum(axis=-1).max(axis=-1)
-        found: list[np.ndarray] = []
+        outputs: list[np.ndarray] = []
         for rows, width in self._batches(lengths):
             batch = {name: arrays[name][rows][..., :width] for name in INPUTS}
             parts = self.compute(len(rows), functools.partial(self._outputs, batch))
             axes = 1 if head.pooled else 2
-            found = found or [np.zeros((*mask.shape[:axes], *part.shape[axes:]), np.float32) for part in parts]
-            for whole, part in zip(found, parts, strict=True):
+            outputs = outputs or [np.zeros((*mask.shape[:axes], *part.shape[axes:]), np.float32) for part in parts]
+            for whole, part in zip(outputs, parts, strict=True):
                 whole[rows if head.pooled else (rows, slice(width))] = part
-        assert found, "there is an example"
-        if not all(np.isfinite(part).all() for part in found):
+        assert outputs, "there is an example"
+        if not all(np.isfinite(part).all() for part in outputs):
             reason = "its training failed; use another checkpoint"
             if self.fine_tuned.encoder.dtype == tf.float16:
                 reason = "they may overflow float16; use --compute float32"
             raise IntegrityError(f"the model's logits are not finite: {reason}")
-        return found
+        return outputs
 
     def _outputs(self, batch: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         logits = self._score({name: tf.constant(array) for name, array in batch.items()})
         return [np.asarray(part) for part in (logits if isinstance(logits, tuple) else (logits,))]
 
 
-def facts(kind: ExampleKind) -> dict[str, Any]:
+def entries(kind: ExampleKind) -> dict[str, Any]:
     """Return what `load` needs to know, for the run's `config.json`."""
     settings = {name: value for name, value in asdict(kind.data).items() if name not in OF_THE_RUN}
-    return {"inputs": settings, "choices": kind.labels.outputs} | kind.described.facts()
+    return {"inputs": settings, "choices": kind.labels.outputs} | kind.described.entries()
 
 
 def load(run: Path | Run, compute: Compute = "float32", threshold: float | None = None) -> FineTuned[ExampleKind]:

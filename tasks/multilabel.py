@@ -40,11 +40,11 @@ class MultiLabel(OfTexts):
         """Return the labels of each example [n, C], or None if they have none."""
         if examples[0].labels is None:
             return None
-        found = np.zeros((len(examples), self.labels.outputs), np.float32)
+        labels = np.zeros((len(examples), self.labels.outputs), np.float32)
         for row, example in enumerate(examples):
             for value, names in ((1, example.labels or ()), (-1, example.unknown)):
-                found[row, [self.labels.index(name, example.id) for name in names]] = value
-        return found
+                labels[row, [self.labels.index(name, example.id) for name in names]] = value
+        return labels
 
     def measure(self, logits: tf.Tensor, batch: Batch) -> losses.Measure:
         """Return the summed binary cross-entropy of all labels of a batch and the number of right ones."""
@@ -57,51 +57,51 @@ class MultiLabel(OfTexts):
 
     def weights(self, batch: Batch) -> tf.Tensor:
         """Return the weight of each label in the loss [B, C]: 0 where it is not known."""
-        known = tf.cast(batch["label"] >= 0, tf.float32)
-        return known * self.share(batch) if self.in_windows else known
+        is_known = tf.cast(batch["label"] >= 0, tf.float32)
+        return is_known * self.share(batch) if self.in_windows else is_known
 
     def scores(self, logits: np.ndarray, gold: dict[str, np.ndarray]) -> metrics.Scores:
         """Return the metrics of logits [n, C] for the features of the same examples or windows."""
         probabilities = sigmoid(self.of_text(gold, logits))
         return self._scores(self.label_of_text(gold), probabilities, probabilities >= self.thresholds)
 
-    def compare(self, examples: Sequence[TextExample], found: Sequence[dict[str, Any]]) -> metrics.Scores:
+    def compare(self, examples: Sequence[TextExample], lines: Sequence[dict[str, Any]]) -> metrics.Scores:
         """Return the metrics of written predictions for examples with labels."""
         gold = self.expected(examples)
         if gold is None:
             raise InputError(f"example {examples[0].id} has no labels; give labelled examples")
-        given, probabilities = np.zeros(gold.shape, bool), np.zeros(gold.shape)
-        for row, line in enumerate(found):
+        predicted, probabilities = np.zeros(gold.shape, bool), np.zeros(gold.shape)
+        for row, line in enumerate(lines):
             of_line = line.get("probabilities")
             if not isinstance(line.get("labels"), list) or not isinstance(of_line, dict):
                 raise InputError(
                     f"the prediction for {line.get('id')!r} has no `labels` and `probabilities`; give an output of "
                     "tasks.predict"
                 )
-            given[row, [self.labels.index(str(name), str(line["id"])) for name in line["labels"]]] = True
+            predicted[row, [self.labels.index(str(name), str(line["id"])) for name in line["labels"]]] = True
             if of_line.keys() != set(self.labels.names):
                 raise InputError(f"the prediction for {line.get('id')!r} is not of the labels of this model")
             probabilities[row] = [float(of_line[name]) for name in self.labels.names]
-        return self._scores(gold, probabilities, given)
+        return self._scores(gold, probabilities, predicted)
 
-    def _scores(self, gold: np.ndarray, probabilities: np.ndarray, given: np.ndarray) -> metrics.Scores:
-        return label_metrics.scores(self.metrics, gold, probabilities, given, self.labels.names)
+    def _scores(self, gold: np.ndarray, probabilities: np.ndarray, predicted: np.ndarray) -> metrics.Scores:
+        return label_metrics.scores(self.metrics, gold, probabilities, predicted, self.labels.names)
 
     def predictions(
         self, examples: Sequence[TextExample], arrays: dict[str, np.ndarray], logits: np.ndarray
     ) -> list[dict[str, Any]]:
         """Return what is predicted for each example, as written to a file: the labels that it is given, maybe none."""
         probabilities = sigmoid(self.of_text(arrays, logits))
-        found = [
+        fields = [
             {
                 "labels": [
-                    name for name, given in zip(self.labels.names, row >= self.thresholds, strict=True) if given
+                    name for name, chosen in zip(self.labels.names, row >= self.thresholds, strict=True) if chosen
                 ],
                 "probabilities": self.labels.named(row),
             }
             for row in probabilities
         ]
-        return self.lines(examples, arrays, found)
+        return self.lines(examples, arrays, fields)
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

@@ -99,13 +99,13 @@ def predictions(
         yield from fine_tuned.kind.predictions(chunk, arrays, reader.logits(arrays))
 
 
-def write(found: Iterable[dict[str, Any]], output: Path | None, submitted: Path | None, task: str) -> int:
+def write(written_predictions: Iterable[dict[str, Any]], output: Path | None, submitted: Path | None, task: str) -> int:
     """Write predictions in the format of the output's suffix, and as a submission; return the number of examples."""
     count = 0
     with contextlib.ExitStack() as stack:  # both files are opened first: a bad path fails at once
         written = stack.enter_context(tables.writer(output)) if output else None
         add = stack.enter_context(submission.writer(task, submitted)) if submitted else None
-        for prediction in found:
+        for prediction in written_predictions:
             if written:
                 written(prediction)
             if add:
@@ -170,10 +170,10 @@ def main(argv: list[str]) -> None:
             if options.text and task in glue.TASKS:
                 of_task = own_layout(fine_tuned, of_task)
             examples = datasets.of(of_task).read(of_task, path, "test", Skipped(strict=True))
-            found = predictions(fine_tuned, reader, examples)
+            lines = predictions(fine_tuned, reader, examples)
             if options.n_best:
-                found = (best(prediction, options.n_best) for prediction in found)
-            count = write(found, output, submitted, task)
+                lines = (best(prediction, options.n_best) for prediction in lines)
+            count = write(lines, output, submitted, task)
             seconds = time.perf_counter() - begun
             fine_tuned.kind.seen.report(path, data.length)
             fine_tuned.kind.seen = inputs.Seen()

@@ -109,8 +109,8 @@ def _fault(question: Any, options: Any, answer: Any) -> str:
     if not isinstance(question, str):
         return "its text is not a string"
     if not isinstance(options, list) or len(options) != len(ANSWERS):
-        found = len(options) if isinstance(options, list) else "no list of"
-        return f"{found} options, not {len(ANSWERS)}"
+        count = len(options) if isinstance(options, list) else "no list of"
+        return f"{count} options, not {len(ANSWERS)}"
     if not all(isinstance(option, str) and option.strip() for option in options):
         return "an option is empty"
     if answer not in ANSWERS:

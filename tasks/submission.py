@@ -33,9 +33,9 @@ def test_sets(task: str, folder: Path) -> dict[str, tuple[str, Path]]:
     UsageError if the task is none of GLUE's, InputError if a file is missing.
     """
     _check(task)
-    known = glue.TASKS[task]
-    found = datasets.files(TaskData(task=task), folder, "test")
-    named = {known.submissions.get(name, known.folder): (task, path) for name, path in found.items()}
+    task_of_glue = glue.TASKS[task]
+    paths = datasets.files(TaskData(task=task), folder, "test")
+    named = {task_of_glue.submissions.get(name, task_of_glue.folder): (task, path) for name, path in paths.items()}
     if task == "mnli":
         diagnostic = glue.TASKS["ax"]
         path = folder / diagnostic.folder / diagnostic.files["test"][""]
@@ -56,7 +56,7 @@ def writer(task: str, path: Path) -> Iterator[Callable[[str, object], None]]:
     """Yield a function that adds the prediction for an id; the file appears at the end.
 
     The ids must be 0, 1, 2 ... in order, as those of GLUE's test files are. Another number of rows than the server
-    expects, as of a development set, a file that is cut or the first version of QNLI, is told. Raise UsageError if the
+    expects is reported: that of a development set, of a cut file or of the first version of QNLI. Raise UsageError if the
     task is none of GLUE's, InputError for another id.
     """
     _check(task)
@@ -73,8 +73,8 @@ def writer(task: str, path: Path) -> Iterator[Callable[[str, object], None]]:
 
         yield add
     if count not in ROWS[task] + (ROWS["ax"] if task == "mnli" else ()):
-        wanted = " or ".join(f"{rows:,}" for rows in ROWS[task])
-        print(f"note: {path}: {count:,} predictions, but the GLUE server expects {wanted} of {task}", file=sys.stderr)
+        expected = " or ".join(f"{rows:,}" for rows in ROWS[task])
+        print(f"note: {path}: {count:,} predictions, but the GLUE server expects {expected} of {task}", file=sys.stderr)
 
 
 def _text(prediction: object) -> str:

@@ -43,8 +43,8 @@ def read(
     from 0: give "0". A malformed row is left out and
     counted. Raise InputError for a missing column, or for what is not of the format.
     """
-    wanted = [*text, *([label] if label else []), *(several.columns if several else ()), *(where or ())]
-    for number, (line, row) in enumerate(rows(path, wanted)):
+    columns = [*text, *([label] if label else []), *(several.columns if several else ()), *(where or ())]
+    for number, (line, row) in enumerate(rows(path, columns)):
         if row is None:
             skipped.add(path, line, "not as many columns as the first line")
             continue
@@ -53,8 +53,8 @@ def read(
         try:
             example = _example(row, text, label, regression, str(number))
             if several:
-                found, unknown = several.of(row)
-                example = dataclasses.replace(example, labels=found, unknown=unknown)
+                positive, unknown = several.of(row)
+                example = dataclasses.replace(example, labels=positive, unknown=unknown)
             yield example
         except ValueError as error:
             skipped.add(path, line, str(error))
@@ -97,15 +97,15 @@ def _number(value: Any, label: str) -> float:
     return number
 
 
-def rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
+def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """Yield the number of each row's line and its values by column; None for a row without all columns.
 
-    wanted: columns of which each must be there once. Raise InputError as `read` does.
+    columns: those of which each must be there once. Raise InputError as `read` does.
     """
     readers = {".tsv": _tsv, ".txt": _tsv, ".csv": _csv, ".jsonl": _jsonl}
     suffix = kind_of(path)
     if suffix == PARQUET:
-        yield from _parquet(path, wanted)
+        yield from _parquet(path, columns)
         return
     if suffix not in readers:
         raise InputError(
@@ -113,7 +113,7 @@ def rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any
             "behind it"
         )
     with files.open_text(path) as stream:
-        yield from readers[suffix](files.read_lines(stream, path), path, wanted)
+        yield from readers[suffix](files.read_lines(stream, path), path, columns)
 
 
 def kind_of(path: Path) -> str:
@@ -217,28 +217,28 @@ def _write_parquet(path: Path) -> Iterator[Add]:
     pyarrow = files.pyarrow(f"{path}: writing Parquet")
     from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]
 
-    held: list[dict[str, Any]] = []
+    waiting: list[dict[str, Any]] = []
     with files.atomic_write(path, "wb") as stream, contextlib.ExitStack() as stack:
         table: Any = None
 
         def write() -> None:
             nonlocal table
-            batch = pyarrow.Table.from_pylist(held, schema=table.schema if table else None)
+            batch = pyarrow.Table.from_pylist(waiting, schema=table.schema if table else None)
             table = table or stack.enter_context(parquet.ParquetWriter(stream, batch.schema))
             table.write_table(batch)
-            held.clear()
+            waiting.clear()
 
         def add(row: dict[str, Any]) -> None:
-            held.append(row)
-            if len(held) == ROWS:
+            waiting.append(row)
+            if len(waiting) == ROWS:
                 write()
 
         yield add
-        if held or table is None:
+        if waiting or table is None:
             write()
 
 
-def _parquet(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
+def _parquet(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
     pyarrow = files.pyarrow(f"{path}: reading Parquet")
     from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]
 
@@ -246,7 +246,7 @@ def _parquet(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str,
     number = 0
     try:
         with parquet.ParquetFile(path) as table:
-            _check(table.schema_arrow.names, wanted, path)
+            _check(table.schema_arrow.names, columns, path)
             for batch in table.iter_batches(batch_size=ROWS):
                 for row in batch.to_pylist():
                     number += 1
@@ -255,28 +255,28 @@ def _parquet(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str,
         raise DamagedFile(f"{path}: damaged after row {number} ({error}); get the file again") from error
 
 
-def _tsv(lines: Iterator[str], path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
+def _tsv(lines: Iterator[str], path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
     fields = (line.removesuffix("\n").split("\t") for line in lines)
     header = next(fields, [""])
     rows = enumerate(fields, 2)
-    if wanted and all(name.isdecimal() for name in wanted):  # no header: the first line is a row
+    if columns and all(name.isdecimal() for name in columns):  # no header: the first line is a row
         first, header = header, [str(number) for number in range(len(header))]
         yield 1, dict(zip(header, first, strict=True))
-    _check(header, wanted, path)
+    _check(header, columns, path)
     for number, row in rows:
         if row != [""]:
             yield number, dict(zip(header, row, strict=True)) if len(row) == len(header) else None
 
 
-def _csv(lines: Iterator[str], path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
+def _csv(lines: Iterator[str], path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
     rows = files.read_csv(lines, path)
     _, header = next(rows, (1, list[str]()))
-    _check(header, wanted, path)
+    _check(header, columns, path)
     for line, row in rows:
         yield line, dict(zip(header, row, strict=True)) if len(row) == len(header) else None
 
 
-def _jsonl(lines: Iterator[str], path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
+def _jsonl(lines: Iterator[str], path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -287,13 +287,13 @@ def _jsonl(lines: Iterator[str], path: Path, wanted: Sequence[str]) -> Iterator[
         if not isinstance(row, dict):
             raise InputError(f"{path}: line {number}: not a JSON object")
         if number == 1:
-            _check(list(row), wanted, path)
-        yield number, row if all(name in row for name in wanted) else None
+            _check(list(row), columns, path)
+        yield number, row if all(name in row for name in columns) else None
 
 
-def _check(header: Sequence[str], wanted: Sequence[str], path: Path) -> None:
+def _check(header: Sequence[str], columns: Sequence[str], path: Path) -> None:
     """Raise InputError if a column is missing, or there twice."""
-    for name in wanted:
+    for name in columns:
         if header.count(name) != 1:
             listed = ", ".join(header[:8]) + (", ..." if len(header) > 8 else "")
             problem = "is there twice" if name in header else "is missing"

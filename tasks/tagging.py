@@ -76,19 +76,19 @@ class Tagging(ExampleKind):
             return metrics.scores(self.metrics, gold["label"][words != UNREAD], predicted[words != UNREAD])
         return self._scores(self._sentences(gold["label"], words), self._sentences(predicted, words))
 
-    def compare(self, examples: Sequence[TaggedSentence], found: Sequence[dict[str, Any]]) -> metrics.Scores:
+    def compare(self, examples: Sequence[TaggedSentence], lines: Sequence[dict[str, Any]]) -> metrics.Scores:
         """Return the metrics of written predictions for sentences with tags."""
-        expected, predicted = [example.tags or () for example in examples], [tags_of(line) for line in found]
+        expected, predicted = [example.tags or () for example in examples], [tags_of(line) for line in lines]
         if self.data.entities:
             return self._scores(expected, predicted)
         gold, tags = ([self.labels.index(tag, "") for row in part for tag in row] for part in (expected, predicted))
         return metrics.scores(self.metrics, gold, tags)
 
     def _scores(self, expected: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> metrics.Scores:
-        found = entities.score(expected, predicted)
-        overall = found.overall
+        score = entities.score(expected, predicted)
+        overall = score.overall
         values = {"f1": overall.f1, "precision": overall.precision, "recall": overall.recall}
-        return metrics.Scores(values=values | {"accuracy": found.accuracy}, undefined=found.undefined)
+        return metrics.Scores(values=values | {"accuracy": score.accuracy}, undefined=score.undefined)
 
     def _sentences(self, tags: np.ndarray, words: np.ndarray) -> Iterator[list[str]]:
         """Yield the tags of each sentence, from tags and words [n, S]; word 0 begins a sentence."""

@@ -92,10 +92,10 @@ class OfTexts(ExampleKind):
         return gold["label"][self._starts(gold)] if self.in_windows else gold["label"]
 
     def lines(
-        self, examples: Sequence[TextExample], arrays: dict[str, np.ndarray], found: Sequence[dict[str, Any]]
+        self, examples: Sequence[TextExample], arrays: dict[str, np.ndarray], fields: Sequence[dict[str, Any]]
     ) -> list[dict[str, Any]]:
         """Return what is predicted for each example with its id and, where it can have several, its windows."""
-        made = [{"id": example.id} | line for example, line in zip(examples, found, strict=True)]
+        made = [{"id": example.id} | line for example, line in zip(examples, fields, strict=True)]
         if self.in_windows:
             counts = arrays["windows"][self._starts(arrays), 0].tolist()
             made = [line | {"windows": count} for line, count in zip(made, counts, strict=True)]

@@ -35,7 +35,7 @@ from bert.training.step import Step
 from tasks import datasets, features, inputs, thresholds
 from tasks.config import TaskConfig
 from tasks.kind import Kind
-from tasks.model import facts, load, trained_labels
+from tasks.model import entries, load, trained_labels
 from tasks.recipes import RECIPES
 
 CHUNK = 4096  # records whose labels are read at once
@@ -91,7 +91,7 @@ class Prepared(Generic[C]):
     """the samples of the development set"""
     score: Score
     """of the development set, as DevelopmentSet has it"""
-    facts: dict[str, Any]
+    entries: dict[str, Any]
     """entries of the run's config.json"""
     finish: Callable[[Path], Any] | None = None
     """what one rank does with the directory of a finished run"""
@@ -101,7 +101,7 @@ def fine_tune(
     command: str,
     recipe: str,
     config: C,
-    given: Collection[str],
+    flagged: Collection[str],
     *,
     vocab: Path | None,
     longest: tuple[str, int],
@@ -109,12 +109,12 @@ def fine_tune(
 ) -> None:
     """Train on the examples that `prepare` writes as records.
 
-    command: of the folder of its runs. given: fields of the model that the command line gives. vocab: that of the
+    command: of the folder of its runs. flagged: fields of the model that the command line gives. vocab: that of the
     command line. longest: the setting with the number of tokens of an input. prepare: takes the configuration, the
     tokenizer, its file and the ranks. Raise as `fine_tuning.sources` and `loop.train` do, UsageError for inputs that
     are longer than the model's.
     """
-    vocab, model = fine_tuning.sources(config, given, vocab)
+    vocab, model = fine_tuning.sources(config, flagged, vocab)
     setting, tokens = longest
     if tokens > model.max_position_embeddings:
         raise UsageError(
@@ -136,7 +136,7 @@ def fine_tune(
         vocab=vocab,
         start_from=run.init.source,
         new_heads=("pooler", kind.head.name),
-        facts={"recipe": recipe} | prepared.facts,
+        entries={"recipe": recipe} | prepared.entries,
     )
     loop.train(training)
     if finish := prepared.finish:
@@ -154,15 +154,15 @@ def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communi
     def score(logits: dict[str, np.ndarray]) -> loop.Measures:
         assert dev is not None, "what is scored is there"
         gold.update(gold or expected(dev))
-        (found,) = logits.values()
-        return dict(kind.scores(found, gold).values)
+        (outputs,) = logits.values()
+        return dict(kind.scores(outputs, gold).values)
 
     def tune(run: Path) -> Tuned:
         assert config.data.dev is not None, "it has been scored"
         return thresholds.tune(load(run, threshold=DEFAULT), config.data.dev, config.batch.per_device)
 
     finish = tune if kind.head.several and dev is not None else None
-    return Prepared(config=config, kind=kind, data=data, dev=dev, score=score, facts=facts(kind), finish=finish)
+    return Prepared(config=config, kind=kind, data=data, dev=dev, score=score, entries=entries(kind), finish=finish)
 
 
 def expected(data: records.Dataset) -> dict[str, np.ndarray]:
@@ -178,8 +178,8 @@ def main(argv: list[str]) -> None:
     recipe, config = cli.choose(argv, RECIPES, prog="python -m tasks.train", description=__doc__)
     datasets.sources(config.data)  # a missing file is an error before anything is built
     longest = ("data.length", config.data.length)
-    given = cli.given(argv, "model")
-    fine_tune("tasks", recipe, config, given, vocab=config.data.vocab, longest=longest, prepare=prepare)
+    flagged = cli.flags_in(argv, "model")
+    fine_tune("tasks", recipe, config, flagged, vocab=config.data.vocab, longest=longest, prepare=prepare)
 
 
 if __name__ == "__main__":

@@ -58,10 +58,10 @@ class Options:
         return not (self.batch or self.xla_flags)
 
 
-def _check_known(flag: str, names: tuple[str, ...], known: dict[str, Any]) -> None:
+def _check_known(flag: str, names: tuple[str, ...], existing: dict[str, Any]) -> None:
     for name in names:
-        if name not in known:
-            raise UsageError(f"--{flag} {name}: is not known; known are {', '.join(known)}")
+        if name not in existing:
+            raise UsageError(f"--{flag} {name}: is not known; known are {', '.join(existing)}")
 
 
 def load_reference(path: Path) -> dict[str, Any]:

@@ -165,13 +165,13 @@ def _instruction(line: str, number: int) -> Instruction:
     shape, rest = rest[:end], rest[end + 1 :]
     begin = rest.index("(")
     end = _closing(rest, begin)
-    opcode, given = rest[:begin], rest[begin + 1 : end]
+    opcode, operands = rest[:begin], rest[begin + 1 : end]
     return Instruction(
         name=match[2],
         opcode=opcode,
         arrays=arrays(shape),
-        operands=() if opcode in ("constant", "parameter") else tuple(NAME.findall(given)),
-        number=int(given) if opcode == "parameter" else -1,
+        operands=() if opcode in ("constant", "parameter") else tuple(NAME.findall(operands)),
+        number=int(operands) if opcode == "parameter" else -1,
         attributes=rest[end + 1 :],
         root=bool(match[1]),
     )

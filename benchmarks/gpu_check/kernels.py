@@ -65,7 +65,7 @@ def _of(module: Module, name: str) -> Iterator[Kernel]:
         elif opcode == "conditional":
             branches = instruction.called("branch_computations", "true_computation", "false_computation")
             each = [list(_of(module, branch)) for branch in branches]
-            yield from max(each, key=lambda found: sum(kernel.bytes * kernel.times for kernel in found))
+            yield from max(each, key=lambda kernels: sum(kernel.bytes * kernel.times for kernel in kernels))
         elif opcode in ("call", "async-start"):
             for called in instruction.called("to_apply", "calls"):
                 yield from _of(module, called)

@@ -97,10 +97,10 @@ def plan(items: list[Item], state: State) -> None:
         if item.is_run and item.name not in state.planned:
             words = [sys.executable, "-m", *item.words, "--print", "1"]
             done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-            found = EXPECTED.search(done.stdout)
-            if done.returncode or not found:
+            memory = EXPECTED.search(done.stdout)
+            if done.returncode or not memory:
                 raise UserError(f"{item.name} cannot run: {runner.reason(done.stderr.splitlines())}")
-            state.planned[item.name] = found[1]
+            state.planned[item.name] = memory[1]
 
 
 def prepare(options: Options, day: Day) -> None:

@@ -160,26 +160,26 @@ class Day:
         """Return a run of BERT-Large; share: into how many parts its micro-batches are divided, to fit into memory."""
         sequences = -(-self.phases[phase - 1].sequences // share)
         batch = ("--batch.per_device", str(sequences), "--batch.total", str(sequences * MICRO_BATCHES))
-        given = ("--run.steps", str(self.updates), "--init.checkpoint", "none", *batch)
+        run = ("--run.steps", str(self.updates), "--init.checkpoint", "none", *batch)
         precision = () if "--precision.compute" in flags else ("--precision.compute", "bfloat16")
-        words = (*given, *precision, "--precision.xla", "true", *flags)
+        words = (*run, *precision, "--precision.xla", "true", *flags)
         return self._run(name, what, phase, f"bert_large_phase{phase}", *words, **more)
 
     def _small(self, name: str, what: str, *flags: str, **more: Any) -> Item:
         """Return a run of a small model on the samples of phase 1."""
         batch = () if "--batch.per_device" in flags else ("--batch.per_device", "16")
-        given = ("--batch.total", "16", *batch, *flags)
-        return self._run(name, what, 1, "bert_mini_phase1", *given, **({"least": MINUTE, "limit": 4 * MINUTE} | more))
+        words = ("--batch.total", "16", *batch, *flags)
+        return self._run(name, what, 1, "bert_mini_phase1", *words, **({"least": MINUTE, "limit": 4 * MINUTE} | more))
 
     def _bench(self, name: str, what: str, *flags: str) -> Item:
         sizes = ("--device", "gpu", "--models", "large", "--seconds", "5")
         tiny = ("--device", "cpu", "--models", "tiny", "--seconds", "0.1", "--repeats", "1")
-        given = ("--compute", "bfloat16", "--output", str(self.output / name), *(tiny if self.rehearse else sizes))
-        return self._item(name=name, what=what, words=("benchmarks.steps", *given, *flags), limit=8 * MINUTE)
+        settings = ("--compute", "bfloat16", "--output", str(self.output / name), *(tiny if self.rehearse else sizes))
+        return self._item(name=name, what=what, words=("benchmarks.steps", *settings, *flags), limit=8 * MINUTE)
 
-    def _item(self, **given: Any) -> Item:
-        least = given.pop("least", Item.least)
-        return Item(least=least / 20 if self.rehearse else least, **given)
+    def _item(self, **fields: Any) -> Item:
+        least = fields.pop("least", Item.least)
+        return Item(least=least / 20 if self.rehearse else least, **fields)
 
     def data(self, phase: int) -> Path:
         """Return the folder of the samples of a phase."""

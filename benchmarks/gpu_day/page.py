@@ -22,7 +22,7 @@ STEPS = (
     "beside what `bert.plan` expects. The first update has compiling in it."
 )
 
-Facts = dict[str, dict[str, Any]]
+Figures = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Check:
 
 def checks(items: Sequence[Item], state: State) -> Iterator[Check]:
     """Yield a check for each item that is to be like another, if both are done."""
-    facts = _facts(state)
+    figures = _figures(state)
     for item in items:
-        if item.name not in facts or item.like not in facts:
+        if item.name not in figures or item.like not in figures:
             continue
-        ours, theirs = facts[item.name], facts[item.like]
+        ours, theirs = figures[item.name], figures[item.like]
         if item.tolerance is None:
             equal = ours["weights"] == theirs["weights"]
             yield Check(item, "the same bits" if equal else "other bits", equal)
@@ -64,13 +64,13 @@ def write(items: Sequence[Item], state: State, page: Path, command: str) -> None
         stream.write("\n\n".join(part for part in parts if part) + "\n")
 
 
-def _facts(state: State) -> Facts:
+def _figures(state: State) -> Figures:
     return {name: result["facts"] for name, result in state.results.items() if "facts" in result}
 
 
 def _head(state: State, command: str) -> str:
     commits = sorted({result["commit"] for result in state.results.values()})
-    versions: dict[str, str] = next((facts["versions"] for facts in _facts(state).values()), {})
+    versions: dict[str, str] = next((figures["versions"] for figures in _figures(state).values()), {})
     minutes = sum(result["seconds"] for result in state.results.values()) / 60
     about = (
         f"nvidia-smi: {state.gpu or 'none'}. Commit {', '.join(commits) or 'unknown'}; "
@@ -90,12 +90,12 @@ def _rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _steps(items: Sequence[Item], state: State) -> str:
     """Return the table of speed and memory of every run."""
-    facts, rows = _facts(state), []
+    figures, rows = _figures(state), []
     peak = next((peak for part, peak in PEAKS.items() if part in state.gpu), None)
     for item in items:
-        if item.name not in facts:
+        if item.name not in figures:
             continue
-        one = facts[item.name]
+        one = figures[item.name]
         rates, flops = one["sequences_per_second"], statistics.median(one["teraflops"][UNTIMED:])
         spent = sorted(1000 * one["total"] / rate for rate in rates[UNTIMED:])
         memory = one["peak_bytes"]

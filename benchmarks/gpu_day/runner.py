@@ -85,8 +85,8 @@ class Runner:
                 self.state.results[item.name] = result | {"commit": commit()}
                 self.state.save(self.output)
                 yield item
-            said = (result.get("why") or "done") if result else "cut short by the end of the time"
-            self.tell(f"{item.name}: {said}; {max(0.0, end - self.clock()) / 60:.1f} min left")
+            outcome = (result.get("why") or "done") if result else "cut short by the end of the time"
+            self.tell(f"{item.name}: {outcome}; {max(0.0, end - self.clock()) / 60:.1f} min left")
 
     def _attempt(self, item: Item, left: float) -> Result | None:
         """Return the result of an item, or None if the end of the time cut it short."""
@@ -144,29 +144,29 @@ def _lines(log: Path) -> list[str]:
     return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 
-def reason(said: Sequence[str]) -> str:
+def reason(output: Sequence[str]) -> str:
     """Return the line that says why a command failed: its error, or else its last one."""
-    lines = [line for line in said if not line.startswith(PEAK)]
+    lines = [line for line in output if not line.startswith(PEAK)]
     errors = [line for line in lines if line.startswith("error:")]
     return (errors or lines or ["it printed nothing"])[-1][:300]
 
 
 def _found(item: Item, folder: Path) -> Result:
-    """Return what a finished command has found: the facts of a run, the table of a benchmark, or its output."""
+    """Return what a finished command has found: the figures of a run, the table of a benchmark, or its output."""
     lines, table = _lines(folder / "log.txt"), folder / "steps.md"
     if item.is_run:
-        return {"facts": _facts(folder / "run", lines)}
+        return {"facts": _figures(folder / "run", lines)}
     return {"text": table.read_text(encoding="utf-8")} if table.exists() else {"output": "\n".join(lines[-SHOWN:])}
 
 
-def _facts(run: Path, said: list[str]) -> Result:
+def _figures(run: Path, output: list[str]) -> Result:
     """Return the figures of each update of a run of bert.pretrain, and the hash of the weights at its end."""
     logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     updates = [line for line in logged if line["split"] == "train"]
     described = files.read_json(run / "config.json")
     config, newest = described["config"], max((run / "checkpoints").glob("step-*"))
     weights = files.read_json(newest / "manifest.json")["files"]
-    memory = [int(line.removeprefix(PEAK)) for line in said if line.startswith(PEAK)]
+    memory = [int(line.removeprefix(PEAK)) for line in output if line.startswith(PEAK)]
     return {
         "losses": [float(line["loss"]) for line in updates],
         "sequences_per_second": [line["sequences_per_second"] for line in updates],

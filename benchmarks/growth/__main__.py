@@ -62,15 +62,15 @@ class Exceeded(UserError):
 
 def choose(names: Sequence[str]) -> list[Curve]:
     """Return the curves of these names, all if there are none. Raise UsageError for a wrong name."""
-    known = [curve.name for curve in CURVES]
-    if wrong := [name for name in names if name not in known]:
-        raise UsageError(f"--curves {wrong[0]}: one of {' '.join(known)}")
+    existing = [curve.name for curve in CURVES]
+    if wrong := [name for name in names if name not in existing]:
+        raise UsageError(f"--curves {wrong[0]}: one of {' '.join(existing)}")
     return [curve for curve in CURVES if not names or curve.name in names]
 
 
-def command(curve: Curve, size: int, given: str, output: str, python: str = sys.executable) -> list[str]:
+def command(curve: Curve, size: int, source: str, output: str, python: str = sys.executable) -> list[str]:
     """Return the command of a curve at a size."""
-    words = [word.format(size=size, input=given, output=output, python=python) for word in curve.words]
+    words = [word.format(size=size, input=source, output=output, python=python) for word in curve.words]
     return words if "/" in curve.words[0] else [python, "-m", *words]
 
 
@@ -81,25 +81,25 @@ def measure(curve: Curve, folder: Path, small: bool, limit: float) -> page.Resul
     result: page.Result = {"sizes": {}, "base": {}, "why": ""}
     for size in ([] if base is None else [base]) + list(sizes):
         shutil.rmtree(folder, ignore_errors=True)
-        given, output = folder / "input", folder / "output"
+        source, output = folder / "input", folder / "output"
         output.mkdir(parents=True)
-        given.mkdir()
-        make = [sys.executable, "-m", "benchmarks.growth.inputs", curve.input, str(size), str(given)]
+        source.mkdir()
+        make = [sys.executable, "-m", "benchmarks.growth.inputs", curve.input, str(size), str(source)]
         try:
             child.run(make, folder / "input.log", limit)
         except Failed as error:
             result["why"] = f"the input of size {size:,}: {error}"
             return result
         try:
-            found = child.run(command(curve, size, str(given), str(output)), folder / "log.log", limit, curve.trace)
+            figures = child.run(command(curve, size, str(source), str(output)), folder / "log.log", limit, curve.trace)
         except Failed as error:
             result["why"] = f"at {size:,}: {error}"
             return result
         if size == base:
-            result["base"] = found
+            result["base"] = figures
         else:
-            result["sizes"][str(size)] = found
-        told = ", ".join(f"{value:,.4g} {name}" for name, value in found.items())
+            result["sizes"][str(size)] = figures
+        told = ", ".join(f"{value:,.4g} {name}" for name, value in figures.items())
         print(f"{curve.name} at {size:,}: {told}", file=sys.stderr, flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     return result

@@ -39,17 +39,17 @@ def read(folder: str, count: str) -> dict[str, float]:
     from bert.text.records import Dataset
 
     data, opened = Dataset(Path(folder), "train"), 0
-    wanted = np.random.default_rng(9).integers(0, len(data), int(count))
+    samples = np.random.default_rng(9).integers(0, len(data), int(count))
 
     def count_opens(event: str, _: object) -> None:
         nonlocal opened
         opened += event == "open"
 
-    data.read(wanted[:64])  # traces
+    data.read(samples[:64])  # traces
     sys.addaudithook(count_opens)
     begun = time.process_time()
-    for first in range(0, len(wanted), 64):
-        data.read(wanted[first : first + 64])
+    for first in range(0, len(samples), 64):
+        data.read(samples[first : first + 64])
     return {"calls": opened, "seconds": time.process_time() - begun}
 
 
@@ -73,9 +73,9 @@ def _measured(work: Any) -> dict[str, float]:
 
 
 def _memory(process: object) -> float:
-    found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
-    assert found
-    return int(found[1]) * 1024 / 1e6
+    peak = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
+    assert peak
+    return int(peak[1]) * 1024 / 1e6
 
 
 def save(run: str, megabytes: str) -> dict[str, float]:
@@ -99,9 +99,9 @@ def restore(run: str, megabytes: str) -> dict[str, float]:
     from bert.training import checkpoint
 
     state = _state(megabytes)
-    found: list[int | None] = []
-    result = _measured(lambda: found.append(checkpoint.restore(Path(run), state)))
-    assert found == [1], found
+    restored: list[int | None] = []
+    result = _measured(lambda: restored.append(checkpoint.restore(Path(run), state)))
+    assert restored == [1], restored
     return result
 
 
@@ -109,11 +109,11 @@ def serve(run: str, count: str) -> dict[str, float]:
     """`count` requests, one after the other: processor seconds and memory of the service, without its start."""
     import httpx
 
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as log:
         command = [sys.executable, "-m", "serve", "--model", run, "--port", "0", "--log", "false"]
-        process = subprocess.Popen(command, stderr=said, text=True)
+        process = subprocess.Popen(command, stderr=log, text=True)
         try:
-            address = _address(process, said)
+            address = _address(process, log)
             with httpx.Client(base_url=address, timeout=SERVED) as client:
                 client.get("/readyz").raise_for_status()
                 begun = _seconds(process.pid)
@@ -125,15 +125,15 @@ def serve(run: str, count: str) -> dict[str, float]:
             process.wait(60)
 
 
-def _address(process: subprocess.Popen[str], said: Any) -> str:
+def _address(process: subprocess.Popen[str], log: Any) -> str:
     end = time.monotonic() + SERVED
     while time.monotonic() < end and process.poll() is None:
-        said.seek(0)
-        if found := re.search(r"listening on (http://\S+)", said.read()):
-            return found[1]
+        log.seek(0)
+        if address := re.search(r"listening on (http://\S+)", log.read()):
+            return address[1]
         time.sleep(0.1)
-    said.seek(0)
-    sys.exit(f"error: the service did not start: {said.read().strip()[-300:]}")
+    log.seek(0)
+    sys.exit(f"error: the service did not start: {log.read().strip()[-300:]}")
 
 
 def _seconds(process: int) -> float:

@@ -46,7 +46,7 @@ def run(words: Sequence[str], log: Path, limit: float, trace: str = "") -> dict[
         clock.start()
         try:
             assert process.stdout
-            said = process.stdout.read().decode(errors="replace").splitlines()
+            output = process.stdout.read().decode(errors="replace").splitlines()
             _, status, usage = os.wait4(process.pid, 0)
         finally:
             clock.cancel()
@@ -59,11 +59,11 @@ def run(words: Sequence[str], log: Path, limit: float, trace: str = "") -> dict[
         raise Failed(f"ended with code {process.returncode}: {why.removeprefix('error: ')[:200]}")
     figures = {"seconds": usage.ru_utime + usage.ru_stime, "megabytes": usage.ru_maxrss * 1024 / 1e6}
     if trace:
-        found = TOTAL.search(counted.read_text())
-        figures["calls"] = float(found[1]) if found else 0.0
-    if said and said[-1].startswith("{"):
+        total = TOTAL.search(counted.read_text())
+        figures["calls"] = float(total[1]) if total else 0.0
+    if output and output[-1].startswith("{"):
         with contextlib.suppress(ValueError):
-            figures |= json.loads(said[-1])
+            figures |= json.loads(output[-1])
     return figures
 
 

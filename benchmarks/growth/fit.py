@@ -65,11 +65,11 @@ def fit(values: Mapping[int, float], base: float, floor: float) -> Fit:
 def broken(bound: Bound, values: Mapping[int, float], base: float) -> Iterator[str]:
     """Yield, for each bound that does not hold, a sentence that says so."""
     first, last = min(values), max(values)
-    unit, found = UNITS[bound.measure], fit(values, base, FLOORS[bound.measure])
-    if found.exponent > bound.exponent:
-        yield f"{bound.measure} grow with exponent {found.text()}, the bound is {bound.exponent:g}"
+    unit, fitted = UNITS[bound.measure], fit(values, base, FLOORS[bound.measure])
+    if fitted.exponent > bound.exponent:
+        yield f"{bound.measure} grow with exponent {fitted.text()}, the bound is {bound.exponent:g}"
     each = (values[last] - base) / last
-    if bound.each is not None and found.above and each > bound.each:
+    if bound.each is not None and fitted.above and each > bound.each:
         yield f"{each:.3g} {unit} for each, the bound is {bound.each:g}"
     for size, most in ((first, bound.first), (last, bound.most)):
         if most is not None and values[size] > most:

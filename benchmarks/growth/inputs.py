@@ -37,11 +37,11 @@ _KNOWN: dict[int, str] = {}
 
 def _word(rank: int) -> str:
     if rank not in _KNOWN:
-        left, said = rank, ""
+        left, word = rank, ""
         while left:
             left, place = divmod(left, len(_SYLLABLES))
-            said += _SYLLABLES[place]
-        _KNOWN[rank] = said
+            word += _SYLLABLES[place]
+        _KNOWN[rank] = word
     return _KNOWN[rank]
 
 
@@ -55,11 +55,11 @@ def sentences(seed: int) -> Iterator[str]:
 
 def document(stream: Iterator[str], characters: int) -> list[str]:
     """Return the next sentences, of about this many characters in all."""
-    taken, left = [], characters
+    chosen, left = [], characters
     while left > 0:
-        taken.append(next(stream))
-        left -= len(taken[-1]) + 1
-    return taken
+        chosen.append(next(stream))
+        left -= len(chosen[-1]) + 1
+    return chosen
 
 
 def _finished(folder: Path, stage: str, written: Mapping[str, Sequence[dict[str, Any]]]) -> None:
@@ -77,7 +77,7 @@ def _finished(folder: Path, stage: str, written: Mapping[str, Sequence[dict[str,
 
 def vocabulary(size: int, folder: Path) -> None:
     """vocab.txt with frequent words, and all syllables; the size does not matter."""
-    chosen = dict.fromkeys([*SPECIAL, *map(_word, range(1, 5000)), *(f"##{said}" for said in _SYLLABLES), "."])
+    chosen = dict.fromkeys([*SPECIAL, *map(_word, range(1, 5000)), *(f"##{syllable}" for syllable in _SYLLABLES), "."])
     with files.atomic_write(folder / "vocab.txt") as stream:
         stream.write("\n".join(chosen) + "\n")
 
@@ -88,8 +88,10 @@ def nothing(size: int, folder: Path) -> None:
 
 def text_parts(size: int, folder: Path) -> None:
     """text/, as data.text writes it: the same documents in `size` parts; and bpe/, a tokenizer."""
-    said = sentences(1)
-    documents = [{"id": f"{number}", "text": " ".join(document(said, 1000))} for number in range(max(size, DOCUMENTS))]
+    stream = sentences(1)
+    documents = [
+        {"id": f"{number}", "text": " ".join(document(stream, 1000))} for number in range(max(size, DOCUMENTS))
+    ]
     divided = {f"part-{part:05d}.jsonl": documents[part::size] for part in range(size)}
     _finished(folder / "text", "text", divided)
     _run("data.bpe", "--source", folder / "text", "--output", folder / "bpe", "--size", 400, "--max_megabytes", 1)
@@ -112,17 +114,17 @@ def long_text(size: int, folder: Path) -> None:
 
 def long_shard(size: int, folder: Path) -> None:
     """shards/, as data.shards writes it: one document of `size` KB, and a short one; and vocab.txt."""
-    said = sentences(1)
+    stream = sentences(1)
     lengths = {"long": size * KB} | {f"short {number}": 500 for number in range(8)}
-    documents = [{"id": name, "sentences": document(said, length)} for name, length in lengths.items()]
+    documents = [{"id": name, "sentences": document(stream, length)} for name, length in lengths.items()]
     _finished(folder / "shards", "shards", {"train-00000.jsonl": documents})
     vocabulary(size, folder)
 
 
 def shards(size: int, folder: Path) -> None:
     """shards/, as data.shards writes it: documents of 5 KB, `size` KB in all."""
-    length, said = min(size, 5), sentences(1)
-    documents = [{"id": f"{number}", "sentences": document(said, length * KB)} for number in range(size // length)]
+    length, stream = min(size, 5), sentences(1)
+    documents = [{"id": f"{number}", "sentences": document(stream, length * KB)} for number in range(size // length)]
     _finished(folder / "shards", "shards", {"train-00000.jsonl": documents})
 
 
@@ -204,16 +206,16 @@ def classifier(size: int, folder: Path) -> None:
     """run/, a tiny model of tasks.train, and texts.tsv with `size` texts."""
     vocabulary(size, folder)
     for name, count in (("train", 64), ("dev", 16), ("texts", size)):
-        said = sentences(3)
+        texts = sentences(3)
         with files.atomic_write(folder / f"{name}.tsv") as stream:
             stream.write("text\tlabel\n")
             for number in range(count):
-                stream.write(f"{next(said)}\t{('no', 'yes')[number % 2]}\n")
+                stream.write(f"{next(texts)}\t{('no', 'yes')[number % 2]}\n")
     tiny = "--model.hidden_size 16 --model.num_hidden_layers 1 --model.num_attention_heads 2"
     tiny += " --model.intermediate_size 32 --model.max_position_embeddings 64 --data.length 64"
-    given = ("--data.train", folder / "train.tsv", "--data.dev", folder / "dev.tsv")
+    data = ("--data.train", folder / "train.tsv", "--data.dev", folder / "dev.tsv")
     start = ("--init.checkpoint", "none", "--data.vocab", folder / "vocab.txt", "--run.directory", folder / "run")
-    _run("tasks.train", "classify", *given, *start, *tiny.split(), "--batch.total", 16, "--run.steps", 2)
+    _run("tasks.train", "classify", *data, *start, *tiny.split(), "--batch.total", 16, "--run.steps", 2)
 
 
 def _run(*command: object) -> None:

@@ -36,7 +36,7 @@ class Told:
 
 def values(result: Result, bound: Bound) -> tuple[dict[int, float], float]:
     """Return a measure at each size, and at the base size."""
-    at = {int(size): found[bound.measure] for size, found in result["sizes"].items()}
+    at = {int(size): figures[bound.measure] for size, figures in result["sizes"].items()}
     return dict(sorted(at.items())), result["base"].get(bound.measure, 0.0)
 
 
@@ -48,20 +48,20 @@ def failures(curves: Sequence[Curve], results: Results, judged: bool = True) -> 
             yield f"{curve.name}: not measured: {result['why'] if result else 'not reached'}"
             continue
         for bound in curve.bounds if judged else ():
-            for said in broken(bound, *values(result, bound)):
-                yield f"{curve.name}: {said}"
+            for failure in broken(bound, *values(result, bound)):
+                yield f"{curve.name}: {failure}"
 
 
 def order(curves: Sequence[Curve], results: Results) -> Iterator[str]:
     """Yield a line for each measure of each curve, the largest exponent first."""
-    found = []
+    lines = []
     for curve in curves:
         result = results.get(curve.name)
         if result and not result["why"]:
             for bound in curve.bounds:
                 one = fit(*values(result, bound), FLOORS[bound.measure])
-                found.append((one.exponent, f"{one.text():>7}  {bound.measure:<12} {curve.name}: {curve.what}"))
-    yield from (line for _, line in sorted(found, key=lambda pair: -pair[0]))
+                lines.append((one.exponent, f"{one.text():>7}  {bound.measure:<12} {curve.name}: {curve.what}"))
+    yield from (line for _, line in sorted(lines, key=lambda pair: -pair[0]))
 
 
 def write(path: Path, curves: Sequence[Curve], results: Results, told: Told) -> None:
@@ -97,10 +97,10 @@ def _table(curves: Sequence[Curve], results: Results) -> Iterator[str]:
             continue
         for bound in curve.bounds:
             at, base = values(result, bound)
-            found, last = fit(at, base, FLOORS[bound.measure]), max(at)
-            told = f"{found.text()}, not at all N" if result["why"] else found.text()
+            fitted, last = fit(at, base, FLOORS[bound.measure]), max(at)
+            told = f"{fitted.text()}, not at all N" if result["why"] else fitted.text()
             unit = UNITS[bound.measure]
-            wrong = "**" if found.exponent > bound.exponent else ""
+            wrong = "**" if fitted.exponent > bound.exponent else ""
             cells = (
                 curve.name,
                 " / ".join(f"{size:,}" for size in at),
@@ -109,7 +109,7 @@ def _table(curves: Sequence[Curve], results: Results) -> Iterator[str]:
                 " / ".join(f"{value:.4g}" for value in at.values()),
                 f"{wrong}{told}{wrong}",
                 f"{bound.exponent:g}",
-                f"{(at[last] - base) / last:.3g}" if found.above else "",
+                f"{(at[last] - base) / last:.3g}" if fitted.above else "",
                 "; ".join(_others(bound, min(at), last)),
             )
             yield f"| {' | '.join(cells)} |"

@@ -55,8 +55,8 @@ def work(laboratory: Laboratory, command: str) -> dict[str, str]:
                 tell(f"failed: {error}")
                 continue
             (leg,) = filter(None, [trial.leg(step)])
-            found = page.measures(trial, leg, laboratory.plan)
-            shown = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
+            figures = page.measures(trial, leg, laboratory.plan)
+            shown = ", ".join(f"{name} {value:.2f}" for name, value in figures.items())
             tell(f"{trial.name}: update {step:,} of {trial.run.config.run.steps:,}: {shown}")
             page.write(laboratory.plan, laboratory.output, command, failures)
     finally:

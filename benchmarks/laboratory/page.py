@@ -44,25 +44,25 @@ Curves = dict[str, dict[int, list[Point]]]  # by variant and seed; the points in
 
 def measures(trial: Trial, leg: Leg, plan: Plan) -> dict[str, float]:
     """Return all measures of a run at a checkpoint by name."""
-    found = {LOSS: leg.heldout["loss"]} if leg.is_finite else {}
+    by_name = {LOSS: leg.heldout["loss"]} if leg.is_finite else {}
     for key, value in leg.heldout.items():
         if key.endswith("_accuracy"):  # "mlm_accuracy/books" is that of a source
-            found[f"held-out {key.removesuffix('_accuracy')} accuracy"] = 100 * value
+            by_name[f"held-out {key.removesuffix('_accuracy')} accuracy"] = 100 * value
     for name, score in plan.scores.items():
         if scored := trial.scored(leg.step, name):
             if score.command == "minimal_pairs":
-                found[name] = 100 * scored.figures["mean_of_paradigms"]
+                by_name[name] = 100 * scored.figures["mean_of_paradigms"]
             else:
-                found |= {f"{name} {metric}": 100 * value for metric, value in scored.figures.items()}
-    return found
+                by_name |= {f"{name} {metric}": 100 * value for metric, value in scored.figures.items()}
+    return by_name
 
 
 def curves(plan: Plan, output: Path) -> Curves:
     """Return the points of all runs."""
     legs: dict[str, dict[int, tuple[Trial, list[Leg]]]] = {name: {} for name in plan.variants}
     for trial in trials(plan, output):
-        if found := [leg for step in trial.run.marks if (leg := trial.leg(step))]:
-            legs[trial.run.name][trial.seed] = trial, found
+        if legs_of_trial := [leg for step in trial.run.marks if (leg := trial.leg(step))]:
+            legs[trial.run.name][trial.seed] = trial, legs_of_trial
     return {name: dict(_points(of_variant, plan)) for name, of_variant in legs.items()}
 
 
@@ -75,14 +75,14 @@ def _points(of_variant: dict[int, tuple[Trial, list[Leg]]], plan: Plan) -> Itera
 
 
 def value_at(points: Sequence[Point], axis: str, place: float, measure: str) -> float | None:
-    """Return a measure where a run has used so many updates, tokens or seconds.
+    """Return a measure at a number of updates, tokens or seconds of a run.
 
     Between two checkpoints it is interpolated along the logarithm. None if the run has no two checkpoints around it.
     """
-    known = [(point.at[axis], point.measures[measure]) for point in points if measure in point.measures]
-    if not known or not known[0][0] <= place <= known[-1][0]:
+    measured = [(point.at[axis], point.measures[measure]) for point in points if measure in point.measures]
+    if not measured or not measured[0][0] <= place <= measured[-1][0]:
         return None
-    places, values = zip(*known, strict=True)
+    places, values = zip(*measured, strict=True)
     return float(np.interp(math.log(place), np.log(places), values))
 
 
@@ -112,24 +112,24 @@ def shown(values: Sequence[float], digits: int) -> str:
 
 def write(plan: Plan, output: Path, command: str, failures: dict[str, str]) -> None:
     """Write the page and its pictures. failures: of runs, by their names."""
-    found = curves(plan, output)
-    points = [point for runs in found.values() for run in runs.values() for point in run]
+    by_variant = curves(plan, output)
+    points = [point for runs in by_variant.values() for run in runs.values() for point in run]
     names = list(dict.fromkeys(name for point in points for name in point.measures))
     parts = [f"# {plan.title}", _head(command), *_failures(failures)]
     if names:
         for number, name in enumerate(names):
-            draw(found, name, output / f"curve-{number}.png")
-        parts += [*_equal(found, names), *_curves(found, names), *_paradigms(plan, output)]
-    parts += [_runs(plan, output, found, names), _commands(plan, output)]
+            draw(by_variant, name, output / f"curve-{number}.png")
+        parts += [*_equal(by_variant, names), *_curves(by_variant, names), *_paradigms(plan, output)]
+    parts += [_runs(plan, output, by_variant, names), _commands(plan, output)]
     with files.atomic_write(output / NAME) as stream:
         stream.write("\n\n".join(parts) + "\n")
 
 
-def draw(found: Curves, measure: str, path: Path) -> None:
+def draw(by_variant: Curves, measure: str, path: Path) -> None:
     """Draw a measure over updates, tokens and seconds: a line of the means for each variant, a point for each run."""
     with charts.plots(path, 3, width=14) as row:
         for axes, axis in zip(row, AXES, strict=True):
-            for number, (name, runs) in enumerate(found.items()):
+            for number, (name, runs) in enumerate(by_variant.items()):
                 colour = charts.COLOURS[number % len(charts.COLOURS)]
                 axes.plot([], [], color=colour, label=charts.plain(name))
                 for points in runs.values():
@@ -157,68 +157,68 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
 
 
-def _equal(found: Curves, names: Sequence[str]) -> Iterator[str]:
+def _equal(by_variant: Curves, names: Sequence[str]) -> Iterator[str]:
     """Yield the tables at equal updates, tokens and seconds, each as far as all variants are with equal seeds."""
-    first, *others = found
+    first, *others = by_variant
     yield f"## What was learned\n\n{NOTES}"
     for axis in AXES:
         rows = []
         for name in names:
-            place, at = _together(found, axis, name)
+            place, at = _together(by_variant, axis, name)
             if at:
                 means = [shown(list(values.values()), _digits(name)) for values in at.values()]
                 differences = [difference(at[other], at[first], _digits(name)) for other in others]
                 rows.append([name, f"{place:,.0f}", str(len(at[first])), *means, *differences])
-        header = ["measure", axis, "seeds", *found, *(f"{other} less {first}" for other in others)]
+        header = ["measure", axis, "seeds", *by_variant, *(f"{other} less {first}" for other in others)]
         if rows:
             yield f"At equal {axis}:\n\n{_table(header, rows)}"
 
 
-def _together(found: Curves, axis: str, measure: str) -> tuple[float, dict[str, dict[int, float]]]:
+def _together(by_variant: Curves, axis: str, measure: str) -> tuple[float, dict[str, dict[int, float]]]:
     """Return a place, and a measure there by variant and seed, for those seeds whose variants are all most advanced.
 
     It is the last place that all these runs have reached. Nothing is returned if there is none.
     """
-    known = {
+    places = {
         variant: {
             seed: [point.at[axis] for point in points if measure in point.measures] for seed, points in of.items()
         }
-        for variant, of in found.items()
+        for variant, of in by_variant.items()
     }
-    shared = set.intersection(*(set(of) for of in known.values()))
-    reached = {seed: min(len(of[seed]) for of in known.values()) for seed in sorted(shared)}
+    shared = set.intersection(*(set(of) for of in places.values()))
+    reached = {seed: min(len(of[seed]) for of in places.values()) for seed in sorted(shared)}
     most = max(reached.values(), default=0)
     seeds = [seed for seed, count in reached.items() if count == most > 0]
-    place = min((of[seed][-1] for of in known.values() for seed in seeds), default=0.0)
+    place = min((of[seed][-1] for of in places.values() for seed in seeds), default=0.0)
     values: dict[str, dict[int, float]] = {}
-    for variant, of_variant in found.items():
+    for variant, of_variant in by_variant.items():
         at = {seed: value_at(of_variant[seed], axis, place, measure) for seed in seeds}
         values[variant] = {seed: value for seed, value in at.items() if value is not None}
     return place, values if seeds and all(len(of) == len(seeds) for of in values.values()) else {}
 
 
-def _curves(found: Curves, names: Sequence[str]) -> Iterator[str]:
-    header = ["updates", *(f"{variant}, {axis}" for variant in found for axis in AXES[1:])]
+def _curves(by_variant: Curves, names: Sequence[str]) -> Iterator[str]:
+    header = ["updates", *(f"{variant}, {axis}" for variant in by_variant for axis in AXES[1:])]
     rows = [
-        [f"{step:,.0f}", *(_mean_at(runs, step, axis) for runs in found.values() for axis in AXES[1:])]
-        for step in _steps(found)
+        [f"{step:,.0f}", *(_mean_at(runs, step, axis) for runs in by_variant.values() for axis in AXES[1:])]
+        for step in _steps(by_variant)
     ]
     yield f"## Curves\n\nWhat each checkpoint took, in the mean over seeds:\n\n{_table(header, rows)}"
     for number, name in enumerate(names):
         rows = []
-        for step in _steps(found):
+        for step in _steps(by_variant):
             row = [f"{step:,.0f}"]
-            for runs in found.values():
+            for runs in by_variant.values():
                 values = [point.measures[name] for point in _at(runs, step) if name in point.measures]
                 row += [shown(values, _digits(name)), str(len(values))]
             if any(row[1::2]):
                 rows.append(row)
-        header = ["updates", *(word for variant in found for word in (variant, "seeds"))]
+        header = ["updates", *(word for variant in by_variant for word in (variant, "seeds"))]
         yield f"### {name}\n\n![{name}](curve-{number}.png)\n\n{_table(header, rows)}"
 
 
-def _steps(found: Curves) -> list[float]:
-    return sorted({point.at["updates"] for runs in found.values() for points in runs.values() for point in points})
+def _steps(by_variant: Curves) -> list[float]:
+    return sorted({point.at["updates"] for runs in by_variant.values() for points in runs.values() for point in points})
 
 
 def _at(runs: dict[int, list[Point]], step: float) -> list[Point]:
@@ -247,7 +247,7 @@ def _paradigms(plan: Plan, output: Path) -> Iterator[str]:
         yield f"### {name}: paradigms at the end\n\n{_table(['paradigm', *by_variant], rows)}"
 
 
-def _runs(plan: Plan, output: Path, found: Curves, names: Sequence[str]) -> str:
+def _runs(plan: Plan, output: Path, by_variant: Curves, names: Sequence[str]) -> str:
     """Return the table of all runs: how far they are, speed, how often they were started, and their last measures."""
     events = _events(output)
     rows = []
@@ -261,7 +261,7 @@ def _runs(plan: Plan, output: Path, found: Curves, names: Sequence[str]) -> str:
         row = [trial.run.name, str(trial.seed), f"{trial.newest():,} of {trial.run.config.run.steps:,}"]
         row += [f"{legs[-1].tokens:,.0f}", f"{legs[-1].tokens_per_second:,.0f}"] if legs else ["", ""]
         row += [str(starts), str(starts - failed - len(legs)), f"{hours:.2f}"]
-        last = found[trial.run.name].get(trial.seed, [])
+        last = by_variant[trial.run.name].get(trial.seed, [])
         row += [_single(trial, legs[-1].step, name, last[-1].measures.get(name)) if legs else "" for name in names]
         rows.append(row)
     header = ["variant", "seed", "updates", "tokens", "tokens/s", "starts", "of them interrupted", "hours with scores"]
@@ -282,13 +282,13 @@ def _single(trial: Trial, step: int, name: str, value: float | None) -> str:
 def _events(output: Path) -> list[dict[str, Any]]:
     path = output / EVENTS
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    found = []
+    events = []
     for line in lines:
         try:
-            found.append(files.parse_json(line))
+            events.append(files.parse_json(line))
         except ValueError:  # cut off by a kill
             continue
-    return found
+    return events
 
 
 def _head(command: str) -> str:

@@ -75,9 +75,9 @@ def check(config: PretrainConfig, data: loop.Data, text: Path) -> None:
         "--max_ngram of data.tfrecords": (made.max_ngram, 1),
         "--kind of data.tfrecords": (data.description.kind, "documents"),
     }
-    for name, (actual, wanted) in needed.items():
-        if actual != wanted:
-            raise UsageError(f"{name} is {actual}, but a variant with `peer` needs {wanted}")
+    for name, (actual, needed_value) in needed.items():
+        if actual != needed_value:
+            raise UsageError(f"{name} is {actual}, but a variant with `peer` needs {needed_value}")
     if config.precision.compute not in ("float32", "bfloat16"):
         raise UsageError(f"precision.compute is {config.precision.compute}; give a variant with `peer` one by its name")
     if manifest.content_hash(text) not in data.manifest.inputs.values():
@@ -120,12 +120,12 @@ def train(options: Options, config: PretrainConfig, data: loop.Data, folder: Pat
     """Let the peer train in `folder`; return what it logged."""
     vocabulary.copy(data.manifest.path / records.VOCABULARY, folder)
     config.model.save(folder / "bert_config.json")
-    sentences, wanted = folder / "sentences.txt", folder / "settings.json"
+    sentences, settings_file = folder / "sentences.txt", folder / "settings.json"
     write_sentences(options.text, sentences)
-    files.write_json(wanted, settings(config, data, start, options.stop_at))
+    files.write_json(settings_file, settings(config, data, start, options.stop_at))
     children = Children()
     children.listen()
-    code = children.run([*map(str, (options.python.absolute(), "-m", PROGRAM, wanted, sentences, folder))])
+    code = children.run([*map(str, (options.python.absolute(), "-m", PROGRAM, settings_file, sentences, folder))])
     children.check()
     sentences.unlink()
     if code:

@@ -82,8 +82,8 @@ class Trial:
         own = {"seed": self.seed, "directory": self.directory, "stop_at": stop}
         if (peer := self.run.peer) is None:
             return ["python", "-m", "bert.pretrain", *self.run.words, *flags_of(own, "run.")]
-        given = {"python": peer.python, "text": peer.text, "words": shlex.join(self.run.words)}
-        return ["python", "-m", "benchmarks.laboratory.peer", *flags_of(given | own)]
+        of_peer = {"python": peer.python, "text": peer.text, "words": shlex.join(self.run.words)}
+        return ["python", "-m", "benchmarks.laboratory.peer", *flags_of(of_peer | own)]
 
     def leg(self, step: int) -> Leg | None:
         """Return what is known at update `step`, if the run has been there."""
@@ -102,8 +102,8 @@ class Trial:
 
     def newest(self) -> int:
         """Return the update of the newest checkpoint; 0 if there is none."""
-        found = (STEP.fullmatch(path.name) for path in (self.directory / "checkpoints").glob("step-*"))
-        return max((int(match[1]) for match in found if match), default=0)
+        matches = (STEP.fullmatch(path.name) for path in (self.directory / "checkpoints").glob("step-*"))
+        return max((int(match[1]) for match in matches if match), default=0)
 
 
 def flags_of(values: dict[str, Any], prefix: str = "") -> list[str]:
@@ -137,13 +137,13 @@ class Laboratory:
         Of one seed all variants reach a checkpoint before one of them goes on, so that what is there can be compared.
         Raise UsageError if what is there was made by another plan.
         """
-        found = []
+        missing = []
         for seed in self.plan.seeds:
             of_seed = [trial for trial in trials(self.plan, self.output) if trial.seed == seed]
             for number in range(self.plan.checkpoints):
                 at = [(trial, trial.run.marks[number]) for trial in of_seed if number < len(trial.run.marks)]
-                found += [(trial, step) for trial, step in at if self._lacks(trial, step)]
-        return found
+                missing += [(trial, step) for trial, step in at if self._lacks(trial, step)]
+        return missing
 
     def _lacks(self, trial: Trial, step: int) -> bool:
         """Return whether a run is to be trained up to update `step`, or to be scored there.

@@ -124,10 +124,10 @@ def batches(start: Path, examples: Sequence[Row], settings: Row) -> Iterator[Row
     return itertools.chain.from_iterable(itertools.repeat(loader))
 
 
-def main(start: Path, given: Path, wanted: Path, output: Path) -> None:
+def main(start: Path, examples_file: Path, settings_file: Path, output: Path) -> None:
     """Train and write."""
-    settings = json.loads(wanted.read_text(encoding="utf-8"))
-    with open(given, encoding="utf-8") as stream:
+    settings = json.loads(settings_file.read_text(encoding="utf-8"))
+    with open(examples_file, encoding="utf-8") as stream:
         examples = [json.loads(line) for line in stream]
     torch.manual_seed(settings["seed"])
     model = kind_of(start)[0].from_pretrained(start, dtype=torch.float32)
@@ -149,8 +149,8 @@ def main(start: Path, given: Path, wanted: Path, output: Path) -> None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), settings["clip_norm"])
             optimizer.step()
             line = {"split": "train", "step": number, "loss": loss.item()}
-            taken, begun = time.perf_counter() - begun, time.perf_counter()
-            print(json.dumps(line | {"sequences_per_second": len(batch["input_ids"]) / taken}), file=log, flush=True)
+            seconds, begun = time.perf_counter() - begun, time.perf_counter()
+            print(json.dumps(line | {"sequences_per_second": len(batch["input_ids"]) / seconds}), file=log, flush=True)
     model.save_pretrained(output)
     shutil.copyfile(start / "vocab.txt", output / "vocab.txt")
 

@@ -62,9 +62,9 @@ def collator(tokenizer: Any, settings: dict[str, Any]) -> Any:
     return batch
 
 
-def main(wanted: Path, given: Path, folder: Path) -> None:
+def main(settings_file: Path, sentences_file: Path, folder: Path) -> None:
     """Train and write."""
-    settings: dict[str, Any] = json.loads(wanted.read_text(encoding="utf-8"))
+    settings: dict[str, Any] = json.loads(settings_file.read_text(encoding="utf-8"))
     start, stop, size, every = (settings[name] for name in ("start", "stop", "batch", "log_every"))
     torch.manual_seed(settings["seed"])
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -76,7 +76,9 @@ def main(wanted: Path, given: Path, folder: Path) -> None:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
     model.train()
-    texts = Sentences(given.read_text(encoding="utf-8").split("\n")[:-1], start * size, stop * size, settings["seed"])
+    texts = Sentences(
+        sentences_file.read_text(encoding="utf-8").split("\n")[:-1], start * size, stop * size, settings["seed"]
+    )
     batches = iter(DataLoader(texts, size, collate_fn=collator(tokenizer, settings)))  # draws a random number
     if start:
         torch.set_rng_state(state["random"])

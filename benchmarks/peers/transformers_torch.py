@@ -39,9 +39,9 @@ class Gathered(torch.nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, positions: Any, labels: Any, next_sentence_label: Any, **given: Any) -> Output:
+    def forward(self, positions: Any, labels: Any, next_sentence_label: Any, **inputs: Any) -> Output:
         """Return the mean loss of the masked words, and of the pairs, added."""
-        outputs = self.model.bert(**given)
+        outputs = self.model.bert(**inputs)
         hidden, pooled = outputs.last_hidden_state, outputs.pooler_output
         rows = torch.arange(len(positions))[:, None]
         words, pair = self.model.cls(hidden[rows, positions], pooled)
@@ -51,23 +51,23 @@ class Gathered(torch.nn.Module):
 
 def tensors(batch: Mapping[str, np.ndarray], work: str, gathered: bool = False) -> dict[str, Any]:
     """A batch in the names of transformers."""
-    given = {name: torch.from_numpy(value.astype(np.int64)) for name, value in batch.items()}
+    arrays = {name: torch.from_numpy(value.astype(np.int64)) for name, value in batch.items()}
     renamed = {
-        "input_ids": given["input_ids"],
-        "attention_mask": given["input_mask"],
-        "token_type_ids": given["segment_ids"],
+        "input_ids": arrays["input_ids"],
+        "attention_mask": arrays["input_mask"],
+        "token_type_ids": arrays["segment_ids"],
     }
     if work == "finetune":
-        return renamed | {name: given[name][:, 0] for name in ("start_positions", "end_positions")}
+        return renamed | {name: arrays[name][:, 0] for name in ("start_positions", "end_positions")}
     if work == "infer":
         return renamed
-    labels = torch.where(given["masked_lm_weights"] > 0, given["masked_lm_ids"], -100)
-    renamed["next_sentence_label"] = given["next_sentence_labels"][:, 0]
+    labels = torch.where(arrays["masked_lm_weights"] > 0, arrays["masked_lm_ids"], -100)
+    renamed["next_sentence_label"] = arrays["next_sentence_labels"][:, 0]
     if gathered:
-        return renamed | {"positions": given["masked_lm_positions"], "labels": labels}
-    whole = torch.full_like(given["input_ids"], -100)
-    for row, real in enumerate(given["masked_lm_weights"] > 0):
-        whole[row, given["masked_lm_positions"][row, real]] = labels[row, real]
+        return renamed | {"positions": arrays["masked_lm_positions"], "labels": labels}
+    whole = torch.full_like(arrays["input_ids"], -100)
+    for row, real in enumerate(arrays["masked_lm_weights"] > 0):
+        whole[row, arrays["masked_lm_positions"][row, real]] = labels[row, real]
     return renamed | {"labels": whole}
 
 

@@ -55,12 +55,12 @@ def fit(chosen: Sequence[Pair], start: Constants = CONSTANTS) -> Constants:
         size = np.abs(errors(chosen, constants))
         return float(np.mean(np.where(size < HUBER, size**2 / 2, HUBER * (size - HUBER / 2))))
 
-    found = start
+    fitted = start
     for sweep in range(SWEEPS):
         span = math.log(RANGE) / 2**sweep
         for name in FITTED:
-            found = _search(found, name, span, loss)
-    return found
+            fitted = _search(fitted, name, span, loss)
+    return fitted
 
 
 def _search(constants: Constants, name: str, span: float, loss: Callable[[Constants], float]) -> Constants:
@@ -116,8 +116,8 @@ def fit_shares(chosen: Sequence[Row]) -> dict[str, float]:
     shares = np.array([_share(row) for row in chosen])
     mean = float(np.average(shares, weights=weights))
     penalty = RIDGE * weights.mean() * np.diag([float(name != "base") for name in rates.FEATURES])
-    found = np.linalg.solve(matrix.T @ (weights[:, None] * matrix) + penalty, matrix.T @ (weights * (shares - mean)))
-    coefficients = dict(zip(rates.FEATURES, map(float, found), strict=True))
+    solution = np.linalg.solve(matrix.T @ (weights[:, None] * matrix) + penalty, matrix.T @ (weights * (shares - mean)))
+    coefficients = dict(zip(rates.FEATURES, map(float, solution), strict=True))
     return coefficients | {"base": coefficients["base"] + mean}
 
 
@@ -143,9 +143,9 @@ def cold_error(row: Row, coefficients: dict[str, float]) -> float:
 
 def width(results: Iterable[tuple[Row, float]], share: float = 0.9) -> float:
     """Return the half width of the interval of the logarithm that holds `share` of the errors; sources weigh alike."""
-    found = list(results)
-    sources = [row.source for row, _ in found]
-    order = sorted((abs(error), 1 / sources.count(row.source)) for row, error in found)
+    rows = list(results)
+    sources = [row.source for row, _ in rows]
+    order = sorted((abs(error), 1 / sources.count(row.source)) for row, error in rows)
     total, sum_ = sum(weight for _, weight in order), 0.0
     for error, weight in order:
         sum_ += weight
@@ -175,17 +175,17 @@ def main() -> None:
     constants, shares = fit(pairs()), fit_shares(cold_rows())
     print(*(f"{name} {getattr(constants, name):.4f}" for name in FITTED), sep="\n")
     print("coefficients", {name: round(value, 4) for name, value in shares.items()})
-    found, unmeasured = warm(), cold()
-    print("from one measured row, its source left out  ", summary(found))
-    several = [(row, error) for row, error in found if row.cluster.nodes > 1]
+    measured, unmeasured = warm(), cold()
+    print("from one measured row, its source left out  ", summary(measured))
+    several = [(row, error) for row, error in measured if row.cluster.nodes > 1]
     print("the same, several nodes                     ", summary(several))
-    for source in sorted({row.source for row, _ in found}):
-        print(f"    {source:<40}", summary([(row, error) for row, error in found if row.source == source]))
+    for source in sorted({row.source for row, _ in measured}):
+        print(f"    {source:<40}", summary([(row, error) for row, error in measured if row.source == source]))
     print("without a measured row, its source left out ", summary(unmeasured))
     for source in sorted({row.source for row, _ in unmeasured}):
         print(f"    {source:<40}", summary([(row, error) for row, error in unmeasured if row.source == source]))
-    print(f"intervals: {width(found):.3f} and {width(unmeasured):.3f}, of the logarithm; those of the other sources")
-    print(f"hold {coverage(found):.0%} and {coverage(unmeasured):.0%} of the rows")
+    print(f"intervals: {width(measured):.3f} and {width(unmeasured):.3f}, of the logarithm; those of the other sources")
+    print(f"hold {coverage(measured):.0%} and {coverage(unmeasured):.0%} of the rows")
     bad = published.contradictions()
     print(
         f"{len(bad)} rows contradict themselves:", *(f"    {name}: {reason}" for name, reason in bad.items()), sep="\n"

@@ -65,9 +65,9 @@ class Options:
 
     def __post_init__(self) -> None:
         ranges.check(self)
-        for flag, known in (("models", cases.MODELS), ("ways", WAYS)):
-            if wrong := [name for name in getattr(self, flag) if name not in known]:
-                raise UsageError(f"--{flag} {wrong[0]}: one of {' '.join(known)}")
+        for flag, existing in (("models", cases.MODELS), ("ways", WAYS)):
+            if wrong := [name for name in getattr(self, flag) if name not in existing]:
+                raise UsageError(f"--{flag} {wrong[0]}: one of {' '.join(existing)}")
 
 
 def halves() -> tuple[str, str]:
@@ -94,8 +94,8 @@ class Trainer:
         self.words += ["--run.device", "cpu", "--run.steps", str(updated), "--run.log_every", "1"]
         self.words += ["--run.evaluate_every", "0", "--optimizer.name", "adamw", "--optimizer.warmup_steps", "0"]
         self.words += ["--batch.per_device", str(options.sequences), "--precision.xla", str(options.xla).lower()]
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
-        self.environment = kept | {"PATH": f"{joined.write_ssh()}:{kept['PATH']}", "PYTHONPATH": str(ROOT)}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
+        self.environment = inherited | {"PATH": f"{joined.write_ssh()}:{inherited['PATH']}", "PYTHONPATH": str(ROOT)}
 
     def turn(self, way: str) -> Turn:
         """Train once in this way, or on each host ALONE; return the figures."""
@@ -116,7 +116,7 @@ class Trainer:
         return turn
 
     def _command(self, run: Path, ranks: int, way: str = "summed") -> list[str]:
-        overlap, compress, sharded = (str(given).lower() for given in WAYS[way])
+        overlap, compress, sharded = (str(setting).lower() for setting in WAYS[way])
         words = [*self.words, "--run.directory", str(run), "--batch.total", str(ranks * self.rows)]
         words += [
             "--parallel.overlap",
@@ -134,8 +134,8 @@ class Trainer:
         """Run commands at the same time. Raise UserError if one fails."""
         log = self.scratch / "log.txt"
         with open(log, "wb") as stream:
-            given: dict[str, Any] = {"cwd": ROOT, "env": self.environment, "stdout": stream, "stderr": stream}
-            processes = [subprocess.Popen(words, **given) for words in commands]
+            common: dict[str, Any] = {"cwd": ROOT, "env": self.environment, "stdout": stream, "stderr": stream}
+            processes = [subprocess.Popen(words, **common) for words in commands]
             try:
                 codes = [process.wait() for process in processes]
             finally:
@@ -143,9 +143,11 @@ class Trainer:
                     process.terminate()
                     process.wait()
         if any(codes):
-            said = [text for text in log.read_text(encoding="utf-8", errors="replace").splitlines() if text.strip()]
-            errors = [text for text in said if "error: " in text]
-            raise UserError(f"bert.pretrain ended with exit code {max(codes)}: {(errors or said or ['no output'])[-1]}")
+            output = [text for text in log.read_text(encoding="utf-8", errors="replace").splitlines() if text.strip()]
+            errors = [text for text in output if "error: " in text]
+            raise UserError(
+                f"bert.pretrain ended with exit code {max(codes)}: {(errors or output or ['no output'])[-1]}"
+            )
 
 
 def measure(options: Options, joined: Link, scratch: Path) -> Iterator[dict[str, Any]]:

@@ -144,6 +144,6 @@ def _run(*words: str) -> str:
     """Return what a command prints. Raise UsageError if it fails."""
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
-        said = " ".join((done.stderr or done.stdout).split())
-        raise UsageError(f"{' '.join(words[:4])}: {said}; the kernel must have network namespaces and tbf")
+        output = " ".join((done.stderr or done.stdout).split())
+        raise UsageError(f"{' '.join(words[:4])}: {output}; the kernel must have network namespaces and tbf")
     return done.stdout

@@ -35,38 +35,38 @@ def open_end(number: int, device: str, namespace: str) -> int:
     return end
 
 
-def read_into(held: Held, end: int, seconds: float) -> None:
+def read_into(queue: Held, end: int, seconds: float) -> None:
     """Hold what a device has sent for this many seconds."""
     for _ in range(AT_ONCE):
         try:
             packet = os.read(end, LARGEST)
         except BlockingIOError:
             return
-        held.append((time.monotonic() + seconds, packet))
+        queue.append((time.monotonic() + seconds, packet))
 
 
-def deliver(held: Held, end: int) -> None:
+def deliver(queue: Held, end: int) -> None:
     """Give a device what is due."""
-    while held and held[0][0] <= time.monotonic():
+    while queue and queue[0][0] <= time.monotonic():
         try:
-            os.write(end, held[0][1])
+            os.write(end, queue[0][1])
         except BlockingIOError:
             return
         except OSError:
             pass  # the device is down: the packet is lost, as on a wire that is cut
-        held.popleft()
+        queue.popleft()
 
 
 def carry(ends: tuple[int, int], seconds: float) -> None:
     """Carry packets both ways, for ever."""
-    held: dict[int, Held] = {ends[0]: deque(), ends[1]: deque()}  # by the end that they are for
+    queues: dict[int, Held] = {ends[0]: deque(), ends[1]: deque()}  # by the end that they are for
     other = {ends[0]: ends[1], ends[1]: ends[0]}
     while True:
-        due = [queue[0][0] for queue in held.values() if queue]
+        due = [queue[0][0] for queue in queues.values() if queue]
         wait = max(0.0, min(due) - time.monotonic()) if due else None
         for end in select.select(ends, [], [], wait)[0]:
-            read_into(held[other[end]], end, seconds)
-        for end, queue in held.items():
+            read_into(queues[other[end]], end, seconds)
+        for end, queue in queues.items():
             deliver(queue, end)
 
 

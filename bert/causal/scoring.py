@@ -82,12 +82,12 @@ class Scorer:
         """Return losses and whether they are the likeliest of `labels` [M], the targets of `rows` [M] of hidden."""
         losses, likeliest = [], []
         for begin in range(0, len(rows), TARGETS):
-            chosen, wanted = np.zeros([2, TARGETS], np.int32)
+            chosen, targets = np.zeros([2, TARGETS], np.int32)
             count = len(rows[begin : begin + TARGETS])
-            chosen[:count], wanted[:count] = rows[begin : begin + TARGETS], labels[begin : begin + TARGETS]
-            found = self._compare(tf.gather(hidden, chosen), tf.constant(wanted))
-            losses.append(found[0].numpy()[:count])
-            likeliest.append(found[1].numpy()[:count])
+            chosen[:count], targets[:count] = rows[begin : begin + TARGETS], labels[begin : begin + TARGETS]
+            compared = self._compare(tf.gather(hidden, chosen), tf.constant(targets))
+            losses.append(compared[0].numpy()[:count])
+            likeliest.append(compared[1].numpy()[:count])
         return np.concatenate(losses).astype(np.float64), np.concatenate(likeliest)
 
     def _compare_targets(self, hidden: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -38,19 +38,19 @@ def read_architecture(path: Path, kinds: Sequence[str] = tuple(FAMILIES)) -> Mod
     for key, value in family.supported.items():
         if fields.get(key, value) != value:
             raise InputError(f"{path}: {key} is {fields[key]!r}; only {value!r} is supported")
-    taken: dict[str, Any] = {}
+    sizes: dict[str, Any] = {}
     for ours in _sizes(family):
-        taken[ours] = fields.get(key := family.key(ours))
-        if type(taken[ours]) is not int or taken[ours] < 1:
-            raise InputError(f"{path}: {key} is {taken[ours]!r}, not a positive integer; use the model's own file")
+        sizes[ours] = fields.get(key := family.key(ours))
+        if type(sizes[ours]) is not int or sizes[ours] < 1:
+            raise InputError(f"{path}: {key} is {sizes[ours]!r}, not a positive integer; use the model's own file")
     for ours in RATES:
         key = family.key(ours)
         if type(fields.get(key, 0)) not in (int, float) or not 0 <= fields.get(key, 0) < 1:
             raise InputError(f"{path}: {key} is {fields[key]!r}, not a number in [0, 1); use the model's original file")
-        taken |= {ours: fields[key]} if key in fields else {}
-    taken |= {"hidden_act": _activation(fields, family, path), EPSILON: _epsilon(fields, family, path)}
+        sizes |= {ours: fields[key]} if key in fields else {}
+    sizes |= {"hidden_act": _activation(fields, family, path), EPSILON: _epsilon(fields, family, path)}
     try:
-        return ModelConfig(**taken | family.fixed | _positions(taken, family, path))
+        return ModelConfig(**sizes | family.fixed | _positions(sizes, family, path))
     except UsageError as error:  # the file is wrong, not the command line
         raise InputError(f"{path}: {error}") from error
 
@@ -76,15 +76,15 @@ def _epsilon(fields: dict[str, Any], family: Family, path: Path) -> float:
     return float(epsilon)
 
 
-def _positions(taken: dict[str, Any], family: Family, path: Path) -> dict[str, int]:
+def _positions(sizes: dict[str, Any], family: Family, path: Path) -> dict[str, int]:
     """Return what follows from the sizes: positions without those that no model reads, and narrower embeddings."""
-    positions, width = taken["max_position_embeddings"] - family.unused_positions, taken.get("embedding_size", 0)
+    positions, width = sizes["max_position_embeddings"] - family.unused_positions, sizes.get("embedding_size", 0)
     if positions < 1:
         raise InputError(
-            f"{path}: max_position_embeddings is {taken['max_position_embeddings']}, of which {family.title} reads "
+            f"{path}: max_position_embeddings is {sizes['max_position_embeddings']}, of which {family.title} reads "
             "none; give its own file"
         )
-    return {"max_position_embeddings": positions, "embedding_size": 0 if width == taken["hidden_size"] else width}
+    return {"max_position_embeddings": positions, "embedding_size": 0 if width == sizes["hidden_size"] else width}
 
 
 def labels(fields: dict[str, Any], classes: int, path: Path) -> list[str]:
@@ -110,15 +110,19 @@ def head(names: Sequence[str], fields: dict[str, Any], classes: int, path: Path)
 
     fields, path: as in `labels`. One class of texts means a number, as in transformers.
     """
-    known = [kind for kind in KINDS.values() if kind.name in names]
-    if not known:
+    kinds = [kind for kind in KINDS.values() if kind.name in names]
+    if not kinds:
         return None
-    kind = known[-1]  # classes rather than answers
+    kind = kinds[-1]  # classes rather than answers
     if not kind.has_classes:
         stored = of(fields, path) if fields.get("head") == kind.name else None
         return stored or Head(kind=kind.name)
-    found, regression = tuple(labels(fields, classes, path)), kind.number and classes == 1
-    return Head(kind=kind.name, labels=() if regression and found == ("LABEL_0",) else found, regression=regression)
+    class_names, regression = tuple(labels(fields, classes, path)), kind.number and classes == 1
+    return Head(
+        kind=kind.name,
+        labels=() if regression and class_names == ("LABEL_0",) else class_names,
+        regression=regression,
+    )
 
 
 def google_keys(config: ModelConfig) -> dict[str, Any]:
@@ -132,8 +136,8 @@ def google_keys(config: ModelConfig) -> dict[str, Any]:
 def keys(config: ModelConfig, family: Family) -> dict[str, Any]:
     """Return the entries of config.json for a model of a family."""
     fixed = {key: value for key, value in family.supported.items() if value is not None}
-    found = {family.key(name): getattr(config, name) for name in (*_sizes(family), *RATES)}
-    found[family.key("hidden_act")] = next(their for their, ours in ACTIVATIONS.items() if ours == config.hidden_act)
-    found["max_position_embeddings"] += family.unused_positions
-    found |= {"embedding_size": config.embedding_width} if "embedding_size" in found else {}
-    return fixed | found | ({family.key(EPSILON): config.layer_norm_epsilon} if EPSILON not in family.fixed else {})
+    entries = {family.key(name): getattr(config, name) for name in (*_sizes(family), *RATES)}
+    entries[family.key("hidden_act")] = next(their for their, ours in ACTIVATIONS.items() if ours == config.hidden_act)
+    entries["max_position_embeddings"] += family.unused_positions
+    entries |= {"embedding_size": config.embedding_width} if "embedding_size" in entries else {}
+    return fixed | entries | ({family.key(EPSILON): config.layer_norm_epsilon} if EPSILON not in family.fixed else {})

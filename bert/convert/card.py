@@ -129,17 +129,17 @@ def _origin(model: Model) -> str:
 def _data(model: Model) -> Iterator[str]:
     settings = _mapping(model.settings.get("config"))
     keys = ("data.task", "data.folder", "data.train", "data.train_file", "data.dev_file", "data.heldout")
-    given = [key for key in keys if settings.get(key) is not None]
+    stated = [key for key in keys if settings.get(key) is not None]
     yield "## Data\n"
-    if _origin(model) or not given:
+    if _origin(model) or not stated:
         yield "Not stated.\n"
         return
-    yield from (f"- `{key}`: {_code(settings[key])}" for key in given)
+    yield from (f"- `{key}`: {_code(settings[key])}" for key in stated)
     if records := model.records:
         yield f"- made by: {_code(records.stage)}"
         yield from (f"- {_plain(name)}: {_code(value)}" for name, value in sorted(records.parameters.items()))
         yield from (f"- number of {_plain(name)}: {_code(_count(number))}" for name, number in records.counts.items())
-    elif "data.train" in given:
+    elif "data.train" in stated:
         yield "- what these records were made of: not stated, since the folder is not there any more"
     yield f"- language: {_language(model) or 'not stated'}"
     yield "- dates and sources of the texts: not stated\n"

@@ -102,11 +102,11 @@ def _layer(place: str, depth: int) -> tuple[int, str] | None:
     """
     if "OPTIMIZER_SLOT" in place:
         return None
-    if found := LAYER.fullmatch(place):
-        return int(found[1]), found[2]
-    if not (found := NAMED.fullmatch(place)):
+    if match := LAYER.fullmatch(place):
+        return int(match[1]), match[2]
+    if not (match := NAMED.fullmatch(place)):
         return None
-    part, rest = found[1], found[2]
+    part, rest = match[1], match[2]
     if part != "transformer":
         return OF_NAMED.get(part, FIRST + depth), rest
     number, _, rest = rest.partition("/")
@@ -117,10 +117,10 @@ def name_of(place: str, config: ModelConfig) -> str:
     """Return Google's name of a tensor; one that is no encoder's or pooler's keeps its own."""
     if place.startswith(POOLER):
         return f"bert/pooler/dense/{place.removeprefix(POOLER)}"
-    found = _layer(place, config.num_hidden_layers)
-    if not found:
+    layer = _layer(place, config.num_hidden_layers)
+    if not layer:
         return place
-    number, rest = found
+    number, rest = layer
     if number < FIRST:
         return f"bert/embeddings/{EMBEDDINGS.get(f'{number}/{rest}', place)}"
     if number == FIRST + config.num_hidden_layers:

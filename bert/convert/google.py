@@ -78,10 +78,10 @@ def _newest(folder: Path) -> str:
     path = folder / STATE
     if not path.exists():
         return ""
-    found = NEWEST.search(files.read_text(path, MAX_STATE, "write it again, or remove all checkpoints but one"))
-    if not found:
+    match = NEWEST.search(files.read_text(path, MAX_STATE, "write it again, or remove all checkpoints but one"))
+    if not match:
         raise InputError(f"{path}: names no newest checkpoint; remove all checkpoints but one")
-    return found[1].replace("\\", "/").rpartition("/")[2]  # the folder may have been elsewhere
+    return match[1].replace("\\", "/").rpartition("/")[2]  # the folder may have been elsewhere
 
 
 def read_model(folder: Path) -> Model:

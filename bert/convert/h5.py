@@ -55,15 +55,15 @@ class File:
     def __exit__(self, *exception: object) -> None:
         self._file.close()
 
-    def _add(self, place: str, found: Any) -> None:
-        if not isinstance(found, h5py.Dataset):
+    def _add(self, place: str, dataset: Any) -> None:
+        if not isinstance(dataset, h5py.Dataset):
             return
-        if found.external or found.is_virtual:
+        if dataset.external or dataset.is_virtual:
             raise InputError(f"{self.path}: {place!a} is kept in another file; write {NAME} again")
         name = name_of(place)
-        first = self._tensors.setdefault(name, found)
+        first = self._tensors.setdefault(name, dataset)
         # The head of masked words has the embeddings among its own weights, so that they are there twice.
-        if first is not found and (first.shape != found.shape or not np.array_equal(first[()], found[()])):
+        if first is not dataset and (first.shape != dataset.shape or not np.array_equal(first[()], dataset[()])):
             raise InputError(f"{self.path}: {place!a} is there twice, with other values; write {NAME} again")
 
     def keys(self) -> Iterator[str]:
@@ -72,27 +72,27 @@ class File:
 
     def get_slice(self, name: str) -> Slice:
         """Return shape and type of a tensor."""
-        found = self._tensors[name]
-        shape = found.shape[::-1] if _is_transposed(found) else found.shape
-        return Slice(tuple(shape[1:] if _is_row(found) else shape), DTYPES.get(found.dtype, str(found.dtype)))
+        dataset = self._tensors[name]
+        shape = dataset.shape[::-1] if _is_transposed(dataset) else dataset.shape
+        return Slice(tuple(shape[1:] if _is_row(dataset) else shape), DTYPES.get(dataset.dtype, str(dataset.dtype)))
 
     def get_tensor(self, name: str) -> np.ndarray:
         """Return a tensor."""
-        found = self._tensors[name]
-        value: np.ndarray = found[()]
-        return value.T if _is_transposed(found) else value[0] if _is_row(found) else value
+        dataset = self._tensors[name]
+        value: np.ndarray = dataset[()]
+        return value.T if _is_transposed(dataset) else value[0] if _is_row(dataset) else value
 
 
-def _is_transposed(found: Any) -> bool:
-    return found.ndim == 2 and _last(found) == "kernel"
+def _is_transposed(dataset: Any) -> bool:
+    return dataset.ndim == 2 and _last(dataset) == "kernel"
 
 
-def _is_row(found: Any) -> bool:
-    return found.ndim == 2 and len(found) == 1 and _last(found) == "bias"
+def _is_row(dataset: Any) -> bool:
+    return dataset.ndim == 2 and len(dataset) == 1 and _last(dataset) == "bias"
 
 
-def _last(found: Any) -> str:
-    name: str = found.name.split("/")[-1].split(":")[0]
+def _last(dataset: Any) -> str:
+    name: str = dataset.name.split("/")[-1].split(":")[0]
     return name
 
 

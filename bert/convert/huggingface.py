@@ -33,10 +33,10 @@ from bert.text.normalization import UNCASED, Rules
 from bert.text.vocabulary import (
     SPECIAL,
     check_vocab,
-    facts_of,
     is_lower_case,
     load_vocab,
     rules_from,
+    settings_of,
 )
 
 CONFIG, VOCAB, WEIGHTS = "config.json", "vocab.txt", "model.safetensors"
@@ -201,10 +201,10 @@ def _opened(folder: Path, family: Family) -> Iterator[Tensors]:
         yield tensors
 
 
-def read_model(folder: Path, wanted: str = AUTO) -> Model:
+def read_model(folder: Path, head_name: str = AUTO) -> Model:
     """Read a model's folder, of transformers or of sentence-transformers.
 
-    wanted: which head the tensors `classifier.*` are, if `architectures` does not say it; NONE leaves aside what is
+    head_name: which head the tensors `classifier.*` are, if `architectures` does not say it; NONE leaves aside what is
     beside the encoder. Raises InputError if the folder is damaged, unsupported or has unknown tensors.
     """
     outer, folder = folder, sentence.transformer(folder)
@@ -229,7 +229,7 @@ def read_model(folder: Path, wanted: str = AUTO) -> Model:
     if _shards(folder) == [folder / h5.NAME] and not family.tensorflow:
         raise InputError(f"{folder}: {family.title} is not read from {h5.NAME}; write {WEIGHTS} with save_pretrained")
     with _opened(folder, family) as tensors:
-        kind = _classifier(fields, tensors.shapes(), family, wanted, folder / CONFIG)
+        kind = _classifier(fields, tensors.shapes(), family, head_name, folder / CONFIG)
         if kind and (pooler := family.poolers.get(kind.name)):  # the dense layer that is the pooler here
             tensors.put(f"{pooler}.", f"{family.prefix}.pooler.dense.")
         if fields.get("tie_word_embeddings", True) is True:
@@ -241,7 +241,7 @@ def read_model(folder: Path, wanted: str = AUTO) -> Model:
         shapes = {name: shape for name, shape in shapes.items() if name not in {*unsupported, *copies}}
         absent = {name for name in names.SAME_NAME if not kind or name != kind.name}
         ignored = [*IGNORED, f"{UNREAD}*"]
-        if wanted == NONE:
+        if head_name == NONE:
             absent |= {*KINDS}
             encoder = "transformer." if config.causal else f"{family.prefix}."
             ignored += [glob.escape(name) for name in shapes if not name.startswith(encoder)]
@@ -252,14 +252,14 @@ def read_model(folder: Path, wanted: str = AUTO) -> Model:
     left = [name.removeprefix(UNREAD) for name in match.ignored]
     match = match._replace(ignored=[*left, *sorted(unsupported)])
     settings = run.import_settings(f"huggingface {outer.name}", match)
-    embedding = None if wanted == NONE else sentence.read(outer, rules.lower_case)
+    embedding = None if head_name == NONE else sentence.read(outer, rules.lower_case)
     return Model(
         config=config,
         vocab=vocab,
         rules=rules,
         match=match,
         values=values,
-        settings=settings | (embedding.facts() if embedding else {}),
+        settings=settings | (embedding.entries() if embedding else {}),
         head=head,
         tokenizer=tokenizer,
         tokens=tokens,
@@ -273,22 +273,22 @@ def _of_classifiers(shapes: Mapping[str, names.Shape], family: Family) -> set[st
 
 
 def _classifier(
-    fields: dict[str, Any], shapes: dict[str, names.Shape], family: Family, wanted: str, path: Path
+    fields: dict[str, Any], shapes: dict[str, names.Shape], family: Family, head_name: str, path: Path
 ) -> Kind | None:
     """Return which head the tensors `classifier.*` are; None if there is no such head here.
 
     problem_type tells classes of which several can be right. Several numbers are another function of the same weights.
-    wanted: as in `read_model`. path: of the configuration. Raise InputError if nothing says which head it is, and
-    UsageError if `wanted` contradicts the configuration.
+    head_name: as in `read_model`. path: of the configuration. Raise InputError if nothing says which head it is, and
+    UsageError if `head_name` contradicts the configuration.
     """
     classes = fields.get("architectures")
-    if wanted == NONE or not _of_classifiers(shapes, family):
-        if wanted not in (AUTO, NONE):
-            raise UsageError(f"--head {wanted}: {path.parent} has no tensors classifier.*; leave it out")
+    if head_name == NONE or not _of_classifiers(shapes, family):
+        if head_name not in (AUTO, NONE):
+            raise UsageError(f"--head {head_name}: {path.parent} has no tensors classifier.*; leave it out")
         return None
     problem = fields.get("problem_type")
     if not classes:
-        kind = _undeclared(shapes, family, problem) if wanted == AUTO else KINDS[wanted]
+        kind = _undeclared(shapes, family, problem) if head_name == AUTO else KINDS[head_name]
         if kind is None:
             raise InputError(
                 f"{path}: has no architectures, so that classifier.* can be of texts, choices or words; give --head "
@@ -301,9 +301,9 @@ def _classifier(
         kinds = [kind for kind in CLASSIFIERS if kind.transformers == name]
         kind = next((kind for kind in kinds if problem and kind.problem_type == problem), next(iter(kinds), None))
         if not problem:  # with one label or with several: the class is the same
-            kind = next((kind for kind in kinds if kind.name == wanted), kind)
-        if wanted not in (AUTO, kind and kind.name):
-            raise UsageError(f"--head {wanted} contradicts {path}, whose class is {classes[0]}; leave it out")
+            kind = next((kind for kind in kinds if kind.name == head_name), kind)
+        if head_name not in (AUTO, kind and kind.name):
+            raise UsageError(f"--head {head_name} contradicts {path}, whose class is {classes[0]}; leave it out")
     if kind is None or not kind.number:
         return kind
     bias = shapes.get(f"{family.names.get(kind.name, kind.huggingface)}.bias")
@@ -446,10 +446,10 @@ def _check_layout(post_processor: Any, name: str, vocab: Sequence[str], path: Pa
     cls, sep = vocab.index("[CLS]"), vocab.index("[SEP]")
     first, second = byte_bpe.FIRST, byte_bpe.SECOND
     try:
-        found = byte_bpe.layout(post_processor)
+        layout = byte_bpe.layout(post_processor)
     except ValueError as error:
         raise InputError(f"{path}: {error}; save it again with transformers") from error
-    if found != [[cls, first, sep], [cls, first, sep, second, sep]]:
+    if layout != [[cls, first, sep], [cls, first, sep, second, sep]]:
         raise InputError(
             f"{path}: the post_processor makes other rows than [CLS] A [SEP] and [CLS] A [SEP] B [SEP], which is not "
             "supported; use the model with transformers"
@@ -533,7 +533,7 @@ def write_tokenizer(model: Model, folder: Path) -> dict[str, int]:
             file=sys.stderr,
         )
     special = {"additional_special_tokens": list(rules.special)} if rules.special else {}
-    settings = facts_of(rules) | {"model_max_length": model.config.max_position_embeddings}
+    settings = settings_of(rules) | {"model_max_length": model.config.max_position_embeddings}
     files.write_json(folder / TOKENIZER_CONFIG, settings | ROLES)
     files.write_json(folder / "special_tokens_map.json", ROLES | special)
     ids = {token: number for number, token in enumerate(model.vocab)}

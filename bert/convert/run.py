@@ -103,10 +103,10 @@ def check_vocab_size(config: ModelConfig, vocab: Sized, path: Path) -> None:
 
 def input_files(run: Path) -> list[Path]:
     """Return the files that an export reads. Raises InputError if the run has no undamaged checkpoint."""
-    taken = checkpoint.to_use(run)  # first, because it checks the configuration
+    newest = checkpoint.to_use(run)  # first, because it checks the configuration
     records = _records(labels.settings(run))
     described = [run / name for name in (*DESCRIPTION, selection.BEST) if (run / name).exists()]
-    return [taken, *described, *([records.path] if records else [])]
+    return [newest, *described, *([records.path] if records else [])]
 
 
 def read_model(run: Path) -> Model:
@@ -201,7 +201,7 @@ def import_settings(origin: str, match: Match) -> dict[str, Any]:
 def write_model(model: Model, folder: Path) -> None:
     """Write a run directory whose only checkpoint, of step 0, has all weights."""
     about = {"config": flatten(model.config, "model."), "versions": outputs.versions()}
-    files.write_json(folder / "config.json", model.settings | about | (model.head.facts() if model.head else {}))
+    files.write_json(folder / "config.json", model.settings | about | (model.head.entries() if model.head else {}))
     model.config.save(folder / "bert_config.json")
     write_vocab(model, folder)
     checkpoint.save(folder, 0, model.values, keep=1)

@@ -26,10 +26,10 @@ def transformer(folder: Path) -> Path:
 
     Raise InputError for a modules.json whose first module is none.
     """
-    found = _modules(folder)
-    if not found:
+    modules = _modules(folder)
+    if not modules:
         return folder
-    kind, place = found[0]
+    kind, place = modules[0]
     if kind != "Transformer":
         raise InputError(f"{folder / MODULES}: begins with {kind[:60]!a}; supported: {KNOWN}")
     return place
@@ -41,16 +41,16 @@ def read(folder: Path, lower_case: bool) -> Embedding | None:
     lower_case: whether the tokenizer lower-cases texts. Raise InputError, naming the module or the setting, for what
     is not supported.
     """
-    found = _modules(folder)
-    if not found:
+    modules = _modules(folder)
+    if not modules:
         return None
-    for kind, place in found[1:]:
+    for kind, place in modules[1:]:
         if kind not in ("Pooling", "Normalize"):
             raise InputError(f"{folder / MODULES}: {kind[:60]!a} ({place.name}) is not supported; {ALONE}")
-    if [kind for kind, _ in found[1:]] not in (["Pooling"], ["Pooling", "Normalize"]):
+    if [kind for kind, _ in modules[1:]] not in (["Pooling"], ["Pooling", "Normalize"]):
         raise InputError(f"{folder / MODULES}: one Pooling and perhaps a Normalize are supported; {ALONE}")
     settings = {}
-    if (path := found[0][1] / TRANSFORMER).exists():
+    if (path := modules[0][1] / TRANSFORMER).exists():
         settings = files.read_object(path)
         if settings.get("do_lower_case") and not lower_case:
             raise InputError(f"{path}: do_lower_case is true, but the tokenizer keeps capitals; {ALONE}")
@@ -59,7 +59,7 @@ def read(folder: Path, lower_case: bool) -> Embedding | None:
     length = settings.get("max_seq_length")
     if length is not None and (type(length) is not int or length < 3):
         raise InputError(f"{path}: max_seq_length is {length!r}, not a number of tokens; download it again")
-    return Embedding(pool=_pool(found[1][1] / POOLING), normalize=len(found) > 2, length=length)
+    return Embedding(pool=_pool(modules[1][1] / POOLING), normalize=len(modules) > 2, length=length)
 
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:
@@ -68,13 +68,13 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
     if not path.exists():
         return []
     listed = files.read_model_json(path)
-    found = []
+    modules = []
     for module in listed if isinstance(listed, list) else [None]:
         kind, place = (module.get("type"), module.get("path")) if isinstance(module, dict) else (None, None)
         if not isinstance(kind, str) or not isinstance(place, str) or Path(place).is_absolute() or ".." in place:
             raise InputError(f"{path}: not a list of modules with type and path; download it again")
-        found.append((kind.rpartition(".")[2], folder / place))
-    return found
+        modules.append((kind.rpartition(".")[2], folder / place))
+    return modules
 
 
 def _pool(path: Path) -> str:

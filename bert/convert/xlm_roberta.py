@@ -58,8 +58,8 @@ def read_tokenizer(folder: Path, config: ModelConfig) -> str:
 def _check_settings(folder: Path, tokenizer: unigram.Unigram) -> None:
     """Raise InputError if files beside a tokenizer.json make other tokens of a text than it does."""
     path, more = folder / SETTINGS, folder / "added_tokens.json"
-    facts = files.read_object(path) if path.exists() else {}
-    name = str(facts.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer")
+    settings = files.read_object(path) if path.exists() else {}
+    name = str(settings.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer")
     if name not in ("", *OWN, *OF_THE_FILE):
         raise InputError(f"{path}: tokenizer_class is {name}Tokenizer; supported: {', '.join(OWN)}")
     if name not in OF_THE_FILE and not _is_own(tokenizer.fields):
@@ -68,11 +68,13 @@ def _check_settings(folder: Path, tokenizer: unigram.Unigram) -> None:
             f"{path} the tokenizer_class PreTrainedTokenizerFast, which takes them as they are"
         )
     for role, token in {**ROLES, "mask_token": unigram.MASK}.items():
-        stated = facts.get(role, token)
+        stated = settings.get(role, token)
         if (stated.get("content") if isinstance(stated, dict) else stated) != token:
             raise InputError(f"{path}: {role} is {stated!a}; supported: {token}")
-    if facts.get("add_prefix_space", True) is not True:
-        raise InputError(f"{path}: add_prefix_space is {facts['add_prefix_space']!a}, but the tokenizer adds a space")
+    if settings.get("add_prefix_space", True) is not True:
+        raise InputError(
+            f"{path}: add_prefix_space is {settings['add_prefix_space']!a}, but the tokenizer adds a space"
+        )
     added = files.read_object(more) if more.exists() else {}
     if other := [token for token, number in added.items() if tokenizer.vocabulary.get(token) != number]:
         raise InputError(f"{more}: the added token {other[0]!a} is not in {byte_bpe.NAME}; save it with transformers")

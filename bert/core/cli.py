@@ -120,7 +120,7 @@ def named(argv: Sequence[str], about: Mapping[str, str], *, prog: str, descripti
     return argv[0]
 
 
-def given(argv: Sequence[str], section: str) -> frozenset[str]:
+def flags_in(argv: Sequence[str], section: str) -> frozenset[str]:
     """Return the fields of a section that the flags in `argv` give."""
     prefix = f"--{section}."
     return frozenset(word.removeprefix(prefix).partition("=")[0] for word in argv if word.startswith(prefix))

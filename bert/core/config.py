@@ -133,23 +133,29 @@ class ModelConfig:
         except ValueError as error:
             raise InputError(f"{path}: not a BERT configuration ({error})") from error
 
-    def of_weights(self, run: Path, given: Collection[str] = (), own: Collection[str] = RUN_SETTINGS) -> "ModelConfig":
+    def of_weights(
+        self, run: Path, flagged: Collection[str] = (), own: Collection[str] = RUN_SETTINGS
+    ) -> "ModelConfig":
         """Return the architecture of a trained model, as `with_architecture` has it. run: its folder."""
-        return self.with_architecture(ModelConfig.load(run / "bert_config.json"), str(run), given, own)
+        return self.with_architecture(ModelConfig.load(run / "bert_config.json"), str(run), flagged, own)
 
     def with_architecture(
-        self, trained: "ModelConfig", where: str, given: Collection[str] = (), own: Collection[str] = RUN_SETTINGS
+        self,
+        trained: "ModelConfig",
+        where: str,
+        flagged: Collection[str] = (),
+        own: Collection[str] = RUN_SETTINGS,
     ) -> "ModelConfig":
         """Return the architecture of a trained model, with the fields `own` of this configuration.
 
-        where: what the trained model is called in a message. given: fields that the command gives. Raise UsageError if
-        one of them contradicts the weights.
+        where: what the trained model is called in a message. flagged: fields that the command gives. Raise
+        UsageError if one of them contradicts the weights.
         """
-        for name in sorted({*given} - RUN_SETTINGS):
-            wanted, found = getattr(self, name), getattr(trained, name)
+        for name in sorted({*flagged} - RUN_SETTINGS):
+            ours, theirs = getattr(self, name), getattr(trained, name)
             _require(
-                wanted == found,
-                f"--model.{name} {wanted} contradicts the weights of {where}, whose model.{name} is {found}; leave it "
+                ours == theirs,
+                f"--model.{name} {ours} contradicts the weights of {where}, whose model.{name} is {theirs}; leave it "
                 "out, or give other weights",
             )
         return dataclasses.replace(trained, **{name: getattr(self, name) for name in own})
@@ -224,13 +230,13 @@ class BatchConfig:
         self._check_multiple_of(per_pass, f"{per_pass} (batch.per_device {self.per_device} x {world_size} ranks)")
         return self.total // per_pass
 
-    def change(self, wanted: "BatchConfig") -> str:
-        """Return what `divided` changed in the batch `wanted`, as a line for the user; empty if not the total."""
-        if self.total == wanted.total:
+    def change(self, requested: "BatchConfig") -> str:
+        """Return what `divided` changed in the batch `requested`, as a line for the user; empty if not the total."""
+        if self.total == requested.total:
             return ""
-        change = f"{self.total / wanted.total - 1:+.1%}"
+        change = f"{self.total / requested.total - 1:+.1%}"
         return (
-            f"batch: {self.total:,} sequences per update instead of {wanted.total:,} ({change}), "
+            f"batch: {self.total:,} sequences per update instead of {requested.total:,} ({change}), "
             f"in micro-batches of {self.per_device:,}; learning rate and updates are unchanged"
         )
 

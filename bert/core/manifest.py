@@ -141,12 +141,12 @@ def load(folder: Path, stage: str | None = None) -> Manifest:
 def _size(path: Path) -> int | None:
     """Return the size of a regular file in bytes, or None if there is none with this name."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         if error.errno not in ABSENT:
             raise
         return None
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def check_inside(folder: Path, names: Iterable[str], *, links: bool = False) -> None:
@@ -210,9 +210,9 @@ def content_hash(path: Path, hash_raw: Callable[[Path], str] = files.sha256) -> 
     recorded = recorded_hashes(path)
     if not path.is_dir():
         return _verified_hash(path, recorded.get(path), hash_raw)
-    found = sorted(file for file in path.rglob("*") if file.is_file() and not raw_hashes.MARKER.fullmatch(file.name))
-    hashes = [_verified_hash(file, recorded.get(file), hash_raw) for file in found]
-    return _combine([(str(file.relative_to(path)), sha256) for file, sha256 in zip(found, hashes, strict=True)])
+    inside = sorted(file for file in path.rglob("*") if file.is_file() and not raw_hashes.MARKER.fullmatch(file.name))
+    hashes = [_verified_hash(file, recorded.get(file), hash_raw) for file in inside]
+    return _combine([(str(file.relative_to(path)), sha256) for file, sha256 in zip(inside, hashes, strict=True)])
 
 
 def is_finished(folder: Path) -> bool:
@@ -244,7 +244,7 @@ def recorded_hashes(path: Path) -> dict[Path, str]:
     if home is None or (content := read(home)).stage.startswith(EXPORT):
         return {}
     below = os.path.relpath(real, home)
-    listed = {os.path.relpath(name, below): facts.sha256 for name, facts in content.files.items()}
+    listed = {os.path.relpath(name, below): entry.sha256 for name, entry in content.files.items()}
     return {
         path if name == "." else path / name: sha256
         for name, sha256 in listed.items()

@@ -141,20 +141,20 @@ def _write(made: Path, key: BuildKey, result: StageResult, hashes: Mapping[str, 
     """Write the manifest of the files in `made`, and bring everything in it to the disk."""
     paths = [path for path in made.rglob("*") if path.is_file() and path != made / NAME]
     names = sorted(str(path.relative_to(made)) for path in paths)
-    facts: dict[str, dict[str, Any]] = {}
+    listed: dict[str, dict[str, Any]] = {}
     for name in names:
         if name not in hashes:
             files.flush(made / name)
         sha256 = hashes.get(name) or files.sha256(made / name)
-        facts[name] = {"bytes": (made / name).stat().st_size, "sha256": sha256}
+        listed[name] = {"bytes": (made / name).stat().st_size, "sha256": sha256}
         if name in result.records:
-            facts[name]["records"] = result.records[name]
+            listed[name]["records"] = result.records[name]
         if source := result.sources.get(name):
-            facts[name]["source"] = source
+            listed[name]["source"] = source
     content = {
         **key._asdict(),
         "versions": versions(),
-        "files": facts,
+        "files": listed,
         "counts": result.counts,
         "extra": result.extra,
     }

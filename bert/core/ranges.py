@@ -67,9 +67,9 @@ def are_parts(shares: Sequence[float], count: int) -> bool:
 def check_mask_shares(shares: Sequence[float], flag: str) -> None:
     """Raise UsageError if these are not the shares of three ways to mask a token."""
     if not are_parts(shares, 3):
-        given = " ".join(map(_show, shares))
+        shown = " ".join(map(_show, shares))
         raise UsageError(
-            f"--{flag} {given}: must be three shares that add up to 1: of the selected tokens, those that become "
+            f"--{flag} {shown}: must be three shares that add up to 1: of the selected tokens, those that become "
             "[MASK], a random token, or stay as they are"
         )
 

@@ -56,9 +56,9 @@ class RawHashes:
         name = state.name()
         if state.size < SMALLEST_FILE or not self._has_ctime(path, state.device):
             return files.sha256(path)
-        if known := self._before.get(name):
-            self._now[name] = known
-            return known
+        if recorded := self._before.get(name):
+            self._now[name] = recorded
+            return recorded
         with contextlib.suppress(OSError):  # a later write through a memory map then gets a new ctime
             files.flush(path)
         begin = time.time_ns()
@@ -108,8 +108,8 @@ class _State:
 
 
 def _state(descriptor: int) -> _State:
-    found = os.fstat(descriptor)
-    return _State(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    status = os.fstat(descriptor)
+    return _State(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _mounts() -> list[tuple[str, str]]:

@@ -61,9 +61,9 @@ class Workspace:
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as locks:
             try:
-                while not self._try_lock(held):
+                while not self._try_lock(locks):
                     pass
             except OSError as error:
                 if files.is_full(error):
@@ -72,7 +72,7 @@ class Workspace:
                 raise UsageError(f"{self.output}: {reason}; choose another output folder") from error
             yield
 
-    def _try_lock(self, held: contextlib.ExitStack) -> bool:
+    def _try_lock(self, locks: contextlib.ExitStack) -> bool:
         """Make the hidden folder and lock it. Return False if the process that held the lock has removed the folder."""
         self.output.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -81,7 +81,7 @@ class Workspace:
             if self.hidden.is_symlink() or self.hidden.is_file():
                 raise
         try:
-            held.enter_context(files.hold(self.hidden / LOCK))
+            locks.enter_context(files.hold(self.hidden / LOCK))
         except FileNotFoundError:
             return False
         return True

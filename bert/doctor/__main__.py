@@ -49,7 +49,7 @@ def examine(machine: Machine) -> list[Finding]:
     gpu_info = _result_or_default(gpu_query, GpuInfo(), "GPUs", findings)
     parts = [_result_or_default(part, SoftwareInfo(), "TensorFlow", findings) for part in (libraries, frameworks)]
     problem = next((part.problem for part in parts if part.problem), "")
-    software_info = SoftwareInfo(parts[0].facts | parts[1].facts, problem)
+    software_info = SoftwareInfo(parts[0].report | parts[1].report, problem)
     count = gpu_info.count
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         "GPUs": functools.partial(gpus.check, gpu_info, software_info.cuda, software_info.architectures),

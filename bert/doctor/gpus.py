@@ -30,7 +30,7 @@ Row = dict[str, str]
 
 @dataclass(frozen=True)
 class GpuInfo:
-    """Facts about the GPUs and the driver."""
+    """What is known of the GPUs and the driver."""
 
     present: list[str] = field(default_factory=list)
     """device files, or lines of nvidia-smi -L"""
@@ -50,7 +50,7 @@ class GpuInfo:
 
 
 def collect(machine: Machine) -> GpuInfo:
-    """Collect the facts."""
+    """Ask the driver."""
     present = nvidia.gpus_in_machine(machine.dev)
     version = machine.read(machine.proc / "driver/nvidia/version")
     driver = re.search(r"\s(\d{3,}\.\d+(?:\.\d+)?)\s", version)

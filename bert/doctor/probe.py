@@ -2,7 +2,7 @@
 
     python -m bert.doctor.probe libraries | frameworks
 
-Prints one JSON object per line and flushes each, so a later crash does not hide earlier facts. It makes no tensor:
+Prints one JSON object per line and flushes each, so a later crash does not hide earlier lines. It makes no tensor:
 TensorFlow lists the GPUs without allocating their memory.
 """
 
@@ -52,27 +52,27 @@ DRIVER = "libcuda.so.1"  # part of the driver, not of the toolkit
 COMPILER = ("nvvm/libdevice/libdevice.10.bc", "bin/ptxas")  # the files of the toolkit that XLA needs
 TOOLKITS = ("/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda")
 
-Facts = dict[str, Any]
+Report = dict[str, Any]
 
 
-def emit(facts: Facts) -> None:
-    """Print facts as one line of JSON."""
-    print(json.dumps(facts), flush=True)
+def emit(report: Report) -> None:
+    """Print a report as one line of JSON."""
+    print(json.dumps(report), flush=True)
 
 
-def build_info(tensorflow: Path) -> Facts:
+def build_info(tensorflow: Path) -> Report:
     """Return what TensorFlow was built with, read from a file of the package without importing it."""
     return dict(runpy.run_path(str(tensorflow / "python/platform/build_info.py"))["build_info"])
 
 
-def required_libraries(build: Facts) -> list[str]:
+def required_libraries(build: Report) -> list[str]:
     """Return the names of the libraries that a TensorFlow of this build loads."""
     major = int(str(build.get("cuda_version", "0")).split(".")[0])
     cudnn = str(build.get("cudnn_version", "")).split(".")[0]
     return [*CUDA_LIBRARIES.get(major, ()), *([f"libcudnn.so.{cudnn}"] if cudnn else []), NCCL]
 
 
-def load(name: str, site: Path) -> Facts:
+def load(name: str, site: Path) -> Report:
     """Load a library as TensorFlow does: from pip packages in `site`, or else by the loader's search path."""
     packaged = sorted(site.glob(f"nvidia/*/lib/{name}"))
     try:
@@ -109,7 +109,7 @@ def _version(name: str, library: ctypes.CDLL) -> str:
     return ""
 
 
-def compiler(site: Path) -> Facts:
+def compiler(site: Path) -> Report:
     """Return the paths of libdevice and ptxas by file name, without those that do not exist."""
     roots = [*sorted(site.glob("nvidia/cuda_nvcc")), *sorted(site.glob("nvidia/cu*")), *map(Path, TOOLKITS)]
     paths = {}

@@ -19,21 +19,21 @@ NEEDED = ("tensorflow", "numpy", "google-crc32c", "tensorboard")  # for training
 SETUP, GPU_SETUP = "run make setup", "run make setup DEVICE=gpu"
 NCCL = "libnccl.so.2"
 
-Facts = dict[str, Any]
+Report = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class SoftwareInfo:
-    """Facts from the probes: `build`, `driver`, `compiler`, `libraries`, `tensorflow`, `gpus`, `horovod`."""
+    """What the probes report: `build`, `driver`, `compiler`, `libraries`, `tensorflow`, `gpus`, `horovod`."""
 
-    facts: Facts = field(default_factory=dict)
+    report: Report = field(default_factory=dict)
     problem: str = ""
-    """why facts are missing; empty if none are"""
+    """why parts are missing; empty if none are"""
 
     @property
-    def build(self) -> Facts:
+    def build(self) -> Report:
         """The build information of TensorFlow."""
-        return self.facts.get("build", {}) or self.facts.get("tensorflow", {}).get("build", {})
+        return self.report.get("build", {}) or self.report.get("tensorflow", {}).get("build", {})
 
     @property
     def cuda(self) -> str:
@@ -53,13 +53,13 @@ def run_probe(machine: Machine, mode: str) -> SoftwareInfo:
         output, problem = nvidia.run_command([*machine.probe, mode], machine.patience, environment), ""
     except nvidia.CommandError as error:
         output, problem = error.output, f"the probe of {mode} failed ({error})"
-    facts: Facts = {}
+    report: Report = {}
     for line in output.splitlines():
         try:
-            facts |= json.loads(line)
+            report |= json.loads(line)
         except (ValueError, TypeError):  # printed by a library
             continue
-    return SoftwareInfo(facts, problem)
+    return SoftwareInfo(report, problem)
 
 
 def check_python(machine: Machine, version: Sequence[int] = sys.version_info[:3]) -> Iterator[Finding]:
@@ -94,16 +94,16 @@ def _installed_version(name: str) -> str:
 
 def check_tensorflow(software: SoftwareInfo, gpus: int) -> Iterator[Finding]:
     """Yield the findings about TensorFlow. gpus: number of GPUs in the machine, all of which it should see."""
-    facts = software.facts.get("tensorflow")
-    if facts is None:
+    report = software.report.get("tensorflow")
+    if report is None:
         yield Finding(
             "TensorFlow", "error", software.problem or "the probe gave no answer", f"{SETUP}, or give --patience 120"
         )
         return
-    if "error" in facts:
-        yield Finding("TensorFlow", "error", f"cannot be imported ({facts['error']})", SETUP)
+    if "error" in report:
+        yield Finding("TensorFlow", "error", f"cannot be imported ({report['error']})", SETUP)
         return
-    version, cuda = str(facts["version"]), software.cuda
+    version, cuda = str(report["version"]), software.cuda
     summary = f"{version}, built with CUDA {cuda}" if cuda else f"{version}, built without CUDA"
     if not version.startswith(tuple(f"{tested}." for tested in TENSORFLOWS)):
         yield Finding("TensorFlow", "warning", f"{summary}; tested versions: {', '.join(TENSORFLOWS)}", SETUP)
@@ -114,7 +114,7 @@ def check_tensorflow(software: SoftwareInfo, gpus: int) -> Iterator[Finding]:
 
 
 def _visible_gpus(software: SoftwareInfo, gpus: int) -> Finding:
-    visible = software.facts.get("gpus")
+    visible = software.report.get("gpus")
     if visible is None:
         return Finding(
             "TensorFlow GPUs",
@@ -133,7 +133,7 @@ def _visible_gpus(software: SoftwareInfo, gpus: int) -> Finding:
     if visible:
         return Finding("TensorFlow GPUs", "warning", summary, "compare with the list of nvidia-smi")
     reason = "" if software.cuda else "; it was built without CUDA"
-    remedy = "see driver library" if "error" in software.facts.get("driver", {}) else GPU_SETUP
+    remedy = "see driver library" if "error" in software.report.get("driver", {}) else GPU_SETUP
     return Finding("TensorFlow GPUs", "error", f"{summary}{reason}: training would run on the CPU", remedy)
 
 
@@ -141,35 +141,35 @@ def check_cuda(software: SoftwareInfo, gpus: int) -> Iterator[Finding]:
     """Yield the findings about the libraries that TensorFlow loads. They are needed only with a GPU."""
     if not software.cuda:
         return
-    libraries: dict[str, Facts] | None = software.facts.get("libraries")
+    libraries: dict[str, Report] | None = software.report.get("libraries")
     if libraries is None:
         yield Finding("CUDA libraries", "warning", software.problem or "not checked", GPU_SETUP)
         return
-    if gpus and "driver" in software.facts:
-        yield _driver_library(software.facts["driver"])
-    toolkit = {name: facts for name, facts in libraries.items() if not name.startswith(("libcudnn", "libnccl"))}
+    if gpus and "driver" in software.report:
+        yield _driver_library(software.report["driver"])
+    toolkit = {name: report for name, report in libraries.items() if not name.startswith(("libcudnn", "libnccl"))}
     yield _libraries("CUDA libraries", toolkit, gpus, software.cuda)
-    cudnn = {name: facts for name, facts in libraries.items() if name.startswith("libcudnn")}
+    cudnn = {name: report for name, report in libraries.items() if name.startswith("libcudnn")}
     yield _libraries("cuDNN", cudnn, gpus, str(software.build.get("cudnn_version", "")))
     nccl = {NCCL: libraries[NCCL]} if NCCL in libraries else {}
     yield _libraries("NCCL", nccl, gpus if gpus > 1 else 0, "")
     yield _compiler(software, gpus)
 
 
-def _driver_library(facts: Facts) -> Finding:
-    if "error" in facts:
+def _driver_library(report: Report) -> Finding:
+    if "error" in report:
         return Finding(
             "driver library",
             "error",
-            facts["error"].splitlines()[0],
+            report["error"].splitlines()[0],
             "install the driver; start a container with --gpus all and NVIDIA_DRIVER_CAPABILITIES=compute,utility",
         )
-    return Finding("driver library", "ok", f"for CUDA {facts['version']}, {facts['path']}")
+    return Finding("driver library", "ok", f"for CUDA {report['version']}, {report['path']}")
 
 
-def _libraries(subject: str, libraries: dict[str, Facts], gpus: int, built_with: str) -> Finding:
+def _libraries(subject: str, libraries: dict[str, Report], gpus: int, built_with: str) -> Finding:
     """gpus: 0 if these libraries are not needed. built_with: their version when TensorFlow was built; may be empty."""
-    missing = [name for name, facts in libraries.items() if "error" in facts]
+    missing = [name for name, report in libraries.items() if "error" in report]
     built = f" (TensorFlow was built with {built_with})" if built_with else ""
     if not libraries:
         return Finding(subject, "warning", f"it is unknown which ones TensorFlow loads{built}", GPU_SETUP)
@@ -179,7 +179,7 @@ def _libraries(subject: str, libraries: dict[str, Facts], gpus: int, built_with:
         reason = libraries[missing[0]]["error"].splitlines()[0]
         return Finding(subject, "error", f"{', '.join(missing)} cannot be loaded{built}: {reason}", GPU_SETUP)
     first = next(iter(libraries.values()))
-    version = next((facts["version"] for facts in libraries.values() if facts.get("version")), "version unknown")
+    version = next((report["version"] for report in libraries.values() if report.get("version")), "version unknown")
     count = f", {len(libraries)} libraries" if len(libraries) > 1 else ""
     if gpus and built_with and version[0].isdecimal():
         numbers = _numbers(version)
@@ -193,7 +193,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _compiler(software: SoftwareInfo, gpus: int) -> Finding:
-    paths: dict[str, str] = software.facts.get("compiler", {})
+    paths: dict[str, str] = software.report.get("compiler", {})
     missing = [name for name in ("libdevice.10.bc", "ptxas") if name not in paths]
     if not missing:
         return Finding("XLA compiler", "ok", f"ptxas and libdevice, {paths['ptxas']}")
@@ -206,20 +206,20 @@ def _compiler(software: SoftwareInfo, gpus: int) -> Finding:
 
 def check_horovod(software: SoftwareInfo, gpus: int) -> Iterator[Finding]:
     """Yield the findings about Horovod and MPI. Horovod is needed for several ranks only."""
-    facts = software.facts.get("horovod")
-    if facts is None or "error" in facts:
-        reason = facts["error"].splitlines()[0] if facts else software.problem or "the probe gave no answer"
+    report = software.report.get("horovod")
+    if report is None or "error" in report:
+        reason = report["error"].splitlines()[0] if report else software.problem or "the probe gave no answer"
         level: Level = "error" if gpus > 1 else "warning"
         remedy = GPU_SETUP if gpus else SETUP
         yield Finding("Horovod", level, f"not usable, so training has one rank only ({reason})", remedy)
         return
-    backends = [label for name, label in (("nccl", "NCCL"), ("gloo", "Gloo"), ("mpi", "MPI")) if facts.get(name)]
-    summary = f"{facts['version']} with {', '.join(backends) or 'no backend'}; loads with this TensorFlow"
-    if gpus > 1 and not facts.get("nccl"):
+    backends = [label for name, label in (("nccl", "NCCL"), ("gloo", "Gloo"), ("mpi", "MPI")) if report.get(name)]
+    summary = f"{report['version']} with {', '.join(backends) or 'no backend'}; loads with this TensorFlow"
+    if gpus > 1 and not report.get("nccl"):
         yield Finding(
             "Horovod",
             "error",
-            f"{facts['version']} with {', '.join(backends)}, without NCCL: gradients of {gpus} GPUs would go through "
+            f"{report['version']} with {', '.join(backends)}, without NCCL: gradients of {gpus} GPUs would go through "
             "the CPU",
             GPU_SETUP,
         )
@@ -227,7 +227,7 @@ def check_horovod(software: SoftwareInfo, gpus: int) -> Iterator[Finding]:
         yield Finding("Horovod", "warning", summary, SETUP)
     else:
         yield Finding("Horovod", "ok", summary)
-    yield _mpi(bool(facts.get("mpi")))
+    yield _mpi(bool(report.get("mpi")))
 
 
 def _mpi(built: bool) -> Finding:

@@ -17,7 +17,7 @@ labels    as for classes   as for classes                  labels, probabilities
 number    as for classes   as for classes                  value [B]
 choices   serving_default  first, second [B, choices]      choice [B] from 0, probabilities [B, choices]
 tags      serving_default  words [B, words], "" as padding tags, probabilities [B, words]
-none      serving_default  text [B]                        mean, cls [B, hidden size]: features, as of bert.encode
+none      serving_default  text [B]                        mean, cls [B, hidden size]: features, as in bert.encode
 
 ONNX takes input_ids, attention_mask and, if the model has segments, token_type_ids [B, T] int64, and returns logits:
 those of the head, of all words for a run of bert.pretrain, or the last hidden states. Questions are answered from
@@ -148,11 +148,11 @@ def export(options: Options) -> Path:
     return folder
 
 
-def _inputs(run: Path, taken: Path) -> list[Path]:
+def _inputs(run: Path, checkpoint: Path) -> list[Path]:
     """Return the files that an export reads; taken: the checkpoint."""
     names = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "bert_config.json", "config.json")
     described = (run / name for name in names)
-    return [*(path for path in described if path.exists()), taken]
+    return [*(path for path in described if path.exists()), checkpoint]
 
 
 def main(argv: list[str]) -> None:

@@ -181,8 +181,8 @@ def compare(exported: Exported, path: Path, tolerance: float | None) -> float:
         mask = (np.arange(tokens) < lengths[..., None]).astype(np.int64)
         ids = mask * random.integers(0, exported.config.vocab_size, mask.shape)
         segments = mask * random.integers(0, max(1, min(2, exported.config.type_vocab_size)), mask.shape)
-        found = session.run(None, feed(exported.config, ids, mask, segments))
-        for theirs, ours in zip(found, exported.module.logits(ids, mask, segments), strict=True):
+        outputs = session.run(None, feed(exported.config, ids, mask, segments))
+        for theirs, ours in zip(outputs, exported.module.logits(ids, mask, segments), strict=True):
             inside = slice(None) if exported.pooled else mask > 0  # states of padding are nobody's
             if not (np.isfinite(ours).all() and np.isfinite(theirs[inside]).all()):
                 raise IntegrityError(f"{exported.run.path}: its logits are not finite: its training failed")

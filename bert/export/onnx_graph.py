@@ -204,11 +204,11 @@ def build(config: ModelConfig, weights: Mapping[str, np.ndarray], head: str, com
     names = graph.outputs()
     for name, inner in names.items():
         graph.nodes.append(helper.make_node("Identity", [inner], [name]))
-    taken = [helper.make_tensor_value_info(name, TensorProto.INT64, axes(head)) for name in inputs(config)]
+    graph_inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, axes(head)) for name in inputs(config)]
     width = len(weights[f"{head}/bias"]) if head else config.hidden_size
     shapes = {name: shape_of(name, head, width) for name in names}
     outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
-    made = helper.make_graph(graph.nodes, "bert", taken, outputs, list(graph.stored.values()))
+    made = helper.make_graph(graph.nodes, "bert", graph_inputs, outputs, list(graph.stored.values()))
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], producer_name="bert.export")
     model.ir_version = IR_VERSION
     return model

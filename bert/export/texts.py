@@ -38,17 +38,17 @@ class Reader(tf.Module):
     def lines(self, first: tf.Tensor, second: tf.Tensor | None = None) -> Lines:
         """Return the input for texts [N], or for pairs of texts, cut as tasks.inputs does."""
         tokens = self.in_graph.tokenize(first)
-        length, kept = self.sizes.length, int32(tokens.row_lengths())
+        length, count = self.sizes.length, int32(tokens.row_lengths())
         cls, sep = (tf.fill([tf.size(first), 1], x) for x in (self.tokenizer.cls_id, self.tokenizer.sep_id))
         if second is None:
-            kept = tf.minimum(kept, length - 2)
-            return Lines(tf.concat([cls, _beginning(tokens, kept), sep], axis=1), kept + 2)
+            count = tf.minimum(count, length - 2)
+            return Lines(tf.concat([cls, _beginning(tokens, count), sep], axis=1), count + 2)
         others = self.in_graph.tokenize(second)
         if self.sizes.first_length:
-            kept = tf.minimum(kept, self.sizes.first_length)
-        kept, rest = shares(kept, int32(others.row_lengths()), length - 3)
-        ids = tf.concat([cls, _beginning(tokens, kept), sep, _beginning(others, rest), sep], axis=1)
-        return Lines(ids, kept + 2)
+            count = tf.minimum(count, self.sizes.first_length)
+        count, rest = shares(count, int32(others.row_lengths()), length - 3)
+        ids = tf.concat([cls, _beginning(tokens, count), sep, _beginning(others, rest), sep], axis=1)
+        return Lines(ids, count + 2)
 
     def windows(self, text: tf.Tensor) -> tuple[Lines, tf.Tensor]:
         """Return the inputs for the windows of texts [N], as tasks.inputs does, and the number of each one's text."""
@@ -85,14 +85,14 @@ def shares(first: tf.Tensor, second: tf.Tensor, room: int) -> tuple[tf.Tensor, t
 
     Tokens are taken from the longer text; from the second one if they are equally long.
     """
-    kept = tf.minimum(first, tf.maximum(room - second, room - room // 2))
-    return kept, tf.minimum(second, room - kept)
+    of_first = tf.minimum(first, tf.maximum(room - second, room - room // 2))
+    return of_first, tf.minimum(second, room - of_first)
 
 
-def _beginning(tokens: tf.RaggedTensor, kept: tf.Tensor) -> tf.RaggedTensor:
-    """Return the first tokens of each row, as many as `kept` [N] says."""
+def _beginning(tokens: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
+    """Return the first tokens of each row, as many as `counts` [N] says."""
     starts = int32(tokens.row_starts())
-    return tf.gather(tf.pad(tokens.flat_values, [[0, 1]]), tf.ragged.range(starts, starts + kept))
+    return tf.gather(tf.pad(tokens.flat_values, [[0, 1]]), tf.ragged.range(starts, starts + counts))
 
 
 def _paired(first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -82,11 +82,11 @@ def load(run: Path, compute: Compute = "float32", length: int | None = None) -> 
     )
 
 
-def _sizes(facts: dict[str, Any], path: Path, positions: int, length: int | None) -> Sizes:
-    """Return the sizes that a run of tasks.train records, or the default ones, as of an import."""
+def _sizes(settings: dict[str, Any], path: Path, positions: int, length: int | None) -> Sizes:
+    """Return the sizes that a run of tasks.train records, or the default ones, as for an import."""
     try:
-        stored: dict[str, Any] = {"length": min(positions, LONGEST if "head" in facts else positions)}
-        stored |= facts.get("inputs", {})
+        stored: dict[str, Any] = {"length": min(positions, LONGEST if "head" in settings else positions)}
+        stored |= settings.get("inputs", {})
         sizes: Sizes = checked_json.take(Sizes, stored | ({"length": length} if length else {}))
     except (ValueError, TypeError) as error:
         raise InputError(f"{path}: not the configuration of a run ({error}); give its run directory") from error

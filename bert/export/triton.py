@@ -29,20 +29,20 @@ def describe(name: str, exported: Exported, version: Path) -> None:
 
 
 def settings(name: str, exported: Exported, outputs: dict[str, Any]) -> str:
-    """Return the text of config.pbtxt. outputs: the axes of each, as of model.json."""
+    """Return the text of config.pbtxt. outputs: the axes of each, as in model.json."""
     inputs = onnx_graph.inputs(exported.config)
     sizes = ", ".join("-1" for _ in onnx_graph.axes(exported.kind)[1:])  # without the batch
-    taken = ",\n".join(f'  {{ name: "{one}" data_type: TYPE_INT64 dims: [ {sizes} ] }}' for one in inputs)
+    input_lines = ",\n".join(f'  {{ name: "{one}" data_type: TYPE_INT64 dims: [ {sizes} ] }}' for one in inputs)
     labels = bool(exported.head and exported.head.labels)
-    given = ",\n".join(_output(one, axes, labels) for one, axes in outputs.items())
+    output_lines = ",\n".join(_output(one, axes, labels) for one, axes in outputs.items())
     return f"""name: "{name}"
 platform: "onnxruntime_onnx"
 max_batch_size: {MAX_BATCH}
 input [
-{taken}
+{input_lines}
 ]
 output [
-{given}
+{output_lines}
 ]
 dynamic_batching {{
   max_queue_delay_microseconds: {DELAY}

@@ -59,12 +59,12 @@ class Tagging(Reader):
         A word of which the tokenizer makes nothing becomes [UNK], so that it keeps its tag; of a word that no window
         can hold the first ones are taken.
         """
-        found = self.in_graph.tokenize(words)
-        lengths = int32(found.row_lengths())
+        tokens = self.in_graph.tokenize(words)
+        lengths = int32(tokens.row_lengths())
         count = tf.where(words == "", 0, tf.clip_by_value(lengths, 1, self.sizes.length - 2))
-        starts = tf.where(lengths > 0, int32(found.row_starts()), tf.size(found.flat_values))
-        known = tf.pad(found.flat_values, [[0, 1]], constant_values=self.tokenizer.unk_id)
-        pieces = tf.gather(known, tf.ragged.range(starts, starts + count).flat_values)
+        starts = tf.where(lengths > 0, int32(tokens.row_starts()), tf.size(tokens.flat_values))
+        padded = tf.pad(tokens.flat_values, [[0, 1]], constant_values=self.tokenizer.unk_id)
+        pieces = tf.gather(padded, tf.ragged.range(starts, starts + count).flat_values)
         return tf.pad(pieces, [[0, 1]]), count
 
     def _read(self, pieces: tf.Tensor, begin: tf.Tensor, cuts: windows.Windows) -> tuple[tf.Tensor, tf.Tensor]:

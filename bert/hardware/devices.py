@@ -56,11 +56,11 @@ class Device:
         """Return a description of the device, for the line that a run prints at its start."""
         if not self.is_gpu:
             return f"CPU, {len(os.sched_getaffinity(0))} cores"
-        facts = [f"GPU {self.number} of {self.count}", self.name or "unknown model"]
-        facts += [f"{self.memory / 2**30:.0f} GiB"] if self.memory else []
+        parts = [f"GPU {self.number} of {self.count}", self.name or "unknown model"]
+        parts += [f"{self.memory / 2**30:.0f} GiB"] if self.memory else []
         if self.compute_capability:
-            facts.append("compute capability {}.{}".format(*self.compute_capability))
-        return ", ".join(facts)
+            parts.append("compute capability {}.{}".format(*self.compute_capability))
+        return ", ".join(parts)
 
 
 def choose(

@@ -68,9 +68,9 @@ def groups(pairs: list[reading.Pair], scores: scoring.Scores) -> dict[str, dict[
     }
 
 
-def table(found: dict[str, dict[str, Accuracy]], total: Accuracy) -> str:
+def table(by_group: dict[str, dict[str, Accuracy]], total: Accuracy) -> str:
     """Return all figures as text, one row for each group."""
-    sections = {**{plural: found[plural] for plural in GROUPS.values() if found[plural]}, "all": {"pairs": total}}
+    sections = {**{plural: by_group[plural] for plural in GROUPS.values() if by_group[plural]}, "all": {"pairs": total}}
     width = 2 + max(len(name) for section in sections.values() for name in section)
     lines = []
     for title, section in sections.items():
@@ -83,9 +83,9 @@ def table(found: dict[str, dict[str, Accuracy]], total: Accuracy) -> str:
     return "\n".join(lines)
 
 
-def draw(found: dict[str, dict[str, Accuracy]], total: Accuracy, path: Path) -> None:
+def draw(by_group: dict[str, dict[str, Accuracy]], total: Accuracy, path: Path) -> None:
     """Draw the accuracy of each phenomenon, or of each paradigm without one, and of all, with its interval."""
-    shown = (found["phenomena"] or found["paradigms"]) | {"all pairs": total}
+    shown = (by_group["phenomena"] or by_group["paradigms"]) | {"all pairs": total}
     with charts.plots(path, 1, width=7, height=1.2 + LINE * len(shown)) as (axes,):
         for place, (name, figures) in enumerate(reversed(shown.items())):
             low, high = figures.interval()
@@ -107,18 +107,18 @@ def main(argv: list[str]) -> None:
         pairs = reading.chosen(pairs, options.pairs)
     scores = scoring.score(options.run, pairs, options.score, options.batch, options.compute)
     print(f"{options.data}: {len(pairs):,} pairs, {time.perf_counter() - begun:.1f} s", file=sys.stderr)
-    found, total = groups(pairs, scores), Accuracy.of(scores.good, scores.bad)
-    print(table(found, total), flush=True)  # before anything that may fail: it may have taken long
+    by_group, total = groups(pairs, scores), Accuracy.of(scores.good, scores.bad)
+    print(table(by_group, total), flush=True)  # before anything that may fail: it may have taken long
     if options.output is not None:
-        files.write_json(options.output, _fields(options, scores, found, total))
+        files.write_json(options.output, _fields(options, scores, by_group, total))
     if options.picture is not None:
-        draw(found, total, options.picture)
+        draw(by_group, total, options.picture)
 
 
 def _fields(
-    options: Options, scores: scoring.Scores, found: dict[str, dict[str, Accuracy]], total: Accuracy
+    options: Options, scores: scoring.Scores, by_group: dict[str, dict[str, Accuracy]], total: Accuracy
 ) -> dict[str, Any]:
-    of_paradigms = [figures.share for figures in found["paradigms"].values()]
+    of_paradigms = [figures.share for figures in by_group["paradigms"].values()]
     return {
         "checkpoint": str(scores.checkpoint),
         "data": str(options.data),
@@ -127,7 +127,10 @@ def _fields(
         "pairs_with_unknown_tokens": scores.unknown,
         "mean_of_paradigms": sum(of_paradigms) / len(of_paradigms),
         "all": total.fields(),
-        **{plural: {name: figures.fields() for name, figures in section.items()} for plural, section in found.items()},
+        **{
+            plural: {name: figures.fields() for name, figures in section.items()}
+            for plural, section in by_group.items()
+        },
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-NORMAL_95 = 1.959963984540054  # the normal distribution has 95 % within so many deviations of its mean
+NORMAL_95 = 1.959963984540054  # standard deviations around the mean that hold 95 % of a normal distribution
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,11 +65,11 @@ def chosen(pairs: list[Pair], count: int) -> list[Pair]:
     numbers: dict[str, list[int]] = {}
     for number, pair in enumerate(pairs):
         numbers.setdefault(pair.paradigm, []).append(number)
-    kept: set[int] = set()
+    numbers_chosen: set[int] = set()
     for of_paradigm in numbers.values():
         drawn = Uniform(0, np.arange(len(of_paradigm)))(1)[:, 0]
-        kept.update(np.array(of_paradigm)[np.argsort(drawn, kind="stable")[:count]].tolist())
-    return [pairs[number] for number in sorted(kept)]
+        numbers_chosen.update(np.array(of_paradigm)[np.argsort(drawn, kind="stable")[:count]].tolist())
+    return [pairs[number] for number in sorted(numbers_chosen)]
 
 
 def _files(path: Path) -> list[Path]:
@@ -77,11 +77,11 @@ def _files(path: Path) -> list[Path]:
         if path.suffix not in READERS:
             raise InputError(f"{path}: its name does not say how it is read; {FORMS}")
         return [path]
-    found = {suffix: sorted(path.glob(f"*{suffix}")) for suffix in READERS}
-    kinds = [suffix for suffix, names in found.items() if names]
+    by_suffix = {suffix: sorted(path.glob(f"*{suffix}")) for suffix in READERS}
+    kinds = [suffix for suffix, names in by_suffix.items() if names]
     if len(kinds) != 1:
         raise InputError(f"{path}: has {'files of both kinds' if kinds else 'no such file'}; {FORMS}")
-    return found[kinds[0]]
+    return by_suffix[kinds[0]]
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:

@@ -53,8 +53,8 @@ def _masked(run: Run, pairs: Sequence[Pair], method: Method, batch: int, compute
     total = np.mean if by == "unmasked" else np.sum
 
     def scores(chosen: Sequence[np.ndarray]) -> Iterator[tuple[int, float]]:
-        for number, found in pseudo_likelihood.log_probabilities(model, chosen, by):
-            yield number, float(total(found))
+        for number, log_probabilities in pseudo_likelihood.log_probabilities(model, chosen, by):
+            yield number, float(total(log_probabilities))
 
     unknown = np.array([model.tokenizer.unk_id in row for row in rows]).reshape(-1, 2).any(axis=1)
     return Scores(*_each(rows, scores), by, run.checkpoint, int(unknown.sum()))
@@ -70,8 +70,8 @@ def _causal(path: Path, pairs: Sequence[Pair], batch: int, compute: Compute) -> 
 
     def scores(chosen: Sequence[np.ndarray]) -> Iterator[tuple[int, float]]:
         order = sorted(range(len(chosen)), key=lambda number: len(chosen[number]), reverse=True)
-        found = scorer(Passage(chosen[number]) for number in order)
-        for number, of_tokens in zip(order, found, strict=True):
+        scored = scorer(Passage(chosen[number]) for number in order)
+        for number, of_tokens in zip(order, scored, strict=True):
             yield number, -float(of_tokens.losses.sum())
 
     return Scores(*_each(rows, scores), "causal", model.checkpoint, None)
@@ -88,10 +88,10 @@ def _each(
     numbers: dict[bytes, int] = {}
     places = [numbers.setdefault(row.tobytes(), len(numbers)) for row in rows]
     chosen = [rows[place] for place in np.unique(places, return_index=True)[1]]
-    found = np.empty(len(chosen))
+    of_rows = np.empty(len(chosen))
     for number, value in reported(scores(chosen), len(chosen), "sentences"):
-        found[number] = value
-    good, bad = found[places].reshape(-1, 2).T
+        of_rows[number] = value
+    good, bad = of_rows[places].reshape(-1, 2).T
     return good, bad
 
 

@@ -140,8 +140,8 @@ def activations(
             "a recomputed layer, or vocabulary logits": max(layer, scores),
         }
     # Weights before and after dropout; with cuDNN's attention float32 sums of rows, and one mask for all layers.
-    kept = 2 if model.attention_probs_dropout_prob > 0 or cpu else 1
-    weights = layers * tokens * heads * 4 + tokens * sequence * size if fused else kept * pairs * size
+    copies = 2 if model.attention_probs_dropout_prob > 0 or cpu else 1
+    weights = layers * tokens * heads * 4 + tokens * sequence * size if fused else copies * pairs * size
     return common | {
         "residual stream": 2 * past * width * stream,
         # Queries, keys, values and context; unless fused, a copy of the context with the heads side by side.

@@ -75,7 +75,7 @@ def _bytes_of_heads(seed: tf.Tensor, shape: tf.Tensor, first: int, whole: int) -
     words = (count * pairs + 7) // 8 + 1
     stream = _word_rows(seed, begin // 8, words)  # [B, words]
     stream = tf.reshape(tf.bitcast(stream, tf.uint8), [batch, -1])
-    if (known := tf.get_static_value(pairs)) is not None and known % 8 == 0:
+    if (static := tf.get_static_value(pairs)) is not None and static % 8 == 0:
         return tf.reshape(stream[:, : count * pairs], shape)
     places = (begin % 8)[:, None] + tf.range(count * pairs)
     return tf.reshape(tf.gather(stream, places, batch_dims=1), shape)

@@ -29,10 +29,10 @@ def states(embed: Embed, layers: Sequence[Layer], groups: Groups | None, recompu
     """
     if groups:
         return [_last_of_groups(embed, layers, groups, recompute)]
-    found = [embed()]
+    outputs = [embed()]
     for layer in layers:
-        found.append((tf.recompute_grad(layer) if recompute else layer)(found[-1]))
-    return found
+        outputs.append((tf.recompute_grad(layer) if recompute else layer)(outputs[-1]))
+    return outputs
 
 
 def _last_of_groups(embed: Embed, layers: Sequence[Layer], groups: Groups, recompute: bool) -> tf.Tensor:

@@ -60,7 +60,7 @@ class Options:
     documents: cli.Switch = False
     """data of tokenised documents (--kind documents) instead of instances masked in advance"""
     target: str = ""
-    """hours=24: find the cheapest plan that takes at most so long; cost=500: the fastest that costs at most so much;
+    """hours=24: find the cheapest plan that takes at most 24 hours; cost=500: the fastest that costs at most 500;
     nodes, micro-batches, recomputation, sharding and tensor parallelism are chosen"""
     what_if: cli.Switch = False
     """also tell the time with other nodes, a slow network, a slow node, stragglers, and failures"""
@@ -93,7 +93,7 @@ def job(phase: recipes.Phase, options: Options, cluster: Cluster) -> Job:
 
 def requests(argv: Sequence[str], options: Options, more_help: str) -> tuple[list[Phase], Cluster]:
     """Return the phases that the command names, and the cluster."""
-    chosen, found = recipes.choose(argv, prog=PROG, description=f"{__doc__}\n{more_help}\n"), []
+    chosen, requested = recipes.choose(argv, prog=PROG, description=f"{__doc__}\n{more_help}\n"), []
     cluster = hardware.cluster(options.gpu, options.nodes, options.gpus_per_node, options.network)
     for phase in recipes.with_architectures(chosen):
         config = phase.config
@@ -101,8 +101,8 @@ def requests(argv: Sequence[str], options: Options, more_help: str) -> tuple[lis
             raise UsageError("run.steps is 0; give the number of updates with --run.steps")
         words = CAUSAL_WORDS if config.model.causal else WORDS
         model = dataclasses.replace(config.model, vocab_size=config.model.vocab_size or words)
-        found.append((phase.name, dataclasses.replace(config, model=model), job(phase, options, cluster)))
-    return found, cluster
+        requested.append((phase.name, dataclasses.replace(config, model=model), job(phase, options, cluster)))
+    return requested, cluster
 
 
 def main(argv: list[str]) -> None:
@@ -114,20 +114,20 @@ def main(argv: list[str]) -> None:
     plans: list[Plan] = []
     if options.target:
         best, plans = search.search(asked, cluster, Target.parse(options.target))
-        found = list(best.phases)
+        forecasts = list(best.phases)
     else:
-        found = [forecast(name, config, cluster, job) for name, config, job in asked]
+        forecasts = [forecast(name, config, cluster, job) for name, config, job in asked]
     if options.picture:
         picture.draw(plans or search.over_nodes(asked, cluster), options.picture)
     failures = Failures(options.node_hours, options.restart_minutes * 60)
-    questions = what_if.answers(found, failures) if options.what_if else []
+    questions = what_if.answers(forecasts, failures) if options.what_if else []
     cores = options.cores or os.cpu_count() or 1
-    data = Preparation.of(options.text_gigabytes * 1e9, cores, len(found), not options.documents)
+    data = Preparation.of(options.text_gigabytes * 1e9, cores, len(forecasts), not options.documents)
     if options.json:
         extra = {"plans": [tables.plan_json(plan.phases) for plan in plans], "what_if": dict(questions)}
-        print(json.dumps(tables.as_json(found, data) | extra, indent=1))
+        print(json.dumps(tables.as_json(forecasts, data) | extra, indent=1))
         return
-    print(tables.lines(found, data))
+    print(tables.lines(forecasts, data))
     for title, rows in (("plans", search.rows(plans)), ("what if", questions)):
         if rows:
             print(f"\n{title}", *(f"  {label:<{tables.LABEL - 2}} {text}" for label, text in rows), sep="\n")

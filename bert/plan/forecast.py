@@ -21,7 +21,7 @@ SMALLEST = 0.5  # share of the possible micro-batch below which another batch is
 SLOWER, FASTER = 1.5, 0.9  # factors on the time of communication at the ends of the interval; an assumption
 SLOW_NETWORK = 5e9  # bytes/s of a node: 40 Gb/s
 CAUTION = 0.9  # share of the largest micro-batch that is taken where none is given: the memory is an estimate
-ROOMY = 2  # a micro-batch that is so many times as large is worth a remark
+ROOMY = 2  # ratio of micro-batches from which on the larger one is worth a remark
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ def forecast(name: str, config: PretrainConfig, cluster: Cluster, job: Job) -> F
     largest = memory.largest_micro_batch(config, gpu, copies, job.sequence, job.predictions)
     if not largest:
         raise ResourceError(_too_large(config, gpu.name, copies, cluster, job))
-    wanted = config.batch
-    config = dataclasses.replace(config, batch=choose_batch(wanted, copies, largest))
+    requested = config.batch
+    config = dataclasses.replace(config, batch=choose_batch(requested, copies, largest))
     work = work_of(config, cluster, job)
     setting = setting_of(config, cluster, job)
     rate, width = rate_of(setting, work, job.measured)
@@ -130,7 +130,7 @@ def forecast(name: str, config: PretrainConfig, cluster: Cluster, job: Job) -> F
         money=hours.times(job.price * cluster.ranks),
         kilowatt_hours=hours.times(cluster.watts / KILO),
         checkpoint=cost.parameters(config.model) * CHECKPOINT_BYTES,
-        remarks=_remarks(wanted, config, largest, cluster),
+        remarks=_remarks(requested, config, largest, cluster),
     )
 
 
@@ -143,23 +143,23 @@ def _too_large(config: PretrainConfig, name: str, copies: int, cluster: Cluster,
     )
 
 
-def choose_batch(wanted: BatchConfig, copies: int, largest: int) -> BatchConfig:
-    """Return the batch in micro-batches that fit: the wanted total if it divides, otherwise the nearest that does."""
-    limit = min(wanted.per_device or max(1, int(largest * CAUTION)), largest)
-    share = wanted.total // copies
-    if wanted.total % copies == 0:
+def choose_batch(requested: BatchConfig, copies: int, largest: int) -> BatchConfig:
+    """Return the batch in micro-batches that fit: the total asked for if it divides, else the nearest that does."""
+    limit = min(requested.per_device or max(1, int(largest * CAUTION)), largest)
+    share = requested.total // copies
+    if requested.total % copies == 0:
         size = max(size for size in range(1, min(share, limit) + 1) if share % size == 0)
         if size >= SMALLEST * min(limit, share):
-            return dataclasses.replace(wanted, per_device=size)
-    fit = "nearest" if wanted.fit == "exact" else wanted.fit
-    return dataclasses.replace(wanted, per_device=limit, fit=fit).divided(copies)
+            return dataclasses.replace(requested, per_device=size)
+    fit = "nearest" if requested.fit == "exact" else requested.fit
+    return dataclasses.replace(requested, per_device=limit, fit=fit).divided(copies)
 
 
-def _remarks(wanted: BatchConfig, config: PretrainConfig, largest: int, cluster: Cluster) -> list[str]:
-    chosen, remarks = config.batch.per_device, [config.batch.change(wanted)]
-    if wanted.per_device and chosen != wanted.per_device:
-        reason = f"{largest} fit" if wanted.per_device > largest else "the batch divides so"
-        remarks.append(f"micro-batches of {chosen} instead of {wanted.per_device}: {reason}")
+def _remarks(requested: BatchConfig, config: PretrainConfig, largest: int, cluster: Cluster) -> list[str]:
+    chosen, remarks = config.batch.per_device, [config.batch.change(requested)]
+    if requested.per_device and chosen != requested.per_device:
+        reason = f"{largest} fit" if requested.per_device > largest else "the batch divides so"
+        remarks.append(f"micro-batches of {chosen} instead of {requested.per_device}: {reason}")
     roomy = choose_batch(dataclasses.replace(config.batch, per_device=0), replicas(config, cluster), largest).per_device
     if roomy >= ROOMY * chosen:
         remarks.append(f"micro-batches of {roomy} fit too, and keep the GPU busier: --batch.per_device {roomy}")

@@ -82,11 +82,11 @@ def _gpu(row: dict[str, str]) -> Gpu:
 
 def gpu(name: str) -> Gpu:
     """Return the GPU of that name. Raise UsageError if it is not known."""
-    known = gpus()
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or list(known)
+    listed = gpus()
+    if name not in listed:
+        near = difflib.get_close_matches(name, listed, n=3, cutoff=0.4) or list(listed)
         raise UsageError(f"--gpu {name}: not known; did you mean {' or '.join(near)}?")
-    return known[name]
+    return listed[name]
 
 
 def cluster(name: str, nodes: int, per_node: int = 0, gigabits: float = 0.0) -> Cluster:

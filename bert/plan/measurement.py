@@ -33,7 +33,7 @@ class Observed:
 
 
 def observe(path: Path, ranks: int) -> Observed:
-    """Return what the `metrics.jsonl` of a run on so many ranks, and the `config.json` beside it, say.
+    """Return what `metrics.jsonl` and the `config.json` beside it say of a run on `ranks` ranks.
 
     Raise InputError if one of the files is not what a run writes.
     """
@@ -69,14 +69,14 @@ def read(path: Path, cluster: Cluster, ranks: int) -> Measured:
 
     Raise InputError as `observe` does.
     """
-    found = observe(path, ranks)
+    observed = observe(path, ranks)
     per_node = min(ranks, cluster.per_node)
     where = Cluster(cluster.gpu, -(-ranks // per_node), per_node, cluster.network)
-    rate = update_time.rate(found.work, where, found.seconds)
+    rate = update_time.rate(observed.work, where, observed.seconds)
     if not rate:
-        raise InputError(f"{path}: an update of {found.seconds:.3g} s is too short for a {cluster.gpu.name}")
-    setting = Setting(cluster.gpu, found.precision, found.width, found.tokens, found.code)
-    return Measured(rate, setting, found.work)
+        raise InputError(f"{path}: an update of {observed.seconds:.3g} s is too short for a {cluster.gpu.name}")
+    setting = Setting(cluster.gpu, observed.precision, observed.width, observed.tokens, observed.code)
+    return Measured(rate, setting, observed.work)
 
 
 def _speeds(path: Path) -> tuple[float, int]:

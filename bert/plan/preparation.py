@@ -31,7 +31,7 @@ class Preparation:
 
     @classmethod
     def of(cls, text: float, cores: int, phases: int, instances: bool) -> "Preparation":
-        """Return the preparation of `text` bytes for so many lengths of sequences.
+        """Return the preparation of `text` bytes for `phases` lengths of sequences.
 
         instances: masked in advance; otherwise tokenised documents, masked anew while training reads them.
         """

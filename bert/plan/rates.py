@@ -62,9 +62,9 @@ def family(gpu: Gpu, precision: str) -> str:
 def features(setting: Setting, work: Work) -> dict[str, float]:
     """Return the features by name."""
     gpu = setting.gpu
-    known = family(gpu, setting.precision)
+    family_of_gpu = family(gpu, setting.precision)
     half = setting.precision not in ("float32", "tf32")
-    base = known or ("a100 half" if half else "a100 tf32" if setting.precision == "tf32" else "v100 float32")
+    base = family_of_gpu or ("a100 half" if half else "a100 tf32" if setting.precision == "tf32" else "v100 float32")
     milliseconds = 1e3 * work.flops * work.per_device / gpu.peak(setting.precision)
     values = dict.fromkeys(FEATURES, 0.0)
     return values | {

@@ -82,15 +82,15 @@ def best_settings(phases: Sequence[Phase], cluster: Cluster) -> Plan | None:
     Of plans that are almost as fast it is the first, which divides least.
     All phases have the same division, so that the second one continues the run of the first.
     """
-    found: list[Plan] = []
+    plans: list[Plan] = []
     for choices in zip(*(list(variants(config)) for _, config, _ in phases), strict=True):
         chosen = zip(phases, choices, strict=True)
         try:
-            found.append(Plan(tuple(forecast(name, config, cluster, job) for (name, _, job), config in chosen)))
+            plans.append(Plan(tuple(forecast(name, config, cluster, job) for (name, _, job), config in chosen)))
         except UserError:  # it does not fit, or the parts do not divide
             continue
-    fastest = min((plan.hours for plan in found), default=0.0)
-    return next((plan for plan in found if plan.hours <= fastest * SIMPLER), None)
+    fastest = min((plan.hours for plan in plans), default=0.0)
+    return next((plan for plan in plans if plan.hours <= fastest * SIMPLER), None)
 
 
 def over_nodes(phases: Sequence[Phase], cluster: Cluster, numbers: Sequence[int] = NODES) -> list[Plan]:
@@ -101,11 +101,11 @@ def over_nodes(phases: Sequence[Phase], cluster: Cluster, numbers: Sequence[int]
 
 def frontier(plans: Sequence[Plan]) -> list[Plan]:
     """Return the plans that no other plan beats in time and money, the fastest first."""
-    kept: list[Plan] = []
+    best: list[Plan] = []
     for plan in sorted(plans, key=lambda plan: (plan.hours, plan.cost)):
-        if not kept or plan.cost < kept[-1].cost:
-            kept.append(plan)
-    return kept
+        if not best or plan.cost < best[-1].cost:
+            best.append(plan)
+    return best
 
 
 def search(phases: Sequence[Phase], cluster: Cluster, target: Target) -> tuple[Plan, list[Plan]]:
@@ -118,7 +118,7 @@ def search(phases: Sequence[Phase], cluster: Cluster, target: Target) -> tuple[P
     if not plans:
         raise ResourceError(f"the model fits no number of {cluster.gpu.name} in any division; give a larger GPU")
     of: dict[str, Callable[[Plan], float]] = {"hours": lambda plan: plan.hours, "cost": lambda plan: plan.cost}
-    limited, wanted = of[target.kind], of["cost" if target.kind == "hours" else "hours"]
+    limited, other = of[target.kind], of["cost" if target.kind == "hours" else "hours"]
     within = [plan for plan in plans if limited(plan) <= target.limit]
     if not within:
         least = min(map(limited, plans))
@@ -126,16 +126,16 @@ def search(phases: Sequence[Phase], cluster: Cluster, target: Target) -> tuple[P
             f"--target {target.kind}={target.limit:g}: no plan with {NODES[0]} to {NODES[-1]} nodes; the least is "
             f"{least:,.1f}; raise the limit, or give another GPU"
         )
-    return min(within, key=wanted), plans
+    return min(within, key=other), plans
 
 
 def rows(plans: Sequence[Plan]) -> list[tuple[str, str]]:
     """Return the plans as rows of a table; those that no other beats in time and money are marked."""
-    kept = frontier(plans)
+    best = frontier(plans)
     return [
         (
             f"{plan.phases[0].cluster.nodes} nodes",
-            f"{plan.hours:10,.1f} h {plan.cost:12,.0f} {'*' * (plan in kept)} {plan.settings}",
+            f"{plan.hours:10,.1f} h {plan.cost:12,.0f} {'*' * (plan in best)} {plan.settings}",
         )
         for plan in plans
     ]

@@ -44,7 +44,7 @@ def update(
     ranks: Ranks = Ranks(),
     constants: Constants = CONSTANTS,
 ) -> Update:
-    """Simulate one update with gradients in so many buckets.
+    """Simulate one update with gradients in `buckets` buckets.
 
     A bucket leaves when the slowest rank has computed its gradients: with overlap during the last backward pass, all
     layers taking the same time; otherwise after it. The network carries one bucket after the other, in their order.

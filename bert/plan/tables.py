@@ -67,8 +67,8 @@ def _total(phases: Sequence[Forecast]) -> list[tuple[str, str]]:
     rows = [("total time", _hours(hours)), ("energy", f"{energy.value:,.0f} kWh, an estimate from the GPUs' power")]
     if phases[0].job.price:
         rows.append(("money", f"{money.value:,.0f} ({money.low:,.0f} to {money.high:,.0f})"))
-    kept = max(phase.checkpoint * (phase.config.run.keep + 1) for phase in phases)
-    return [*rows, ("disk for checkpoints", f"{kept / GB:,.1f} GB of each phase")]
+    disk = max(phase.checkpoint * (phase.config.run.keep + 1) for phase in phases)
+    return [*rows, ("disk for checkpoints", f"{disk / GB:,.1f} GB of each phase")]
 
 
 def _preparation(data: Preparation) -> list[tuple[str, str]]:

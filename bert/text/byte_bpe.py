@@ -130,15 +130,15 @@ class ByteBPE:
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """Return the ids of each text, and for each token the characters, half open, of which it has a byte."""
-        found: list[tuple[list[int], list[tuple[int, int]]]] = [([], []) for _ in texts]
+        encoded: list[tuple[list[int], list[tuple[int, int]]]] = [([], []) for _ in texts]
         begin = [0] * len(texts)
         for owners, pieces in _groups(texts):
             for owner, piece, encoding in zip(owners, pieces, self._tokenizer.encode_batch(pieces), strict=True):
-                ids, offsets = found[owner]
+                ids, offsets = encoded[owner]
                 ids += encoding.ids
                 offsets += [(begin[owner] + first, begin[owner] + end) for first, end in encoding.offsets]
                 begin[owner] += len(piece)
-        return found
+        return encoded
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of token ids. Bytes that are not UTF-8, such as a part of a character, become U+FFFD.
@@ -260,8 +260,8 @@ def _check_rules(content: _File, special: tuple[str, ...]) -> bool:
     if content.normalizer is not None:
         raise ValueError("the normalizer changes texts")
     for added in content.added_tokens:
-        known = (*special, *PADDING) if special == GPT2 else special
-        if added.content not in known or model.vocab.get(added.content, added.id) != added.id:
+        allowed = (*special, *PADDING) if special == GPT2 else special
+        if added.content not in allowed or model.vocab.get(added.content, added.id) != added.id:
             raise ValueError(f"the special token {added.content[:40]!a} with the id {added.id}")
         plain = added.special and not added.rstrip and not added.single_word
         if not plain or (added.lstrip and added.content != MASK):
@@ -331,24 +331,24 @@ def check_settings(folder: Path, prefix: bool, classes: Sequence[str]) -> None:
     these tokens; they take add_prefix_space from tokenizer_config.json, also where that does not have it.
     """
     path, pairs = folder / "tokenizer_config.json", folder / NAME
-    facts = files.read_object(path) if path.exists() else {}
-    name = str(facts.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer")
+    settings = files.read_object(path) if path.exists() else {}
+    name = str(settings.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer")
     if name not in ("", "PreTrained", "TokenizersBackend", *classes):
         raise InputError(f"{path}: tokenizer_class is {name}Tokenizer; supported: {', '.join(classes)}")
-    stated = facts.get("add_prefix_space", prefix if name in ("PreTrained", "TokenizersBackend") else False)
+    stated = settings.get("add_prefix_space", prefix if name in ("PreTrained", "TokenizersBackend") else False)
     if stated is not prefix:
         raise InputError(
             f"{path}: add_prefix_space is {stated!a}, but the tokenizer has {prefix}; remove the wrong one"
         )
     for key in ("add_bos_token", "add_eos_token"):
-        if facts.get(key) and not pairs.exists():
-            raise InputError(f"{path}: {key} is {facts[key]!a}; only tokenizers without it are supported")
-    mask = facts.get("mask_token")
+        if settings.get(key) and not pairs.exists():
+            raise InputError(f"{path}: {key} is {settings[key]!a}; only tokenizers without it are supported")
+    mask = settings.get("mask_token")
     if isinstance(mask, dict) and not pairs.exists() and not mask.get("lstrip", False):
         raise InputError(f"{path}: {MASK} has lstrip false; only one with lstrip is supported")
     if (more := folder / "added_tokens.json").exists():
-        known = files.read_object(pairs).get("added_tokens", []) if pairs.exists() else []
-        contents = {token.get("content") for token in known} | {*GPT2, *ROBERTA}
+        listed = files.read_object(pairs).get("added_tokens", []) if pairs.exists() else []
+        contents = {token.get("content") for token in listed} | {*GPT2, *ROBERTA}
         if other := [token for token in files.read_object(more) if token not in contents]:
             raise InputError(f"{more}: the added token {other[0]!a} is not in a {NAME}; save one with transformers")
 

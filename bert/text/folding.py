@@ -58,13 +58,13 @@ class FoldingNormalizer:
         """
         traced = [(c, place) for place, character in enumerate(token) for c in self._replaced[ord(character)]]
         begins = [place for character, place in traced if character != SEPARATOR]
-        ends, found, number = [*begins[1:], len(token)], list[Origin](), 0
+        ends, origins, number = [*begins[1:], len(token)], list[Origin](), 0
         for character, run in itertools.groupby(traced, key=lambda pair: pair[0] if pair[0] in BETWEEN else ""):
             text = "".join(one for one, _ in run)
             if character != SEPARATOR:
                 here = slice(number, number := number + len(text))
-                found += [] if character else [Origin(text, begins[here], ends[here])]
-        return found
+                origins += [] if character else [Origin(text, begins[here], ends[here])]
+        return origins
 
 
 def _replaced(character: str, lower_case: bool) -> str:

@@ -102,5 +102,5 @@ def walk(path: Path, index: Offsets = ()) -> Iterator[Frame]:
 
 def _next_offset(index: Offsets, number: int, offset: int, size: int) -> int:
     """Return the offset of the record after `number`, or 0 if the index does not have it."""
-    known = number + 1 < len(index) and index[number] == offset and offset < index[number + 1] <= size
-    return int(index[number + 1]) if known else 0
+    is_indexed = number + 1 < len(index) and index[number] == offset and offset < index[number + 1] <= size
+    return int(index[number + 1]) if is_indexed else 0

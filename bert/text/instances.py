@@ -66,7 +66,7 @@ class InstanceConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """Facts from the vocabulary: special ids, ids for random replacement, and which ids continue a word."""
+    """What the vocabulary says: special ids, ids for random replacement, and which ids continue a word."""
 
     pad: int
     cls: int
@@ -78,7 +78,7 @@ class Tokens:
 
     @classmethod
     def from_vocab(cls, vocab: Sequence[str], special: Sequence[str] = ()) -> "Tokens":
-        """Read the facts from a vocabulary with BERT's special tokens, and with others of the user."""
+        """Read it from a vocabulary with BERT's special tokens, and with others of the user."""
         pad, _, cls_id, sep, mask = (vocab.index(token) for token in SPECIAL)
         reserved = [token in (*SPECIAL, *special) or token.startswith("[unused") for token in vocab]
         return cls(
@@ -296,17 +296,17 @@ def _second_segment(
     """Return begin and end [N] of the second segments that begin at sentence `start` [N], or earlier if need be.
 
     If the sequence is to be full, the segment ends behind the sentence that fills it, of which `_truncate` cuts what is
-    too much. Otherwise it ends with the sentence whose end is nearest to the wanted one.
+    too much. Otherwise it ends with the sentence whose end is nearest to the drawn length.
     """
-    tokens, wanted = partners.sentences, divided.second
-    is_full = (divided.middle - divided.begin + wanted >= max_text) | (rules == 1)
+    tokens, length = partners.sentences, divided.second
+    is_full = (divided.middle - divided.begin + length >= max_text) | (rules == 1)
     if rules > 1:
-        latest = np.searchsorted(tokens, tokens[partners.end] - wanted, side="right") - 1  # with enough text behind it
+        latest = np.searchsorted(tokens, tokens[partners.end] - length, side="right") - 1  # with enough text behind it
         start = np.maximum(np.minimum(start, latest), partners.first)
     begin, least = tokens[start], np.minimum(start + 1, partners.end)
-    above = np.clip(np.searchsorted(tokens, begin + wanted), least, partners.end)
+    above = np.clip(np.searchsorted(tokens, begin + length), least, partners.end)
     below = np.maximum(above - 1, least)
-    is_nearer = tokens[above] - begin - wanted > begin + wanted - tokens[below]
+    is_nearer = tokens[above] - begin - length > begin + length - tokens[below]
     return begin, tokens[np.where(is_nearer & ~is_full, below, above)]
 
 
@@ -446,25 +446,25 @@ def _choose(words: _Words, budget: np.ndarray, max_ngram: int, uniform: Uniform)
     odds = 1 / np.arange(1, max_ngram + 1)
     # [N, W] words in a run that starts here; without n-grams nothing is drawn.
     run = 1 + np.searchsorted(np.cumsum(odds / odds.sum())[:-1], uniform(tokens if max_ngram > 1 else 0))
-    taken = np.zeros(lengths.shape, bool)
+    chosen = np.zeros(lengths.shape, bool)
     left = budget.copy()
     for turn in order.T:
         members = [
-            (turn, (lengths[rows, turn] > 0) & ~taken[rows, turn])
+            (turn, (lengths[rows, turn] > 0) & ~chosen[rows, turn])
         ]  # words of the run, and whether they are in it
         for step in range(1, max_ngram):
             at = np.minimum(turn + step, count - 1)
             goes_on = (run[rows, turn] > step) & (turn + step < count) & (lengths[rows, at] > 0)
-            same_text = ~taken[rows, at] & (words.segments[rows, at] == words.segments[rows, turn])
+            same_text = ~chosen[rows, at] & (words.segments[rows, at] == words.segments[rows, turn])
             members.append((at, members[-1][1] & goes_on & same_text))
         size = sum(lengths[rows, at] * inside for at, inside in members)
         fits = size <= left
         for at, inside in members:
-            taken[rows, at] |= inside & fits
+            chosen[rows, at] |= inside & fits
         left -= size * fits
         if not left.any():
             break
-    return taken.ravel()[words.of_token]
+    return chosen.ravel()[words.of_token]
 
 
 def _replace(ids: np.ndarray, tokens: Tokens, shares: Sequence[float], u: np.ndarray) -> np.ndarray:

@@ -91,14 +91,14 @@ class Normalizer:
     def _words(self, token: str) -> list[str]:
         if token.isascii() and token.isalnum():
             return [token.lower() if self.rules.lower_case else token]
-        found: list[str] = []
+        words: list[str] = []
         for part in token.translate(self._clean).split():
             if self.rules.lower_case:
                 part = part.lower()
             if self.rules.strip_accents and not part.isascii():
                 part = unicodedata.normalize("NFD", part)
-            found += part.translate(self._marks).split()
-        return found
+            words += part.translate(self._marks).split()
+        return words
 
     def replacement(self, character: str) -> str:
         """Return what becomes of a character alone, with spaces around what is a word by itself.
@@ -116,12 +116,12 @@ class Normalizer:
         if token.isascii() and token.isprintable() and not self.rules.special:  # each character stays one
             ends = [0, *itertools.accumulate(map(len, words := self.words(token)))]
             return [_origin(word, range(*ends[n : n + 2])) for n, word in enumerate(words)]
-        found, begin = list[Origin](), 0
+        origins, begin = list[Origin](), 0
         for part, special in self._divided(token):
             places = range(begin, begin + len(part))
-            found += [_origin(part, places)] if special else self._traced(list(zip(part, places, strict=True)))
+            origins += [_origin(part, places)] if special else self._traced(list(zip(part, places, strict=True)))
             begin += len(part)
-        return found
+        return origins
 
     def _traced(self, token: list[tuple[str, int]]) -> Iterator[Origin]:
         """Yield the words of characters with their places: the steps of `_words`, one character at a time."""

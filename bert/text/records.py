@@ -264,8 +264,8 @@ def checked(folder: Path) -> manifest.Manifest:
 def has_split(described: manifest.Manifest, split: str) -> bool:
     """Return whether a finished folder has a record of this split. A small corpus may have nothing held out."""
     listed = described.files.items()
-    ours = [facts for name, facts in listed if name.startswith(f"{split}-") and name.endswith(".tfrecord")]
-    return any(facts.records != 0 for facts in ours)
+    ours = [entry for name, entry in listed if name.startswith(f"{split}-") and name.endswith(".tfrecord")]
+    return any(entry.records != 0 for entry in ours)
 
 
 def _limits(description: Description) -> dict[str, int]:

@@ -25,8 +25,8 @@ def of(run: Path) -> int:
     """
     path = run / "config.json"
     try:
-        facts = files.read_json(path) if path.exists() else {}
-        version = facts.get("rules", 1 if "run.seed" in facts.get("config", ()) else RULES)
+        settings = files.read_json(path) if path.exists() else {}
+        version = settings.get("rules", 1 if "run.seed" in settings.get("config", ()) else RULES)
     except (ValueError, TypeError, AttributeError) as error:
         raise IntegrityError(f"{path}: damaged ({error}); restore it, or import {run} again") from error
     if version not in range(1, RULES + 1):

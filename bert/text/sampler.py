@@ -82,8 +82,8 @@ class SampleOrder:
         """size: number of samples. total: samples of an update. rules: see `bert.text.rules`."""
         self.size, self.total, self.seed, self.rules = size, total, seed, rules
         self._heads: dict[int, np.ndarray] = {}  # of the last epochs
-        # After so many epochs an epoch begins with an update. In a set of fewer than two updates, each of these epochs
-        # depends on the one before.
+        # After this number of epochs an epoch begins with an update. In a set of fewer than two updates, each of these
+        # epochs depends on the one before.
         self._cycle = total // math.gcd(size, total) if size < 2 * total else 1
 
     def __call__(self, positions: np.ndarray) -> np.ndarray:
@@ -105,12 +105,12 @@ class SampleOrder:
     def _head(self, epoch: int) -> np.ndarray:
         """Return the first samples of an epoch, `total` of them or all if there are fewer."""
         if epoch not in self._heads:
-            known = max(self._heads, default=-1)
+            last = max(self._heads, default=-1)
             first = epoch - epoch % self._cycle
-            if not first <= known < epoch:
+            if not first <= last < epoch:
                 self._heads.clear()
-                known = first - 1
-            for number in range(known + 1, epoch + 1):  # not by recursion: a cycle may be thousands of epochs long
+                last = first - 1
+            for number in range(last + 1, epoch + 1):  # not by recursion: a cycle may be thousands of epochs long
                 self._heads[number] = self._arranged(number)
                 self._heads.pop(number - self.total // self.size - 2, None)
         return self._heads[epoch]

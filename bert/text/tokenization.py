@@ -24,7 +24,7 @@ from bert.text import byte_bpe, unigram
 from bert.text.byte_bpe import ByteBPE
 from bert.text.normalization import Rules
 from bert.text.unigram import Unigram
-from bert.text.vocabulary import SPECIAL, facts_of, load_vocab, rules_of
+from bert.text.vocabulary import SPECIAL, load_vocab, rules_of, settings_of
 from bert.text.wordpiece import WordPiece
 
 SPACE = "\u0120"  # what stands for a space in a byte-level BPE
@@ -57,7 +57,7 @@ class Tokenizer(abc.ABC):
     second_segment = 1
     """segment of the second text of a pair"""
 
-    def facts(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Return what records say of the tokenizer that made them, besides its vocabulary."""
         return {"lower_case": self.lower_case}
 
@@ -115,9 +115,9 @@ class WordPieceTokenizer(Tokenizer):
         self.is_continuation = np.array([token.startswith("##") for token in self.vocab])  # [V]
         self._wordpiece = WordPiece(self.vocab, self.rules)
 
-    def facts(self) -> dict[str, Any]:
-        """As `Tokenizer.facts`; records of version 1.0 had no rules."""
-        return super().facts() | ({} if self.rules.folds else {"rules": facts_of(self.rules)})
+    def description(self) -> dict[str, Any]:
+        """As `Tokenizer.description`; records of version 1.0 had no rules."""
+        return super().description() | ({} if self.rules.folds else {"rules": settings_of(self.rules)})
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """As `Tokenizer.encode`."""
@@ -156,9 +156,9 @@ class BytePairTokenizer(Tokenizer):
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """As `Tokenizer.encode_with_offsets`."""
         prefixed = [self._prefixed(item) for item in texts]
-        found = self._bpe.encode_with_offsets(prefixed)
-        ids, splits = _flat([row for row, _ in found])
-        spans = np.fromiter(chain.from_iterable(chain.from_iterable(part for _, part in found)), np.int64)
+        encoded = self._bpe.encode_with_offsets(prefixed)
+        ids, splits = _flat([row for row, _ in encoded])
+        spans = np.fromiter(chain.from_iterable(chain.from_iterable(part for _, part in encoded)), np.int64)
         begin, end = spans.reshape(-1, 2).T
         added = np.array([len(longer) - len(item) for longer, item in zip(prefixed, texts, strict=True)], np.int64)
         shift = np.repeat(added, np.diff(splits))
@@ -200,9 +200,9 @@ class UnigramTokenizer(Tokenizer):
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """As `Tokenizer.encode_with_offsets`."""
-        found = self._unigram.encode_with_offsets(texts)
-        ids, splits = _flat([row for row, _ in found])
-        begin, end = np.concatenate([np.zeros((0, 2), np.int64), *(spans for _, spans in found)]).T
+        encoded = self._unigram.encode_with_offsets(texts)
+        ids, splits = _flat([row for row, _ in encoded])
+        begin, end = np.concatenate([np.zeros((0, 2), np.int64), *(spans for _, spans in encoded)]).T
         return ids, splits, begin, end
 
     def split_at_masks(self, text: str) -> list[str]:

@@ -88,16 +88,16 @@ def _groups(texts: Sequence[str]) -> list[list[str]]:
 
 def _without_spaces(offsets: list[tuple[int, int]], text: str) -> np.ndarray:
     """Return offsets without white space at both ends, and with the marks that belong to the last character."""
-    found = np.array(offsets, np.int64).reshape(-1, 2)
-    for span in found:
+    spans = np.array(offsets, np.int64).reshape(-1, 2)
+    for span in spans:
         while span[0] < len(text) - 1 and text[span[0]].isspace():
             span[0] += 1
         while span[0] < span[1] - 1 and text[span[1] - 1].isspace():
             span[1] -= 1
         while span[1] < len(text) and unicodedata.combining(text[span[1]]):
             span[1] += 1
-    found[:, 1] = np.maximum(found[:, 1], found[:, 0] + 1)
-    return found
+    spans[:, 1] = np.maximum(spans[:, 1], spans[:, 0] + 1)
+    return spans
 
 
 class _Content(NamedTuple):

@@ -81,30 +81,30 @@ def rules_of(vocab: Path, tokens: Sequence[str]) -> Rules:
     return rules_from(_object(path), path, tokens)
 
 
-def rules_from(facts: dict[str, Any], path: Path, tokens: Sequence[str]) -> Rules:
+def rules_from(settings: dict[str, Any], path: Path, tokens: Sequence[str]) -> Rules:
     """Return the rules that the content of a `tokenizer_config.json` states for a vocabulary; path: for messages.
 
     Raise InputError if an entry is of the wrong type, or a special token is not in the vocabulary.
     """
-    lower = _taken(facts, "do_lower_case", is_lower_case(tokens), path)
-    special = facts.get("additional_special_tokens") or []
+    lower = _taken(settings, "do_lower_case", is_lower_case(tokens), path)
+    special = settings.get("additional_special_tokens") or []
     if not isinstance(special, list) or not all(type(token) is str for token in special):
         raise InputError(f"{path}: additional_special_tokens is {special!a}; give a list of tokens")
     if missing := [token for token in special if token not in tokens]:
         raise InputError(f"{path}: the special token {missing[0]!a} is not in the vocabulary; add it there")
     return Rules(
         lower_case=lower,
-        strip_accents=_taken(facts, "strip_accents", lower, path),
-        split_ideographs=_taken(facts, "tokenize_chinese_chars", True, path),
-        longest_word=_taken(facts, "max_input_chars_per_word", LONGEST_OF_TRANSFORMERS, path),
+        strip_accents=_taken(settings, "strip_accents", lower, path),
+        split_ideographs=_taken(settings, "tokenize_chinese_chars", True, path),
+        longest_word=_taken(settings, "max_input_chars_per_word", LONGEST_OF_TRANSFORMERS, path),
         special=tuple(token for token in special if token not in SPECIAL),
-        folds=_taken(facts, "folds_compatibility_characters", False, path),
+        folds=_taken(settings, "folds_compatibility_characters", False, path),
     )
 
 
-def facts_of(rules: Rules) -> dict[str, Any]:
+def settings_of(rules: Rules) -> dict[str, Any]:
     """Return the content of `tokenizer_config.json`."""
-    facts = {
+    settings = {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": rules.lower_case,
         "strip_accents": rules.strip_accents,
@@ -112,27 +112,27 @@ def facts_of(rules: Rules) -> dict[str, Any]:
         "max_input_chars_per_word": rules.longest_word,
         "additional_special_tokens": list(rules.special),
     }
-    return facts | ({"folds_compatibility_characters": True} if rules.folds else {})
+    return settings | ({"folds_compatibility_characters": True} if rules.folds else {})
 
 
 def write(tokens: Sequence[str], rules: Rules, folder: Path) -> None:
     """Write `vocab.txt`, one token per line, and its rules."""
     with files.atomic_write(folder / NAME) as stream:
         stream.writelines(f"{token}\n" for token in tokens)
-    files.write_json(folder / RULES, facts_of(rules))
+    files.write_json(folder / RULES, settings_of(rules))
 
 
 def copy(vocab: Path, folder: Path) -> None:
     """Copy a vocabulary, with its rules, into a folder, under the names that it has there."""
     if vocab.suffix != ".json":
-        files.write_json(folder / RULES, facts_of(rules_of(vocab, load_vocab(vocab))))
+        files.write_json(folder / RULES, settings_of(rules_of(vocab, load_vocab(vocab))))
     with files.atomic_write(folder / name_for(vocab), "wb") as stream:
         stream.write(vocab.read_bytes())
 
 
-def _taken(facts: dict[str, Any], name: str, default: Any, path: Path) -> Any:
+def _taken(settings: dict[str, Any], name: str, default: Any, path: Path) -> Any:
     """Return an entry, or the default if it is missing or null. Raise InputError if it is of another type."""
-    value = facts.get(name)
+    value = settings.get(name)
     if value is not None and type(value) is not type(default):
         raise InputError(f"{path}: {name} is {value!a}; give a {type(default).__name__}")
     return default if value is None else value
@@ -143,19 +143,19 @@ def _is_earlier(folder: Path) -> bool:
     if manifest.is_finished(folder):
         return manifest.read(folder).stage == "tfrecords"
     try:
-        facts = _object(folder / "config.json")
+        settings = _object(folder / "config.json")
     except (FileNotFoundError, InputError):  # a damaged one is reported where it is needed
         return False
-    return "config" in facts and "versions" in facts and "imported" not in facts
+    return "config" in settings and "versions" in settings and "imported" not in settings
 
 
 def _object(path: Path) -> dict[str, Any]:
     try:
-        facts = files.read_json(path)
+        content = files.read_json(path)
     except InputError:
         raise
     except ValueError as error:
         raise InputError(f"{path}: damaged ({error}); restore it") from error
-    if not isinstance(facts, dict):
+    if not isinstance(content, dict):
         raise InputError(f"{path}: damaged (not an object); restore it")
-    return facts
+    return content

@@ -91,9 +91,9 @@ class WordPiece:
             tokens = joined.split()
         else:
             tokens = [joined[begin:end] for begin, end in zip(first.tolist(), last.tolist(), strict=True)]
-        found = list(map(self._located.__getitem__, tokens))
-        counts = np.fromiter(map(len, found), np.int64, len(found)) // (3 * ID.itemsize)
-        ids, begins, ends = np.frombuffer(b"".join(found), ID).reshape(-1, 3).T
+        located = list(map(self._located.__getitem__, tokens))
+        counts = np.fromiter(map(len, located), np.int64, len(located)) // (3 * ID.itemsize)
+        ids, begins, ends = np.frombuffer(b"".join(located), ID).reshape(-1, 3).T
         starts = np.cumsum([0, *(len(text) + 1 for text in texts)])  # of each text in `joined`
         splits = np.append(0, np.cumsum(counts))[np.searchsorted(first, starts)]
         base = np.repeat(first, counts) - np.repeat(starts[:-1], np.diff(splits))
@@ -113,14 +113,14 @@ class WordPiece:
 
     def _with_offsets(self, token: str) -> bytes:
         """Return the ids of a part of a text, and the begin and the end of what each one comes from [n, 3]."""
-        found = array("i")
+        packed = array("i")
         for word, begins, ends in self.normalizer.origins(token):
             first, ids = 0, array("i", self._words[word])
             for number in ids:
                 last = first + self._sizes[number] - 1 if len(ids) > 1 else -1
-                found.extend((number, begins[first], ends[last]))
+                packed.extend((number, begins[first], ends[last]))
                 first = last + 1
-        return found.tobytes()
+        return packed.tobytes()
 
 
 class _Cache(dict[str, bytes]):
@@ -132,12 +132,12 @@ class _Cache(dict[str, bytes]):
         self._compute, self._longest = compute, longest
 
     def __missing__(self, text: str) -> bytes:
-        found = self._compute(text)
+        value = self._compute(text)
         if self._longest is None or len(text) <= self._longest:
             if len(self) >= MAX_CACHED:
                 self.clear()
-            self[text] = found
-        return found
+            self[text] = value
+        return value
 
 
 _SPACES = np.array([chr(code).isspace() for code in range(LAST_SPACE + 2)])

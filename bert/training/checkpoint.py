@@ -214,7 +214,7 @@ def check_description(run: Path) -> None:
     differing: list[IntegrityError] = []
     for folder in reversed(steps(run)):
         try:
-            recorded = _facts(folder).extra.get(DESCRIPTION)
+            recorded = _manifest(folder).extra.get(DESCRIPTION)
         except (InputError, IntegrityError):
             continue  # is reported when the weights are read
         if recorded is None:
@@ -290,7 +290,7 @@ def _newest_undamaged(run: Path, read: Callable[[Path], None], first: int | None
     folders = sorted(steps(run), key=lambda folder: (_step_of(folder) == first, _step_of(folder)))
     for folder in reversed(folders):
         try:
-            manifest.verify(_facts(folder))
+            manifest.verify(_manifest(folder))
             read(folder)
             return _step_of(folder)
         except (IntegrityError, tf.errors.DataLossError) as error:
@@ -305,18 +305,18 @@ def _newest_undamaged(run: Path, read: Callable[[Path], None], first: int | None
     return None
 
 
-def _facts(folder: Path) -> Manifest:
+def _manifest(folder: Path) -> Manifest:
     """Return the manifest of a checkpoint. Raise IntegrityError if it is damaged or of another folder."""
-    facts, step = manifest.load(folder), _step_of(folder)
-    if (said := facts.extra.get("step")) != step:
-        raise IntegrityError(f"{folder}: holds the checkpoint of step {said}; restore its name")
-    recorded = facts.extra.get(DESCRIPTION, {})
+    stored, step = manifest.load(folder), _step_of(folder)
+    if (recorded_step := stored.extra.get("step")) != step:
+        raise IntegrityError(f"{folder}: holds the checkpoint of step {recorded_step}; restore its name")
+    recorded = stored.extra.get(DESCRIPTION, {})
     is_ours = (
-        facts.stage == STAGE and facts.parameters == {"step": step} and facts.extra.keys() <= {"step", DESCRIPTION}
+        stored.stage == STAGE and stored.parameters == {"step": step} and stored.extra.keys() <= {"step", DESCRIPTION}
     )
     if not is_ours or not isinstance(recorded, dict) or not recorded.keys() <= set(description.FILES):
         raise IntegrityError(f"{folder / manifest.NAME}: damaged: not the manifest of a checkpoint")
-    return facts
+    return stored
 
 
 def _assign_with_new_heads(folder: Path, variables: State, new_heads: tuple[str, ...]) -> None:
@@ -355,9 +355,9 @@ def left_over(variables: Iterable[str], stored: Iterable[str]) -> list[str]:
 
     It may ignore the state of training, and the encoder or a head of which it has no variable.
     """
-    taken = set(variables)
-    others = {"encoder", *heads.PRETRAINED, *heads.KINDS} - {_part(name) for name in taken}
-    return sorted(name for name in set(stored) - taken if _part(name) not in {*STATE, *others})
+    ours = set(variables)
+    others = {"encoder", *heads.PRETRAINED, *heads.KINDS} - {_part(name) for name in ours}
+    return sorted(name for name in set(stored) - ours if _part(name) not in {*STATE, *others})
 
 
 def _part(name: str) -> str:
@@ -368,8 +368,8 @@ def _part(name: str) -> str:
 
 def depth(names: Iterable[str]) -> int:
     """Return the number of layers of an encoder with these variables."""
-    found = (ENCODER.fullmatch(name.split("/")[0]) for name in names)
-    return max((int(match[1]) + 1 for match in found if match and match[1]), default=0)
+    matches = (ENCODER.fullmatch(name.split("/")[0]) for name in names)
+    return max((int(match[1]) + 1 for match in matches if match and match[1]), default=0)
 
 
 def check_depth(folder: Path, ours: int, names: Iterable[str]) -> None:

@@ -53,11 +53,11 @@ class Evaluation:
                     sums = self.sums(batch)
                     parts.append(sums | {f"{name}/{source}": value for name, value in sums.items()})
         totals = sum_over_ranks(parts, [f"{name}{suffix}" for suffix in suffixes for name in self.names], self.comm)
-        found: dict[str, float] = {}
+        all_figures: dict[str, float] = {}
         for suffix in suffixes:
             figures = self.figures({name: totals[f"{name}{suffix}"] for name in self.names})
-            found |= {f"{name}{suffix}": value for name, value in figures.items() if name != "loss" or not suffix}
-        return found
+            all_figures |= {f"{name}{suffix}": value for name, value in figures.items() if name != "loss" or not suffix}
+        return all_figures
 
 
 def sum_over_ranks(parts: Iterable[Sums], names: Sequence[str], comm: Communicator) -> Sums:

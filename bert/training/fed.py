@@ -40,62 +40,65 @@ def figures(samples: BatchSampler, updates: int, end: int, labelled: bool) -> Fi
 
 def _counted(samples: BatchSampler, updates: int, end: int) -> Figures:
     size, total = len(samples.source), samples.batch.total
-    found: Figures = {"samples": size, "reads": updates * total}
-    if max(found.values()) > MOST_COUNTED:
-        return found
+    figures: Figures = {"samples": size, "reads": updates * total}
+    if max(figures.values()) > MOST_COUNTED:
+        return figures
     times, step = np.zeros(size, np.int32), max(1, BLOCK // total)
     for first in range(0, updates, step):
         positions = [samples.positions(update, end) for update in range(first, min(first + step, updates))]
         np.add.at(times, samples.order(np.concatenate(positions)), 1)
-    return found | {"different": int((times > 0).sum()), "least": int(times.min()), "most": int(times.max())}
+    return figures | {"different": int((times > 0).sum()), "least": int(times.min()), "most": int(times.max())}
 
 
 def _seen(samples: BatchSampler, reads: int, labelled: bool) -> Figures:
     positions = np.unique(np.linspace(0, reads - 1, min(LOOKED_AT, reads)).astype(np.int64))
     with tf.device("CPU:0"):
         parts = [
-            _facts(samples.source.read(samples.order(at), at))
+            _columns(samples.source.read(samples.order(at), at))
             for at in np.array_split(positions, -(-len(positions) // READ_AT_ONCE))
         ]
-    facts = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    found: Figures = {}
-    if "tokens" in facts:
-        found = {"tokens": float(facts["tokens"].mean()), "full": float(facts["full"].mean())}
-    if "masked" in facts:
-        found["masked"] = float(facts["masked"].sum() / facts["tokens"].sum())
-    if labelled and "label" in facts:
-        shares = np.bincount(facts["label"]) / len(facts["label"])
-        found |= {f"label_{number}": float(share) for number, share in enumerate(shares[:MOST_CLASSES])}
-        if len(facts["label"]) == len(facts.get("tokens", ())):
-            found |= _length_rule(facts)
-    return found
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    figures: Figures = {}
+    if "tokens" in columns:
+        figures = {"tokens": float(columns["tokens"].mean()), "full": float(columns["full"].mean())}
+    if "masked" in columns:
+        figures["masked"] = float(columns["masked"].sum() / columns["tokens"].sum())
+    if labelled and "label" in columns:
+        shares = np.bincount(columns["label"]) / len(columns["label"])
+        figures |= {f"label_{number}": float(share) for number, share in enumerate(shares[:MOST_CLASSES])}
+        if len(columns["label"]) == len(columns.get("tokens", ())):
+            figures |= _length_rule(columns)
+    return figures
 
 
-def _facts(batch: Batch) -> dict[str, np.ndarray]:
+def _columns(batch: Batch) -> dict[str, np.ndarray]:
     """Return what is looked at of each sample of a batch [n], or of each token with a tag for "label"."""
     arrays = {name: np.asarray(value) for name, value in batch.items()}
     if "input_mask" not in arrays:  # a stream of tokens
         return {}
     mask = arrays["input_mask"].reshape(-1, arrays["input_mask"].shape[-1])  # of multiple choice, each choice is a row
-    facts = {"tokens": mask.sum(axis=1), "full": mask.all(axis=1)}
+    columns = {"tokens": mask.sum(axis=1), "full": mask.all(axis=1)}
     if "segment_ids" in arrays:
-        facts["second"] = arrays["segment_ids"].reshape(mask.shape).sum(axis=1)
+        columns["second"] = arrays["segment_ids"].reshape(mask.shape).sum(axis=1)
     if "masked_lm_weights" in arrays:
-        facts["masked"] = arrays["masked_lm_weights"].sum(axis=1)
+        columns["masked"] = arrays["masked_lm_weights"].sum(axis=1)
     label = arrays.get("label", arrays.get("next_sentence_labels"))
     if label is not None and label.dtype.kind == "i":
-        facts["label"] = label[label >= 0]  # tags are -1 where none is read
-    return facts
+        columns["label"] = label[label >= 0]  # tags are -1 where none is read
+    return columns
 
 
-def _length_rule(facts: dict[str, np.ndarray]) -> Figures:
+def _length_rule(columns: dict[str, np.ndarray]) -> Figures:
     """Return the scores of the best of the rules that know one length, on the half that they were not learned on."""
-    half = len(facts["label"]) // 2
-    order = np.random.default_rng(0).permutation(len(facts["label"]))
-    label = facts["label"][order]
+    half = len(columns["label"]) // 2
+    order = np.random.default_rng(0).permutation(len(columns["label"]))
+    label = columns["label"][order]
     if half < BINS or len(np.unique(label)) < 2:
         return {}
-    lengths = [facts["tokens"], *([facts["second"], facts["tokens"] - facts["second"]] if "second" in facts else [])]
+    lengths = [
+        columns["tokens"],
+        *([columns["second"], columns["tokens"] - columns["second"]] if "second" in columns else []),
+    ]
     best = max(_rule_score(length[order], label, half) for length in lengths)
     return {"length_rule": best, "larger_class": float(np.bincount(label[half:]).max() / len(label[half:]))}
 
@@ -109,36 +112,36 @@ def _rule_score(lengths: np.ndarray, label: np.ndarray, half: int) -> float:
     return float((table.argmax(axis=1)[bins[half:]] == label[half:]).mean())
 
 
-def describe(found: Figures, names: Sequence[str] = ()) -> str:
+def describe(figures: Figures, names: Sequence[str] = ()) -> str:
     """Return the figures as a line for the user. names: of the classes."""
-    size, reads = int(found["samples"]), int(found["reads"])
+    size, reads = int(figures["samples"]), int(figures["reads"])
     parts = [f"{reads:,} reads of {size:,} samples ({reads / size:.3g} epochs)"]
-    if "least" in found:
-        times = f"{found['least']:.0f} to {found['most']:.0f} times"
-        parts.append(f"{int(found['different']):,} different ones, {times} each")
-    if "tokens" in found:
-        parts.append(f"{found['tokens']:.4g} tokens on average, {found['full']:.1%} fill all positions")
-    if "masked" in found:
-        parts.append(f"{found['masked']:.1%} of the tokens masked")
-    shares = [value for key, value in found.items() if key.startswith("label_")]
+    if "least" in figures:
+        times = f"{figures['least']:.0f} to {figures['most']:.0f} times"
+        parts.append(f"{int(figures['different']):,} different ones, {times} each")
+    if "tokens" in figures:
+        parts.append(f"{figures['tokens']:.4g} tokens on average, {figures['full']:.1%} fill all positions")
+    if "masked" in figures:
+        parts.append(f"{figures['masked']:.1%} of the tokens masked")
+    shares = [value for key, value in figures.items() if key.startswith("label_")]
     if shares:
         named = [names[number] if number < len(names) else str(number) for number in range(len(shares))]
         parts.append("labels " + ", ".join(f"{name} {share:.1%}" for name, share in zip(named, shares, strict=True)))
     return "; ".join(parts)
 
 
-def warnings(found: Figures) -> list[str]:
+def warnings(figures: Figures) -> list[str]:
     """Return what is likely a fault of the data or of the program, as lines for the user."""
     lines = []
-    epochs = int(found["reads"]) // int(found["samples"])
-    if found.get("least", epochs) < epochs:
-        lines.append(f"a sample was read {found['least']:.0f} times in {epochs} epochs; some were left out")
-    shares = [value for key, value in found.items() if key.startswith("label_")]
+    epochs = int(figures["reads"]) // int(figures["samples"])
+    if figures.get("least", epochs) < epochs:
+        lines.append(f"a sample was read {figures['least']:.0f} times in {epochs} epochs; some were left out")
+    shares = [value for key, value in figures.items() if key.startswith("label_")]
     if shares and max(shares) == 1:
         lines.append("all labels are of one class: nothing is learned from them")
-    if "length_rule" in found:
-        rule, larger = found["length_rule"], found["larger_class"]
-        error = math.sqrt(0.5 / min(found["reads"], LOOKED_AT))  # of a share of one half, on half of the samples
+    if "length_rule" in figures:
+        rule, larger = figures["length_rule"], figures["larger_class"]
+        error = math.sqrt(0.5 / min(figures["reads"], LOOKED_AT))  # of a share of one half, on half of the samples
         if rule - larger > max(LEAST_MARGIN, STANDARD_ERRORS * error):
             lines.append(
                 f"the length alone tells the label in {rule:.1%} of the samples, the larger class in {larger:.1%}: a "

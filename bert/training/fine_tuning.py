@@ -15,11 +15,11 @@ from bert.training.distributed import Communicator
 C = TypeVar("C", bound=FineTuneConfig)
 
 
-def sources(config: FineTuneConfig, given: Collection[str], vocab: Path | None) -> tuple[Path, ModelConfig]:
+def sources(config: FineTuneConfig, flagged: Collection[str], vocab: Path | None) -> tuple[Path, ModelConfig]:
     """Return the vocabulary and the architecture: those of the checkpoint, or with random weights of the command.
 
-    given: fields of the model that the command gives. vocab: the vocabulary of the command, if it gives one. Raise
-    UsageError if the command does not say where the weights come from, or if it contradicts the architecture.
+    flagged: fields of the model that the command gives. vocab: the vocabulary of the command, if it gives one.
+    Raise UsageError if the command does not say where the weights come from, or if it contradicts the architecture.
     """
     if config.init.checkpoint is None:
         raise UsageError("no weights: give --init.checkpoint, a run directory, or none for random weights")
@@ -29,8 +29,8 @@ def sources(config: FineTuneConfig, given: Collection[str], vocab: Path | None) 
             raise UsageError("random weights come without a vocabulary; give --data.vocab")
         return vocab, config.model
     checkpoint.check_description(start_from)
-    own = RUN_SETTINGS & {*given} | {"fused_attention"}  # which was a choice of that run
-    return vocab or vocabulary.path_in(start_from), config.model.of_weights(start_from, given, own)
+    own = RUN_SETTINGS & {*flagged} | {"fused_attention"}  # which was a choice of that run
+    return vocab or vocabulary.path_in(start_from), config.model.of_weights(start_from, flagged, own)
 
 
 def resolve(config: C, directory: Path, model: ModelConfig, samples: int, comm: Communicator) -> C:

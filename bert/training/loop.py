@@ -79,9 +79,9 @@ class Training:
     """the run directory of the initial weights; None: random ones"""
     new_heads: tuple[str, ...] = ()
     """those that may be missing in `start_from`, as those may that an import lacks; they are initialised randomly"""
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    entries: Mapping[str, Any] = field(default_factory=dict)
     """what is recorded in `config.json`: the name of the `recipe` and, for fine-tuning, what the outputs mean
-    (`bert.labels.Head.facts`); a head of the same kind with other classes is not taken from `start_from`"""
+    (`bert.labels.Head.entries`); a head of the same kind with other classes is not taken from `start_from`"""
 
 
 def train(training: Training) -> Measures:
@@ -95,8 +95,8 @@ def train(training: Training) -> Measures:
     run, weights = config.run, variables(training.task.module)
     tell(_start_line(config, comm), comm)
     checkpoint.check_name(run.path)
-    if said := preflight.before_updates(config, comm, data.manifest.path, sequence_length(config.model, data)):
-        tell(f"warning: {said}", comm)
+    if problem := preflight.before_updates(config, comm, data.manifest.path, sequence_length(config.model, data)):
+        tell(f"warning: {problem}", comm)
     lock = files.exclusive(run.path) if comm.rank == 0 else contextlib.nullcontext()
     with lock, files.room(run.path), watchdog(run.stall_seconds, comm) as alive, stops() as requested:
         learning = {name: weight for name, weight in weights.items() if learns(name, config.init.frozen_layers)}
@@ -109,7 +109,7 @@ def train(training: Training) -> Measures:
         first = resume.restore(config, comm, step.state, data.manifest)
         if first == 0:
             weights = {name: step.state[name] for name in weights}  # with tensor parallelism, divided variables
-            begun = training.start_from, training.new_heads, training.facts
+            begun = training.start_from, training.new_heads, training.entries
             resume.begin(config, comm, weights, data.manifest, training.vocab, *begun)
         if trainer.samples.order.rules < rules.RULES:
             tell(f"note: {run.path} {rules.OLD}", comm)
@@ -143,7 +143,7 @@ class Trainer:
         self.rollbacks = 0  # to that checkpoint
         self.evaluation: Measures = {}
         self.weights = list(variables(training.task.module).values())
-        head = labels.of(training.facts, run.path)
+        head = labels.of(training.entries, run.path)
         self.classes = head.labels if head else ()
         self.without_figures: set[str] = set()  # objectives, of which this was told
 
@@ -258,8 +258,8 @@ class Trainer:
         is_best = self.selection.add(number, self.evaluation[self.selection.measure])
         if self.selection.is_over():
             best = self.selection.best
-            found = f"; {best.measure} {best.value:.4g} after update {best.step} stays the best" if best else ""
-            tell(f"step {number}: no improvement in {self.selection.since} evaluations{found}", self.comm)
+            kept_best = f"; {best.measure} {best.value:.4g} after update {best.step} stays the best" if best else ""
+            tell(f"step {number}: no improvement in {self.selection.since} evaluations{kept_best}", self.comm)
         return is_best
 
     def _record_best(self) -> None:
@@ -301,12 +301,12 @@ class Trainer:
         """Log what the updates up to update `number` read, those that rollbacks left out included."""
         offset, labelled = int(self.step.sample_offset), self.step.task.objectives != ("mlm",)
         try:
-            found = fed.figures(self.samples, number + offset, self.config.run.steps + offset, labelled)
+            figures = fed.figures(self.samples, number + offset, self.config.run.steps + offset, labelled)
         except IntegrityError as error:  # a damaged record of another rank, which data.skip_bad lets pass there
             tell(f"warning: what the run was fed is not told: {error}", self.comm)
             return
-        log.write(number, "fed", found, text=fed.describe(found, self.classes))
-        for line in fed.warnings(found):
+        log.write(number, "fed", figures, text=fed.describe(figures, self.classes))
+        for line in fed.warnings(figures):
             tell(f"warning: {line}", self.comm)
 
     def _handle_bad_update(self, number: int, measures: Measures) -> None:
@@ -379,20 +379,20 @@ def tell(line: str, comm: Communicator) -> None:
 def _start_line(config: TrainConfig, comm: Communicator) -> str:
     """Describe the device, the precision, the micro-batches, and how gradients are summed."""
     precision, batch = config.precision, config.batch
-    facts = [comm.device.describe(), precision.compute, "XLA" if precision.xla else "no XLA"]
-    facts += ["attention by cuDNN"] if config.model.fused_attention else []
+    parts = [comm.device.describe(), precision.compute, "XLA" if precision.xla else "no XLA"]
+    parts += ["attention by cuDNN"] if config.model.fused_attention else []
     if config.init.frozen_layers:
-        facts.append(f"embeddings and the first {config.init.frozen_layers} layers frozen")
-    facts += ["deterministic"] if comm.device.is_gpu and config.run.deterministic else []
+        parts.append(f"embeddings and the first {config.init.frozen_layers} layers frozen")
+    parts += ["deterministic"] if comm.device.is_gpu and config.run.deterministic else []
     replicas, holder = comm.replicas.size, "rank" if comm.parts.count == 1 else "replica"
-    facts += [f"model in {comm.parts.count} parts"] if comm.parts.count > 1 else []
-    facts.append(f"{batch.accumulation(replicas)} x {batch.per_device} sequences per {holder} and update")
+    parts += [f"model in {comm.parts.count} parts"] if comm.parts.count > 1 else []
+    parts.append(f"{batch.accumulation(replicas)} x {batch.per_device} sequences per {holder} and update")
     if (reducer := comm.reducer()) and replicas > 1:
         kind = "float16" if precision.compress else "float32"
-        facts.append(f"gradients of {replicas} {holder}s summed in {kind} by Horovod with {reducer}")
-        facts += ["during the backward pass"] if config.parallel.overlap else []
-        facts += ["sharded optimizer"] if config.parallel.shard_optimizer else []
-    return f"device: {'; '.join(facts)}"
+        parts.append(f"gradients of {replicas} {holder}s summed in {kind} by Horovod with {reducer}")
+        parts += ["during the backward pass"] if config.parallel.overlap else []
+        parts += ["sharded optimizer"] if config.parallel.shard_optimizer else []
+    return f"device: {'; '.join(parts)}"
 
 
 def sequence_length(model: ModelConfig, data: Data) -> int:

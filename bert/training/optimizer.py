@@ -81,8 +81,8 @@ def decays(name: str) -> bool:
 def shares(names: Iterable[str], layer_decay: float) -> dict[str, float]:
     """Return each variable's share of the learning rate: `layer_decay` to the power of the number of layers above."""
     depths = {name: depth(name) for name in names}
-    top = 1 + max((found for found in depths.values() if math.isfinite(found)), default=0)
-    return {name: layer_decay ** (top - min(found, top)) for name, found in depths.items()}
+    top = 1 + max((number for number in depths.values() if math.isfinite(number)), default=0)
+    return {name: layer_decay ** (top - min(number, top)) for name, number in depths.items()}
 
 
 def learns(name: str, frozen_layers: int) -> bool:

@@ -56,9 +56,9 @@ class Overlap:
         stored: dict[int, tf.Tensor] = {}
         places = {name: number for number, name in enumerate(self._weights)}
 
-        def store(found: Gradients) -> list[tf.Tensor]:
+        def store(gradients: Gradients) -> list[tf.Tensor]:
             read = {}
-            for name, gradient in found.items():
+            for name, gradient in gradients.items():
                 place = places[name]
                 self.accumulator.add_gradient(place, gradient, single)
                 # Read from the variable: TensorFlow would merge the addition into those of the backward pass, in

@@ -32,11 +32,11 @@ def predict(
             continue
         with tf.device("CPU:0"):
             samples = sampler.trim_padding(data.read(rows))
-        for name, found in step.predict(samples).items():
-            shape = (width, *found.shape[2:]) if by_position else tuple(found.shape[1:])
+        for name, values in step.predict(samples).items():
+            shape = (width, *values.shape[2:]) if by_position else tuple(values.shape[1:])
             every = outputs.setdefault(name, np.zeros((len(data), *shape), np.float32))
             if number % replicas.size == replicas.rank:
-                every[rows if not by_position else (rows, slice(found.shape[1]))] = found.numpy()
+                every[rows if not by_position else (rows, slice(values.shape[1]))] = values.numpy()
     names = sorted(outputs)
     if replicas.size > 1:
         summed = replicas.all_reduce([tf.constant(outputs[name]) for name in names])

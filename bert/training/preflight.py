@@ -58,10 +58,10 @@ def pointless(parallel: ParallelConfig, model: ModelConfig, replicas: int) -> st
     Return None if all have one.
     """
     settings = flatten(dataclasses.replace(parallel, tensor=1))
-    given = [f"parallel.{name}" for name, value in settings.items() if value != getattr(UNDIVIDED, name)]
-    if replicas == 1 and given:
-        verb, where = "have" if len(given) > 1 else "has", "one rank" if parallel.tensor == 1 else "one replica"
-        return f"{', '.join(given)} {verb} no effect on {where}; scripts/launch.sh starts several"
+    changed = [f"parallel.{name}" for name, value in settings.items() if value != getattr(UNDIVIDED, name)]
+    if replicas == 1 and changed:
+        verb, where = "have" if len(changed) > 1 else "has", "one rank" if parallel.tensor == 1 else "one replica"
+        return f"{', '.join(changed)} {verb} no effect on {where}; scripts/launch.sh starts several"
     gradients = 4 * cost.parameters(model)
     if parallel.overlap and gradients <= parallel.bucket_bytes(gradients):
         return (

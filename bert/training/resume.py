@@ -65,26 +65,26 @@ def begin(
     vocab: Path,
     start_from: Path | None,
     new_heads: tuple[str, ...],
-    facts: Mapping[str, Any],
+    entries: Mapping[str, Any],
 ) -> None:
     """Set the initial weights on every rank, and describe the run in its directory.
 
     Heads in `new_heads`, and those that an import lacks, are initialised randomly if `start_from` has none; so is the
-    head of a task if its classes have other names, or another order, than those that `facts` names. Raise UsageError if
-    `start_from` has another vocabulary, IntegrityError if a file that describes it has changed.
+    head of a task if its classes have other names, or another order, than those that `entries` names. Raise UsageError
+    if `start_from` has another vocabulary, IntegrityError if a file that describes it has changed.
 
-    facts: more entries of `config.json`, such as those of `bert.labels.Head.facts` and the name of the recipe.
+    entries: more entries of `config.json`, such as those of `bert.labels.Head.entries` and the name of the recipe.
     """
     if comm.rank == 0:
         if start_from is not None:
             checkpoint.check_description(start_from)
             check_vocabulary(vocabulary.path_in(start_from), vocab, config.model.causal)
-            taken = _without(weights, _head_of_other_classes(start_from, facts))
-            checkpoint.load_weights(start_from, taken, (*new_heads, *_missing_heads(start_from)))
+            weights_loaded = _without(weights, _head_of_other_classes(start_from, entries))
+            checkpoint.load_weights(start_from, weights_loaded, (*new_heads, *_missing_heads(start_from)))
         directory = config.run.path
         fixed = {"version": VERSION, "config": flatten(config), "versions": outputs.versions()}
         fixed |= {"data": manifest.content_hash(data.path), "rules": rules.RULES}
-        files.write_json(directory / "config.json", {"recipe": None} | dict(facts) | fixed)
+        files.write_json(directory / "config.json", {"recipe": None} | dict(entries) | fixed)
         config.model.save(directory / "bert_config.json")
         vocabulary.copy(vocab, directory)
     division.synchronise(weights, comm)
@@ -92,16 +92,16 @@ def begin(
 
 def _missing_heads(run: Path) -> tuple[str, ...]:
     """Return the heads that an import lacks, from its `config.json`; a run that was trained here lacks none."""
-    facts = _settings(run)
+    settings = _settings(run)
     try:
-        return tuple(map(str, facts.get("imported", {}).get("missing_heads", ())))
+        return tuple(map(str, settings.get("imported", {}).get("missing_heads", ())))
     except (TypeError, AttributeError) as error:
         raise IntegrityError(f"{run / 'config.json'}: damaged ({error}); restore it, or import {run} again") from error
 
 
-def _head_of_other_classes(run: Path, facts: Mapping[str, Any]) -> str | None:
-    """Return the head that `facts` names if it is the run's as well, with other classes; report it on stderr."""
-    ours, theirs = labels.of(facts, run), labels.of(_settings(run), run / "config.json")
+def _head_of_other_classes(run: Path, entries: Mapping[str, Any]) -> str | None:
+    """Return the head that `entries` names if it is the run's as well, with other classes; report it on stderr."""
+    ours, theirs = labels.of(entries, run), labels.of(_settings(run), run / "config.json")
     if ours is None or theirs is None or ours.kind != theirs.kind or not heads.KINDS[ours.kind].has_classes:
         return None
     if ours == theirs or (ours.regression and theirs.regression):
@@ -152,8 +152,8 @@ def _check_same(config: TrainConfig, data: Manifest) -> None:
     """Raise UsageError if the run's configuration or data differ in anything that its weights depend on."""
     path = config.run.path / "config.json"
     try:
-        facts = files.read_json(path)
-        version, before = facts.get("version", 1), defaults(type(config)) | facts["config"]
+        recorded = files.read_json(path)
+        version, before = recorded.get("version", 1), defaults(type(config)) | recorded["config"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise IntegrityError(f"{path}: damaged ({error}); restore it, or start a new run") from error
     if version != VERSION:
@@ -167,13 +167,13 @@ def _check_same(config: TrainConfig, data: Manifest) -> None:
             "another --run.directory"
         )
     hashed = manifest.content_hash(data.path)
-    before["the hash of the data"] = facts.get("data", hashed)
+    before["the hash of the data"] = recorded.get("data", hashed)
     resolved = flatten(config) | {"the hash of the data": hashed}
     differing = sorted(key for key in resolved.keys() | before.keys() if resolved.get(key) != before.get(key))
     if changed := [key for key in differing if key not in may_change(config)]:
         listed = ", ".join(f"{key} was {before.get(key)}, now {resolved.get(key)}" for key in changed)
-        known = before.keys() & flatten(config).keys()  # without the hash of the data, and flags of other versions
-        flags = " ".join(as_flags({key: before[key] for key in changed})) if known.issuperset(changed) else ""
+        flags_known = before.keys() & flatten(config).keys()  # no hash of the data, no flags of other versions
+        flags = " ".join(as_flags({key: before[key] for key in changed})) if flags_known.issuperset(changed) else ""
         old = f"{flags} to go on with it, or " if flags else ""
         raise UsageError(
             f"{path.parent}: holds a run of another configuration ({listed}); give {old}another --run.directory"

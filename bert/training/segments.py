@@ -49,8 +49,8 @@ class Boundaries:
         """Return the segments of the backward pass, as in `names_of_segments`."""
         targets = [loss, *(target for target, _ in reversed(self._states))]
         sources = [*(source for _, source in reversed(self._states)), None]
-        found = names_of_segments(names, first_layers)
-        return [Segment(*segment) for segment in zip(targets, sources, found, strict=True)]
+        of_segments = names_of_segments(names, first_layers)
+        return [Segment(*segment) for segment in zip(targets, sources, of_segments, strict=True)]
 
     def backward(self, segments: Sequence[Segment], weights: dict[str, tf.Variable], store: Store) -> None:
         """Run the backward pass of the segments, as `in_order` does."""
@@ -59,9 +59,9 @@ class Boundaries:
             sources = [weights[name] for name in segment.names]
             if segment.source is not None:
                 sources.append(segment.source)
-            found = self._tape.gradient(segment.target, sources, output_gradients=upstream)
-            upstream = found.pop() if segment.source is not None else None
-            return dict(zip(segment.names, found, strict=True)), upstream
+            gradients = self._tape.gradient(segment.target, sources, output_gradients=upstream)
+            upstream = gradients.pop() if segment.source is not None else None
+            return dict(zip(segment.names, gradients, strict=True)), upstream
 
         in_order([functools.partial(run, segment) for segment in segments], store)
 
@@ -88,8 +88,8 @@ class Programs:
             return self._gradients(tape, y, names, x, upstream)
 
         def run(upstream: tf.Tensor | None) -> tuple[Gradients, tf.Tensor | None]:
-            found, by_x = gradients(x, upstream) if x or names else ({}, [])
-            return found, by_x[0] if x else None
+            by_weights, by_x = gradients(x, upstream) if x or names else ({}, [])
+            return by_weights, by_x[0] if x else None
 
         self._passes.append(run)
         return graphs.function(function, jit_compile=True)(*x)
@@ -107,8 +107,8 @@ class Programs:
                 measures, loss = function(x)
             return measures, *self._gradients(tape, loss, names, [x], None)
 
-        measures, found, [by_x] = heads(x)
-        self._passes.append(lambda _: (found, by_x))
+        measures, by_weights, [by_x] = heads(x)
+        self._passes.append(lambda _: (by_weights, by_x))
         return measures
 
     def backward(self, store: Store) -> None:
@@ -124,8 +124,8 @@ class Programs:
         upstream: tf.Tensor | None,
     ) -> tuple[Gradients, list[tf.Tensor]]:
         """Return the dense gradients by the weights of these names, and those by x."""
-        found = tape.gradient(target, [*(self._weights[name] for name in names), *x], output_gradients=upstream)
-        dense = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in found]
+        gradients = tape.gradient(target, [*(self._weights[name] for name in names), *x], output_gradients=upstream)
+        dense = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
         return dict(zip(names, dense, strict=False)), dense[len(names) :]
 
 

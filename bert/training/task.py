@@ -64,9 +64,9 @@ def flat(measures: dict[str, Measure]) -> Sums:
 
 def means(task: Task, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, float]:
     """Divide summed losses and correct predictions by their weights; "loss" is the sum of all mean losses."""
-    found = {}
+    by_name = {}
     for name, weight in weights.items():
-        found[f"{name}_loss"] = float(sums[f"{name}_loss"] / weight)
+        by_name[f"{name}_loss"] = float(sums[f"{name}_loss"] / weight)
         if getattr(task, "counts_correct", True):
-            found[f"{name}_accuracy"] = float(sums[f"{name}_correct"] / weight)
-    return {"loss": sum(value for name, value in found.items() if name.endswith("_loss")), **found}
+            by_name[f"{name}_accuracy"] = float(sums[f"{name}_correct"] / weight)
+    return {"loss": sum(value for name, value in by_name.items() if name.endswith("_loss")), **by_name}

@@ -123,10 +123,10 @@ class Reader:
         elif kind == b"PubmedBookArticle":
             self.chapters += 1
         else:
-            found = CITATION.search(content, 0, HEAD)
-            if not found or content.find(b"<PubmedArticle>", 1) >= 0:
+            identity = CITATION.search(content, 0, HEAD)
+            if not identity or content.find(b"<PubmedArticle>", 1) >= 0:
                 raise InputError(f"{self.path}: record {self.records:,} has no PMID or no end; fetch the file again")
-            yield Citation(int(found[2]), _version(found[1]), content)
+            yield Citation(int(identity[2]), _version(identity[1]), content)
 
 
 def _version(attributes: bytes) -> int:

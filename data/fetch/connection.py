@@ -197,17 +197,17 @@ def host(url: str) -> str:
 
 def _check_status(response: requests.Response) -> None:
     status = response.status_code
-    said = f"the server answered {status} {''.join(filter(str.isprintable, response.reason or ''))}".strip()
+    answer = f"the server answered {status} {''.join(filter(str.isprintable, response.reason or ''))}".strip()
     if status in RETRIED:
-        raise RetryableError(said, retry_after(response.headers.get("Retry-After", "")))
+        raise RetryableError(answer, retry_after(response.headers.get("Retry-After", "")))
     if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-        raise OutOfRange(said)
+        raise OutOfRange(answer)
     if status == HTTPStatus.FORBIDDEN:
-        raise Unavailable(f"{said}; give a contact address with --contact or BERT_CONTACT")
+        raise Unavailable(f"{answer}; give a contact address with --contact or BERT_CONTACT")
     if status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
-        raise NotFound(f"{said}; the file may have moved")
+        raise NotFound(f"{answer}; the file may have moved")
     if status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
-        raise Unavailable(f"{said}; try another source")
+        raise Unavailable(f"{answer}; try another source")
 
 
 def retry_after(text: str) -> float:

@@ -74,8 +74,8 @@ class DownloadDir:
 
     def _with_recorded_hash(self, file: File) -> File:
         """Add the hash that was recorded at the first download, if none is published."""
-        known = self._known.get(file.name)
-        return dataclasses.replace(file, digests={"sha256": known}) if known and not file.digests else file
+        sha256 = self._known.get(file.name)
+        return dataclasses.replace(file, digests={"sha256": sha256}) if sha256 and not file.digests else file
 
     def _check_space(self, expected: Sequence[File]) -> None:
         need = 0
@@ -92,8 +92,8 @@ class DownloadDir:
             link(old, new)
 
     def _record(self, file: File, fetched: FetchedFile, record: Any) -> None:
-        facts = {"url": shown(file.url), "bytes": fetched.bytes, "sha256": fetched.sha256, "trust": file.trust}
-        self.sources[file.name] = facts
+        entry = {"url": shown(file.url), "bytes": fetched.bytes, "sha256": fetched.sha256, "trust": file.trust}
+        self.sources[file.name] = entry
         if file.name not in self._known:
             self._known[file.name] = fetched.sha256
             record.write(_line(file.name, fetched.sha256))
@@ -140,17 +140,17 @@ def _line(name: str, sha256: str) -> str:
 
 def _recorded(output: Path, folder: Path) -> dict[str, str]:
     """Return the SHA-256, by name, of the files in the finished folder and of those fetched since."""
-    known = {}
+    hashes = {}
     if manifest.is_finished(output):
         described = manifest.load(output)
         sources = described.extra_as(Downloaded).sources if described.stage == STAGE else {}
-        known = {name: source.sha256 for name, source in sources.items()}
+        hashes = {name: source.sha256 for name, source in sources.items()}
     if (folder / RECORD).exists():
         for line in (folder / RECORD).read_bytes().splitlines():
             with contextlib.suppress(ValueError, KeyError, TypeError):  # cut by a crash; the file is hashed again
                 entry = files.parse_json(line)
-                known[str(entry["name"])] = str(entry["sha256"])
-    return known
+                hashes[str(entry["name"])] = str(entry["sha256"])
+    return hashes
 
 
 def link(old: Path, new: Path) -> None:

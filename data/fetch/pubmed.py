@@ -34,14 +34,14 @@ def names(page: Path, year: int | None) -> list[str]:
 
     Raise InputError if there are none.
     """
-    found = {match[1]: 2000 + int(match[2]) for match in NAME.finditer(page.read_text("utf-8", "replace"))}
-    if not found:
+    years_of_names = {match[1]: 2000 + int(match[2]) for match in NAME.finditer(page.read_text("utf-8", "replace"))}
+    if not years_of_names:
         raise InputError(f"{page}: lists no pubmed*.xml.gz; remove it, and check the address")
-    years = sorted(set(found.values()))
+    years = sorted(set(years_of_names.values()))
     if year is not None and year not in years:
         there = ", ".join(map(str, years))
         raise InputError(f"{page}: the baseline of {year} is not there, but that of {there}; give --year {years[-1]}")
-    return sorted(name for name, its_year in found.items() if its_year == (year or years[-1]))
+    return sorted(name for name, its_year in years_of_names.items() if its_year == (year or years[-1]))
 
 
 def digests(names: Sequence[str], url: str) -> list[File]:

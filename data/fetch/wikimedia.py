@@ -55,9 +55,9 @@ def find_dump(client: Client, dumps: str, wiki: str, date: str | None, folder: P
     path, lists = folder / STATUS, f"{dumps.rstrip('/')}/{wiki}/"
     if path.exists():
         job = _job(path.read_bytes(), str(path))
-        known = _date(job, wiki)
-        if known and date in (None, known):
-            return known, _files(job, str(path))
+        cached_date = _date(job, wiki)
+        if cached_date and date in (None, cached_date):
+            return cached_date, _files(job, str(path))
     dates = [date] if date else _dates(client, lists)
     states = []
     for day in dates:
@@ -91,8 +91,8 @@ def article_files(wiki: str, date: str, listed: dict[str, Any], mirrors: tuple[s
         raise IntegrityError(f"{wiki} {date}: {STATUS} lists no file of articles; try another --date")
     chosen = []
     for match in sorted(matches, key=lambda match: (int(match[2] or 0), int(match[1] or 0))):
-        facts = listed[match[0]]
-        size, sha1 = facts.get("size"), facts.get("sha1", "")
+        entry = listed[match[0]]
+        size, sha1 = entry.get("size"), entry.get("sha1", "")
         if type(size) is not int or size <= 0 or not re.fullmatch("[0-9a-f]{40}", str(sha1)):
             raise IntegrityError(f"{wiki} {date}: {STATUS} has no size or SHA-1 of {match[0]}; try another --date")
         path = f"{wiki}/{date}/{match[0]}"
@@ -128,7 +128,7 @@ def _job(content: bytes, where: str) -> dict[str, Any]:
 
 def _files(job: dict[str, Any], where: str) -> dict[str, Any]:
     listed: dict[str, Any] = job.get("files", {})
-    if job.get("status") != "done" or not listed or not all(isinstance(facts, dict) for facts in listed.values()):
+    if job.get("status") != "done" or not listed or not all(isinstance(entry, dict) for entry in listed.values()):
         raise IntegrityError(f"{where}: job {JOB} is not done or lists no files; download it again")
     return listed
 

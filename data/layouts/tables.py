@@ -25,15 +25,15 @@ def separated(path: Path, encoding: str, delimiter: str) -> Iterator[Row]:
 
 
 def parquet(path: Path, columns: Columns) -> Iterator[Row]:
-    """Yield the rows of a Parquet file, of its wanted columns. Raise InputError if it lacks one, or is damaged."""
+    """Yield the rows of a Parquet file, of its chosen columns. Raise InputError if it lacks one, or is damaged."""
     pyarrow = files.pyarrow(f"{path}: reading Parquet")
     from pyarrow import parquet as reader  # type: ignore[import-not-found,unused-ignore]
 
     number = 0
     try:
         with reader.ParquetFile(path) as table:
-            wanted = _wanted(path, columns, table.schema_arrow.names)
-            for batch in table.iter_batches(batch_size=ROWS, columns=wanted):
+            chosen = _wanted(path, columns, table.schema_arrow.names)
+            for batch in table.iter_batches(batch_size=ROWS, columns=chosen):
                 for values in batch.to_pylist():
                     number += 1
                     yield Row("row", number, values)
@@ -55,10 +55,10 @@ def arrow(path: Path, columns: Columns) -> Iterator[Row]:
                 names = table.schema.names
             else:
                 names = batches.schema.names
-            wanted = _wanted(path, columns, names)
+            chosen = _wanted(path, columns, names)
             for batch in batches:
                 for begin in range(0, len(batch), ROWS):
-                    for values in batch.select(wanted).slice(begin, ROWS).to_pylist():
+                    for values in batch.select(chosen).slice(begin, ROWS).to_pylist():
                         number += 1
                         yield Row("row", number, values)
     except (pyarrow.ArrowException, OSError) as error:

@@ -128,8 +128,8 @@ def _is_western(path: Path, encoding: str) -> bool:
 def _candidates(path: Path) -> str:
     """Return the names of the encodings that a file is most likely in."""
     with files.open_bytes(path) as stream:
-        found = charset_normalizer.from_bytes(stream.read(SAMPLE))
-    names = list(dict.fromkeys(match.encoding for match in found))[:NAMED]
+        matches = charset_normalizer.from_bytes(stream.read(SAMPLE))
+    names = list(dict.fromkeys(match.encoding for match in matches))[:NAMED]
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names) or "of many kinds"
 
 

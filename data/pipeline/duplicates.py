@@ -49,9 +49,9 @@ def saved_verdicts(work: Work, find: Callable[[], Sequence[np.ndarray]]) -> list
     """Return the verdicts of each part that `find` returns [documents] uint8. Call it only if no earlier run did."""
     saved = work.private / "verdicts.npz"
     if not saved.exists():
-        found = find()
+        verdicts = find()
         with files.atomic_write(saved, "wb") as stream:
-            np.savez(stream, *found)
+            np.savez(stream, *verdicts)
     with np.load(saved) as arrays:
         return [arrays[name].tobytes() for name in arrays.files]
 

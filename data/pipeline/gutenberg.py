@@ -151,10 +151,10 @@ def _without_edges(text: str, gap: int) -> str:
             break
         position = stop
     text = text[cut:]
-    while (found := text.rfind("\n\n", max(0, len(text) - LONGEST), len(text.rstrip()))) >= 0:
-        if not _is_legal(text, found, len(text)):
+    while (cut_at := text.rfind("\n\n", max(0, len(text) - LONGEST), len(text.rstrip()))) >= 0:
+        if not _is_legal(text, cut_at, len(text)):
             break
-        text = text[:found]
+        text = text[:cut_at]
     return text
 
 

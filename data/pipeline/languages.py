@@ -32,24 +32,24 @@ def main_part(code: str) -> str:
     return code.partition("-")[0]
 
 
-def agreed(given: str | None, recorded: dict[Path, str]) -> str | None:
-    """Return the language of sources: that which is given, or that in which all are; None if neither is known.
+def agreed(flag: str | None, recorded: dict[Path, str]) -> str | None:
+    """Return the language of sources: `flag` if it is given, or that in which all are; None if neither is known.
 
     recorded: what a source says of itself, if it does. Raise InputError if that is another language than the given one.
     """
     for source, code in recorded.items():
-        if given and main_part(code) != main_part(given):
+        if flag and main_part(code) != main_part(flag):
             raise InputError(
-                f"{source}: its language is {code}, not --language {given}; leave the flag out, or check it"
+                f"{source}: its language is {code}, not --language {flag}; leave the flag out, or check it"
             )
     codes = {main_part(code) for code in recorded.values()}
-    return given or (min(recorded.values(), key=len) if len(codes) == 1 else None)
+    return flag or (min(recorded.values(), key=len) if len(codes) == 1 else None)
 
 
 def recorded(folders: Sequence[Path]) -> dict[Path, str]:
     """Return the languages that the manifests of folders name."""
-    found = {folder: manifest.load(folder).extra.get("language") for folder in folders}
-    return {folder: code for folder, code in found.items() if isinstance(code, str)}
+    entries = {folder: manifest.load(folder).extra.get("language") for folder in folders}
+    return {folder: code for folder, code in entries.items() if isinstance(code, str)}
 
 
 def of(folder: Path) -> dict[str, str]:

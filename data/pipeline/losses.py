@@ -38,11 +38,11 @@ class Losses(Counter[tuple[str, str]]):
 
     def report(self) -> Report:
         """Return the numbers as JSON can hold them, without reasons for which nothing was dropped."""
-        found: Report = {unit: {IN: 0, OUT: 0} for unit in UNITS}
+        report: Report = {unit: {IN: 0, OUT: 0} for unit in UNITS}
         for (unit, outcome), number in sorted(self.items()):
             if number or outcome in (IN, OUT):
-                found[unit][outcome] = number
-        return found
+                report[unit][outcome] = number
+        return report
 
 
 def total(reports: Iterable[Report]) -> Report:

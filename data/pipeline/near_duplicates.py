@@ -107,9 +107,9 @@ def find(stored: Path, threshold: float, considered: np.ndarray) -> np.ndarray:
     stored: file with the signatures of all. considered: which documents take part [D] bool, of those with a word; the
     others are dropped for another reason.
     """
-    found, considered = np.zeros(len(considered), bool), considered.copy()
+    is_duplicate, considered = np.zeros(len(considered), bool), considered.copy()
     if not considered.any():
-        return found
+        return is_duplicate
     all_signatures = np.memmap(stored, np.uint32, mode="r").reshape(-1, HASHES)
     for rows in _blocks(len(considered)):
         considered[rows] &= (all_signatures[rows] != NO_SHINGLE).any(1)
@@ -123,12 +123,12 @@ def find(stored: Path, threshold: float, considered: np.ndarray) -> np.ndarray:
         others = others[others >= 0]
         equal = (all_signatures[others] == all_signatures[document]).mean(1)
         if len(others) and equal.max() >= threshold:
-            found[document] = True
+            is_duplicate[document] = True
             continue
         mine = mine[sizes[mine] < MOST_KEPT]
         members[mine, sizes[mine]] = document
         sizes[mine] += 1
-    return found
+    return is_duplicate
 
 
 def _keys(all_signatures: np.ndarray, bands: Bands) -> np.ndarray:

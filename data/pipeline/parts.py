@@ -161,10 +161,10 @@ class Writer:
 
 def by_split(tasks: Iterable[Any], results: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Return the results of the tasks that wrote files of the training split, and of the held-out one."""
-    found: dict[str, list[dict[str, Any]]] = {"train": [], "heldout": []}
+    by_name: dict[str, list[dict[str, Any]]] = {"train": [], "heldout": []}
     for task, result in zip(tasks, results, strict=True):
-        found[task.target.name.split("-")[0]].append(result)
-    return found
+        by_name[task.target.name.split("-")[0]].append(result)
+    return by_name
 
 
 def total(counts: Iterable[dict[str, int]]) -> dict[str, int]:

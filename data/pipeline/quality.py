@@ -85,15 +85,15 @@ def c4(text: str) -> Judged:
         return Judged("", "c4: lorem ipsum", gone)
     if "{" in text:
         return Judged("", "c4: a curly bracket", gone)
-    kept = []
+    lines = []
     for line in text.split("\n"):
         cleaned = CITATIONS.sub("", line).strip()
         if cleaned and (rule := _drops_line(cleaned)):
             gone[rule] += len(line)
         elif cleaned:
             gone["c4: citation markers"] += sum(map(len, CITATIONS.findall(line)))
-            kept.append(cleaned)
-    return Judged("\n".join(kept), "" if kept else "c4: no line is left", gone)
+            lines.append(cleaned)
+    return Judged("\n".join(lines), "" if lines else "c4: no line is left", gone)
 
 
 def _drops_line(line: str) -> str:
@@ -109,8 +109,8 @@ def _drops_line(line: str) -> str:
 
 def check_language(texts: Iterable[str], where: object) -> None:
     """Raise InputError if most of the documents are not English, by their stop words."""
-    found = [(len(words := text.split()) >= FEWEST_WORDS, has_stop_words(words)) for text in texts]
-    judged = [has for is_long, has in found if is_long] or [has for _, has in found]
+    judgements = [(len(words := text.split()) >= FEWEST_WORDS, has_stop_words(words)) for text in texts]
+    judged = [has for is_long, has in judgements if is_long] or [has for _, has in judgements]
     if judged and (share := sum(judged) / len(judged)) < MOSTLY:
         raise InputError(
             f"{where}: {share:.0%} of the documents have two of the words {', '.join(sorted(STOP_WORDS))}, so most are "

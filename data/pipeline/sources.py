@@ -78,7 +78,7 @@ class SourceStage(Stage[SourceTask]):
     """
 
     name: ClassVar[str]
-    causes: ClassVar[dict[str, str]] = {}  # of large losses, as of `losses.tell`
+    causes: ClassVar[dict[str, str]] = {}  # of large losses, for `losses.tell`
     language: str | None = None  # of the texts
 
     def __init__(self, options: Options, groups: Sequence[tuple[Path, ...]], settings: Any = None) -> None:
@@ -128,14 +128,14 @@ class SourceStage(Stage[SourceTask]):
         return [task.target.with_name(name) for name in result["records"]]
 
     def finish(self, tasks: Sequence[SourceTask], results: Sequence[TaskResult]) -> outputs.StageResult:
-        found, extra = _total(results), dict[str, Any]()
+        result_of_all, extra = _total(results), dict[str, Any]()
         if reports := [report for result in results if (report := result.get("lost"))]:
             extra["losses"] = losses.total(reports)
             if extra["losses"]["documents"][losses.OUT]:
                 losses.tell(self.name, extra["losses"], self.causes)
         if self.language:
             extra["language"] = self.language
-        checked = self.check(found)
+        checked = self.check(result_of_all)
         return dataclasses.replace(checked, extra=checked.extra | extra)
 
     def processed(self, task: SourceTask, result: TaskResult) -> tuple[int, int]:
@@ -203,12 +203,12 @@ def without_controls(text: str) -> tuple[str, int]:
 
 def stream_pieces(stream: IO[str], limit: int = MAX_DOCUMENT) -> Iterator[str]:
     """Yield the same pieces as `pieces`, from a stream, without holding the whole text in memory."""
-    held = stream.read(limit + 1)
-    while len(held) > limit:
-        end = _cut_position(held, 0, limit)
-        yield held[:end]
-        held = held[end:] + stream.read(end)
-    yield held
+    text = stream.read(limit + 1)
+    while len(text) > limit:
+        end = _cut_position(text, 0, limit)
+        yield text[:end]
+        text = text[end:] + stream.read(end)
+    yield text
 
 
 def pieces(text: str, limit: int = MAX_DOCUMENT) -> Iterator[str]:

@@ -77,8 +77,8 @@ def parameters(options: Any, besides: Sequence[str] = (), newer: Sequence[str] =
 def inputs(options: Any) -> list[Path]:
     """Return the files and folders that the flags of a stage name, in order, without its output."""
     names = [field.name for field in dataclasses.fields(options) if _is_path(field) and field.name != "output"]
-    given = [value for name in names if (value := getattr(options, name))]
-    return [path for value in given for path in (value if isinstance(value, tuple) else (value,))]
+    values = [value for name in names if (value := getattr(options, name))]
+    return [path for value in values for path in (value if isinstance(value, tuple) else (value,))]
 
 
 def _is_path(field: dataclasses.Field[Any]) -> bool:
@@ -210,10 +210,10 @@ def _run_job(job: _Job) -> TaskResult | None:
     Return None if another process has completed the whole folder.
     """
     target = job.task.target
-    with files.room(target), contextlib.ExitStack() as held:
+    with files.room(target), contextlib.ExitStack() as locks:
         try:
             # Two processes with the same task would write the same files. A worker may outlive its main process.
-            held.enter_context(files.hold(job.marker.with_suffix(".lock")))
+            locks.enter_context(files.hold(job.marker.with_suffix(".lock")))
         except FileNotFoundError:
             return None
         if job.marker.exists():

@@ -118,8 +118,8 @@ class Splitter:
         return after.within or self._ends_between(before.tail, after.head)
 
     def _piece(self, text: str) -> Piece:
-        if known := self._known.get(text):
-            return known
+        if cached := self._known.get(text):
+            return cached
         tokens = [self._token(token) for token in TOKEN.findall(text)]
         tail = tokens[-1]
         within = any(self._ends_between(*pair) for pair in pairwise(tokens))
@@ -138,8 +138,8 @@ class Splitter:
             kind = "##number##" if NUMBER.fullmatch(text) else text.lower()
             initial = stop and len(word) == 1 and (word.isalpha() or word == "_")
         else:  # NLTK uses another version of Unicode than Python, so NLTK decides what is a letter or a digit
-            known = PunktToken(text)
-            kind, initial = known.type, bool(known.is_initial)
+            nltk_token = PunktToken(text)
+            kind, initial = nltk_token.type, bool(nltk_token.is_initial)
         bare = kind[:-1] if kind[-1] == "." and len(kind) > 1 else kind
         dots = text[-2:] == ".."
         shortened = dots and not text.strip(".")

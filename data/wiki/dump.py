@@ -182,8 +182,8 @@ def language(path: Path) -> str:
     with contextlib.suppress(InputError), files.open_text(path) as stream:
         source = typing.cast(IO[bytes], typing.cast(io.TextIOWrapper, stream).buffer)
         head = source.read(PAGE_HEAD).partition(BEGIN)[0]
-    found = LANGUAGE.search(head) or DATABASE.search(head)
-    code = found[1].decode().lower().replace("_", "-") if found else ""
+    match = LANGUAGE.search(head) or DATABASE.search(head)
+    code = match[1].decode().lower().replace("_", "-") if match else ""
     return "en" if code == "simple" else code
 
 

@@ -92,8 +92,8 @@ def prepared(content: bytes, namespaces: Collection[str], lists: Lists) -> Page:
 
 def names_of(head: bytes) -> set[str]:
     """Return the lower-case names of the namespaces of a wiki, from the beginning of its dump; not of its articles."""
-    found = re.findall(rb'<namespace key="(-?\d+)"[^>]*>([^<]+)</namespace>', head)
-    return NAMESPACES | {name.decode("utf-8", "replace").lower() for key, name in found if key != b"0"}
+    namespaces = re.findall(rb'<namespace key="(-?\d+)"[^>]*>([^<]+)</namespace>', head)
+    return NAMESPACES | {name.decode("utf-8", "replace").lower() for key, name in namespaces if key != b"0"}
 
 
 def _text(text: str, namespaces: Collection[str], counts: Counter[str]) -> str:
@@ -229,8 +229,8 @@ def _outside_files(text: str, namespaces: Collection[str]) -> Iterator[str]:
     start = 0
     for link in PREFIX.finditer(text):
         name = link[1].strip().lower()
-        known = name.replace("_", " ") in namespaces or LANGUAGE.fullmatch(name)
-        if link.start() < start or not (known or FILE.match(text, link.end())):
+        is_namespace = name.replace("_", " ") in namespaces or LANGUAGE.fullmatch(name)
+        if link.start() < start or not (is_namespace or FILE.match(text, link.end())):
             continue
         depth = 0
         for mark in BRACKETS.finditer(text, link.start(), link.start() + MAX_CAPTION):

@@ -245,7 +245,7 @@ async function start() {
     area.focus();
   });
   if (uses.length) openTab(uses[0]);
-  else problem("These models only compute features, which the page does not show. See the addresses for programs.");
+  else problem("These models only compute features, which the page does not show. See the API.");
 }
 
 start();

@@ -94,7 +94,7 @@ def test_unused_entries_can_stay_and_a_head_for_words_is_not_needed(tmp_path, mo
 )
 def test_new_words_keep_every_head(tmp_path, monkeypatch, module, head):
     old = a_run(tmp_path / "run", CONFIG, module, PIECES)
-    (tmp_path / "run/config.json").write_text(json.dumps(head.facts()))
+    (tmp_path / "run/config.json").write_text(json.dumps(head.entries()))
     training.sign(tmp_path / "run")
     (tmp_path / "words.txt").write_text("hepatocyte\n")
     assert (

@@ -19,7 +19,7 @@ WRITTEN = Path("run/config.json")
 
 @given(st.builds(Head, kind=st.sampled_from([*KINDS]), labels=st.lists(TEXT, unique=True, max_size=13).map(tuple)))
 def test_a_head_is_read_as_it_was_written(head: Head) -> None:
-    assert labels.of(json.loads(json.dumps(head.facts())), WRITTEN) == head
+    assert labels.of(json.loads(json.dumps(head.entries())), WRITTEN) == head
 
 
 def test_the_tenth_name_stands_after_the_ninth(tmp_path: Path) -> None:

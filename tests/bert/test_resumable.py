@@ -131,8 +131,8 @@ def test_results_of_others_are_not_used(
         ("of other flags and versions", lambda: monkeypatch.setattr(resumable, "__version__", "9")),
         ("of other input and flags and versions", lambda: command.input.write_text("\n".join(TEXTS[:-1]))),
         ("of other input and flags and model and versions", lambda: runs.save(command.model, others, {}, step=4)),
-        ("damaged", lambda: (tmp_path / "interrupted" / resumable.FACTS).write_text("{}")),
-        ("unfinished", lambda: (tmp_path / "interrupted" / resumable.FACTS).unlink()),
+        ("damaged", lambda: (tmp_path / "interrupted" / resumable.ORIGIN).write_text("{}")),
+        ("unfinished", lambda: (tmp_path / "interrupted" / resumable.ORIGIN).unlink()),
     ]
     command.spoil = kill_at(1)
     for problem, change in changes:

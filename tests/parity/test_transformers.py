@@ -198,7 +198,7 @@ def a_run(folder: Path, config: ModelConfig, kind: str) -> None:
     (folder / "vocab.txt").write_text(vocabulary(config))
     if kind in (SEQUENCES, WORDS):
         head = Head(kind="classifier" if kind == SEQUENCES else "tags", labels=CLASSES)
-        (folder / "config.json").write_text(json.dumps(head.facts()))
+        (folder / "config.json").write_text(json.dumps(head.entries()))
     values = {name: v + random.normal(0, deviation, v.shape).astype("f") for name, v in variables(module).items()}
     checkpoint.save(folder, 0, values, keep=1)
 

@@ -64,8 +64,8 @@ def test_choices_by_line_are_refused_or_whole(content: bytes, tmp_path: Path) ->
     "read",
     [
         lambda path: conll.read(path, Skipped()),
-        lambda path: conll.read(path, Skipped(), conll.Wanted(separator="tab", tags=False)),
-        lambda path: conll.read(path, Skipped(), conll.Wanted(separator="space", word="1", tag="0")),
+        lambda path: conll.read(path, Skipped(), conll.ReadOptions(separator="tab", tags=False)),
+        lambda path: conll.read(path, Skipped(), conll.ReadOptions(separator="space", word="1", tag="0")),
     ],
 )
 @given(content=damaged(CONLL.encode(), MARKS))

@@ -17,7 +17,7 @@ from squad.model import AnswerSpans
 from tasks import datasets
 from tasks.config import TaskData
 from tasks.labels import Labels
-from tasks.model import facts
+from tasks.model import entries
 from tests.bert.export.served import CONFIG, VOCAB, a_run
 
 WINDOWS = {"windows.max_seq_length": 47, "windows.doc_stride": 11, "windows.max_query_length": 9}
@@ -36,13 +36,13 @@ TASKS = {
 def of_task(folder: Path, name: str) -> Path:
     """A run of tasks.train."""
     data, names = TASKS[name]
-    described = facts(datasets.kind(data, names))
+    described = entries(datasets.kind(data, names))
     return a_run(folder, labels.of(described, folder), described)
 
 
 def of_questions(folder: Path, impossible: bool = True, seed: int = 1) -> Path:
     """A run of squad.train."""
-    described = Head(kind="answer_span").facts() | {"config": WINDOWS | {"data.impossible": impossible}}
+    described = Head(kind="answer_span").entries() | {"config": WINDOWS | {"data.impossible": impossible}}
     return save(folder, variables(TaskModel(CONFIG, seed, AnswerSpans.described)), described)
 
 

@@ -20,7 +20,7 @@ from tests.serve import runs
 
 
 def test_uses_follow_from_the_head(models: Models) -> None:
-    uses = {model.name: model.facts["uses"] for model in models.all()}
+    uses = {model.name: model.details["uses"] for model in models.all()}
     assert uses == {
         "classify": ["classify", "embed"],
         "regress": ["classify", "embed"],
@@ -30,7 +30,7 @@ def test_uses_follow_from_the_head(models: Models) -> None:
         "answer": ["answer", "embed"],
         "fill": ["fill", "embed"],
     }
-    facts = {model.name: model.facts for model in models.all()}
+    facts = {model.name: model.details for model in models.all()}
     assert facts["tag"]["labels"] == ["O", "B-PER", "I-PER"] and facts["choose"]["choices"] == 3
     assert facts["answer"]["impossible"] and len(facts["answer"]["weights"]) == 64
 
@@ -67,7 +67,7 @@ def test_a_changed_run_is_loaded_again_and_a_damaged_one_is_not(
     runs.of_questions(run, seed=2)
     assert models.reload() == ["run"]
     (second,) = models.all()
-    assert second.facts["weights"] != first.facts["weights"] and second.heads["answer"] is not first.heads["answer"]
+    assert second.details["weights"] != first.details["weights"] and second.heads["answer"] is not first.heads["answer"]
     assert models.reload() == [] and models.reload(force=True) == ["run"]
 
 
@@ -98,14 +98,14 @@ def test_a_checkpoint_that_is_still_being_copied_is_loaded_once_it_is_complete(t
     assert models.reload() == [] and models.failures == 1
     with data.open("r+b") as stream:  # grows in place, as a copy does: its folder does not change
         stream.write(content)
-    assert models.reload() == ["run"] and models.all()[0].facts["checkpoint"] == "step-00000007"
+    assert models.reload() == ["run"] and models.all()[0].details["checkpoint"] == "step-00000007"
 
 
 def test_a_newer_checkpoint_is_a_change(tmp_path: Path) -> None:
     run = runs.of_questions(tmp_path / "run")
     models = Models({"run": run}, "float32", 4)
-    assert models.all()[0].facts["checkpoint"] == "step-00000003"
+    assert models.all()[0].details["checkpoint"] == "step-00000003"
     described = json.loads((run / "config.json").read_text())
     runs.save(run, variables(TaskModel(CONFIG, 5, AnswerSpans.described)), described, step=7)
     assert models.reload() == ["run"]
-    assert models.all()[0].facts["checkpoint"] == "step-00000007"
+    assert models.all()[0].details["checkpoint"] == "step-00000007"

@@ -14,7 +14,7 @@ def test_a_service_fills_the_mask_of_roberta(tmp_path: Path) -> None:
     a_folder(tmp_path / "theirs")
     convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "run")])
     served = models.load(tmp_path / "run", "roberta", "float32", 3)
-    assert served.facts["uses"] == ["fill", "embed"] and served.facts["mask"] == "<mask>"
+    assert served.details["uses"] == ["fill", "embed"] and served.details["mask"] == "<mask>"
     head = served.heads["fill"]
     prepared = head.prepare(Masked(text="the <mask> the", top=2), 9)
     answer = prepared.finish(head.compute(prepared.rows))

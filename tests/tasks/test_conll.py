@@ -34,7 +34,7 @@ def write(folder: Path, text: str) -> Path:
 def read(path: Path, skipped: Skipped | None = None, **settings: Any) -> list[TaggedSentence]:
     if "column" in settings:
         settings["tag"] = str(settings.pop("column"))
-    return list(conll.read(path, skipped or Skipped(strict=True), conll.Wanted(**settings)))
+    return list(conll.read(path, skipped or Skipped(strict=True), conll.ReadOptions(**settings)))
 
 
 def test_empty_lines_end_sentences_and_docstart_begins_documents(tmp_path: Path) -> None:

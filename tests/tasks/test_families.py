@@ -29,7 +29,7 @@ def start(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_an_import_is_fine_tuned_predicts_is_served_and_goes_out(start: Path, tmp_path: Path) -> None:
     served = models.load(start, start.name, "float32", 3)
-    assert served.facts["uses"] == ["fill", "embed"]
+    assert served.details["uses"] == ["fill", "embed"]
     lines = [f"{'river' if number % 2 else 'the the'}\t{'ab'[number % 2]}" for number in range(24)]
     (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
     flags = "--data.length 11 --batch.total 12 --batch.per_device 6 --run.steps 2"

@@ -12,15 +12,15 @@ from tasks.labels import Labels
 
 
 def test_numbers_are_sorted_by_value_and_names_by_name() -> None:
-    assert labels.found(Counter(["10", "9", "-1", "9"]), "f") == ("-1", "9", "10")
-    assert labels.found(Counter(["no", "Yes", "maybe", "7"]), "f") == ("7", "Yes", "maybe", "no")
+    assert labels.classes(Counter(["10", "9", "-1", "9"]), "f") == ("-1", "9", "10")
+    assert labels.classes(Counter(["no", "Yes", "maybe", "7"]), "f") == ("7", "Yes", "maybe", "no")
 
 
 def test_one_class_is_no_classification() -> None:
     with pytest.raises(InputError, match=r"^f: all 3 examples have the label 'x'"):
-        labels.found(Counter({"x": 3}), "f")
+        labels.classes(Counter({"x": 3}), "f")
     with pytest.raises(InputError, match=r"^f: 10001 different labels"):
-        labels.found(Counter(map(str, range(10_001))), "f")
+        labels.classes(Counter(map(str, range(10_001))), "f")
 
 
 def test_balanced_classes_have_the_same_weight_together_and_all_that_of_the_examples() -> None:
@@ -34,13 +34,13 @@ def test_balanced_classes_have_the_same_weight_together_and_all_that_of_the_exam
     "stored", [Labels(names=("no", "yes"), weights=(0.5, 1.5)), Labels(names=("b", "a")), Labels(regression=True)]
 )
 def test_stored_labels_are_read_back(stored: Labels) -> None:
-    assert labels.from_facts(stored.facts("classifier")) == stored
+    assert labels.from_entries(stored.entries("classifier")) == stored
 
 
 @pytest.mark.parametrize("names", [{"0": "a", "2": "b"}, {"0": 1, "1": "b"}])
 def test_damaged_names_are_refused(names: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="id2label"):
-        labels.from_facts({"id2label": names})
+        labels.from_entries({"id2label": names})
 
 
 def test_an_unknown_label_names_its_example() -> None:

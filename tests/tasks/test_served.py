@@ -12,7 +12,7 @@ from tasks import datasets
 from tasks.config import TaskData
 from tasks.examples import ChoiceExample, TaggedSentence, TextExample
 from tasks.labels import Labels
-from tasks.model import Reader, facts, load
+from tasks.model import Reader, entries, load
 from tasks.predict import predictions
 from tests.bert.export.served import HOSTILE, a_run, ask, exported
 
@@ -27,7 +27,7 @@ def served_and_predicted(
     folder: Path, data: TaskData, names: Labels, examples: Sequence[Any]
 ) -> tuple[Path, list[dict[str, Any]]]:
     """The SavedModel of a run with random weights, and the lines that tasks.predict writes."""
-    described = facts(datasets.kind(data, names))
+    described = entries(datasets.kind(data, names))
     run = a_run(folder / "run", labels.of(described, folder), described)
     model = load(run)
     return exported(run, folder / "served"), list(predictions(model, Reader(model, batch=8), examples))

@@ -115,7 +115,7 @@ def trained(run: Path) -> Arrays:
 
 def test_tags_go_out_and_come_in_without_a_pooler(tmp_path: Path) -> None:
     head = Head(kind="tags", labels=("O", "B-PER", "I-PER"))
-    theirs = exported(tmp_path, Words(SMALL, classes=3), **head.facts())
+    theirs = exported(tmp_path, Words(SMALL, classes=3), **head.entries())
     facts = json.loads((theirs / "config.json").read_text())
     assert facts["architectures"] == ["BertForTokenClassification"] and "problem_type" not in facts
     assert facts["id2label"] == {"0": "O", "1": "B-PER", "2": "I-PER"}
@@ -128,7 +128,7 @@ def test_tags_go_out_and_come_in_without_a_pooler(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", [("toxic", "insult", "threat"), ("toxic",)])
 def test_several_labels_come_in_and_go_out_by_their_problem_type(names: tuple[str, ...], tmp_path: Path) -> None:
-    theirs = exported(tmp_path, Sequences(SMALL, classes=len(names)), **Head(kind="classifier", labels=names).facts())
+    theirs = exported(tmp_path, Sequences(SMALL, classes=len(names)), **Head(kind="classifier", labels=names).entries())
     edit(theirs, problem_type="multi_label_classification", id2label={str(n): name for n, name in enumerate(names)})
     run, head = came_in(theirs), Head(kind="multilabel", labels=names)
     assert labels.read(run) == head
@@ -144,7 +144,7 @@ def test_several_labels_come_in_and_go_out_by_their_problem_type(names: tuple[st
 
 
 def test_choices_go_out_and_come_in_without_names(tmp_path: Path) -> None:
-    theirs = exported(tmp_path, Choices(SMALL), **Head(kind="choice", labels=("0", "1", "2", "3")).facts())
+    theirs = exported(tmp_path, Choices(SMALL), **Head(kind="choice", labels=("0", "1", "2", "3")).entries())
     facts = json.loads((theirs / "config.json").read_text())
     assert facts["architectures"] == ["BertForMultipleChoice"] and "id2label" not in facts
     assert load_file(theirs / "model.safetensors")["classifier.bias"].shape == (1,)
@@ -154,7 +154,7 @@ def test_choices_go_out_and_come_in_without_names(tmp_path: Path) -> None:
 
 
 def test_a_number_goes_out_and_comes_in_as_regression(tmp_path: Path) -> None:
-    theirs = exported(tmp_path, Sequences(SMALL, classes=1), **Head(kind="classifier", regression=True).facts())
+    theirs = exported(tmp_path, Sequences(SMALL, classes=1), **Head(kind="classifier", regression=True).entries())
     facts = json.loads((theirs / "config.json").read_text())
     assert facts["architectures"] == ["BertForSequenceClassification"] and facts["problem_type"] == "regression"
     assert facts["id2label"] == {"0": "LABEL_0"}  # without it transformers expects two classes
@@ -171,7 +171,7 @@ def test_one_class_is_a_number_whatever_the_file_says_of_it(tmp_path: Path) -> N
 def test_an_import_is_given_the_names_that_its_source_does_not_have(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    exported(tmp_path, Sequences(SMALL, classes=3), **Head(kind="classifier", labels=("no", "yes", "?")).facts())
+    exported(tmp_path, Sequences(SMALL, classes=3), **Head(kind="classifier", labels=("no", "yes", "?")).entries())
     convert.main(["export", "google", str(tmp_path / "run"), str(tmp_path / "google")])
     assert "the format has no names of classes; give them to an import: no, yes, ?" in capsys.readouterr().err
     command = ["import", "google", str(tmp_path / "google"), str(tmp_path / "back")]
@@ -199,7 +199,7 @@ def test_the_card_says_what_the_output_is_and_how_it_was_trained(
     module: tf.Module, head: Head, said: str, tmp_path: Path
 ) -> None:
     settings = {"data.task": "mine", "init.checkpoint": "base", "model.hidden_size": 20, "data.text": ["a b", "c"]}
-    theirs = exported(tmp_path, module, config=settings, recipe="classify", **head.facts())
+    theirs = exported(tmp_path, module, config=settings, recipe="classify", **head.entries())
     card = (theirs / "README.md").read_text()
     assert said in card and "python -m tasks.train classify" in card and "--model." not in card
     assert "    --data.text 'a b' c" in card

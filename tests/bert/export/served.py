@@ -54,7 +54,7 @@ def a_run(folder: Path, head: Head | None, facts: dict[str, Any] | None = None, 
     folder.mkdir(parents=True)
     (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
     CONFIG.save(folder / "bert_config.json")
-    described = (head.facts() if head else {}) | ({"inputs": inputs} if inputs else {})
+    described = (head.entries() if head else {}) | ({"inputs": inputs} if inputs else {})
     files.write_json(folder / "config.json", described | (facts or {}))
     module = TaskModel(CONFIG, 0, head) if head else Encoder(CONFIG, seed=0)
     weights = {name: tf.identity(x) for name, x in variables(module).items()}

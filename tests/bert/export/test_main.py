@@ -109,10 +109,10 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("content", "error", "said"),
     [
-        (json.dumps(Head(kind="classifier").facts()), InputError, "names no classes"),
-        (json.dumps(Head(kind="answer_span").facts()), UsageError, "python -m squad.export"),
-        (json.dumps(CLASSES.facts()), InputError, "no variable classifier/bias"),
-        (json.dumps(CLASSES.facts() | {"inputs": ["length"]}), InputError, "not the configuration of a run"),
+        (json.dumps(Head(kind="classifier").entries()), InputError, "names no classes"),
+        (json.dumps(Head(kind="answer_span").entries()), UsageError, "python -m squad.export"),
+        (json.dumps(CLASSES.entries()), InputError, "no variable classifier/bias"),
+        (json.dumps(CLASSES.entries() | {"inputs": ["length"]}), InputError, "not the configuration of a run"),
         ("{", InputError, r"config\.json: damaged"),
     ],
 )

@@ -58,7 +58,7 @@ def a_run(folder: Path, name: str, **changed: Any) -> Path:
     folder.mkdir(parents=True)
     (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
     config.save(folder / "bert_config.json")
-    files.write_json(folder / "config.json", head.facts() if head else {"config": {}})
+    files.write_json(folder / "config.json", head.entries() if head else {"config": {}})
     random = np.random.default_rng(7)
     module = onnx_files.Module(config, kind, head)
     weights = {key: tf.constant(x + random.normal(0, 0.2, x.shape), tf.float32) for key, x in variables(module).items()}

@@ -73,7 +73,9 @@ def test_every_flipped_bit_of_a_described_file_is_found(name: str, run: Path) ->
 
 
 def _pretrain(run: Path, config: PretrainConfig, dataset: Path) -> None:
-    resume.begin(config, Communicator(), {}, manifest.load(dataset), dataset / "vocab.txt", run, new_heads=(), facts={})
+    resume.begin(
+        config, Communicator(), {}, manifest.load(dataset), dataset / "vocab.txt", run, new_heads=(), entries={}
+    )
 
 
 def _resume(run: Path, config: PretrainConfig, dataset: Path) -> None:

@@ -33,7 +33,7 @@ def initial_weights(config: PretrainConfig, dataset: Path, start_from: Path) -> 
     """Return the initial weights of a run that starts from another."""
     module = variables(PretrainingModel(config.model, config.run.seed))
     data = manifest.load(dataset)
-    resume.begin(config, Communicator(), module, data, dataset / "vocab.txt", start_from, new_heads=(), facts={})
+    resume.begin(config, Communicator(), module, data, dataset / "vocab.txt", start_from, new_heads=(), entries={})
     return {name: variable.numpy() for name, variable in module.items()}
 
 
@@ -81,7 +81,7 @@ def test_all_ranks_begin_with_the_weights_of_rank_0(
         module = variables(PretrainingModel(config.model, config.run.seed + comm.rank))
         source = tmp_path / "ours" if started else None
         resume.begin(
-            config, comm, module, manifest.load(dataset), dataset / "vocab.txt", source, new_heads=(), facts={}
+            config, comm, module, manifest.load(dataset), dataset / "vocab.txt", source, new_heads=(), entries={}
         )
         return {name: variable.numpy() for name, variable in module.items()}
 
@@ -136,7 +136,7 @@ def test_weights_of_another_vocabulary_of_the_same_size_are_refused(
     (tmp_path / "other" / "vocab.txt").write_text("\n".join([*words[:-3], words[-2], words[-3], ""]))
     data, vocab = manifest.load(dataset), dataset / "vocab.txt"
     with pytest.raises(UsageError, match=r"other/vocab\.txt and .*/vocab\.txt differ; make the data with"):
-        resume.begin(config, Communicator(), {}, data, vocab, tmp_path / "other", new_heads=(), facts={})
+        resume.begin(config, Communicator(), {}, data, vocab, tmp_path / "other", new_heads=(), entries={})
     assert not config.run.path.exists()
 
 
@@ -147,13 +147,13 @@ def test_weights_of_a_byte_level_bpe_are_refused_for_word_pieces(
     (tmp_path / "other" / "tokenizer.json").write_text("{}\n")
     data, vocab = manifest.load(dataset), dataset / "vocab.txt"
     with pytest.raises(UsageError, match=r"other/tokenizer\.json and .*/vocab\.txt are of different kinds"):
-        resume.begin(config, Communicator(), {}, data, vocab, tmp_path / "other", new_heads=(), facts={})
+        resume.begin(config, Communicator(), {}, data, vocab, tmp_path / "other", new_heads=(), entries={})
     assert not config.run.path.exists()
 
 
 def test_a_run_directory_of_another_version_is_refused_in_one_line(config: PretrainConfig, dataset: Path) -> None:
     data, state = manifest.load(dataset), {"a": tf.Variable([2.0, 3.0])}
-    resume.begin(config, Communicator(), {}, data, dataset / "vocab.txt", None, new_heads=(), facts={})
+    resume.begin(config, Communicator(), {}, data, dataset / "vocab.txt", None, new_heads=(), entries={})
     checkpoint.save(config.run.path, 3, state, keep=1)
     assert resume.restore(config, Communicator(), state, data) == 3
     path = config.run.path / "config.json"
@@ -189,11 +189,11 @@ class Classifying(tf.Module):
     ("stored", "note"),
     [
         ({}, ""),  # of an earlier version
-        (Head(kind="classifier", labels=("no", "yes", "?")).facts(), ""),
-        (Head(kind="classifier", labels=("yes", "no", "?")).facts(), "classes yes, no, ?, not classes no, yes, ?;"),
-        (Head(kind="classifier", labels=("no", "yes")).facts(), "classes no, yes, not classes no, yes, ?;"),
-        (Head(kind="classifier", regression=True).facts(), "a number, not classes no, yes, ?;"),
-        (Head(kind="tags", labels=("no", "yes")).facts(), ""),
+        (Head(kind="classifier", labels=("no", "yes", "?")).entries(), ""),
+        (Head(kind="classifier", labels=("yes", "no", "?")).entries(), "classes yes, no, ?, not classes no, yes, ?;"),
+        (Head(kind="classifier", labels=("no", "yes")).entries(), "classes no, yes, not classes no, yes, ?;"),
+        (Head(kind="classifier", regression=True).entries(), "a number, not classes no, yes, ?;"),
+        (Head(kind="tags", labels=("no", "yes")).entries(), ""),
         ({"head": "answer_span"}, ""),
     ],
 )
@@ -210,9 +210,9 @@ def test_a_head_is_taken_only_if_its_classes_have_the_same_names_in_the_same_ord
     sign(tmp_path / "other")
     module, data, vocab = variables(Classifying(config.model, 2)), manifest.load(dataset), dataset / "vocab.txt"
     random = {name: variable.numpy() for name, variable in module.items()}
-    facts = {"recipe": "classify"} | Head(kind="classifier", labels=("no", "yes", "?")).facts()
+    facts = {"recipe": "classify"} | Head(kind="classifier", labels=("no", "yes", "?")).entries()
     resume.begin(
-        config, Communicator(), module, data, vocab, tmp_path / "other", new_heads=("classifier",), facts=facts
+        config, Communicator(), module, data, vocab, tmp_path / "other", new_heads=("classifier",), entries=facts
     )
     assert (f"classifier has {note} initialised randomly" in capsys.readouterr().err) == bool(note)
     for name, variable in module.items():
