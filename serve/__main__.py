@@ -149,15 +149,12 @@ def run(options: Options, bound: socket.socket, models: Models) -> None:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._stop, number)
-            loop.add_signal_handler(signal.SIGHUP, self._reload)
+            loop.add_signal_handler(signal.SIGHUP, service.ask_to_reload)
             yield
 
         def _stop(self, number: int) -> None:
             service.stopping = True
             self.handle_exit(number, None)
-
-        def _reload(self) -> None:
-            self.reloading = asyncio.ensure_future(service.reload(force=True))
 
     logging.basicConfig(handlers=[app.Lines()], level=logging.WARNING if options.log else logging.ERROR, force=True)
     Server(config).run(sockets=[bound])

@@ -83,29 +83,44 @@ class Service:
         self.worker = Worker(self.queue, batch, delay, self.metrics.batch)
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="text")  # encode texts, and make answers of results
         self.stopping = False
+        self._asked = asyncio.Event()  # to load all models again
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Run the worker; reload changed models."""
         self.worker.start()
-        watching = asyncio.create_task(self._watch()) if self.watch else None
+        tasks = [asyncio.create_task(self._reload_when_asked())]
+        tasks += [asyncio.create_task(self._watch())] if self.watch else []
         try:
             yield
         finally:
             self.stopping = True
-            if watching:
-                watching.cancel()
+            for task in tasks:
+                task.cancel()
             self.queue.close()
             await asyncio.to_thread(self.worker.join, self.limits.answer_seconds)
             self.threads.shutdown(wait=False, cancel_futures=True)
 
+    def ask_to_reload(self) -> None:
+        """Have all models loaded again: after what is being loaded now, and once however often this is called."""
+        self._asked.set()
+
+    async def _reload_when_asked(self) -> None:
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            await self._try_to_reload(force=True)
+
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(self.watch)
-            try:
-                await self.reload()
-            except Exception as error:  # whatever it is, the next look may succeed
-                log({"event": "error", "message": f"the run directories cannot be read: {error}"})
+            await self._try_to_reload()
+
+    async def _try_to_reload(self, force: bool = False) -> None:
+        try:
+            await self.reload(force)
+        except Exception as error:  # whatever it is, the next look may succeed
+            log({"event": "error", "message": f"the run directories cannot be read: {error}"})
 
     async def reload(self, force: bool = False) -> list[str]:
         """Load changed models again; return their names."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert.core.errors import UsageError
+from bert.core.errors import IntegrityError, UsageError
 from bert.runs import Compute, Run
 from bert.text import vocabulary
+from bert.training import selection
 from serve.heads import Head, of_run
 
 
@@ -91,12 +92,22 @@ class Models:
                     continue
                 self._seen[name] = state
                 try:
-                    self._loaded[name] = load(model.run, name, self.compute, self.batch)
+                    loaded = load(model.run, name, self.compute, self.batch)
+                    _check_not_older(loaded, model)
+                    self._loaded[name] = loaded
                     changed.append(name)
                 except Exception as error:  # whatever it is, the service goes on with the earlier one
                     self.failures += 1
                     print(f"warning: {name} is not loaded again, the earlier one serves on: {error}", file=sys.stderr)
         return changed
+
+
+def _check_not_older(loaded: Served, earlier: Served) -> None:
+    """Raise IntegrityError if an older checkpoint was loaded because that of the earlier model is damaged on disk."""
+    folder = earlier.run / "checkpoints" / earlier.details["checkpoint"]
+    best = selection.read(earlier.run)
+    if best is None and loaded.details["checkpoint"] < folder.name and folder.is_dir():
+        raise IntegrityError(f"{folder}: damaged on disk; write it again, or remove it to serve an older one")
 
 
 def state_of(run: Path) -> tuple[Any, ...]:

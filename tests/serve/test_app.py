@@ -22,6 +22,7 @@ from serve import app, description
 from serve.heads import HEADS
 from serve.items import MOST_ANSWERS
 from serve.models import Models
+from tests.waiting import wait_for
 
 LIMITS = {"body": 5000, "windows": 7, "queue": 29, "receive_seconds": 5.0, "answer_seconds": 20.0}
 
@@ -509,3 +510,24 @@ def test_every_use_is_described() -> None:
         assert schema == description.schema(head.item) and schema["properties"]
         assert all(field["description"] for field in schema["properties"].values())
         assert f"/v1/{head.route}" in description.page(found)
+
+
+def test_calls_to_load_again_do_not_pile_up(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = [], threading.Event()
+
+    def reload(force: bool) -> list[str]:
+        begun.append(force)
+        go_on.wait(30)
+        return []
+
+    monkeypatch.setattr(models, "reload", reload)
+    with client(models) as found:
+        service = found.app_state["service"]
+        assert found.portal
+        for _ in range(100):
+            found.portal.call(service.ask_to_reload)
+        wait_for(lambda: begun, "a reload")
+        found.portal.call(service.ask_to_reload)
+        go_on.set()
+        wait_for(lambda: len(begun) == 2, "the reload that waited")
+    assert begun == [True, True]

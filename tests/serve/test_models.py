@@ -101,6 +101,26 @@ def test_a_checkpoint_that_is_still_being_copied_is_loaded_once_it_is_complete(t
     assert models.reload() == ["run"] and models.all()[0].details["checkpoint"] == "step-00000007"
 
 
+def test_a_checkpoint_that_is_damaged_after_it_was_loaded_serves_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runs.of_questions(tmp_path / "run")
+    described = json.loads((run / "config.json").read_text())
+    older, newest = (run / "checkpoints" / f"step-{step:08}" for step in (3, 7))
+    shutil.copytree(older, tmp_path / "older")
+    runs.save(run, variables(TaskModel(CONFIG, 5, AnswerSpans.described)), described, step=7)
+    shutil.move(tmp_path / "older", older)
+    models = Models({"run": run}, "float32", 4)
+    (data,) = newest.glob("*.data*")
+    os.truncate(data, 100)
+    assert models.reload() == [] and models.failures == 1
+    assert "step-00000007: damaged on disk" in capsys.readouterr().err
+    assert models.reload(force=True) == [] and models.failures == 2
+    assert models.all()[0].details["checkpoint"] == newest.name
+    shutil.rmtree(newest)
+    assert models.reload() == ["run"] and models.all()[0].details["checkpoint"] == older.name
+
+
 def test_a_newer_checkpoint_is_a_change(tmp_path: Path) -> None:
     run = runs.of_questions(tmp_path / "run")
     models = Models({"run": run}, "float32", 4)
