@@ -56,8 +56,8 @@ def writer(task: str, path: Path) -> Iterator[Callable[[str, object], None]]:
     """Yield a function that adds the prediction for an id; the file appears at the end.
 
     The ids must be 0, 1, 2 ... in order, as those of GLUE's test files are. Another number of rows than the server
-    expects is reported: that of a development set, of a cut file or of the first version of QNLI. Raise UsageError if the
-    task is none of GLUE's, InputError for another id.
+    expects is reported: that of a development set, of a cut file or of the first version of QNLI. Raise UsageError if
+    the task is none of GLUE's, InputError for another id.
     """
     _check(task)
     with files.atomic_write(path) as stream:
