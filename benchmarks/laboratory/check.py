@@ -42,10 +42,9 @@ def check_run(run: Run) -> None:
     resolved = pretrain.resolve(config, data, devices.choose(config.run.device), 1)
     resolved.batch.accumulation(1)
     if run.peer:
-        peer.check(resolved, data)
-        for path in map(Path, (run.peer.python, run.peer.text)):
-            if not path.exists():
-                raise InputError(f"{path}: no such file or folder")
+        if not Path(run.peer.python).exists():
+            raise InputError(f"{run.peer.python}: no such file")
+        peer.check(resolved, data, Path(run.peer.text))
     if heldout is None or not config.run.evaluate_every:
         raise InputError(
             f"{config.data.train}: nothing is held out, or run.evaluate_every is 0; runs are compared by it"

@@ -20,7 +20,7 @@ from benchmarks.laboratory.children import Children
 from benchmarks.laboratory.plan import split
 from bert import pretrain, recipes
 from bert.convert import __main__ as convert
-from bert.core import cli, files, journal, ranges
+from bert.core import cli, files, journal, manifest, ranges
 from bert.core.config import Count, PretrainConfig
 from bert.core.errors import InputError, UsageError, UserError
 from bert.core.ranges import Seed
@@ -56,8 +56,8 @@ class Options:
         ranges.check(self)
 
 
-def check(config: PretrainConfig, data: loop.Data) -> None:
-    """Raise UsageError for settings that the peer does not have."""
+def check(config: PretrainConfig, data: loop.Data, text: Path) -> None:
+    """Raise UsageError for settings that the peer does not have, InputError for text that the data are not made of."""
     made = data.description.instances
     if made is None:
         raise InputError(f"{data.manifest.path}: has no samples of sentences; give those of data.tfrecords")
@@ -80,6 +80,8 @@ def check(config: PretrainConfig, data: loop.Data) -> None:
             raise UsageError(f"{name} is {actual}, but a variant with `peer` needs {needed_value}")
     if config.precision.compute not in ("float32", "bfloat16"):
         raise UsageError(f"precision.compute is {config.precision.compute}; give a variant with `peer` one by its name")
+    if manifest.content_hash(text) not in data.manifest.inputs.values():
+        raise InputError(f"{text}: {data.manifest.path} is made of other text; give the folder that it is made of")
 
 
 def write_sentences(shards: Path, path: Path) -> None:
@@ -151,7 +153,7 @@ def main(argv: list[str]) -> None:
     data, heldout = pretrain.datasets(phase.config.data.train, phase.config)
     config = pretrain.resolve(phase.config, data, comm.device, 1)
     assert heldout is not None, "the laboratory has checked the plan"
-    check(config, data)
+    check(config, data, options.text)
     done = [int(path.name.removeprefix("step-")) for path in checkpoint.steps(options.directory)]
     start, folder, record = max(done, default=0), options.directory.parent / "peer", options.directory / journal.NAME
     folder.mkdir(parents=True, exist_ok=True)

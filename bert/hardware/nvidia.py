@@ -1,10 +1,12 @@
 """Find the NVIDIA GPUs of the machine without TensorFlow and without using them."""
 
 import contextlib
+import ctypes
 import os
 import re
 import signal
 import subprocess
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -77,3 +79,18 @@ def gpu_memory(name: str) -> int | None:
     listed = nvidia_smi("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
     rows = (line.rpartition(", ") for line in listed.splitlines())
     return next((int(mib) << 20 for model, _, mib in rows if model == name and mib.isdecimal()), None)
+
+
+def gpu_uuid(number: int) -> uuid.UUID | None:
+    """Return what tells a visible GPU, or a MIG slice, from all others; None without the driver.
+
+    The index and CUDA_VISIBLE_DEVICES do not: a scheduler may show each rank its own GPU as number 0.
+    """
+    device, identity = ctypes.c_int(), ctypes.create_string_buffer(16)
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+        calls = cuda.cuInit(0), cuda.cuDeviceGet(ctypes.byref(device), number)
+        failed = any(calls) or cuda.cuDeviceGetUuid_v2(identity, device)  # since CUDA 11.4: of the slice
+    except (OSError, AttributeError):
+        return None
+    return None if failed else uuid.UUID(bytes=identity.raw)

@@ -7,6 +7,7 @@ operations cannot be part of an XLA cluster.
 import contextlib
 import http.client
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,17 +16,22 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
 from bert.core.config import ParallelConfig, RunConfig
 from bert.core.errors import UsageError, UserError
-from bert.hardware import devices, graphs
+from bert.hardware import devices, graphs, nvidia
 from bert.model.parts import WHOLE, Parts
 
 T = TypeVar("T")
 OVERLAP_THREADS = 4  # at least, in TensorFlow's pool for operations
 GRACE = 5.0  # seconds that waiting ranks have to report that they wait
 UNDIVIDED = ParallelConfig()
+# What Horovod, Gloo and NCCL say of a rank that has gone; another message is of this rank's own system.
+PEER_IS_LOST = re.compile(
+    "Horovod has been shut down|(closed|reset) by peer|Broken pipe|Timed out waiting|remote process exited"
+)
 LAUNCHERS = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
@@ -85,7 +91,10 @@ class Communicator:
 
     @contextlib.contextmanager
     def collective(self) -> Iterator[None]:
-        """Note the time, and raise UserError if a collective in the block fails because another rank has ended."""
+        """Note the time, and raise UserError if a collective in the block fails.
+
+        Raise UsageError if it is the first one of the run, and no other rank has ended: it would fail again.
+        """
         yield
 
     def sums_over_parts(self) -> contextlib.AbstractContextManager[None]:
@@ -118,6 +127,7 @@ class HorovodCommunicator(Communicator):
         ranks = hvd.global_process_set if ranks is None else ranks
         self._hvd, self._ranks, self._world = hvd, ranks, world or self
         self._waiting_since: float | None = None
+        self._has_worked = False  # a collective has
         self._programs: dict[Any, Any] = {}
         self._reductions = 0  # programs that add up, which all ranks make in one order
         self.rank, self.size = ranks.rank(), ranks.size()
@@ -229,12 +239,23 @@ class HorovodCommunicator(Communicator):
         self._world._waiting_since = time.monotonic()
         try:
             yield
-        except tf.errors.UnknownError as error:  # Horovod was shut down on another rank
-            raise UserError(
-                f"rank {self._world.rank}: another rank has ended (see its message); the same command resumes"
-            ) from error
+        except tf.errors.UnknownError as error:
+            raise self._world._failure(error.message) from error
+        else:
+            self._world._has_worked = True
         finally:
             self._world._waiting_since = None
+
+    def _failure(self, message: str) -> UserError:
+        """Return the error of a collective that failed with this message."""
+        if PEER_IS_LOST.search(message):
+            return UserError(f"rank {self.rank}: another rank has ended (see its message); the same command resumes")
+        reason = message.split("\n\n")[-1].splitlines()[0]  # behind where the operation was made
+        reason = reason.split("}} ")[-1].split(" [Op:")[0]
+        failed = f"rank {self.rank}: a sum over the ranks failed: {reason}"
+        if self._has_worked:
+            return UserError(f"{failed}; the same command resumes")
+        return UsageError(f"{failed}; see the messages of {self.reducer()} above; NCCL_DEBUG=INFO shows more of NCCL's")
 
     def stalled_peers(self, seconds: float) -> str | None:
         since = self._waiting_since
@@ -268,6 +289,7 @@ def _start_horovod(run: RunConfig, size: int, tensor: int) -> HorovodCommunicato
     os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
     if tensor > 1:  # sums over parts wait for each other: Horovod is not to pause before it looks for the next one
         os.environ.setdefault("HOROVOD_CYCLE_TIME", "0")
+    os.environ.setdefault("NCCL_DEBUG", "WARN")  # says why it fails
     if run.profile:
         os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")  # started later
     try:
@@ -329,6 +351,7 @@ def connect(run: RunConfig, parallel: ParallelConfig = UNDIVIDED) -> Communicato
         local_size=comm.local_size,
         deterministic=run.deterministic,
     )
+    gpus_of_their_own(comm)
     if comm.device.is_gpu and comm.size > 1 and comm.rank == 0 and comm.reducer() != "NCCL":
         print(
             f"warning: Horovod was built without NCCL, so gradients are summed by {comm.reducer()} on the CPU; "
@@ -336,6 +359,19 @@ def connect(run: RunConfig, parallel: ParallelConfig = UNDIVIDED) -> Communicato
             file=sys.stderr,
         )
     return comm
+
+
+def gpus_of_their_own(comm: Communicator) -> None:
+    """Raise UsageError if another rank computes on this rank's GPU."""
+    gpu = nvidia.gpu_uuid(comm.device.number) if comm.device.is_gpu else None
+    mine = np.frombuffer(gpu.bytes if gpu else comm.rank.to_bytes(16, "big"), np.uint8)
+    (identities,) = comm.all_gather([tf.constant(mine[np.newaxis])])
+    (ranks,) = np.nonzero(np.all(identities == mine, axis=1))
+    if len(ranks) > 1:
+        raise UsageError(
+            f"ranks {', '.join(map(str, ranks))} have one GPU ({gpu}); start one rank per GPU, and see "
+            "CUDA_VISIBLE_DEVICES and what the scheduler gives to a rank"
+        )
 
 
 def on_rank_zero(make: Callable[[], T], comm: Communicator) -> T:

@@ -25,7 +25,7 @@ from bert.model import cost
 from bert.model.encoder import variables
 from bert.text import rules, sampler
 from bert.text.records import Description, FeatureSpec
-from bert.training import checkpoint, description, fed, metrics, preflight, resume, schedule, selection
+from bert.training import agreement, checkpoint, description, fed, metrics, preflight, resume, schedule, selection
 from bert.training.distributed import Communicator
 from bert.training.distributed_optimizer import optimizer_for
 from bert.training.division import is_divided
@@ -142,6 +142,7 @@ class Trainer:
         self.saved = 0  # update of the newest checkpoint
         self.rollbacks = 0  # to that checkpoint
         self.evaluation: Measures = {}
+        self.weights = list(variables(training.task.module).values())
         head = labels.of(training.entries, run.path)
         self.classes = head.labels if head else ()
         self.without_figures: set[str] = set()  # objectives, of which this was told
@@ -361,6 +362,8 @@ class Trainer:
 
     def _save(self, number: int, wait: bool) -> None:
         self.saved, self.rollbacks = number, 0
+        if self.config.run.deterministic or not self.comm.device.is_gpu:  # else sums depend on the order of additions
+            agreement.check(self.weights, number, self.comm)
         self.saver.save(number, self.step.state)
         if wait:
             self.saver.wait()

@@ -1,6 +1,7 @@
 """Checks before the first update: a run that would fail later fails before it costs anything."""
 
 import dataclasses
+import hashlib
 import math
 import os
 import secrets
@@ -168,12 +169,12 @@ def fused_attention(model: ModelConfig, precision: PrecisionConfig, tokens: int)
 
 
 def same_on_all_ranks(settings: dict[str, Any], data: Manifest, state: State, run: Path, comm: Communicator) -> None:
-    """Raise UsageError if a rank's settings, data or versions differ from rank 0's.
+    """Raise UsageError if a rank's settings, data, code or versions differ from rank 0's.
 
     Raise ResourceError if the disk is too small for the checkpoints. All ranks raise together. settings: the flattened
     configuration, without what may differ between ranks.
     """
-    mine = {**settings, **outputs.versions(), "data": manifest.content_hash(data.path)}
+    mine = {**settings, **outputs.versions(), "data": manifest.content_hash(data.path), "code": code()}
     theirs = comm.broadcast_object(mine)
     differing = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
     num_differing = int(comm.all_reduce([tf.constant(float(bool(differing)))])[0])
@@ -191,6 +192,14 @@ def same_on_all_ranks(settings: dict[str, Any], data: Manifest, state: State, ru
             f"{run}: {CHECKPOINTS} checkpoints need {need:,} bytes, {free:,} are free; make room or give another "
             "--run.directory"
         )
+
+
+def code(root: Path = Path(__file__).parents[2]) -> str:
+    """Return a hash of the Python files that train."""
+    digest = hashlib.sha256()
+    for path in sorted(path for package in ("bert", "squad", "tasks") for path in (root / package).rglob("*.py")):
+        digest.update(f"{path.relative_to(root)}\n{files.sha256(path)}\n".encode())
+    return digest.hexdigest()[:12]
 
 
 def shared(run: Path, comm: Communicator) -> None:

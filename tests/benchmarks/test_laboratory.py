@@ -23,7 +23,7 @@ from benchmarks.laboratory import check, page, peer
 from benchmarks.laboratory import plan as plans
 from benchmarks.laboratory.children import Children
 from benchmarks.laboratory.trials import Laboratory, Leg, Scored, Trial, trials
-from bert.core import checked_json, cli
+from bert.core import checked_json, cli, outputs
 from bert.core.errors import InputError, Stopped, UsageError
 from bert.text.instances import InstanceConfig
 from bert.text.records import Description
@@ -171,7 +171,28 @@ def test_transformers_gets_our_rates_and_the_sentences_of_the_training_shards(tm
     assert (given["start"], given["stop"], given["batch"]) == (2, 7, config.batch.total)
     assert (given["length"], given["masked_lm_prob"], given["mask_shares"]) == (29, 0.3, (0.8, 0.1, 0.1))
     with pytest.raises(UsageError, match=r"optimizer\.name is adam, but a variant with `peer` needs adamw"):
-        peer.check(config, data)
+        peer.check(config, data, shards)
+
+
+def test_transformers_is_refused_the_text_of_other_records(tmp_path: Path) -> None:
+    def make(folder: Path) -> outputs.StageResult:
+        (folder / "train-0.jsonl").write_text("{}")
+        return outputs.StageResult(counts={})
+
+    text = {
+        name: outputs.build(tmp_path / name, stage="shards", parameters={"name": name}, inputs=[], make=make).path
+        for name in ("these", "others")
+    }
+    records = outputs.build(tmp_path / "records", stage="tfrecords", parameters={}, inputs=[text["these"]], make=make)
+    plan = plans.read(
+        write_plan(tmp_path, PLAN.replace(f"{STEPS}", f"{STEPS} --optimizer.name adamw --precision.compute float32"))
+    )
+    made = InstanceConfig(max_seq_length=29, max_predictions_per_seq=9, pairs="none", single_sentences=True)
+    description = Description(features={}, vocab_size=99, kind="documents", instances=made)
+    data: Any = SimpleNamespace(description=description, manifest=records)
+    peer.check(plan.runs["two"].config, data, text["these"])
+    with pytest.raises(InputError, match="records is made of other text; give the folder that"):
+        peer.check(plan.runs["two"].config, data, text["others"])
 
 
 class StandIn(Children):

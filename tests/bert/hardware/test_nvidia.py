@@ -1,7 +1,10 @@
 """GPUs are found by their device files, or by nvidia-smi, whatever state that is in."""
 
 import os
+import subprocess
+import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -50,3 +53,28 @@ def test_a_command_that_fails_gives_its_last_words() -> None:
         nvidia.run_command(["sh", "-c", "echo first; echo version mismatch >&2; exit 18"], seconds=10)
     with pytest.raises(nvidia.CommandError, match="absent: No such file"):
         nvidia.run_command(["absent"], seconds=10)
+
+
+DRIVER = """
+#include <cstring>
+extern "C" {
+int cuInit(unsigned flags) { return 0; }
+int cuDeviceGet(int* device, int ordinal) { *device = 40 + ordinal; return ordinal > 1 ? 101 : 0; }
+int cuDeviceGetUuid_v2(void* uuid, int device) { std::memset(uuid, device, 16); return 0; }
+}
+"""
+
+
+def test_a_gpu_is_told_from_others_by_its_driver(tmp_path: Path) -> None:
+    assert nvidia.gpu_uuid(0) is None or Path("/dev/nvidiactl").exists()
+    (tmp_path / "driver.cc").write_text(DRIVER)
+    library = str(tmp_path / "libcuda.so.1")
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", library, str(tmp_path / "driver.cc")], check=True)
+    told = subprocess.run(
+        [sys.executable, "-c", "from bert.hardware.nvidia import gpu_uuid; print(*map(gpu_uuid, range(3)))"],
+        env=os.environ | {"LD_LIBRARY_PATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    assert told.stdout.split() == [str(uuid.UUID(bytes=bytes([number]) * 16)) for number in (40, 41)] + ["None"]

@@ -1,12 +1,16 @@
 """Ranks: a single process needs no Horovod, several do. Real ranks are in the tests marked `multiprocess`."""
 
 import sys
+import uuid
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import tensorflow as tf
 
 from bert.core.config import ParallelConfig, RunConfig
-from bert.core.errors import UsageError
+from bert.core.errors import UsageError, UserError
 from bert.training import distributed
 from bert.training.distributed import Communicator, HorovodCommunicator, connect
 
@@ -58,3 +62,63 @@ def test_overlap_has_threads_for_its_collectives_however_few_cores_there_are(mon
 def test_both_kinds_have_the_same_interface() -> None:
     public = {name for name in vars(Communicator) if not name.startswith("_") and callable(getattr(Communicator, name))}
     assert public - {"sums_over_parts"} <= set(vars(HorovodCommunicator))  # this one is made of another
+
+
+OPERATION = "{{function_node __wrapped__HorovodBroadcast_device_/job:localhost}} "
+MADE_AT = 'Graph execution error:\n\nDetected at node reduced_0 defined at:\n  File "step.py", line 9, in run\n\n'
+BEHIND = "\n\t [[{{node reduced_0}}]] [Op:__inference_program_8]"
+SHUT_DOWN = "Horovod has been shut down. This was caused by an exception on one of the ranks."
+NO_MEMORY = "ncclCommInitRank failed: unhandled system error"
+
+
+@pytest.mark.parametrize("message", [f"{OPERATION}{SHUT_DOWN}", f"{MADE_AT}{SHUT_DOWN}{BEHIND}", "closed by peer [::]"])
+@pytest.mark.parametrize("worked", [False, True])
+def test_a_rank_that_has_gone_is_named_as_the_cause(message: str, worked: bool) -> None:
+    with pytest.raises(UserError, match="rank 3: another rank has ended") as ended:
+        fail(message, worked)
+    assert ended.value.exit_code == 1
+
+
+@pytest.mark.parametrize("message", [f"{OPERATION}{NO_MEMORY} [Op:HorovodBroadcast]", f"{MADE_AT}{NO_MEMORY}{BEHIND}"])
+def test_a_sum_that_fails_by_itself_says_why(message: str) -> None:
+    with pytest.raises(UserError, match=f"rank 3: a sum over the ranks failed: {NO_MEMORY}; the same command") as late:
+        fail(message, worked=True)
+    with pytest.raises(UsageError, match=f"failed: {NO_MEMORY}; see the messages of NCCL above; NCCL_DEBUG=INFO"):
+        fail(message, worked=False)
+    assert late.value.exit_code == 1  # scripts/again.sh repeats it
+
+
+class Gathering(Communicator):
+    """Rank 1 of three, of which each has a GPU of this number; None: a CPU."""
+
+    def __init__(self, *numbers: int | None) -> None:
+        self.numbers, self.rank = numbers, 1
+        self.device = distributed.devices.Device(kind="CPU" if numbers[1] is None else "GPU")
+
+    def all_gather(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        ids = [rank if number is None else number for rank, number in enumerate(self.numbers)]
+        rows = tf.constant([list(number.to_bytes(16, "big")) for number in ids], tf.uint8)
+        assert tensors[0].numpy().tolist() == rows[1:2].numpy().tolist()
+        return [rows]
+
+
+def test_ranks_that_share_a_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed.nvidia, "gpu_uuid", lambda number: uuid.UUID(int=88))
+    for comm in (Gathering(None, None, None), Gathering(77, 88, 99)):
+        distributed.gpus_of_their_own(comm)
+    comm = Gathering(77, 88, 88)
+    with pytest.raises(UsageError, match=r"ranks 1, 2 have one GPU \(.*058\); start one rank per GPU"):
+        distributed.gpus_of_their_own(comm)
+
+
+def fail(message: str, worked: bool) -> None:
+    """Fail in a collective on rank 3, after one that worked or in the first one."""
+    ranks: Any = SimpleNamespace(rank=lambda: 3, size=lambda: 5)
+    names = ("local_rank", "local_size", "nccl_built")
+    comm = HorovodCommunicator(SimpleNamespace(**dict.fromkeys(names, lambda: 1)), ranks)  # type: ignore[arg-type]
+    comm.device = distributed.devices.Device(kind="GPU")
+    if worked:
+        with comm.collective():
+            pass
+    with comm.collective():
+        raise tf.errors.UnknownError(None, None, message)

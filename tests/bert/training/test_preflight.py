@@ -53,12 +53,23 @@ def test_ranks_that_agree_pass(dataset: Path) -> None:
         ({"run.seed": 6}, "rank 1: run.seed is 5, on rank 0 6; give all ranks"),
         ({"tensorflow": "1.0"}, "on rank 0 1.0"),
         ({"data": "0"}, "rank 1: data is"),
+        ({"code": "0"}, "rank 1: code is [0-9a-f]{12}, on rank 0 0; give all ranks the same command, code and data"),
         ({"run.new": 1}, "run.new is None, on rank 0 1"),
     ],
 )
 def test_the_rank_that_differs_reports_the_difference(changes: dict[str, Any], message: str, dataset: Path) -> None:
     with pytest.raises(UsageError, match=message):
         check(dataset, Second(changes, wrong=0.0))
+
+
+def test_code_is_told_from_code_with_one_other_line(tmp_path: Path) -> None:
+    assert preflight.code() == preflight.code() != preflight.code(tmp_path)
+    for name, line in (("one", "rate = 0.01"), ("two", "rate = 0.02"), ("three", "rate = 0.01")):
+        module = tmp_path / name / "bert" / "model" / "rates.py"
+        module.parent.mkdir(parents=True)
+        module.write_text(line)
+    one, two, three = (preflight.code(tmp_path / name) for name in ("one", "two", "three"))
+    assert one == three != two
 
 
 def test_the_others_end_with_it(dataset: Path) -> None:
