@@ -139,7 +139,7 @@ $(foreach name,$(GIVEN),$(eval override export $(name) := $$(value $(name))))
 ##   VOCAB          vocab.txt to use, or `train` (default) to train one of VOCAB_SIZE entries (30522)
 ##   LOWER_CASE     false for a cased vocabulary;  STRIP_ACCENTS  false to keep accents of lower-cased text
 ##   SPECIAL        further special tokens, such as "[E1] [/E1]", kept whole where a text has them
-##   SHARDS         shards of the corpus (default: by its size and the cores, fewer of few documents)
+##   SHARDS         shards of the corpus (default: from its size and the cores; fewer for few documents)
 ##   HELDOUT        share of the documents to hold out from training (0.02; for causal models 0.01)
 ##   DUPE_FACTOR    times that each document is masked;  MASKED_LM_PROB  share of tokens to predict
 ##   RECORDS        `instances`, masked now, or `documents`, masked while training reads them
@@ -164,7 +164,7 @@ $(foreach name,$(GIVEN),$(eval override export $(name) := $$(value $(name))))
 ##   BERT_WORKDIR   where everything generated goes (./workdir)
 ##   PYTHON, VENV   the interpreter to set up with (python3), environment to make (.venv);  DEVICE gpu or cpu (detected)
 ##
-## Each value is taken as it stands: make expands no $ in it, and no shell reads it. Only the shell in which you type
-## needs quotes: make corpus BOOKS='my $ books'. FLAGS is a list of words, separated by spaces. Quotes and backslashes
-## in it group as in a shell, and nothing is expanded: FLAGS='--run.seed 7 --data.vocab "my words.txt"'. Give values as
+## Values are used literally: make expands no $ in them, and no shell reads them. Only the shell in which you type needs
+## quotes: make corpus BOOKS='my $ books'. FLAGS is a list of words, separated by spaces. Quotes and backslashes in it
+## group words as in a shell, and nothing is expanded: FLAGS='--run.seed 7 --data.vocab "my words.txt"'. Give values as
 ## NAME=value, or in the environment. Not NAME:=value or NAME!=value: make would expand the value, or run it.

@@ -71,12 +71,12 @@ def table(head: dict[str, Any], measured: Sequence[dict[str, Any]]) -> str:
     threads = sorted({row["threads"] for row in measured})
     texts = {case.name: case.text for case in cases.CASES}
     apart = _apart(measured)
-    told = [
+    paragraphs = [
         f"{head['date']}, commit {head['commit']}, {head['cpu']}, {', '.join(map(str, threads))} threads; "
         f"{', '.join(f'{tool} {number}' for tool, number in sorted(versions.items()))}.",
         *([f"Before timing, in float32 without dropout, contenders differed by at most {apart}."] if apart else []),
     ]
-    above = "".join(f"{textwrap.fill(text, WIDTH)}\n\n" for text in told)
+    above = "".join(f"{textwrap.fill(text, WIDTH)}\n\n" for text in paragraphs)
     cells = [_cells(row, f"{row['model']}, {texts[row['case']].format(row['batch'])}") for row in measured]
     return above + HEADER + "".join(f"| {' | '.join(row)} |\n" for row in cells)
 

@@ -79,7 +79,7 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class Query:
     """A question, and the probability of each answer that squad.predict considers."""
 
     body: bytes
@@ -99,10 +99,10 @@ class Outcome:
 
     def figures(self) -> dict[str, Any]:
         """Return the figures, with times in seconds."""
-        asked = len(self.seconds) + self.refused + self.lost
+        total = len(self.seconds) + self.refused + self.lost
         p = np.percentile(self.seconds, [50, 95, 99]) if self.seconds else [float("nan")] * 3
         return {
-            "asked": asked,
+            "asked": total,
             "answered": len(self.seconds),
             "refused": self.refused,
             "wrong": self.wrong,
@@ -112,7 +112,7 @@ class Outcome:
         }
 
 
-def questions(options: Options) -> list[Asked]:
+def questions(options: Options) -> list[Query]:
     """Return the questions with the answers of squad.predict, each computed alone."""
     read = examples.read_dataset(options.dataset, strict=False)
     chosen = random.Random(options.seed).sample(read.examples, min(options.questions, len(read.examples)))
@@ -124,20 +124,20 @@ def questions(options: Options) -> list[Asked]:
     for example, answers in reader.answer(Dataset(passages=read.passages, examples=chosen)):
         fields = {"question": example.question, "context": read.passages[example.passage], "n_best": 1}
         expected = {candidate.text: candidate.probability for candidate in answers.candidates}
-        chosen_questions.append(Asked(json.dumps(fields).encode(), expected))
+        chosen_questions.append(Query(json.dumps(fields).encode(), expected))
     return chosen_questions
 
 
 class Load:
     """Asks a service, and compares its answers."""
 
-    def __init__(self, address: str, asked: Sequence[Asked], checked: bool) -> None:
+    def __init__(self, address: str, questions: Sequence[Query], checked: bool) -> None:
         """checked: whether answers are compared with the expected ones."""
-        self.asked, self.checked = asked, checked
+        self.questions, self.checked = questions, checked
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         self.client = httpx.AsyncClient(base_url=address, timeout=TIMEOUT, limits=limits)
 
-    async def ask(self, one: Asked, outcome: Outcome) -> None:
+    async def ask(self, one: Query, outcome: Outcome) -> None:
         """Ask one question."""
         begun = time.perf_counter()
         try:
@@ -162,7 +162,7 @@ class Load:
 
         async def client() -> None:
             while time.perf_counter() < end:
-                await self.ask(self.asked[next(rest) % len(self.asked)], outcome)
+                await self.ask(self.questions[next(rest) % len(self.questions)], outcome)
 
         begun = time.perf_counter()
         await asyncio.gather(*(client() for _ in range(CLIENTS)))
@@ -175,14 +175,14 @@ class Load:
         begun, at = time.perf_counter(), 0.0
         while (at := at + times.expovariate(rate)) < seconds:
             await asyncio.sleep(max(0.0, begun + at - time.perf_counter()))
-            tasks.append(asyncio.create_task(self.ask(self.asked[len(tasks) % len(self.asked)], outcome)))
+            tasks.append(asyncio.create_task(self.ask(self.questions[len(tasks) % len(self.questions)], outcome)))
         await asyncio.gather(*tasks)
         outcome.length = time.perf_counter() - begun
         return outcome
 
 
-def _is_wrong(told: dict[str, Any], expected: dict[str, float]) -> bool:
-    answer = told["answer"]
+def _is_wrong(response: dict[str, Any], expected: dict[str, float]) -> bool:
+    answer = response["answer"]
     probability = expected.get("" if answer is None else answer["text"], 0.0)
     return probability < max(expected.values(), default=0.0) - TOLERANCE
 
@@ -222,10 +222,15 @@ def free_port() -> int:
 
 
 async def measure(
-    options: Options, name: str, address: str, asked: Sequence[Asked], process: subprocess.Popen[bytes], capacity: float
+    options: Options,
+    name: str,
+    address: str,
+    queries: Sequence[Query],
+    process: subprocess.Popen[bytes],
+    capacity: float,
 ) -> float:
     """Print the figures of one service; return its capacity. capacity: of ours, 0 if this is ours."""
-    load = Load(address, asked, checked=name != "transformers")
+    load = Load(address, queries, checked=name != "transformers")
     await load.closed(options.seconds / 6)  # warm
     own = await load.closed(options.seconds / 3)
     _say(service=name, load="closed", clients=CLIENTS, per_second=round(own, 2))
@@ -258,7 +263,7 @@ def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m benchmarks.service_load", description=__doc__)
     options.output.mkdir(parents=True, exist_ok=True)
-    asked = questions(options)
+    chosen = questions(options)
     exported = options.output / "exported"
     shutil.rmtree(exported, ignore_errors=True)
     convert = ("-m", "bert.convert", "export", "huggingface", options.model, exported)
@@ -278,7 +283,7 @@ def main(argv: list[str]) -> None:
         ends = (port, windowing.max_seq_length, windowing.doc_stride) if command is peer else ("--port", port)
         log = options.output / f"{name.split(',')[0]}.log"
         with started((*command, *ends), port, log) as process:
-            own = asyncio.run(measure(options, name, f"http://127.0.0.1:{port}", asked, process, capacity))
+            own = asyncio.run(measure(options, name, f"http://127.0.0.1:{port}", chosen, process, capacity))
             capacity = capacity or own
 
 

@@ -194,8 +194,8 @@ def rows(options: Options, bench: Bench) -> Iterator[dict[str, Any]]:
         apart = None if options.alone else bench.check(folder, checked)
         for case, compute in itertools.product(of_work, options.compute):
             answers = bench.time(folder, case, compute)
-            told = {"model": model, "case": case.name, "batch": case.batch, "compute": compute, "apart": apart}
-            yield from (told | row for row in report.rows(cases.MODELS[model], case, answers))
+            setting = {"model": model, "case": case.name, "batch": case.batch, "compute": compute, "apart": apart}
+            yield from (setting | row for row in report.rows(cases.MODELS[model], case, answers))
         shutil.rmtree(folder)  # gigabytes, of larger models
 
 

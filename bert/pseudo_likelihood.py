@@ -103,8 +103,8 @@ def _masked(ids: np.ndarray, lengths: np.ndarray, mask: int, continues: np.ndarr
     keys = np.ascontiguousarray(np.concatenate([masked, place[:, None].astype(np.int32)], axis=1))
     _, first, copy = np.unique(keys.view(f"V{keys.itemsize * keys.shape[1]}").ravel(), True, True)
     order = np.argsort(copy, kind="stable")
-    asked = np.stack([copy, np.zeros_like(copy), words], axis=1)[order]
-    return _Copies(masked[first], lengths[row[first]], place[first, None], asked, order)
+    queries = np.stack([copy, np.zeros_like(copy), words], axis=1)[order]
+    return _Copies(masked[first], lengths[row[first]], place[first, None], queries, order)
 
 
 def _ask(model: MaskedWords, copies: _Copies) -> np.ndarray:
@@ -120,6 +120,6 @@ def _ask(model: MaskedWords, copies: _Copies) -> np.ndarray:
         copy, number, word = copies.words[first:last].T
         places = np.stack([np.repeat(np.arange(count), size), copies.places[rows].ravel()], axis=1)
         mask = np.arange(copies.ids.shape[1]) < copies.lengths[rows, None]
-        asked = np.stack([(copy - begin) * size + number, word], axis=1)
-        answers.append(model.ask(copies.ids[rows], mask, places, asked))
+        queries = np.stack([(copy - begin) * size + number, word], axis=1)
+        answers.append(model.ask(copies.ids[rows], mask, places, queries))
     return np.concatenate(answers)

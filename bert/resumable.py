@@ -82,20 +82,20 @@ class Kept(Progress):
         """stops: is not empty when the run was asked to stop."""
         super().__init__(output)
         self.folder, self._origin, self._stops = output.parent / f".{output.name}.parts", origin, stops
-        self._parts, self._held, self._size = 0, list[Results](), 0
-        self._found: Iterator[Results] | None = None
+        self._parts, self._unsaved, self._size = 0, list[Results](), 0
+        self._earlier: Iterator[Results] | None = None
         self._written = time.monotonic()
 
     def _results(self, batch: Batch) -> Results:
-        if self._found is None:  # not earlier: now this process holds the lock of the output
-            self._found = self._read()
-        if (results := next(self._found, None)) is not None:
+        if self._earlier is None:  # not before: now this process holds the lock of the output
+            self._earlier = self._read()
+        if (results := next(self._earlier, None)) is not None:
             return results
         if self._stops:
             self._write()
             raise Stopped(f"{self.output}: stopped after {self.sequences:,} sequences, kept; the same command goes on")
         results = batch()
-        self._held.append(results)
+        self._unsaved.append(results)
         self._size += sum(result.nbytes for result in results)
         if time.monotonic() - self._written >= SECONDS or self._size >= BYTES:
             self._write()
@@ -138,16 +138,16 @@ class Kept(Progress):
 
     def _write(self) -> None:
         """Write what is held to a new part."""
-        if self._held:
+        if self._unsaved:
             with files.room(self.folder):
                 self.folder.mkdir(exist_ok=True)
                 if not self._parts:
                     checked_json.write(self.folder / ORIGIN, dataclasses.asdict(self._origin))
                 with files.atomic_write(self._path(self._parts), "wb") as stream:
-                    named = {f"{b}.{r}": x for b, batch in enumerate(self._held) for r, x in enumerate(batch)}
+                    named = {f"{b}.{r}": x for b, batch in enumerate(self._unsaved) for r, x in enumerate(batch)}
                     np.savez(stream, allow_pickle=False, **named)
             self._parts += 1
-        self._held, self._size, self._written = [], 0, time.monotonic()
+        self._unsaved, self._size, self._written = [], 0, time.monotonic()
 
     def remove(self) -> None:
         """Remove the folder."""

@@ -42,8 +42,8 @@ def translated(listed: str) -> tuple[dict[str, str], list[str]]:
 
 
 if __name__ == "__main__":
-    asked = [sys.executable, "-m", "pip", "config", "list"]
-    settings = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=False).stdout
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    settings = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
     program = Path(sys.executable).with_name("uv")
     environment, flags = translated(settings)
     os.execve(program, [str(program), *sys.argv[1:], *flags], environment | os.environ)

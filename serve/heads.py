@@ -124,18 +124,20 @@ class Answering(Head):
         passages = [item.context] if isinstance(item.context, str) else item.context
         if len(passages) > most:  # each has a window
             raise RequestError(f"the text has {len(passages)} passages; send at most {most}")
-        asked = [Example(id="", question=item.question, passage=number, answers=()) for number in range(len(passages))]
+        examples = [
+            Example(id="", question=item.question, passage=number, answers=()) for number in range(len(passages))
+        ]
         tokenizer, windowing = self.model.tokenizer, self.model.kind.windowing
         tokens = features.tokenize(tokenizer, passages)
         room = features.room(tokenizer, len(tokenizer.encode([item.question])[0]), windowing)
         count = sum(len(cut(int(length), room, windowing.doc_stride)) for length in np.diff(tokens.splits))
         if count > most:
             raise RequestError(f"the text has {count} windows of the model; send one of at most {most}")
-        inputs, places = features.windows(tokenizer, asked, tokens, windowing)
+        inputs, places = features.windows(tokenizer, examples, tokens, windowing)
 
         def finish(results: list[Any]) -> dict[str, Any]:
             logits = np.stack([start for start, _ in results]), np.stack([end for _, end in results])
-            answers = n_best_answers(asked, passages, tokens, places, logits, *self.reader.limits, self.reader.null)
+            answers = n_best_answers(examples, passages, tokens, places, logits, *self.reader.limits, self.reader.null)
             return _best_of(answers, self.limit, item.n_best)
 
         return Prepared(*_rows(inputs), finish)

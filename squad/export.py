@@ -122,13 +122,13 @@ class Answering(tf.Module):
         checked = tf.debugging.assert_equal(tf.size(question), tf.size(context), "every question needs its context")
         with tf.control_dependencies([checked]):  # so that this error comes first
             question, context = tf.identity(question), tf.identity(context)
-        asked = self.in_graph.tokenize(question)[:, : self.windowing.max_query_length]
+        questions = self.in_graph.tokenize(question)[:, : self.windowing.max_query_length]
         passages = self._passages(context)
-        room = self.windowing.max_seq_length - 3 - int32(asked.row_lengths())  # [B]
+        room = self.windowing.max_seq_length - 3 - int32(questions.row_lengths())  # [B]
         step = tf.minimum(self.windowing.doc_stride, room)
         count = windows.counts(passages.count, room, step)  # windows [B]
-        cuts = _cut(passages, asked, room, step, count)
-        spans = self._read(asked, passages, cuts, _best_window(passages, room, step, count))
+        cuts = _cut(passages, questions, room, step, count)
+        spans = self._read(questions, passages, cuts, _best_window(passages, room, step, count))
         return self._choose(context, passages, cuts, spans)
 
     def _passages(self, context: tf.Tensor) -> Passages:
@@ -140,17 +140,17 @@ class Answering(tf.Module):
         count, first = int32(ids.row_lengths()), int32(ids.row_starts())
         return Passages(characters, count, first, *(tf.pad(x, [[0, 1]]) for x in (ids.flat_values, begin, end)))
 
-    def _read(self, asked: tf.RaggedTensor, passages: Passages, cuts: Cuts, best: tf.Tensor) -> Spans:
+    def _read(self, questions: tf.RaggedTensor, passages: Passages, cuts: Cuts, best: tf.Tensor) -> Spans:
         """Score windows in batches of similar length, padded to a multiple of LENGTH_MULTIPLE."""
 
         def read(rows: tf.Tensor) -> Spans:
-            return self._score(asked, passages, Cuts(*(tf.gather(x, rows) for x in cuts)), best)
+            return self._score(questions, passages, Cuts(*(tf.gather(x, rows) for x in cuts)), best)
 
         return Spans(*graph.in_batches(cuts.offset + cuts.length, SPANS, read))
 
-    def _score(self, asked: tf.RaggedTensor, passages: Passages, cuts: Cuts, best: tf.Tensor) -> Spans:
+    def _score(self, questions: tf.RaggedTensor, passages: Passages, cuts: Cuts, best: tf.Tensor) -> Spans:
         """Run the model on R windows and return their best spans."""
-        inputs = self._inputs(asked, passages, cuts)
+        inputs = self._inputs(questions, passages, cuts)
         with inference.inlined():
             logits = self.logits(inputs)
         start, end = (tf.debugging.check_numerics(x, "not finite: the model's training failed") for x in logits)
@@ -166,10 +166,10 @@ class Answering(tf.Module):
         first = tf.gather(place, tf.minimum(span // self.longest, at[-1]), batch_dims=1)
         return Spans(score, first, first + span % self.longest, null)
 
-    def _inputs(self, asked: tf.RaggedTensor, passages: Passages, cuts: Cuts) -> dict[str, tf.Tensor]:
+    def _inputs(self, questions: tf.RaggedTensor, passages: Passages, cuts: Cuts) -> dict[str, tf.Tensor]:
         passage = tf.gather(passages.ids, tf.ragged.range(cuts.first, cuts.first + cuts.length))
         cls, sep = (tf.fill([tf.size(cuts.first), 1], x) for x in (self.tokenizer.cls_id, self.tokenizer.sep_id))
-        line = tf.concat([cls, tf.gather(asked, cuts.question), sep, passage, sep], axis=1)
+        line = tf.concat([cls, tf.gather(questions, cuts.question), sep, passage, sep], axis=1)
         padded = graph.model_input(line, cuts.offset, self.tokenizer.pad_id, self.windowing.max_seq_length)
         return dict(zip(INPUTS, padded, strict=True))
 
@@ -191,10 +191,10 @@ class Answering(tf.Module):
         return outputs if self.limit is None else outputs | {"null_odds": tf.cast(odds, tf.float32)}
 
 
-def _cut(passages: Passages, asked: tf.RaggedTensor, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> Cuts:
+def _cut(passages: Passages, questions: tf.RaggedTensor, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> Cuts:
     """Cut the windows, as bert.text.windows.cut does."""
     question, number, skipped, length = windows.cut(passages.count, room, step, count)
-    offset = tf.gather(int32(asked.row_lengths()) + 2, question)
+    offset = tf.gather(int32(questions.row_lengths()) + 2, question)
     return Cuts(question, number, offset, tf.gather(passages.first, question) + skipped, length)
 
 

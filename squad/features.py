@@ -92,10 +92,10 @@ def windows(tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens
     size, stride = windowing.max_seq_length, windowing.doc_stride
     texts = {text: number for number, text in enumerate(dict.fromkeys(question.question for question in questions))}
     flat, splits = tokenizer.encode(list(texts))  # a question about many passages is encoded once
-    asked = [flat[splits[n] : splits[n + 1]][: windowing.max_query_length] for n in range(len(texts))]
+    ids_of_texts = [flat[splits[n] : splits[n + 1]][: windowing.max_query_length] for n in range(len(texts))]
     cuts = []
     for q, question in enumerate(questions):
-        left = room(tokenizer, len(asked[texts[question.question]]), windowing)
+        left = room(tokenizer, len(ids_of_texts[texts[question.question]]), windowing)
         passage = passages.row(question.passage)
         tokens = passage.stop - passage.start
         cuts += [(q, left, tokens, w, *span) for w, span in enumerate(cut(tokens, left, stride))]
@@ -105,7 +105,7 @@ def windows(tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens
     best = np.zeros((count, size), bool)
     offsets = np.zeros(count, np.int32)
     for row, (q, left, tokens, w, first, length) in enumerate(cuts):
-        question_ids = asked[texts[questions[q].question]]
+        question_ids = ids_of_texts[texts[questions[q].question]]
         passage_ids = passages.ids[passages.row(questions[q].passage)][first : first + length]
         ids, segments, offset = tokenizer.row(question_ids, passage_ids)
         offsets[row] = offset

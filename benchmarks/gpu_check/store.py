@@ -42,8 +42,8 @@ class Store:
         sources.remove(Path(cost.__file__))  # compared with what is compiled here, and no part of it
         sources += [Path(__file__).with_name("export.py")]
         contents = {str(path.relative_to(ROOT)): files.sha256(path) for path in sorted(sources)}
-        asked = repr((program, program.config()))
-        key = _hash({"program": asked, "sources": contents, "tensorflow": version("tensorflow")})
+        description = repr((program, program.config()))
+        key = _hash({"program": description, "sources": contents, "tensorflow": version("tensorflow")})
         path = self.folder / "exported" / f"{key}.pb"
         if not path.exists():
             done = _run([sys.executable, "-m", "benchmarks.gpu_check.export", json.dumps(asdict(program)), str(path)])

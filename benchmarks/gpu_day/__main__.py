@@ -118,8 +118,8 @@ def prepare(options: Options, day: Day) -> None:
 def run(options: Options, day: Day) -> None:
     """Run the items that have no result, and write the page after each."""
     state, chosen = load(options, day), choose(options, day)
-    asked = nvidia.nvidia_smi("--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
-    state.gpu = asked.strip().split("\n")[0] or state.gpu
+    output = nvidia.nvidia_smi("--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+    state.gpu = output.strip().split("\n")[0] or state.gpu
     day.write_data()
     for _ in Runner(day.output, state, options.minutes * 60).run(chosen):
         show(options, day, state)

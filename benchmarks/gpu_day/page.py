@@ -78,9 +78,9 @@ def _head(state: State, command: str) -> str:
         f"{minutes:.1f} minutes of measuring."
     )
     title = f"# One GPU: {state.gpu.split(',')[0] or 'none was seen'}"
-    told = textwrap.fill(about, 120, break_long_words=False, break_on_hyphens=False)
+    paragraph = textwrap.fill(about, 120, break_long_words=False, break_on_hyphens=False)
     return "\n\n".join(
-        part for part in (title, REHEARSAL if state.rehearse else "", f"```\n{command}\n```", told) if part
+        part for part in (title, REHEARSAL if state.rehearse else "", f"```\n{command}\n```", paragraph) if part
     )
 
 

@@ -106,7 +106,7 @@ class Runner:
             raise
         seconds = self.clock() - begun
         if code == 0:
-            result = {"status": "done", "seconds": seconds, **_found(item, folder)}
+            result = {"status": "done", "seconds": seconds, **_result(item, folder)}
             shutil.rmtree(folder / "run", ignore_errors=True)  # gigabytes
             return result
         if code is None and left < item.limit:
@@ -151,7 +151,7 @@ def reason(output: Sequence[str]) -> str:
     return (errors or lines or ["it printed nothing"])[-1][:300]
 
 
-def _found(item: Item, folder: Path) -> Result:
+def _result(item: Item, folder: Path) -> Result:
     """Return what a finished command has found: the figures of a run, the table of a benchmark, or its output."""
     lines, table = _lines(folder / "log.txt"), folder / "steps.md"
     if item.is_run:

@@ -99,8 +99,8 @@ def measure(curve: Curve, folder: Path, small: bool, limit: float) -> page.Resul
             result["base"] = figures
         else:
             result["sizes"][str(size)] = figures
-        told = ", ".join(f"{value:,.4g} {name}" for name, value in figures.items())
-        print(f"{curve.name} at {size:,}: {told}", file=sys.stderr, flush=True)
+        line = ", ".join(f"{value:,.4g} {name}" for name, value in figures.items())
+        print(f"{curve.name} at {size:,}: {line}", file=sys.stderr, flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     return result
 
@@ -130,7 +130,7 @@ def main(argv: list[str]) -> None:
             stored["curves"][curve.name] = result | {"took": round(time.monotonic() - begun, 1)}
             files.write_json(output / STORED, stored)
     place = options.page or output / "page.md"
-    page.write(place, CURVES, stored["curves"], page.Told(small=options.small, note=options.note))
+    page.write(place, CURVES, stored["curves"], page.About(small=options.small, note=options.note))
     for line in page.order(CURVES, stored["curves"]):
         print(line)
     failed = list(page.failures(chosen, stored["curves"], judged=not options.small))

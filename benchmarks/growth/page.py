@@ -27,7 +27,7 @@ INTRODUCTION = (
 
 
 @dataclass(frozen=True)
-class Told:
+class About:
     """What the page says beside the figures."""
 
     small: bool
@@ -64,22 +64,22 @@ def order(curves: Sequence[Curve], results: Results) -> Iterator[str]:
     yield from (line for _, line in sorted(lines, key=lambda pair: -pair[0]))
 
 
-def write(path: Path, curves: Sequence[Curve], results: Results, told: Told) -> None:
+def write(path: Path, curves: Sequence[Curve], results: Results, about: About) -> None:
     """Write the page."""
     floors = ", ".join(f"{floor:g} {UNITS[name]}" for name, floor in FLOORS.items() if floor)
     machine = (
         f"{time.strftime('%B %Y')}, {len(os.sched_getaffinity(0))} cores, {platform.machine()}, commit {_commit()}, "
-        f"{', '.join(f'{name} {number}' for name, number in outputs.versions().items())}. {told.note}"
+        f"{', '.join(f'{name} {number}' for name, number in outputs.versions().items())}. {about.note}"
     )
     parts = [
         "# What grows, and how fast",
         "```\npython -m benchmarks.growth --page docs/results/2026-11-growth.md\n```",
         _fill(machine.strip()),
-        _fill("Sizes too small to judge: no figure here says anything." if told.small else ""),
+        _fill("Sizes too small to judge: no figure here says anything." if about.small else ""),
         _fill(INTRODUCTION.format(floors=floors)),
         "\n".join(_table(curves, results)),
     ]
-    if exceeded := list(failures(curves, results, judged=not told.small)):
+    if exceeded := list(failures(curves, results, judged=not about.small)):
         parts += ["## Beyond their bounds, or not measured", "\n".join(_item(line) for line in exceeded)]
     parts += ["## Commands", "\n".join(_commands(curves))]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def _table(curves: Sequence[Curve], results: Results) -> Iterator[str]:
         for bound in curve.bounds:
             at, base = values(result, bound)
             fitted, last = fit(at, base, FLOORS[bound.measure]), max(at)
-            told = f"{fitted.text()}, not at all N" if result["why"] else fitted.text()
+            exponent = f"{fitted.text()}, not at all N" if result["why"] else fitted.text()
             unit = UNITS[bound.measure]
             wrong = "**" if fitted.exponent > bound.exponent else ""
             cells = (
@@ -107,7 +107,7 @@ def _table(curves: Sequence[Curve], results: Results) -> Iterator[str]:
                 unit,
                 f"{base:.4g}" if curve.sizes.base is not None else "none",
                 " / ".join(f"{value:.4g}" for value in at.values()),
-                f"{wrong}{told}{wrong}",
+                f"{wrong}{exponent}{wrong}",
                 f"{bound.exponent:g}",
                 f"{(at[last] - base) / last:.3g}" if fitted.above else "",
                 "; ".join(_others(bound, min(at), last)),

@@ -19,7 +19,7 @@ class Children:
     """Starts the processes. After a signal to stop, the one that runs is asked to end, and none is started any more."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.stopped = False
         self._running: subprocess.Popen[bytes] | None = None
 
     def listen(self) -> None:
@@ -29,13 +29,13 @@ class Children:
                 signal.signal(kind, self._stop)
 
     def _stop(self, *_: int | FrameType | None) -> None:
-        self.asked = True
+        self.stopped = True
         if self._running:
             self._running.terminate()
 
     def check(self) -> None:
         """Raise Stopped if a signal came."""
-        if self.asked:
+        if self.stopped:
             raise Stopped("stopped; the same command goes on")
 
     def run(self, words: Sequence[str], log: Path | None = None) -> int:
@@ -56,7 +56,7 @@ class Children:
                 stderr=subprocess.STDOUT if log else None,
                 start_new_session=True,
             )
-        if self.asked:  # the signal came before the process was there
+        if self.stopped:  # the signal came before the process was there
             self._running.terminate()
         code = self._running.wait()
         self._running = None

@@ -178,7 +178,7 @@ class BatchConfig:
     """number of updates, within an epoch, whose sequences are sorted by length among their micro-batches, each of which
     is then trimmed to its longest sequence; 0 keeps the padding"""
     pack: bool = False
-    """pack the instances of a micro-batch into as few rows as hold them; each attends to itself only (pretraining)"""
+    """pack the instances of a micro-batch into the fewest rows; each attends to itself only (pretraining)"""
 
     def __post_init__(self) -> None:
         ranges.check(self, "batch.")
@@ -207,7 +207,7 @@ class BatchConfig:
         return dataclasses.replace(self, per_device=per_device)
 
     def _fitted(self, world_size: int) -> "BatchConfig":
-        """Return the batch with as few micro-batches as hold it, or one less, and a `total` close to the wanted one."""
+        """Return the batch with the smallest number of micro-batches, or one less, and a `total` close to this one."""
         largest = self.per_device or self.max_per_device
         most = math.ceil(self.total / (world_size * largest))
         fewest = most if self.fit == "above" else max(1, most - 1)  # these, of the largest size, may almost hold it

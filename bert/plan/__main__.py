@@ -110,15 +110,15 @@ def main(argv: list[str]) -> None:
     if {"-h", "--help"} & set(argv):
         argv = ["--gpu", "none", *argv]
     options, rest, more_help = cli.extract(Options, argv, prog=PROG)
-    asked, cluster = requests(rest, options, more_help)
+    requested, cluster = requests(rest, options, more_help)
     plans: list[Plan] = []
     if options.target:
-        best, plans = search.search(asked, cluster, Target.parse(options.target))
+        best, plans = search.search(requested, cluster, Target.parse(options.target))
         forecasts = list(best.phases)
     else:
-        forecasts = [forecast(name, config, cluster, job) for name, config, job in asked]
+        forecasts = [forecast(name, config, cluster, job) for name, config, job in requested]
     if options.picture:
-        picture.draw(plans or search.over_nodes(asked, cluster), options.picture)
+        picture.draw(plans or search.over_nodes(requested, cluster), options.picture)
     failures = Failures(options.node_hours, options.restart_minutes * 60)
     questions = what_if.answers(forecasts, failures) if options.what_if else []
     cores = options.cores or os.cpu_count() or 1

@@ -86,7 +86,7 @@ def rules_from(settings: dict[str, Any], path: Path, tokens: Sequence[str]) -> R
 
     Raise InputError if an entry is of the wrong type, or a special token is not in the vocabulary.
     """
-    lower = _taken(settings, "do_lower_case", is_lower_case(tokens), path)
+    lower = _entry(settings, "do_lower_case", is_lower_case(tokens), path)
     special = settings.get("additional_special_tokens") or []
     if not isinstance(special, list) or not all(type(token) is str for token in special):
         raise InputError(f"{path}: additional_special_tokens is {special!a}; give a list of tokens")
@@ -94,11 +94,11 @@ def rules_from(settings: dict[str, Any], path: Path, tokens: Sequence[str]) -> R
         raise InputError(f"{path}: the special token {missing[0]!a} is not in the vocabulary; add it there")
     return Rules(
         lower_case=lower,
-        strip_accents=_taken(settings, "strip_accents", lower, path),
-        split_ideographs=_taken(settings, "tokenize_chinese_chars", True, path),
-        longest_word=_taken(settings, "max_input_chars_per_word", LONGEST_OF_TRANSFORMERS, path),
+        strip_accents=_entry(settings, "strip_accents", lower, path),
+        split_ideographs=_entry(settings, "tokenize_chinese_chars", True, path),
+        longest_word=_entry(settings, "max_input_chars_per_word", LONGEST_OF_TRANSFORMERS, path),
         special=tuple(token for token in special if token not in SPECIAL),
-        folds=_taken(settings, "folds_compatibility_characters", False, path),
+        folds=_entry(settings, "folds_compatibility_characters", False, path),
     )
 
 
@@ -130,7 +130,7 @@ def copy(vocab: Path, folder: Path) -> None:
         stream.write(vocab.read_bytes())
 
 
-def _taken(settings: dict[str, Any], name: str, default: Any, path: Path) -> Any:
+def _entry(settings: dict[str, Any], name: str, default: Any, path: Path) -> Any:
     """Return an entry, or the default if it is missing or null. Raise InputError if it is of another type."""
     value = settings.get(name)
     if value is not None and type(value) is not type(default):

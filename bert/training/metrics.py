@@ -120,8 +120,8 @@ class Clock:
     def since_last_asked(self) -> float:
         """Return the seconds since the last call of this method."""
         now = time.perf_counter()
-        asked, self._asked = self._asked, now
-        return now - asked
+        before, self._asked = self._asked, now
+        return now - before
 
     def rates(self) -> dict[str, float]:
         """Return the rates since the last call: of the updates only, and ("overall") of the whole time."""

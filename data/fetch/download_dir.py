@@ -56,7 +56,7 @@ class DownloadDir:
         if (self.folder / manifest.NAME).exists():
             raise UsageError(f"{self.folder}: is a finished output, and its name is needed; choose another --output")
         self.sources: dict[str, dict[str, Any]] = {}
-        self._known = _recorded(self.output, self.folder)
+        self._hashes = _recorded(self.output, self.folder)
 
     def fetch(self, requested: Sequence[File]) -> None:
         """Fetch the files that are missing and check all. Record the address, size and hash of each."""
@@ -74,7 +74,7 @@ class DownloadDir:
 
     def _with_recorded_hash(self, file: File) -> File:
         """Add the hash that was recorded at the first download, if none is published."""
-        sha256 = self._known.get(file.name)
+        sha256 = self._hashes.get(file.name)
         return dataclasses.replace(file, digests={"sha256": sha256}) if sha256 and not file.digests else file
 
     def _check_space(self, expected: Sequence[File]) -> None:
@@ -88,14 +88,14 @@ class DownloadDir:
 
     def _reuse(self, file: File) -> None:
         old, new = self.output / file.name, self.folder / file.name
-        if file.name in self._known and old.is_file() and not new.exists():
+        if file.name in self._hashes and old.is_file() and not new.exists():
             link(old, new)
 
     def _record(self, file: File, fetched: FetchedFile, record: Any) -> None:
         entry = {"url": shown(file.url), "bytes": fetched.bytes, "sha256": fetched.sha256, "trust": file.trust}
         self.sources[file.name] = entry
-        if file.name not in self._known:
-            self._known[file.name] = fetched.sha256
+        if file.name not in self._hashes:
+            self._hashes[file.name] = fetched.sha256
             record.write(_line(file.name, fetched.sha256))
             record.flush()
 
@@ -103,9 +103,9 @@ class DownloadDir:
         """Rename a file with wrong content to `NAME.bad` and remove its hash from the record."""
         bad = self.folder / f"{name}.bad"
         os.replace(self.folder / name, bad)
-        del self._known[name], self.sources[name]
+        del self._hashes[name], self.sources[name]
         with files.atomic_write(self.folder / RECORD) as record:
-            record.writelines(_line(*entry) for entry in self._known.items())
+            record.writelines(_line(*entry) for entry in self._hashes.items())
         return bad
 
     def list_missing(self, expected: Sequence[File]) -> None:

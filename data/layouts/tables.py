@@ -32,7 +32,7 @@ def parquet(path: Path, columns: Columns) -> Iterator[Row]:
     number = 0
     try:
         with reader.ParquetFile(path) as table:
-            chosen = _wanted(path, columns, table.schema_arrow.names)
+            chosen = _chosen(path, columns, table.schema_arrow.names)
             for batch in table.iter_batches(batch_size=ROWS, columns=chosen):
                 for values in batch.to_pylist():
                     number += 1
@@ -55,7 +55,7 @@ def arrow(path: Path, columns: Columns) -> Iterator[Row]:
                 names = table.schema.names
             else:
                 names = batches.schema.names
-            chosen = _wanted(path, columns, names)
+            chosen = _chosen(path, columns, names)
             for batch in batches:
                 for begin in range(0, len(batch), ROWS):
                     for values in batch.select(chosen).slice(begin, ROWS).to_pylist():
@@ -65,7 +65,7 @@ def arrow(path: Path, columns: Columns) -> Iterator[Row]:
         raise _damaged(path, number, error) from error
 
 
-def _wanted(path: Path, columns: Columns, names: list[str]) -> list[str]:
+def _chosen(path: Path, columns: Columns, names: list[str]) -> list[str]:
     """Return the wanted columns of a file. Raise InputError if it lacks one."""
     for name in (*columns.text, *([columns.id] if columns.id else [])):
         if name not in names:

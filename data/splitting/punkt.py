@@ -76,7 +76,7 @@ class Splitter:
         self._contexts: dict[str, int] = dict(parameters.ortho_context)
         self._firsts = {first for first, _ in self._collocations}
         self._always: set[str] = set()  # pieces after which a sentence ends
-        self._known: dict[str, Piece] = {}  # other pieces, and those after them
+        self._cached: dict[str, Piece] = {}  # other pieces, and those after them
 
     def sentences(self, paragraph: str) -> list[str]:
         """Return the sentences of a text whose only white space is single spaces inside it."""
@@ -118,7 +118,7 @@ class Splitter:
         return after.within or self._ends_between(before.tail, after.head)
 
     def _piece(self, text: str) -> Piece:
-        if cached := self._known.get(text):
+        if cached := self._cached.get(text):
             return cached
         tokens = [self._token(token) for token in TOKEN.findall(text)]
         tail = tokens[-1]
@@ -126,9 +126,9 @@ class Splitter:
         always = within or (tail.ends and not (tail.initial or tail.number or tail.first in self._firsts))
         piece = Piece(within, always, tokens[0], tail)
         if len(text) <= MAX_KNOWN_LENGTH:
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            self._known[text] = piece
+            if len(self._cached) >= MAX_KNOWN:
+                self._cached.clear()
+            self._cached[text] = piece
         return piece
 
     def _token(self, text: str) -> Token:

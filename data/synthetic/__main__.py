@@ -191,11 +191,11 @@ def question_set(random: Random, split: Split, questions: int) -> list[dict[str,
 def _passages(random: Random, split: Split, questions: int) -> Iterator[dict[str, Any]]:
     left = questions
     while left:
-        context, asked = passage(random, split)
-        asked = asked[:left]
-        left -= len(asked)
+        context, pairs = passage(random, split)
+        pairs = pairs[:left]
+        left -= len(pairs)
         qas = []
-        for question, answers in asked:
+        for question, answers in pairs:
             key = f"{split} {left} {question} {context}".encode()
             qas.append({"id": hashlib.sha256(key).hexdigest()[:24], "question": question, "answers": answers})
         yield {"context": context, "qas": qas}
@@ -210,7 +210,7 @@ def passage(random: Random, split: Split) -> tuple[str, list[tuple[str, list[dic
     facts = grammar.scene(random, split, *random.choice(PASSAGES), TWIN)
     sentences = [fact.state(random) for fact in facts]
     context = " ".join(sentences)
-    asked = []
+    pairs = []
     for index in random.sample(range(len(facts)), min(QUESTIONS, len(facts))):
         question, kind, name = facts[index].ask(random)
         start = len(" ".join(sentences[:index])) + sentences[index].index(name)
@@ -218,8 +218,8 @@ def passage(random: Random, split: Split) -> tuple[str, list[tuple[str, list[dic
         golds = [{"answer_start": start, "text": name}]
         if split == "dev":  # as in SQuAD, dev questions have the answers of several annotators
             golds += [_with_article(context, start, kind, name)] * random.randint(0, 2)
-        asked.append((question, golds))
-    return context, asked
+        pairs.append((question, golds))
+    return context, pairs
 
 
 def _with_article(context: str, start: int, kind: str, name: str) -> dict[str, Any]:

@@ -210,7 +210,7 @@ class StandIn(Children):
     def run(self, words: Sequence[str], log: Path | None = None) -> int:
         assert log
         flags = dict(itertools.pairwise(words))
-        self.asked = self.asked or len(self.commands) == self.stop
+        self.stopped = self.stopped or len(self.commands) == self.stop
         self.check()
         self.commands.append((words[2], f"{log.parent.parent.name}/{log.parent.name} {flags.get('--run.stop_at', '')}"))
         if words[2] == "bert.pretrain":

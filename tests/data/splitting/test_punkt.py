@@ -88,8 +88,8 @@ def test_what_is_remembered_is_bounded_and_changes_nothing(monkeypatch):
     for n in range(300):
         paragraph = f"See No{n}. Ash{n} in ({n}. It){n} or {long}{n}. {long}."
         assert splitter.sentences(paragraph) == oracle(made, paragraph)
-        assert len(splitter._known) <= 7 and len(splitter._always) <= 7
-        assert all(len(piece) <= punkt.MAX_KNOWN_LENGTH for piece in [*splitter._known, *splitter._always])
+        assert len(splitter._cached) <= 7 and len(splitter._always) <= 7
+        assert all(len(piece) <= punkt.MAX_KNOWN_LENGTH for piece in [*splitter._cached, *splitter._always])
 
 
 def test_real_text_is_split_as_by_nltk_but_faster(shared_data):
