@@ -183,7 +183,7 @@ def failing_status(statuses: Sequence[int]) -> int:
 
 def _serve_rendezvous() -> "rendezvous.Rendezvous":
     """Start the server by which the ranks find each other, and have them told its port (`processes.rank`)."""
-    import rendezvous  # asyncio: no other command of the launcher is to wait for its import
+    import rendezvous
 
     server = rendezvous.Rendezvous()
     os.environ[processes.RENDEZVOUS] = str(server.port)
