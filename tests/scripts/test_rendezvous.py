@@ -119,30 +119,18 @@ def test_a_client_that_has_gone_harms_nobody(server: Rendezvous) -> None:
     assert ask(server, "GET", "/global/8") == (200, b"8")
 
 
-# A rank without TensorFlow's Python, whose import takes most of the time and memory of a start.
-BARE = """
-import ctypes, os, pathlib, sysconfig
-site = pathlib.Path(sysconfig.get_path("purelib"))
-for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
-    ctypes.CDLL(str(site / "tensorflow" / name), mode=ctypes.RTLD_GLOBAL)
-horovod = ctypes.CDLL(str(next(site.glob("horovod/tensorflow/mpi_lib.*so"))))
-BEFORE
-assert horovod.horovod_init(None, 0, None, None, 0)
-print(horovod.horovod_rank(), horovod.horovod_size(), flush=True)
-horovod.horovod_shutdown()
-"""
-
+BARE = ROOT / "benchmarks" / "bare_rank.py"
 Launch = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
 def start(clean: dict[str, str]) -> Launch:
-    """Starts bare ranks, with a line of code before they join."""
+    """`start(ranks, flags...)` starts ranks that only join; a line of shell may stand before."""
 
-    def run(ranks: int, *flags: str, before: str = "") -> subprocess.CompletedProcess[str]:
-        words = [str(ROOT / "scripts/launch.sh"), "-np", str(ranks), *flags, "--", sys.executable, "-c"]
-        code = BARE.replace("BEFORE", before)
-        return subprocess.run([*words, code], env=clean, capture_output=True, text=True, timeout=300)
+    def run(ranks: int, *flags: str, before: str = ":") -> subprocess.CompletedProcess[str]:
+        words = [str(ROOT / "scripts/launch.sh"), "-np", str(ranks), *flags, "--", "sh", "-c"]
+        command = [*words, f"{before}; exec {sys.executable} {BARE}"]
+        return subprocess.run(command, env=clean, capture_output=True, text=True, timeout=300)
 
     return run
 
@@ -152,7 +140,7 @@ def start(clean: dict[str, str]) -> Launch:
 def test_eight_ranks_ask_as_often_as_the_algorithm_does(start: Launch) -> None:
     done = start(8, "--horovod-log", "debug")
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.split("\n")) == ["", *(f"{rank} 8" for rank in range(8))]
+    assert sorted(re.findall("^rank ([0-9]) of 8: ", done.stdout, re.MULTILINE)) == list("01234567")
     # Six times a rank puts two keys and takes them away: all ranks, those of its host and those of its place, each for
     # the job and for its set of all processes. In the four that are of 8 ranks it asks twice for each other one, and
     # once for each earlier one.
@@ -166,7 +154,7 @@ def test_eight_ranks_ask_as_often_as_the_algorithm_does(start: Launch) -> None:
 @pytest.mark.multiprocess
 @pytest.mark.slow
 def test_a_rank_that_dies_before_it_registers_ends_the_others_in_one_line(start: Launch) -> None:
-    done = start(3, before="if os.environ['HOROVOD_RANK'] == '1': os.kill(os.getpid(), 9)")
+    done = start(3, before="[ $HOROVOD_RANK != 1 ] || kill -9 $$")
     assert done.returncode == 137
     assert [line for line in done.stderr.splitlines() if line.startswith("error: ")] == done.stderr.splitlines()
     assert done.stderr.startswith("error: a rank was ended by SIGKILL") and done.stderr.count("\n") == 1
