@@ -262,7 +262,7 @@ class HorovodCommunicator(Communicator):
         return None if since is None or time.monotonic() - since < seconds else self._stalled()
 
     def _stalled(self) -> str:
-        """Return the ranks that do not report that they wait too; ranks report at the key-value server of horovodrun.
+        """Return the ranks that do not report that they wait too, at the rendezvous server of the launcher.
 
         Ranks from 2 on only report, because too many readers would overload the server: they say "another rank".
         """

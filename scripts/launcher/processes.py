@@ -17,6 +17,9 @@ import settings
 DOCUMENTED = (0, 2, 3, 4, 5, 75)
 STOPPED = 75
 
+RENDEZVOUS = "BERT_RENDEZVOUS_PORT"  # of the launcher's server, for the ranks of horovodrun
+HOROVOD_RENDEZVOUS = "HOROVOD_GLOO_RENDEZVOUS_PORT"  # of horovodrun's own, on the same host
+
 # What TensorFlow 2.21 prints at import on any machine without a GPU, whatever its log level: absl's own lines.
 TENSORFLOW_LINES = (
     r"^([IW][0-9]{4} [0-9:.]+ |E[0-9]{4} .* cuda_platform\.cc|WARNING: All log messages before absl|To enable the fol)"
@@ -116,6 +119,8 @@ def rank(command: Sequence[str]) -> NoReturn:
             int(settings.first_set("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", default="1"))
         )
     )
+    if (port := os.environ.pop(RENDEZVOUS, None)) and HOROVOD_RENDEZVOUS in os.environ:
+        os.environ[HOROVOD_RENDEZVOUS] = port
     child = _Child((signal.SIGTERM,))
     print(f"{mark} runs {host()} {os.getpid()}", file=sys.stderr, flush=True)
     status = child.run(command)

@@ -20,10 +20,17 @@ LAUNCHER = str(settings.SCRIPTS / "launcher.sh")
 BIND, RANK = [LAUNCHER, "bind"], [LAUNCHER, "rank"]
 PHASES = "slurm_phases.sh"
 
+# Up to MOST_BY_GLOO ranks launch.sh waits long enough for all of them: at the start each asks for every other one, and
+# ranks that share few cores come one after the other (docs/launch.md has figures).
+GLOO_SECONDS = 30  # Horovod's default
+GLOO_SECONDS_PER_RANK = 4
+MOST_BY_GLOO = 64
+
 
 def launch(words: Sequence[str]) -> NoReturn:
     """Run ranks by horovodrun."""
     options = command_line.parse("launch.sh", OWN, words)
+    _wait_for_all(command_line.number_of_ranks("launch.sh", options))
     runner = ["horovodrun", "-np", options.values.get("-np", ""), "--disable-cache"]
     for flag in ("-H", "--ssh-port", "--network-interfaces"):
         if value := options.values.get(flag):
@@ -33,6 +40,18 @@ def launch(words: Sequence[str]) -> NoReturn:
     if interfaces := os.environ.get("NCCL_SOCKET_IFNAME"):
         runner += ["env", f"NCCL_SOCKET_IFNAME={interfaces}"]  # over what horovodrun sets it to
     _start("launch.sh", options, runner)
+
+
+def _wait_for_all(ranks: int) -> None:
+    """Have Gloo wait for that many ranks, unless the user says how long; warn where MPI is the way."""
+    if (seconds := GLOO_SECONDS_PER_RANK * min(ranks, MOST_BY_GLOO)) > GLOO_SECONDS:
+        settings.set_defaults(HOROVOD_GLOO_TIMEOUT_SECONDS=str(seconds))
+    if ranks > MOST_BY_GLOO:
+        print(
+            f"warning: {ranks} ranks may not find each other in time by Gloo ; from {MOST_BY_GLOO + 1} ranks on use "
+            "scripts/mpirun.sh or scripts/slurm.sh",
+            file=sys.stderr,
+        )
 
 
 def mpirun(words: Sequence[str]) -> NoReturn:

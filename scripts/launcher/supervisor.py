@@ -13,10 +13,13 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import IO, NoReturn
+from typing import IO, TYPE_CHECKING, NoReturn
 
 import processes
 import settings
+
+if TYPE_CHECKING:
+    import rendezvous
 
 # The rank in front of a line of horovodrun's; in front of each piece of Open MPI's, with a space from version 5 on.
 HOROVODRUN = re.compile(rb"\[[0-9]+\]<std(?:out|err)>:")
@@ -43,6 +46,7 @@ class Supervisor:
     def run(self, command: Sequence[str]) -> int:
         """Run the command to its end; return the status of the rank that failed, or else the command's own."""
         os.environ["BERT_LAUNCH"] = self.mark
+        server = _serve_rendezvous() if command[0] == "horovodrun" else None
         processes.handle(SIGNALS, self._stop)
         # Its own session keeps Ctrl-C from horovodrun, which would kill the ranks. setpriv ends it if this process is
         # killed: the kernel sends the signal for each thread that ends, so several times. Two SIGTERM can block
@@ -64,6 +68,9 @@ class Supervisor:
         status = processes.status_of(runner)
         for relay in relays:
             relay.join()
+        if server and os.environ.get("HOROVOD_LOG_LEVEL") in ("debug", "trace"):
+            said = f"{server.requests} requests, {server.seconds:.2f} s of processor time"
+            print(f"rendezvous: {said}", file=sys.stderr)
         return self._explain(status)
 
     def _stop(self, *_: int | FrameType | None) -> None:
@@ -172,6 +179,15 @@ def failing_status(statuses: Sequence[int]) -> int:
         ),
         TERMINATED,
     )
+
+
+def _serve_rendezvous() -> "rendezvous.Rendezvous":
+    """Start the server by which the ranks find each other, and have them told its port (`processes.rank`)."""
+    import rendezvous
+
+    server = rendezvous.Rendezvous()
+    os.environ[processes.RENDEZVOUS] = str(server.port)
+    return server
 
 
 def _error(message: str) -> None:

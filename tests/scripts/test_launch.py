@@ -86,6 +86,22 @@ def test_dry_run_on_several_hosts(environment: dict[str, str]) -> None:
     )
 
 
+def test_many_ranks_have_longer_to_find_each_other(environment: dict[str, str]) -> None:
+    variable = "HOROVOD_GLOO_TIMEOUT_SECONDS"
+
+    def wait(ranks: int, *flags: str, **variables: str) -> tuple[list[str], str]:
+        shown = launch("-np", str(ranks), *flags, "--dry-run", "--", "true", env=environment | variables)
+        return [line for line in shown.stdout.splitlines() if line.startswith(variable)], shown.stderr
+
+    assert wait(7) == ([], "")  # Horovod's own 30 seconds
+    assert wait(8) == ([f"{variable}=32"], "")
+    assert wait(64) == ([f"{variable}=256"], "")
+    assert wait(64, "--gloo-timeout", "77") == wait(64, **{variable: "77"}) == ([f"{variable}=77"], "")
+    seconds, warned = wait(65)
+    assert seconds == [f"{variable}=256"]
+    assert warned.startswith("warning: 65 ranks ") and "mpirun.sh" in warned and warned.count("\n") == 1
+
+
 def test_the_launcher_needs_the_standard_library_alone() -> None:
     modules = list((ROOT / "scripts" / "launcher").glob("*.py"))
     trees = [ast.parse(path.read_text()) for path in modules]
