@@ -188,15 +188,14 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
         assert options.size is not None and options.source is not None
         progress, lost, rules = Progress("vocab"), losses.Losses(), options.rules()
         with tempfile.TemporaryFile(dir=partial) as stream:
-            sampled = _sample(sources, options.max_megabytes, stream)
+            texts_looked_at: list[str] = []
+            sampled = _sample(sources, options.max_megabytes, stream, texts_looked_at)
             passes = iter((texts(sampled, progress, lost), texts(_read_again(stream))))
             tokens = train(lambda: next(passes), options.size, rules)
         fewer = f" instead of {options.size:,}: no more pieces occur twice" if len(tokens) < options.size else ""
         extra["losses"] = _not_sampled(options.source, lost)
         losses.tell("vocab", extra["losses"])
         progress.done(f"{len(tokens):,} tokens{fewer}")
-        looked_at = parts.sample(sources, CHECKED_MEGABYTES * MEGABYTE, "sentences")
-        texts_looked_at = list(texts(looked_at))
         unknown = unknown_share(texts_looked_at, tokens, rules)
         remedy = "; give a larger --size" if unknown > MOST_UNKNOWN else ""
         print(f"vocab: {'warning: ' if remedy else ''}{unknown:.2%} of the tokens are [UNK]{remedy}", file=sys.stderr)
@@ -226,9 +225,18 @@ def _not_sampled(shards: Path, lost: losses.Losses) -> losses.Report:
     return lost.report()
 
 
-def _sample(sources: Sequence[Part], max_megabytes: int, stream: IO[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield an even sample of the documents, and write its lines to `stream`, so that they are looked for only once."""
-    for document in parts.sample(sources, max_megabytes * MEGABYTE, "sentences"):
+def _sample(
+    sources: Sequence[Part], max_megabytes: int, stream: IO[bytes], texts_looked_at: list[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield an even sample of the documents, and write its lines to `stream`, so that the shards are read only once.
+
+    Every n-th text, about `CHECKED_MEGABYTES` in all, is added to `texts_looked_at`.
+    """
+    size = min(sum(source.path.stat().st_size for source in sources), max_megabytes * MEGABYTE)
+    step = max(1, -(-size // (CHECKED_MEGABYTES * MEGABYTE)))
+    for index, document in enumerate(parts.sample(sources, max_megabytes * MEGABYTE, "sentences")):
+        if index % step == 0:
+            texts_looked_at.append(" ".join(document["sentences"]))
         stream.write(json.dumps(document).encode() + b"\n")  # with lone surrogates, as they were read
         yield document
 
