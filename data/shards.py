@@ -11,28 +11,33 @@ names.
 Without --shards there are --max_shards training shards, or as many as have eight documents each, because a random
 second segment is from another document of the shard.
 
-There are two passes. In the first one eight bytes per document are held in memory, in the second one twelve, and 67
-between them, while the documents are divided.
+There are two passes over the parts, each in parallel. The first one keeps the key and the size of each document in a
+file for each part. So it is known where in its shard each line begins, and the second pass writes the lines there,
+whatever the order in which the parts are done. Both go on where they were stopped. The shards are hashed in parallel,
+too. In the first pass eight bytes per document are held in memory, in the second one twelve, and 67 between them, while
+the documents are divided; beside that, `BUFFER_BYTES` in each worker. The second pass always runs on this machine:
+several that write to one file through a shared file system could lose bytes of each other.
 """
 
 import dataclasses
 import hashlib
 import math
 import sys
-from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from bert.core import cli, outputs, ranges
-from bert.core.errors import InputError
+from bert.core import checked_json, cli, files, manifest, outputs
+from bert.core.errors import InputError, IntegrityError
 from bert.core.ranges import Range, Seed
-from data.pipeline import languages, losses, parts, tasks
+from bert.core.workspace import Work
+from data.pipeline import languages, losses, parts, tasks, workers
 from data.pipeline.duplicates import held_out_limit, is_held_out
 from data.pipeline.parts import Part
 from data.pipeline.progress import Progress
+from data.pipeline.tasks import TaskResult
 
 FEWEST = 8  # documents of a training shard, if there is a choice
 FEWEST_HELD_OUT = 2  # a pair for next-sentence prediction needs two documents
@@ -40,10 +45,12 @@ FEWEST_HELD_OUT = 2  # a pair for next-sentence prediction needs two documents
 # 10,000. With 15 % of the tokens predicted and 4.5 characters in a token, as in English, that is so much text.
 MEANINGFUL = 300_000  # characters
 BUFFER_BYTES = 64 * 1024 * 1024  # of all shards together; there may be more shards than a process may have open files
+SAVED_BYTES = 4 * 1024 * 1024 * 1024  # are copied between two notes of what is on the disk: each flushes all shards
+KEY_TYPE = np.dtype([("key", "<u8"), ("bytes", "<u8"), ("characters", "<u8")])  # what is kept of a document
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(tasks.Options):
     """Flags of `python -m data.shards`."""
 
     source: Path
@@ -58,9 +65,6 @@ class Options:
     """fraction of the documents to hold out from training, by the hash of their text"""
     seed: Seed = 12345
     """seed of the order of documents"""
-
-    def __post_init__(self) -> None:
-        ranges.check(self)
 
 
 def content_key(text: str, seed: int) -> int:
@@ -115,67 +119,239 @@ def too_few(trained: int, held_out: int, shards: int) -> str:
     )
 
 
-def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.StageResult:
-    """Read the documents once for their keys, and again to copy their lines."""
-    keys, documents = array("Q"), [0]  # number of documents up to the end of each part
-    progress, characters = Progress("shards"), [0, 0]  # of the documents to train on, and of those held out
-    limit = held_out_limit(options.held_out_fraction)
-    for source in sources:
-        for document in parts.read_records(source, "sentences"):
-            text = "\n".join(document["sentences"])
-            key = content_key(text, options.seed)
-            keys.append(key)
-            characters[key < limit] += len(text) - max(0, len(document["sentences"]) - 1)
-        documents.append(len(keys))
-        progress.add(0, source.path.stat().st_size)
-    source_names = list(dict.fromkeys(source.source for source in sources))
-    numbers = np.array([source_names.index(source.source) for source in sources], np.uint16)
-    files, held_out_sources, shards = assign(
-        np.frombuffer(keys, np.uint64),
-        np.repeat(numbers, np.diff(documents)),
-        options.shards or options.max_shards,
-        options.held_out_fraction,
-        exactly=options.shards is not None,
-    )
-    names = _names("heldout", len(held_out_sources)) + _names("train", shards)
-    for shard, size in _copy(sources, files, [partial / name for name in names]):
-        progress.add(int(shard >= 0), size)
-    records = dict(zip(names, np.bincount(files, minlength=len(names)).tolist(), strict=True))
-    source_of = {name: source_names[number] for name, number in zip(names, held_out_sources, strict=False)}
-    held_out = sum(records[name] for name in source_of)
-    counts = {
-        "documents": len(keys),
-        "characters": sum(characters),
-        "train_documents": len(keys) - held_out,
-        "train_characters": characters[0],
-        "held_out_documents": held_out,
-        "held_out_characters": characters[1],
-    }
-    lost = losses.Losses()
-    lost.read(len(keys), sum(characters))
-    for split in ("train", "held_out"):
-        lost.wrote(counts[f"{split}_documents"], counts[f"{split}_characters"])
-    losses.tell("shards", lost.report())
-    summary = (
-        f"{counts['train_documents']:,} with {characters[0]:,} characters in {shards:,} training shards, "
-        f"{held_out:,} with {characters[1]:,} held out"
-    )
-    if len(source_names) > 1:
+class KeyTask(NamedTuple):
+    """A part whose documents' keys are to be found."""
+
+    source: Part
+    target: Path  # [documents] KEY_TYPE
+    seed: int
+
+
+def write_keys(task: KeyTask) -> int:
+    """Write the key, the size of the line and the characters of each document of a part. Return their number."""
+    found: list[tuple[int, int, int]] = []
+    for path, number, line in parts.lines([task.source]):
+        sentences = parts.decode(line, path, number, "sentences")["sentences"]
+        text = "\n".join(sentences)
+        found.append((content_key(text, task.seed), len(line), len(text) - max(0, len(sentences) - 1)))
+    with files.atomic_write(task.target, "wb") as stream:
+        np.save(stream, np.array(found, KEY_TYPE))
+    return len(found)
+
+
+class CopyTask(NamedTuple):
+    """A part whose lines are to be copied to the shards."""
+
+    source: Part
+    files: np.ndarray  # [documents] int32: the shard of each line
+    begins: np.ndarray  # [shards] int64: where the first of them is written
+    ends: np.ndarray  # [shards] int64
+    targets: Sequence[Path]  # they exist and have their sizes
+
+
+def copy(task: CopyTask) -> int:
+    """Copy each line of a part to its place. Return their bytes. What an interrupted copy wrote is written again.
+
+    Raise IntegrityError if the part has changed since its keys were found.
+    """
+    buffers: dict[int, bytearray] = {}
+    places, buffered, total, number = task.begins.copy(), 0, 0, 0
+    for _, number, line in parts.lines([task.source]):
+        if number > len(task.files):
+            break
+        buffers.setdefault(int(task.files[number - 1]), bytearray()).extend(line)
+        buffered, total = buffered + len(line), total + len(line)
+        if buffered > BUFFER_BYTES:
+            _write(buffers, places, task)
+            buffered = 0
+    _write(buffers, places, task)
+    if number != len(task.files) or (places != task.ends).any():
+        raise IntegrityError(f"{task.source.path}: has changed while the stage was running; repeat the command")
+    return total
+
+
+def _write(buffers: dict[int, bytearray], places: np.ndarray, task: CopyTask) -> None:
+    """Write the buffers to their places, which then are those of the next lines, and empty them."""
+    for file, buffer in buffers.items():
+        if places[file] + len(buffer) > task.ends[file]:  # it would write over the lines of other parts
+            raise IntegrityError(f"{task.source.path}: has changed while the stage was running; repeat the command")
+        with open(task.targets[file], "rb+", buffering=0) as stream, memoryview(buffer) as view:
+            stream.seek(int(places[file]))
+            left = view
+            while left:
+                left = left[stream.write(left) :]
+        places[file] += len(buffer)
+    buffers.clear()
+
+
+class ShardTask(NamedTuple):
+    """A shard that has all its lines, to be hashed."""
+
+    target: Path
+    documents: int
+    bytes: int
+
+
+class ShardsStage(tasks.Stage[ShardTask]):
+    """Documents to shards. sources: all parts, in order."""
+
+    name = "shards"
+    not_parameters = ("max_shards",)
+
+    def __init__(self, options: Options, sources: Sequence[Part]) -> None:
+        self.options, self.sources = options, sources
+        self.wanted = options.shards or options.max_shards
+
+    def parameters(self) -> dict[str, Any]:
+        return super().parameters() | {"shards": self.wanted}  # as before there was --max_shards
+
+    def tasks(self, work: Work) -> list[ShardTask]:
+        """Find the keys, divide the documents and copy them, as far as no earlier run did. Return a task per shard."""
+        found = self._find_keys(work)
+        self.division = division = self._divide(work)
+        self.names = _names("heldout", len(division.source_of_file)) + _names("train", division.shards)
+        sizes = np.zeros(len(self.names), np.int64)
+        for _, of_part in self._sizes(found):
+            sizes += of_part
+        targets = [work.output / name for name in self.names]
+        self._copy(work, found, targets, sizes)
+        documents = np.bincount(division.files, minlength=len(targets))
+        return [ShardTask(*row) for row in zip(targets, documents.tolist(), sizes.tolist(), strict=True)]
+
+    def _find_keys(self, work: Work) -> list[Path]:
+        """Return the files of keys of all parts. Take the sums of what they say."""
+        paths = [work.private / f"keys-{number:05d}.npy" for number in range(len(self.sources))]
+        todo = [
+            KeyTask(source, path, self.options.seed)
+            for source, path in zip(self.sources, paths, strict=True)
+            if not path.exists()
+        ]
+        progress = Progress("shards: keys")
+        found = workers.run(write_keys, todo, self.options.workers, self.options.scheduler)
+        for task, count in zip(todo, found, strict=True):
+            progress.add(count, task.source.path.stat().st_size)
+        keys, self.characters = [np.zeros(0, np.uint64)], [0, 0]  # to train on, and held out
+        limit = np.uint64(held_out_limit(self.options.held_out_fraction))
+        for path in paths:
+            of_part = np.load(path)
+            is_out = of_part["key"] < limit
+            for split, chosen in enumerate((~is_out, is_out)):
+                self.characters[split] += int(of_part["characters"][chosen].sum())
+            keys.append(of_part["key"].copy())
+        self.documents = [len(some) for some in keys[1:]]
+        self.keys = np.concatenate(keys)
+        return paths
+
+    def _divide(self, work: Work) -> Division:
+        """Return the shards of all documents. Keep them for a later run."""
+        saved = work.private / "division.npz"
+        if not saved.exists():
+            names = list(dict.fromkeys(source.source for source in self.sources))
+            numbers = np.array([names.index(source.source) for source in self.sources], np.uint16)
+            made = assign(
+                self.keys,
+                np.repeat(numbers, self.documents),
+                self.wanted,
+                self.options.held_out_fraction,
+                exactly=self.options.shards is not None,
+            )
+            with files.atomic_write(saved, "wb") as stream:
+                np.savez(stream, files=made.files, sources=np.array(made.source_of_file, int), shards=made.shards)
+        with np.load(saved) as arrays:
+            return Division(arrays["files"], arrays["sources"].tolist(), int(arrays["shards"]))
+
+    def _sizes(self, found: Sequence[Path]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield for each part the shards of its documents, and how many bytes go to each shard [shards]."""
+        begin = 0
+        for path in found:
+            sizes = np.load(path)["bytes"].astype(np.float64)  # exact below 2 ** 53
+            shard = self.division.files[begin : begin + len(sizes)]
+            yield shard, np.bincount(shard, sizes, minlength=len(self.names)).astype(np.int64)
+            begin += len(sizes)
+
+    def _copy(self, work: Work, found: Sequence[Path], targets: Sequence[Path], sizes: np.ndarray) -> None:
+        """Copy the lines of all parts that no earlier run has brought to the disk."""
+        note = work.private / "copied.json"
+        done = _read_note(note)
+        if done == len(self.sources):
+            return
+        for target, size in zip(targets, sizes.tolist(), strict=True):
+            with open(target, "ab") as stream:
+                stream.truncate(size)
+        if done:
+            print(f"shards: {done:,} of {len(self.sources):,} parts are copied already", file=sys.stderr)
+        progress, since = Progress("shards"), 0
+        copied = workers.run(copy, self._copies(found, targets, done), self.options.workers)
+        for number, count in enumerate(copied, start=done):
+            progress.add(self.documents[number], count)
+            since += count
+            if since >= SAVED_BYTES or number + 1 == len(self.sources):
+                for target in targets:  # all that is noted must outlive a loss of power
+                    files.flush(target)
+                checked_json.write(note, {"parts": number + 1})
+                since = 0
+
+    def _copies(self, found: Sequence[Path], targets: Sequence[Path], done: int) -> Iterator[CopyTask]:
+        begins = np.zeros(len(targets), np.int64)
+        for number, (shard, of_part) in enumerate(self._sizes(found)):
+            ends = begins + of_part
+            if number >= done:
+                yield CopyTask(self.sources[number], shard, begins, ends, targets)
+            begins = ends
+
+    @classmethod
+    def run(cls, task: ShardTask) -> TaskResult:
+        return {"documents": task.documents}
+
+    def processed(self, task: ShardTask, result: TaskResult) -> tuple[int, int]:
+        return task.documents, task.bytes
+
+    def finish(self, tasks: Sequence[ShardTask], results: Sequence[TaskResult]) -> outputs.StageResult:
+        records = {task.target.name: task.documents for task in tasks}
+        source_names = list(dict.fromkeys(source.source for source in self.sources))
+        source_of = {
+            name: source_names[number] for name, number in zip(self.names, self.division.source_of_file, strict=False)
+        }
+        held_out, documents = sum(records[name] for name in source_of), len(self.keys)
+        characters = self.characters
+        counts = {
+            "documents": documents,
+            "characters": sum(characters),
+            "train_documents": documents - held_out,
+            "train_characters": characters[0],
+            "held_out_documents": held_out,
+            "held_out_characters": characters[1],
+        }
+        lost = losses.Losses()
+        lost.read(documents, sum(characters))
+        for split in ("train", "held_out"):
+            lost.wrote(counts[f"{split}_documents"], counts[f"{split}_characters"])
+        losses.tell("shards", lost.report())
         each = {one: sum(records[name] for name in source_of if source_of[name] == one) for one in source_names}
-        summary += f" ({', '.join(f'{count:,} of {one}' for one, count in each.items())})"
-    progress.done(summary)
-    if shards < (options.shards or options.max_shards):
-        print(
-            f"shards: {shards:,} training shards instead of {options.max_shards:,}: at least {FEWEST} documents in "
-            "each, if there are so many, because a random second segment is from another document of its shard",
-            file=sys.stderr,
+        self._tell(counts, each)
+        extra = {"losses": lost.report()} | languages.of(self.options.source)
+        return outputs.StageResult(counts=counts, records=records, sources=source_of, extra=extra)
+
+    def _tell(self, counts: dict[str, int], held_out_of: dict[str | None, int]) -> None:
+        """Print how the documents were divided, and what is wrong with that."""
+        shards, held_out, characters = self.division.shards, counts["held_out_documents"], self.characters
+        summary = (
+            f"shards: {counts['train_documents']:,} with {characters[0]:,} characters in {shards:,} training shards, "
+            f"{held_out:,} with {characters[1]:,} held out"
         )
-    if not held_out:
-        print(f"shards: warning: {_nothing_held_out(np.frombuffer(keys, np.uint64))}", file=sys.stderr)
-    elif held_out < FEWEST_HELD_OUT or characters[1] < MEANINGFUL:
-        print(f"shards: warning: {_little_held_out(held_out, characters[1])}", file=sys.stderr)
-    extra = {"losses": lost.report()} | languages.of(options.source)
-    return outputs.StageResult(counts=counts, records=records, sources=source_of, extra=extra)
+        if len(held_out_of) > 1:
+            summary += f" ({', '.join(f'{count:,} of {one}' for one, count in held_out_of.items())})"
+        print(summary, file=sys.stderr)
+        if shards < self.wanted:
+            print(
+                f"shards: {shards:,} training shards instead of {self.wanted:,}: at least {FEWEST} documents in "
+                "each, if there are so many, because a random second segment is from another document of its shard",
+                file=sys.stderr,
+            )
+        if not held_out:
+            print(f"shards: warning: {_nothing_held_out(self.keys)}", file=sys.stderr)
+        elif held_out < FEWEST_HELD_OUT or characters[1] < MEANINGFUL:
+            print(f"shards: warning: {_little_held_out(held_out, characters[1])}", file=sys.stderr)
 
 
 def _nothing_held_out(keys: np.ndarray) -> str:
@@ -207,44 +383,32 @@ def _names(split: str, count: int) -> list[str]:
     return [f"{split}-{number:05d}-of-{count:05d}.jsonl" for number in range(count)]
 
 
-def _copy(sources: Sequence[Part], files: np.ndarray, targets: Sequence[Path]) -> Iterator[tuple[int, int]]:
-    """Copy line n of the sources to target `files[n]`. Yield the target's number and the size of each line."""
-    buffers = [bytearray() for _ in targets]
-    buffered, number = 0, 0
-    for source in sources:
-        with open(source.path, "rb") as stream:
-            for line in stream:
-                file = int(files[number])
-                buffers[file] += line
-                number, buffered = number + 1, buffered + len(line)
-                yield file, len(line)
-                if buffered > BUFFER_BYTES:
-                    _flush(buffers, targets)
-                    buffered = 0
-    _flush(buffers, targets)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Note:
+    """How many parts, from the first one on, are copied and on the disk."""
+
+    parts: int
 
 
-def _flush(buffers: Sequence[bytearray], targets: Sequence[Path]) -> None:
-    for buffer, target in zip(buffers, targets, strict=True):
-        with open(target, "ab") as stream:
-            stream.write(buffer)
-        buffer.clear()
+def _read_note(path: Path) -> int:
+    if not path.exists():
+        return 0
+    return checked_json.read(
+        path, _Note, what="the note of what is copied", remedy="remove this file, then repeat the command"
+    ).parts
 
 
 def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.shards", description=__doc__)
-    sources = parts.find(options.source, "part", "documents")
-    wanted = options.shards or options.max_shards
-    built = outputs.build(
-        options.output,
-        stage="shards",
-        parameters=tasks.parameters(options, ["max_shards"]) | {"shards": wanted},  # as before there was --max_shards
-        inputs=tasks.inputs(options),
-        make=lambda partial: make(options, sources, partial),
-    )
-    if options.shards and sum(name.startswith("train-") for name in built.files) < wanted:  # made without --shards
-        raise InputError(too_few(built.count("train_documents"), built.count("held_out_documents"), wanted))
+    stage = ShardsStage(options, parts.find(options.source, "part", "documents"))
+    tasks.build(stage, options.output, options)
+    if options.shards and manifest.is_finished(options.output):  # not so if other shares are missing
+        built = manifest.load(options.output, "shards")
+        if sum(name.startswith("train-") for name in built.files) < stage.wanted:  # made without --shards
+            raise InputError(too_few(built.count("train_documents"), built.count("held_out_documents"), stage.wanted))
 
 
 if __name__ == "__main__":
-    cli.main(main)
+    from data import shards  # a worker can load a task of this module, not one of __main__
+
+    cli.main(shards.main)

@@ -228,20 +228,17 @@ def _not_sampled(shards: Path, lost: losses.Losses) -> losses.Report:
 def _sample(
     sources: Sequence[Part], max_megabytes: int, stream: IO[bytes], texts_looked_at: list[str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield an even sample of the documents, and write its lines to `stream`, so that the corpus is read only once.
+    """Yield an even sample of the documents, and write its lines to `stream`, so that the shards are read only once.
 
-    The texts of a sample of `CHECKED_MEGABYTES` are added to `texts_looked_at`.
+    Every n-th text, about `CHECKED_MEGABYTES` in all, is added to `texts_looked_at`.
     """
-    step, step_looked_at = (parts.stride(sources, size * MEGABYTE) for size in (max_megabytes, CHECKED_MEGABYTES))
-    for index, (path, number, line) in enumerate(parts.lines(sources)):
-        if index % step and index % step_looked_at:
-            continue
-        document = parts.decode(line, path, number, "sentences")
-        if index % step_looked_at == 0:
-            texts_looked_at.append(" ".join(document["sentences"]))
+    size = min(sum(source.path.stat().st_size for source in sources), max_megabytes * MEGABYTE)
+    step = max(1, -(-size // (CHECKED_MEGABYTES * MEGABYTE)))
+    for index, document in enumerate(parts.sample(sources, max_megabytes * MEGABYTE, "sentences")):
         if index % step == 0:
-            stream.write(line)
-            yield document
+            texts_looked_at.append(" ".join(document["sentences"]))
+        stream.write(json.dumps(document).encode() + b"\n")  # with lone surrogates, as they were read
+        yield document
 
 
 def _read_again(stream: IO[bytes]) -> Iterator[dict[str, Any]]:

@@ -132,7 +132,11 @@ def errors(said: str) -> list[str]:
 
 
 def weights(run: Path, step: int) -> State:
-    """Return all variables of the checkpoint of `step`, by name: weights, slots, counters."""
+    """Return all variables of the checkpoint of `step`, by name: weights, slots, counters.
+
+    `spikes/losses` is infinite at the places of losses to come. NumPy warns of an invalid value if two are subtracted;
+    `assert_allclose` and `same_bits` compare them without that.
+    """
     reader = tf.train.load_checkpoint(str(run / "checkpoints" / f"step-{step:08d}" / "variables"))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 

@@ -96,8 +96,7 @@ class TokenStream:
         """Return the tokens begin .. end - 1 of the stream [end - begin]. Raise IntegrityError for a damaged block."""
         pieces = []
         first = int(np.searchsorted(self._starts, begin, side="right")) - 1
-        for file, start in zip(self._files[first:], self._starts[first:].tolist(), strict=False):
-            if start >= end:
-                break
+        last = int(np.searchsorted(self._starts, end))  # the files below it have a token before `end`
+        for file, start in zip(self._files[first:last], self._starts[first:last].tolist(), strict=False):
             pieces.append(file.read(max(begin - start, 0), min(end - start, file.tokens)))
         return np.concatenate(pieces)

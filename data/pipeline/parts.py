@@ -1,5 +1,7 @@
 """Read and write the files between the stages: parts of JSON lines, one document per line."""
 
+import bisect
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,6 +15,8 @@ from bert.core.errors import InputError, IntegrityError
 
 PART_BYTES = 64 * 1024 * 1024
 TEXT_BATCH = 1 << 20  # characters encoded at once
+WINDOW = 1 << 14  # bytes read at each place of a sample, and the rest of the last document
+FEWEST_WINDOWS = 64  # of a small sample
 TRAINING_PIECE = 1 << 16  # characters; tokenizers holds 256 texts, and takes 60 bytes for a character of some of them
 BETWEEN_WORDS = re.compile(r"(?<=\S)(?=[ \n]\S)")
 
@@ -86,16 +90,67 @@ def find(folder: Path, prefix: str, stage: str | None = None, *, may_lack: bool 
 
 
 def sample(parts: Sequence[Part], max_bytes: int, field: str) -> Iterator[dict[str, Any]]:
-    """Yield every n-th document, with the n of `stride`."""
-    step = stride(parts, max_bytes)
-    for index, (path, number, line) in enumerate(lines(parts)):
-        if index % step == 0:
+    """Yield documents with at most `max_bytes` in all, spread evenly: all of them if their parts have no more.
+
+    Otherwise only places at equal distances are read, so that the time does not grow with the corpus, and the content
+    is not compared with its SHA-256. A document is in the sample if it begins in one of the windows at these places:
+    long documents are as likely as short ones. The first document is always there.
+    """
+    sizes = [part.path.stat().st_size for part in parts]
+    if sum(sizes) <= max_bytes:
+        for path, number, line in lines(parts):
             yield decode(line, path, number, field)
+        return
+    left = max_bytes
+    for part, begin, end in _windows(parts, sizes, max_bytes):
+        for place, line in _lines_within(part.path, begin, end):
+            if len(line) > left and left < max_bytes:
+                return
+            left -= len(line)
+            try:
+                yield decode(line, part.path, 0, field)
+            except IntegrityError:
+                decode(line, part.path, _line_number(part.path, place), field)
+                raise
 
 
-def stride(parts: Sequence[Part], max_bytes: int) -> int:
-    """Return the n for which every n-th document are about `max_bytes` in all. It is the same on every machine."""
-    return max(1, -(-sum(part.path.stat().st_size for part in parts) // max_bytes))
+def _windows(parts: Sequence[Part], sizes: Sequence[int], max_bytes: int) -> Iterator[tuple[Part, int, int]]:
+    """Yield ranges of bytes of the parts, in order. They are a tenth less than `max_bytes`, as documents are uneven."""
+    window = max(1, min(WINDOW, max_bytes // FEWEST_WINDOWS))
+    count, total = max(1, max_bytes * 9 // 10 // window), sum(sizes)
+    ends = list(itertools.accumulate(sizes))
+    for number in range(count):
+        begin = number * total // count
+        end = begin + window
+        for index in range(bisect.bisect_right(ends, begin), len(parts)):  # a window may reach into the next parts
+            first = ends[index] - sizes[index]
+            if first >= end:
+                break
+            yield parts[index], max(0, begin - first), min(sizes[index], end - first)
+
+
+def _lines_within(path: Path, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that begin in a range of bytes, each after its place."""
+    with open(path, "rb") as stream:
+        place = begin
+        if begin:
+            stream.seek(begin - 1)
+            rest = stream.readline(end - begin)  # of the line before; one that begins at `end` is not wanted
+            if not rest.endswith(b"\n"):
+                return
+            place = begin - 1 + len(rest)
+        while place < end and (line := stream.readline()):
+            yield place, line
+            place += len(line)
+
+
+def _line_number(path: Path, place: int) -> int:
+    """Return the number, from 1, of the line that begins at a place."""
+    number = 1
+    with open(path, "rb") as stream:
+        while place > 0 and (read := stream.read(min(place, WINDOW))):
+            number, place = number + read.count(b"\n"), place - len(read)
+    return number
 
 
 def batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:

@@ -2,12 +2,13 @@
 
 import concurrent.futures
 import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import resource_tracker
 from typing import TypeVar
@@ -15,6 +16,8 @@ from typing import TypeVar
 from bert.core.errors import ResourceError, UsageError
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}  # for the environment, which workers inherit
+
+AHEAD = 4  # tasks of each worker that are submitted and not done; a queue of all of them takes 1 to 2 KB for each
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -26,9 +29,9 @@ def available() -> int:
 
 
 def run(
-    function: Callable[[Task], Result], tasks: Sequence[Task], workers: int, scheduler: str | None = None
+    function: Callable[[Task], Result], tasks: Iterable[Task], workers: int, scheduler: str | None = None
 ) -> Iterator[Result]:
-    """Yield `function(task)` for each task, in order. `function` must be picklable.
+    """Yield `function(task)` for each task, in order. `function` must be picklable. Tasks are taken as needed.
 
     Processes are spawned, not forked, because TensorFlow's threads do not survive a fork. With a `scheduler`, the tasks
     run on the Dask cluster at this address, whose workers need the same files and the same version of this code. Raise
@@ -38,17 +41,28 @@ def run(
     if scheduler:
         yield from _on_cluster(function, tasks, scheduler)
         return
-    if min(workers, len(tasks)) <= 1:
-        yield from map(function, tasks)
+    rest = iter(tasks)
+    first = list(itertools.islice(rest, max(1, workers)))
+    every = itertools.chain(first, rest)
+    if len(first) <= 1:
+        yield from map(function, every)
         return
     with concurrent.futures.ProcessPoolExecutor(
-        min(workers, len(tasks)), multiprocessing.get_context("spawn"), initializer=_end_with_parent
+        len(first), multiprocessing.get_context("spawn"), initializer=_end_with_parent
     ) as pool:
+        futures: deque[concurrent.futures.Future[Result]] = deque()  # those that are not yet yielded, in order
+        open_ones: set[concurrent.futures.Future[Result]] = set()  # those of them that may not be done
         try:
-            with _without_interrupts():  # an interrupt that came meanwhile is raised at its end
-                futures = deque(pool.submit(function, task) for task in tasks)
-            while futures:
-                yield futures.popleft().result()  # a future holds its result
+            while True:
+                with _without_interrupts():  # an interrupt that came meanwhile is raised at its end
+                    for task in itertools.islice(every, AHEAD * len(first) - len(open_ones)):
+                        futures.append(pool.submit(function, task))
+                        open_ones.add(futures[-1])
+                if not futures:
+                    return
+                open_ones = concurrent.futures.wait(open_ones, return_when=concurrent.futures.FIRST_COMPLETED).not_done
+                while futures and futures[0].done():
+                    yield futures.popleft().result()  # a future holds its result
         except BrokenProcessPool as error:
             raise ResourceError("a worker was killed, probably out of memory; give fewer --workers") from error
         except (KeyboardInterrupt, GeneratorExit):
@@ -59,7 +73,7 @@ def run(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _on_cluster(function: Callable[[Task], Result], tasks: Sequence[Task], scheduler: str) -> Iterator[Result]:
+def _on_cluster(function: Callable[[Task], Result], tasks: Iterable[Task], scheduler: str) -> Iterator[Result]:
     try:
         import distributed
     except ImportError as error:
@@ -69,7 +83,7 @@ def _on_cluster(function: Callable[[Task], Result], tasks: Sequence[Task], sched
     except (OSError, ValueError) as error:
         raise UsageError(f"--scheduler {scheduler}: no Dask scheduler answers there ({error})") from error
     with client:
-        futures = deque(client.map(function, tasks, pure=False))
+        futures = deque(client.map(function, list(tasks), pure=False))
         try:
             while futures:
                 yield futures.popleft().result()  # a future holds its result, here and on the cluster

@@ -1,6 +1,7 @@
 """Shards: the split depends on the content and its source alone, and never parts identical texts."""
 
 import itertools
+import json
 import re
 from fractions import Fraction
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.core import manifest
-from bert.core.errors import InputError
+from bert.core.errors import InputError, ResourceError
 from data import shards
 
 
@@ -20,7 +21,7 @@ def documents(count: int, tag: str = "") -> list[dict[str, object]]:
 
 
 def run(stage, source, output, **options):
-    flags = [item for name, value in options.items() for item in (f"--{name}", value)]
+    flags = [item for name, value in ({"workers": 1} | options).items() for item in (f"--{name}", value)]
     return stage("shards", "--source", source, "--output", output, *flags)
 
 
@@ -200,6 +201,72 @@ def test_small_buffers_write_the_same(tmp_path, stage, folder, contents, monkeyp
     monkeypatch.setattr(shards, "BUFFER_BYTES", 99)
     assert run(stage, source, tmp_path / "b", shards=7)[0] == 0
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def _several_parts(folder):
+    ends = [0, 31, 32, 90, 150]
+    texts = documents(150)
+    pieces = {f"part-{n:05d}.jsonl": texts[begin:end] for n, (begin, end) in enumerate(itertools.pairwise(ends))}
+    return folder("in", "documents", pieces | {"part-00004.jsonl": []})
+
+
+def test_a_shard_has_its_lines_in_the_order_of_the_parts(tmp_path, stage, folder):
+    """The oracle is a plain loop over all lines."""
+    source, fraction = _several_parts(folder), 0.1
+    lines = [line for path in sorted(source.glob("part-*")) for line in path.read_bytes().splitlines(keepends=True)]
+    texts = ["\n".join(json.loads(line)["sentences"]) for line in lines]
+    keys = np.array([shards.content_key(text, 12345) for text in texts], np.uint64)
+    files = shards.assign(keys, np.zeros(len(keys), int), 5, fraction).files
+    for workers in (1, 3):
+        assert (
+            run(stage, source, tmp_path / f"{workers}", shards=5, held_out_fraction=fraction, workers=workers)[0] == 0
+        )
+        names = sorted(path.name for path in (tmp_path / f"{workers}").glob("*.jsonl"))  # held out, then for training
+        assert len(names) == max(files) + 1 > 5
+        for number, name in enumerate(names):
+            expected = b"".join(line for line, file in zip(lines, files, strict=True) if file == number)
+            assert (tmp_path / f"{workers}" / name).read_bytes() == expected
+
+
+def test_a_stage_that_stopped_while_it_copied_goes_on_there(tmp_path, stage, folder, contents, monkeypatch):
+    source, copy = _several_parts(folder), shards.copy
+    copied: list[str] = []
+    assert run(stage, source, tmp_path / "whole", shards=3)[0] == 0
+
+    def noted(task):
+        copied.append(task.source.path.name)
+        return copy(task)
+
+    def stopped(task):
+        if len(copied) == 2:
+            raise ResourceError("no more")
+        return noted(task)
+
+    monkeypatch.setattr(shards, "SAVED_BYTES", 1)
+    monkeypatch.setattr(shards, "copy", stopped)
+    assert run(stage, source, tmp_path / "out", shards=3)[0] == 5 and not (tmp_path / "out").exists()
+    monkeypatch.setattr(shards, "copy", noted)
+    monkeypatch.setattr(shards, "write_keys", None)  # they are all there
+    code, lines = run(stage, source, tmp_path / "out", shards=3)
+    assert code == 0 and "shards: 2 of 5 parts are copied already" in lines
+    assert copied == [f"part-{n:05d}.jsonl" for n in range(5)]
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_a_part_that_changes_between_the_passes_is_named(tmp_path, stage, folder, monkeypatch):
+    source, divide = _several_parts(folder), shards.ShardsStage._divide
+    part = source / "part-00002.jsonl"
+    whole = part.read_bytes()
+    for changed in (whole.replace(b"Text 40 has", b"Text 40 had"), whole + whole, whole[: len(whole) // 2], b""):
+
+        def change(self, work, changed=changed):
+            part.write_bytes(changed)
+            return divide(self, work)
+
+        monkeypatch.setattr(shards.ShardsStage, "_divide", change)
+        code, lines = run(stage, source, tmp_path / "out", shards=3)
+        assert (code, len(lines)) == (4, 1) and "part-00002.jsonl" in lines[0] and not (tmp_path / "out").exists()
+        part.write_bytes(whole)
 
 
 def test_too_few_documents_are_refused_with_the_remedy(tmp_path, stage, folder):

@@ -29,8 +29,8 @@ def source(folder):
     return folder("shards", "shards", files | held_out)
 
 
-@pytest.mark.parametrize(("documents", "sampled"), [(300, 300), (7001, 3501)])  # the latter have more than 1 MB
-def test_hash_seeds_and_threads_do_not_change_a_byte(tmp_path, folder, contents, documents, sampled):
+@pytest.mark.parametrize("documents", [300, 7001])  # the latter have more than 1 MB
+def test_hash_seeds_and_threads_do_not_change_a_byte(tmp_path, folder, contents, documents):
     records = [
         {"id": f"a:{n}", "sentences": [" ".join(WORDS[n * k % 15] for k in range(2, 40)).capitalize() + "."]}
         for n in range(documents)
@@ -40,7 +40,9 @@ def test_hash_seeds_and_threads_do_not_change_a_byte(tmp_path, folder, contents,
         command = [sys.executable, "-m", "data.vocab", "--source", source, "--output", tmp_path / f"out{seed}"]
         environment = {**os.environ, "PYTHONHASHSEED": str(seed), "RAYON_NUM_THREADS": str(threads)}
         subprocess.run([*command, "--size", "150", "--max_megabytes", "1"], env=environment, check=True)
-    assert manifest.load(tmp_path / "out1", "vocab").extra["losses"]["documents"]["in"] == sampled
+    sampled = manifest.load(tmp_path / "out1", "vocab").extra["losses"]["documents"]["in"]
+    size = sum(path.stat().st_size for path in source.glob("train-*"))
+    assert sampled == documents if size <= 1_000_000 else 0.8e6 < sampled / documents * size < 1.02e6
     assert contents(tmp_path / "out1") == contents(tmp_path / "out2")
 
 

@@ -17,7 +17,7 @@ STAGES = {  # output: the module below data/ and its arguments, but for --output
     "books": ("books --source source/books", 2000),
     "text": ("text --source source/books --workers 2", 2000),
     "documents": ("documents --source wikipedia books --workers 1", 4000),
-    "shards": ("shards --source documents --shards 2", 4000),
+    "shards": ("shards --source documents --shards 2 --workers 1", 4000),
     "vocab": ("vocab --source shards --size 300", 900),
     "instances": (f"tfrecords {SHAPE} --dupe_factor 1 --workers 2", 4000),
     "chunks": (f"tfrecords {SHAPE} --kind documents --workers 1", 4000),

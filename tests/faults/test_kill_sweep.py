@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert.core import manifest, outputs
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
-from data import bpe, download
+from data import bpe, download, shards
 from data.pipeline import sources
 from tests import downloads, hostile, wiki_dump
 from tests.faults import killing
@@ -43,7 +43,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     stream.write(json.dumps({"id": f"test:{part}-{number}", "text": text}) + "\n")
         return outputs.StageResult(counts={})
 
-    def shards(partial: Path) -> outputs.StageResult:
+    def divided(partial: Path) -> outputs.StageResult:
         for name in ("train-00000-of-00002", "train-00001-of-00002", "heldout-00000-of-00001"):
             with open(partial / f"{name}.jsonl", "w") as stream:
                 for number in range(3):
@@ -52,11 +52,12 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def split(partial: Path) -> outputs.StageResult:
         lines = [json.dumps({"id": f"split-{number}", "sentences": sentences(draw, 5)}) + "\n" for number in range(20)]
-        (partial / "part-00000.jsonl").write_text("".join(lines))
+        for part, begin in enumerate((0, 9, 13)):
+            (partial / f"part-0000{part}.jsonl").write_text("".join(lines[begin : (9, 13, 20)[part]]))
         return outputs.StageResult(counts={"documents": 20})
 
     outputs.build(at / "documents", stage="books", parameters={}, inputs=[], make=documents)
-    outputs.build(at / "shards", stage="shards", parameters={}, inputs=[], make=shards)
+    outputs.build(at / "shards", stage="shards", parameters={}, inputs=[], make=divided)
     outputs.build(at / "split", stage="documents", parameters={}, inputs=[], make=split)
     bpe.main(["--source", str(at / "documents"), "--size", "300", "--output", str(at / "bpe")])
     (at / "vocab.txt").write_text("".join(f"{token}\n" for token in (*SPECIAL, *sorted(WORDS), ".")))
@@ -73,7 +74,7 @@ def empty(tmp_path: Path) -> Path:
 def stage(work: Path, name: str, source: Path, *more: str) -> None:
     """Run a stage as its command does."""
     module = importlib.import_module(f"data.{name}")
-    with patch.object(sources, "GROUP_BYTES", 1000):  # several tasks
+    with patch.object(sources, "GROUP_BYTES", 1000), patch.object(shards, "SAVED_BYTES", 1000):  # several tasks
         module.main(["--source", str(source), "--output", str(work / "out"), *more])
 
 
@@ -88,16 +89,17 @@ STAGES: dict[str, tuple[str, list[str]]] = {  # stage: its source, and more argu
     "shards": ("split", ["--shards", "2", "--held_out_fraction", "0.2"]),
 }
 # The more, the longer one run takes.
-EVERY = {"tfrecords": 7, "tokens": 7, "bpe": 3, "documents": 3, "wikipedia": 2}
+EVERY = {"shards": 3, "tfrecords": 7, "tokens": 7, "bpe": 3, "documents": 3, "wikipedia": 2}
 
 
 @pytest.mark.parametrize(
     ("name", "workers", "after"),
     [
         ("books", 1, 2),  # text and PubMed are stages of the same class
+        ("shards", 1, 2),
         *(
             pytest.param(name, 2, 1, marks=pytest.mark.thorough)
-            for name in ("books", "wikipedia", "documents", "tfrecords", "tokens")
+            for name in ("books", "wikipedia", "documents", "shards", "tfrecords", "tokens")
         ),
     ],
 )
@@ -111,7 +113,7 @@ def test_a_stage_of_tasks_survives_a_kill_at_any_change_and_goes_on_with_other_w
     assert kills > 20, kills
 
 
-@pytest.mark.parametrize("name", ["shards", pytest.param("bpe", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("name", [pytest.param("bpe", marks=pytest.mark.thorough)])
 def test_a_stage_of_one_task_survives_a_kill_at_any_change(
     name: str, inputs: Path, empty: Path, tmp_path: Path
 ) -> None:

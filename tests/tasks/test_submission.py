@@ -1,5 +1,8 @@
 """Submissions are as the GLUE server takes them, and GLUE's score is the mean over its nine tasks."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ import pytest
 from bert.core.errors import InputError, UsageError
 from bert.text.vocabulary import SPECIAL
 from tasks import glue, predict, submission, train
+from tests.training import ROOT
 
 
 def test_a_submission_has_the_ids_in_order(tmp_path: Path) -> None:
@@ -84,6 +88,40 @@ def test_a_model_of_mnli_is_submitted_for_three_sets(tmp_path: Path, capsys: pyt
         submission.test_sets("race", folder)
 
 
+STOPPED = """
+import os, signal, sys
+from bert import resumable
+from bert.core import cli
+from tasks import predict
+
+write, resumable.SECONDS, name = predict.write, 0.0, sys.argv.pop(1)
+
+def stopped(found, output, submitted, task):
+    if submitted.name == "MNLI-mm.tsv":
+        os.kill(os.getpid(), getattr(signal, name))
+    return write(found, output, submitted, task)
+
+predict.write = stopped
+cli.main(predict.main)
+"""
+
+
+def _check_stop_between_two_sets(at: Path, folder: Path, name: str, code: int) -> None:
+    """Check that a signal after the first set leaves it whole, and that the same command then makes the same files."""
+    command = f"--model {at}/run --folder {folder} --submission {at}/{name}"
+    line = [sys.executable, "-c", STOPPED, name, *command.split()]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, done.stderr
+    errors = [said for said in done.stderr.splitlines() if said.startswith("error: ")]
+    assert len(errors) == (code == 75) and all("the same command goes on" in said for said in errors)
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in (at / name).glob("[!.]*")] == ["MNLI-m.tsv"]
+    assert (at / name / ".MNLI-m.tsv.parts").is_dir()  # it need not be computed again
+    predict.main(command.split())
+    files = [{path.name: path.read_bytes() for path in made.iterdir()} for made in (at / name, at / "out")]
+    assert files[0] == files[1]
+
+
 @pytest.mark.slow
 def test_all_submissions_are_written_by_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
@@ -99,6 +137,8 @@ def test_all_submissions_are_written_by_one_command(tmp_path: Path, monkeypatch:
         header, *rows = [line.split("\t") for line in path.read_text().splitlines()]
         assert header == ["index", "prediction"] and [row[0] for row in rows] == [str(n) for n in range(9)]
         assert {row[1] for row in rows} <= set(glue.NLI)
+    for name, code in (("SIGTERM", 75), ("SIGKILL", -signal.SIGKILL)):
+        _check_stop_between_two_sets(tmp_path, folder, name, code)
     with pytest.raises(UsageError, match="has no training examples"):
         train.main(f"mnli --data.task ax --data.folder {folder} {start}2 {small}".split())
 

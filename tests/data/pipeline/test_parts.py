@@ -1,6 +1,11 @@
 """Parts are read as they were written, damage is named by line, and a sample is even."""
 
+import json
+import random
+import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import pre_tokenizers
@@ -38,14 +43,86 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: bytes) -> None:
         list(parts.read_records(part(tmp_path / "part"), "text"))
 
 
-def test_a_sample_is_spread_evenly_over_all_parts(tmp_path: Path) -> None:
-    paths = [tmp_path / name for name in "ab"]
-    for first, path in zip((0, 50), paths, strict=True):
-        path.write_bytes(b"".join(parts.encode({"text": str(n)}) for n in range(first + 100, first + 150)))
-    size = sum(path.stat().st_size for path in paths)
-    found = parts.sample([part(path) for path in paths], size // 7, "text")
-    assert [record["text"] for record in found] == list(map(str, range(100, 200, 8)))
-    assert len(list(parts.sample([part(path) for path in paths], 10 * size, "text"))) == 100
+@pytest.fixture
+def corpus(tmp_path: Path) -> tuple[list[parts.Part], list[bytes]]:
+    """Seven parts, one of them empty, with a hundred lines each of very different lengths, and all lines."""
+    draw, found, rows = random.Random(3), [], []
+    for number in range(7):
+        lines = [
+            parts.encode({"text": f"{number}-{n}" + "x" * draw.choice([1, 30, 2000])})
+            for n in range(100 * (number != 3))
+        ]
+        (tmp_path / f"{number}").write_bytes(b"".join(lines))
+        found.append(part(tmp_path / f"{number}"))
+        rows += lines
+    return found, rows
+
+
+def names(records: Iterable[dict[str, Any]]) -> list[str]:
+    return [record["text"].rstrip("x") for record in records]
+
+
+def test_what_is_not_larger_than_a_sample_is_read_whole_and_verified(
+    corpus: tuple[list[parts.Part], list[bytes]],
+) -> None:
+    found, rows = corpus
+    size = sum(map(len, rows))
+    assert names(parts.sample(found, size, "text")) == names(map(json.loads, rows))
+    content = found[2].path.read_bytes()
+    found[2].path.write_bytes(content.replace(b"xx", b"xy", 1))
+    with pytest.raises(IntegrityError):
+        list(parts.sample(found, size, "text"))
+
+
+@pytest.mark.parametrize("share", [0.9, 0.3, 0.05])
+def test_a_sample_has_the_documents_that_begin_in_windows_at_equal_distances(
+    corpus: tuple[list[parts.Part], list[bytes]], share: float
+) -> None:
+    """The oracle knows where each line begins in all parts together."""
+    found, rows = corpus
+    size = sum(map(len, rows))
+    limit = int(share * size)
+    window = max(1, min(1 << 14, limit // 64))
+    count = limit * 9 // 10 // window
+    begins = [number * size // count for number in range(count)]
+    expected, place, left = [], 0, limit
+    for row in rows:
+        if any(begin <= place < begin + window for begin in begins):
+            if len(row) > left:
+                break
+            expected.append(row)
+            left -= len(row)
+        place += len(row)
+    chosen = names(parts.sample(found, limit, "text"))
+    assert chosen == names(map(json.loads, expected)) and chosen[0] == "0-0"
+    assert 0.6 * limit < sum(map(len, expected)) <= limit
+    assert {name[0] for name in chosen} >= set("01245")
+
+
+def test_a_first_document_that_is_larger_than_the_sample_is_its_only_one(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(parts.encode({"text": "x" * 999}) + parts.encode({"text": "y"}) * 99)
+    assert [len(record["text"]) for record in parts.sample([part(tmp_path / "a")], 100, "text")] == [999]
+
+
+def test_the_cost_of_a_sample_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
+    def read() -> int:
+        return int(re.findall(r"rchar: (\d+)", Path("/proc/self/io").read_text())[0])
+
+    costs = []
+    for copies in (2, 20):
+        (tmp_path / "a").write_bytes(parts.encode({"text": "x" * 2000}) * 200 * copies)
+        found, before = [part(tmp_path / "a")], read()
+        assert list(parts.sample(found, 100_000, "text"))
+        costs.append(read() - before)
+    assert costs[1] < 2 * costs[0] < 4_000_000 < (tmp_path / "a").stat().st_size
+
+
+def test_a_damaged_line_of_a_sample_is_named(tmp_path: Path) -> None:
+    lines = [parts.encode({"text": "x" * 99})] * 500
+    lines[300] = b"{" + lines[300]
+    (tmp_path / "a").write_bytes(b"".join(lines))
+    with pytest.raises(IntegrityError, match="a: line 301 is not JSON"):
+        list(parts.sample([part(tmp_path / "a")], 50_000, "text"))
 
 
 def test_pieces_for_a_trainer_have_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:

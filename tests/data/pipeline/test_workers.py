@@ -39,6 +39,20 @@ def test_a_result_that_was_read_is_freed():
     assert next(results).shape == (7,)
 
 
+def _noted(taken, count):
+    for number in range(count):
+        taken.append(number)
+        yield number
+
+
+def test_tasks_are_taken_as_workers_need_them():
+    taken: list[int] = []
+    results = workers.run(abs, _noted(taken, 2000), 2)
+    assert next(results) == 0 and 2 <= len(taken) < 1000
+    assert list(results) == list(range(1, 2000)) and len(taken) == 2000
+    assert not list(workers.run(abs, iter(()), 2))
+
+
 def test_a_fault_in_a_worker_keeps_its_kind_and_its_line():
     with pytest.raises(InputError, match="shard 0: no text in it; make fewer shards"):
         list(workers.run(refuse, range(3), 2))
