@@ -1,4 +1,4 @@
-"""Whatever a server sends or an interrupted download leaves is refused, or is what it should be."""
+"""Whatever a server sends is refused, or is what it should be."""
 
 import json
 import re
@@ -19,7 +19,6 @@ from tests.properties.mutations import damaged, damaged_json, survives
 
 pytestmark = pytest.mark.slow
 
-DAY, WIKI = "20261101", "enwiki"
 PART = f"{WIKI}-{DAY}-pages-articles-multistream1.xml-p1p1000.bz2"
 STATUS = {
     "version": "0.8",
