@@ -7,6 +7,7 @@ good file checks what it has read: a wrong value fails the test as an unexpected
 import bz2
 import contextlib
 import dataclasses
+import functools
 import gzip
 import io
 import json
@@ -88,6 +89,10 @@ CONLL = "-DOCSTART- -X- O O\n\nAnna NNP I-NP I-PER\r\n\u00ad VBD I-VP O\n \nBase
 MARKS = [b"\t", b" ", b"\r", b"\n\n", b",", b'"', b"-DOCSTART- O\n", b"\xef\xbb\xbf", b"\xed\xa0\x80"]
 
 
+def endings(path: Path, generated: bool) -> list[ChoiceExample]:
+    return chosen(swag.read(path, Skipped(), generated), 4)
+
+
 def chosen(found: Iterable[ChoiceExample], count: int) -> list[ChoiceExample]:
     listed = list(found)
     for example in listed:
@@ -98,8 +103,8 @@ def chosen(found: Iterable[ChoiceExample], count: int) -> list[ChoiceExample]:
     return listed
 
 
-def tagged(found: Iterable[TaggedSentence]) -> list[TaggedSentence]:
-    listed = list(found)
+def tagged(path: Path, wanted: conll.Wanted) -> list[TaggedSentence]:
+    listed = list(conll.read(path, Skipped(), wanted))
     for sentence in listed:
         assert sentence.words and all(sentence.words)
         assert sentence.tags is None or (len(sentence.tags) == len(sentence.words) and all(sentence.tags))
@@ -158,7 +163,7 @@ def windows(path: Path) -> object:
 
 def finite_threshold(path: Path) -> float:
     value = threshold.load_threshold(path.parent, str(TUNED["weights"]))
-    assert math.isfinite(value)
+    assert value is not None and math.isfinite(value)
     return value
 
 
@@ -386,6 +391,10 @@ def asked(path: Path, strict: bool) -> object:
     return found
 
 
+def asked_by_line(path: Path, strict: bool) -> object:
+    return [answered(piece) for piece in examples.read_pieces(path, strict=strict, questions=1)]
+
+
 def scored(path: Path) -> object:
     """The scores that the command prints of this file, as predictions or as odds beside good predictions."""
     dev, good = path.with_name("set.json"), path.with_name("good.json")
@@ -461,7 +470,7 @@ READERS = {
     **{
         f"rows of SWAG, {generated=}": Reader(
             "train.csv",
-            lambda path, generated=generated: chosen(swag.read(path, Skipped(), generated), 4),
+            functools.partial(endings, generated=generated),
             [SWAG.encode()],
             damaged(SWAG.encode(), MARKS),
         )
@@ -476,15 +485,15 @@ READERS = {
     **{
         f"tagged sentences, {number}": Reader(
             "train.txt",
-            lambda path, wanted=wanted: tagged(conll.read(path, Skipped(), *wanted)),
+            functools.partial(tagged, wanted=wanted),
             [CONLL.encode()] if number == 0 else [],
             damaged(CONLL.encode(), MARKS),
         )
         for number, wanted in enumerate(
             (
-                (),
-                (conll.Wanted(separator="tab", tags=False),),
-                (conll.Wanted(separator="space", word="1", tag="0"),),
+                conll.Wanted(),
+                conll.Wanted(separator="tab", tags=False),
+                conll.Wanted(separator="space", word="1", tag="0"),
             )
         )
     },
@@ -550,7 +559,7 @@ READERS = {
     **{
         f"questions, {strict=}": Reader(
             "dev.json",
-            lambda path, strict=strict: asked(path, strict),
+            functools.partial(asked, strict=strict),
             [SET],
             damaged_json(json.loads(SET)) | damaged(SET, HARD),
             [SET.replace(b'"q1"', b'"' + b"q" * 9999 + b'"').replace(b"question", b"questions")],
@@ -560,9 +569,7 @@ READERS = {
     **{
         f"questions by line, {strict=}": Reader(
             "dev.jsonl",
-            lambda path, strict=strict: [
-                answered(piece) for piece in examples.read_pieces(path, strict=strict, questions=1)
-            ],
+            functools.partial(asked_by_line, strict=strict),
             [PIECES],
             damaged(PIECES, HARD) | damaged_json(question(1) | {"context": TEXT}),
             [b'{"id": "a", ' + b", ".join(b'"k%d": 1' % number for number in range(999)) + b"}"],
