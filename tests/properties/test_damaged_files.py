@@ -28,9 +28,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import BertWordPieceTokenizer
 
-from bert import spread
+from bert import report, spread
 from bert.convert import architecture, huggingface, run
-from bert.core import files
+from bert.core import files, journal
 from bert.core.config import ModelConfig, flatten
 from bert.runs import Run
 from bert.text.vocabulary import SPECIAL, load_vocab
@@ -211,6 +211,14 @@ def exported_scores(path: Path) -> object:
         raise AssertionError("a journal is never refused") from error
     assert all(isinstance(line["step"], int) and isinstance(line["split"], str) for line in scores)
     return scores
+
+
+def figures(path: Path) -> object:
+    """A report makes figures of the whole lines."""
+    found = report.read_metrics(path.parent).figures()
+    json.dumps(report.as_json(found), allow_nan=False)
+    report.table({"run$": found}).encode()
+    return found
 
 
 # Citations and dumps
@@ -505,6 +513,7 @@ READERS = {
     "scores": Reader("one.json", averaged, *of_json(SCORES), slow=True),
     "a vocabulary": Reader("vocab.txt", whole_vocabulary, [VOCABULARY], damaged(VOCABULARY) | st.binary(max_size=40)),
     "the journal of a run that resumes": Reader(metrics.NAME, gone_on, [JOURNAL], DAMAGED_JOURNAL),
+    "the journal of a report": Reader(journal.NAME, figures, [JOURNAL], DAMAGED_JOURNAL),
     "the journal of an export": Reader(metrics.NAME, exported_scores, [JOURNAL], DAMAGED_JOURNAL),
     "citations": Reader(
         "pubmed.xml",
