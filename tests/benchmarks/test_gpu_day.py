@@ -326,6 +326,7 @@ def test_what_is_asked_for_wrongly_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.thorough
 def test_a_rehearsal_on_this_cpu(tmp_path: Path, run_module: Callable[..., Any]) -> None:
     module = "benchmarks.gpu_day"
     names = ["doctor", "losses_cpu", "losses_float32", "phase1", "phase2_fused", "bits_fixed_1", "bits_fixed_2"]

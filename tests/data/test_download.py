@@ -105,23 +105,34 @@ def test_a_stopped_download_goes_on_with_the_same_dump(site: Site, stage: Stage,
     assert names(tmp_path / "out") == sorted([*parts, "manifest.json"]) and not (tmp_path / "out.incoming").exists()
 
 
+NO_STATUS, NO_FILES = "not a dumpstatus.json of Wikimedia", "is not done or lists no files"
+
+
 @pytest.mark.parametrize(
-    "content",
+    ("content", "reason"),
     [
-        b"",
-        b"[]",
-        b'{"jobs": 3}',
-        b'{"jobs": {"articlesmultistreamdump": {"status": "done"}}}',
-        b'{"jobs": {"articlesmultistreamdump": {"status": "done", "files": {}}}}',
-        b'{"jobs": {"articlesmultistreamdump": {"status": "done", "files": {"../x.xml.bz2": {}}}}}',
-        b'{"jobs": {"articlesmultistreamdump": {"status": "done", "files": {"%s": {"size": 9}}}}}' % NAME.encode(),
+        (b"", NO_STATUS),
+        (b"[]", NO_STATUS),
+        (b'{"jobs": 3}', NO_STATUS),
+        (b'{"jobs": {"articlesmultistreamdump": {"status": "done"}}}', NO_FILES),
+        (b'{"jobs": {"articlesmultistreamdump": {"status": "done", "files": {}}}}', NO_FILES),
+        (
+            b'{"jobs": {"articlesmultistreamdump": {"status": "done", "files": {"../x.xml.bz2": {}}}}}',
+            "lists no file of articles",
+        ),
+        (
+            b'{"jobs": {"articlesmultistreamdump": {"status": "done", "files": {"%s": {"size": 9}}}}}' % NAME.encode(),
+            "has no size or SHA-1 of",
+        ),
     ],
 )
-def test_a_status_that_is_none_is_refused(site: Site, stage: Stage, tmp_path: Path, content: bytes) -> None:
+def test_a_status_that_is_none_is_refused(
+    site: Site, stage: Stage, tmp_path: Path, content: bytes, reason: str
+) -> None:
     dump(site, DAY)
     site.files[f"/enwiki/{DAY}/dumpstatus.json"] = content
     code, said = stage("download", *wikipedia(site, tmp_path / "out", "--date", DAY))
-    assert code == 4 and "dumpstatus.json" in said[-1]
+    assert code == 4 and "dumpstatus.json" in said[-1] and reason in said[-1]
 
 
 def test_without_a_network_it_is_said_what_to_carry_and_where(site: Site, stage: Stage, tmp_path: Path) -> None:

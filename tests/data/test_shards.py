@@ -65,17 +65,6 @@ def test_more_documents_move_none_from_one_split_to_the_other(keys, others, frac
     assert held_out(keys) == held_out(keys + others) & set(keys)
 
 
-def test_a_folder_that_grows_keeps_what_was_held_out(tmp_path, stage, folder, read):
-    found = []
-    for count in (190, 1000, 1003):
-        source = folder(f"in{count}", "documents", {"part-00000.jsonl": documents(count)})
-        assert run(stage, source, tmp_path / f"out{count}", shards=3)[0] == 0
-        splits = [read(tmp_path / f"out{count}", f"{split}-*") for split in ("heldout", "train")]
-        found.append([{document["id"] for document in split} for split in splits])
-    for (held_out, trained), (later_held_out, later_trained) in itertools.combinations(found, 2):
-        assert held_out and held_out <= later_held_out and trained <= later_trained
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_one_source_is_cut_in_the_order_of_its_keys(seed):
     keys = np.random.default_rng(seed).integers(0, 2**64, 1003, np.uint64)

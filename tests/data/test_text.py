@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from bert.core import files
 from data import verify
 from data.layouts import json_text
 from data.pipeline import sources
@@ -107,20 +106,6 @@ def test_a_malformed_line_is_named_and_leaves_nothing(tmp_path, stage, content, 
         assert code == 0 and "1 bad rows" in said[-1] and "1 documents" in said[-1]
         return
     assert not (tmp_path / "work" / "out").exists()
-
-
-def test_a_line_too_long_to_hold_is_named(tmp_path, stage, monkeypatch):
-    monkeypatch.setattr(files, "MAX_LINE", 100)
-    (tmp_path / "a.jsonl").write_text('{"text": "A."}\n' + json.dumps({"text": "A river. " * 20}))
-    code, said = stage("text", "--source", tmp_path / "a.jsonl", "--output", tmp_path / "out")
-    assert code == 3 and "line 2 has more than 100 bytes" in said[-1]
-
-
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.xz", "a.jsonl.bz2", "a.jsonl.zst"])
-def test_a_cut_archive_is_named(tmp_path, stage, name):
-    (tmp_path / name).write_bytes(PACK[Path(name).suffix](lines().encode())[:-9])
-    code, said = stage("text", "--source", tmp_path / name, "--output", tmp_path / "out")
-    assert code == 3 and name in said[-1] and "cut" in said[-1] and not (tmp_path / "out").exists()
 
 
 def test_what_holds_no_text_is_refused(tmp_path, stage):

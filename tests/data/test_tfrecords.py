@@ -279,15 +279,6 @@ def test_a_long_document_is_tokenized_in_batches_of_its_sentences(vocab, monkeyp
     assert np.diff(documents.documents).tolist() == list(map(len, block))
 
 
-def test_shares_of_an_array_give_the_same_bytes(tmp_path, stage, source, vocab, contents):
-    assert run(stage, source, vocab, tmp_path / "whole", "--workers", 1)[0] == 0
-    for task in (1, 0):
-        share = ("--workers", 1, "--task", task, "--of", 2)
-        assert run(stage, source, vocab, tmp_path / "shares", *share)[0] == 0
-        assert (tmp_path / "shares").exists() == (task == 0)
-    assert contents(tmp_path / "shares") == contents(tmp_path / "whole")
-
-
 @pytest.mark.parametrize(("length", "share", "predictions"), [(128, 0.15, 20), (512, 0.15, 77), (20, 0.15, 3)])
 def test_predictions_are_as_many_as_the_longest_sequence_needs(tmp_path, length, share, predictions):
     options = Options(source=tmp_path, vocab=tmp_path, output=tmp_path, max_seq_length=length, masked_lm_prob=share)

@@ -6,8 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from tokenizers import Tokenizer as OtherTokenizer
-from tokenizers import models, normalizers, pre_tokenizers
 
 from bert.core import manifest
 from bert.text.normalization import Rules
@@ -77,16 +75,6 @@ def test_special_tokens_come_first_and_held_out_text_is_not_read(tmp_path, stage
     assert tokens[:5] == list(SPECIAL) == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert {"river", "mills", "cafe", "\u4e2d", "1729"} <= set(tokens)
     assert not any("x" in token for token in tokens)
-
-
-def test_both_tokenizers_agree_on_a_trained_vocabulary(tmp_path, stage, source):
-    assert stage("vocab", "--source", source, "--output", tmp_path / "out", "--size", 150)[0] == 0
-    tokens = load_vocab(tmp_path / "out" / "vocab.txt")
-    other = OtherTokenizer(models.WordPiece({token: n for n, token in enumerate(tokens)}, unk_token="[UNK]"))
-    other.normalizer = normalizers.BertNormalizer(lowercase=True)
-    other.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    text = "The builder's names, " + " ".join(WORDS) + " rivermills!"
-    assert WordPieceTokenizer(tmp_path / "out" / "vocab.txt").encode([text])[0].tolist() == other.encode(text).ids
 
 
 def test_a_given_vocabulary_is_copied(tmp_path, stage, shared_data):

@@ -1,7 +1,6 @@
 """The dump and folder readers: every page is accounted for, and no damage passes."""
 
 import bz2
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -33,18 +32,6 @@ def test_every_page_is_accounted_for(tmp_path, stage, read, siteinfo):
         "The river Ouse rises in the hills & runs for 40 miles  to the sea. It floods in spring.".replace("  ", " "),
         "It passes 3 mills and a weir.",
     ]
-
-
-def test_compression_and_workers_do_not_change_a_byte(tmp_path, stage, contents):
-    for name, content in {"a.xml": xml().encode(), "b.xml.bz2": bz2.compress(xml().encode())}.items():
-        (tmp_path / name).write_bytes(content)
-    (tmp_path / "c.xml.gz").write_bytes(gzip.compress(xml().encode()))
-    found = []
-    for name, workers in (("a.xml", 1), ("b.xml.bz2", 3), ("c.xml.gz", 2)):
-        out = tmp_path / f"out-{name}"
-        assert stage("wikipedia", "--source", tmp_path / name, "--output", out, "--workers", workers)[0] == 0
-        found.append(contents(out)["part-00000-00000.jsonl"])
-    assert found[0] == found[1] == found[2]
 
 
 def test_a_name_to_download_and_a_missing_path_differ(tmp_path, stage):

@@ -103,19 +103,6 @@ def test_killed_at_any_moment_it_goes_on_and_ends_with_the_same_bytes(site: Site
     assert any("Range" in headers for _, headers in site.requests)
 
 
-def test_interrupted_it_says_so_and_goes_on(site: Site, tmp_path: Path) -> None:
-    for path in PATHS.values():
-        site.faults[path] = [slowly]
-    process = start(site, tmp_path / "out")
-    wait_for(lambda: {path for path, _ in site.requests} & {*PATHS.values()}, "request for a part", process)
-    time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    code, said = finish(process)
-    assert code == 75 and said.splitlines()[-1].startswith("error: ") and "Traceback" not in said
-    assert finish(start(site, tmp_path / "out"))[0] == 0
-    assert_whole(tmp_path / "out")
-
-
 def test_without_room_it_says_how_much_is_needed_and_goes_on_when_there_is(site: Site, tmp_path: Path) -> None:
     def tight() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (800_000, 800_000))

@@ -202,16 +202,6 @@ def test_other_data_under_the_same_path_are_refused(
     assert refused(2, data, run, *LENGTH).endswith(changed)
 
 
-def test_a_run_with_a_damaged_config_is_not_resumed(
-    straight: Path, dataset: Path, tmp_path: Path, refused: Refused
-) -> None:
-    run = copied(straight, tmp_path / "run")
-    os.truncate(run / "config.json", 99)
-    assert f"{run / 'config.json'}: not the file that " in refused(4, dataset, run, *LENGTH)
-    training.sign(run)
-    assert f"{run / 'config.json'}: damaged" in refused(4, dataset, run, *LENGTH)
-
-
 STOP = """
     import os, signal
     from bert.training import step

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert import pretrain
-from bert.core import cli, files
-from bert.core.errors import UsageError
+from bert.core import cli
 from bert.training import checkpoint
 from tests import training
 from tests.training import LENGTH, ROOT, command, errors, write_dataset
@@ -27,33 +26,6 @@ def test_a_second_run_in_a_directory_is_refused_under_any_of_its_names(dataset: 
         first.kill()
     assert second.returncode == 2
     assert errors(second.stderr) == [f"error: {other}: another process uses it; wait, or choose another folder"]
-
-
-def test_a_killed_process_releases_its_lock(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    code = f"""
-import os, signal
-from pathlib import Path
-from bert.core import files
-with files.exclusive(Path({str(folder)!r})):
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == -9
-    assert (folder / ".lock").exists()
-    with files.exclusive(folder):
-        pass
-
-
-def test_a_lock_is_waited_for_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "PATIENCE", 0.3)
-    with (
-        files.exclusive(tmp_path),
-        pytest.raises(UsageError, match="another process uses it"),
-        files.exclusive(tmp_path),
-    ):
-        pass
-    with files.exclusive(tmp_path):
-        pass
 
 
 @pytest.mark.parametrize(

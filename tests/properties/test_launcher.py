@@ -55,20 +55,6 @@ def test_a_command_line_is_parsed_or_refused_in_one_line(words: list[str], capsy
             ends(end.code, said.err)
 
 
-@given(flag=st.sampled_from([*settings.SETTINGS]), value=TEXT | st.integers().map(str) | st.floats().map(str))
-@fuzz
-def test_a_setting_has_its_kind_or_is_refused(flag: str, value: str) -> None:
-    variable, kind = settings.SETTINGS[flag]
-    try:
-        settings.set_variable(flag, value)
-    except (ValueError, UnicodeEncodeError):
-        return
-    if kind in ("N", "MIB"):
-        assert re.fullmatch("[0-9]+", os.environ[variable])
-    if kind == "MS":
-        float(os.environ[variable])
-
-
 @given(text=damaged(b"0-2,8\n").map(lambda content: content.decode("latin-1")))
 @fuzz
 def test_a_list_of_cores_gives_numbers_or_leaves_the_rank_unbound(text: str) -> None:

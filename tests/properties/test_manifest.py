@@ -49,19 +49,6 @@ def read(folder: Path, content: bytes) -> manifest.Manifest | None:
 
 
 @fuzz
-@given(begin=st.integers(0, 2000), end=st.integers(0, 2000), inserted=st.binary(max_size=40))
-def test_cuts_and_splices(begin: int, end: int, inserted: bytes, folder: Path, whole: bytes) -> None:
-    content = whole[:begin] + inserted + whole[end:]
-    assert content == whole or read(folder, content) is None
-
-
-@fuzz
-@given(content=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
-def test_any_bytes(content: bytes, folder: Path) -> None:
-    assert read(folder, content) is None
-
-
-@fuzz
 @given(data=st.data(), name=st.sampled_from([None, "n" * 300]) | st.text(max_size=300), signed=st.booleans())
 def test_any_value_at_any_place(
     data: st.DataObject, name: str | None, signed: bool, folder: Path, whole: bytes

@@ -95,12 +95,6 @@ def test_each_stage_is_a_target(checkout: Checkout) -> None:
     assert all(environment["GOALS"].split() == [*STAGES] for _, environment in shown)
 
 
-def test_no_recipe_pastes_a_variable_into_shell_text() -> None:
-    recipes = re.findall(r"^\t(.*)$", MAKEFILE, re.MULTILINE)
-    pasted = {name for line in recipes for name in re.findall(r"(?<!\$)\$[({](\w+)", line)}
-    assert pasted <= {"RUN", "RUN_WITH_FLAGS", "STAGE"} and "$(shell" not in MAKEFILE
-
-
 @ON_COMMAND_LINE
 def test_no_target_runs_what_a_value_contains(on_command_line: bool, checkout: Checkout) -> None:
     goals = ["corpus", *(goal for goal in targets() if goal not in (*STAGES, "setup", "clean"))]

@@ -122,12 +122,6 @@ def test_settings_reach_the_ranks_and_cores_are_shared(ranks: dict[str, str]) ->
     assert shown.stdout == f"WARN {max(1, len(os.sched_getaffinity(0)) // 2)}\n" * 2
 
 
-def test_an_error_of_all_ranks_is_one_line_and_its_status(ranks: dict[str, str]) -> None:
-    code = "import sys, time; time.sleep(1); print('error: no data', file=sys.stderr); sys.exit(3)"
-    shown = launch(env=ranks, code=code)
-    assert (shown.returncode, shown.stdout, shown.stderr) == (3, "", "error: no data\n")
-
-
 def test_a_killed_rank_is_one_line(ranks: dict[str, str]) -> None:
     code = "import os, time; os.kill(os.getpid(), 9) if os.environ['OMPI_COMM_WORLD_RANK'] == '1' else time.sleep(30)"
     shown = launch(env=ranks, code=code)

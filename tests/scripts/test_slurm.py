@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -177,25 +176,3 @@ def test_wrong_phases_are_one_line_and_submit_nothing(
     done = slurm(*words.split(), env=environment, script=PHASES)
     assert done.returncode == 2 and done.stderr.startswith("error: ") and said in done.stderr
     assert done.stderr.count("\n") == 1 and not (tmp_path / "notes").read_text()
-
-
-@pytest.mark.multiprocess
-def test_real_ranks_under_srun_add_up_and_their_stop_requeues(
-    environment: dict[str, str], stand_in: StandIn, tmp_path: Path
-) -> None:
-    # Gloo's ranks, for want of a Horovod with MPI: this srun hands over to horovodrun.
-    path = f"{Path(sys.executable).parent}:{environment['PATH']}"
-    stand_in("srun", '#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\nhorovodrun -np 2 --gloo "$@" || exit 75\n')
-    code = """
-        import os, sys
-        import horovod.tensorflow as hvd, tensorflow as tf
-        hvd.init()
-        total = float(hvd.allreduce(tf.constant(hvd.rank() + 2.0), op=hvd.Sum))
-        print("sum", total, os.environ["HOROVOD_CYCLE_TIME"])
-        sys.exit(75)
-    """
-    program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent(code))
-    done = slurm("--bind", "--cycle-ms", "3", sys.executable, str(program), env=environment | {"PATH": path})
-    assert done.returncode == 75 and done.stdout.count("sum 5.0 3") >= 1
-    assert "scontrol requeue 4711" in (tmp_path / "notes").read_text()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bert.core.errors import InputError, IntegrityError, UsageError
+from bert.core.errors import UsageError
 from bert.model.encoder import variables
 from bert.model.heads import TaskModel
 from serve.heads import Embedding
-from serve.models import Models, load, named
+from serve.models import Models, named
 from squad.model import AnswerSpans
 from tests.bert.export.served import CONFIG
 from tests.serve import runs
@@ -40,17 +40,6 @@ def test_models_have_names() -> None:
     for given in (["a/b", "c/b"], ["x=a", "x=b"], ["=a"]):
         with pytest.raises(UsageError, match="give it another name: NAME="):
             named(given)
-
-
-def test_what_is_no_run_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such folder"):
-        load(tmp_path / "none", "x", "float32", 3)
-    damaged = tmp_path / "damaged"
-    shutil.copytree(folders["tag"], damaged)
-    settings = json.loads((damaged / "config.json").read_text())
-    (damaged / "config.json").write_text(json.dumps(settings | {"more": 1}))
-    with pytest.raises(IntegrityError, match=r"config\.json"):
-        load(damaged, "x", "float32", 3)
 
 
 def test_a_changed_run_is_loaded_again_and_a_damaged_one_is_not(
@@ -119,13 +108,3 @@ def test_a_checkpoint_that_is_damaged_after_it_was_loaded_serves_on(
     assert models.all()[0].details["checkpoint"] == newest.name
     shutil.rmtree(newest)
     assert models.reload() == ["run"] and models.all()[0].details["checkpoint"] == older.name
-
-
-def test_a_newer_checkpoint_is_a_change(tmp_path: Path) -> None:
-    run = runs.of_questions(tmp_path / "run")
-    models = Models({"run": run}, "float32", 4)
-    assert models.all()[0].details["checkpoint"] == "step-00000003"
-    described = json.loads((run / "config.json").read_text())
-    runs.save(run, variables(TaskModel(CONFIG, 5, AnswerSpans.described)), described, step=7)
-    assert models.reload() == ["run"]
-    assert models.all()[0].details["checkpoint"] == "step-00000007"

@@ -114,19 +114,6 @@ def test_markup_in_a_text_is_shown_and_not_obeyed(page: Any) -> None:
     assert page.title == "Ask BERT"
 
 
-def test_of_a_repeated_text_the_right_place_is_marked(page: Any, running: Service) -> None:
-    text = "a river a river a river a river"
-    fill(page, "passage", text)
-    page.find_element(By.ID, "question").send_keys("Which?", Keys.ENTER)
-    shown(page, "#result li button").click()
-    best = running.ask("answer", question="Which?", context=text, n_best=5).json()["candidates"][0]
-    before = page.execute_script(
-        "const mark = document.querySelector('#result mark');"
-        "return mark.previousSibling.data.length + ':' + mark.textContent"
-    )
-    assert before == f"{best['start']}:{best['text']}" and text.count(best["text"]) > 1
-
-
 def test_a_file_that_is_dropped_is_the_text(page: Any) -> None:
     page.execute_script(
         "const files = new DataTransfer(); files.items.add(new File(['\\u6771 river\\n'], 'a.txt'));"

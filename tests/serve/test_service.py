@@ -1,11 +1,9 @@
 """The service as a process: clients that go away or misbehave, load, a replaced model, signals."""
 
-import asyncio
 import contextlib
 import http.client
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -202,54 +200,6 @@ def _close(found: dict[str, Any], expected: dict[str, Any]) -> bool:
     return found["tags"] == expected["tags"] and found["probabilities"] == pytest.approx(
         expected["probabilities"], abs=1e-5
     )
-
-
-@pytest.mark.slow
-def test_open_loop_load_loses_no_answer_mixes_none_up_and_keeps_memory_bounded(folders: dict[str, Path]) -> None:
-    """Questions come at random times that do not wait for answers, at more than the service can answer."""
-    asked = [{"question": f"Who {n}?", "context": f"a river {n} " * (1 + n % 9 * 8)} for n in range(40)]
-    limits = ("--queue", 300, "--windows", 100, "--answer_seconds", 5, "--receive_seconds", 60)
-    with service("--model", folders["answer"], *limits) as found:
-        expected = [found.ask("answer", **one).json() for one in asked]
-        before = found.memory()
-        statuses: list[int] = []
-
-        async def ask(client: httpx.AsyncClient, number: int) -> None:
-            response = await client.post("/v1/answer", json=asked[number])
-            statuses.append(response.status_code)
-            if response.status_code == 200:
-                assert same(response.json(), expected[number])
-            else:
-                assert response.status_code in (503, 504) and response.json()["error"]["reason"]
-                assert response.status_code == 504 or int(response.headers["retry-after"]) >= 1
-
-        async def load() -> int:
-            times = random.Random(1)
-            tasks: list[asyncio.Task[None]] = []
-            # No connection is used twice: on busy cores this client may be so late that the service has just closed it.
-            each = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-            async with httpx.AsyncClient(base_url=found.address, timeout=60, limits=each) as client:
-                while len(tasks) < 1200:
-                    await asyncio.sleep(times.expovariate(200))
-                    tasks.append(asyncio.create_task(ask(client, len(tasks) % len(asked))))
-                await asyncio.gather(*tasks)
-            return len(tasks)
-
-        assert asyncio.run(load()) == len(statuses)
-        assert statuses.count(200) > 200
-        assert found.memory() < before + 250
-        until(lambda: found.metric("bert_waiting_rows") == 0)
-        assert same(found.ask("answer", **asked[0]).json(), expected[0])
-        assert found.stop() == 0
-
-
-def same(found: dict[str, Any], expected: dict[str, Any]) -> bool:
-    """Whether two answers have the same candidates; those of equal probability may stand in another order."""
-
-    def ranked(answer: dict[str, Any]) -> list[float]:
-        return sorted(one["probability"] for one in answer["candidates"])
-
-    return ranked(found) == pytest.approx(ranked(expected), abs=1e-4)
 
 
 def test_a_stop_under_load_answers_what_was_taken(folders: dict[str, Path]) -> None:

@@ -274,15 +274,6 @@ def test_the_proxy_and_the_netrc_of_the_user_are_used(
     assert whole(tmp_path / "a") and site.asked("Authorization") == ["Basic YWRhOnNlY3JldA=="]
 
 
-def test_a_new_process_resumes_what_an_old_one_left(site: Site, tmp_path: Path) -> None:
-    site.faults["/a.bin"] = [hostile.cut(0.37), *[hostile.status(503)] * 5]
-    with pytest.raises(Unavailable, match=r"503.*6 times"):
-        fetch(tmp_path, file(site))
-    assert names(tmp_path) == ["a.bin.part", "a.bin.part.json"]
-    fetch(tmp_path, file(site))
-    assert whole(tmp_path) and site.asked("Range")[-1] == REST
-
-
 def test_what_an_earlier_release_left_is_resumed(site: Site, tmp_path: Path) -> None:
     (tmp_path / "a.bin.part").write_bytes(BODY[:CUT])
     note = {"url": f"{site.url}/a.bin", "ETag": ETAG, "Last-Modified": hostile.MODIFIED}

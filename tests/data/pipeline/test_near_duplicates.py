@@ -52,7 +52,7 @@ def test_signatures_estimate_the_exact_similarity(texts):
         assert abs(estimate - similarity) < 5 * (max(similarity * (1 - similarity), 0.01) / 128) ** 0.5
 
 
-@pytest.mark.parametrize("threshold", [0.5, 0.7, 0.8, 0.9])
+@pytest.mark.parametrize("threshold", [0.8, *(pytest.param(t, marks=pytest.mark.thorough) for t in (0.5, 0.7, 0.9))])
 def test_what_resembles_an_earlier_document_is_found_and_nothing_else(tmp_path, texts, threshold):
     found = near_duplicates.find(stored(tmp_path, texts), threshold, np.ones(len(texts), bool))
     kept: list[str] = []

@@ -200,14 +200,6 @@ def test_killed_and_run_again_with_other_workers_gives_the_same(tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_a_dask_cluster_gives_the_same(tmp_path: Path, reference: dict[str, bytes]) -> None:
-    distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        run(tmp_path / "cluster", tmp_path / "log", scheduler=cluster.scheduler_address)
-    assert content(tmp_path / "cluster") == reference
-
-
-@pytest.mark.slow
 def test_a_stage_given_as_a_command_runs_on_a_dask_cluster(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     (tmp_path / "books").mkdir()

@@ -8,8 +8,6 @@ from itertools import islice
 from random import Random
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
 from data.splitting import punkt, sentences
@@ -21,21 +19,7 @@ WORDS += ["\u00b2", "\u2167", "\u24b6", "\u0301", "\u203f", "\U0001e4f3", "\U000
 MARKS = [*".?!,;:-()[]{}\"'`*@&#/\u2018\u2019\u201c\u201d\xab\xbb\u2026\u2014"]
 MARKS += ["..", "...", "--", "!?", '."', ".)", ".:", ".,"]
 ENDS = [". ", ". ", ". ", " ", "", ". . ", "... ", "? ", '." ', "., ", ".) ", ".-", "--"]
-TEXT = st.lists(st.one_of(st.sampled_from(WORDS), st.sampled_from(MARKS), st.just("."), st.just(" ")), max_size=40)
-ANY_TEXT = st.text(st.one_of(st.sampled_from(".?! '\")-,aA1"), st.characters()), max_size=30)
-PARAGRAPH = st.one_of(TEXT.map("".join), ANY_TEXT).map(lambda text: " ".join(text.split()))
 TYPES = [word.lower() for word in WORDS] + ["##number##", ".", "..", "mr.", "known", "!", "?", ",", "'", "--", ""]
-
-
-@st.composite
-def parameters(draw: st.DrawFn) -> PunktParameters:
-    made = PunktParameters()
-    made.abbrev_types = draw(st.sets(st.sampled_from(TYPES), max_size=9))
-    made.sent_starters = draw(st.sets(st.sampled_from(TYPES), max_size=9))
-    made.collocations = draw(st.sets(st.tuples(st.sampled_from(TYPES), st.sampled_from(TYPES)), max_size=40))
-    contexts = draw(st.dictionaries(st.sampled_from(TYPES), st.sampled_from(range(0, 128, 2))))
-    made.ortho_context = defaultdict(int, contexts)
-    return made
 
 
 def oracle(made: PunktParameters, paragraph: str) -> list[str]:
@@ -62,20 +46,13 @@ def test_dense_rules_and_texts_split_as_by_nltk(seed):
             assert splitter.sentences(paragraph) == oracle(made, paragraph)
 
 
-@settings(max_examples=50)
-@given(parameters(), st.lists(PARAGRAPH, min_size=1, max_size=8))
-@example(PunktParameters(), ["for carbon .'C'. It is", "?!? No. ?", '."A".', "Ask Mr. Ash?\"'--He. \" 'I'"])
-def test_sentences_are_those_of_nltk(made, paragraphs):
-    splitter = punkt.Splitter(made)
-    for paragraph in paragraphs:
-        assert splitter.sentences(paragraph) == oracle(made, paragraph)
-
-
 def test_an_end_within_the_next_word_counts_as_in_nltk():
     made = PunktParameters()
     made.abbrev_types = {"mr"}
-    for paragraph in ("Ask Mr. Ash now.", 'Ask Mr. Ash?" now.'):
-        assert punkt.Splitter(made).sentences(paragraph) == oracle(made, paragraph)
+    hard = ("for carbon .'C'. It is", "?!? No. ?", '."A".', "Ask Mr. Ash?\"'--He. \" 'I'")
+    for paragraph in ("Ask Mr. Ash now.", 'Ask Mr. Ash?" now.', *hard):
+        for rules in (made, PunktParameters()):
+            assert punkt.Splitter(rules).sentences(paragraph) == oracle(rules, paragraph)
     assert punkt.Splitter(made).sentences('Ask Mr. Ash?" now.') == ["Ask Mr.", 'Ash?"', "now."]
 
 
