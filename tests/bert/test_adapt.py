@@ -135,15 +135,6 @@ def test_a_list_without_a_new_word_is_one_line(tmp_path, monkeypatch, capsys, wo
     assert len(lines) == 1 and said in lines[0] and not (tmp_path / "new").exists()
 
 
-def test_a_run_whose_vocabulary_was_edited_is_refused(tmp_path, monkeypatch, capsys):
-    a_run(tmp_path / "run", CONFIG, PretrainingModel(CONFIG, 0), PIECES)
-    (tmp_path / "words.txt").write_text("hepatocyte\n")
-    with open(tmp_path / "run/vocab.txt", "a") as stream:
-        stream.write("more\n")
-    arguments = ("--words", tmp_path / "words.txt", "--output", tmp_path / "new")
-    assert run_adapt(monkeypatch, tmp_path / "run", *arguments) == 4 and "vocab.txt" in capsys.readouterr().err
-
-
 def rules(lower_case: bool) -> Rules:
     return Rules(lower_case=lower_case, strip_accents=lower_case)
 

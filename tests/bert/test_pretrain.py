@@ -96,17 +96,6 @@ def test_training_pairs_of_one_label_are_refused(tmp_path: Path, ones: int | Non
 
 
 @pytest.mark.slow
-def test_the_current_folder_can_be_the_run_directory(
-    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    length = ["--batch.per_device", "3", "--run.steps", "1", "--data.train", str(dataset)]
-    pretrain.main(["demo_phase2", *TINY, *length, "--run.directory", ".", "--init.checkpoint", "none"])
-    assert (tmp_path / "checkpoints/step-00000001").is_dir()
-    assert json.loads((tmp_path / "config.json").read_text())["config"]["init.checkpoint"] is None
-
-
-@pytest.mark.slow
 def test_a_run_on_data_of_which_nothing_is_held_out_says_so_and_has_no_held_out_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

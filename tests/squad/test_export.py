@@ -3,10 +3,7 @@
 import errno
 import json
 import math
-import os
 import string
-import subprocess
-import sys
 from dataclasses import asdict
 
 import numpy as np
@@ -214,33 +211,6 @@ def test_short_texts_are_read_in_narrow_windows_and_many_in_several_batches(wide
     monkeypatch.setattr(answering, "logits", spy)
     answering._answer(tf.constant(["who?"] * 37), tf.constant(["a river"] * 36 + ["a " * 100]))  # eagerly
     assert shapes == [(32, 16), (7, 71)]  # 36 short windows, and three that overlap
-
-
-@pytest.mark.slow
-@pytest.mark.thorough  # as tests/bert/export/test_main.py shows: both are written by bert/export/graph.py
-def test_a_fresh_process_without_this_code_serves_it(narrow, tmp_path):
-    code = """
-import json, sys
-import tensorflow as tf, tensorflow_text
-served = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
-texts = json.load(sys.stdin)
-found = served(question=tf.constant(texts["question"]), context=tf.constant(texts["context"]))
-assert not {"bert", "squad", "data"} & {name.split(".")[0] for name in sys.modules}
-print(json.dumps([text.decode() for text in found["answer"].numpy().tolist()]))
-"""
-    pairs = [("who?", context) for context in HOSTILE]
-    texts = dict(zip(("question", "context"), zip(*pairs, strict=True), strict=True))
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code, str(narrow.folder)],
-        cwd=tmp_path,
-        env=os.environ,
-        input=json.dumps(texts),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads(done.stdout) == [text.decode() for text in ask(narrow.served, pairs)["answer"]]
 
 
 def test_the_signature_is_as_documented_and_the_folder_as_servers_want_it(narrow, wide):

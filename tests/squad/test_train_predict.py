@@ -1,6 +1,5 @@
 """Fine-tuning, prediction and scoring on a question set made up here."""
 
-import dataclasses
 import json
 import lzma
 import math
@@ -8,15 +7,11 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert.convert import __main__ as convert
-from bert.core.config import ModelConfig, StartConfig
 from bert.core.errors import InputError, UsageError
 from bert.text.vocabulary import SPECIAL
-from bert.training import checkpoint, fine_tuning
 from squad import metric, predict, train
-from squad.recipes import RECIPES
 from tests.training import same_bits, sign, weights
 
 NAMES = ["ada", "bob", "cid", "dora", "eve", "finn", "gus", "hal"]
@@ -115,17 +110,6 @@ def test_the_run_goes_on_in_place_and_takes_the_epochs_of_its_data(folder, run, 
     assert f"after step {settings['run.steps']}" in said
 
 
-def test_fine_tuning_starts_from_the_checkpoint(folder, run):
-    options = f"{WINDOWS} {BATCH} --init.checkpoint {run} --run.steps 1 --optimizer.warmup_steps 1"
-    fine_tune(folder, "second", options)  # update 1 of the warm-up has rate 0
-    before, after = (
-        tf.train.load_checkpoint(str(checkpoint.steps(path)[-1] / "variables")) for path in (run, folder / "second")
-    )
-    for name in before.get_variable_to_shape_map():
-        if not name.startswith(("adam", "guard/", "loss_scale/", "spikes/", "run/")):
-            np.testing.assert_array_equal(before.get_tensor(name), after.get_tensor(name))
-
-
 def test_fine_tuning_goes_on_with_the_head_that_an_import_brings(folder, run, tmp_path, capfd):
     convert.main(["export", "huggingface", str(run), str(tmp_path / "theirs")])
     convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "back")])
@@ -150,57 +134,12 @@ def test_the_command_in_the_model_card_is_that_of_the_run(folder, run, from_rand
         same_bits(weights(folder / f"card{number}", 1), weights(folder / f"again{number}", 1))
 
 
-def test_one_question_is_answered_with_its_place_marked(run, capsys):
-    context = "the rain and it sleeps . eve sees the dog and the rain ."
-    predict.main(["--model", str(run), "--question", "who sees the dog ?", "--context", context])
-    assert ">>>eve<<< sees" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("form", ["google", "huggingface"])
-def test_a_model_that_went_out_and_came_in_again_answers(folder, run, form, tmp_path, capsys):
-    convert.main(["export", form, str(run), str(tmp_path / "theirs")])
-    convert.main(["import", form, str(tmp_path / "theirs"), str(tmp_path / "back")])
-    context = "the rain and it sleeps . eve sees the dog and the rain ."
-    predict.main(["--model", str(tmp_path / "back"), "--question", "who sees the dog ?", "--context", context])
-    assert ">>>eve<<< sees" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("damage", "reason"),
-    [
-        ("missing", "no such folder"),
-        ("config.json", r"config\.json: no such file"),
-        ("bert_config.json", r"bert_config\.json: no such file"),
-        ("vocab.txt", r"vocab\.txt: no such file"),
-        ("checkpoints", "no checkpoint"),
-    ],
-)
-def test_a_folder_that_is_not_a_whole_model_is_named(folder, run, tmp_path, damage, reason):
-    broken = tmp_path / "model"
-    if damage != "missing":
-        broken.mkdir()
-        for item in run.iterdir():
-            if item.name != damage:
-                (broken / item.name).symlink_to(item)
-    with pytest.raises(InputError, match=reason):
-        answered(broken, folder / "dev.json.xz", tmp_path / "out.json")
-    assert not (tmp_path / "out.json").exists()
-
-
 def test_a_vocabulary_of_another_size_is_refused(folder, run, tmp_path):
     other = shutil.copytree(run, tmp_path / "other")
     (other / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS, "cat"]) + "\n")
     sign(other)
     with pytest.raises(InputError, match=r"vocab\.txt: 26 entries, but the model was trained with 25"):
         answered(other, folder / "dev.json.xz", tmp_path / "out.json")
-
-
-def test_fine_tuning_leaves_out_attention_that_needs_a_gpu(tmp_path):
-    trained = ModelConfig(vocab_size=25, attention_probs_dropout_prob=0.0, fused_attention=True)
-    trained.save(tmp_path / "bert_config.json")
-    recipe = RECIPES["squad_tiny"]()
-    _, model = fine_tuning.sources(dataclasses.replace(recipe, init=StartConfig(checkpoint=tmp_path)), (), None)
-    assert model == dataclasses.replace(trained, fused_attention=False)
 
 
 @pytest.mark.parametrize(

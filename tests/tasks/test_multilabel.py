@@ -15,7 +15,6 @@ from tasks import thresholds as tuning
 from tasks.labels import of_positives
 from tasks.model import load
 from tests.tasks.test_train_predict import MODEL
-from tests.training import weights
 
 LABELS = {"animal": {"ant", "bee"}, "fruit": {"fig", "kiwi"}, "stone": set[str]()}
 WORDS = ["ant", "bee", "fig", "kiwi", "the", "and"]
@@ -113,15 +112,6 @@ def test_a_label_that_no_text_has_is_told(folder: Path, tmp_path: Path, capfd: p
     assert not (tmp_path / "run" / thresholds.NAME).exists()  # without a development set
     load(tmp_path / "run")
     assert "no stored thresholds; labels are given from 0.5 on" in capfd.readouterr().err
-
-
-def test_accumulated_micro_batches_learn_like_one(folder: Path, tmp_path: Path) -> None:
-    one, four = (
-        weights(fine_tune(folder, tmp_path / size, "--run.steps", "5", "--batch.per_device", size), 5)
-        for size in ("24", "6")
-    )
-    for name, value in one.items():
-        np.testing.assert_allclose(value, four[name], atol=2e-4, err_msg=name)
 
 
 def test_rare_labels_weigh_as_much_as_their_absence() -> None:

@@ -64,17 +64,6 @@ def test_bits_per_byte_divide_the_whole_loss_by_the_bytes_of_the_text() -> None:
     assert found["loss"] == pytest.approx(total / 100)
 
 
-def test_a_uniform_model_needs_eight_bits_for_a_byte() -> None:
-    def uniform(passages: Iterable[Passage]) -> Iterator[Scores]:
-        for ids, first in passages:
-            count = len(ids) - first - 1
-            yield Scores(np.full(count, math.log(256)), np.zeros(count, bool))
-
-    found = evaluation.heldout(uniform, lambda begin, end: np.zeros(end - begin), 1001, 1000, window=7, stride=5)
-    assert found["bits_per_byte"] == pytest.approx(8)
-    assert found["perplexity"] == pytest.approx(256)
-
-
 def test_a_stream_without_targets_is_an_error() -> None:
     with pytest.raises(InputError, match="1 tokens"):
         evaluation.heldout(bigrams, lambda begin, end: np.zeros(end - begin), 1, 1, window=7, stride=7)

@@ -14,7 +14,6 @@ from bert.core.config import BatchConfig, PrecisionConfig
 from bert.core.errors import UsageError
 from bert.hardware import devices, nvidia
 from bert.hardware.devices import Device
-from squad.recipes import RECIPES as SQUAD_RECIPES
 from tests.fake_gpus import CAPABILITY, NAME
 from tests.training import ROOT, TINY, errors
 
@@ -150,14 +149,6 @@ def test_precision_follows_the_device(device: Device, compute: str, xla: bool) -
     assert (resolved.compute, resolved.xla) == (compute, xla)
     given = PrecisionConfig(compute="tf32", xla=False)
     assert given.resolved(device.is_gpu, device.has_bfloat16) == given
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
-@pytest.mark.parametrize("name", SQUAD_RECIPES)
-def test_fine_tuning_recipes_run_on_1_2_4_and_8_ranks(name: str, ranks: int) -> None:
-    batch = SQUAD_RECIPES[name]().batch.divided(ranks)
-    assert batch.accumulation(ranks) * batch.per_device * ranks == batch.total
-    assert 0 < batch.per_device <= batch.max_per_device
 
 
 def test_a_share_is_divided_into_the_largest_equal_parts_that_fit() -> None:

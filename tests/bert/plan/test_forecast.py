@@ -35,12 +35,6 @@ def test_any_number_of_ranks_is_planned() -> None:
         assert found.rate == pytest.approx(batch.total / found.seconds.value), case
 
 
-def test_a_batch_that_divides_is_kept() -> None:
-    found = of(recipe(), nodes=4)
-    assert found.config.batch.total == 65_536 and found.accumulation == 32
-    assert not any("instead" in remark for remark in found.remarks)
-
-
 def test_micro_batches_that_do_not_fit_become_smaller() -> None:
     found = of(recipe(batch=BatchConfig(total=65_536, per_device=256)), "v100-sxm2-16", 4)
     assert found.config.batch.per_device <= found.largest < 256 and found.config.batch.total == 65_536

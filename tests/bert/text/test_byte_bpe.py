@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import random
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -120,12 +119,6 @@ def test_a_text_encoded_in_pieces_has_the_same_ids(tokenizer: ByteBPE, parts: li
         patch.setattr(byte_bpe, "PIECE", 2)
         patch.setattr(byte_bpe, "TOGETHER", 5)
         assert tokenizer.encode("".join(parts)) == whole
-
-
-def test_a_long_text_is_encoded_in_many_pieces(tokenizer: ByteBPE, theirs: ByteLevelBPETokenizer) -> None:
-    text = "".join(random.Random(5).choices([" river", "\n\n", " mills", "  ", "'s", "17", "\u4e2d\u6587"], k=70_000))
-    assert len(text) > 3 * byte_bpe.PIECE
-    assert tokenizer.encode(text) == theirs.encode(text).ids
 
 
 def test_chinese_is_cut_at_its_marks(tokenizer: ByteBPE, monkeypatch: pytest.MonkeyPatch) -> None:

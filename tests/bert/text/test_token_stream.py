@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.core import checked_json, outputs, random_access
+from bert.core import checked_json, outputs
 from bert.core.errors import InputError, IntegrityError
 from bert.text import byte_bpe, token_file
 from bert.text.token_file import BLOCK, TokenWriter
@@ -123,13 +123,6 @@ def test_a_large_file_is_written_in_pieces_with_the_same_bytes(tmp_path: Path, m
         assert (tmp_path / f"one{end}").read_bytes() == (tmp_path / f"many{end}").read_bytes()
 
 
-def test_more_files_than_may_be_open(written: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random_access, "has_room", lambda count: count < 1)
-    folder, ids = written
-    data = TokenStream(folder, "train", 3003)
-    np.testing.assert_array_equal(data.read(np.array([1, 0, 1]))["input_ids"], expected(ids, 3003)[[1, 0, 1]])
-
-
 @pytest.mark.parametrize("at", [0, BLOCK - 1, BLOCK, 2 * 2999 - 1])
 def test_a_flipped_bit_is_named_with_its_block_and_other_blocks_are_read(copy: Path, at: int) -> None:
     path = copy / "train-00000.tokens"
@@ -142,13 +135,6 @@ def test_a_flipped_bit_is_named_with_its_block_and_other_blocks_are_read(copy: P
     data.read(np.array([good]))
     with pytest.raises(IntegrityError, match=rf"train-00000.tokens: the 4096 bytes from byte {block} are damaged"):
         data.read(np.array([good, bad]))
-
-
-def test_a_file_that_is_cut_while_it_is_read_is_named(copy: Path) -> None:
-    data = TokenStream(copy, "train", LENGTH)
-    (copy / "train-00000.tokens").write_bytes((copy / "train-00000.tokens").read_bytes()[:-100])
-    with pytest.raises(IntegrityError, match=r"train-00000.tokens: truncated at byte 5898"):
-        data.read(np.array([427]))
 
 
 def remove(path: str) -> Callable[[Path], None]:

@@ -247,23 +247,6 @@ def test_a_budget_of_time_ends_the_run_and_the_schedule(dataset: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_phase_two_starts_from_all_weights_of_phase_one(straight: Path, dataset: Path, tmp_path: Path) -> None:
-    # Rate zero at the first update: what is saved is what was loaded, heads included.
-    done = pretrain(
-        dataset, tmp_path / "run", "--init.checkpoint", str(straight), "--run.steps", "1", "--run.save_every", "1"
-    )
-    assert done.returncode == 0, done.stderr
-    before, after = weights(straight, 40), weights(tmp_path / "run", 1)
-    model = {
-        name: value
-        for name, value in before.items()
-        if not name.startswith(("adam_", "guard/", "loss_scale/", "spikes/", "run/"))
-    }
-    assert {"masked_lm/transform/kernel", "next_sentence/kernel", "pooler/kernel"} <= model.keys()
-    same_bits(model, {name: after[name] for name in model})
-
-
-@pytest.mark.slow
 def test_a_run_directory_records_configuration_versions_and_checkpoints(straight: Path) -> None:
     config = json.loads((straight / "config.json").read_text())
     assert config["config"]["run.steps"] == 40 and "tensorflow" in config["versions"]
