@@ -1,8 +1,9 @@
 """Defects of NVIDIA's TensorFlow2/LanguageModeling/BERT, the source of some recipes, that this repository avoids.
 
-Other tests cover: a second phase that drops the heads (test_loop, phase two), no GELU in the masked-LM head
-(test_encoder, the equations in NumPy), a rate that jumps after the warm-up (test_schedule), updates that are applied
-more than once (test_loss_scale), a hard import of Horovod (test_distributed).
+Other tests cover: a second phase that drops the heads (test_resume, all ranks), no GELU in the masked-LM head
+(test_encoder, the equations in NumPy), a held-out split that nothing reads (test_evaluate, test_recipes), a rate that
+jumps after the warm-up (test_schedule), updates that are applied more than once (test_loss_scale), a hard import of
+Horovod (test_distributed).
 """
 
 import dataclasses

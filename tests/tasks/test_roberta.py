@@ -1,4 +1,4 @@
-"""Tasks with a RoBERTa: the layout of pairs and of words, and runs from an import to predictions."""
+"""Tasks with a RoBERTa: the layout of pairs and of words; a run is in test_families.py."""
 
 import numpy as np
 import pytest
