@@ -113,15 +113,39 @@ def trained(run: Path) -> Arrays:
     return {name: value for name, value in weights(run, 7).items() if name.split("/")[0] not in checkpoint.STATE}
 
 
-def test_tags_go_out_and_come_in_without_a_pooler(tmp_path: Path) -> None:
-    head = Head(kind="tags", labels=("O", "B-PER", "I-PER"))
-    theirs = exported(tmp_path, Words(SMALL, classes=3), **head.facts())
+TAGS = ("O", "B-PER", "I-PER")
+
+
+@pytest.mark.parametrize(
+    ("module", "head", "architecture", "names", "problem"),
+    [
+        (Words(SMALL, classes=3), Head(kind="tags", labels=TAGS), "TokenClassification", [*TAGS], None),
+        (Choices(SMALL), Head(kind="choice", labels=("0", "1", "2", "3")), "MultipleChoice", [], None),
+        # Without a name transformers expects two classes.
+        (
+            Sequences(SMALL, classes=1),
+            Head(kind="classifier", regression=True),
+            "SequenceClassification",
+            ["LABEL_0"],
+            "regression",
+        ),
+    ],
+    ids=["tags", "choices", "number"],
+)
+def test_a_head_goes_out_and_comes_in(
+    module: tf.Module, head: Head, architecture: str, names: list[str], problem: str | None, tmp_path: Path
+) -> None:
+    theirs = exported(tmp_path, module, **head.facts())
     facts = json.loads((theirs / "config.json").read_text())
-    assert facts["architectures"] == ["BertForTokenClassification"] and "problem_type" not in facts
-    assert facts["id2label"] == {"0": "O", "1": "B-PER", "2": "I-PER"}
-    assert facts["label2id"] == {"O": 0, "B-PER": 1, "I-PER": 2}
+    assert (facts["architectures"], facts.get("problem_type")) == ([f"BertFor{architecture}"], problem)
+    assert facts.get("id2label", {}) == {str(number): name for number, name in enumerate(names)}
+    assert facts.get("label2id", {}) == {name: number for number, name in enumerate(names)}
     stored = load_file(theirs / "model.safetensors")
-    assert stored["classifier.weight"].shape == (3, 20) and not [name for name in stored if "pooler" in name]
+    assert stored["classifier.weight"].shape == (max(1, len(names)), 20)
+    assert any("pooler" in name for name in stored) == (head.kind != "tags")
+    if head.kind == "choice":  # as transformers may write it: of no head
+        edit(theirs, id2label={"0": "LABEL_0", "1": "LABEL_1"})
+        head = Head(kind="choice")
     assert labels.read(came_in(theirs)) == head
     same_bits(trained(tmp_path / "run"), weights(tmp_path / "back", 0))
 
@@ -141,25 +165,6 @@ def test_several_labels_come_in_and_go_out_by_their_problem_type(names: tuple[st
     same_bits(load_file(theirs / "model.safetensors"), load_file(tmp_path / "again/model.safetensors"))
     with pytest.raises(InputError, match="the head multilabel has no form in Google's format"):
         convert.main(["export", "google", str(run), str(tmp_path / "google")])
-
-
-def test_choices_go_out_and_come_in_without_names(tmp_path: Path) -> None:
-    theirs = exported(tmp_path, Choices(SMALL), **Head(kind="choice", labels=("0", "1", "2", "3")).facts())
-    facts = json.loads((theirs / "config.json").read_text())
-    assert facts["architectures"] == ["BertForMultipleChoice"] and "id2label" not in facts
-    assert load_file(theirs / "model.safetensors")["classifier.bias"].shape == (1,)
-    edit(theirs, id2label={"0": "LABEL_0", "1": "LABEL_1"})  # as transformers may write it: of no head
-    assert labels.read(came_in(theirs)) == Head(kind="choice")
-    same_bits(trained(tmp_path / "run"), weights(tmp_path / "back", 0))
-
-
-def test_a_number_goes_out_and_comes_in_as_regression(tmp_path: Path) -> None:
-    theirs = exported(tmp_path, Sequences(SMALL, classes=1), **Head(kind="classifier", regression=True).facts())
-    facts = json.loads((theirs / "config.json").read_text())
-    assert facts["architectures"] == ["BertForSequenceClassification"] and facts["problem_type"] == "regression"
-    assert facts["id2label"] == {"0": "LABEL_0"}  # without it transformers expects two classes
-    assert labels.read(came_in(theirs)) == Head(kind="classifier", regression=True)
-    same_bits(trained(tmp_path / "run"), weights(tmp_path / "back", 0))
 
 
 def test_one_class_is_a_number_whatever_the_file_says_of_it(tmp_path: Path) -> None:

@@ -186,26 +186,6 @@ def test_electras_discriminator_is_an_encoder_whose_head_is_named(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"dim": None}, "dim is None, not a positive integer"),
-        ({"n_heads": 7}, "num_attention_heads"),
-        ({"dropout": 2}, r"dropout is 2, not a number in \[0, 1\)"),
-        ({"activation": "tanh"}, "activation is 'tanh'; supported: gelu"),
-        ({"vocab_size": 7}, "entries, but vocab_size is 7"),
-        ({"n_layers": 4}, r"missing tensor distilbert\.transformer\.layer\.3"),
-    ],
-)
-def test_a_key_is_named_as_its_file_has_it(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
-    a_folder(tmp_path / "theirs", "distilbert", **changes)
-    if "dim" in changes:
-        path = tmp_path / "theirs/config.json"
-        path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "dim"}))
-    with pytest.raises(InputError, match=message):
-        imported(tmp_path / "theirs", tmp_path / "run")
-
-
-@pytest.mark.parametrize(
     ("family", "kind", "head"),
     [
         ("electra", "ForSequenceClassification", "classifier"),

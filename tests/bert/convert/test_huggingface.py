@@ -129,23 +129,6 @@ def test_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
         convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "run")])
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"tokenizer_class": "BertJapaneseTokenizer"}, "BertJapaneseTokenizer"),
-        ({"word_tokenizer_type": "mecab"}, r"the words of its texts are those of mecab .*; use the model with"),
-        ({"tokenizer_class": "RoFormerTokenizer"}, "tokenizer_class is 'RoFormerTokenizer'"),
-    ],
-)
-def test_a_tokenizer_that_divides_texts_otherwise_is_refused(
-    settings: dict[str, str], message: str, tmp_path: Path
-) -> None:
-    their_folder(tmp_path / "theirs")
-    (tmp_path / "theirs/tokenizer_config.json").write_text(json.dumps(settings))
-    with pytest.raises(InputError, match=message):
-        convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "run")])
-
-
 def test_rows_of_another_form_are_refused(tmp_path: Path) -> None:
     their_folder(tmp_path / "theirs")
     vocab = load_vocab(tmp_path / "theirs/vocab.txt")
