@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import ByteLevelBPETokenizer
 
@@ -81,14 +81,10 @@ def test_every_text_comes_back(tokenizer: ByteBPE, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+@example(TRICKY)
 @given(st.text(st.sampled_from("aethr'sl 1\n\t.,\u00e9\u4e2d\u3000\x1c"), max_size=90))
 def test_ids_are_those_of_tokenizers(tokenizer: ByteBPE, theirs: ByteLevelBPETokenizer, text: str) -> None:
     assert tokenizer.encode(text) == theirs.encode(text).ids
-
-
-def test_all_kinds_of_text_have_the_ids_of_tokenizers(tokenizer: ByteBPE, theirs: ByteLevelBPETokenizer) -> None:
-    assert tokenizer.encode(TRICKY) == theirs.encode(TRICKY).ids
-    assert len(tokenizer.encode(TRICKY)) < len(TRICKY.encode())
 
 
 PARTS = [
