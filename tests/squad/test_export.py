@@ -3,8 +3,7 @@
 import errno
 import json
 import math
-import string
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -14,53 +13,22 @@ from hypothesis import strategies as st
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bert.core import files, manifest
-from bert.core.config import ModelConfig
 from bert.core.errors import ResourceError, UsageError
 from bert.model.encoder import variables
 from bert.model.heads import TaskModel
 from bert.text import windows
-from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 from squad import export, latency, model, threshold
 from squad.config import Windowing
 from squad.examples import Dataset, Example
 from squad.model import AnswerSpans
 from squad.reader import Reader
+from tests.bert.export.served import CONFIG, HOSTILE, VOCAB
 
 pytest.importorskip("tensorflow_text", reason="its operations are part of the graph")
 
-LETTERS = string.digits + string.ascii_letters + string.punctuation + "\u6771\u4eac\u2044"
-VOCAB = [*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS), "river", "cafe", "##ly"]
 NARROW = Windowing(max_seq_length=23, doc_stride=5, max_query_length=7)
 WIDE = Windowing(max_seq_length=71, doc_stride=31, max_query_length=11)
-TINY = {"hidden_size": 24, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 40}
-HOSTILE = [
-    "",
-    " ",
-    "\n\t \u3000",
-    "a",
-    "river",
-    " river\n",
-    "[SEP]",
-    "[CLS] river [SEP] [PAD]",
-    "caf\u00e9",
-    "nai\u0308ve \u0301",
-    "\u6771\u4eac\u6771",
-    "\U0001f389 a \U0001f468\u200d\U0001f469 b",
-    "x\u2026y \ufb01ne",
-    "H\u00b2O \u00bd",
-    "\u0130zmir \u00dfs",
-    "\ufeffbom",
-    "nul\x00nul",
-    "zero\u200bwidth",
-    "\ud55c\uad6d",
-    "\uffff \ue000",
-    "z" * 300,
-    "\U0001f389" * 7,
-    "".join(f"\u6771\u4eac \u00e9 \U0001f389 river {number}, " for number in range(29)),
-]
-
-
 WRITTEN = st.characters(exclude_categories=["Cs"])  # anything but halves of surrogates, which UTF-8 does not have
 
 
@@ -68,7 +36,7 @@ def fine_tuned_run(folder, windowing=NARROW, impossible=True, threshold_=None, *
     """A run directory with random weights, large ones, so that scores are far apart."""
     folder.mkdir(parents=True)
     (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
-    config = ModelConfig(vocab_size=len(VOCAB), max_position_embeddings=73, initializer_range=0.5, **(TINY | changes))
+    config = replace(CONFIG, **changes)
     config.save(folder / "bert_config.json")
     flat = {f"windows.{name}": value for name, value in asdict(windowing).items()} | {"data.impossible": impossible}
     files.write_json(folder / "config.json", {"config": flat})

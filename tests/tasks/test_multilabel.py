@@ -18,9 +18,7 @@ from tests.tasks.test_train_predict import MODEL
 
 LABELS = {"animal": {"ant", "bee"}, "fruit": {"fig", "kiwi"}, "stone": set[str]()}
 WORDS = ["ant", "bee", "fig", "kiwi", "the", "and"]
-SETTINGS = (
-    f"{MODEL} --data.length 9 --batch.total 24 --optimizer.learning_rate 0.02 --length.epochs 12 --length.evaluations 0"
-)
+SETTINGS = f"{MODEL} --data.length 9 --batch.total 24 --batch.per_device 24 --optimizer.learning_rate 0.02 --length.epochs 12 --length.evaluations 0"
 Lines = list[dict[str, Any]]
 
 
@@ -62,16 +60,8 @@ def run(folder: Path) -> Path:
     """A run on texts most of which fit, with thresholds of a development set of longer ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BERT_WORKDIR", str(folder / "work"))
-        return fine_tune(
-            folder,
-            folder / "run",
-            "--data.dev",
-            str(folder / "dev.csv"),
-            "--batch.per_device",
-            "24",
-            "--run.evaluate_every",
-            "60",
-        )
+        flags = ["--data.dev", str(folder / "dev.csv"), "--run.evaluate_every", "60"]
+        return fine_tune(folder, folder / "run", *flags)
 
 
 def predicted(run: Path, path: Path, output: Path, *more: str) -> Lines:
@@ -106,7 +96,7 @@ def test_the_thresholds_are_those_of_the_command(run: Path, folder: Path, capsys
 
 
 def test_a_label_that_no_text_has_is_told(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    fine_tune(folder, tmp_path / "run", "--run.steps", "1", "--batch.per_device", "24", "--data.limit", "239")
+    fine_tune(folder, tmp_path / "run", "--run.steps", "1", "--data.limit", "239")
     told = capfd.readouterr().err
     assert "no text has stone; the model learns to give it to none" in told and "of 239 texts have none" in told
     assert not (tmp_path / "run" / thresholds.NAME).exists()  # without a development set
@@ -144,17 +134,7 @@ def test_long_texts_are_read_whole_on_request(
 
 def test_a_run_that_reads_windows_is_scored_by_them(folder: Path, tmp_path: Path, capfd: Any) -> None:
     windows = ["--data.windows", "max", "--data.stride", "4", "--data.dev", str(folder / "dev.csv")]
-    made = fine_tune(
-        folder,
-        tmp_path / "run",
-        *windows,
-        "--batch.per_device",
-        "24",
-        "--run.steps",
-        "40",
-        "--run.evaluate_every",
-        "20",
-    )
+    made = fine_tune(folder, tmp_path / "run", *windows, "--run.steps", "40", "--run.evaluate_every", "20")
     best = json.loads((made / "best.json").read_text())
     capfd.readouterr()
     evaluate.main(["--model", str(made), "--input", str(folder / "dev.csv")])
