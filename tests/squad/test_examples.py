@@ -163,7 +163,7 @@ def test_rows_of_datasets_read_like_the_tree_of_squad(tmp_path):
     nulls = lines(tmp_path, line("a", answers=entries, is_impossible=None), line(7, answers=None))
     found = examples.read_dataset(nulls).examples
     assert [(example.id, len(example.answers), example.impossible) for example in found] == [
-        *(("a", 2, False), ("7", 0, False)),
+        *(("a", 2, False), ("7", 0, False))
     ]
     with pytest.raises(InputError, match="the id occurs twice"):
         examples.read_dataset(lines(tmp_path, line(7), line("7")))

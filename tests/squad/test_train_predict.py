@@ -172,12 +172,6 @@ def test_a_threshold_of_other_weights_or_a_damaged_one_is_refused_unless_one_is_
         assert answered(tmp_path, folder / "dev.jsonl", tmp_path / "given.json", "--null_threshold", "0.5")
 
 
-def test_answers_do_not_depend_on_the_batch(folder, run, tmp_path):
-    fixed = "--null_threshold", "inf"
-    one, many = (answered(run, folder / "dev.jsonl", tmp_path / size, *fixed, "--batch", size) for size in ("1", "25"))
-    assert one == many
-
-
 def test_answers_in_half_precision_are_as_good(folder, run, tmp_path):
     kinds = ("float32", "bfloat16")
     found = [

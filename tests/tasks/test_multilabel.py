@@ -18,7 +18,8 @@ from tests.tasks.test_train_predict import MODEL
 
 LABELS = {"animal": {"ant", "bee"}, "fruit": {"fig", "kiwi"}, "stone": set[str]()}
 WORDS = ["ant", "bee", "fig", "kiwi", "the", "and"]
-SETTINGS = f"{MODEL} --data.length 9 --batch.total 24 --batch.per_device 24 --optimizer.learning_rate 0.02 --length.epochs 12 --length.evaluations 0"
+SETTINGS = f"""{MODEL} --data.length 9 --batch.total 24 --batch.per_device 24 --optimizer.learning_rate 0.02
+    --length.epochs 12 --length.evaluations 0"""
 Lines = list[dict[str, Any]]
 
 

@@ -151,23 +151,6 @@ def test_written_predictions_have_the_scores_of_the_model(run: Path, tmp_path: P
             evaluate.compare(load(run).kind, dev(run), tmp_path / "bad.jsonl", Skipped())
 
 
-def test_predictions_do_not_depend_on_the_batch(run: Path, tmp_path: Path) -> None:
-    parts = []
-    for batch in ("1", "19"):
-        out = tmp_path / f"{batch}.jsonl"
-        predict.main(["--model", str(run), "--input", str(dev(run)), "--output", str(out), "--batch", batch])
-        parts.append([_numbers(json.loads(line)) for line in out.read_text().splitlines()])
-    for one, many in zip(*parts, strict=True):
-        np.testing.assert_allclose(one, many, atol=1e-5)
-
-
-def _numbers(line: dict[str, Any]) -> list[float]:
-    if "value" in line:
-        return [line["value"]]
-    found = line["probabilities"]
-    return list(found.values()) if isinstance(found, dict) else found
-
-
 def test_a_model_of_glue_predicts_a_table_of_ones_own_to_any_format(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

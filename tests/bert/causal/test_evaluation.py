@@ -11,8 +11,8 @@ from bert.causal import evaluation
 from bert.causal.detokenizer import detokenize
 from bert.causal.scoring import Passage, Score, Scores
 from bert.core.errors import InputError
-from bert.text import byte_bpe
 from bert.text.byte_bpe import ByteBPE
+from tests.bert.causal.runs import write_tokenizer
 
 VOCAB = 258
 WIKITEXT = " \n = Two @-@ fold = \n \n It ( the game ) had 1 @,@ 200 players ; some left . \n"
@@ -22,11 +22,7 @@ LOSSES = np.log(np.exp(TABLE).sum(axis=1, keepdims=True)) - TABLE  # of each tok
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> ByteBPE:
-    """Bytes, the end token, and one merge."""
-    path = tmp_path_factory.mktemp("tokenizer") / byte_bpe.NAME
-    tokens = [*byte_bpe.BYTES, "th", byte_bpe.END]
-    path.write_text(byte_bpe.text_of({token: i for i, token in enumerate(tokens)}, [("t", "h")], path))
-    return ByteBPE(path)
+    return ByteBPE(write_tokenizer(tmp_path_factory.mktemp("tokenizer")))
 
 
 def bigrams(passages: Iterable[Passage]) -> Iterator[Scores]:

@@ -19,16 +19,7 @@ from bert.text.normalization import Rules
 from bert.text.tokenization import WordPieceTokenizer, tokenizer_for
 from bert.text.vocabulary import load_vocab, rules_of
 from squad.model import AnswerSpans
-from tests.bert.convert.folders import (
-    SMALL,
-    WORDS,
-    a_run,
-    same_bits,
-    their_folder,
-    theirs,
-    weights,
-    widened,
-)
+from tests.bert.convert.folders import SMALL, WORDS, a_run, same_bits, their_folder, theirs, weights, widened
 
 
 @pytest.mark.parametrize(("kind", "exact"), [(np.float16, np.float64), (tf.bfloat16.as_numpy_dtype, None)])

@@ -10,16 +10,7 @@ import pytest
 from bert.convert import __main__ as convert
 from bert.core.config import ModelConfig
 from bert.core.errors import UsageError
-from tests.bert.convert.folders import (
-    DEEP,
-    SMALL,
-    RunModule,
-    a_run,
-    models,
-    same_bits,
-    their_folder,
-    weights,
-)
+from tests.bert.convert.folders import DEEP, SMALL, RunModule, a_run, models, same_bits, their_folder, weights
 
 NEW = ("BertForMultipleChoice", "BertForTokenClassification")  # Google's format has no names for their heads
 PRE = dataclasses.replace(SMALL, norm_placement="pre")  # Megatron's there

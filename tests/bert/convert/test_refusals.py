@@ -104,11 +104,7 @@ IMPORTS: list[tuple[str, Change, str]] = [
     ("bert", {"vocab_size": 30}, "vocab.txt: .* but vocab_size is 30"),
     ("bert", written("tokenizer_config.json", '{"strip_accents": "no"}'), "strip_accents is 'no'; give a bool"),
     ("bert", written("tokenizer_config.json", '{"tokenizer_class": "BertJapaneseTokenizer"}'), "BertJapaneseTokenizer"),
-    (
-        "bert",
-        written("tokenizer_config.json", '{"word_tokenizer_type": "mecab"}'),
-        "those of mecab .*; use the model",
-    ),
+    ("bert", written("tokenizer_config.json", '{"word_tokenizer_type": "mecab"}'), "those of mecab .*; use the model"),
     ("bert", written("tokenizer_config.json", '{"tokenizer_class": "RoFormer"}'), "tokenizer_class is 'RoFormer'"),
     ("bert", written("tokenizer.json", '{"normalizer": {"type": "NFKC"}}'), "only a BertNormalizer is supported"),
     ("bert", written("tokenizer.json", ADDED), "the added token '@@' is not a special one of the vocabulary"),

@@ -12,10 +12,7 @@ from bert.model.inference import InferenceEncoder
 from squad import model as questions
 from squad.config import Windowing
 from squad.model import AnswerSpans
-from tests.bert.convert.folders import (
-    SMALL,
-    a_run,
-)
+from tests.bert.convert.folders import SMALL, a_run
 
 
 def test_an_imported_head_for_questions_answers_them(tmp_path: Path) -> None:

@@ -30,9 +30,7 @@ def words(text: str, rules: Rules) -> list[str]:
 
 def hugging_face(rules: Rules) -> Callable[[str], list[str]]:
     normalize = normalizers.BertNormalizer(
-        lowercase=rules.lower_case,
-        strip_accents=rules.strip_accents,
-        handle_chinese_chars=rules.split_ideographs,
+        lowercase=rules.lower_case, strip_accents=rules.strip_accents, handle_chinese_chars=rules.split_ideographs
     ).normalize_str
     divide = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
     return lambda text: [word for word, _ in divide(normalize(text))]
