@@ -11,32 +11,14 @@ from safetensors.numpy import load_file
 
 from bert import labels
 from bert.convert import __main__ as convert
-from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
 from bert.labels import Head
-from bert.model.encoder import Encoder, variables
-from bert.model.heads import Classifier, Pooler
-from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 from tests.bert.convert.folders import SMALL, Choices, Sequences, Words, a_run
-from tests.training import VOCAB, same_bits, sign, weights
+from tests.training import same_bits, sign, weights
 
 CLASSES = 3
 Arrays = dict[str, np.ndarray]
-
-
-@pytest.fixture
-def theirs(model_config: ModelConfig, tmp_path: Path) -> Path:
-    """A model with three classes in the folder that transformers would write, exported from run/."""
-    modules: list[tf.Module] = [Encoder(model_config, 1), Pooler(model_config, 1), Classifier(model_config, 1, CLASSES)]
-    values = {name: v.numpy() + 0.01 for module in modules for name, v in variables(module).items()}
-    run = tmp_path / "run"
-    run.mkdir()
-    model_config.save(run / "bert_config.json")
-    (run / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{i}" for i in range(VOCAB - len(SPECIAL)))]) + "\n")
-    checkpoint.save(run, 0, values, keep=1)
-    convert.main(["export", "huggingface", str(run), str(tmp_path / "huggingface")])
-    return tmp_path / "huggingface"
 
 
 def edit(folder: Path, **fields: Any) -> None:
@@ -52,6 +34,26 @@ def came_in(folder: Path) -> Path:
     return run
 
 
+def exported(folder: Path, module: tf.Module, **facts: Any) -> Path:
+    """The export of a run with random weights, whose config.json says `facts`."""
+    a_run(folder / "run", SMALL, module)
+    (folder / "run/config.json").write_text(json.dumps({"config": {}} | facts))
+    sign(folder / "run")
+    convert.main(["export", "huggingface", str(folder / "run"), str(folder / "huggingface")])
+    return folder / "huggingface"
+
+
+def trained(run: Path) -> Arrays:
+    """The weights of a run, without the state of the optimizer."""
+    return {name: value for name, value in weights(run, 7).items() if name.split("/")[0] not in checkpoint.STATE}
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """A model with three classes in the folder that transformers would write, exported from run/."""
+    return exported(tmp_path, Sequences(SMALL, CLASSES))
+
+
 def test_classes_without_names_are_numbered_as_transformers_does(theirs: Path) -> None:
     facts = json.loads((theirs / "config.json").read_text())
     assert facts["architectures"] == ["BertForSequenceClassification"]
@@ -63,7 +65,7 @@ def test_classes_without_names_are_numbered_as_transformers_does(theirs: Path) -
 @pytest.mark.parametrize("fields", [{}, {"id2label": None}, {"id2label": None, "num_labels": 3}])
 def test_unnamed_classes_come_in_whatever_says_their_number(fields: dict[str, Any], theirs: Path) -> None:
     edit(theirs, **fields)
-    same_bits(weights(theirs.with_name("run"), 0), weights(came_in(theirs), 0))
+    same_bits(trained(theirs.with_name("run")), weights(came_in(theirs), 0))
 
 
 def test_names_of_classes_are_kept_both_ways(theirs: Path, tmp_path: Path) -> None:
@@ -79,9 +81,9 @@ def test_the_classifier_of_a_google_checkpoint_comes_in(theirs: Path, tmp_path: 
     run = theirs.with_name("run")
     convert.main(["export", "google", str(run), str(tmp_path / "google")])
     reader = tf.train.load_checkpoint(str(tmp_path / "google/bert_model.ckpt"))  # as run_classifier.py names it
-    np.testing.assert_array_equal(reader.get_tensor("output_weights").T, weights(run, 0)["classifier/kernel"])
-    np.testing.assert_array_equal(reader.get_tensor("output_bias"), weights(run, 0)["classifier/bias"])
-    same_bits(weights(run, 0), weights(came_in(tmp_path / "google"), 0))
+    np.testing.assert_array_equal(reader.get_tensor("output_weights").T, trained(run)["classifier/kernel"])
+    np.testing.assert_array_equal(reader.get_tensor("output_bias"), trained(run)["classifier/bias"])
+    same_bits(trained(run), weights(came_in(tmp_path / "google"), 0))
 
 
 @pytest.mark.parametrize("kind", ["BertForSomethingElse", ["BertForTokenClassification"]])
@@ -97,20 +99,6 @@ def test_another_function_of_the_same_weights_is_left_aside(theirs: Path) -> Non
     edit(theirs, problem_type="regression")  # of three numbers
     about = json.loads((came_in(theirs) / "config.json").read_text())
     assert about["imported"]["ignored"] == ["classifier.bias", "classifier.weight"] and "head" not in about
-
-
-def exported(folder: Path, module: tf.Module, **facts: Any) -> Path:
-    """The export of a run with random weights, whose config.json says `facts`."""
-    a_run(folder / "run", SMALL, module)
-    (folder / "run/config.json").write_text(json.dumps({"config": {}} | facts))
-    sign(folder / "run")
-    convert.main(["export", "huggingface", str(folder / "run"), str(folder / "huggingface")])
-    return folder / "huggingface"
-
-
-def trained(run: Path) -> Arrays:
-    """The weights of a run, without the state of the optimizer."""
-    return {name: value for name, value in weights(run, 7).items() if name.split("/")[0] not in checkpoint.STATE}
 
 
 TAGS = ("O", "B-PER", "I-PER")
