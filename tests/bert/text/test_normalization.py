@@ -41,7 +41,9 @@ def is_old(code: int) -> bool:
     return unicodedata.ucd_3_2_0.category(chr(code)) not in ("Cn", "Cs") and code not in DIFFERENT
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(
+    "name", ["lower", "cased", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("accents", "chinese"))]
+)
 def test_every_character_becomes_what_hugging_face_has(name: str) -> None:
     rules, texts = RULES[name], [f"a{chr(code)}b" for code in range(0x110000) if is_old(code)]
     assert len(texts) > 95_000
