@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,9 @@ from bert.core.errors import InputError, Stopped, UsageError
 from bert.plan import __main__ as plan
 from bert.pretrain import PretrainingModel
 from bert.training import step
-from bert.training.signals import STOP_SIGNALS
 from tests import finished
 from tests.bert.training.imports import Bare, export_and_import, write_run
-from tests.training import ROOT, TINY, checkpoints, losses, measured, same_bits, sign, weights, write_dataset
+from tests.training import ROOT, TINY, checkpoints, errors, losses, measured, same_bits, sign, weights, write_dataset
 
 
 @pytest.mark.parametrize(
@@ -42,6 +40,17 @@ from tests.training import ROOT, TINY, checkpoints, losses, measured, same_bits,
         (["demo_phase1", "--data.train", "DATASET", "--model.vocab_size", "5"], 2, "made with 99 entries"),
         (["demo_phase2", "--data.train", "DATASET"], 2, "demo_phase2 needs trained weights"),
         (["demo_phase1", "--data.train", "DATASET", "--init.checkpoint", "/nowhere"], 3, "/nowhere: no such folder"),
+        (["gpt2_smoke"], 2, "a folder made by python -m data.tokens"),
+        (["gpt2_smoke", "--data.train", "DATASET"], 3, "make them with python -m data.tokens"),
+        (["gpt2_smoke", "--data.train", "TOKENS", "--batch.pack", "true"], 2, "batch.pack has no effect"),
+        (["gpt2_smoke", "--data.train", "TOKENS", "--batch.bucket_by_length", "2"], 2, "batch.bucket_by_length needs"),
+        (["gpt2_smoke", "--data.train", "TOKENS", "--data.skip_bad", "1"], 2, "data.skip_bad has no effect"),
+        (["gpt2_smoke", "--data.train", "TOKENS", "--data.length", "65"], 2, "sequences of 65 tokens"),
+        (["gpt2_smoke", "--data.train", "TOKENS", "--data.length", "500"], 3, "a sample needs 501"),
+        (["gpt2_smoke", "--data.train", "TOKENS", "--model.vocab_size", "99"], 2, "made with 257 entries"),
+        (["gpt2_smoke", "--data.train", "TOKENS", "--optimizer.minimum_rate", "1"], 2, "is more than optimizer.learn"),
+        (["gpt2_smoke", "--data.train", "TOKENS", "--optimizer.decay_steps", "7"], 2, "within optimizer.warmup_steps"),
+        (["gpt2_smoke", "--data.train", "TOKENS", "--optimizer.decay_power", "0.5"], 2, "with optimizer.schedule cos"),
     ],
 )
 def test_mistakes_end_in_one_line_and_their_code(
@@ -49,15 +58,17 @@ def test_mistakes_end_in_one_line_and_their_code(
     code: int,
     message: str,
     dataset: Path,
+    tokens: Path,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
-    monkeypatch.setattr(sys, "argv", ["pretrain", *(str(dataset) if a == "DATASET" else a for a in arguments)])
+    places = {"DATASET": str(dataset), "TOKENS": str(tokens)}
+    monkeypatch.setattr(sys, "argv", ["pretrain", *(places.get(word, word) for word in arguments)])
     with pytest.raises(SystemExit) as stopped:
         cli.main(pretrain.main)
-    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith(("error:", "Traceback"))]
+    lines = errors(capfd.readouterr().err)
     assert stopped.value.code == code and len(lines) == 1 and message in lines[0], lines
     assert not (tmp_path / "work").exists() or not list((tmp_path / "work").rglob("checkpoints"))
 
@@ -220,15 +231,6 @@ def test_a_finished_phase_is_not_run_again_and_make_s_folders_are_the_default(
     same_bits(weights(work / "pretrain/demo_phase2", 3), weights(tmp_path / "pretrain/demo_phase2", 3))
 
 
-@pytest.fixture
-def handlers() -> Iterator[None]:
-    """Signals are handled as before, after a run that was stopped."""
-    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("phase", "update"), [(1, 3), (2, 1)])
 def test_a_stopped_recipe_goes_on_in_the_right_phase(
@@ -237,7 +239,7 @@ def test_a_stopped_recipe_goes_on_in_the_right_phase(
     two_phases: tuple[Path, list[str]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    handlers: None,
+    handlers: object,
 ) -> None:
     work, command = two_phases
     command = [*command, "--run.directory", str(tmp_path)]
