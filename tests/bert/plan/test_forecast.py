@@ -95,10 +95,13 @@ def test_groups_of_one_part_share_the_network() -> None:
     assert (alone.nodes, alone.per_node) == (1, 1) and update_time.reduction(4e8, alone) == 0
 
 
-@pytest.mark.parametrize(("parts", "words"), [(5, "GPUs"), (3, "attention heads")])
-def test_parts_must_divide_ranks_and_heads(parts: int, words: str) -> None:
+@pytest.mark.parametrize(
+    ("parts", "per_node", "words"), [(5, 8, "24 GPUs"), (3, 8, "attention heads"), (4, 6, "the 6 GPUs of a node")]
+)
+def test_parts_must_divide_ranks_nodes_and_heads(parts: int, per_node: int, words: str) -> None:
+    config = recipe(parallel=dataclasses.replace(recipe().parallel, tensor=parts))
     with pytest.raises(UsageError, match=words):
-        of(recipe(parallel=dataclasses.replace(recipe().parallel, tensor=parts)))
+        of(config, nodes=2 if per_node == 6 else 3, per_node=per_node)
 
 
 def test_intervals_add_up() -> None:
