@@ -176,31 +176,37 @@ def same_bits(one: State, two: State) -> None:
         assert value.tobytes() == two[name].tobytes(), name
 
 
-def write_tokens(folder: Path, train: int = 1000, heldout: int = 150) -> Path:
-    """Write a folder as data.tokens does, whose next token follows from the one before it, but for each fifth."""
-    random = np.random.default_rng(7)
+def token_folder(
+    folder: Path, splits: dict[str, list[list[int]]], vocab: int, tokenizer: bytes, text_bytes: int, **changes: Any
+) -> Path:
+    """Write a folder as data.tokens does, with the tokens of each file of each split; changes: of the manifest."""
 
     def make(partial: Path) -> outputs.StageResult:
-        text = byte_bpe.text_of({token: n for n, token in enumerate((*byte_bpe.BYTES, byte_bpe.END))}, [], partial)
-        (partial / byte_bpe.NAME).write_text(text, encoding="utf-8")
+        (partial / byte_bpe.NAME).write_bytes(tokenizer)
         counts, files = {}, {}
-        for split, size in (("train", train), ("heldout", heldout)):
-            ids = random.integers(0, CAUSAL_VOCAB, size)
-            for place in range(1, size):
-                if place % 5:
-                    ids[place] = (3 * ids[place - 1] + 1) % CAUSAL_VOCAB
-            with token_file.TokenWriter(partial / f"{split}-00000.tokens", CAUSAL_VOCAB) as writer:
-                writer.write(ids.tolist())
-            files[writer.path.name] = writer.count
-            counts[split] = {"documents": 1, "tokens": size, "bytes": 4 * size}
-        extra = {
-            "kind": "tokens",
-            "dtype": token_file.dtype_for(CAUSAL_VOCAB),
-            "vocab_size": CAUSAL_VOCAB,
-            "end_id": CAUSAL_VOCAB - 1,
-            "tokenizer_sha256": hashlib.sha256(text.encode()).hexdigest(),
-        }
+        for split, pieces in splits.items():
+            for number, ids in enumerate(pieces):
+                with token_file.TokenWriter(partial / f"{split}-{number:05d}.tokens", vocab) as writer:
+                    writer.write(ids)
+                files[writer.path.name] = writer.count
+            counts[split] = {"documents": 1, "tokens": sum(map(len, pieces)), "bytes": text_bytes}
+        described = {"kind": "tokens", "dtype": token_file.dtype_for(vocab), "vocab_size": vocab, "end_id": vocab - 1}
+        extra = described | {"tokenizer_sha256": hashlib.sha256(tokenizer).hexdigest()} | changes
         return outputs.StageResult(counts=counts, records=files, extra=extra)
 
     outputs.build(folder, stage="tokens", parameters={}, inputs=[], make=make)
     return folder
+
+
+def write_tokens(folder: Path, train: int = 1000, heldout: int = 150) -> Path:
+    """Write such a folder, whose next token follows from the one before it, but for each fifth."""
+    random, splits = np.random.default_rng(7), {}
+    for split, size in (("train", train), ("heldout", heldout)):
+        ids = random.integers(0, CAUSAL_VOCAB, size)
+        for place in range(1, size):
+            if place % 5:
+                ids[place] = (3 * ids[place - 1] + 1) % CAUSAL_VOCAB
+        splits[split] = [ids.tolist()]
+    tokens = {token: n for n, token in enumerate((*byte_bpe.BYTES, byte_bpe.END))}
+    text = byte_bpe.text_of(tokens, [], folder)
+    return token_folder(folder, splits, CAUSAL_VOCAB, text.encode(), 4 * train)

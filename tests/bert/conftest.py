@@ -1,17 +1,37 @@
 """A small dataset in the trainer's own format, and a configuration whose sizes are odd and all different."""
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bert.core.config import BatchConfig, ModelConfig, OptimizerConfig, PretrainConfig, RunConfig
-from tests.training import VOCAB, write_dataset
+from bert.training.signals import STOP_SIGNALS
+from tests.training import VOCAB, write_dataset, write_tokens
 
 
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset folder shared by tests that only read it."""
     return write_dataset(tmp_path_factory.mktemp("records") / "dataset")
+
+
+@pytest.fixture(scope="session")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same for causal models."""
+    return write_tokens(tmp_path_factory.mktemp("stream") / "tokens")
+
+
+@pytest.fixture
+def handlers() -> Iterator[dict[int, object]]:
+    """Handlers of signals of one test, which are set back after it."""
+    before = {kind: signal.getsignal(kind) for kind in STOP_SIGNALS}
+    for kind in STOP_SIGNALS:
+        signal.signal(kind, signal.default_int_handler)
+    yield dict.fromkeys(STOP_SIGNALS, signal.default_int_handler)
+    for kind, old in before.items():
+        signal.signal(kind, old)
 
 
 @pytest.fixture

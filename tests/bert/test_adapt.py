@@ -35,14 +35,15 @@ def run_adapt(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
     return int(str(ending.value.code))
 
 
+def command(folder: Path) -> tuple[object, ...]:
+    return folder / "run", "--words", folder / "words.txt", "--output", folder / "new"
+
+
 def test_a_new_word_is_the_mean_of_its_pieces_and_all_else_keeps_its_bits(tmp_path, monkeypatch, capsys):
     old = a_run(tmp_path / "run", CONFIG, PretrainingModel(CONFIG, 0), PIECES)
-    (tmp_path / "words.txt").write_text(
-        "Hepatocyte\nhepatocytes\n##atocyte\nqux\nthe\nhepatocyte\nnew york\n\n[MASK]\n"
-    )
-    assert (
-        run_adapt(monkeypatch, tmp_path / "run", "--words", tmp_path / "words.txt", "--output", tmp_path / "new") == 0
-    )
+    listed = "Hepatocyte\nhepatocytes\n##atocyte\nqux\nthe\nhepatocyte\nnew york\n\n[MASK]\n"
+    (tmp_path / "words.txt").write_text(listed)
+    assert run_adapt(monkeypatch, *command(tmp_path)) == 0
     said = capsys.readouterr().err
     assert "2 already in the vocabulary ('the', '[MASK]')" in said and "1 repeated ('hepatocyte')" in said
     assert "1 not one word to the tokenizer ('new york')" in said and "1 words taken as the tokenizer" in said
@@ -77,8 +78,7 @@ def test_a_new_word_is_the_mean_of_its_pieces_and_all_else_keeps_its_bits(tmp_pa
 def test_unused_entries_can_stay_and_a_head_for_words_is_not_needed(tmp_path, monkeypatch):
     old = a_run(tmp_path / "run", CONFIG, TaskModel(CONFIG, 0, AnswerSpans.described), PIECES)
     (tmp_path / "words.txt").write_text("\ufeffhepatocyte\r\n")
-    arguments = ("--words", tmp_path / "words.txt", "--output", tmp_path / "new", "--unused", "false")
-    assert run_adapt(monkeypatch, tmp_path / "run", *arguments) == 0
+    assert run_adapt(monkeypatch, *command(tmp_path), "--unused", "false") == 0
     assert load_vocab(tmp_path / "new/vocab.txt") == [*load_vocab(tmp_path / "run/vocab.txt"), "hepatocyte"]
     new = weights(tmp_path / "new")
     assert new.keys() == old.keys() and new["embeddings/word"].shape == (32, 20)
@@ -97,9 +97,7 @@ def test_new_words_keep_every_head(tmp_path, monkeypatch, module, head):
     (tmp_path / "run/config.json").write_text(json.dumps(head.entries()))
     training.sign(tmp_path / "run")
     (tmp_path / "words.txt").write_text("hepatocyte\n")
-    assert (
-        run_adapt(monkeypatch, tmp_path / "run", "--words", tmp_path / "words.txt", "--output", tmp_path / "new") == 0
-    )
+    assert run_adapt(monkeypatch, *command(tmp_path)) == 0
     assert labels.read(tmp_path / "new") == head
     new = weights(tmp_path / "new")
     assert new.keys() == old.keys() and new[f"{head.kind}/kernel"].tobytes() == old[f"{head.kind}/kernel"].tobytes()
@@ -111,8 +109,7 @@ def test_new_words_take_rows_without_an_entry(tmp_path, monkeypatch, capsys):
     (tmp_path / "run/vocab.txt").write_text("\n".join(entries[:29]) + "\n")
     training.sign(tmp_path / "run")
     (tmp_path / "words.txt").write_text("hepatocyte\n")
-    arguments = ("--words", tmp_path / "words.txt", "--output", tmp_path / "new", "--unused", "false")
-    assert run_adapt(monkeypatch, tmp_path / "run", *arguments) == 0
+    assert run_adapt(monkeypatch, *command(tmp_path), "--unused", "false") == 0
     assert "29 entries for 31 rows of embeddings; the last 2 rows" in capsys.readouterr().err
     new = weights(tmp_path / "new")["embeddings/word"]
     assert new.shape == (31, 20) and load_vocab(tmp_path / "new/vocab.txt") == [*entries[:29], "hepatocyte"]
@@ -129,19 +126,9 @@ def test_a_list_without_a_new_word_is_one_line(tmp_path, monkeypatch, capsys, wo
     a_run(tmp_path / "run", CONFIG, PretrainingModel(CONFIG, 0), PIECES)
     if words is not None:
         (tmp_path / "words.txt").write_bytes(words if isinstance(words, bytes) else words.encode())
-    arguments = ("--words", tmp_path / "words.txt", "--output", tmp_path / "new")
-    assert run_adapt(monkeypatch, tmp_path / "run", *arguments) == code
+    assert run_adapt(monkeypatch, *command(tmp_path)) == code
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
     assert len(lines) == 1 and said in lines[0] and not (tmp_path / "new").exists()
-
-
-def test_a_run_whose_vocabulary_was_edited_is_refused(tmp_path, monkeypatch, capsys):
-    a_run(tmp_path / "run", CONFIG, PretrainingModel(CONFIG, 0), PIECES)
-    (tmp_path / "words.txt").write_text("hepatocyte\n")
-    with open(tmp_path / "run/vocab.txt", "a") as stream:
-        stream.write("more\n")
-    arguments = ("--words", tmp_path / "words.txt", "--output", tmp_path / "new")
-    assert run_adapt(monkeypatch, tmp_path / "run", *arguments) == 4 and "vocab.txt" in capsys.readouterr().err
 
 
 def rules(lower_case: bool) -> Rules:
@@ -153,12 +140,8 @@ def test_words_are_taken_as_the_tokenizer_will_meet_them():
         vocabulary = [*SPECIAL, *PIECES, "D"]
         return adapt.choose(lines, vocabulary, WordPiece(vocabulary, rules(lower_case)))
 
-    assert chosen("Na\u00efve", "naive", "##ASE", "\uff48ep\u00adx", "\u03b2").words == [
-        "naive",
-        "##ase",
-        "\uff48epx",
-        "\u03b2",
-    ]
+    words = chosen("Na\u00efve", "naive", "##ASE", "\uff48ep\u00adx", "\u03b2").words
+    assert words == ["naive", "##ase", "\uff48epx", "\u03b2"]
     assert chosen("DNA", "dna", "##ASE", "Ti", "Ti", lower_case=False).words == ["DNA", "dna", "##ASE", "Ti"]
     left = chosen("il-6", "##-6", "##", "###", "\u4e2d\u6587", "a\tb", "\x07", "[NEW]", "q" * 201, "the").left_out
     assert left == {
@@ -192,8 +175,7 @@ def test_pretraining_goes_on_with_data_of_the_new_vocabulary(tmp_path, monkeypat
     words = [*final[5:20], "[unused3]", *final[21:96]]
     old = a_run(tmp_path / "run", config, PretrainingModel(config, 0), words)
     (tmp_path / "words.txt").write_text("\n".join([final[20], *final[96:]]))
-    arguments = ("--words", tmp_path / "words.txt", "--output", tmp_path / "new")
-    assert run_adapt(monkeypatch, tmp_path / "run", *arguments) == 0
+    assert run_adapt(monkeypatch, *command(tmp_path)) == 0
     assert (tmp_path / "new/vocab.txt").read_bytes() == (dataset / "vocab.txt").read_bytes()
     more = ("--model.num_hidden_layers", "2", "--run.steps", "1")
     refused = training.pretrain(dataset, tmp_path / "a", "--init.checkpoint", str(tmp_path / "run"), *more)

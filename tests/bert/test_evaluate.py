@@ -104,9 +104,8 @@ def test_masked_words_have_their_probabilities(run: Path, capsys: pytest.Capture
     for place, choices in zip((2, 5), found["masks"], strict=True):
         expected = np.exp(log_probabilities(run, ids, place))
         assert sum(choice["probability"] for choice in choices) == pytest.approx(1, abs=1e-5)
-        assert [choice["probability"] for choice in choices] == sorted(
-            (choice["probability"] for choice in choices), reverse=True
-        )
+        given = [choice["probability"] for choice in choices]
+        assert given == sorted(given, reverse=True)
         for choice in choices:
             number = vocabulary.index(choice["word"])
             assert choice["probability"] == pytest.approx(expected[number], abs=1e-6)
@@ -117,16 +116,8 @@ def test_a_file_is_filled_in_order_whatever_the_batch(run: Path, tmp_path: Path)
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
     results = []
     for batch in ("1", "3"):
-        command = [
-            str(run),
-            "--input",
-            str(tmp_path / "texts.txt"),
-            "--output",
-            str(tmp_path / batch),
-            "--batch",
-            batch,
-        ]
-        fill_mask.main([*command, "--top", "1"])
+        files = ["--input", str(tmp_path / "texts.txt"), "--output", str(tmp_path / batch)]
+        fill_mask.main([str(run), *files, "--batch", batch, "--top", "1"])
         results.append([json.loads(line) for line in (tmp_path / batch).read_text().splitlines()])
     for one, many, text in zip(*results, texts, strict=True):
         assert one["text"] == many["text"] == text and len(one["masks"]) == text.count("[MASK]")

@@ -11,13 +11,12 @@ import tensorflow as tf
 
 from bert import evaluate_lm
 from bert.causal import trained
-from bert.core import outputs
 from bert.core.errors import InputError, UsageError
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch
-from bert.text import byte_bpe, token_file
-from bert.text.token_file import TokenWriter
+from bert.text import byte_bpe
 from tests.bert.causal.runs import SIZES, write_run
+from tests.training import token_folder
 
 POSITIONS = SIZES["max_position_embeddings"]
 WIKITEXT = " \n = Two @-@ fold = \n \n It ( the game ) had 1 @,@ 200 players ; some left . \n"
@@ -71,28 +70,10 @@ def test_lambada_reads_lines_of_json(run: Path, tmp_path: Path, capsys: pytest.C
     assert found["accuracy"] == found["correct"] / 3
 
 
-def write_tokens(run: Path, folder: Path, ids: list[int], tokenizer: bytes) -> Path:
-    def make(partial: Path) -> outputs.StageResult:
-        (partial / byte_bpe.NAME).write_bytes(tokenizer)
-        with TokenWriter(partial / "heldout-00000.tokens", SIZES["vocab_size"]) as writer:
-            writer.write(ids)
-        extra = {
-            "kind": "tokens",
-            "dtype": token_file.dtype_for(SIZES["vocab_size"]),
-            "vocab_size": SIZES["vocab_size"],
-            "end_id": SIZES["vocab_size"] - 1,
-            "tokenizer_sha256": hashlib.sha256(tokenizer).hexdigest(),
-        }
-        counts = {"heldout": {"documents": 1, "tokens": len(ids), "bytes": 83}}
-        return outputs.StageResult(counts=counts, records={writer.path.name: writer.count}, extra=extra)
-
-    outputs.build(folder, stage="tokens", parameters={}, inputs=[], make=make)
-    return folder
-
-
 def test_heldout_tokens(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ids = np.random.default_rng(3).integers(0, 258, 80).tolist()
-    folder = write_tokens(run, tmp_path / "tokens", ids, (run / byte_bpe.NAME).read_bytes())
+    tokenizer = (run / byte_bpe.NAME).read_bytes()
+    folder = token_folder(tmp_path / "tokens", {"heldout": [ids]}, SIZES["vocab_size"], tokenizer, 83)
     found = evaluate(capsys, run, "heldout", folder)
     total = losses(run, ids, POSITIONS, POSITIONS).sum()
     assert found["bits_per_byte"] == pytest.approx(total / math.log(2) / 83, rel=1e-5)
@@ -103,7 +84,7 @@ def test_heldout_tokens(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_tokens_of_another_tokenizer_are_refused(run: Path, tmp_path: Path) -> None:
-    folder = write_tokens(run, tmp_path / "tokens", [1, 2, 3], b"another")
+    folder = token_folder(tmp_path / "tokens", {"heldout": [[1, 2, 3]]}, SIZES["vocab_size"], b"another", 9)
     with pytest.raises(InputError, match="not the tokenizer of the run"):
         evaluate_lm.main([str(run), "heldout", str(folder)])
 

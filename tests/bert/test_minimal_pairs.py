@@ -21,14 +21,8 @@ from tests.bert.test_evaluate import log_probabilities, tokens_of
 from tests.bert.test_evaluate import write_run as write_masked_run
 from tests.bert.test_evaluate_lm import POSITIONS, losses
 
-SENTENCES = [
-    "the cats sees a dog .",
-    "the cats sees dogs .",
-    "a bee",
-    "cat",
-    "the ant sees bees .",
-    "the bee sees bees .",
-]
+SENTENCES = ["the cats sees a dog .", "the cats sees dogs .", "a bee", "cat"]
+SENTENCES += ["the ant sees bees .", "the bee sees bees ."]
 PIECES = ["cats", "dogs", "bees", "ants"]  # of two tokens each
 
 
@@ -134,13 +128,12 @@ def test_intervals_are_those_that_were_published(right: int, count: int, low: fl
 
 
 def test_the_lines_of_blimp_name_their_paradigm_phenomenon_and_field(tmp_path: Path) -> None:
-    content = line(
-        UID="drop_argument", linguistics_term="argument_structure", field="syntax/semantics", two_prefix=False
-    )
+    fields = {"UID": "drop_argument", "linguistics_term": "argument_structure", "field": "syntax/semantics"}
+    content = line(**fields, two_prefix=False)
     folder = write(tmp_path / "data", {"a.jsonl": content, "own.jsonl": line(), "notes.md": "read me"})
     first, own = reading.read(folder)
-    names = (first.paradigm, first.phenomenon, first.field)
-    assert names == ("drop_argument", "argument_structure", "syntax_semantics")
+    assert (first.paradigm, first.field) == ("drop_argument", "syntax_semantics")
+    assert first.phenomenon == "argument_structure"
     assert (own.paradigm, own.phenomenon, own.field) == ("own", "", "")
     assert own.where == f"{folder / 'own.jsonl'}: line 1"
 
@@ -212,22 +205,14 @@ def test_the_command_prints_a_table_and_writes_json_and_a_picture(
     output, picture = tmp_path / "scores.json", tmp_path / "scores.png"
     command.main([str(run), "--data", str(folder), "--output", str(output), "--picture", str(picture)])
     found, shown = json.loads(output.read_text()), capsys.readouterr().out
-    assert found["paradigms"]["$two"] | {"low": 0, "high": 0} == {
-        "pairs": 1,
-        "right": 0,
-        "ties": 1,
-        "accuracy": 0.5,
-        "low": 0,
-        "high": 0,
-    }
+    two = found["paradigms"]["$two"]
+    assert (two["pairs"], two["right"], two["ties"], two["accuracy"]) == (1, 0, 1, 0.5) and two["low"] < two["high"]
     assert found["all"]["pairs"] == 2 and list(found["phenomena"]) == ["term"] and found["score"] == "masked"
     assert found["checkpoint"].endswith("step-00000003") and found["pairs_with_unknown_tokens"] == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert f"{100 * found['all']['accuracy']:.1f}" in shown.splitlines()[-1]
     command.main([str(run), "--data", str(folder), "--output", str(output), "--pairs", "1"])
-    assert {name: of["pairs"] for name, of in json.loads(output.read_text())["paradigms"].items()} == {
-        "one": 1,
-        "$two": 1,
-    }
+    of_each = {name: of["pairs"] for name, of in json.loads(output.read_text())["paradigms"].items()}
+    assert of_each == {"one": 1, "$two": 1}
     with pytest.raises(UsageError, match="is a masked language model; give --score masked, "):
         command.main([str(run), "--data", str(folder), "--score", "causal"])

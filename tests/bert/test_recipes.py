@@ -97,6 +97,7 @@ def test_a_name_without_phase_has_both_and_each_phase_has_a_name() -> None:
         assert (first.name, second.name) == (f"{name}_phase1", f"{name}_phase2")
         assert (first.after, second.after) == ("", first.name)
         assert first.config.init.checkpoint is not None and second.config.init.checkpoint is None
+    assert all(phase.config.run.evaluate_every > 0 for recipe in RECIPES.values() for phase in recipe.phases)
 
 
 @pytest.mark.parametrize(
@@ -233,11 +234,8 @@ def different_in_miniature() -> list[str]:
     return list(first.values())
 
 
-EXAMPLES = (
-    "bert_large_phase1",
-    "bert_large_24h",
-    "gpt2_smoke",
-)  # LAMB with XLA, pre-norm with a budget of time, a causal model
+# LAMB with XLA, pre-norm with a budget of time, a causal model
+EXAMPLES = ("bert_large_phase1", "bert_large_24h", "gpt2_smoke")
 
 
 @pytest.mark.slow

@@ -3,11 +3,7 @@
 import errno
 import json
 import math
-import os
-import string
-import subprocess
-import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -17,53 +13,22 @@ from hypothesis import strategies as st
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bert.core import files, manifest
-from bert.core.config import ModelConfig
 from bert.core.errors import ResourceError, UsageError
 from bert.model.encoder import variables
 from bert.model.heads import TaskModel
 from bert.text import windows
-from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 from squad import export, latency, model, threshold
 from squad.config import Windowing
 from squad.examples import Dataset, Example
 from squad.model import AnswerSpans
 from squad.reader import Reader
+from tests.bert.export.served import CONFIG, HOSTILE, VOCAB
 
 pytest.importorskip("tensorflow_text", reason="its operations are part of the graph")
 
-LETTERS = string.digits + string.ascii_letters + string.punctuation + "\u6771\u4eac\u2044"
-VOCAB = [*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS), "river", "cafe", "##ly"]
 NARROW = Windowing(max_seq_length=23, doc_stride=5, max_query_length=7)
 WIDE = Windowing(max_seq_length=71, doc_stride=31, max_query_length=11)
-TINY = {"hidden_size": 24, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 40}
-HOSTILE = [
-    "",
-    " ",
-    "\n\t \u3000",
-    "a",
-    "river",
-    " river\n",
-    "[SEP]",
-    "[CLS] river [SEP] [PAD]",
-    "caf\u00e9",
-    "nai\u0308ve \u0301",
-    "\u6771\u4eac\u6771",
-    "\U0001f389 a \U0001f468\u200d\U0001f469 b",
-    "x\u2026y \ufb01ne",
-    "H\u00b2O \u00bd",
-    "\u0130zmir \u00dfs",
-    "\ufeffbom",
-    "nul\x00nul",
-    "zero\u200bwidth",
-    "\ud55c\uad6d",
-    "\uffff \ue000",
-    "z" * 300,
-    "\U0001f389" * 7,
-    "".join(f"\u6771\u4eac \u00e9 \U0001f389 river {number}, " for number in range(29)),
-]
-
-
 WRITTEN = st.characters(exclude_categories=["Cs"])  # anything but halves of surrogates, which UTF-8 does not have
 
 
@@ -71,7 +36,7 @@ def fine_tuned_run(folder, windowing=NARROW, impossible=True, threshold_=None, *
     """A run directory with random weights, large ones, so that scores are far apart."""
     folder.mkdir(parents=True)
     (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
-    config = ModelConfig(vocab_size=len(VOCAB), max_position_embeddings=73, initializer_range=0.5, **(TINY | changes))
+    config = replace(CONFIG, **changes)
     config.save(folder / "bert_config.json")
     flat = {f"windows.{name}": value for name, value in asdict(windowing).items()} | {"data.impossible": impossible}
     files.write_json(folder / "config.json", {"config": flat})
@@ -216,33 +181,6 @@ def test_short_texts_are_read_in_narrow_windows_and_many_in_several_batches(wide
     assert shapes == [(32, 16), (7, 71)]  # 36 short windows, and three that overlap
 
 
-@pytest.mark.slow
-@pytest.mark.thorough  # as tests/bert/export/test_main.py shows: both are written by bert/export/graph.py
-def test_a_fresh_process_without_this_code_serves_it(narrow, tmp_path):
-    code = """
-import json, sys
-import tensorflow as tf, tensorflow_text
-served = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
-texts = json.load(sys.stdin)
-found = served(question=tf.constant(texts["question"]), context=tf.constant(texts["context"]))
-assert not {"bert", "squad", "data"} & {name.split(".")[0] for name in sys.modules}
-print(json.dumps([text.decode() for text in found["answer"].numpy().tolist()]))
-"""
-    pairs = [("who?", context) for context in HOSTILE]
-    texts = dict(zip(("question", "context"), zip(*pairs, strict=True), strict=True))
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code, str(narrow.folder)],
-        cwd=tmp_path,
-        env=os.environ,
-        input=json.dumps(texts),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads(done.stdout) == [text.decode() for text in ask(narrow.served, pairs)["answer"]]
-
-
 def test_the_signature_is_as_documented_and_the_folder_as_servers_want_it(narrow, wide):
     given = narrow.served.structured_input_signature[1]
     assert given == {name: tf.TensorSpec([None], tf.string, name) for name in ("question", "context")}
@@ -275,13 +213,8 @@ def test_half_precision_halves_the_weights_and_answers_nearly_alike(narrow, tmp_
 
 
 @pytest.mark.slow
-def test_the_same_command_again_changes_nothing_and_another_replaces_the_whole(narrow, tmp_path, capfd):
-    folder = exported(narrow.run, tmp_path)
-    before = (folder / "saved_model.pb").stat().st_mtime_ns
-    exported(narrow.run, tmp_path)
-    assert "up to date" in capfd.readouterr().err
-    assert (folder / "saved_model.pb").stat().st_mtime_ns == before
-    exported(narrow.run, tmp_path, "--null_threshold", 1e6)
+def test_the_threshold_of_the_command_wins_over_that_of_the_run(narrow, tmp_path):
+    folder = exported(narrow.run, tmp_path, "--null_threshold", 1e6)
     never_none = ask(tf.saved_model.load(str(folder)).signatures["serving_default"], [("who?", "a river")])
     assert never_none["answer"][0]
 

@@ -75,14 +75,6 @@ def test_scores_equal_a_plain_word_count(prediction, gold):
     assert metric.f1(prediction, gold) == pytest.approx(expected)
 
 
-@given(TEXTS, TEXTS)
-def test_f1_is_symmetric_bounded_and_one_where_answers_match(one, other):
-    assert metric.f1(one, other) == pytest.approx(metric.f1(other, one))
-    assert 0 <= metric.f1(one, other) <= 1
-    if metric.exact_match(one, other) and metric.normalize(one):
-        assert metric.f1(one, other) == 1
-
-
 def oracle_f1(prediction, gold):
     """Version 2.0: nothing equals nothing."""
     predicted, wanted = oracle_words(prediction), oracle_words(gold)
@@ -151,19 +143,9 @@ def test_version_2_as_counted_by_hand():
     assert metric.score_v2(questions, predictions, odds) == pytest.approx(figures | best)
     strict = metric.score_v2(questions, predictions, odds, na_prob_thresh=-3.75)
     assert strict["exact"] == strict["f1"] == strict["best_f1"] == 60
-    assert metric.score_v2(questions, {"a": "a bat", "c": ""}) == pytest.approx(
-        {
-            "exact": 50,
-            "f1": 50,
-            "total": 2,
-            "HasAns_exact": 0,
-            "HasAns_f1": 0,
-            "HasAns_total": 1,
-            "NoAns_exact": 100,
-            "NoAns_f1": 100,
-            "NoAns_total": 1,
-        }
-    )
+    some = {"exact": 50, "f1": 50, "total": 2, "HasAns_exact": 0, "HasAns_f1": 0, "HasAns_total": 1}
+    some |= {"NoAns_exact": 100, "NoAns_f1": 100, "NoAns_total": 1}
+    assert metric.score_v2(questions, {"a": "a bat", "c": ""}) == pytest.approx(some)
 
 
 def test_always_none_scores_the_share_of_impossible_questions(shared_data):
@@ -193,8 +175,7 @@ def test_the_command_prints_one_json_line_and_notes_what_is_unanswered(dataset, 
     done = run(dataset, predictions)
     assert done.returncode == 0
     assert json.loads(done.stdout) == {"exact_match": 100 / 3, "f1": 100 / 3, "total": 3}
-    assert "q3" in done.stderr
-    assert "q9" in done.stderr
+    assert "q3" in done.stderr and "q9" in done.stderr
 
 
 @pytest.fixture
@@ -230,6 +211,9 @@ def test_the_command_reads_the_version_from_the_file(dataset_v2, tmp_path):
         ("DEV SAID --na_prob ODDS", 2, "is version 1.1"),
         ("DEV SAID --na_probe ODDS", 2, "did you mean --na_prob"),
         ("--na_prob ODDS", 2, "required: DATASET, PREDICTIONS"),
+        ("DEV", 2, "required: PREDICTIONS"),
+        ("DEV NONE", 3, "NONE"),
+        ("DEV DEV", 3, "dev.json"),
     ],
 )
 def test_what_cannot_be_scored_is_one_line(dataset, dataset_v2, tmp_path, arguments, code, reason):
@@ -240,9 +224,9 @@ def test_what_cannot_be_scored_is_one_line(dataset, dataset_v2, tmp_path, argume
         paths[name] = tmp_path / f"{name}.json"
         paths[name].write_text(json.dumps(content))
     done = run(*(paths.get(word, word) for word in arguments.split()))
-    assert done.returncode == code
-    assert reason in done.stderr
-    assert "Traceback" not in done.stderr and done.stdout == ""
+    assert done.returncode == code and reason in done.stderr and done.stdout == ""
+    (error,) = (line for line in done.stderr.splitlines() if not line.startswith("note: "))
+    assert error.startswith("error: ")
 
 
 def test_the_metric_starts_without_tensorflow():
@@ -256,12 +240,3 @@ def test_malformed_predictions_are_refused_by_name(tmp_path, content):
     path.write_text(content)
     with pytest.raises(InputError, match=r"predictions\.json"):
         metric.read_predictions(path)
-
-
-def test_bad_commands_end_in_one_line_and_their_exit_code(dataset, tmp_path):
-    for arguments, code in [((dataset,), 2), ((dataset, tmp_path / "none.json"), 3), ((dataset, dataset), 3)]:
-        done = run(*arguments)
-        assert done.returncode == code
-        assert done.stdout == ""
-        assert done.stderr.startswith("error: ")
-        assert done.stderr.count("\n") == 1

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -64,49 +63,6 @@ def windows(count: int, seed: int, longest: int = LONGEST) -> Windows:
     none = np.zeros(count, np.int32)
     inputs = dict(zip(INPUTS, (ids, mask, segments), strict=True))
     return Windows(inputs, Places(none, none, none, none, mask > 0))
-
-
-class Call(NamedTuple):
-    rows: int
-    width: int
-
-
-def listen(to: Reader) -> list[Call]:
-    """The shapes that it would score from now on, in place of which it gives zeros."""
-    calls = []
-
-    def scored(inputs: dict[str, tf.Tensor]) -> tuple[np.ndarray, np.ndarray]:
-        shapes = {tuple(inputs[name].shape) for name in INPUTS}
-        assert len(shapes) == 1
-        calls.append(Call(*shapes.pop()))
-        return np.zeros(calls[-1], np.float32), np.zeros(calls[-1], np.float32)
-
-    to._score = scored
-    return calls
-
-
-@pytest.mark.parametrize(
-    ("pieces", "batch", "rows"),
-    [
-        ([37], 16, [13] * 3),
-        ([16], 16, [16]),
-        ([3], 16, [3]),
-        ([17], 16, [9] * 2),
-        ([1], 1, [1]),
-        ([300, 290, 5], 16, [16] * 19 + [16] * 19 + [5]),
-        ([5, 300], 16, [5] + [16] * 19),
-        ([37, 20], 16, [13] * 5),
-    ],
-)
-def test_batches_differ_in_width_alone(
-    pieces: list[int], batch: int, rows: list[int], read: Callable[..., Reader]
-) -> None:
-    by_few = read(batch)
-    calls = listen(by_few)
-    for seed, count in enumerate(pieces):
-        by_few.outputs(windows(count, seed, longest=40).inputs)
-    assert [call.rows for call in calls] == rows
-    assert {call.width for call in calls} <= {16, 32, 48, LONGEST}
 
 
 @pytest.mark.parametrize(("count", "batch"), [(37, 16), (2, 32)])

@@ -37,7 +37,7 @@ def journey(tmp_path: Path) -> list[str]:
     return flags + [word if word.startswith("--") else str(tmp_path / word) for word in runs]
 
 
-def test_json_and_table_have_the_same_figures(journey, tmp_path, capsys):
+def test_json_table_and_picture_are_written_and_the_answer_is_marked_in_its_passage(journey, tmp_path, capsys):
     report.main(journey)
     first, second = json.loads((tmp_path / "out" / "report.json").read_text())["pretraining"]
     assert (first["steps"], first["mlm_accuracy"], first["nsp_accuracy"]) == (60, 0.6, 0.9)
@@ -47,18 +47,8 @@ def test_json_and_table_have_the_same_figures(journey, tmp_path, capsys):
     assert scores["random"]["f1"] == 0
     printed = capsys.readouterr().out
     assert all(figure in printed for figure in ("60.0%", "40,000", "66.7", str(tmp_path / "out" / "curves.png")))
-
-
-def test_the_picture_is_a_png(journey, tmp_path):
-    report.main(journey)
+    assert "Who led Torbank?" in printed and "[[Mira]] led Torbank. Balda led Kenco." in printed
     assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_answer_is_marked_in_its_passage(journey, capsys):
-    report.main(journey)
-    printed = capsys.readouterr().out
-    assert "Who led Torbank?" in printed
-    assert "[[Mira]] led Torbank. Balda led Kenco." in printed
 
 
 @pytest.mark.parametrize(("floor", "reason"), [("--require_exact_match", "exact match"), ("--require_gain", "points")])

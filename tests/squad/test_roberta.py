@@ -1,19 +1,15 @@
-"""Questions with a RoBERTa: the layout of its windows, and a run from an import to answers."""
-
-import json
-from pathlib import Path
+"""Questions with a RoBERTa: the layout of its windows; a run is in tests/tasks/test_families.py."""
 
 import numpy as np
 import pytest
 
-from bert.convert import __main__ as convert
 from bert.core.errors import UsageError
 from bert.text import byte_bpe
 from bert.text.tokenization import BytePairTokenizer
-from squad import export, features, predict, train
+from squad import features
 from squad.config import Windowing
 from squad.examples import Example
-from tests.bert.convert.test_roberta import MERGES, TOKENS, VOCABULARY, a_folder
+from tests.bert.convert.test_roberta import MERGES, TOKENS, VOCABULARY
 
 PASSAGE = "the river  the caf\u00e9 river. the the \U0001f680river"
 QUESTION = "the river"
@@ -59,30 +55,3 @@ def test_a_window_without_room_for_the_passage_is_refused(tokenizer: BytePairTok
     windowing = Windowing(max_seq_length=6, doc_stride=1, max_query_length=2)
     with pytest.raises(UsageError, match="has no room for a passage beside a question of 2 tokens"):
         features.room(tokenizer, 7, windowing)
-
-
-@pytest.mark.slow
-def test_an_import_is_fine_tuned_answers_and_goes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
-    a_folder(tmp_path / "theirs")
-    convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "start")])
-    asked = {"id": "q", "question": QUESTION, "answers": [{"text": "caf\u00e9", "answer_start": PASSAGE.index("caf")}]}
-    articles = [
-        {"title": "t", "paragraphs": [{"context": PASSAGE, "qas": [asked | {"id": str(n)} for n in range(12)]}]}
-    ]
-    (tmp_path / "train.json").write_text(json.dumps({"version": "1.1", "data": articles}))
-    flags = "--windows.max_seq_length 37 --windows.doc_stride 9 --windows.max_query_length 11 --batch.total 12"
-    flags += " --batch.per_device 6 --run.steps 2"
-    place = f"--data.train_file {tmp_path}/train.json --init.checkpoint {tmp_path}/start --run.directory {tmp_path}/run"
-    train.main(["squad_tiny", *place.split(), *flags.split()])
-    assert (tmp_path / "run/tokenizer.json").read_bytes() == (tmp_path / "start/tokenizer.json").read_bytes()
-    assert not (tmp_path / "run/vocab.txt").exists()
-    files = ["--dataset", str(tmp_path / "train.json"), "--output", str(tmp_path / "answers.json")]
-    predict.main(["--model", str(tmp_path / "run"), *files])
-    answers = json.loads((tmp_path / "answers.json").read_text())
-    assert list(answers) == [str(number) for number in range(12)] and all(text in PASSAGE for text in answers.values())
-    with pytest.raises(UsageError, match="only word pieces have operations in a graph"):
-        export.main(["--model", str(tmp_path / "run"), "--output", str(tmp_path / "served")])
-    convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "back")])
-    config = json.loads((tmp_path / "back/config.json").read_text())
-    assert config["architectures"] == ["RobertaForQuestionAnswering"]

@@ -1,7 +1,6 @@
 """Each word is read once, at its first piece, in a window that holds it."""
 
 import string
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -65,17 +64,8 @@ def test_a_long_sentence_is_read_where_words_have_most_context(tokenizer: WordPi
     assert shown(tokenizer, made)[1:] == ["[CLS] a b c d e f g [SEP]", "[CLS] e f g h i j k [SEP]"]
     assert made.sentence.tolist() == [0, 1, 1]
     labels = alignment.labels(made, [np.array([99]), np.arange(11)])
-    assert labels[1].tolist() == [
-        -1,
-        0,
-        1,
-        2,
-        3,
-        4,
-        5,
-        -1,
-        -1,
-    ]  # f has two words on its right here, one on its left there
+    # f has two words on its right in the second window, one on its left there
+    assert labels[1].tolist() == [-1, 0, 1, 2, 3, 4, 5, -1, -1]
     assert labels[2].tolist() == [-1, -1, -1, 6, 7, 8, 9, 10, -1]
 
 
@@ -135,14 +125,9 @@ def test_what_is_collected_from_labels_is_the_labels(
     made = alignment.windows(tokenizer, sentences, length, stride)
     tags = [np.arange(len(words)) * 7 + number for number, words in enumerate(sentences)]
     labels = alignment.labels(made, tags)
-    assert_same(alignment.collect(made, labels), tags)
-    assert_same(
-        alignment.collect(made, np.stack([labels, -labels], axis=-1)), [np.stack([t, -t], axis=-1) for t in tags]
-    )
-
-
-def assert_same(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
-    assert [values.tolist() for values in found] == [values.tolist() for values in expected]
+    both = alignment.collect(made, np.stack([labels, -labels], axis=-1))
+    for found, pairs, expected in zip(alignment.collect(made, labels), both, tags, strict=True):
+        assert found.tolist() == expected.tolist() and pairs.tolist() == np.stack([expected, -expected], -1).tolist()
 
 
 def test_a_word_has_as_many_labels_as_words(tokenizer: WordPieceTokenizer) -> None:

@@ -39,10 +39,7 @@ def test_both_development_sets_of_mnli_are_found_and_the_first_counts_in_trainin
 
 def test_the_original_file_of_mrpc_stands_for_a_missing_one(tmp_path: Path) -> None:
     data = TaskData(task="mrpc", folder=touched(tmp_path, "msr_paraphrase_train.txt", "dev.tsv"))
-    assert datasets.sources(data) == {
-        "train": tmp_path / "msr_paraphrase_train.txt",
-        "dev": tmp_path / "dev.tsv",
-    }
+    assert datasets.sources(data) == {"train": tmp_path / "msr_paraphrase_train.txt", "dev": tmp_path / "dev.tsv"}
 
 
 @pytest.mark.parametrize(

@@ -54,25 +54,6 @@ def test_ten_thousand_random_cases_score_as_by_seqeval(kind: str) -> None:
     assert seqeval_oracle.digest(kind, find, score) == SEQEVAL[kind]
 
 
-@pytest.mark.parametrize(
-    ("tags", "found"),
-    [
-        ("O O", []),
-        ("I-PER I-PER O", [("PER", 0, 2)]),  # I- after O begins an entity
-        ("B-PER I-LOC", [("PER", 0, 1), ("LOC", 1, 2)]),  # and after another type
-        ("I-PER B-PER I-PER", [("PER", 0, 1), ("PER", 1, 3)]),
-        ("B-PER O I-PER", [("PER", 0, 1), ("PER", 2, 3)]),
-        ("B I O I B", [("", 0, 2), ("", 3, 4), ("", 4, 5)]),  # BioBERT's tags have no types
-        ("S-PER B-LOC I-LOC E-LOC E-LOC", [("PER", 0, 1), ("LOC", 1, 4), ("LOC", 4, 5)]),
-        ("U-PER B-LOC I-LOC L-LOC L-LOC", [("PER", 0, 1), ("LOC", 1, 4), ("LOC", 4, 5)]),
-        ("I-A-B I-A-C I-A", [("A-B", 0, 1), ("A-C", 1, 2), ("A", 2, 3)]),  # the type is behind the first dash
-        ("I I-PER", [("", 0, 1), ("PER", 1, 2)]),
-    ],
-)
-def test_entities_are_those_read_by_hand(tags: str, found: list[tuple[str, int, int]]) -> None:
-    assert entities.entities(tags.split()) == found
-
-
 @pytest.mark.parametrize("tag", ["", "X-PER", "PER", "b-PER", "O-PER", "B-", "B_PER", "BI-PER", "-PER", "[PAD]", "o"])
 def test_what_is_no_tag_is_refused_with_the_tag(tag: str) -> None:
     for use in (entities.entities, entities.to_iob2):
@@ -122,23 +103,6 @@ def test_the_lines_of_the_published_example_have_their_tags_right_and_wrong() ->
     scores = entities.score(gold, predicted)
     assert scores.overall == Counts(gold=5, predicted=5, correct=5)  # the same phrases, in two schemes
     assert (scores.correct_tags, scores.words, scores.sentences) == (7, 9, 2)  # but not the same tags
-
-
-@given(st.lists(st.tuples(SENTENCE, st.randoms(use_true_random=False)), min_size=1, max_size=5))
-def test_the_types_add_up_and_sentences_are_scored_apart(rows: list) -> None:
-    gold = [[*tags, "O"] for tags, _ in rows]
-    predicted = [
-        [tag if random.random() < 0.7 else random.choice(TAGS) for tag in [*tags, "O"]] for tags, random in rows
-    ]
-    scores = entities.score(gold, predicted)
-    for name in ("gold", "predicted", "correct"):
-        total = getattr(scores.overall, name)
-        assert total == sum(getattr(counts, name) for counts in scores.types.values())
-        assert total == sum(
-            getattr(entities.score([true], [guess]).overall, name) for true, guess in zip(gold, predicted, strict=True)
-        )
-    assert entities.score(gold, gold).accuracy == 1
-    assert entities.score(gold, gold).overall.f1 == (1 if scores.overall.gold else 0)
 
 
 def test_scores_that_nothing_defines_are_zero_and_named() -> None:

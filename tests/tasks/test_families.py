@@ -1,4 +1,4 @@
-"""DistilBERT and ELECTRA are fine-tuned, answer, are served and go out, as BERT does."""
+"""DistilBERT, ELECTRA and RoBERTa are fine-tuned, answer, are served and go out, as BERT does."""
 
 import json
 from pathlib import Path
@@ -7,14 +7,18 @@ import pytest
 
 from bert.convert import __main__ as convert
 from bert.core.config import ModelConfig
+from bert.core.errors import UsageError
 from serve import models
+from squad import export
 from squad import predict as answer
 from squad import train as ask
 from tasks import predict, train
-from tests.bert.convert.test_families import TITLES, a_folder
+from tests.bert.convert import test_families as families
+from tests.bert.convert import test_roberta as roberta
 
 pytestmark = pytest.mark.slow
 
+TITLES = families.TITLES | {"roberta": "Roberta"}
 PASSAGE = "the river flows a river the flowing river the a w1 w2"
 
 
@@ -22,7 +26,10 @@ PASSAGE = "the river flows a river the flowing river the a w1 w2"
 def start(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The import of a small model with a head for masked words."""
     monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
-    a_folder(tmp_path / "theirs", request.param)
+    if request.param == "roberta":
+        roberta.a_folder(tmp_path / "theirs")
+    else:
+        families.a_folder(tmp_path / "theirs", request.param)
     convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / request.param)])
     return tmp_path / request.param
 
@@ -59,7 +66,12 @@ def test_an_import_learns_to_answer_questions(start: Path, tmp_path: Path) -> No
     files = ["--dataset", str(tmp_path / "train.json"), "--output", str(tmp_path / "answers.json")]
     answer.main(["--model", str(tmp_path / "run"), *files])
     found = json.loads((tmp_path / "answers.json").read_text())
-    assert len(found) == 12 and all(text in PASSAGE for text in found.values())
+    assert list(found) == [str(number) for number in range(12)] and all(text in PASSAGE for text in found.values())
+    if start.name == "roberta":
+        assert (tmp_path / "run/tokenizer.json").read_bytes() == (start / "tokenizer.json").read_bytes()
+        assert not (tmp_path / "run/vocab.txt").exists()
+        with pytest.raises(UsageError, match="only word pieces have operations in a graph"):
+            export.main(["--model", str(tmp_path / "run"), "--output", str(tmp_path / "served")])
     convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "back")])
     config = json.loads((tmp_path / "back/config.json").read_text())
     assert config["architectures"] == [f"{TITLES[start.name]}ForQuestionAnswering"]

@@ -137,10 +137,7 @@ def test_mrpc_is_made_of_the_original_file_and_the_ids_of_its_development_set(tm
         ("a\tb\tc\n", r"line 1: no column sentence1 among 'a', 'b', 'c'"),
         ("", r"line 1: no column sentence1"),
         ("index\tsentence1\tsentence2\tlabel\n0\tA.\t \tentailment\n", r"line 2: the text in column 3 is empty"),
-        (
-            "index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\tneutral\n",
-            r"line 2: the label 'neutral' is not one of ent",
-        ),
+        ("index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\tneutral\n", r"line 2: the label 'neutral' is not one of ent"),
     ],
 )
 def test_a_wrong_file_is_one_line(tmp_path: Path, content: str, reason: str) -> None:

@@ -120,25 +120,6 @@ def test_a_small_case_scores_as_counted_by_hand() -> None:
     assert metrics.spearman([1, 2, 2, 5], [3, 1, 1, 9]) == pytest.approx(1 / 3)
 
 
-@given(st.lists(st.integers(-3, 3), min_size=1, max_size=29))
-def test_right_predictions_score_one(gold: list[int]) -> None:
-    values = metrics.scores(ALL, gold, gold, positive=gold[0], classes=sorted(set(gold))).values
-    constant = len(set(gold)) == 1
-    for name in ALL:
-        alike = name in ("matthews", "pearson", "spearman") and constant
-        assert values[name] == pytest.approx(0 if alike else 1), name
-
-
-@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=31))
-def test_the_matthews_coefficient_of_two_classes_is_their_correlation(pairs: list[tuple[int, int]]) -> None:
-    gold, predicted = np.array(pairs).T
-    assert metrics.matthews(gold, predicted) == pytest.approx(metrics.pearson(gold, predicted), abs=1e-12)
-    table = np.bincount(2 * gold + predicted, minlength=4).tolist()
-    tn, fp, fn, tp = table
-    below = math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
-    assert metrics.matthews(gold, predicted) == pytest.approx((tp * tn - fp * fn) / below if below else 0)
-
-
 @given(st.lists(st.tuples(st.integers(-2, 3), st.integers(-2, 3)), min_size=1, max_size=31))
 def test_the_matthews_coefficient_of_many_classes_is_the_correlation_of_their_indicators(
     pairs: list[tuple[int, int]],

@@ -10,7 +10,7 @@ import pytest
 from bert import labels
 from tasks import datasets
 from tasks.config import TaskData
-from tasks.examples import ChoiceExample, TaggedSentence, TextExample
+from tasks.examples import TaggedSentence, TextExample
 from tasks.labels import Labels
 from tasks.model import Reader, entries, load
 from tasks.predict import predictions
@@ -46,24 +46,6 @@ def test_classes_of_texts_and_pairs(tmp_path: Path) -> None:
     for told, row, line in zip(alone["labels"], alone["probabilities"], lines, strict=True):
         assert [name.decode() for name in told] == [*line["probabilities"]]
         np.testing.assert_allclose(row, [*line["probabilities"].values()], atol=1e-5)
-
-
-def test_numbers(tmp_path: Path) -> None:
-    examples = [TextExample(id="", first=text) for text in HOSTILE]
-    data = TaskData(task="regress", length=31)
-    served, lines = served_and_predicted(tmp_path, data, Labels(regression=True), examples)
-    np.testing.assert_allclose(ask(served, text=HOSTILE)["value"], [line["value"] for line in lines], atol=1e-4)
-
-
-def test_choices(tmp_path: Path) -> None:
-    grid = [PAIRS[begin : begin + 3] for begin in range(0, len(PAIRS) - 2, 3)]
-    examples = [ChoiceExample(id="", pairs=tuple(row)) for row in grid]
-    data = TaskData(task="choose", length=33)
-    served, lines = served_and_predicted(tmp_path, data, Labels(names=("0", "1", "2")), examples)
-    first, second = ([[pair[i] for pair in row] for row in grid] for i in (0, 1))
-    found = ask(served, first=first, second=second)
-    assert found["choice"].tolist() == [line["label"] for line in lines]
-    np.testing.assert_allclose(found["probabilities"], [line["probabilities"] for line in lines], atol=1e-5)
 
 
 def test_tags(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import math
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,12 @@ def run(request: pytest.FixtureRequest, folder: Path) -> Path:
         return fine_tune(folder, request.param, folder / request.param)
 
 
+def classifier(folder: Path) -> Path:
+    """The run of `classify`, which is made if no test of all kinds has made it."""
+    run = folder / "classify"
+    return run if run.exists() else fine_tune(folder, "classify", run)
+
+
 def dev(run: Path) -> Path:
     return run.parent / FILES[run.name].format("dev")
 
@@ -144,28 +151,9 @@ def test_written_predictions_have_the_scores_of_the_model(run: Path, tmp_path: P
             evaluate.compare(load(run).kind, dev(run), tmp_path / "bad.jsonl", Skipped())
 
 
-def test_predictions_do_not_depend_on_the_batch(run: Path, tmp_path: Path) -> None:
-    parts = []
-    for batch in ("1", "19"):
-        out = tmp_path / f"{batch}.jsonl"
-        predict.main(["--model", str(run), "--input", str(dev(run)), "--output", str(out), "--batch", batch])
-        parts.append([_numbers(json.loads(line)) for line in out.read_text().splitlines()])
-    for one, many in zip(*parts, strict=True):
-        np.testing.assert_allclose(one, many, atol=1e-5)
-
-
-def _numbers(line: dict[str, Any]) -> list[float]:
-    if "value" in line:
-        return [line["value"]]
-    found = line["probabilities"]
-    return list(found.values()) if isinstance(found, dict) else found
-
-
 def test_a_model_of_glue_predicts_a_table_of_ones_own_to_any_format(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not (folder / "classify").exists():
-        fine_tune(folder, "classify", folder / "classify")
 
     def loaded(*arguments: Any) -> Any:
         model = load(*arguments)
@@ -174,13 +162,11 @@ def test_a_model_of_glue_predicts_a_table_of_ones_own_to_any_format(
 
     monkeypatch.setattr(predict, "load", loaded)
     _write(tmp_path / "own.csv", ["id,words", 'x7,"the plum, is here"', "x8,a dog"])
-    given = ["--model", str(folder / "classify"), "--input", str(tmp_path / "own.csv"), "--text", "words"]
+    given = ["--model", str(classifier(folder)), "--input", str(tmp_path / "own.csv"), "--text", "words"]
     predict.main([*given, "--output", "-", "--n_best", "1"])
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(row["id"], row["label"], len(row["n_best"])) for row in printed] == [
-        ("x7", "fruit", 1),
-        ("x8", "animal", 1),
-    ]
+    found = [(row["id"], row["label"], len(row["n_best"])) for row in printed]
+    assert found == [("x7", "fruit", 1), ("x8", "animal", 1)]
     assert all(row["n_best"][0]["label"] == row["label"] and row["n_best"][0]["probability"] > 0.5 for row in printed)
     predict.main([*given, "--output", str(tmp_path / "out.csv")])
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
@@ -192,9 +178,7 @@ def test_a_model_of_glue_predicts_a_table_of_ones_own_to_any_format(
 
 
 def test_a_text_on_the_command_line_is_classified(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if not (folder / "classify").exists():
-        fine_tune(folder, "classify", folder / "classify")
-    predict.main(["--model", str(folder / "classify"), "the plum is here"])
+    predict.main(["--model", str(classifier(folder)), "the plum is here"])
     line = json.loads(capsys.readouterr().out)
     assert line["label"] == "fruit" and math.isclose(sum(line["probabilities"].values()), 1)
 
@@ -204,18 +188,12 @@ def test_a_stopped_run_goes_on_to_the_same_weights_and_the_same_best_checkpoint(
     whole = fine_tune(folder, "classify", tmp_path / "whole", "--run.steps", "20")
     fine_tune(folder, "classify", tmp_path / "parts", "--run.steps", "20", "--run.save_every", "5", "--run.keep", "4")
     for step in (10, 15, 20):
-        _remove(tmp_path / "parts", step)
+        shutil.rmtree(tmp_path / "parts" / "checkpoints" / f"step-{step:08d}")
     assert checkpoints(tmp_path / "parts") == ["step-00000005"]  # from which it goes on
     (tmp_path / "parts" / selection.BEST).unlink()
     fine_tune(folder, "classify", tmp_path / "parts", "--run.steps", "20")
     same_bits(weights(whole, 20), weights(tmp_path / "parts", 20))
     assert selection.read(whole) == selection.read(tmp_path / "parts")
-
-
-def _remove(run: Path, step: int) -> None:
-    for path in (run / "checkpoints" / f"step-{step:08d}").glob("*"):
-        path.unlink()
-    (run / "checkpoints" / f"step-{step:08d}").rmdir()
 
 
 def test_a_run_without_improvement_ends_and_stays_ended(folder: Path, tmp_path: Path, capfd: Any) -> None:
@@ -231,9 +209,7 @@ def test_a_run_without_improvement_ends_and_stays_ended(folder: Path, tmp_path: 
 
 @pytest.mark.slow
 def test_a_second_run_keeps_the_head_of_the_same_labels_only(folder: Path, tmp_path: Path, capfd: Any) -> None:
-    first = folder / "classify"
-    if not first.exists():
-        fine_tune(folder, "classify", first)
+    first = classifier(folder)
     reversed_rows = (folder / "train.tsv").read_text().splitlines()
     _write(tmp_path / "train.tsv", [reversed_rows[0], *reversed(reversed_rows[1:])])
     command = f"classify --init.checkpoint {first} --data.train {tmp_path}/train.tsv --data.length 17 --data.label kind"
@@ -268,9 +244,7 @@ def test_f1_is_over_the_positive_classes(folder: Path, tmp_path: Path, capsys: p
 
 @pytest.mark.slow
 def test_frozen_layers_stay_those_of_the_checkpoint(folder: Path, tmp_path: Path) -> None:
-    first = folder / "classify"
-    if not first.exists():
-        fine_tune(folder, "classify", first)
+    first = classifier(folder)
     best = selection.read(first)
     assert best is not None
     command = f"classify --init.checkpoint {first} --data.train {folder}/train.tsv --data.length 17 --data.label kind"

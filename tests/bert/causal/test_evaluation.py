@@ -11,8 +11,8 @@ from bert.causal import evaluation
 from bert.causal.detokenizer import detokenize
 from bert.causal.scoring import Passage, Score, Scores
 from bert.core.errors import InputError
-from bert.text import byte_bpe
 from bert.text.byte_bpe import ByteBPE
+from tests.bert.causal.runs import write_tokenizer
 
 VOCAB = 258
 WIKITEXT = " \n = Two @-@ fold = \n \n It ( the game ) had 1 @,@ 200 players ; some left . \n"
@@ -22,11 +22,7 @@ LOSSES = np.log(np.exp(TABLE).sum(axis=1, keepdims=True)) - TABLE  # of each tok
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> ByteBPE:
-    """Bytes, the end token, and one merge."""
-    path = tmp_path_factory.mktemp("tokenizer") / byte_bpe.NAME
-    tokens = [*byte_bpe.BYTES, "th", byte_bpe.END]
-    path.write_text(byte_bpe.text_of({token: i for i, token in enumerate(tokens)}, [("t", "h")], path))
-    return ByteBPE(path)
+    return ByteBPE(write_tokenizer(tmp_path_factory.mktemp("tokenizer")))
 
 
 def bigrams(passages: Iterable[Passage]) -> Iterator[Scores]:
@@ -62,17 +58,6 @@ def test_bits_per_byte_divide_the_whole_loss_by_the_bytes_of_the_text() -> None:
     total = LOSSES[ids[:-1], ids[1:]].sum()
     assert found["bits_per_byte"] == pytest.approx(total / math.log(2) / 89)
     assert found["loss"] == pytest.approx(total / 100)
-
-
-def test_a_uniform_model_needs_eight_bits_for_a_byte() -> None:
-    def uniform(passages: Iterable[Passage]) -> Iterator[Scores]:
-        for ids, first in passages:
-            count = len(ids) - first - 1
-            yield Scores(np.full(count, math.log(256)), np.zeros(count, bool))
-
-    found = evaluation.heldout(uniform, lambda begin, end: np.zeros(end - begin), 1001, 1000, window=7, stride=5)
-    assert found["bits_per_byte"] == pytest.approx(8)
-    assert found["perplexity"] == pytest.approx(256)
 
 
 def test_a_stream_without_targets_is_an_error() -> None:

@@ -19,10 +19,7 @@ from bert.core import outputs
 from bert.labels import Head
 from bert.pretrain import PretrainingModel
 from bert.training import selection
-from tests.bert.convert.folders import (
-    SMALL,
-    a_run,
-)
+from tests.bert.convert.folders import SMALL, a_run
 from tests.training import sign
 
 

@@ -11,32 +11,14 @@ from safetensors.numpy import load_file
 
 from bert import labels
 from bert.convert import __main__ as convert
-from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
 from bert.labels import Head
-from bert.model.encoder import Encoder, variables
-from bert.model.heads import Classifier, Pooler
-from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 from tests.bert.convert.folders import SMALL, Choices, Sequences, Words, a_run
-from tests.training import VOCAB, same_bits, sign, weights
+from tests.training import same_bits, sign, weights
 
 CLASSES = 3
 Arrays = dict[str, np.ndarray]
-
-
-@pytest.fixture
-def theirs(model_config: ModelConfig, tmp_path: Path) -> Path:
-    """A model with three classes in the folder that transformers would write, exported from run/."""
-    modules: list[tf.Module] = [Encoder(model_config, 1), Pooler(model_config, 1), Classifier(model_config, 1, CLASSES)]
-    values = {name: v.numpy() + 0.01 for module in modules for name, v in variables(module).items()}
-    run = tmp_path / "run"
-    run.mkdir()
-    model_config.save(run / "bert_config.json")
-    (run / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{i}" for i in range(VOCAB - len(SPECIAL)))]) + "\n")
-    checkpoint.save(run, 0, values, keep=1)
-    convert.main(["export", "huggingface", str(run), str(tmp_path / "huggingface")])
-    return tmp_path / "huggingface"
 
 
 def edit(folder: Path, **fields: Any) -> None:
@@ -52,6 +34,26 @@ def came_in(folder: Path) -> Path:
     return run
 
 
+def exported(folder: Path, module: tf.Module, **facts: Any) -> Path:
+    """The export of a run with random weights, whose config.json says `facts`."""
+    a_run(folder / "run", SMALL, module)
+    (folder / "run/config.json").write_text(json.dumps({"config": {}} | facts))
+    sign(folder / "run")
+    convert.main(["export", "huggingface", str(folder / "run"), str(folder / "huggingface")])
+    return folder / "huggingface"
+
+
+def trained(run: Path) -> Arrays:
+    """The weights of a run, without the state of the optimizer."""
+    return {name: value for name, value in weights(run, 7).items() if name.split("/")[0] not in checkpoint.STATE}
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """A model with three classes in the folder that transformers would write, exported from run/."""
+    return exported(tmp_path, Sequences(SMALL, CLASSES))
+
+
 def test_classes_without_names_are_numbered_as_transformers_does(theirs: Path) -> None:
     facts = json.loads((theirs / "config.json").read_text())
     assert facts["architectures"] == ["BertForSequenceClassification"]
@@ -63,7 +65,7 @@ def test_classes_without_names_are_numbered_as_transformers_does(theirs: Path) -
 @pytest.mark.parametrize("fields", [{}, {"id2label": None}, {"id2label": None, "num_labels": 3}])
 def test_unnamed_classes_come_in_whatever_says_their_number(fields: dict[str, Any], theirs: Path) -> None:
     edit(theirs, **fields)
-    same_bits(weights(theirs.with_name("run"), 0), weights(came_in(theirs), 0))
+    same_bits(trained(theirs.with_name("run")), weights(came_in(theirs), 0))
 
 
 def test_names_of_classes_are_kept_both_ways(theirs: Path, tmp_path: Path) -> None:
@@ -79,9 +81,9 @@ def test_the_classifier_of_a_google_checkpoint_comes_in(theirs: Path, tmp_path: 
     run = theirs.with_name("run")
     convert.main(["export", "google", str(run), str(tmp_path / "google")])
     reader = tf.train.load_checkpoint(str(tmp_path / "google/bert_model.ckpt"))  # as run_classifier.py names it
-    np.testing.assert_array_equal(reader.get_tensor("output_weights").T, weights(run, 0)["classifier/kernel"])
-    np.testing.assert_array_equal(reader.get_tensor("output_bias"), weights(run, 0)["classifier/bias"])
-    same_bits(weights(run, 0), weights(came_in(tmp_path / "google"), 0))
+    np.testing.assert_array_equal(reader.get_tensor("output_weights").T, trained(run)["classifier/kernel"])
+    np.testing.assert_array_equal(reader.get_tensor("output_bias"), trained(run)["classifier/bias"])
+    same_bits(trained(run), weights(came_in(tmp_path / "google"), 0))
 
 
 @pytest.mark.parametrize("kind", ["BertForSomethingElse", ["BertForTokenClassification"]])
@@ -99,29 +101,39 @@ def test_another_function_of_the_same_weights_is_left_aside(theirs: Path) -> Non
     assert about["imported"]["ignored"] == ["classifier.bias", "classifier.weight"] and "head" not in about
 
 
-def exported(folder: Path, module: tf.Module, **facts: Any) -> Path:
-    """The export of a run with random weights, whose config.json says `facts`."""
-    a_run(folder / "run", SMALL, module)
-    (folder / "run/config.json").write_text(json.dumps({"config": {}} | facts))
-    sign(folder / "run")
-    convert.main(["export", "huggingface", str(folder / "run"), str(folder / "huggingface")])
-    return folder / "huggingface"
+TAGS = ("O", "B-PER", "I-PER")
 
 
-def trained(run: Path) -> Arrays:
-    """The weights of a run, without the state of the optimizer."""
-    return {name: value for name, value in weights(run, 7).items() if name.split("/")[0] not in checkpoint.STATE}
-
-
-def test_tags_go_out_and_come_in_without_a_pooler(tmp_path: Path) -> None:
-    head = Head(kind="tags", labels=("O", "B-PER", "I-PER"))
-    theirs = exported(tmp_path, Words(SMALL, classes=3), **head.entries())
+@pytest.mark.parametrize(
+    ("module", "head", "architecture", "names", "problem"),
+    [
+        (Words(SMALL, classes=3), Head(kind="tags", labels=TAGS), "TokenClassification", [*TAGS], None),
+        (Choices(SMALL), Head(kind="choice", labels=("0", "1", "2", "3")), "MultipleChoice", [], None),
+        # Without a name transformers expects two classes.
+        (
+            Sequences(SMALL, classes=1),
+            Head(kind="classifier", regression=True),
+            "SequenceClassification",
+            ["LABEL_0"],
+            "regression",
+        ),
+    ],
+    ids=["tags", "choices", "number"],
+)
+def test_a_head_goes_out_and_comes_in(
+    module: tf.Module, head: Head, architecture: str, names: list[str], problem: str | None, tmp_path: Path
+) -> None:
+    theirs = exported(tmp_path, module, **head.entries())
     facts = json.loads((theirs / "config.json").read_text())
-    assert facts["architectures"] == ["BertForTokenClassification"] and "problem_type" not in facts
-    assert facts["id2label"] == {"0": "O", "1": "B-PER", "2": "I-PER"}
-    assert facts["label2id"] == {"O": 0, "B-PER": 1, "I-PER": 2}
+    assert (facts["architectures"], facts.get("problem_type")) == ([f"BertFor{architecture}"], problem)
+    assert facts.get("id2label", {}) == {str(number): name for number, name in enumerate(names)}
+    assert facts.get("label2id", {}) == {name: number for number, name in enumerate(names)}
     stored = load_file(theirs / "model.safetensors")
-    assert stored["classifier.weight"].shape == (3, 20) and not [name for name in stored if "pooler" in name]
+    assert stored["classifier.weight"].shape == (max(1, len(names)), 20)
+    assert any("pooler" in name for name in stored) == (head.kind != "tags")
+    if head.kind == "choice":  # as transformers may write it: of no head
+        edit(theirs, id2label={"0": "LABEL_0", "1": "LABEL_1"})
+        head = Head(kind="choice")
     assert labels.read(came_in(theirs)) == head
     same_bits(trained(tmp_path / "run"), weights(tmp_path / "back", 0))
 
@@ -141,25 +153,6 @@ def test_several_labels_come_in_and_go_out_by_their_problem_type(names: tuple[st
     same_bits(load_file(theirs / "model.safetensors"), load_file(tmp_path / "again/model.safetensors"))
     with pytest.raises(InputError, match="the head multilabel has no form in Google's format"):
         convert.main(["export", "google", str(run), str(tmp_path / "google")])
-
-
-def test_choices_go_out_and_come_in_without_names(tmp_path: Path) -> None:
-    theirs = exported(tmp_path, Choices(SMALL), **Head(kind="choice", labels=("0", "1", "2", "3")).entries())
-    facts = json.loads((theirs / "config.json").read_text())
-    assert facts["architectures"] == ["BertForMultipleChoice"] and "id2label" not in facts
-    assert load_file(theirs / "model.safetensors")["classifier.bias"].shape == (1,)
-    edit(theirs, id2label={"0": "LABEL_0", "1": "LABEL_1"})  # as transformers may write it: of no head
-    assert labels.read(came_in(theirs)) == Head(kind="choice")
-    same_bits(trained(tmp_path / "run"), weights(tmp_path / "back", 0))
-
-
-def test_a_number_goes_out_and_comes_in_as_regression(tmp_path: Path) -> None:
-    theirs = exported(tmp_path, Sequences(SMALL, classes=1), **Head(kind="classifier", regression=True).entries())
-    facts = json.loads((theirs / "config.json").read_text())
-    assert facts["architectures"] == ["BertForSequenceClassification"] and facts["problem_type"] == "regression"
-    assert facts["id2label"] == {"0": "LABEL_0"}  # without it transformers expects two classes
-    assert labels.read(came_in(theirs)) == Head(kind="classifier", regression=True)
-    same_bits(trained(tmp_path / "run"), weights(tmp_path / "back", 0))
 
 
 def test_one_class_is_a_number_whatever_the_file_says_of_it(tmp_path: Path) -> None:

@@ -1,10 +1,9 @@
 """DistilBERT and ELECTRA come in, compute what their equations say, are used by commands, and go out as they were.
 
-The equations are those of modeling_distilbert.py and modeling_electra.py in transformers, here in NumPy.
+The equations are in equations.py.
 """
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,25 @@ from bert.model.heads import TaskModel
 from bert.runs import Run
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
+from tests.bert.convert.equations import (
+    CLASSES,
+    LAYERS,
+    D,
+    Equations,
+    F,
+    N,
+    Shapes,
+    a_dense,
+    a_norm,
+    encoder,
+    imported,
+    random_tensors,
+)
 from tests.bert.convert.folders import Values, same_bits, weights
 
 WORDS = ["river", "##s", "the", "a", "flow", "##ing"]
 VOCABULARY = [*SPECIAL, *WORDS, *(f"w{number}" for number in range(20))]
-V, P, D, E, N, F, LAYERS = len(VOCABULARY), 19, 20, 12, 5, 28, 3
-CLASSES = ("no", "yes", "perhaps")
-Shapes = dict[str, tuple[int, ...]]
+V, P, E = len(VOCABULARY), 19, 12
 SIZES: dict[str, dict[str, Any]] = {
     "distilbert": {"dim": D, "n_layers": LAYERS, "n_heads": N, "hidden_dim": F, "activation": "gelu"},
     "electra": {
@@ -46,31 +57,7 @@ SIZES: dict[str, dict[str, Any]] = {
     },
 }
 TITLES = {"distilbert": "DistilBert", "electra": "Electra"}
-# the parts of a layer: query, key, value, output, norm, inner, outer, norm; and what precedes its number
-LAYER = {
-    "distilbert": (
-        "distilbert.transformer.layer",
-        ("attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin", "sa_layer_norm"),
-        ("ffn.lin1", "ffn.lin2", "output_layer_norm"),
-    ),
-    "electra": (
-        "electra.encoder.layer",
-        (*(f"attention.self.{x}" for x in ("query", "key", "value")), "attention.output.dense"),
-        ("intermediate.dense", "output.dense", "output.LayerNorm"),
-    ),
-}
-HEADS: dict[str, dict[str, Shapes]] = {}
-
-
-def a_dense(place: str, outputs: int, inputs: int = D) -> Shapes:
-    return {f"{place}.weight": (outputs, inputs), f"{place}.bias": (outputs,)}
-
-
-def a_norm(place: str, width: int = D) -> Shapes:
-    return {f"{place}.weight": (width,), f"{place}.bias": (width,)}
-
-
-HEADS["distilbert"] = {  # class -> tensors beside the encoder, as transformers 5.23 writes them
+DISTILBERT: dict[str, Shapes] = {  # class -> tensors beside the encoder, as transformers 5.23 writes them
     "Model": {},
     "ForMaskedLM": a_dense("vocab_transform", D) | a_norm("vocab_layer_norm") | {"vocab_projector.bias": (V,)},
     "ForSequenceClassification": a_dense("pre_classifier", D) | a_dense("classifier", 3),
@@ -78,7 +65,7 @@ HEADS["distilbert"] = {  # class -> tensors beside the encoder, as transformers 
     "ForTokenClassification": a_dense("classifier", 3),
     "ForQuestionAnswering": a_dense("qa_outputs", 2),
 }
-HEADS["electra"] = {
+ELECTRA: dict[str, Shapes] = {
     "Model": {},
     "ForMaskedLM": a_dense("generator_predictions.dense", E)
     | a_norm("generator_predictions.LayerNorm", E)
@@ -88,6 +75,7 @@ HEADS["electra"] = {
     "ForTokenClassification": a_dense("classifier", 3),
     "ForQuestionAnswering": a_dense("qa_outputs", 2),
 }
+HEADS = {"distilbert": DISTILBERT, "electra": ELECTRA}
 CASES = [(family, kind) for family, kinds in HEADS.items() for kind in kinds]
 
 
@@ -99,94 +87,14 @@ def a_folder(folder: Path, family: str, kind: str = "ForMaskedLM", **changes: An
     kept = {key: value for key, value in (fields | changes).items() if value is not None}
     (folder / "config.json").write_text(json.dumps(kept))
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
-    width = E if family == "electra" else D
-    tables = [("word", V), ("position", P), *([("token_type", 2)] if family == "electra" else [])]
-    shapes: Shapes = {f"{family}.embeddings.{name}_embeddings.weight": (rows, width) for name, rows in tables}
-    shapes |= a_norm(f"{family}.embeddings.LayerNorm", width)
-    shapes |= a_dense(f"{family}.embeddings_project", D, E) if family == "electra" else {}
-    prefix, (*square, first), (inner, outer, second) = LAYER[family][0], *LAYER[family][1:]
-    if family == "electra":
-        square, first = [*square, first], "attention.output.LayerNorm"
-    for number in range(LAYERS):
-        layer = f"{prefix}.{number}"
-        for name in square:
-            shapes |= a_dense(f"{layer}.{name}", D)
-        shapes |= a_dense(f"{layer}.{inner}", F) | a_dense(f"{layer}.{outer}", D, F)
-        shapes |= a_norm(f"{layer}.{first}") | a_norm(f"{layer}.{second}")
-    random = np.random.default_rng(5)
-    made = {}
-    for name, shape in (shapes | HEADS[family][kind]).items():
-        mean = 1 if name.lower().endswith("norm.weight") else 0
-        made[name] = random.normal(mean, 0.3, shape).astype(np.float32)
+    rows = {"word": V, "position": P} | ({"token_type": 2} if family == "electra" else {})
+    made = random_tensors(encoder(family, rows, E if family == "electra" else D) | HEADS[family][kind])
     if kind == "Model":
         made = {name.removeprefix(f"{family}."): value for name, value in made.items()}
     save_file(made, folder / "model.safetensors", {"format": "pt"})
     return made
 
 
-def imported(folder: Path, run: Path, *more: str) -> Path:
-    convert.main(["import", "huggingface", str(folder), str(run), *more])
-    return run
-
-
-def gelu(x: np.ndarray) -> np.ndarray:
-    return x * np.vectorize(lambda value: 0.5 * (1 + math.erf(value / math.sqrt(2))))(x)
-
-
-class Equations:
-    """A model in float64."""
-
-    def __init__(self, family: str, given: Values) -> None:
-        self.family, self.epsilon = family, 1e-12 if family == "distilbert" else 1e-5
-        self.w = {name: value.astype(np.float64) for name, value in given.items()}
-
-    def dense(self, x: np.ndarray, place: str) -> np.ndarray:
-        return np.asarray(x @ self.w[f"{place}.weight"].T + self.w[f"{place}.bias"])
-
-    def norm(self, x: np.ndarray, place: str) -> np.ndarray:
-        centred = x - x.mean(-1, keepdims=True)
-        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + self.epsilon)
-        return np.asarray(scaled * self.w[f"{place}.weight"] + self.w[f"{place}.bias"])
-
-    def states(self, ids: np.ndarray, mask: np.ndarray, segments: np.ndarray) -> np.ndarray:
-        """The last hidden states [B, T, D]."""
-        embeddings, (prefix, first, last) = f"{self.family}.embeddings", LAYER[self.family]
-        x = self.w[f"{embeddings}.word_embeddings.weight"][ids]
-        x = x + self.w[f"{embeddings}.position_embeddings.weight"][: ids.shape[1]]
-        if self.family == "electra":
-            x = x + self.w[f"{embeddings}.token_type_embeddings.weight"][segments]
-        x = self.norm(x, f"{embeddings}.LayerNorm")
-        x = self.dense(x, "electra.embeddings_project") if self.family == "electra" else x
-        for number in range(LAYERS):
-            layer, split = f"{prefix}.{number}", (*ids.shape, N, D // N)
-            q, k, v = (self.dense(x, f"{layer}.{name}").reshape(split) for name in first[:3])
-            scores = np.einsum("bqnh,bknh->bnqk", q, k) / math.sqrt(D // N) - 1e9 * (1 - mask[:, None, None])
-            weight = np.exp(scores - scores.max(-1, keepdims=True))
-            context = np.einsum("bnqk,bknh->bqnh", weight / weight.sum(-1, keepdims=True), v).reshape(x.shape)
-            norm = first[4] if len(first) > 4 else "attention.output.LayerNorm"
-            x = self.norm(x + self.dense(context, f"{layer}.{first[3]}"), f"{layer}.{norm}")
-            inner = gelu(self.dense(x, f"{layer}.{last[0]}"))
-            x = self.norm(x + self.dense(inner, f"{layer}.{last[1]}"), f"{layer}.{last[2]}")
-        return np.asarray(x)
-
-    def logits(self, x: np.ndarray, kind: str) -> np.ndarray:
-        """Those of a head, of the last hidden states."""
-        if kind == "ForMaskedLM":
-            transform, norm, bias = {
-                "distilbert": ("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
-                "electra": ("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"),
-            }[self.family]
-            table = self.w[f"{self.family}.embeddings.word_embeddings.weight"]
-            return np.asarray(self.norm(gelu(self.dense(x, transform)), norm) @ table.T + self.w[bias])
-        if kind in ("ForTokenClassification", "ForQuestionAnswering"):
-            return self.dense(x, "qa_outputs" if "Question" in kind else "classifier")
-        if self.family == "distilbert":
-            return self.dense(np.maximum(self.dense(x[:, 0], "pre_classifier"), 0), "classifier")
-        first, last = ("classifier.dense", "classifier.out_proj") if "Sequence" in kind else SUMMARY
-        return self.dense(gelu(self.dense(x[:, 0], first)), last)
-
-
-SUMMARY = ("sequence_summary.summary", "classifier")
 TASKS = {
     "ForSequenceClassification": Head(kind="classifier", labels=CLASSES),
     "ForMultipleChoice": Head(kind="choice"),
@@ -275,26 +183,6 @@ def test_electras_discriminator_is_an_encoder_whose_head_is_named(tmp_path: Path
     )
     convert.main(["export", "huggingface", str(run), str(tmp_path / "back")])
     assert json.loads((tmp_path / "back/config.json").read_text())["embedding_size"] == D
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"dim": None}, "dim is None, not a positive integer"),
-        ({"n_heads": 7}, "num_attention_heads"),
-        ({"dropout": 2}, r"dropout is 2, not a number in \[0, 1\)"),
-        ({"activation": "tanh"}, "activation is 'tanh'; supported: gelu"),
-        ({"vocab_size": 7}, "entries, but vocab_size is 7"),
-        ({"n_layers": 4}, r"missing tensor distilbert\.transformer\.layer\.3"),
-    ],
-)
-def test_a_key_is_named_as_its_file_has_it(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
-    a_folder(tmp_path / "theirs", "distilbert", **changes)
-    if "dim" in changes:
-        path = tmp_path / "theirs/config.json"
-        path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "dim"}))
-    with pytest.raises(InputError, match=message):
-        imported(tmp_path / "theirs", tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,7 @@ import tensorflow as tf
 from bert.convert import __main__ as convert
 from bert.core.errors import InputError
 from bert.training import checkpoint
-from tests.bert.convert.folders import (
-    OF_NVIDIA,
-    SMALL,
-    original,
-    original_folder,
-    same_bits,
-    their_folder,
-    weights,
-)
+from tests.bert.convert.folders import OF_NVIDIA, SMALL, original, original_folder, same_bits, their_folder, weights
 
 
 def test_every_variable_of_an_original_checkpoint_is_accounted_for(

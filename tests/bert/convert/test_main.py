@@ -1,5 +1,6 @@
 """The command converts there and back with the same bits, once."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -9,35 +10,17 @@ import pytest
 from bert.convert import __main__ as convert
 from bert.core.config import ModelConfig
 from bert.core.errors import UsageError
-from tests.bert.convert.folders import (
-    DEEP,
-    SMALL,
-    RunModule,
-    a_run,
-    models,
-    same_bits,
-    their_folder,
-    weights,
-)
+from tests.bert.convert.folders import DEEP, SMALL, RunModule, a_run, models, same_bits, their_folder, weights
 
 NEW = ("BertForMultipleChoice", "BertForTokenClassification")  # Google's format has no names for their heads
+PRE = dataclasses.replace(SMALL, norm_placement="pre")  # Megatron's there
+CASES = [("huggingface", kind, SMALL) for kind in models(SMALL)]
+CASES += [("google", kind, SMALL) for kind in models(SMALL) if kind not in NEW]
+CASES += [(form, "BertForPreTraining", DEEP) for form in ("huggingface", "google")]
+CASES += [("huggingface", "BertForPreTraining", PRE)]
 
 
-KINDS = [("huggingface", kind) for kind in models(SMALL)] + [
-    ("google", kind) for kind in models(SMALL) if kind not in NEW
-]
-
-
-@pytest.mark.parametrize(
-    ("form", "kind", "config"),
-    [
-        *(pytest.param(form, kind, SMALL, id=f"{form}-{kind}") for form, kind in KINDS),
-        *(
-            pytest.param(form, "BertForPreTraining", DEEP, id=f"{form}-eleven layers")
-            for form in ("huggingface", "google")
-        ),
-    ],
-)
+@pytest.mark.parametrize(("form", "kind", "config"), CASES)
 def test_there_and_back_is_bit_equal(form: str, kind: str, config: ModelConfig, tmp_path: Path) -> None:
     before = a_run(tmp_path / "run", config, models(config)[kind])
     convert.main(["export", form, str(tmp_path / "run"), str(tmp_path / "theirs")])
@@ -47,7 +30,9 @@ def test_there_and_back_is_bit_equal(form: str, kind: str, config: ModelConfig, 
     for name in ("vocab.txt", "bert_config.json"):
         assert (tmp_path / "back" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
     if form == "huggingface":
-        assert json.loads((tmp_path / "theirs/config.json").read_text())["architectures"] == [kind]
+        described = json.loads((tmp_path / "theirs/config.json").read_text())
+        architecture, family = ("Megatron" + kind, "megatron-bert") if config is PRE else (kind, "bert")
+        assert (described["architectures"], described["model_type"]) == ([architecture], family)
 
 
 def test_a_failure_is_one_line_and_its_exit_code(run_module: RunModule, tmp_path: Path) -> None:

@@ -22,17 +22,13 @@ from bert.model.heads import Classifier
 from bert.pretrain import PretrainingModel
 from bert.text import byte_bpe
 from bert.training import checkpoint
+from tests.bert.convert import test_families as families
 from tests.bert.convert import test_gpt2 as gpt2
 from tests.bert.convert import test_roberta as roberta
 from tests.bert.convert.folders import SMALL, Choices, Sequences, Values, Words, a_run, models, their_folder, weights
 
-ADDED = json.dumps(
-    {
-        "normalizer": {"type": "BertNormalizer"},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "added_tokens": [{"content": "@@"}],
-    }
-)
+STEPS = {"normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"}}
+ADDED = json.dumps(STEPS | {"added_tokens": [{"content": "@@"}]})
 Change = dict[str, Any] | Callable[[Path], None]  # keys of config.json (None removes one), or what is done to a folder
 
 
@@ -42,12 +38,13 @@ def exported(run: Path, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of transformers that are taken: bert/, classifier/ with three classes, roberta/ and gpt2/."""
+    """Folders of transformers that are taken: bert/, classifier/ with three classes, roberta/, distilbert/, gpt2/."""
     root = tmp_path_factory.mktemp("good")
     their_folder(root / "bert")
     a_run(root / "run", SMALL, Sequences(SMALL, 3))
     exported(root / "run", root / "classifier")
     roberta.a_folder(root / "roberta")
+    families.a_folder(root / "distilbert", "distilbert")
     gpt2.a_run(root / "causal")
     exported(root / "causal", root / "gpt2")
     return root
@@ -95,15 +92,10 @@ IMPORTS: list[tuple[str, Change, str]] = [
     ("bert", {"hidden_act": "tanh"}, "config.json: hidden_act is 'tanh'; supported: gelu, gelu_python, gelu_new"),
     ("bert", {"position_embedding_type": "relative_key"}, "config.json: position_embedding_type is 'relative_key'"),
     ("bert", {"layer_norm_eps": 0}, "config.json: layer_norm_eps is 0, not a number in"),
-    (
-        "bert",
-        {"model_type": "mpnet"},
-        "model_type is 'mpnet'; supported here: 'bert', 'megatron-bert', 'roberta', 'xlm",
-    ),
+    ("bert", {"model_type": "mpnet"}, "is 'mpnet'; supported here: 'bert', 'megatron-bert', 'roberta', 'xlm"),
     ("bert", {"is_decoder": True}, "config.json: is_decoder is True"),
     ("bert", {"add_cross_attention": True}, "config.json: add_cross_attention is True"),
     ("bert", {"quantization_config": {"bits": 8}}, "config.json: quantization_config is {'bits': 8}"),
-    ("bert", {"model_type": "albert"}, "config.json: model_type is 'albert'"),
     ("bert", {"num_hidden_layers": 0}, "config.json: num_hidden_layers is 0, not a positive integer"),
     ("bert", {"hidden_size": "20"}, "config.json: hidden_size is '20', not a positive integer"),
     ("bert", {"num_attention_heads": 7}, "config.json: .*num_attention_heads"),
@@ -111,17 +103,16 @@ IMPORTS: list[tuple[str, Change, str]] = [
     ("bert", {"hidden_dropout_prob": "much"}, "config.json: hidden_dropout_prob is 'much'"),
     ("bert", {"vocab_size": 30}, "vocab.txt: .* but vocab_size is 30"),
     ("bert", written("tokenizer_config.json", '{"strip_accents": "no"}'), "strip_accents is 'no'; give a bool"),
+    ("bert", written("tokenizer_config.json", '{"tokenizer_class": "BertJapaneseTokenizer"}'), "BertJapaneseTokenizer"),
+    ("bert", written("tokenizer_config.json", '{"word_tokenizer_type": "mecab"}'), "those of mecab .*; use the model"),
+    ("bert", written("tokenizer_config.json", '{"tokenizer_class": "RoFormer"}'), "tokenizer_class is 'RoFormer'"),
     ("bert", written("tokenizer.json", '{"normalizer": {"type": "NFKC"}}'), "only a BertNormalizer is supported"),
     ("bert", written("tokenizer.json", ADDED), "the added token '@@' is not a special one of the vocabulary"),
     ("classifier", tensors(lambda t: t.pop("classifier.bias")), "missing tensor classifier.bias"),
     ("classifier", tensors(lambda t: t.pop("classifier.weight")), "missing tensor classifier.weight"),
     ("classifier", tensors(lambda t: t.update({"classifier.weight": np.ones((4, 20), "f")})), r"has shape \[4, 20\]"),
     ("classifier", tensors(lambda t: t.update({"classifier.bias": np.ones((), "f")})), r"classifier\.\w+ has shape"),
-    (
-        "classifier",
-        tensors(lambda t: t.update({"classifier.dense.weight": np.ones(3, "f")})),
-        "unknown tensors: classifier.dense",
-    ),
+    ("classifier", tensors(lambda t: t.update({"classifier.dense.weight": np.ones(3, "f")})), "unknown tensors: class"),
     ("classifier", {"id2label": {"0": "a", "1": "b"}}, "config.json: the classifier has 3 classes, id2label does not"),
     ("classifier", {"id2label": {"0": "a", "1": "b", "2": "a"}}, "config.json: id2label names two classes 'a'"),
     ("classifier", {"id2label": None, "num_labels": 10**16}, "the classifier has 3 classes, num_labels does not"),
@@ -130,11 +121,7 @@ IMPORTS: list[tuple[str, Change, str]] = [
     ("roberta", {"layer_norm_eps": 0}, "layer_norm_eps is 0, not a number in"),
     ("roberta", {"hidden_act": "relu"}, "hidden_act is 'relu'; only 'gelu'"),
     ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings is 2"),
-    (
-        "roberta",
-        {"max_position_embeddings": 45},
-        r"position_embeddings\.weight has shape \[43, 20\], but .* \[45, 20\]",
-    ),
+    ("roberta", {"max_position_embeddings": 45}, r"position_embeddings\.weight has shape \[43, 20\], but .* \[45, 20"),
     ("roberta", {"vocab_size": 99}, "entries, but vocab_size is 99"),
     ("roberta", {"num_hidden_layers": 4}, r"missing tensor roberta\.encoder\.layer\.3"),
     (
@@ -150,6 +137,12 @@ IMPORTS: list[tuple[str, Change, str]] = [
     ("roberta", written("tokenizer_config.json", '{"add_prefix_space": 3}'), "add_prefix_space is 3"),
     ("roberta", padding_elsewhere, "<pad> has the id 3, which is 1"),
     ("roberta", no_mask, "no token '<mask>' in it"),
+    ("distilbert", {"dim": None}, "dim is None, not a positive integer"),
+    ("distilbert", {"n_heads": 7}, "num_attention_heads"),
+    ("distilbert", {"dropout": 2}, r"dropout is 2, not a number in \[0, 1\)"),
+    ("distilbert", {"activation": "tanh"}, "activation is 'tanh'; supported: gelu"),
+    ("distilbert", {"vocab_size": 7}, "entries, but vocab_size is 7"),
+    ("distilbert", {"n_layers": 4}, r"missing tensor distilbert\.transformer\.layer\.3"),
     ("gpt2", {"activation_function": "tanh"}, "activation_function is 'tanh'; supported: gelu, "),
     ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights is False; only True"),
     ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True; only False"),

@@ -23,6 +23,7 @@ from bert.runs import Run
 from bert.text import byte_bpe
 from bert.text.tokenization import BytePairTokenizer, tokenizer_for
 from bert.training import checkpoint
+from tests.bert.convert.equations import CLASSES, D, Equations, a_dense, a_norm, encoder, imported, random_tensors
 from tests.bert.convert.folders import Values, same_bits, weights
 
 G = "\u0120"  # a space
@@ -40,16 +41,7 @@ SIZES = {
     "max_position_embeddings": 43,
     "type_vocab_size": 1,
 }
-D, F, V, EPSILON = 20, 28, len(TOKENS), 1e-5
-CLASSES = ("no", "yes", "perhaps")
-
-
-def a_dense(place: str, outputs: int, inputs: int = D) -> dict[str, tuple[int, ...]]:
-    return {f"{place}.weight": (outputs, inputs), f"{place}.bias": (outputs,)}
-
-
-def a_norm(place: str) -> dict[str, tuple[int, ...]]:
-    return {f"{place}.weight": (D,), f"{place}.bias": (D,)}
+V, EPSILON = len(TOKENS), 1e-5
 
 
 HEADS = {  # class -> tensors beside the encoder, as transformers 5.23 writes them
@@ -64,19 +56,8 @@ HEADS = {  # class -> tensors beside the encoder, as transformers 5.23 writes th
 
 def tensors(kind: str) -> Values:
     """Random tensors of a model with 43 rows of positions, two of which nothing reads."""
-    shapes: dict[str, tuple[int, ...]] = {
-        f"roberta.embeddings.{name}_embeddings.weight": (rows, D) for name, rows in (("word", V), ("position", 43))
-    }
-    shapes |= {"roberta.embeddings.token_type_embeddings.weight": (1, D)}
-    shapes |= a_norm("roberta.embeddings.LayerNorm")
-    for number in range(3):
-        layer = f"roberta.encoder.layer.{number}"
-        for name in ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"):
-            shapes |= a_dense(f"{layer}.{name}", D)
-        shapes |= a_dense(f"{layer}.intermediate.dense", F) | a_dense(f"{layer}.output.dense", D, F)
-        shapes |= a_norm(f"{layer}.attention.output.LayerNorm") | a_norm(f"{layer}.output.LayerNorm")
-    random = np.random.default_rng(5)
-    return {name: random.normal(0, 0.3, shape).astype(np.float32) for name, shape in (shapes | HEADS[kind]).items()}
+    tables = {"word": V, "position": 43, "token_type": 1}
+    return random_tensors(encoder("roberta", tables) | HEADS[kind])
 
 
 def a_folder(folder: Path, kind: str = "RobertaForMaskedLM", **changes: Any) -> Values:
@@ -91,40 +72,8 @@ def a_folder(folder: Path, kind: str = "RobertaForMaskedLM", **changes: Any) -> 
     return made
 
 
-def imported(folder: Path, run: Path) -> Path:
-    convert.main(["import", "huggingface", str(folder), str(run)])
-    return run
-
-
 def states(given: Values, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """The last hidden states [B, T, D] in float64, after modeling_roberta.py."""
-    w = {name.removeprefix("roberta."): value.astype(np.float64) for name, value in given.items()}
-
-    def dense(x: np.ndarray, place: str) -> np.ndarray:
-        return x @ w[f"{place}.weight"].T + w[f"{place}.bias"]
-
-    def norm(x: np.ndarray, place: str) -> np.ndarray:
-        centred = x - x.mean(-1, keepdims=True)
-        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON)
-        return scaled * w[f"{place}.weight"] + w[f"{place}.bias"]
-
-    positions = np.cumsum(ids != 1, axis=1) * (ids != 1) + 1  # create_position_ids_from_input_ids
-    table = {name: w[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type")}
-    x = norm(table["word"][ids] + table["position"][positions] + table["token_type"][0], "embeddings.LayerNorm")
-    for number in range(3):
-        layer, split = f"encoder.layer.{number}", (*ids.shape, 5, D // 5)
-        q, k, v = (dense(x, f"{layer}.attention.self.{name}").reshape(split) for name in ("query", "key", "value"))
-        scores = np.einsum("bqnh,bknh->bnqk", q, k) / math.sqrt(D // 5) - 1e9 * (1 - mask[:, None, None])
-        weight = np.exp(scores - scores.max(-1, keepdims=True))
-        context = np.einsum("bnqk,bknh->bqnh", weight / weight.sum(-1, keepdims=True), v).reshape(x.shape)
-        x = norm(x + dense(context, f"{layer}.attention.output.dense"), f"{layer}.attention.output.LayerNorm")
-        inner = gelu(dense(x, f"{layer}.intermediate.dense"))
-        x = norm(x + dense(inner, f"{layer}.output.dense"), f"{layer}.output.LayerNorm")
-    return np.asarray(x)
-
-
-def gelu(x: np.ndarray) -> np.ndarray:
-    return x * np.vectorize(lambda value: 0.5 * (1 + math.erf(value / math.sqrt(2))))(x)
+    return Equations("roberta", given).states(ids, mask, np.zeros_like(ids))
 
 
 def rows() -> tuple[np.ndarray, np.ndarray]:
@@ -216,13 +165,7 @@ def test_features_are_those_of_begin_text_end(tmp_path: Path) -> None:
 
 def log_probabilities(given: Values, ids: np.ndarray) -> np.ndarray:
     """log p [T, V] at every position of one row, after RobertaLMHead."""
-    x = gelu(
-        states(given, ids[None], np.ones_like(ids)[None])[0] @ given["lm_head.dense.weight"].T
-        + given["lm_head.dense.bias"]
-    )
-    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + EPSILON)
-    x = x * given["lm_head.layer_norm.weight"] + given["lm_head.layer_norm.bias"]
-    logits = x @ given["roberta.embeddings.word_embeddings.weight"].T + given["lm_head.bias"]
+    logits = Equations("roberta", given).logits(states(given, ids[None], np.ones_like(ids)[None])[0], "ForMaskedLM")
     shifted = logits - logits.max(-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
 

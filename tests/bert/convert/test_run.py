@@ -1,27 +1,18 @@
 """Run directories are exported, and imports are run directories."""
 
-import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from bert.convert import __main__ as convert
-from bert.core.config import ModelConfig
 from bert.model.encoder import variables
 from bert.model.heads import TaskModel
 from bert.model.inference import InferenceEncoder
-from bert.pretrain import PretrainingModel
 from squad import model as questions
 from squad.config import Windowing
 from squad.model import AnswerSpans
-from tests.bert.convert.folders import (
-    SMALL,
-    a_run,
-    same_bits,
-    weights,
-)
+from tests.bert.convert.folders import SMALL, a_run
 
 
 def test_an_imported_head_for_questions_answers_them(tmp_path: Path) -> None:
@@ -38,14 +29,3 @@ def test_an_imported_head_for_questions_answers_them(tmp_path: Path) -> None:
     for found, one in zip(loaded.logits(batch), expected, strict=True):
         np.testing.assert_array_equal(found, one)
     assert loaded.kind.windowing == Windowing(max_seq_length=17, doc_stride=5, max_query_length=2)
-
-
-def test_norms_before_the_sub_layers_are_megatron_s_there(tmp_path: Path) -> None:
-    config = dataclasses.replace(SMALL, norm_placement="pre")
-    values = a_run(tmp_path / "run", config, PretrainingModel(config, 0))
-    convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "theirs")])
-    described = json.loads((tmp_path / "theirs/config.json").read_text())
-    assert described["architectures"] == ["MegatronBertForPreTraining"] and described["model_type"] == "megatron-bert"
-    convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "back")])
-    same_bits(weights(tmp_path / "back"), values)
-    assert ModelConfig.load(tmp_path / "back/bert_config.json").norm_placement == "pre"

@@ -15,6 +15,7 @@ from bert.core.errors import InputError
 from bert.masked_words import MaskedWords
 from bert.runs import Run
 from tests.bert.convert import test_roberta as roberta
+from tests.bert.convert.equations import imported
 from tests.bert.convert.folders import same_bits, weights
 from tests.unigram import PIECES, write
 
@@ -31,11 +32,6 @@ def a_folder(folder: Path, kind: str = "XLMRobertaForMaskedLM") -> dict[str, np.
     save_file(made, folder / "model.safetensors")
     write(folder)
     return made
-
-
-def imported(folder: Path, run: Path) -> Path:
-    convert.main(["import", "huggingface", str(folder), str(run)])
-    return run
 
 
 @pytest.mark.parametrize("kind", CASES)

@@ -151,23 +151,11 @@ def test_help_shows_each_field_with_its_default(capsys: pytest.CaptureFixture[st
         ("KeyboardInterrupt", 75, "error: interrupted (Ctrl-C); repeat the same command"),
         ("OSError(28, 'No space left on device', '/x')", 5, "error: /x: No space left on device; make room"),
         ("MemoryError()", 5, "error: MemoryError; raise the limit on memory (ulimit -v)"),
-        (
-            "OSError(24, 'Too many open files')",
-            5,
-            "error: Too many open files; raise the limit on open files",
-        ),
-        (
-            "OSError(27, 'File too large', '/x')",
-            5,
-            "error: /x: File too large; raise the limit on file sizes",
-        ),
+        ("OSError(24, 'Too many open files')", 5, "error: Too many open files; raise the limit on open files"),
+        ("OSError(27, 'File too large', '/x')", 5, "error: /x: File too large; raise the limit on file sizes"),
         ("BlockingIOError(11, 'busy')", 5, "error: busy; raise the limit on processes and threads (ulimit -u)"),
         ('RuntimeError("can\'t start new thread")', 5, "error: can't start new thread; raise the limit on processes"),
-        (
-            "type('OutOfRangeError', (Exception,), {'__module__': 'tensorflow.x'})('x: File too large')",
-            5,
-            "error: x:",
-        ),
+        ("type('OutOfRangeError', (Exception,), {'__module__': 'tensorflow.x'})('x: File too large')", 5, "error: x:"),
     ],
 )
 def test_failures_end_in_one_line_and_their_code(raised: str, code: int, line: str) -> None:

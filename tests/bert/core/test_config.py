@@ -56,7 +56,9 @@ def test_less_than_a_sequence_for_each_rank_is_an_error_below() -> None:
 
 
 def test_without_the_option_the_batch_must_divide() -> None:
-    with pytest.raises(UsageError, match=r"the nearest are 35 and 40; --batch.fit nearest"):
+    with pytest.raises(
+        UsageError, match=r"36 is not a multiple of 5 ranks; the nearest are 35 and 40; --batch.fit nearest"
+    ):
         BatchConfig(total=36, per_device=0).divided(5)
 
 

@@ -253,7 +253,9 @@ def test_without_the_packages_the_remedy_is_named(
         exported(tmp_path / "run", tmp_path / "onnx")
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.thorough] * (name not in ("classes", "choices"))) for name in HEADS]
+)
 def test_triton_gets_a_repository(name: str, tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", name)
     repository = exported(run, tmp_path / "models", "--name", "mine", "--version", 3, form="triton") / "mine"

@@ -126,10 +126,7 @@ def test_an_encoder_alone_gives_features(tmp_path: Path) -> None:
 
 def test_no_texts_have_no_classes(classes: Path) -> None:
     empty: list[str] = []
-    for found in (
-        ask(classes / "served/1", text=empty),
-        ask(classes / "served/1", "pairs", first=empty, second=empty),
-    ):
+    for found in (ask(classes / "served/1", text=empty), ask(classes / "served/1", "pairs", first=empty, second=empty)):
         assert {name: len(value) for name, value in found.items()} == dict.fromkeys(found, 0)
 
 

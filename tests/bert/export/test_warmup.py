@@ -44,7 +44,7 @@ def answered(folder: Path) -> list[tuple[str, dict[str, tuple[int, ...]]]]:
     ("name", "expected"),
     [
         ("classes", {"serving_default": {"text": (1,)}, "pairs": {"first": (1,), "second": (1,)}}),
-        ("choices", {"serving_default": {"first": (1, 3), "second": (1, 3)}}),
+        pytest.param("choices", {"serving_default": {"first": (1, 3), "second": (1, 3)}}, marks=pytest.mark.thorough),
         ("tags", {"serving_default": {"words": (1, 3)}}),
         ("nothing", {"serving_default": {"text": (1,)}}),
     ],

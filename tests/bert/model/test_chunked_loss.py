@@ -29,17 +29,23 @@ def expected() -> tuple[float, int, np.ndarray, np.ndarray]:
 
 
 def computed(
-    dtype: tf.DType, rows: int, multiple: int = 1, training: bool = True
+    dtype: tf.DType, rows: int, multiple: int = 1, training: bool = True, xla: bool | None = None
 ) -> tuple[float, int, np.ndarray, np.ndarray]:
-    hidden, table, labels = given()
-    with tf.GradientTape() as tape:
-        tape.watch([hidden, table])
-        chunk_bytes = rows * 4 * (VOCAB + -VOCAB % multiple)
-        loss, correct = chunked_loss.tied(
-            hidden, table, labels, dtype, multiple=multiple, training=training, chunk_bytes=chunk_bytes
-        )
-        scaled = FACTOR * loss
-    return float(loss), int(correct), *(g.numpy() for g in tape.gradient(scaled, [hidden, table]))
+    """xla: whether a graph is compiled; None: no graph."""
+    given_now = given()
+
+    def compute() -> tuple[tf.Tensor, list[tf.Tensor]]:
+        with tf.GradientTape() as tape:
+            tape.watch(given_now[:2])
+            chunk_bytes = rows * 4 * (VOCAB + -VOCAB % multiple)
+            measure = chunked_loss.tied(
+                *given_now, dtype, multiple=multiple, training=training, chunk_bytes=chunk_bytes
+            )
+            scaled = FACTOR * measure.loss
+        return measure, tape.gradient(scaled, given_now[:2])
+
+    (loss, correct), gradients = compute() if xla is None else tf.function(compute, jit_compile=xla)()
+    return float(loss), int(correct), *(g.numpy() for g in gradients)
 
 
 @pytest.mark.parametrize(("dtype", "unit"), [(tf.float32, 1e-6), (tf.bfloat16, 2**-7), (tf.float16, 2**-9)])
@@ -58,21 +64,9 @@ def test_chunks_of_rows_have_the_loss_and_the_gradients_of_the_whole_in_numpy(dt
 def test_a_rounded_vocabulary_and_gradients_that_are_computed_later_give_the_same(
     multiple: int, training: bool, xla: bool
 ) -> None:
-    hidden, table, labels = given()
-
-    @tf.function(jit_compile=xla)
-    def compute() -> tuple[tf.Tensor, list[tf.Tensor]]:
-        with tf.GradientTape() as tape:
-            tape.watch([hidden, table])
-            measure = chunked_loss.tied(
-                hidden, table, labels, tf.float32, multiple=multiple, training=training, chunk_bytes=4 * 104 * 10
-            )
-            scaled = FACTOR * measure.loss
-        return measure, tape.gradient(scaled, [hidden, table])
-
-    (loss, correct), gradients = compute()
+    loss, correct, *gradients = computed(tf.float32, 10, multiple, training, xla)
     exact_loss, exact_correct, *exact = expected()
-    assert (float(loss), int(correct)) == (pytest.approx(exact_loss, rel=1e-6), exact_correct)
+    assert (loss, correct) == (pytest.approx(exact_loss, rel=1e-6), exact_correct)
     for one, other in zip(gradients, exact, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
 

@@ -135,9 +135,7 @@ def test_ranks_that_hold_one_model_share_its_micro_batches() -> None:
 def test_the_plan_of_a_sharded_run_says_what_is_gathered() -> None:
     config = RECIPES["bert_large_dgx1_phase1"].phases[0].config
     config = dataclasses.replace(
-        config,
-        model=dataclasses.replace(config.model, vocab_size=30528),
-        parallel=ParallelConfig(shard_optimizer=True),
+        config, model=dataclasses.replace(config.model, vocab_size=30528), parallel=ParallelConfig(shard_optimizer=True)
     )
     count = cost.parameters(config.model)
     said = cost.describe(config, 256, sequence=128, predictions=20, available=1)

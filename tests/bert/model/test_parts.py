@@ -1,7 +1,6 @@
 """A model in parts computes what the whole one does; the parts are threads that add up their tensors."""
 
 import dataclasses
-import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -20,34 +19,12 @@ from bert.model.losses import divided_classification
 from bert.model.parts import WHOLE, Parts, axis_of, share
 from bert.pretrain import Pretraining
 from bert.text.sampler import Batch
+from tests.bert.training.ranks import Ranks, as_ranks
 from tests.training import VOCAB, instance
 
 T = TypeVar("T")
 BATCH, SEED = 3, 5
 CAUSAL = {"causal": True, "norm_placement": "pre", "hidden_act": "gelu_tanh", "type_vocab_size": 0, "vocab_multiple": 8}
-
-
-class Meeting:
-    """The sum over threads, each of which has one part."""
-
-    def __init__(self, count: int) -> None:
-        self.values: list[tuple[str, tf.Tensor]] = [("", tf.zeros([]))] * count
-        self.barrier = threading.Barrier(count, timeout=120)
-        self.names: list[str] = []
-
-    def part(self, number: int) -> Parts:
-        def all_reduce(x: tf.Tensor, name: str) -> tf.Tensor:
-            assert x.dtype == tf.float32
-            self.values[number] = name, x
-            self.barrier.wait()
-            assert {other for other, _ in self.values} == {name}, "the parts add up tensors of different places"
-            if number == 0:
-                self.names.append(name)
-            total = tf.add_n([value for _, value in self.values])
-            self.barrier.wait()
-            return total
-
-        return Parts(number, len(self.values), all_reduce)
 
 
 @pytest.fixture
@@ -104,22 +81,19 @@ def learn_in_parts(
 
 def in_parts(count: int, work: Callable[[Parts], T]) -> tuple[list[T], list[str]]:
     """Return what `work` returns for each part, each in a thread of its own, and the names of the sums."""
-    meeting = Meeting(count)
-    found: dict[int, T] = {}
+    names: list[str] = []
 
-    def run(number: int) -> None:
-        try:
-            found[number] = work(meeting.part(number))
-        except BaseException:
-            meeting.barrier.abort()
-            raise
+    def run(rank: Ranks) -> T:
+        def all_reduce(x: tf.Tensor, name: str) -> tf.Tensor:
+            assert x.dtype == tf.float32
+            given = rank.meet((name, x))
+            assert {other for other, _ in given} == {name}, "the parts add up tensors of different places"
+            names.extend([name] * (rank.rank == 0))
+            return tf.add_n([value for _, value in given])
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [found[number] for number in range(count)], meeting.names
+        return work(Parts(rank.rank, count, all_reduce))
+
+    return as_ranks(count, 1, run), names
 
 
 @pytest.mark.parametrize(
@@ -205,7 +179,7 @@ def test_each_element_has_one_owner_and_shares_differ_by_one_at_most(size: int, 
 @pytest.mark.parametrize("name", ["layer_0/mlp/outer/kernel", "layer_0/mlp/inner/kernel", "layer_0/mlp/inner/bias"])
 def test_a_part_of_a_variable_does_not_keep_the_others_in_memory(name: str) -> None:
     whole = tf.random.stateless_normal([512] if name.endswith("bias") else [512, 256], [3, 7])
-    taken = [Meeting(2).part(number).take(name, whole) for number in (0, 1)]
+    taken = [Parts(number, 2, lambda x, name: x).take(name, whole) for number in (0, 1)]
     assert np.array_equal(np.concatenate(taken, axis=axis_of(name)), whole)
     for part in taken:
         variable = tf.Variable(part).read_value()
@@ -213,12 +187,15 @@ def test_a_part_of_a_variable_does_not_keep_the_others_in_memory(name: str) -> N
 
 
 def test_a_sum_and_its_inverse_are_exact_gradients_of_each_other() -> None:
-    meeting = Meeting(1)
-    parts = meeting.part(0)
-    parts.count = 2  # so that they do something; the sum over one thread is the identity
-    x = tf.constant([1.0, -2.0])
+    names: list[str] = []
+
+    def all_reduce(x: tf.Tensor, name: str) -> tf.Tensor:  # as if the other part had nothing to add
+        names.append(name)
+        return x
+
+    parts, x = Parts(0, 2, all_reduce), tf.constant([1.0, -2.0])
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = parts.summed(tf.square(parts.copied(x, "a")), "b")
     np.testing.assert_array_equal(tape.gradient(y, x), [2.0, -4.0])
-    assert meeting.names == ["b", "a/gradient"]
+    assert names == ["b", "a/gradient"]

@@ -35,12 +35,6 @@ def test_any_number_of_ranks_is_planned() -> None:
         assert found.rate == pytest.approx(batch.total / found.seconds.value), case
 
 
-def test_a_batch_that_divides_is_kept() -> None:
-    found = of(recipe(), nodes=4)
-    assert found.config.batch.total == 65_536 and found.accumulation == 32
-    assert not any("instead" in remark for remark in found.remarks)
-
-
 def test_micro_batches_that_do_not_fit_become_smaller() -> None:
     found = of(recipe(batch=BatchConfig(total=65_536, per_device=256)), "v100-sxm2-16", 4)
     assert found.config.batch.per_device <= found.largest < 256 and found.config.batch.total == 65_536
@@ -101,10 +95,13 @@ def test_groups_of_one_part_share_the_network() -> None:
     assert (alone.nodes, alone.per_node) == (1, 1) and update_time.reduction(4e8, alone) == 0
 
 
-@pytest.mark.parametrize(("parts", "words"), [(5, "GPUs"), (3, "attention heads")])
-def test_parts_must_divide_ranks_and_heads(parts: int, words: str) -> None:
+@pytest.mark.parametrize(
+    ("parts", "per_node", "words"), [(5, 8, "24 GPUs"), (3, 8, "attention heads"), (4, 6, "the 6 GPUs of a node")]
+)
+def test_parts_must_divide_ranks_nodes_and_heads(parts: int, per_node: int, words: str) -> None:
+    config = recipe(parallel=dataclasses.replace(recipe().parallel, tensor=parts))
     with pytest.raises(UsageError, match=words):
-        of(recipe(parallel=dataclasses.replace(recipe().parallel, tensor=parts)))
+        of(config, nodes=2 if per_node == 6 else 3, per_node=per_node)
 
 
 def test_intervals_add_up() -> None:

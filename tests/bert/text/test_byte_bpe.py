@@ -2,14 +2,13 @@
 
 import itertools
 import json
-import random
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import ByteLevelBPETokenizer
 
@@ -82,14 +81,10 @@ def test_every_text_comes_back(tokenizer: ByteBPE, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+@example(TRICKY)
 @given(st.text(st.sampled_from("aethr'sl 1\n\t.,\u00e9\u4e2d\u3000\x1c"), max_size=90))
 def test_ids_are_those_of_tokenizers(tokenizer: ByteBPE, theirs: ByteLevelBPETokenizer, text: str) -> None:
     assert tokenizer.encode(text) == theirs.encode(text).ids
-
-
-def test_all_kinds_of_text_have_the_ids_of_tokenizers(tokenizer: ByteBPE, theirs: ByteLevelBPETokenizer) -> None:
-    assert tokenizer.encode(TRICKY) == theirs.encode(TRICKY).ids
-    assert len(tokenizer.encode(TRICKY)) < len(TRICKY.encode())
 
 
 PARTS = [
@@ -120,12 +115,6 @@ def test_a_text_encoded_in_pieces_has_the_same_ids(tokenizer: ByteBPE, parts: li
         patch.setattr(byte_bpe, "PIECE", 2)
         patch.setattr(byte_bpe, "TOGETHER", 5)
         assert tokenizer.encode("".join(parts)) == whole
-
-
-def test_a_long_text_is_encoded_in_many_pieces(tokenizer: ByteBPE, theirs: ByteLevelBPETokenizer) -> None:
-    text = "".join(random.Random(5).choices([" river", "\n\n", " mills", "  ", "'s", "17", "\u4e2d\u6587"], k=70_000))
-    assert len(text) > 3 * byte_bpe.PIECE
-    assert tokenizer.encode(text) == theirs.encode(text).ids
 
 
 def test_chinese_is_cut_at_its_marks(tokenizer: ByteBPE, monkeypatch: pytest.MonkeyPatch) -> None:

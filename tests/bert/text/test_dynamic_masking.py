@@ -79,22 +79,30 @@ def read(data: Data, indices: np.ndarray, positions: np.ndarray) -> dict[str, np
     return {name: value.numpy() for name, value in data.read(indices, positions).items()}
 
 
-def test_segments_are_text_of_the_stretch_and_of_its_rest_or_another_document(train: Data) -> None:
+@pytest.mark.parametrize(("pairs", "share"), [("nsp", 0.5), ("sop", 0.5), ("none", 0.0)])
+def test_segments_are_text_of_the_stretch_and_of_its_rest_or_another_document(
+    folder: Path, pairs: Any, share: float
+) -> None:
+    train = dynamic_masking.source(folder, "train", seed=11)
+    assert isinstance(train, dynamic_masking.DynamicMasking)
+    train.config = dataclasses.replace(train.config, pairs=pairs)
     indices = np.tile(np.arange(94), 20)
     batch = read(train, indices, np.arange(len(indices)))
-    ids = unmasked(batch)
-    stored = read_ids(train)
+    ids, stored = unmasked(batch), read_ids(train)
     for n, index in enumerate(indices):
         used = int(batch["input_mask"][n].sum())
         middle = ids[n, :used].tolist().index(3)
         a, b = ids[n, 1:middle], ids[n, middle + 1 : used - 1]
         assert ids[n, 0] == 2 and ids[n, used - 1] == 3 and used <= 31 and len(a) and len(b)
         assert (np.diff(a) == 1).all() and (np.diff(b) == 1).all()
-        assert stored[index][0] <= a[0] and a[-1] <= stored[index][-1]
-        if not batch["next_sentence_labels"][n, 0]:
-            assert b[-1] <= stored[index][-1] and b[0] > a[-1]
-    labels = batch["next_sentence_labels"][[len(read_sentences(train)[i]) > 1 for i in indices]]
-    assert labels.mean() == pytest.approx(0.5, abs=0.04)
+        other = bool(batch["next_sentence_labels"][n, 0])
+        first, second = (b, a) if other and pairs == "sop" else (a, b)
+        assert stored[index][0] <= first[0] and first[-1] <= stored[index][-1]
+        if not other or pairs == "sop":
+            assert second[-1] <= stored[index][-1] and second[0] > first[-1]
+    several = [len(read_sentences(train)[i]) > 1 for i in indices]
+    labels = batch["next_sentence_labels"][several if pairs == "nsp" else slice(None)]
+    assert labels.mean() == pytest.approx(share, abs=0.04)
     assert batch["masked_lm_weights"].sum() / batch["input_mask"].sum() == pytest.approx(0.15, abs=0.01)
 
 
@@ -125,23 +133,6 @@ def test_random_seconds_are_of_another_document(train: Data) -> None:
         foreign += 1
         same_number += theirs == documents[n][1]
     assert foreign > 30 and same_number < 0.4 * foreign  # the same number occurs in the other shard only
-
-
-@pytest.mark.parametrize(("pairs", "share"), [("sop", 0.5), ("none", 0.0)])
-def test_without_next_sentences_a_pair_is_the_stretch_itself(folder: Path, pairs: Any, share: float) -> None:
-    data = dynamic_masking.source(folder, "train", seed=11)
-    assert isinstance(data, dynamic_masking.DynamicMasking)
-    data.config = dataclasses.replace(data.config, pairs=pairs)
-    indices = np.tile(np.arange(94), 20)
-    batch = read(data, indices, np.arange(len(indices)))
-    ids, stored = unmasked(batch), read_ids(data)
-    for n, index in enumerate(indices):
-        used = int(batch["input_mask"][n].sum())
-        middle = ids[n, :used].tolist().index(3)
-        a, b = ids[n, 1:middle], ids[n, middle + 1 : used - 1]
-        first, second = (b, a) if batch["next_sentence_labels"][n, 0] else (a, b)
-        assert stored[index][0] <= min(*a, *b) and max(*a, *b) <= stored[index][-1] and second[0] > first[-1]
-    assert batch["next_sentence_labels"].mean() == pytest.approx(share, abs=0.04)
 
 
 def test_a_sample_depends_on_its_position_alone(train: Data) -> None:

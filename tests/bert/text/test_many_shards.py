@@ -105,12 +105,6 @@ def test_a_run_opens_each_file_once(folders: dict[int, Path], calls: Calls) -> N
         np.testing.assert_array_equal(values, rows[MANY][name])
 
 
-def test_an_index_takes_four_bytes_for_each_record(folders: dict[int, Path]) -> None:
-    data = records.Dataset(folders[FEW], "train")
-    data.read(np.arange(SAMPLES))
-    assert sum(offsets.nbytes for offsets in data._indices.values()) == 4 * (SAMPLES + FEW)
-
-
 @pytest.mark.parametrize("name", ["train-00003.tfrecord", "train-00003.tfrecord.index"])
 def test_a_rank_names_a_file_that_is_missing_on_its_host(name: str, folders: dict[int, Path], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(folders[FEW], tmp_path / "copy"))

@@ -30,9 +30,7 @@ def words(text: str, rules: Rules) -> list[str]:
 
 def hugging_face(rules: Rules) -> Callable[[str], list[str]]:
     normalize = normalizers.BertNormalizer(
-        lowercase=rules.lower_case,
-        strip_accents=rules.strip_accents,
-        handle_chinese_chars=rules.split_ideographs,
+        lowercase=rules.lower_case, strip_accents=rules.strip_accents, handle_chinese_chars=rules.split_ideographs
     ).normalize_str
     divide = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
     return lambda text: [word for word, _ in divide(normalize(text))]
@@ -43,7 +41,9 @@ def is_old(code: int) -> bool:
     return unicodedata.ucd_3_2_0.category(chr(code)) not in ("Cn", "Cs") and code not in DIFFERENT
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(
+    "name", ["lower", "cased", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("accents", "chinese"))]
+)
 def test_every_character_becomes_what_hugging_face_has(name: str) -> None:
     rules, texts = RULES[name], [f"a{chr(code)}b" for code in range(0x110000) if is_old(code)]
     assert len(texts) > 95_000

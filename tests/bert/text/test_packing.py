@@ -158,7 +158,7 @@ def learnt(task: Pretraining, batch: Batch) -> tuple[dict[str, float], dict[str,
 @pytest.mark.parametrize(
     ("case", "pairs"),
     [
-        ("several a row", "nsp"),
+        pytest.param("several a row", "nsp", marks=pytest.mark.slow),
         ("several a row", "none"),
         pytest.param("rows filled exactly", "nsp", marks=pytest.mark.slow),
         pytest.param("an empty row", "nsp", marks=pytest.mark.slow),

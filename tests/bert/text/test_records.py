@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.core import manifest, random_access
+from bert.core import manifest
 from bert.core.errors import InputError, IntegrityError
 from bert.text import frames
 from bert.text.records import Dataset
@@ -35,13 +35,6 @@ def test_any_order_of_indices_across_shards(dataset: Path) -> None:
     data = Dataset(dataset, "train")
     whole, picked = data.read(np.arange(41))["input_ids"].numpy(), [40, 0, 17, 16, 17]
     np.testing.assert_array_equal(data.read(np.array(picked))["input_ids"], whole[picked])
-
-
-def test_more_shards_than_may_be_open(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Dataset(dataset, "train").read(np.arange(41))["input_ids"].numpy()
-    monkeypatch.setattr(random_access, "has_room", lambda count: count < 2)
-    order = np.arange(41).reshape(-1, 1)[::-1].ravel()
-    np.testing.assert_array_equal(Dataset(dataset, "train").read(order)["input_ids"], whole[order])
 
 
 def test_a_flipped_bit_anywhere_in_a_record_is_named_and_others_are_read(dataset: Path, tmp_path: Path) -> None:

@@ -240,8 +240,3 @@ def test_the_evaluated_samples_are_spread_over_all() -> None:
     share = (chosen >= 0.58 * size).mean()  # a source that has the last 42 % of the samples
     assert share == pytest.approx(0.42, abs=4 * (0.42 * 0.58 / limit) ** 0.5)
     assert np.array_equal(sampler.evaluated(limit, size), np.arange(limit))
-
-
-def test_an_indivisible_batch_names_the_remedy() -> None:
-    with pytest.raises(UsageError, match=r"batch.total 100 is not a multiple of 96 .* the nearest are 96 and 192"):
-        BatchConfig(total=100, per_device=32).accumulation(3)

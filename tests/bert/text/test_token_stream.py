@@ -1,6 +1,5 @@
 """Samples of a causal model: consecutive tokens, whatever the files; damage is named, and no damaged token is read."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -13,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.core import checked_json, outputs, random_access
+from bert.core import checked_json
 from bert.core.errors import InputError, IntegrityError
-from bert.text import byte_bpe, token_file
+from bert.text import token_file
 from bert.text.token_file import BLOCK, TokenWriter
 from bert.text.token_stream import TokenStream
+from tests.training import token_folder
 
 VOCAB, END, LENGTH = 311, 310, 7
 TOKENIZER = b"any bytes: only their hash matters here\n"
@@ -29,27 +29,8 @@ def write_stream(
 ) -> tuple[Path, np.ndarray]:
     """Write a folder as data.tokens does; return it and the tokens of its training files."""
     ids = np.random.default_rng(5).integers(0, min(vocab, VOCAB), sum(sizes))
-
-    def make(partial: Path) -> outputs.StageResult:
-        (partial / byte_bpe.NAME).write_bytes(TOKENIZER)
-        records = {}
-        for number, piece in enumerate(np.split(ids, np.cumsum(sizes)[:-1])):
-            with TokenWriter(partial / f"train-{number:05d}.tokens", vocab) as writer:
-                for part in np.array_split(piece, 3):
-                    writer.write(part.tolist())
-            records[writer.path.name] = writer.count
-        extra = {
-            "kind": "tokens",
-            "dtype": token_file.dtype_for(vocab),
-            "vocab_size": vocab,
-            "end_id": END,
-            "tokenizer_sha256": hashlib.sha256(TOKENIZER).hexdigest(),
-        }
-        counts = {"train": {"documents": 3, "tokens": len(ids), "bytes": 12_345}}
-        return outputs.StageResult(counts=counts, records=records, extra=extra | changes)
-
-    outputs.build(folder, stage="tokens", parameters={}, inputs=[], make=make)
-    return folder, ids
+    pieces = [piece.tolist() for piece in np.split(ids, np.cumsum(sizes)[:-1])]
+    return token_folder(folder, {"train": pieces}, vocab, TOKENIZER, 12_345, **{"end_id": END} | changes), ids
 
 
 @pytest.fixture(scope="module")
@@ -123,13 +104,6 @@ def test_a_large_file_is_written_in_pieces_with_the_same_bytes(tmp_path: Path, m
         assert (tmp_path / f"one{end}").read_bytes() == (tmp_path / f"many{end}").read_bytes()
 
 
-def test_more_files_than_may_be_open(written: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random_access, "has_room", lambda count: count < 1)
-    folder, ids = written
-    data = TokenStream(folder, "train", 3003)
-    np.testing.assert_array_equal(data.read(np.array([1, 0, 1]))["input_ids"], expected(ids, 3003)[[1, 0, 1]])
-
-
 @pytest.mark.parametrize("at", [0, BLOCK - 1, BLOCK, 2 * 2999 - 1])
 def test_a_flipped_bit_is_named_with_its_block_and_other_blocks_are_read(copy: Path, at: int) -> None:
     path = copy / "train-00000.tokens"
@@ -142,13 +116,6 @@ def test_a_flipped_bit_is_named_with_its_block_and_other_blocks_are_read(copy: P
     data.read(np.array([good]))
     with pytest.raises(IntegrityError, match=rf"train-00000.tokens: the 4096 bytes from byte {block} are damaged"):
         data.read(np.array([good, bad]))
-
-
-def test_a_file_that_is_cut_while_it_is_read_is_named(copy: Path) -> None:
-    data = TokenStream(copy, "train", LENGTH)
-    (copy / "train-00000.tokens").write_bytes((copy / "train-00000.tokens").read_bytes()[:-100])
-    with pytest.raises(IntegrityError, match=r"train-00000.tokens: truncated at byte 5898"):
-        data.read(np.array([427]))
 
 
 def remove(path: str) -> Callable[[Path], None]:

@@ -2,7 +2,6 @@
 
 import json
 import lzma
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -71,23 +70,12 @@ def test_special_strings_in_a_text_are_only_text(tokenizer: WordPieceTokenizer) 
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.text(max_size=20), max_size=4))
-def test_offsets_are_whole_characters_in_order(texts: list[str]) -> None:
-    flat, splits, starts, ends = shared_tokenizer().encode_with_offsets(texts)
+def test_offsets_are_whole_characters_in_order(tokenizer: WordPieceTokenizer, texts: list[str]) -> None:
+    flat, splits, starts, ends = tokenizer.encode_with_offsets(texts)
     assert len(splits) == len(texts) + 1 and splits[-1] == len(flat)
     for row, text in enumerate(texts):
         begin, end = starts[splits[row] : splits[row + 1]], ends[splits[row] : splits[row + 1]]
         assert (begin < end).all() and (np.diff(begin) >= 0).all() and (end <= len(text)).all()
-
-
-def shared_tokenizer() -> WordPieceTokenizer:
-    if "it" not in CACHE:
-        path = Path(tempfile.mkdtemp()) / "vocab.txt"
-        path.write_text("\n".join(dict.fromkeys(PLAIN)) + "\n", encoding="utf-8")
-        CACHE["it"] = WordPieceTokenizer(path)
-    return CACHE["it"]
-
-
-CACHE: dict[str, WordPieceTokenizer] = {}
 
 
 def test_offsets_cut_the_word_itself_from_odd_text(tokenizer: WordPieceTokenizer) -> None:

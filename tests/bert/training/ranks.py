@@ -46,7 +46,7 @@ def as_ranks(size: int, tensor: int, work: Callable[[Ranks], Any]) -> list[Any]:
     """Do the work on each rank; return what they returned, or the errors that they raised."""
     given: list[Any] = [None] * size
     results: list[Any] = [None] * size
-    barrier = threading.Barrier(size, timeout=60)
+    barrier = threading.Barrier(size, timeout=120)
 
     def run(rank: int) -> None:
         def meet(value: Any) -> list[Any]:
@@ -60,6 +60,9 @@ def as_ranks(size: int, tensor: int, work: Callable[[Ranks], Any]) -> list[Any]:
             results[rank] = work(Ranks(rank, size, meet, tensor))
         except (ResourceError, UserError) as error:
             results[rank] = error
+        except BaseException:
+            barrier.abort()  # the others do not wait for this one
+            raise
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
     for thread in threads:

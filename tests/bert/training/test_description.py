@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from bert import encode
+from bert import adapt, encode
 from bert.causal import trained
 from bert.convert import __main__ as convert
 from bert.convert import names
@@ -98,6 +98,7 @@ READERS: dict[str, Callable[[Path, PretrainConfig, Path], object]] = {
     "squad.train --init.checkpoint": _fine_tune,
     "squad.predict, squad.threshold, squad.export": lambda run, *_: questions.load(run),
     "bert.encode": _encode,
+    "bert.adapt": lambda run, *_: adapt.main([str(run), "--words", "words.txt", "--output", str(run.parent / "out")]),
     "bert.generate, bert.evaluate_lm": lambda run, *_: trained.load(run),
     "bert.convert export": lambda run, *_: convert.convert("export", "huggingface", run, run.parent / "out"),
 }

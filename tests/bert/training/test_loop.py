@@ -7,29 +7,18 @@ import numpy as np
 import pytest
 
 from bert.core import manifest
-from tests.training import losses, measured, pretrain, same_bits, weights, write_dataset
+from tests.training import checkpoints, losses, measured, pretrain, same_bits, weights, write_dataset
 
-
-@pytest.fixture(scope="module")
-def straight(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 40 updates that nothing interrupted."""
-    run = tmp_path_factory.mktemp("straight") / "run"
-    done = pretrain(dataset, run, "--run.steps", "40", "--run.save_every", "7")
-    assert done.returncode == 0, done.stderr
-    return run
-
-
-LAYOUTS = {  # flags, and number of ranks
+OVERLAP, SHARDED = ["--parallel.overlap", "true"], ["--parallel.shard_optimizer", "true"]
+BUCKETS = ["--parallel.bucket_megabytes", "0.005"]
+LAYOUTS: dict[str, tuple[list[str], int]] = {  # flags, and number of ranks
     "whole": ([], 4),
-    "overlap": (["--parallel.overlap", "true", "--parallel.bucket_megabytes", "0.005"], 2),
-    "buckets": (["--parallel.bucket_megabytes", "0.005"], 2),
-    "sharded": (["--parallel.shard_optimizer", "true"], 4),
-    "both": (["--parallel.shard_optimizer", "true", "--parallel.overlap", "true"], 2),
+    "overlap": ([*OVERLAP, *BUCKETS], 2),
+    "buckets": (BUCKETS, 2),
+    "sharded": (SHARDED, 4),
+    "both": ([*SHARDED, *OVERLAP], 2),
     "parts": (["--parallel.tensor", "4", "--precision.xla", "true"], 4),
-    "parts and replicas": (
-        ["--parallel.tensor", "2", "--parallel.shard_optimizer", "true", "--parallel.overlap", "true"],
-        4,
-    ),
+    "parts and replicas": (["--parallel.tensor", "2", *SHARDED, *OVERLAP], 4),
 }
 # Dropout is on: a micro-batch has the same masks whichever rank computes it.
 TWENTY = ["--batch.total", "12", "--run.steps", "20", "--run.save_every", "20", "--run.evaluate_every", "0"]
@@ -65,10 +54,7 @@ def two_ranks(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.multiprocess
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("name", "layout"),
-    [("nvlamb", "sharded"), ("adamw", "parts and replicas"), ("adamw", "both"), ("nvlamb", "parts")],
-)
+@pytest.mark.parametrize(("name", "layout"), [("adamw", "both"), ("nvlamb", "parts")])
 def test_every_layout_trains_like_one_rank(name: str, layout: str, dataset: Path, tmp_path: Path) -> None:
     more, ranks = LAYOUTS[layout]
     for run, flags, several in (("one", [], 1), ("many", more, ranks)):
@@ -247,33 +233,15 @@ def test_a_budget_of_time_ends_the_run_and_the_schedule(dataset: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_phase_two_starts_from_all_weights_of_phase_one(straight: Path, dataset: Path, tmp_path: Path) -> None:
-    # Rate zero at the first update: what is saved is what was loaded, heads included.
-    done = pretrain(
-        dataset, tmp_path / "run", "--init.checkpoint", str(straight), "--run.steps", "1", "--run.save_every", "1"
-    )
+def test_a_run_directory_records_configuration_versions_and_checkpoints(dataset: Path, tmp_path: Path) -> None:
+    straight = tmp_path / "run"
+    done = pretrain(dataset, straight, "--run.steps", "40", "--run.save_every", "7")
     assert done.returncode == 0, done.stderr
-    before, after = weights(straight, 40), weights(tmp_path / "run", 1)
-    model = {
-        name: value
-        for name, value in before.items()
-        if not name.startswith(("adam_", "guard/", "loss_scale/", "spikes/", "run/"))
-    }
-    assert {"masked_lm/transform/kernel", "next_sentence/kernel", "pooler/kernel"} <= model.keys()
-    same_bits(model, {name: after[name] for name in model})
-
-
-@pytest.mark.slow
-def test_a_run_directory_records_configuration_versions_and_checkpoints(straight: Path) -> None:
     config = json.loads((straight / "config.json").read_text())
     assert config["config"]["run.steps"] == 40 and "tensorflow" in config["versions"]
     assert json.loads((straight / "bert_config.json").read_text())["vocab_size"] == 99
     assert (straight / "vocab.txt").exists() and list((straight / "events").iterdir())
-    assert [path.name for path in sorted((straight / "checkpoints").iterdir())] == [
-        "step-00000028",
-        "step-00000035",
-        "step-00000040",
-    ]
+    assert checkpoints(straight) == [f"step-{step:08d}" for step in (28, 35, 40)]
     found = manifest.load(straight / "checkpoints" / "step-00000040", "checkpoint")
     manifest.verify(found)
     curve = [loss for (_, split), loss in losses(straight).items() if split == "train"]

@@ -5,24 +5,12 @@ import pty
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bert.training.distributed import Communicator
 from bert.training.signals import STOP_SIGNALS, stops, watchdog
-
-
-@pytest.fixture
-def handlers() -> Iterator[dict[int, object]]:
-    """Handlers of this test, which are set back after it."""
-    before = {kind: signal.getsignal(kind) for kind in STOP_SIGNALS}
-    for kind in STOP_SIGNALS:
-        signal.signal(kind, signal.default_int_handler)
-    yield dict.fromkeys(STOP_SIGNALS, signal.default_int_handler)
-    for kind, old in before.items():
-        signal.signal(kind, old)
 
 
 def installed() -> dict[int, object]:

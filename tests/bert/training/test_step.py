@@ -27,11 +27,19 @@ PLAIN = PrecisionConfig()
 Update = tuple[dict[str, np.ndarray], dict[str, float]]
 
 
+def step_of(task: Pretraining, comm: Communicator | None = None, precision: PrecisionConfig = PLAIN) -> Step:
+    optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
+    return Step(task, optimizer, comm or Communicator(), precision, RunConfig(seed=4))
+
+
+def batches_of(dataset: Path) -> list[Batch]:
+    """Two micro-batches of three samples."""
+    return BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
+
+
 def updated(config: ModelConfig, batches: list[Batch], *, precision: PrecisionConfig = PLAIN) -> Update:
     """Weights and measures after two updates over the same micro-batches."""
-    task = Pretraining(config, seed=3)
-    optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
-    step = Step(task, optimizer, Communicator(), precision, RunConfig(seed=4))
+    step = step_of(Pretraining(config, seed=3), precision=precision)
     before: list[np.ndarray] = []
 
     def check_unchanged() -> None:
@@ -45,7 +53,7 @@ def updated(config: ModelConfig, batches: list[Batch], *, precision: PrecisionCo
     if precision.xla:  # each shape is compiled once
         different = [shape for shape, _ in itertools.groupby(batches, key=shapes)]
         assert step.accumulator.loop.experimental_get_tracing_count() == len(different)
-    return {name: weight.numpy() for name, weight in optimizer.weights.items()}, measures
+    return {name: weight.numpy() for name, weight in step.optimizer.weights.items()}, measures
 
 
 def without_dropout(config: ModelConfig) -> ModelConfig:
@@ -71,7 +79,7 @@ def test_accumulating_micro_batches_equals_one_big_batch(model_config: ModelConf
 def test_frozen_weights_keep_their_bits_and_change_no_gradient_of_others(
     model_config: ModelConfig, dataset: Path
 ) -> None:
-    batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
+    batches = batches_of(dataset)
     gradients = []
     for frozen_layers in (0, 1):
         task = Pretraining(model_config, seed=3)
@@ -105,11 +113,9 @@ def test_each_update_and_micro_batch_has_other_dropout_masks_and_an_evaluation_c
     model_config: ModelConfig, dataset: Path
 ) -> None:
     config = dataclasses.replace(model_config, num_hidden_layers=1)
-    batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
+    batches = batches_of(dataset)
     task = Predicting(config, seed=3)
-    optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
-    step = Step(task, optimizer, Communicator(), PLAIN, RunConfig(seed=4))
-
+    step = step_of(task)
     weights = [task.weights(batch)["mlm"] for batch in batches]
 
     def losses(*numbers: int, order: int = 1) -> list[float]:
@@ -138,7 +144,6 @@ def in_a_process(code: str, *arguments: object) -> None:
 def test_micro_batches_of_several_shapes_add_up_with_xla_as_without(dataset: Path) -> None:
     code = """
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from bert.text.sampler import BatchSampler
 from bert.core.config import BatchConfig, ModelConfig, PrecisionConfig
@@ -160,22 +165,17 @@ def test_dropout_masks_are_not_constants_of_the_compiled_program(dataset: Path) 
     """Even a single micro-batch runs in the loop: outside it TensorFlow folds the counters of all masks."""
     code = """
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 import numpy as np
 import tensorflow as tf
-from bert.core.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
-from bert.model.encoder import Mode, variables
-from bert.training.optimizer import Optimizer
+from bert.core.config import ModelConfig, PrecisionConfig
 from bert.pretrain import Pretraining
 from bert.text.records import Dataset
 from bert.training.accumulation import stack
-from bert.training.step import Step
-from bert.training.distributed import Communicator
+from tests.bert.training.test_step import step_of
 rows, sizes = Dataset(Path(sys.argv[1]), "train").read(np.arange(17)), []
 task = Pretraining(ModelConfig(vocab_size=99, hidden_size=20, num_hidden_layers=1, num_attention_heads=5), seed=3)
-optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
-step = Step(task, optimizer, Communicator(), PrecisionConfig(xla=True), RunConfig(seed=4))
+step = step_of(task, precision=PrecisionConfig(xla=True))
 weights = {name: tf.constant(7.0) for name in task.objectives}
 for count in (2, 17):
     batch = stack([{name: values[:count] for name, values in rows.items()}])
@@ -189,7 +189,7 @@ assert sizes[1] < 1.02 * sizes[0], sizes
 
 @pytest.mark.slow
 def test_recomputed_activations_change_nothing(model_config: ModelConfig, dataset: Path) -> None:
-    batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
+    batches = batches_of(dataset)
     again = dataclasses.replace(model_config, recompute_activations=True)
     kept, recomputed = (updated(config, batches) for config in (model_config, again))
     close(kept, recomputed, rtol=1e-4, atol=2e-6)  # dropout is on: its masks must be the same the second time
@@ -197,7 +197,7 @@ def test_recomputed_activations_change_nothing(model_config: ModelConfig, datase
 
 @pytest.mark.slow
 def test_scores_beyond_the_vocabulary_change_nothing(model_config: ModelConfig, dataset: Path) -> None:
-    batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
+    batches = batches_of(dataset)
     rounded = dataclasses.replace(model_config, vocab_multiple=8)  # 104 instead of 99
     close(updated(model_config, batches), updated(rounded, batches), rtol=1e-4, atol=2e-6)
     task = Pretraining(rounded, seed=3)
@@ -209,7 +209,7 @@ def test_scores_beyond_the_vocabulary_change_nothing(model_config: ModelConfig, 
 def test_xla_computes_the_same_with_recomputed_activations_and_a_rounded_vocabulary(
     model_config: ModelConfig, dataset: Path
 ) -> None:
-    batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
+    batches = batches_of(dataset)
     changed = dataclasses.replace(model_config, recompute_activations=True, vocab_multiple=8)
     compiled = updated(changed, batches, precision=PrecisionConfig(xla=True))
     close(updated(model_config, batches), compiled, rtol=1e-3, atol=2e-5)
@@ -222,17 +222,13 @@ def test_the_pair_objective_follows_the_data(
     task = Pretraining(model_config, seed=3, pairs=pairs)
     weights = variables(task.module)
     assert any(name.startswith(("pooler", "next_sentence")) for name in weights) == (pairs != "none")
-    step = Step(task, Optimizer(weights, OptimizerConfig(learning_rate=1.0)), Communicator(), PLAIN, RunConfig(seed=4))
-    batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
-    found = step.update(1, batches, rate=1e-2, stop=False)
+    found = step_of(task).update(1, batches_of(dataset), rate=1e-2, stop=False)
     assert {name.removesuffix("_accuracy") for name in found if name.endswith("_accuracy")} == measured
     assert found["loss"] == pytest.approx(sum(found[f"{name}_loss"] for name in measured))
 
 
 def test_evaluation_is_the_mean_over_unequal_batches(model_config: ModelConfig, dataset: Path) -> None:
-    task, data = Pretraining(model_config, seed=3), Dataset(dataset, "heldout")
-    optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
-    step = Step(task, optimizer, Communicator(), PLAIN, RunConfig(seed=4))
+    step, data = step_of(Pretraining(model_config, seed=3)), Dataset(dataset, "heldout")
     whole = step.evaluate({"": [data.read(np.arange(11))]})
     parts = step.evaluate({"": [data.read(np.arange(0, 8)), data.read(np.arange(8, 11))]})
     assert whole == pytest.approx(parts, rel=1e-5)
@@ -255,10 +251,8 @@ class Ranks(Communicator):
 
 
 def test_the_figures_of_a_source_are_those_of_its_samples_alone(model_config: ModelConfig, dataset: Path) -> None:
-    task, data, comm = Pretraining(model_config, seed=3), Dataset(dataset, "heldout"), Ranks()
-    step = Step(
-        task, Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0)), comm, PLAIN, RunConfig(seed=4)
-    )
+    data, comm = Dataset(dataset, "heldout"), Ranks()
+    step = step_of(Pretraining(model_config, seed=3), comm)
 
     def alone(*parts: np.ndarray) -> dict[str, float]:
         comm.sums = []
@@ -278,23 +272,12 @@ def test_the_figures_of_a_source_are_those_of_its_samples_alone(model_config: Mo
 
 @pytest.mark.parametrize("label", [0, 1])
 def test_pairs_of_one_label_have_no_figures(model_config: ModelConfig, dataset: Path, label: int) -> None:
-    task, data = Pretraining(model_config, seed=3), Dataset(dataset, "heldout")
-    step = Step(
-        task,
-        Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0)),
-        Communicator(),
-        PLAIN,
-        RunConfig(seed=4),
-    )
+    step, data = step_of(Pretraining(model_config, seed=3)), Dataset(dataset, "heldout")
     batch = data.read(np.arange(11))
     same = batch | {"next_sentence_labels": tf.fill([11, 1], label)}
     found = step.evaluate({"": [same]})
     assert found.keys() == {"loss", "mlm_loss", "mlm_accuracy"} and found["loss"] == found["mlm_loss"]
     found = step.evaluate({"one": [same], "both": [batch], "none": []})
-    assert {name for name in found if name.startswith("nsp")} == {
-        "nsp_loss",
-        "nsp_accuracy",
-        "nsp_loss/both",
-        "nsp_accuracy/both",
-    }
+    names = {f"nsp_{what}{source}" for what in ("loss", "accuracy") for source in ("", "/both")}
+    assert {name for name in found if name.startswith("nsp")} == names
     assert "mlm_loss/one" in found and "mlm_loss/none" not in found
