@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -29,11 +29,22 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+
 hypothesis.settings.register_profile("house", deadline=None)  # a busy machine is no finding
 hypothesis.settings.load_profile("house")
 
 Finished = subprocess.CompletedProcess[str]
 RunModule = Callable[..., Finished]
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    """Set signals back after each test: a run that was asked to stop leaves them ignored, as its process would end."""
+    handlers = {kind: signal.getsignal(kind) for kind in STOP_SIGNALS}
+    yield
+    for kind, handler in handlers.items():
+        signal.signal(kind, handler)
 
 
 @pytest.fixture(scope="session")
