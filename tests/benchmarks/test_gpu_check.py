@@ -195,6 +195,7 @@ def test_a_program_compiles_and_moves_what_the_reference_says(run_module: Any, w
 
 @compiled
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_machine_does_not_matter(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = store.Store(work / "gpu_check", "")
     exported = here.exported(TINY["tiny_128_fused"])

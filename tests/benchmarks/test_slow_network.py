@@ -145,6 +145,7 @@ def probed(joined: Link) -> list[float]:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough  # it measures, so that it needs a machine that does nothing else
 @pytest.mark.parametrize("joined", [0.0, 15.0], indirect=True)
 def test_a_link_has_its_rate_and_delay_and_counts_its_bytes(joined: Link) -> None:
     for _ in range(3):  # others may use the machine

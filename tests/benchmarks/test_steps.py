@@ -112,7 +112,7 @@ def test_what_does_not_compute_the_same_is_not_timed(tmp_path: Path, turns: Path
     ("kind", "said"),
     [
         ("dies", r"eager failed to lap: it ended with code 17, its last line: Segmentation fault of sorts; "),
-        ("fails", r"eager failed to setup: ValueError: no such weights; "),
+        pytest.param("fails", r"eager failed to setup: ValueError: no such weights; ", marks=pytest.mark.thorough),
     ],
 )
 def test_a_contender_that_dies_is_named_in_one_line(kind: str, said: str, tmp_path: Path, turns: Path) -> None:

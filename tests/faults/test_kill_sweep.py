@@ -112,7 +112,7 @@ def test_a_stage_of_tasks_survives_a_kill_at_any_change_and_goes_on_with_other_w
     assert kills > 20, kills
 
 
-@pytest.mark.parametrize("name", ["shards", pytest.param("books", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("name", ["books", pytest.param("shards", marks=pytest.mark.thorough)])
 def test_a_kill_while_an_output_is_replaced_loses_neither(name: str, inputs: Path, empty: Path, tmp_path: Path) -> None:
     source, more = STAGES[name]
     (inputs / "other").mkdir(exist_ok=True)
