@@ -4,7 +4,8 @@ They begin with the same ones and apply the same sums, so that they have the sam
 a rank runs other code, or if a device computes wrongly. Nothing else would show it: only rank 0's are saved.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +20,12 @@ def checksum(weights: Sequence[tf.Variable]) -> tf.Tensor:
     return tf.stack([tf.reduce_sum(tf.cast(tf.bitcast(weight, tf.int32), tf.int64)) for weight in weights])
 
 
+@functools.cache
+def _program(compiled: bool) -> Callable[[Sequence[tf.Variable]], tf.Tensor]:
+    """Return `checksum` as a graph, which is traced once for all saves; compiled by XLA it reads each weight once."""
+    return graphs.function(checksum, jit_compile=compiled)
+
+
 def check(weights: Sequence[tf.Variable], update: int, comm: Communicator) -> None:
     """Raise IntegrityError on all replicas if their weights differ after update number `update`.
 
@@ -27,11 +34,10 @@ def check(weights: Sequence[tf.Variable], update: int, comm: Communicator) -> No
     replicas = comm.replicas
     if replicas.size == 1:
         return
-    program = graphs.function(checksum, jit_compile=comm.device.is_gpu)  # there XLA reads each weight once
-    (sums,) = replicas.all_gather([program(weights)[tf.newaxis]])
+    (sums,) = replicas.all_gather([_program(comm.device.is_gpu)(weights)[tf.newaxis]])
     unequal = np.any(sums.numpy() != sums.numpy()[0], axis=1)
-    if ranks := [str(rank) for rank in np.flatnonzero(unequal)]:
-        who = f"replicas {', '.join(ranks)} have" if len(ranks) > 1 else f"replica {ranks[0]} has"
+    if others := [str(number) for number in np.flatnonzero(unequal)]:
+        who = f"replicas {', '.join(others)} have" if len(others) > 1 else f"replica {others[0]} has"
         raise IntegrityError(
             f"after update {update} {who} other weights than replica 0; no checkpoint was written; check the devices "
             "and the code of the ranks, then resume"

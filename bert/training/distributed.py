@@ -93,7 +93,8 @@ class Communicator:
     def collective(self) -> Iterator[None]:
         """Note the time, and raise UserError if a collective in the block fails.
 
-        Raise UsageError if it is the first one of the run, and no other rank has ended: it would fail again.
+        Raise UsageError if no sum has worked before and no other rank has ended: it would fail again. (The gathering of
+        `gpus_of_their_own` comes first, and may not use NCCL.)
         """
         yield
 
@@ -127,7 +128,7 @@ class HorovodCommunicator(Communicator):
         ranks = hvd.global_process_set if ranks is None else ranks
         self._hvd, self._ranks, self._world = hvd, ranks, world or self
         self._waiting_since: float | None = None
-        self._has_worked = False  # a collective has
+        self._has_added = False  # a sum has worked: NCCL, MPI or Gloo is set up
         self._programs: dict[Any, Any] = {}
         self._reductions = 0  # programs that add up, which all ranks make in one order
         self.rank, self.size = ranks.rank(), ranks.size()
@@ -199,7 +200,9 @@ class HorovodCommunicator(Communicator):
     def all_reduce(self, tensors: Sequence[tf.Tensor], num_fp16: int = 0) -> list[tf.Tensor]:
         reduce = self._hvd.grouped_allreduce
         with self.collective():
-            return self._run(reduce, tensors[:num_fp16], fp16=True) + self._run(reduce, tensors[num_fp16:])
+            sums = self._run(reduce, tensors[:num_fp16], fp16=True) + self._run(reduce, tensors[num_fp16:])
+        self._world._has_added = True
+        return sums
 
     def reduce_in_graph(
         self, tensors: Sequence[tf.Tensor], name: str, *, fp16: bool = False, scatter: bool = False
@@ -241,8 +244,6 @@ class HorovodCommunicator(Communicator):
             yield
         except tf.errors.UnknownError as error:
             raise self._world._failure(error.message) from error
-        else:
-            self._world._has_worked = True
         finally:
             self._world._waiting_since = None
 
@@ -253,7 +254,7 @@ class HorovodCommunicator(Communicator):
         reason = message.split("\n\n")[-1].splitlines()[0]  # behind where the operation was made
         reason = reason.split("}} ")[-1].split(" [Op:")[0]
         failed = f"rank {self.rank}: a sum over the ranks failed: {reason}"
-        if self._has_worked:
+        if self._has_added:
             return UserError(f"{failed}; the same command resumes")
         return UsageError(f"{failed}; see the messages of {self.reducer()} above; NCCL_DEBUG=INFO shows more of NCCL's")
 

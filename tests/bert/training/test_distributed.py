@@ -112,13 +112,14 @@ def test_ranks_that_share_a_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def fail(message: str, worked: bool) -> None:
-    """Fail in a collective on rank 3, after one that worked or in the first one."""
+    """Fail in a collective on rank 3, after a sum that worked or before the first one."""
     ranks: Any = SimpleNamespace(rank=lambda: 3, size=lambda: 5)
-    names = ("local_rank", "local_size", "nccl_built")
+    names = ("local_rank", "local_size", "nccl_built", "grouped_allreduce")
     comm = HorovodCommunicator(SimpleNamespace(**dict.fromkeys(names, lambda: 1)), ranks)  # type: ignore[arg-type]
     comm.device = distributed.devices.Device(kind="GPU")
+    with comm.collective():  # the gathering at the start
+        pass
     if worked:
-        with comm.collective():
-            pass
+        comm.all_reduce([])
     with comm.collective():
         raise tf.errors.UnknownError(None, None, message)
