@@ -129,14 +129,14 @@ class KeyTask(NamedTuple):
 
 def write_keys(task: KeyTask) -> int:
     """Write the key, the size of the line and the characters of each document of a part. Return their number."""
-    found: list[tuple[int, int, int]] = []
+    rows: list[tuple[int, int, int]] = []
     for path, number, line in parts.lines([task.source]):
         sentences = parts.decode(line, path, number, "sentences")["sentences"]
         text = "\n".join(sentences)
-        found.append((content_key(text, task.seed), len(line), len(text) - max(0, len(sentences) - 1)))
+        rows.append((content_key(text, task.seed), len(line), len(text) - max(0, len(sentences) - 1)))
     with files.atomic_write(task.target, "wb") as stream:
-        np.save(stream, np.array(found, KEY_TYPE))
-    return len(found)
+        np.save(stream, np.array(rows, KEY_TYPE))
+    return len(rows)
 
 
 class CopyTask(NamedTuple):
@@ -166,15 +166,19 @@ def copy(task: CopyTask) -> int:
             buffered = 0
     _write(buffers, places, task)
     if number != len(task.files) or (places != task.ends).any():
-        raise IntegrityError(f"{task.source.path}: has changed while the stage was running; repeat the command")
+        raise _changed(task.source)
     return total
+
+
+def _changed(source: Part) -> IntegrityError:
+    return IntegrityError(f"{source.path}: has changed while the stage was running; repeat the command")
 
 
 def _write(buffers: dict[int, bytearray], places: np.ndarray, task: CopyTask) -> None:
     """Write the buffers to their places, which then are those of the next lines, and empty them."""
     for file, buffer in buffers.items():
         if places[file] + len(buffer) > task.ends[file]:  # it would write over the lines of other parts
-            raise IntegrityError(f"{task.source.path}: has changed while the stage was running; repeat the command")
+            raise _changed(task.source)
         with open(task.targets[file], "rb+", buffering=0) as stream, memoryview(buffer) as view:
             stream.seek(int(places[file]))
             left = view
@@ -207,14 +211,14 @@ class ShardsStage(tasks.Stage[ShardTask]):
 
     def tasks(self, work: Work) -> list[ShardTask]:
         """Find the keys, divide the documents and copy them, as far as no earlier run did. Return a task per shard."""
-        found = self._find_keys(work)
+        key_files = self._find_keys(work)
         self.division = division = self._divide(work)
         self.names = _names("heldout", len(division.source_of_file)) + _names("train", division.shards)
         sizes = np.zeros(len(self.names), np.int64)
-        for _, of_part in self._sizes(found):
+        for _, of_part in self._sizes(key_files):
             sizes += of_part
         targets = [work.output / name for name in self.names]
-        self._copy(work, found, targets, sizes)
+        self._copy(work, key_files, targets, sizes)
         documents = np.bincount(division.files, minlength=len(targets))
         return [ShardTask(*row) for row in zip(targets, documents.tolist(), sizes.tolist(), strict=True)]
 
@@ -227,8 +231,8 @@ class ShardsStage(tasks.Stage[ShardTask]):
             if not path.exists()
         ]
         progress = Progress("shards: keys")
-        found = workers.run(write_keys, todo, self.options.workers, self.options.scheduler)
-        for task, count in zip(todo, found, strict=True):
+        counts = workers.run(write_keys, todo, self.options.workers, self.options.scheduler)
+        for task, count in zip(todo, counts, strict=True):
             progress.add(count, task.source.path.stat().st_size)
         keys, self.characters = [np.zeros(0, np.uint64)], [0, 0]  # to train on, and held out
         limit = np.uint64(held_out_limit(self.options.held_out_fraction))
@@ -260,16 +264,16 @@ class ShardsStage(tasks.Stage[ShardTask]):
         with np.load(saved) as arrays:
             return Division(arrays["files"], arrays["sources"].tolist(), int(arrays["shards"]))
 
-    def _sizes(self, found: Sequence[Path]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _sizes(self, key_files: Sequence[Path]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield for each part the shards of its documents, and how many bytes go to each shard [shards]."""
         begin = 0
-        for path in found:
+        for path in key_files:
             sizes = np.load(path)["bytes"].astype(np.float64)  # exact below 2 ** 53
             shard = self.division.files[begin : begin + len(sizes)]
             yield shard, np.bincount(shard, sizes, minlength=len(self.names)).astype(np.int64)
             begin += len(sizes)
 
-    def _copy(self, work: Work, found: Sequence[Path], targets: Sequence[Path], sizes: np.ndarray) -> None:
+    def _copy(self, work: Work, key_files: Sequence[Path], targets: Sequence[Path], sizes: np.ndarray) -> None:
         """Copy the lines of all parts that no earlier run has brought to the disk."""
         note = work.private / "copied.json"
         done = _read_note(note)
@@ -281,7 +285,7 @@ class ShardsStage(tasks.Stage[ShardTask]):
         if done:
             print(f"shards: {done:,} of {len(self.sources):,} parts are copied already", file=sys.stderr)
         progress, since = Progress("shards"), 0
-        copied = workers.run(copy, self._copies(found, targets, done), self.options.workers)
+        copied = workers.run(copy, self._copies(key_files, targets, done), self.options.workers)
         for number, count in enumerate(copied, start=done):
             progress.add(self.documents[number], count)
             since += count
@@ -291,9 +295,9 @@ class ShardsStage(tasks.Stage[ShardTask]):
                 checked_json.write(note, {"parts": number + 1})
                 since = 0
 
-    def _copies(self, found: Sequence[Path], targets: Sequence[Path], done: int) -> Iterator[CopyTask]:
+    def _copies(self, key_files: Sequence[Path], targets: Sequence[Path], done: int) -> Iterator[CopyTask]:
         begins = np.zeros(len(targets), np.int64)
-        for number, (shard, of_part) in enumerate(self._sizes(found)):
+        for number, (shard, of_part) in enumerate(self._sizes(key_files)):
             ends = begins + of_part
             if number >= done:
                 yield CopyTask(self.sources[number], shard, begins, ends, targets)
