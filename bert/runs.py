@@ -22,6 +22,7 @@ from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.heads import KINDS
 from bert.labels import Head
+from bert.model import cost
 from bert.model.encoder import Encoder, variables
 from bert.model.inference import InferenceEncoder
 from bert.text import vocabulary
@@ -44,12 +45,13 @@ class Run:
         """Check the files that describe a run, and read its configuration.
 
         remedy: what to give instead, for the message. Raise InputError if `path` is no run directory, IntegrityError if
-        a file that describes the run has changed.
+        a file that describes the run has changed, or describes a model far larger than its checkpoint.
         """
         if not path.is_dir():
             raise InputError(f"{path}: no such folder; give {remedy}")
         checkpoint.check_description(path)
         config = ModelConfig.load(path / "bert_config.json")
+        checkpoint.check_size(path, cost.encoder_parameters(config))
         # Both are for training: cuDNN's attention needs 16 bits, and neither has an effect on what is computed.
         return cls(path, dataclasses.replace(config, fused_attention=False, recompute_activations=False))
 

@@ -60,6 +60,8 @@ class Options:
     """maximum windows of one input"""
     body: Annotated[int, Range(1024, 2**30)] = 2**20
     """maximum bytes of a request"""
+    answer: Annotated[int, Range(1024, 2**30)] = 2**24
+    """maximum bytes of an answer"""
     connections: Annotated[int, Range(1, 10**6)] = 1000
     """maximum connections at once; questions on those beyond it are refused with 503"""
     receive_seconds: Annotated[float, Range(0.1, 3600)] = 10.0
@@ -95,6 +97,14 @@ def listener(host: str, port: int) -> socket.socket:
     return bound
 
 
+def _listen(bound: socket.socket, options: Options) -> None:
+    """Listen. Raise UsageError if another program has begun to listen there since the socket was bound."""
+    try:
+        bound.listen(BACKLOG)
+    except OSError as error:
+        raise UsageError(f"--host {options.host} --port {options.port}: {error}; give another port") from error
+
+
 def _hosts(options: Options, address: str) -> tuple[str, ...]:
     """Return the values of the header Host that are answered: a page elsewhere cannot make its own name point here.
 
@@ -113,6 +123,7 @@ def run(options: Options, bound: socket.socket, models: Models) -> None:
 
     limits = app.Limits(
         body=options.body,
+        answer=options.answer,
         windows=options.windows,
         queue=options.queue,
         receive_seconds=options.receive_seconds,
@@ -176,7 +187,7 @@ def main(argv: list[str]) -> None:
         models = Models(runs, options.compute, options.batch)
         for model in models.all():
             print(f"{model.name}: {', '.join(model.heads)}", file=sys.stderr)
-        bound.listen(BACKLOG)  # who connects from now on waits for an answer
+        _listen(bound, options)  # who connects from now on waits for an answer
         host = f"[{options.host}]" if ":" in options.host else options.host
         print(f"listening on http://{host}:{bound.getsockname()[1]}", file=sys.stderr, flush=True)
         run(options, bound, models)

@@ -35,6 +35,7 @@ PAGE = Path(__file__).parent / "page"
 FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
 MOST_INPUTS = 256  # in one request
 SHOWN = 200  # characters of an error of the model in an answer
+METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH")  # as the log names them
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:\[\]@/]+)(:\d+)?", re.ASCII | re.IGNORECASE)  # with or without a port
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -59,6 +60,8 @@ class Limits:
 
     body: int
     """bytes of a request's body"""
+    answer: int
+    """bytes of an answer"""
     windows: int
     """rows of one input"""
     queue: int
@@ -159,11 +162,9 @@ class Service:
             await self._compute(gone, [job for job in jobs if job])
         finally:
             gone.cancel()
-        outputs = await loop.run_in_executor(self.threads, _outputs, prepared, jobs, several)
+        answer = await loop.run_in_executor(self.threads, self._answer, model.name, prepared, jobs, several)
         request.state.rows = sum(len(job.rows) for job in jobs if job)
-        if several:
-            return JSONResponse({"model": model.name, "outputs": outputs})
-        return JSONResponse({"model": model.name, **outputs[0]})
+        return Response(answer, media_type="application/json")
 
     def _model(self, name: Any, route: str) -> Served:
         if name is not None and not isinstance(name, str):
@@ -236,6 +237,19 @@ class Service:
             self.metrics.dropped.labels("expired").inc(len(jobs))
             raise self._too_late()
 
+    def _answer(
+        self, model: str, prepared: Sequence[Prepared | Refused], jobs: Sequence[Job | None], several: bool
+    ) -> bytes:
+        """Return the answer as JSON. Raise Refused if it is too large, or if the model failed on the only input."""
+        rendered, size = [], 0
+        for one, job in zip(prepared, jobs, strict=True):  # memory holds the objects of one input at a time
+            output = _output_or_error(one, job) if several else {"model": model, **_output(one, job)}
+            rendered.append(_json(output))
+            size += len(rendered[-1]) + 1
+            if size > self.limits.answer:
+                raise Refused(400, f"the answer has more than {self.limits.answer:,} bytes; ask for less at once")
+        return b'{"model":%b,"outputs":[%b]}' % (_json(model), b",".join(rendered)) if several else rendered[0]
+
     async def _body(self, request: Request) -> bytes:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
@@ -285,17 +299,16 @@ def _expired(job: Job) -> bool:
     return job.future.cancelled() or isinstance(job.future.exception(), Expired)
 
 
-def _outputs(prepared: Sequence[Prepared | Refused], jobs: Sequence[Job | None], several: bool) -> list[dict[str, Any]]:
-    """Return the answers of inputs, or of the only one. Raise Refused if the model failed on the only one."""
-    outputs = []
-    for one, job in zip(prepared, jobs, strict=True):
-        try:
-            outputs.append(_output(one, job))
-        except Refused as error:
-            if not several:
-                raise
-            outputs.append(_error(error.status, error.reason))
-    return outputs
+def _json(value: Any) -> bytes:
+    """Return JSON as Starlette writes it."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+
+
+def _output_or_error(one: Prepared | Refused, job: Job | None) -> dict[str, Any]:
+    try:
+        return _output(one, job)
+    except Refused as error:
+        return _error(error.status, error.reason)
 
 
 def _output(one: Prepared | Refused, job: Job | None) -> dict[str, Any]:
@@ -362,7 +375,7 @@ def application(
     pages |= {"/openapi.json": openapi, "/docs": docs} | {path: file(name) for path, name in FILES.items()}
     routes = [asked(head.route) for head in HEADS] + [Route(path, handle) for path, handle in pages.items()]
     middleware = [Middleware(functools.partial(_Observed, service, frozenset(route.path for route in routes)))]
-    middleware += [Middleware(functools.partial(_Named, frozenset(map(str.lower, hosts))))]
+    middleware += [Middleware(_Strict), Middleware(functools.partial(_Named, frozenset(map(str.lower, hosts))))]
     if origins:
         middleware += [Middleware(CORSMiddleware, allow_origins=list(origins), allow_headers=["content-type"])]
     handlers: dict[Any, Any] = {Refused: _refused, 404: _http_error, 405: _http_error}
@@ -383,6 +396,27 @@ async def _refused(request: Request, error: Refused) -> Response:
 async def _http_error(request: Request, error: Any) -> Response:
     reason = {404: "no such address; see /docs", 405: "this address takes another method; see /docs"}
     return JSONResponse(_error(error.status_code, reason[error.status_code]), error.status_code, error.headers)
+
+
+class _Strict:
+    """Middleware that refuses requests whose end two servers may see at different places, and unknown versions."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = None
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            if "content-length" in headers and "transfer-encoding" in headers:  # RFC 9112, 6.1
+                refused = 400, "Content-Length and Transfer-Encoding are both given; send one of them"
+            elif scope["http_version"] not in ("1.0", "1.1"):
+                refused = 505, "this version of HTTP is not known; use HTTP/1.1"
+        if refused is None:
+            await self.app(scope, receive, send)
+            return
+        status, reason = refused
+        await JSONResponse(_error(status, reason), status, {"connection": "close"})(scope, receive, send)
 
 
 class _Named:
@@ -435,7 +469,8 @@ class _Observed:
             self.service.metrics.seconds.labels(path).observe(seconds)
             if self.service.log:
                 rows = scope.get("state", {}).get("rows", 0)
-                fields = {"method": scope["method"], "path": path, "status": status, "seconds": round(seconds, 4)}
+                method = scope["method"] if scope["method"] in METHODS else "other"  # a client may send any word
+                fields = {"method": method, "path": path, "status": status, "seconds": round(seconds, 4)}
                 log({"event": "request", **fields, "rows": rows})
 
 

@@ -20,6 +20,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
+from bert.core import files
 from bert.text.frames import masked_crc
 
 FOOTER, MAGIC = 48, struct.pack("<Q", 0xDB4775248B80FB57)
@@ -37,7 +38,7 @@ class Bundle:
     def __init__(self, prefix: Path) -> None:
         self._prefix, self._entries = prefix, dict[str, Any]()
         header = None
-        for key, value in _entries(prefix.with_name(f"{prefix.name}.index").read_bytes()):
+        for key, value in _entries(files.read_description(prefix.with_name(f"{prefix.name}.index"))):
             if key:
                 entry = _parse(tensor_bundle_pb2.BundleEntryProto(), value)
                 self._entries[key.decode("utf-8", "replace")] = entry

@@ -57,7 +57,7 @@ def read(path: Path, kind: type[T], *, what: str, remedy: str) -> T:
     what, remedy: words for the message, such as "a manifest of ours" and "build the folder again". Raise IntegrityError
     if the file is damaged or its values do not fit `kind`, OSError if it cannot be read.
     """
-    content = path.read_bytes()
+    content = files.read_description(path)
     try:
         fields = parse(content)
         if not isinstance(fields, dict):

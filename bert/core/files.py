@@ -36,6 +36,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 CHUNK = 1 << 20
 HASHED_AT_ONCE = 4 << 20  # bytes; between two blocks a thread that hashes waits for the one that reads
 MAX_LINE = 128 << 20  # characters; a line is held in memory, and a compressed file of some kilobytes can hold gigabytes
+MAX_DESCRIPTION = 256 << 20  # bytes; the largest known is a tokenizer.json of 17 MB
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_FOLDER_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR)
 PATIENCE = 10.0  # seconds to wait for a lock: the ranks of a killed launcher may live on for some seconds
@@ -194,10 +195,22 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("nested too deeply") from error
 
 
-def read_json(path: Path) -> Any:
-    """Return the value of a JSON file. Raises as `open_regular` and `parse_json` do."""
+def read_description(path: Path) -> bytes:
+    """Return the content of a file that describes others, such as a manifest or the configuration of a model.
+
+    Raise InputError as `open_regular` does, or above `MAX_DESCRIPTION` bytes: a sparse file of gigabytes has no size on
+    the disk.
+    """
     with open_regular(path) as stream:
-        return parse_json(stream.read())
+        content = stream.read(MAX_DESCRIPTION + 1)
+    if len(content) > MAX_DESCRIPTION:
+        raise InputError(f"{path}: more than {MAX_DESCRIPTION:,} bytes, which no such file has; restore it")
+    return content
+
+
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file that describes others. Raises as `read_description` and `parse_json` do."""
+    return parse_json(read_description(path))
 
 
 def read_model_json(path: Path) -> Any:

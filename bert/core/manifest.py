@@ -221,7 +221,7 @@ def is_finished(folder: Path) -> bool:
     Other programs have files of this name too. One that is not JSON at all is taken for a damaged one of ours.
     """
     try:
-        content = (folder / NAME).read_bytes()
+        content = files.read_description(folder / NAME)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return False
     if sum(word in content for word in WORDS) >= 2:

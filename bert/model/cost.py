@@ -10,16 +10,22 @@ BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 
 def parameters(model: ModelConfig) -> int:
     """Return the number of parameters in pretraining, including the heads; a causal model has none."""
+    width, narrow, words = model.hidden_size, model.embedding_width, model.vocab_size
+    masked_lm, pooler, next_sentence = (width + 1) * narrow + 2 * narrow + words, width * (width + 1), 2 * width + 2
+    return encoder_parameters(model) + (0 if model.causal else masked_lm + pooler + next_sentence)
+
+
+def encoder_parameters(model: ModelConfig) -> int:
+    """Return the number of parameters without the heads."""
     width, inner, words = model.hidden_size, model.intermediate_size, model.vocab_size
     norm, narrow = 2 * width, model.embedding_width
     attention, mlp = 4 * width * (width + 1), (width + 1) * inner + (inner + 1) * width
     embeddings = (words + model.max_position_embeddings + model.type_vocab_size) * narrow
     if narrow != width:
         embeddings += 2 * narrow - norm + (narrow + 1) * width  # their norm, and the projection
-    masked_lm, pooler, next_sentence = (width + 1) * narrow + 2 * narrow + words, width * (width + 1), 2 * width + 2
     # One more norm: of the embeddings, or, with norms before the sub-layers, of the last layer's output.
     layers = model.num_hidden_layers * (attention + mlp + 2 * norm)
-    return embeddings + norm + layers + (0 if model.causal else masked_lm + pooler + next_sentence)
+    return embeddings + norm + layers
 
 
 def local_parameters(model: ModelConfig, parts: int) -> int:

@@ -8,8 +8,10 @@ the run. Ranks that have pieces of the variables write them to bundles of their 
 
 import contextlib
 import functools
+import os
 import re
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -225,6 +227,37 @@ def check_description(run: Path) -> None:
             differing.append(error)
     if differing:
         raise differing[0]
+
+
+def check_size(run: Path, numbers: int) -> None:
+    """Raise IntegrityError if the newest checkpoint is far too small for a model of this many weights.
+
+    Building a model takes the memory and time of the size that its description claims, whatever the checkpoint has.
+    """
+    for folder in reversed(steps(run)):
+        try:
+            stored = sum(file.bytes for file in _manifest(folder).files.values())
+        except (InputError, IntegrityError):
+            continue  # is reported when the weights are read
+        if stored < tf.float32.size * numbers // 2:
+            raise IntegrityError(
+                f"{run}: its bert_config.json describes {numbers:,} weights of an encoder, but its checkpoint has only "
+                f"{stored:,} bytes; restore that file"
+            )
+        return
+
+
+def check_entries(run: Path) -> None:
+    """Raise UsageError if what a run appends to, or makes files in, is a link or a special file.
+
+    A resumed run would write and delete outside of its folder, or wait for ever for the reader of a FIFO.
+    """
+    kinds = {"metrics.jsonl": stat.S_ISREG, "events": stat.S_ISDIR, "checkpoints": stat.S_ISDIR}
+    paths = {run / name: is_kind for name, is_kind in kinds.items()}
+    paths |= {folder: stat.S_ISDIR for folder in (run / "checkpoints").glob("*step-*")}
+    for path, is_kind in paths.items():
+        if os.path.lexists(path) and not is_kind(os.lstat(path).st_mode):
+            raise UsageError(f"{path}: is a link or a special file; link the whole run directory instead, or remove it")
 
 
 @functools.cache

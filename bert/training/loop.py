@@ -95,6 +95,8 @@ def train(training: Training) -> Measures:
     run, weights = config.run, variables(training.task.module)
     tell(_start_line(config, comm), comm)
     checkpoint.check_name(run.path)
+    if comm.rank == 0:
+        checkpoint.check_entries(run.path)
     if problem := preflight.before_updates(config, comm, data.manifest.path, sequence_length(config.model, data)):
         tell(f"warning: {problem}", comm)
     lock = files.exclusive(run.path) if comm.rank == 0 else contextlib.nullcontext()

@@ -1,5 +1,7 @@
 """A run directory is opened in one place, which checks it first."""
 
+import dataclasses
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from bert.model.encoder import Encoder, variables
 from bert.model.heads import Pooler
 from bert.runs import Run
 from tests.bert.export.served import CONFIG, VOCAB, a_run
+from tests.training import sign
 
 HEAD = Head(kind="classifier", labels=("no", "yes"))
 
@@ -39,3 +42,13 @@ def test_what_is_no_run_or_has_changed_is_refused_before_it_is_read(tmp_path: Pa
     (run / "bert_config.json").write_text("{")
     with pytest.raises(IntegrityError, match=r"bert_config\.json: not the file that .* records"):
         Run.open(run)
+
+
+def test_a_description_of_a_far_larger_model_is_refused_before_that_is_built(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", None)
+    dataclasses.replace(CONFIG, num_hidden_layers=1000).save(run / "bert_config.json")
+    sign(run)  # a forged configuration
+    begun = time.perf_counter()
+    with pytest.raises(IntegrityError, match=r"describes [0-9,]+ weights of an encoder, but its checkpoint has only"):
+        Run.open(run)
+    assert time.perf_counter() - begun < 2

@@ -1,5 +1,6 @@
 """A run directory that another run uses, or that is misplaced, unwritable or oddly named."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,3 +69,22 @@ def test_special_characters_in_the_name_have_no_effect(dataset: Path, tmp_path: 
     again = training.pretrain(dataset, run, "--run.steps", "4", "--run.save_every", "3", cwd=tmp_path)
     assert again.returncode == 0 and "after step 4\n" in again.stderr, again.stderr
     assert list(tmp_path.iterdir()) == [run]
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "events", "checkpoints", "checkpoints/step-00000007"])
+def test_a_run_directory_with_links_or_special_files_is_refused_and_nothing_is_written_elsewhere(
+    name: str, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (run / name).parent.mkdir(parents=True)
+    line = command(dataset, run, *LENGTH)
+    monkeypatch.setattr(sys, "argv", line[line.index("bert.pretrain") :])
+    for make in (lambda: (run / name).symlink_to(elsewhere), lambda: os.mkfifo(run / name)):
+        make()
+        with pytest.raises(SystemExit) as ending:
+            cli.main(pretrain.main)
+        said = errors(capfd.readouterr().err)
+        assert ending.value.code == 2 and len(said) == 1 and f"{run / name}: is a link or a special file" in said[0]
+        (run / name).unlink()
+    assert not list(elsewhere.iterdir())

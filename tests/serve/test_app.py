@@ -24,7 +24,7 @@ from serve.items import MOST_ANSWERS
 from serve.models import Models
 from tests.waiting import wait_for
 
-LIMITS = {"body": 5000, "windows": 7, "queue": 29, "receive_seconds": 5.0, "answer_seconds": 20.0}
+LIMITS = {"body": 5000, "answer": 50_000, "windows": 7, "queue": 29, "receive_seconds": 5.0, "answer_seconds": 20.0}
 
 
 @contextmanager
@@ -119,6 +119,22 @@ def test_a_bad_request_is_told_why(
     found, answer = asked(route, fields)
     assert (found, answer["error"]["status"]) == (status, status)
     assert reason in answer["error"]["reason"]
+
+
+def test_an_answer_is_refused_as_soon_as_it_is_too_large(
+    models: Models, asked: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill = {"text": "[MASK] " * 9, "top": 20}
+    one, finished = asked("fill", {"inputs": [fill]})[1]["outputs"][0], []
+    size = len(json.dumps(one, separators=(",", ":"), ensure_ascii=False).encode())
+    rendered = app._output_or_error
+    monkeypatch.setattr(app, "_output_or_error", lambda *about: finished.append(1) or rendered(*about))
+    with client(models, answer=4 * size) as found:
+        for count, status in ((3, 200), (20, 400)):
+            finished.clear()
+            response = found.post("/v1/fill", json={"inputs": [fill] * count})
+            assert response.status_code == status
+        assert len(finished) <= 5 and f"more than {4 * size:,} bytes" in response.json()["error"]["reason"]
 
 
 @pytest.mark.parametrize(
@@ -337,7 +353,14 @@ def test_what_nobody_waits_for_is_not_encoded(models: Models, monkeypatch: pytes
     async def ask(app: Any) -> None:
         loops.append(asyncio.get_running_loop())
         headers = [(b"content-type", b"application/json"), (b"host", b"localhost")]
-        scope = {"type": "http", "method": "POST", "path": "/v1/classify", "headers": headers, "query_string": b""}
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "POST",
+            "path": "/v1/classify",
+            "headers": headers,
+            "query_string": b"",
+        }
         await app(scope, receive, send)
 
     loops: list[asyncio.AbstractEventLoop] = []
@@ -464,9 +487,11 @@ def test_requests_are_logged_without_their_text(models: Models, capsys: pytest.C
     service = app.Service(models, app.Limits(**limits), batch=8, delay=0.0, watch=0.0, log=True)
     with TestClient(app.application(service, version="1")) as found:
         found.post("/v1/classify?secret=1", json={"inputs": [{"text": "secret"}, {"text": "b"}]})
-    (line,) = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
+        found.request("secret" * 500, "/v1/classify")
+    line, other = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
     assert {"event": "request", "path": "/v1/classify", "status": 200, "rows": 2}.items() <= line.items()
-    assert "secret" not in json.dumps(line)
+    assert (other["method"], other["status"]) == ("other", 405)
+    assert "secret" not in json.dumps([line, other])
 
 
 def test_reports_of_libraries_are_lines_of_json_without_tracebacks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,8 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="the service needs it")
 
+from bert.core.errors import UsageError
+from serve.__main__ import Options, _listen, listener
 from tests.serve import runs
 from tests.serve.process import Service, service
 
@@ -170,6 +172,18 @@ def test_fifty_megabytes_are_refused_before_they_are_read(running: Service, decl
     assert running.ask("tag", text="a river").status_code == 200
 
 
+BOTH_LENGTHS = (
+    b"POST /v1/tag HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+)
+
+
+def test_a_request_that_another_server_may_divide_otherwise_ends_its_connection(running: Service) -> None:
+    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as client:
+        client.sendall(BOTH_LENGTHS + b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        answers = b"".join(iter(lambda: client.recv(1000), b""))
+    assert answers[9:12] == b"400" and answers.count(b"HTTP/1.1 ") == 1
+
+
 @pytest.mark.parametrize(
     "nonsense",
     [b"\x00\xff\xfe\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/tag HTTP/1.1\r\ncontent-length: x\r\n\r\n"],
@@ -177,7 +191,7 @@ def test_fifty_megabytes_are_refused_before_they_are_read(running: Service, decl
 def test_nonsense_is_refused(running: Service, nonsense: bytes) -> None:
     with socket.create_connection(("127.0.0.1", running.port), timeout=20) as client:
         client.sendall(nonsense)
-        assert client.recv(1000)[9:12] in (b"400", b"411", b"413")
+        assert client.recv(1000)[9:12] in (b"400", b"411", b"413", b"505")
     assert running.ask("tag", text="a river").status_code == 200
 
 
@@ -266,6 +280,9 @@ def test_what_cannot_start_says_so_in_one_line(folders: dict[str, Path], run_mod
         port = taken.getsockname()[1]
         code, line = error("--model", folders["tag"], "--port", port)
         assert code == 2 and f"--port {port}" in line
+    late = pytest.raises(UsageError, match="give another port")
+    with listener("127.0.0.1", 0) as bound, socket.create_server(bound.getsockname()), late:
+        _listen(bound, Options(model=("run",)))
     assert error("--model", tmp_path / "none")[0] == 3
     assert error("--model", folders["tag"], "--host", "nowhere.invalid")[0] == 2
     damaged = tmp_path / "damaged"

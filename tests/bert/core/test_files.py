@@ -4,6 +4,7 @@ import errno
 import io
 import multiprocessing
 import os
+import resource
 import stat
 from pathlib import Path
 
@@ -117,3 +118,13 @@ def test_the_lock_of_a_folder_follows_no_link(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be written"), files.exclusive(tmp_path):
         pass
     assert not (tmp_path / "victim").exists()
+
+
+def test_a_description_of_gigabytes_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(b"{}")
+    os.truncate(path, 8 << 30)  # a sparse file
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError, match=r"config\.json: more than 268,435,456 bytes"):
+        files.read_json(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 800_000  # kilobytes
