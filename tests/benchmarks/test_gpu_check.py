@@ -213,7 +213,7 @@ def one_core(run: Any) -> Any:
 
 
 @compiled
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_may_not_be_ends_in_one_line_with_its_exit_code(
     run_module: Any, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

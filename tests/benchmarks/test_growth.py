@@ -10,6 +10,7 @@ from benchmarks.growth import child, page
 from benchmarks.growth.curves import CURVES, Curve, Sizes
 from benchmarks.growth.fit import Bound, broken, fit
 from bert.core.errors import UsageError
+from tests.waiting import wait_for
 
 SIZES = (20, 200, 2000)
 PYTHON = [sys.executable, "-c"]
@@ -130,7 +131,7 @@ process.wait()
     with pytest.raises(child.Failed, match="more than 3 s"):
         child.run([*PYTHON, hanging], tmp_path / "log", 3)
     sleeper = Path(f"/proc/{place.read_text()}/stat")
-    assert not sleeper.exists() or sleeper.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    wait_for(lambda: not sleeper.exists() or sleeper.read_text().rsplit(")", 1)[1].split()[0] == "Z")
 
 
 @pytest.mark.thorough

@@ -174,7 +174,7 @@ def test_the_peak_is_the_fastest_product() -> None:
     assert asked == [size for size in adapter.SIZES["gpu"] for _ in range(adapter.TRIES + 1)] and found["flops"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_ours_answers_what_is_asked(tmp_path: Path) -> None:
     """Losses begin near those of chance and fall; logits are of the real tokens; a lap and the peak take time."""
     given = options(tmp_path)

@@ -232,7 +232,7 @@ def test_a_finished_phase_is_not_run_again_and_make_s_folders_are_the_default(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("phase", "update"), [(1, 3), (2, 1)])
+@pytest.mark.parametrize(("phase", "update"), [(1, 3), pytest.param(2, 1, marks=pytest.mark.thorough)])
 def test_a_stopped_recipe_goes_on_in_the_right_phase(
     phase: int,
     update: int,

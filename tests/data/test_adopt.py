@@ -169,7 +169,7 @@ def test_what_is_missing_is_named(stage: Stage, source: Path, tmp_path: Path) ->
     assert adopt(stage, source, tmp_path / "ours")[0] == 3
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_model_is_trained_and_evaluated_on_it(stage: Stage, source: Path, tmp_path: Path, run_module: Any) -> None:
     assert adopt(stage, source, tmp_path / "ours")[0] == 0
     run = tmp_path / "run"

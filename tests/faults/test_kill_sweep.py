@@ -95,7 +95,7 @@ EVERY = {"shards": 3, "tfrecords": 7, "tokens": 7, "documents": 3, "wikipedia": 
     ("name", "workers", "after"),
     [
         ("books", 1, 2),  # text and PubMed are stages of the same class
-        ("shards", 1, 2),
+        pytest.param("shards", 1, 2, marks=pytest.mark.thorough),
         *(
             pytest.param(name, 2, 1, marks=pytest.mark.thorough)
             for name in ("books", "wikipedia", "documents", "shards", "tfrecords", "tokens")

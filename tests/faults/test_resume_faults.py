@@ -250,6 +250,7 @@ BACK = """
 """
 
 
+@pytest.mark.thorough  # test_clock_faults.py has clocks that jump during a run
 def test_a_clock_set_back_between_two_sessions_has_no_effect(dataset: Path, tmp_path: Path) -> None:
     run, options, seconds = tmp_path / "run", ["--run.steps", "100000", "--budget.hours", "1"], [0.0]
     for patch, last in (("", 13), (BACK, 29)):

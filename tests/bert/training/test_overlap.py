@@ -204,11 +204,18 @@ XLA = PrecisionConfig(xla=True)
             lambda: Pretraining(ODD, 3), lambda seed: pack(masked(seed)), XLA, 0, 2e-6, marks=pytest.mark.thorough
         ),
         (lambda: Pretraining(dataclasses.replace(ODD, recompute_activations=True), 3), masked, XLA, 1, 2e-6),
-        (lambda: CausalLM(PRE_NORM, 3), stream, XLA, 0, 2e-6),
+        pytest.param(lambda: CausalLM(PRE_NORM, 3), stream, XLA, 0, 2e-6, marks=pytest.mark.thorough),
         pytest.param(
             lambda: Objective(AnswerSpans(Windowing(), False), ODD, 3), spans, XLA, 0, 2e-6, marks=pytest.mark.thorough
         ),
-        (lambda: Pretraining(ODD, 3), masked, PrecisionConfig(xla=True, compute="float16"), 0, 5e-3),
+        pytest.param(
+            lambda: Pretraining(ODD, 3),
+            masked,
+            PrecisionConfig(xla=True, compute="float16"),
+            0,
+            5e-3,
+            marks=pytest.mark.thorough,
+        ),
     ],
     ids=["packed", "recomputed and frozen", "causal", "answer spans", "float16"],
 )

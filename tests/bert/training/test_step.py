@@ -140,7 +140,7 @@ def in_a_process(code: str, *arguments: object) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_micro_batches_of_several_shapes_add_up_with_xla_as_without(dataset: Path) -> None:
     code = """
 import sys
