@@ -10,12 +10,13 @@ import command_line
 import processes
 import runners
 import settings
+import slurm
 
 COMMANDS = {
     "launch": runners.launch,
     "mpirun": runners.mpirun,
-    "slurm": runners.slurm,
-    "phases": runners.phases,
+    "slurm": slurm.run,
+    "phases": slurm.phases,
     "rank": processes.rank,
     "bind": binding.main,
     "in-venv": processes.replace,

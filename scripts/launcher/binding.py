@@ -33,9 +33,10 @@ class Place(NamedTuple):
     @classmethod
     def of_this_process(cls) -> "Place":
         rank = settings.first_set("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", default="0")
-        names = ("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE")
-        ranks = settings.first_set(*names, default="1")  # SLURM's may read 8(x4): four nodes of 8
-        return cls(int(rank), int(ranks.split("(")[0].split(",")[0]))
+        ranks = settings.first_set("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", default="")
+        of_nodes = settings.tasks_per_node(ranks or os.environ.get("SLURM_STEP_TASKS_PER_NODE", "1"))
+        node = 0 if ranks else int(os.environ.get("SLURM_NODEID", "0"))
+        return cls(int(rank), of_nodes[node])
 
 
 def main(words: Sequence[str]) -> NoReturn:

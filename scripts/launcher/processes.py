@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
+import place
 import settings
 
 # Exit codes after which a restart would not help: done, an error of the command's own, stopped on request.
 DOCUMENTED = (0, 2, 3, 4, 5, 75)
 STOPPED = 75
 
-RENDEZVOUS = "BERT_RENDEZVOUS_PORT"  # of the launcher's server, for the ranks of horovodrun
+RENDEZVOUS = "BERT_RENDEZVOUS_PORT"  # of the launcher's server, for ranks that meet by Gloo
 HOROVOD_RENDEZVOUS = "HOROVOD_GLOO_RENDEZVOUS_PORT"  # of horovodrun's own, on the same host
 
 # What TensorFlow 2.21 prints at import on any machine without a GPU, whatever its log level: absl's own lines.
@@ -107,21 +108,22 @@ def host() -> str:
 
 
 def rank(command: Sequence[str]) -> NoReturn:
-    """Run one rank of horovodrun or mpirun with its share of the cores; pass SIGTERM on to it.
+    """Run one rank of horovodrun, mpirun or srun with its share of the cores; pass SIGTERM on to it.
 
     Lines on standard error that begin with $BERT_LAUNCH tell the launcher where the rank runs and how it ended.
-    horovodrun and mpirun stop all ranks as soon as one ends with a status other than 0. A rank that stopped on request
+    All three stop all ranks as soon as one ends with a status other than 0. A rank that stopped on request
     is no failure, so this process then ends with 0, and the other ranks can finish saving.
     """
     mark = os.environ["BERT_LAUNCH"]
-    settings.limit_threads(
-        settings.cores_per_rank(
-            int(settings.first_set("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", default="1"))
-        )
-    )
-    if (port := os.environ.pop(RENDEZVOUS, None)) and HOROVOD_RENDEZVOUS in os.environ:
+    port = os.environ.pop(RENDEZVOUS, None)
+    if port and HOROVOD_RENDEZVOUS in os.environ:
         os.environ[HOROVOD_RENDEZVOUS] = port
-    child = _Child((signal.SIGTERM,))
+    elif port:
+        place.meet_by_gloo(port)
+    ranks = int(settings.first_set("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", default="1"))
+    is_bound = "SLURM_STEP_ID" in os.environ and len(os.sched_getaffinity(0)) < (os.cpu_count() or 1)
+    settings.limit_threads(settings.cores_per_rank(1 if is_bound else ranks))
+    child = _Child((signal.SIGTERM, signal.SIGUSR1))
     print(f"{mark} runs {host()} {os.getpid()}", file=sys.stderr, flush=True)
     status = child.run(command)
     if status:

@@ -112,3 +112,9 @@ def cores_per_rank(ranks: int) -> int:
 def first_set(*names: str, default: str) -> str:
     """Return the value of the first of the variables that is set: launchers name a rank's place differently."""
     return next((os.environ[name] for name in names if os.environ.get(name)), default)
+
+
+def tasks_per_node(text: str) -> list[int]:
+    """Return the tasks of each node from what SLURM writes, such as 8(x3),4 for three nodes of 8 and one of 4."""
+    parts = re.findall(r"([0-9]+)(?:\(x([0-9]+)\))?", text)
+    return [int(tasks) for tasks, nodes in parts for _ in range(int(nodes or 1))]

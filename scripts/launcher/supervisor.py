@@ -1,4 +1,4 @@
-"""Between the user and horovodrun or mpirun: signals to the ranks, their output and the failing rank's status back.
+"""Between the user and horovodrun, mpirun or srun: signals to ranks, their output and the failing one's status back.
 
 horovodrun ends with 1 whatever a rank's status was, reports every failure of a rank as a traceback of its own, and
 kills ranks that were asked to stop before they have saved.
@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
 from typing import IO, TYPE_CHECKING, NoReturn
 
@@ -23,16 +23,18 @@ if TYPE_CHECKING:
 
 # The rank in front of a line of horovodrun's; in front of each piece of Open MPI's, with a space from version 5 on.
 HOROVODRUN = re.compile(rb"\[[0-9]+\]<std(?:out|err)>:")
+SRUN = re.compile(rb" *[0-9]+: ")  # with --label
 OPEN_MPI = re.compile(rb"(\[[0-9]+,[0-9]+\]<std(?:out|err)>:)")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 TERMINATED = 128 + signal.SIGTERM
 
 
 class Supervisor:
-    """One launch of horovodrun or mpirun, whose ranks run under `processes.rank`."""
+    """One launch of horovodrun, mpirun or srun, whose ranks run under `processes.rank`."""
 
-    def __init__(self, ranks: int, extra: Sequence[str] = ()) -> None:
-        self.ranks, self.extra = ranks, extra
+    def __init__(self, ranks: int, extra: Iterable[str] = (), number: re.Pattern[bytes] = HOROVODRUN) -> None:
+        """extra: names of variables that ranks get besides. number: the rank in front of a line."""
+        self.ranks, self.extra, self.number = ranks, extra, number
         self.host = processes.host()
         self.mark = f"@launch-{self.host}-{os.getpid()}"  # begins the lines in which ranks report to the launcher
         self.runner: subprocess.Popen[bytes] | None = None
@@ -46,7 +48,8 @@ class Supervisor:
     def run(self, command: Sequence[str]) -> int:
         """Run the command to its end; return the status of the rank that failed, or else the command's own."""
         os.environ["BERT_LAUNCH"] = self.mark
-        server = _serve_rendezvous() if command[0] == "horovodrun" else None
+        by_gloo = command[0] == "horovodrun" or "--mpi=none" in command
+        server = _serve_rendezvous() if by_gloo else None
         processes.handle(SIGNALS, self._stop)
         # Its own session keeps Ctrl-C from horovodrun, which would kill the ranks. setpriv ends it if this process is
         # killed: the kernel sends the signal for each thread that ends, so several times. Two SIGTERM can block
@@ -122,7 +125,7 @@ class Supervisor:
         begun: dict[bytes, bytes] = {}
         for line in source:
             line = line.removesuffix(b"\n")
-            if number := HOROVODRUN.match(line):
+            if number := self.number.match(line):
                 yield line[number.end() :]
                 continue
             before, *numbered = OPEN_MPI.split(line)

@@ -15,9 +15,14 @@ StandIn = Callable[[str, str], Path]
 
 SRUN = """#!/bin/bash
 while [[ $1 == --* ]]; do echo "$1" >>"$NOTES"; shift; done
-for rank in 0 1; do SLURM_PROCID=$rank SLURM_LOCALID=$rank SLURM_STEP_TASKS_PER_NODE=2 "$@" & done
+export SLURM_NODEID=0 SLURM_STEP_TASKS_PER_NODE=2 SLURM_LAUNCH_NODE_IPADDR=127.0.0.1
+for rank in 0 1; do
+    export SLURM_PROCID=$rank SLURM_LOCALID=$rank
+    { "$@" 2>&3 | sed "s/^/$rank: /"; exit "${PIPESTATUS[0]}"; } 3> >(sed "s/^/$rank: /" >&2) &
+done
 status=0
 for job in $(jobs -p); do wait "$job" || status=$?; done
+sleep 0.3
 exit $status
 """
 # Prints the number of the job; with HELD it refuses a job that depends on another, as where dependencies are off.
@@ -26,7 +31,8 @@ echo "sbatch $*" >>"$NOTES"
 [[ -z ${HELD:-} || $* != *--dependency* ]] || { echo "sbatch: error: Job dependency problem" >&2; exit 1; }
 echo "$((4710 + $(grep -c ^sbatch "$NOTES")));cluster"
 """
-PLAIN = "srun --mpi=pmix --kill-on-bad-exit=0 --wait=300 --cpu-bind="
+PLAIN = "srun --mpi=none --label --kill-on-bad-exit=1 --cpu-bind="
+RANK = f"{ROOT}/scripts/launcher.sh rank"
 
 
 @pytest.fixture
@@ -46,21 +52,40 @@ def slurm(*words: str, env: dict[str, str], script: Path = SLURM) -> subprocess.
 
 def test_dry_run_shows_the_settings_and_the_command(environment: dict[str, str]) -> None:
     shown = slurm("--dry-run", "python", "-m", "bert.pretrain", "a b", env=environment)
-    expected = ["TF_CPP_MIN_LOG_LEVEL=2", f"{PLAIN}cores python -m bert.pretrain 'a b'"]
+    expected = ["TF_CPP_MIN_LOG_LEVEL=2", f"{PLAIN}cores {RANK} python -m bert.pretrain 'a b'"]
     assert (shown.returncode, shown.stdout.splitlines()) == (0, expected)
     shown = slurm("--dry-run", "--bind", "--nccl-debug", "INFO", "--", "true", env=environment | {"MPI": "pmi2"})
     assert shown.stdout.splitlines() == [
         "NCCL_DEBUG=INFO",
         "TF_CPP_MIN_LOG_LEVEL=2",
-        f"{PLAIN.replace('pmix', 'pmi2')}none {BIND} true",
+        f"{PLAIN.replace('=none', '=pmi2')}none {BIND} {RANK} true",
     ]
+
+
+def test_many_ranks_meet_by_mpi_and_each_has_the_cores_that_the_job_asked_for(environment: dict[str, str]) -> None:
+    for nodes, mpi in (("8(x8)", "none"), ("8(x8),1", "pmix")):
+        job = {"SLURM_TASKS_PER_NODE": nodes, "SLURM_CPUS_PER_TASK": "12"}
+        shown = slurm("--dry-run", "true", env=environment | job)
+        expected = f"{PLAIN.replace('=none', f'={mpi}')}cores --cpus-per-task=12 {RANK} true"
+        assert shown.stdout.splitlines()[-1] == expected
+
+
+def test_a_rank_knows_its_place_among_nodes_of_different_sizes(environment: dict[str, str]) -> None:
+    place = {"SLURM_PROCID": "6", "SLURM_NODEID": "2", "SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2(x2),3,1"}
+    told = {"SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1", "BERT_RENDEZVOUS_PORT": "4242", "BERT_LAUNCH": "@"}
+    names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "GLOO_IFACE")
+    code = f"import os; print(*(os.environ['HOROVOD_' + name] for name in {names}))"
+    words = [ROOT / "scripts" / "launcher.sh", "rank", sys.executable, "-c", code]
+    done = subprocess.run(words, env=environment | place | told, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["6", "8", "1", "3", "2", "3", "lo"]
 
 
 def test_in_a_container_our_settings_win_over_those_of_the_image(environment: dict[str, str]) -> None:
     image = {"CONTAINER": "bert.sqsh", "MOUNTS": "/data:/data", "HOROVOD_CYCLE_TIME": "3"}
     shown = slurm("--dry-run", "--bind", "--nccl-debug", "INFO", "true", env=environment | image)
     inside = f"--container-image=bert.sqsh --container-mounts={ROOT}:{ROOT},/data:/data --container-workdir={ROOT}"
-    expected = f"{PLAIN}none {inside} --container-env=HOROVOD_CYCLE_TIME,NCCL_DEBUG {BIND} true"
+    told = "BERT_LAUNCH,BERT_RENDEZVOUS_PORT,HOROVOD_CYCLE_TIME,NCCL_DEBUG"
+    expected = f"{PLAIN}none {inside} --container-env={told} {BIND} {RANK} true"
     assert shown.stdout.splitlines()[-1] == expected
 
 
@@ -85,13 +110,25 @@ def test_bound_tasks_know_their_place_on_the_node(environment: dict[str, str]) -
     assert all(int(word) <= max(1, (cores + 1) // 2) for word in done.stdout.split()) or "unbound" in done.stderr
 
 
-@pytest.mark.parametrize(("status", "requeued"), [(75, True), (4, False)])
+@pytest.mark.parametrize("status", [75, 4])
 def test_a_job_that_was_stopped_goes_back_into_the_queue(
-    status: int, requeued: bool, environment: dict[str, str], tmp_path: Path
+    status: int, environment: dict[str, str], tmp_path: Path
 ) -> None:
     done = slurm("sh", "-c", f"exit {status}", env=environment)
     assert done.returncode == status
-    assert ("scontrol requeue 4711" in (tmp_path / "notes").read_text()) == requeued
+    assert ("scontrol requeue 4711" in (tmp_path / "notes").read_text()) == (status == 75)
+
+
+def test_a_job_whose_ranks_die_goes_back_into_the_queue_three_times_in_succession(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    work = {"BERT_WORKDIR": str(tmp_path / "work")}
+    for code, requeued in ((137, True), (137, True), (75, True), (1, True), (137, True), (1, True), (1, False)):
+        (tmp_path / "notes").write_text("")
+        done = slurm("sh", "-c", f"exit {code}", env=environment | work)
+        assert done.returncode == code
+        assert ("scontrol requeue 4711" in (tmp_path / "notes").read_text()) == requeued
+    assert "failed 4 times in succession" in done.stderr and not list((tmp_path / "work").iterdir())
 
 
 @pytest.mark.parametrize("script", [SLURM, ROOT / "scripts" / "mpirun.sh"])
@@ -106,7 +143,7 @@ def test_a_horovod_without_mpi_is_refused_for_its_ranks_would_not_meet(
     words = ["-np", "2", "--", "true"] if script != SLURM else ["touch", str(tmp_path / "started")]
     for linked in ("libpthread.so.0", "libmpi.so.40"):
         stand_in("ldd", f"print('{linked} => /usr/lib/{linked}')\n")
-        done = slurm(*words, env=environment | {"VENV": str(venv)}, script=script)
+        done = slurm(*words, env=environment | {"VENV": str(venv), "MPI": "pmix"}, script=script)
         assert (done.returncode, (tmp_path / "started").exists()) == ((0, True) if "mpi" in linked else (2, False))
         assert "mpi" in linked or ("no MPI" in done.stderr and done.stderr.count("\n") == 1)
 

@@ -1,0 +1,51 @@
+"""The place of a task of SLURM among the others, for Horovod: srun starts ranks, and Horovod has no launcher for it."""
+
+import fcntl
+import os
+import socket
+import struct
+
+import settings
+
+SIOCGIFADDR = 0x8915  # of ioctl: the address of an interface (linux/sockios.h)
+
+
+def meet_by_gloo(port: str) -> None:
+    """Set what horovodrun would set for this rank. port: of the server by which the ranks find each other."""
+    here, local_rank = int(os.environ["SLURM_NODEID"]), int(os.environ["SLURM_LOCALID"])
+    on_nodes = settings.tasks_per_node(os.environ["SLURM_STEP_TASKS_PER_NODE"])
+    # The ranks with the same number on their nodes, in the order of the nodes.
+    across = [node for node, ranks in enumerate(on_nodes) if ranks > local_rank]
+    server = os.environ["SLURM_LAUNCH_NODE_IPADDR"]  # where srun runs
+    values = {
+        "HOROVOD_RANK": os.environ["SLURM_PROCID"],
+        "HOROVOD_SIZE": str(sum(on_nodes)),
+        "HOROVOD_LOCAL_RANK": str(local_rank),
+        "HOROVOD_LOCAL_SIZE": str(on_nodes[here]),
+        "HOROVOD_CROSS_RANK": str(across.index(here)),
+        "HOROVOD_CROSS_SIZE": str(len(across)),
+        "HOROVOD_HOSTNAME": os.environ.get("SLURMD_NODENAME", socket.gethostname()),
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": server,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": port,
+    }
+    os.environ.update(values)
+    # Without a name Gloo takes the address that the host's own name has, which on many systems is 127.0.1.1.
+    if interface := interface_towards(server, int(port)):
+        settings.set_defaults(HOROVOD_GLOO_IFACE=interface, NCCL_SOCKET_IFNAME=interface)
+
+
+def interface_towards(address: str, port: int) -> str:
+    """Return the interface whose IPv4 address this host has towards another one; empty if none has it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((address, port))  # sends nothing
+        mine = probe.getsockname()[0]
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            except OSError:  # it has no address
+                continue
+            if socket.inet_ntoa(answer[20:24]) == mine:
+                return name
+    return ""
