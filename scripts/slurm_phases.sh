@@ -2,7 +2,7 @@
 # Both phases of a recipe as SLURM jobs: phase 2 waits until phase 1 is done and starts from all its weights.
 #
 #   scripts/slurm_phases.sh [sbatch options] -- [flags] RECIPE [--data1 DIR] [--data2 DIR] [training flags]
-#   scripts/slurm_phases.sh --nodes=4 --ntasks-per-node=8 --cpus-per-task=16 --gpus-per-node=8 --time=4:00:00 -- bert_large
+#   scripts/slurm_phases.sh --nodes=4 --ntasks-per-node=8 --cpus-per-task=16 --gpus-per-node=8 --time=240 -- bert_large
 #
 #   --data1 DIR, --data2 DIR   records of each phase (default: where `make tfrecords` puts them under $BERT_WORKDIR)
 #   --dry-run                  print the settings and both commands

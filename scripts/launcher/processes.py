@@ -118,7 +118,7 @@ def rank(command: Sequence[str]) -> NoReturn:
     port = os.environ.pop(RENDEZVOUS, None)
     if port and HOROVOD_RENDEZVOUS in os.environ:
         os.environ[HOROVOD_RENDEZVOUS] = port
-    elif port:
+    elif port and "SLURM_LAUNCH_NODE_IPADDR" in os.environ:  # a task of srun
         place.meet_by_gloo(port)
     ranks = int(settings.first_set("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", default="1"))
     is_bound = "SLURM_STEP_ID" in os.environ and len(os.sched_getaffinity(0)) < (os.cpu_count() or 1)

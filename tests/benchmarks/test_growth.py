@@ -131,7 +131,14 @@ process.wait()
     with pytest.raises(child.Failed, match="more than 3 s"):
         child.run([*PYTHON, hanging], tmp_path / "log", 3)
     sleeper = Path(f"/proc/{place.read_text()}/stat")
-    wait_for(lambda: not sleeper.exists() or sleeper.read_text().rsplit(")", 1)[1].split()[0] == "Z")
+
+    def has_ended() -> bool:
+        try:
+            return sleeper.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    wait_for(has_ended, "end of the process")
 
 
 @pytest.mark.thorough

@@ -75,7 +75,7 @@ def test_a_rank_knows_its_place_among_nodes_of_different_sizes(environment: dict
     told = {"SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1", "BERT_RENDEZVOUS_PORT": "4242", "BERT_LAUNCH": "@"}
     names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "GLOO_IFACE")
     code = f"import os; print(*(os.environ['HOROVOD_' + name] for name in {names}))"
-    words = [ROOT / "scripts" / "launcher.sh", "rank", sys.executable, "-c", code]
+    words = [str(ROOT / "scripts" / "launcher.sh"), "rank", sys.executable, "-c", code]
     done = subprocess.run(words, env=environment | place | told, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["6", "8", "1", "3", "2", "3", "lo"]
 

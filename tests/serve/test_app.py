@@ -128,7 +128,12 @@ def test_an_answer_is_refused_as_soon_as_it_is_too_large(
     one, finished = asked("fill", {"inputs": [fill]})[1]["outputs"][0], []
     size = len(json.dumps(one, separators=(",", ":"), ensure_ascii=False).encode())
     rendered = app._output_or_error
-    monkeypatch.setattr(app, "_output_or_error", lambda *about: finished.append(1) or rendered(*about))
+
+    def counted(*about: Any) -> dict[str, Any]:
+        finished.append(1)
+        return rendered(*about)
+
+    monkeypatch.setattr(app, "_output_or_error", counted)
     with client(models, answer=4 * size) as found:
         for count, status in ((3, 200), (20, 400)):
             finished.clear()
