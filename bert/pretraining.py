@@ -11,6 +11,7 @@ from bert import recipes
 from bert.causal.task import CausalLM
 from bert.core.config import ModelConfig, PretrainConfig
 from bert.core.errors import InputError, Stopped, UsageError
+from bert.core.stopping import stops
 from bert.hardware.devices import Device
 from bert.model import cost, heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
@@ -23,7 +24,6 @@ from bert.text.sampler import Batch
 from bert.text.token_stream import TokenStream
 from bert.training import checkpoint, loop, preflight, resume
 from bert.training.distributed import Communicator, connect, on_rank_zero
-from bert.training.signals import stops
 from bert.training.task import Task
 
 SPLITS = ("train", "heldout")

@@ -17,9 +17,9 @@ COMMANDS = {
     "slurm": runners.slurm,
     "phases": runners.phases,
     "rank": processes.rank,
+    "run": processes.replace,
     "bind": binding.main,
     "in-venv": processes.replace,
-    "quiet": processes.replace_quietly,
     "again": processes.again,
     "with-flags": processes.with_flags,
 }
