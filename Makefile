@@ -4,10 +4,10 @@
 .NOTPARALLEL: # targets share one environment and one work folder
 SHELL := bash
 # RUN: a command in the environment. RUN_WITH_FLAGS: the same with the words of the variable FLAGS behind it. STAGE: a
-# stage by its name, without TensorFlow's messages.
+# stage by its name.
 RUN := @scripts/launcher.sh in-venv
 RUN_WITH_FLAGS := @scripts/launcher.sh with-flags FLAGS
-STAGE := @scripts/launcher.sh quiet python -m scripts.stages
+STAGE := @scripts/launcher.sh run python -m scripts.stages
 
 .PHONY: help setup doctor demo download wikipedia books text pubmed documents shards vocab corpus tfrecords bpe tokens \
 	verify stats pretrain squad squad-eval glue race ner serve test test-ci test-all soak parity bench gpu-check \
@@ -87,7 +87,7 @@ test-all: test-ci ## Run all tests: also those that repeat a claim of others at 
 	$(RUN) pytest -n 2 --dist loadscope -m "thorough and not parity"
 
 soak: setup ## Train and prepare data for 20 minutes under random faults; compare with results without faults
-	$(RUN_WITH_FLAGS) scripts/launcher.sh quiet python -m tests.soak
+	$(RUN_WITH_FLAGS) scripts/launcher.sh run python -m tests.soak
 
 parity: setup ## Compare exported and imported models with transformers, in a separate environment
 	$(RUN) scripts/extra_venv.sh optimum scripts/extra_venv.sh parity pytest -m parity
@@ -96,7 +96,7 @@ bench: setup ## Time training steps and inference beside transformers on PyTorch
 	$(RUN_WITH_FLAGS) scripts/extra_venv.sh parity python -m benchmarks.steps
 
 gpu-check: setup ## Compile the models for NVIDIA GPUs, without one: memory, kernels, bytes moved, a roofline
-	$(RUN_WITH_FLAGS) scripts/extra_venv.sh gpu-check scripts/launcher.sh quiet python -m benchmarks.gpu_check
+	$(RUN_WITH_FLAGS) scripts/extra_venv.sh gpu-check scripts/launcher.sh run python -m benchmarks.gpu_check
 
 gpu-day-prepare: setup ## Prepare gpu-day: its data, and the losses on a CPU
 	$(RUN_WITH_FLAGS) python -m benchmarks.gpu_day prepare --output "$${BERT_WORKDIR:-workdir}/gpu_day"

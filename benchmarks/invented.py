@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks import cases
 from bert.core import outputs
-from bert.text import records, tf_example
+from bert.text import frames, records, tf_example
 from bert.text.vocabulary import SPECIAL
 
 HELDOUT = 32  # sequences
@@ -27,7 +27,7 @@ def _make(partial: Path, case: cases.Case) -> outputs.StageResult:
     counts = {}
     for name, part in parts.items():
         encoded = list(tf_example.encode_batch({key: values[part] for key, values in arrays.items()}))
-        with records.RecordWriter(partial / name) as writer:
+        with frames.RecordWriter(partial / name) as writer:
             for record in encoded:
                 writer.write(record)
         counts[name] = len(encoded)

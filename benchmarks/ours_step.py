@@ -21,7 +21,7 @@ from bert.hardware.devices import Device
 from bert.model import cost
 from bert.model.encoder import variables
 from bert.model.inference import InferenceEncoder
-from bert.pretrain import Pretraining
+from bert.pretraining import Pretraining
 from bert.text import sampler
 from bert.text.batches import LENGTH_MULTIPLE
 from bert.text.sampler import Batch
@@ -34,7 +34,7 @@ from bert.training.task import Task
 from squad.config import Windowing
 from squad.features import INPUTS
 from squad.model import AnswerSpans
-from tasks.train import Objective
+from tasks.training import Objective
 
 LEARNING_RATE = 1e-4
 

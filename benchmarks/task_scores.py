@@ -32,7 +32,7 @@ from bert.core.errors import UsageError
 from bert.core.ranges import Range
 from bert.text.records import Dataset
 from bert.text.tokenization import tokenizer_for
-from tasks import datasets, evaluate, features
+from tasks import datasets, features, scoring
 from tasks import model as trained
 from tasks.config import TaskConfig, TaskData
 from tasks.examples import Skipped
@@ -134,7 +134,7 @@ def scored(run: Path, work: Work) -> dict[str, Any]:
     """Return the scores of a run on the development set, computed in float32 whatever it was trained in."""
     fine_tuned = dataclasses.replace(trained.load(run), kind=work.kind)
     path, reader = datasets.sources(work.config.data)["dev"], trained.Reader(fine_tuned, work.options.batch)
-    return evaluate.evaluate(fine_tuned, reader, path, Skipped(), work.options.dev_limit)
+    return scoring.evaluate(fine_tuned, reader, path, Skipped(), work.options.dev_limit)
 
 
 def measure(work: Work, side: str) -> dict[str, Any]:

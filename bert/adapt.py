@@ -21,17 +21,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from bert import labels
-from bert.convert import names, run
+from bert.convert import names
 from bert.core import cli, files, outputs
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
-from bert.hardware import devices
 from bert.text.vocabulary import MAX_CHARACTERS, load_vocab, rules_of
 from bert.text.wordpiece import WordPiece
-from bert.training import checkpoint
 
 UNUSED = re.compile(r"\[unused[0-9]+\]")
 EMBEDDING, BIAS = "embeddings/word", "masked_lm/bias"  # the weights with an entry for each token: [V, D] and [V]
@@ -140,6 +137,8 @@ def read_words(path: Path) -> list[str]:
 
 def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
     """Write the extended model of the checkpoint `folder` into `partial`. Raise InputError if no word is new."""
+    from bert.convert import run
+
     config = ModelConfig.load(options.run / "bert_config.json")
     if config.causal:
         raise InputError(f"{options.run}: a causal model; its tokens spell every word, so it needs no new ones")
@@ -184,6 +183,10 @@ def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
 
 def _weights(folder: Path, rows: int) -> tuple[dict[str, np.ndarray], list[str]]:
     """Return the weights of a checkpoint, and the names of what belongs to its training. rows: as the model says."""
+    import tensorflow as tf
+
+    from bert.training import checkpoint
+
     reader = tf.train.load_checkpoint(str(folder / checkpoint.BUNDLE))
     shapes = reader.get_variable_to_shape_map()
     for name in (EMBEDDING, BIAS):
@@ -211,6 +214,9 @@ def _print_left_out(choice: Choice) -> None:
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.adapt", description=__doc__)
+    from bert.convert import run
+    from bert.hardware import devices
+
     devices.hide_gpus()  # nothing is computed
     inputs = run.input_files(options.run)
     outputs.build(

@@ -7,11 +7,12 @@ sentence-transformers.
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bert.core import checked_json
 from bert.core.errors import InputError
 
+Pool = Literal["auto", "mean", "cls", "max", "none"]  # as it is asked for
 POOLS = ("mean", "cls", "max")
 KEY = "embedding"
 

@@ -10,23 +10,24 @@ the original file, with spaces around punctuation. lambada takes one JSON object
 those of Megatron-LM; the hash of the file is printed with the result, since other copies of it give other figures.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from bert.causal import evaluation, trained
-from bert.causal.scoring import Scorer
-from bert.causal.trained import Trained
 from bert.core import checked_json, cli, files, manifest, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import BatchSize, Range
-from bert.hardware import devices
-from bert.hardware.devices import Kind
-from bert.text.token_stream import TokenStream
+from bert.hardware.choices import Kind
+
+if TYPE_CHECKING:
+    from bert.causal.trained import Trained
+    from bert.text.token_stream import TokenStream
 
 OVERLAPPING_STRIDE = 32  # tokens, of the published perplexities
 MAX_CHARACTERS = 1 << 28  # of a test set; WikiText-103's has 1.3 million
@@ -61,6 +62,10 @@ class Options:
 
 def evaluate(model: Trained, options: Options) -> dict[str, Any]:
     """Return the figures of the task by name. Raise InputError if the data are not those of the task."""
+    from bert.causal import evaluation
+    from bert.causal.scoring import Scorer
+    from bert.text.token_stream import TokenStream
+
     window = _window(options, model.encoder.config.max_position_embeddings)
     score, what = Scorer(model, options.batch), str(options.data)
     if options.task == "heldout":
@@ -110,6 +115,9 @@ def passages(text: str, what: str) -> Iterator[str]:
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.evaluate_lm", description=__doc__)
+    from bert.causal import trained
+    from bert.hardware import devices
+
     devices.choose(options.device)
     model, begun = trained.load(options.run), time.perf_counter()
     report: dict[str, Any] = {"task": options.task, "data": str(options.data), "checkpoint": str(model.checkpoint)}

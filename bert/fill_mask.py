@@ -9,23 +9,25 @@ the input a line {"text", "masks": [[{"word", "probability"}, ...], ...]}. A wor
 of RoBERTa's tokens those that begin a word have a space before them.
 """
 
+from __future__ import annotations
+
 import itertools
 import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from bert.core import cli, files, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import BatchSize, Range
-from bert.hardware import devices
-from bert.hardware.devices import Kind
-from bert.masked_words import MaskedWords
-from bert.runs import Compute, Run
+from bert.hardware.choices import Compute, Kind
+
+if TYPE_CHECKING:
+    from bert.masked_words import MaskedWords
 
 CHUNK = 1024  # texts that are read and encoded at once
 
@@ -102,6 +104,10 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.fill_mask", description=__doc__)
+    from bert.hardware import devices
+    from bert.masked_words import MaskedWords
+    from bert.runs import Run
+
     devices.choose(options.device)
     model = MaskedWords(Run.open(options.run), options.compute, options.batch)
     if options.input is None:

@@ -8,22 +8,23 @@ printed with what follows it; --json prints one line of JSON for each text. An e
 a document. The same command prints the same texts: each random number belongs to a seed, a text and a place in it.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from bert.causal import trained
-from bert.causal.generation import Continuation, Generator
-from bert.causal.sampling import Choice
-from bert.causal.trained import Trained
 from bert.core import cli, ranges
 from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize, Range, Seed
-from bert.hardware import devices
-from bert.hardware.devices import Kind
+from bert.hardware.choices import Kind
+
+if TYPE_CHECKING:
+    from bert.causal.generation import Continuation
+    from bert.causal.trained import Trained
 
 SEPARATOR = "-----"  # between texts
 
@@ -92,6 +93,11 @@ def show(model: Trained, options: Options, text: Continuation, number: int) -> N
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.generate", description=__doc__)
+    from bert.causal import trained
+    from bert.causal.generation import Generator
+    from bert.causal.sampling import Choice
+    from bert.hardware import devices
+
     device = devices.choose(options.device)
     memory = device.memory if device.is_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     model = trained.load(options.run)

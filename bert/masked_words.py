@@ -9,11 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert.core.errors import InputError, IntegrityError
+from bert.hardware.choices import Compute
 from bert.heads import MASKED_LM
 from bert.model import heads, inference
 from bert.model.encoder import Encoder
 from bert.model.inference import InferenceEncoder
-from bert.runs import Compute, Run
+from bert.runs import Run
 from bert.text import sampler
 from bert.text.batches import LENGTH_MULTIPLE
 

@@ -25,8 +25,9 @@ import tensorflow as tf
 from bert import __version__
 from bert.core import checked_json, files, outputs
 from bert.core.errors import InputError, IntegrityError, Stopped, UsageError
+from bert.core.stopping import stops
 from bert.runs import Run
-from bert.training import description, signals
+from bert.training import description
 
 SECONDS = 20.0  # of computing that a kill can lose
 BYTES = 64 << 20  # of results that are held in memory
@@ -176,8 +177,8 @@ def keep(written: Sequence[Path | None], source: Path, options: Any, run: Run) -
         yield Progress(paths[0])
         return
     origin = _origin(source, options, run)
-    with signals.stops() as stops:
-        progress = Kept(paths[0], origin, stops)
+    with stops() as requested:
+        progress = Kept(paths[0], origin, requested)
         try:
             yield progress
         except (InputError, IntegrityError, UsageError):  # the same command would end in the same way

@@ -12,7 +12,7 @@ import dataclasses
 import sys
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tensorflow as tf
 
@@ -20,6 +20,7 @@ from bert import labels, thresholds
 from bert.core import manifest
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
+from bert.hardware.choices import Compute
 from bert.heads import KINDS
 from bert.labels import Head
 from bert.model import cost
@@ -28,8 +29,6 @@ from bert.model.inference import InferenceEncoder
 from bert.text import vocabulary
 from bert.text.tokenization import Tokenizer, tokenizer_for
 from bert.training import checkpoint
-
-Compute = Literal["float32", "bfloat16", "float16"]  # of matrix products
 
 
 class Run:

@@ -21,13 +21,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-import tensorflow as tf
-
 from bert.core import cli, files, outputs
 from bert.core.errors import InputError
 from bert.core.ranges import Range
 from bert.core.workspace import Work
-from bert.text import dynamic_masking, frames, instances, vocabulary
+from bert.text import frames, instances, vocabulary
 from bert.text.vocabulary import SPECIAL, load_vocab
 from data.audit import checks
 from data.audit.checks import RecordFormat
@@ -128,7 +126,7 @@ class AdoptStage(tasks.Stage[FileTask]):
         vocabulary.copy(self.options.vocab, work.output)
         self.shape = _shape_of(self.sources[0])
         special = {token: vocab.index(token) for token in SPECIAL}
-        expected = RecordFormat(dynamic_masking.feature_spec(self.shape), len(vocab), special)
+        expected = RecordFormat(instances.feature_spec(self.shape), len(vocab), special)
         heldout = self.options.heldout_files
         counts = {"train": len(self.sources) - heldout, "heldout": heldout}
         names = [f"{split}-{n:05d}-of-{count:05d}.tfrecord" for split, count in counts.items() for n in range(count)]
@@ -157,7 +155,7 @@ class AdoptStage(tasks.Stage[FileTask]):
         )
         extra = {
             "kind": "instances",
-            "features": dynamic_masking.feature_spec(self.shape),
+            "features": instances.feature_spec(self.shape),
             "max_seq_length": self.shape.max_seq_length,
             "max_predictions_per_seq": self.shape.max_predictions_per_seq,
             "vocab_sha256": files.sha256(self.options.vocab),
@@ -173,6 +171,8 @@ class AdoptStage(tasks.Stage[FileTask]):
 
 def _shape_of(path: Path) -> instances.InstanceConfig:
     """Return the sizes of the first record of a file. Raise InputError if it is no sample of pretraining."""
+    import tensorflow as tf  # takes seconds to load and is needed only for this record
+
     compression = "GZIP" if path.open("rb").read(2) == GZIP else ""
     try:
         first = next(iter(tf.data.TFRecordDataset([str(path)], compression).take(1).as_numpy_iterator()), None)
@@ -183,7 +183,7 @@ def _shape_of(path: Path) -> instances.InstanceConfig:
         raise InputError(f"{path}: its first record is no tf.train.Example; give files of records") from error
     sizes = {name: len(value.int64_list.value) for name, value in example.features.feature.items()}
     sizes |= {name: len(value.float_list.value) for name, value in example.features.feature.items() if not sizes[name]}
-    needed = dynamic_masking.feature_spec(instances.InstanceConfig(max_seq_length=8, max_predictions_per_seq=1))
+    needed = instances.feature_spec(instances.InstanceConfig(max_seq_length=8, max_predictions_per_seq=1))
     if missing := [name for name in needed if not sizes.get(name)]:
         existing = ", ".join(sorted(sizes)[:10]) or "none"
         raise InputError(

@@ -29,8 +29,7 @@ from bert.core import cli, files, outputs, ranges
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.ranges import Range, Seed, Share
 from bert.core.workspace import Work
-from bert.hardware import devices
-from bert.text import dynamic_masking, frames, instances, records, tf_example, vocabulary
+from bert.text import frames, instances, tf_example, vocabulary
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import load_vocab
 from data.pipeline import languages, losses, parts, tasks, workers
@@ -116,7 +115,7 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
     rng = np.random.default_rng([task.options.seed, int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])])
     counts: Counter[str] = Counter()
     lost = losses.Losses()
-    with records.RecordWriter(task.target) as writer:
+    with frames.RecordWriter(task.target) as writer:
         for block in blocks(task.source):
             documents, has_tokens = tokenize(block, tokenizer)
             is_used, used_tokens = np.ones(len(documents.documents) - 1, bool), len(documents.ids)
@@ -161,7 +160,7 @@ def _count_losses(lost: losses.Losses, block: list[list[str]], has_tokens: np.nd
 
 
 def write_chunks(
-    writer: records.RecordWriter, task: ShardTask, documents: instances.Documents, number: int
+    writer: frames.RecordWriter, task: ShardTask, documents: instances.Documents, number: int
 ) -> Counter[str]:
     """Write chunks of token ids, as `bert.text.dynamic_masking` reads them, in the order of the text.
 
@@ -193,7 +192,7 @@ def plan_instances(task: ShardTask, documents: instances.Documents, rng: np.rand
 
 
 def write_instances(
-    writer: records.RecordWriter,
+    writer: frames.RecordWriter,
     task: ShardTask,
     documents: instances.Documents,
     plan: instances.PairPlan,
@@ -220,7 +219,6 @@ def write_instances(
 
 @functools.cache  # a worker writes many shards
 def _load_tokenizer(vocab: Path, sha256: str) -> WordPieceTokenizer:
-    devices.hide_gpus()  # TensorFlow in every worker would allocate them
     tokenizer = WordPieceTokenizer(vocab)
     if tokenizer.vocab_sha256 != sha256:
         raise IntegrityError(f"{vocab}: has changed while the stage was running; repeat the command")
@@ -325,12 +323,12 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
     def _check_pairs(self, counts: dict[str, dict[str, int]]) -> None:
         """Raise InputError if all training pairs have one label. Say so if all held-out pairs have."""
         source = self.options.source
-        if (label := records.only_label(counts["train"])) is not None:
+        if (label := instances.only_label(counts["train"])) is not None:
             raise InputError(
                 f"{source}: all training pairs have label {label}, from which next-sentence prediction learns nothing; "
                 "give --pairs sop or none (PAIRS of make), or more documents"
             )
-        if counts["heldout"].get(self.unit) and (label := records.only_label(counts["heldout"])) is not None:
+        if counts["heldout"].get(self.unit) and (label := instances.only_label(counts["heldout"])) is not None:
             print(
                 f"tfrecords: warning: {source}: all held-out pairs have label {label}, so evaluations have no figures "
                 "of next-sentence prediction; give data.shards more documents or a larger --held_out_fraction",
@@ -344,7 +342,7 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
 def _extra(options: Options, vocab_sha256: str) -> dict[str, Any]:
     """Return the description of the records for the manifest."""
     shape = options.shape()
-    instance = dynamic_masking.feature_spec(shape)
+    instance = instances.feature_spec(shape)
     stored = {
         "ids": {"shape": [None], "dtype": "int64"},
         "sentences": {"shape": [None], "dtype": "int64"},

@@ -10,6 +10,6 @@ set -euo pipefail
 
 : "${SLURM_ARRAY_TASK_COUNT:?not in a job array ; submit it with sbatch --array=0-N}"
 cd "${SLURM_SUBMIT_DIR:-.}"
-exec scripts/launcher.sh quiet python -m "${1:?no stage, as data.tfrecords}" "${@:2}" \
+exec scripts/launcher.sh run python -m "${1:?no stage, as data.tfrecords}" "${@:2}" \
     --workers "${SLURM_CPUS_PER_TASK:-1}" \
     --task $((SLURM_ARRAY_TASK_ID - SLURM_ARRAY_TASK_MIN)) --of "$SLURM_ARRAY_TASK_COUNT"

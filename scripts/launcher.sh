@@ -3,7 +3,7 @@
 #
 #   scripts/launcher.sh bind [--dry-run] COMMAND...   run one rank on the cores beside its GPU, as --bind does
 #   scripts/launcher.sh in-venv COMMAND...            with the virtual environment in front of PATH
-#   scripts/launcher.sh quiet COMMAND...              without TensorFlow's messages at import on machines without a GPU
+#   scripts/launcher.sh run COMMAND...                the same, with TensorFlow's defaults as the launchers set them
 #   scripts/launcher.sh with-flags NAME COMMAND...    with the words of the variable NAME behind the command
 #   scripts/launcher.sh launch|mpirun|slurm|phases|again|rank ...   for launch.sh and the other scripts
 set -euo pipefail

@@ -31,14 +31,14 @@ case $package:${dev:+dev} in
 esac
 
 here=$(dirname "$0") scores=()
-quiet() { "$here/launcher.sh" quiet python -m "$@"; }
+run() { "$here/launcher.sh" run python -m "$@"; }
 
 score() { # prints the scores of a run
     if [ "$package" = squad ]; then
-        quiet squad.predict --model "$1" --dataset "$dev" --output "$1/predictions.json"
+        run squad.predict --model "$1" --dataset "$dev" --output "$1/predictions.json"
         python -m squad.metric "$dev" "$1/predictions.json"
     else
-        quiet tasks.evaluate --model "$1" "${scored[@]}"
+        run tasks.evaluate --model "$1" "${scored[@]}"
     fi
 }
 

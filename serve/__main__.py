@@ -12,6 +12,8 @@ Only this machine is served unless --host says otherwise. There is no authentica
 that has both before it. Needs starlette, uvicorn and prometheus_client (the extra packages of pyproject.toml).
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import ipaddress
@@ -21,16 +23,16 @@ import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from bert import __version__
 from bert.core import cli, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import BatchSize, Range
-from bert.hardware import devices
-from bert.hardware.devices import Kind
-from bert.runs import Compute
-from serve.models import Models, named
+from bert.hardware.choices import Compute, Kind
+
+if TYPE_CHECKING:
+    from serve.models import Models
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 BACKLOG = 2048  # connections that wait to be accepted
@@ -180,6 +182,9 @@ def main(argv: list[str]) -> None:
         import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
         raise InputError(f"{error.name} is not installed; run: make setup") from error
+    from bert.hardware import devices
+    from serve.models import Models, named
+
     runs = named(options.model)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the models are loaded, it has nothing to load again
     with listener(options.host, options.port) as bound:

@@ -14,11 +14,12 @@ import tensorflow as tf
 
 from bert import fill_mask, heads
 from bert.core.errors import InputError, IntegrityError
+from bert.hardware.choices import Compute
 from bert.heads import ANSWER_SPAN, CHOICE, CLASSIFIER, MASKED_LM, MULTILABEL, TAGS
 from bert.masked_words import MaskedWords
 from bert.model import inference
 from bert.model.inference import InferenceEncoder
-from bert.runs import Compute, Run
+from bert.runs import Run
 from bert.text.batches import Batches
 from bert.text.windows import cut
 from serve.items import MOST_ANSWERS, MOST_WORDS, Choices, Masked, Passage, Question, RequestError, Sentence, Text

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bert.core.errors import IntegrityError, UsageError
-from bert.runs import Compute, Run
+from bert.hardware.choices import Compute
+from bert.runs import Run
 from bert.text import vocabulary
 from bert.training import selection
 from serve.heads import Head, of_run

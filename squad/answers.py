@@ -8,13 +8,18 @@ the best starts and the best ends, so the n-best list is exact. The score of no 
 B windows, S positions, L longest answer, K best answers.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from squad.examples import Example
-from squad.features import Places, Tokens
+
+if TYPE_CHECKING:
+    from squad.features import Places, Tokens
 
 MAX_ANSWER_LENGTH = 30  # tokens, unless a command is told otherwise (Devlin et al. 2018)
 

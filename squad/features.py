@@ -21,7 +21,7 @@ import numpy as np
 from bert.core import files, outputs
 from bert.core.errors import InputError, UsageError
 from bert.model.heads import INPUTS
-from bert.text import records, tf_example
+from bert.text import frames, tf_example
 from bert.text.tokenization import Tokenizer
 from bert.text.windows import best_window, cut
 from squad import examples
@@ -155,7 +155,7 @@ def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Wind
     inferred: list[str] = []
     dropped: dict[str, str] = {}
     name = "train-00000-of-00001.tfrecord"
-    with records.RecordWriter(partial / name) as writer:
+    with frames.RecordWriter(partial / name) as writer:
         for piece in _limited(examples.read_pieces(data.train_file, strict=data.strict), data.limit):
             learnable = examples.spans(piece, impossible=data.impossible)
             dropped |= learnable.dropped
@@ -195,7 +195,7 @@ def development_set(
 
     def make(partial: Path) -> outputs.StageResult:
         name, count = "dev-00000-of-00001.tfrecord", len(inputs["input_ids"])
-        with records.RecordWriter(partial / name) as writer:
+        with frames.RecordWriter(partial / name) as writer:
             for begin in range(0, count, BATCH):
                 rows = slice(begin, begin + BATCH)
                 for serialized in tf_example.encode_batch({name: values[rows] for name, values in inputs.items()}):

@@ -8,26 +8,28 @@ graph is traced once, before any measurement. The first call of a combination, i
 is reported separately; warm-up calls are not counted.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import tensorflow as tf
 
 from bert.core import cli, ranges
 from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize, Range
-from bert.hardware import devices
-from bert.hardware.devices import Kind
-from bert.runs import Compute
-from squad.export import Answering
-from squad.model import AnswerSpans, load
-from tasks.model import FineTuned
+from bert.hardware.choices import Compute, Kind
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from squad.model import AnswerSpans
+    from tasks.model import FineTuned
 
 PERCENTILES = (50, 90, 95, 99)
 COLUMNS = ["first_ms", "mean_ms", *(f"p{p}_ms" for p in PERCENTILES), "sequences_per_second"]
@@ -76,6 +78,8 @@ def measure_all(fine_tuned: FineTuned[AnswerSpans], options: Options) -> Iterato
 
     Raises UsageError, before any measurement, for a length that the model's windows cannot have.
     """
+    from squad.answering import Answering
+
     question = min(QUESTION_WORDS, fine_tuned.kind.windowing.max_query_length)
     shortest, longest = question + 4, fine_tuned.kind.windowing.max_seq_length  # three special tokens, one to read
     if invalid := [length for length in options.length if not shortest <= length <= longest]:
@@ -105,6 +109,8 @@ def measure_all(fine_tuned: FineTuned[AnswerSpans], options: Options) -> Iterato
 
 def _texts(vocab: list[str], count: int, tokens: int, rng: np.random.Generator) -> tf.Tensor:
     """Return random texts of `tokens` words, each one token."""
+    import tensorflow as tf
+
     words = [token for token in vocab if token.isascii() and token.isalnum()] or [
         "x"
     ]  # unknown, which is one token too
@@ -114,6 +120,9 @@ def _texts(vocab: list[str], count: int, tokens: int, rng: np.random.Generator) 
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m squad.latency", description=__doc__)
+    from bert.hardware import devices
+    from squad.model import load
+
     devices.choose(options.device)
     rows = []
     for row in measure_all(load(options.model, options.compute), options):

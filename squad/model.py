@@ -7,10 +7,11 @@ import tensorflow as tf
 
 from bert.core import checked_json, files
 from bert.core.errors import InputError
+from bert.hardware.choices import Compute
 from bert.heads import ANSWER_SPAN
 from bert.labels import Head
 from bert.model import losses
-from bert.runs import Compute, Run
+from bert.runs import Run
 from bert.text.sampler import Batch
 from squad.config import Windowing
 from tasks.kind import Kind

@@ -11,6 +11,8 @@ trained on impossible questions. Otherwise every question gets an answer. Output
 JSONL dataset is read in pieces, so it may have any length.
 """
 
+from __future__ import annotations
+
 import contextlib
 import itertools
 import json
@@ -19,21 +21,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from bert import resumable
 from bert.core import cli, files, ranges
 from bert.core.errors import UsageError
 from bert.core.ranges import AnyNumber, BatchSize, Range
-from bert.hardware import devices
-from bert.hardware.devices import Kind
-from bert.runs import Compute
+from bert.hardware.choices import Compute, Kind
 from squad import examples, threshold
 from squad.answers import MAX_ANSWER_LENGTH, NO_ANSWER, Answers, Candidate
 from squad.examples import Dataset, Example, Fault
-from squad.model import AnswerSpans, load
-from squad.reader import Reader
-from tasks.model import FineTuned
+
+if TYPE_CHECKING:
+    from squad.model import AnswerSpans
+    from squad.reader import Reader
+    from tasks.model import FineTuned
 
 MAX_REPORTED = 5  # malformed questions that are reported, one per line
 
@@ -167,6 +168,11 @@ def main(argv: list[str]) -> None:
     if options.dataset is not None:
         rest = examples.read_pieces(options.dataset, strict=options.strict, gold=False)
         pieces = itertools.chain([next(rest)], rest)  # the first is read before the model: a bad path fails at once
+    from bert import resumable
+    from bert.hardware import devices
+    from squad.model import load
+    from squad.reader import Reader
+
     devices.choose(options.device)
     fine_tuned = load(options.model, options.compute)
     limit = null_threshold(fine_tuned, options.model, options.null_threshold)

@@ -19,13 +19,9 @@ from typing import Annotated, Any, NamedTuple
 from bert.core import cli, files, ranges
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.ranges import BatchSize, Range
-from bert.hardware import devices
-from bert.hardware.devices import Kind
-from bert.runs import Compute
+from bert.hardware.choices import Compute, Kind
 from squad import examples, metric
 from squad.answers import MAX_ANSWER_LENGTH
-from squad.model import load
-from squad.reader import Reader
 
 NAME = "null_threshold.json"
 KEYS = {"threshold", "exact", "f1", "total", "dataset", "dataset_sha256", "weights", "sha256"}
@@ -131,6 +127,10 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m squad.threshold", description=__doc__)
     pieces = examples.read_pieces(options.dataset, strict=True)
     first = next(pieces)
+    from bert.hardware import devices
+    from squad.model import load
+    from squad.reader import Reader
+
     devices.choose(options.device)
     fine_tuned = load(options.model, options.compute)
     reader = Reader(

@@ -13,24 +13,17 @@ in a note.
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from bert.core import cli, files, ranges
+from bert.core import cli, ranges
 from bert.core.config import CountOrNone, Size
-from bert.core.errors import InputError, UsageError
+from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize, Share
-from bert.hardware import devices
-from bert.hardware.devices import Kind as DeviceKind
-from bert.runs import Compute
-from tasks import datasets, features, inputs, metrics
+from bert.hardware.choices import Compute
+from bert.hardware.choices import Kind as DeviceKind
 from tasks.config import TaskData, Windows
 from tasks.examples import Skipped
-from tasks.kind import ExampleKind
-from tasks.model import FineTuned, Reader, load
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,103 +71,38 @@ class Options:
             raise UsageError("--limit has no effect with --predictions; leave it out")
 
 
-def labelled_by(
-    data: TaskData, text: tuple[str, ...] | None, label: str | None, label_columns: tuple[str, ...] | None
-) -> TaskData:
-    """Return the settings with the columns that a command line gives. Raise UsageError as `datasets.check` does."""
-    each = data.label_columns if label_columns is None and label is None else label_columns or ()
-    changed = dataclasses.replace(datasets.with_columns(data, text, label), label_columns=each)
-    datasets.check(changed)
-    return changed
-
-
 def inputs_of(options: Options, data: TaskData) -> dict[str, Path]:
     """Return the files to score, by the name that their scores have."""
     if options.input is not None:
         return {"": options.input}
     assert options.folder is not None, "one of both is given"
+    from tasks import datasets
+
     paths = datasets.files(data, options.folder, options.split)
     if not paths:
         raise UsageError(f"--split {options.split}: {data.task} has none")
     return paths
 
 
-def compare(kind: ExampleKind, path: Path, predictions: Path, skipped: Skipped) -> dict[str, Any]:
-    """Return the number of examples and the metrics in percent of predictions that were written to a file."""
-    examples = datasets.of(kind.data).read(kind.data, path, "dev", skipped)
-    gold = [(example.id, example) for example in examples]
-    with files.open_text(predictions) as stream:
-        numbered = enumerate(files.read_lines(stream, predictions), 1)
-        lines = [_parsed(line, number, predictions) for number, line in numbered]
-    expected, predicted = metrics.by_id(gold, ((str(line.get("id")), line) for line in lines))
-    return _report(kind.compare(expected, predicted), len(expected))
-
-
-def _parsed(text: str, number: int, path: Path) -> dict[str, Any]:
-    try:
-        line = files.parse_json(text)
-    except ValueError as error:
-        raise InputError(f"{path}: line {number}: not JSON ({error}); give an output of tasks.predict") from error
-    if not isinstance(line, dict):
-        raise InputError(f"{path}: line {number}: not a JSON object; give an output of tasks.predict")
-    return line
-
-
-def _report(scores: metrics.Scores, count: int) -> dict[str, Any]:
-    """Return the scores in percent with the number of examples; name those that are not defined."""
-    if note := scores.note():
-        print(f"note: {note}", file=sys.stderr)
-    return {"examples": count} | {name: 100 * value for name, value in scores.values.items()}
-
-
-def logits_and_gold(
-    fine_tuned: FineTuned[ExampleKind], reader: Reader[ExampleKind], path: Path, skipped: Skipped, limit: int = 0
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the logits of all examples with labels, and their features but the inputs. All are held in memory.
-
-    limit: number of examples, from the first on; 0: all.
-    """
-    kind = fine_tuned.kind
-    parts: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
-    examples = features.limited(datasets.of(kind.data).read(kind.data, path, "dev", skipped), limit)
-    for chunk in features.chunks(examples, kind.at_once):
-        arrays = kind.encode(chunk, fine_tuned.tokenizer)
-        if "label" not in arrays:
-            raise InputError(f"{path}: example {chunk[0].id} has no label; give labelled examples")
-        parts.append((reader.logits(arrays), {name: arrays[name] for name in arrays if name not in inputs.NAMES}))
-    skipped.report()
-    kind.seen.report(path, kind.length)
-    if not parts:
-        raise InputError(f"{path}: no usable example; check the file and the names of its columns")
-    gold = {name: np.concatenate([part[name] for _, part in parts]) for name in parts[0][1]}
-    return np.concatenate([logits for logits, _ in parts]), gold
-
-
-def evaluate(
-    fine_tuned: FineTuned[ExampleKind], reader: Reader[ExampleKind], path: Path, skipped: Skipped, limit: int = 0
-) -> dict[str, Any]:
-    """Return the number of examples and the metrics in percent. limit: number of examples to score; 0: all."""
-    logits, gold = logits_and_gold(fine_tuned, reader, path, skipped, limit)
-    kind = fine_tuned.kind
-    read = {} if kind.data.windows == "first" else {"windows": kind.data.windows}
-    return _report(kind.scores(logits, gold), kind.count(gold)) | read
-
-
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m tasks.evaluate", description=__doc__)
+    from bert.hardware import devices
+    from tasks import datasets, scoring
+    from tasks.model import Reader, load
+
     devices.choose(options.device)
     fine_tuned = load(options.model, options.compute, options.threshold)
-    data = labelled_by(fine_tuned.kind.data, options.text, options.label, options.label_columns)
+    data = scoring.labelled_by(fine_tuned.kind.data, options.text, options.label, options.label_columns)
     fine_tuned.kind.data = datasets.in_windows(data, options.windows, options.stride)
     reader = Reader(fine_tuned, options.batch)
     result: dict[str, Any] = {}
     for name, path in inputs_of(options, fine_tuned.kind.data).items():
         skipped = Skipped(options.strict)
         if options.predictions is not None:
-            scores = compare(fine_tuned.kind, path, options.predictions, skipped)
+            scores = scoring.compare(fine_tuned.kind, path, options.predictions, skipped)
         else:
-            scores = evaluate(fine_tuned, reader, path, skipped, options.limit)
+            scores = scoring.evaluate(fine_tuned, reader, path, skipped, options.limit)
         result |= {f"{name}_{metric}" if name else metric: value for metric, value in scores.items()}
     print(json.dumps(result))
 

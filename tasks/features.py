@@ -12,7 +12,7 @@ from typing import Any
 
 from bert.core import manifest, outputs
 from bert.core.errors import InputError
-from bert.text import records, tf_example
+from bert.text import frames, tf_example
 from bert.text.tokenization import Tokenizer
 from tasks import datasets, inputs, labels
 from tasks.config import TaskData
@@ -83,7 +83,7 @@ def _write(
     for split, path in sources.items():
         examples = limited(data_set.read(data, path, split, skipped[split]), data.limit if split == "train" else 0)
         name = f"{split}-00000-of-00001.tfrecord"
-        with records.RecordWriter(partial / name) as writer:
+        with frames.RecordWriter(partial / name) as writer:
             counts[split] = _write_records(writer, made, examples, tokenizer)
             written[name] = writer.count
         if not writer.count:
@@ -103,7 +103,7 @@ def _write(
 
 
 def _write_records(
-    writer: records.RecordWriter, made: ExampleKind, examples: Iterable[Example], tokenizer: Tokenizer
+    writer: frames.RecordWriter, made: ExampleKind, examples: Iterable[Example], tokenizer: Tokenizer
 ) -> int:
     """Write the records of all examples; return the number of examples."""
     count, needed = 0, made.features()

@@ -12,10 +12,11 @@ import tensorflow as tf
 from bert import heads, labels, resumable
 from bert.core import checked_json
 from bert.core.errors import InputError, IntegrityError, UsageError
+from bert.hardware.choices import Compute
 from bert.model import inference
 from bert.model.heads import INPUTS, TaskHead
 from bert.model.inference import InferenceEncoder
-from bert.runs import Compute, Run
+from bert.runs import Run
 from bert.text.batches import Batches
 from bert.text.sampler import Batch
 from bert.text.tokenization import Tokenizer

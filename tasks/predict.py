@@ -16,6 +16,8 @@ FOLDER gets their submissions under the names that GLUE demands: for MNLI both t
 diagnostic set AX.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import json
@@ -23,21 +25,21 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from bert import resumable
 from bert.core import cli, ranges
 from bert.core.config import Size
 from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize, Range, Share
-from bert.hardware import devices
-from bert.hardware.devices import Kind as DeviceKind
-from bert.runs import Compute
-from tasks import datasets, features, glue, inputs, submission, tables
+from bert.hardware.choices import Compute
+from bert.hardware.choices import Kind as DeviceKind
+from tasks import glue, tables
 from tasks.config import TaskData, Windows
 from tasks.examples import Skipped, TextExample
-from tasks.kind import ExampleKind
-from tasks.model import FineTuned, Reader, load
+
+if TYPE_CHECKING:
+    from tasks.kind import ExampleKind
+    from tasks.model import FineTuned, Reader
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,6 +96,8 @@ def predictions(
     fine_tuned: FineTuned[ExampleKind], reader: Reader[ExampleKind], examples: Iterable[Any]
 ) -> Iterator[dict[str, Any]]:
     """Yield the prediction of each example, in order; as many as are encoded at once are held in memory."""
+    from tasks import features
+
     for chunk in features.chunks(examples, fine_tuned.kind.at_once):
         arrays = fine_tuned.kind.encode(chunk, fine_tuned.tokenizer)
         yield from fine_tuned.kind.predictions(chunk, arrays, reader.logits(arrays))
@@ -101,6 +105,8 @@ def predictions(
 
 def write(written_predictions: Iterable[dict[str, Any]], output: Path | None, submitted: Path | None, task: str) -> int:
     """Write predictions in the format of the output's suffix, and as a submission; return the number of examples."""
+    from tasks import submission
+
     count = 0
     with contextlib.ExitStack() as stack:  # both files are opened first: a bad path fails at once
         written = stack.enter_context(tables.writer(output)) if output else None
@@ -145,6 +151,11 @@ def answer(fine_tuned: FineTuned[ExampleKind], reader: Reader[ExampleKind], text
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m tasks.predict", description=__doc__)
+    from bert import resumable
+    from bert.hardware import devices
+    from tasks import datasets, inputs, submission
+    from tasks.model import Reader, load
+
     devices.choose(options.device)
     fine_tuned = load(options.model, options.compute, options.threshold)
     data = datasets.in_windows(fine_tuned.kind.data, options.windows, options.stride)

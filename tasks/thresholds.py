@@ -7,11 +7,13 @@ and every command that uses the run takes them. tasks.train does so at its end w
 the file has keeps 0.5. Prints one line of JSON. The scores on the same file are better than those on other texts.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,15 +21,14 @@ from bert import thresholds
 from bert.core import cli, files, ranges
 from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize
-from bert.hardware import devices
-from bert.hardware.devices import Kind as DeviceKind
-from bert.runs import Compute
+from bert.hardware.choices import Compute
+from bert.hardware.choices import Kind as DeviceKind
 from bert.thresholds import Tuned
 from tasks import label_metrics
-from tasks.evaluate import labelled_by, logits_and_gold
 from tasks.examples import Skipped
-from tasks.model import FineTuned, Reader, load
-from tasks.multilabel import MultiLabel, sigmoid
+
+if TYPE_CHECKING:
+    from tasks.model import FineTuned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,10 @@ class Options:
 
 def tune(fine_tuned: FineTuned[Any], path: Path, batch: int) -> Tuned:
     """Return the best thresholds on a file, and store them in the run. Raise UsageError if the labels are no set."""
+    from tasks.model import Reader
+    from tasks.multilabel import MultiLabel, sigmoid
+    from tasks.scoring import logits_and_gold
+
     kind = fine_tuned.kind
     if not isinstance(kind, MultiLabel):
         raise UsageError(f"{fine_tuned.run.path}: not a model of several labels; thresholds are for multilabel")
@@ -82,6 +87,10 @@ def tune(fine_tuned: FineTuned[Any], path: Path, batch: int) -> Tuned:
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m tasks.thresholds", description=__doc__)
+    from bert.hardware import devices
+    from tasks.model import load
+    from tasks.scoring import labelled_by
+
     devices.choose(options.device)
     fine_tuned = load(options.model, options.compute, threshold=thresholds.DEFAULT)
     fine_tuned.kind.data = labelled_by(fine_tuned.kind.data, options.text, options.label, options.label_columns)

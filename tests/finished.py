@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.core import checked_json
-from bert.text import records, tf_example
+from bert.text import frames, tf_example
 
 SEQUENCE, PREDICTIONS = 37, 7  # of the records in `finished`
 
@@ -37,6 +37,6 @@ def encode(row: dict[str, np.ndarray]) -> bytes:
 
 
 def write(path: Path, rows: list[dict[str, np.ndarray]]) -> None:
-    with records.RecordWriter(path) as writer:
+    with frames.RecordWriter(path) as writer:
         for row in rows:
             writer.write(encode(row))

@@ -141,6 +141,34 @@ for name in sys.argv[1:]:
     assert done.stdout == ""
 
 
+def test_help_and_wrong_flags_are_answered_without_tensorflow() -> None:
+    commands = [
+        named(path).removesuffix(".py").replace("/", ".")
+        for path in modules()
+        if "\ndef main(argv: list[str]) -> None:" in path.read_text(encoding="utf-8")
+    ]
+    assert len(commands) > 40
+    code = """
+import contextlib, importlib, io, sys
+from bert.core.errors import UsageError
+for name in sys.argv[1:]:
+    command = importlib.import_module(name)
+    for flag in ("--help", "--no-such-flag"):
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                command.main([flag])
+        except (SystemExit, UsageError):
+            pass
+        else:
+            raise AssertionError(f"{name} {flag}: no answer")
+        heavy = {"horovod", "matplotlib", "sklearn", "tensorflow", "tensorflow_text"} & set(sys.modules)
+        assert not heavy, f"{name} {flag}: imports {heavy}"
+"""
+    command = [sys.executable, "-c", code, *commands]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 @pytest.mark.parametrize(("name", "least"), [("reliability", 60), ("silent_faults", 80)])
 def test_every_test_that_a_page_of_faults_names_exists(name: str, least: int) -> None:
     page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")

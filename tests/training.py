@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.core import checked_json, outputs
-from bert.text import byte_bpe, records, tf_example, token_file, vocabulary
+from bert.text import byte_bpe, frames, tf_example, token_file, vocabulary
 from bert.text.normalization import UNCASED
 from bert.text.vocabulary import SPECIAL
 from bert.training import description, metrics
@@ -72,7 +72,7 @@ def write_dataset(
     def make(partial: Path) -> outputs.StageResult:
         random = np.random.default_rng(seed)
         for name, size in sizes.items():
-            with records.RecordWriter(partial / f"{name}.tfrecord") as writer:
+            with frames.RecordWriter(partial / f"{name}.tfrecord") as writer:
                 for _ in range(size):
                     row = instance(random, shortest)
                     if name.startswith("heldout") and label is not None:

@@ -23,7 +23,7 @@ from bert.model import initializers
 from bert.model.encoder import variables
 from bert.model.heads import TaskModel
 from bert.model.inference import InferenceEncoder
-from bert.pretrain import Pretraining
+from bert.pretraining import Pretraining
 from bert.text.sampler import Batch
 from bert.training.distributed import Communicator
 from bert.training.optimizer import Optimizer
@@ -31,7 +31,7 @@ from bert.training.step import Step
 from bert.training.task import Task
 from squad.config import Windowing
 from squad.model import AnswerSpans
-from tasks.train import Objective
+from tasks.training import Objective
 
 TRACED = re.compile(r"_\d+(?=__)")  # how many functions TensorFlow had traced before
 

@@ -157,8 +157,7 @@ def record_shards(size: int, folder: Path) -> None:
 
 
 def _records(folder: Path, count: int, shards: int) -> None:
-    from bert.text import dynamic_masking, tf_example, vocabulary
-    from bert.text import records as format_
+    from bert.text import frames, instances, tf_example, vocabulary
     from bert.text.instances import InstanceConfig
     from bert.text.normalization import UNCASED
 
@@ -180,13 +179,13 @@ def _records(folder: Path, count: int, shards: int) -> None:
     def make(partial: Path) -> outputs.StageResult:
         counts = {f"train-{n:05d}.tfrecord": count // shards + (n < count % shards) for n in range(shards)}
         for name, size in counts.items():
-            with format_.RecordWriter(partial / name) as writer:
+            with frames.RecordWriter(partial / name) as writer:
                 for record in itertools.islice(encoded, size):
                     writer.write(record)
         vocabulary.write([*SPECIAL, *(f"w{number}" for number in range(VOCABULARY - len(SPECIAL)))], UNCASED, partial)
         extra = {
             "kind": "instances",
-            "features": dynamic_masking.feature_spec(shape),
+            "features": instances.feature_spec(shape),
             "instances": dataclasses.asdict(shape),
             "vocab_sha256": files.sha256(partial / vocabulary.NAME),
             "vocab_size": VOCABULARY,

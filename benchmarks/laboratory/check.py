@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.laboratory import peer
 from benchmarks.laboratory import plan as plans
 from benchmarks.laboratory.plan import Run, Score
-from bert import pretrain
+from bert import pretrain, pretraining
 from bert.core import cli
 from bert.core.errors import InputError, UsageError, UserError
 from bert.hardware import devices
@@ -33,13 +33,13 @@ def check_run(run: Run) -> None:
     """Raise the error that the data or the initial weights of a run would cause."""
     directory = dataclasses.replace(run.config.run, directory=Path("checked"))
     phase = dataclasses.replace(run.phase, config=dataclasses.replace(run.config, run=directory))
-    (phase,) = pretrain.with_architectures(pretrain.placed([phase], ""))
+    (phase,) = pretraining.with_architectures(pretrain.placed([phase], ""))
     config = phase.config
     if config.init.checkpoint is None:
         raise UsageError(f"{phase.name} needs trained weights; give --init.checkpoint")
     assert config.data.train is not None, "`placed` checks it"
-    data, heldout = pretrain.datasets(config.data.train, config)
-    resolved = pretrain.resolve(config, data, devices.choose(config.run.device), 1)
+    data, heldout = pretraining.datasets(config.data.train, config)
+    resolved = pretraining.resolve(config, data, devices.choose(config.run.device), 1)
     resolved.batch.accumulation(1)
     if run.peer:
         if not Path(run.peer.python).exists():

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from benchmarks.laboratory.children import Children
 from benchmarks.laboratory.plan import split
-from bert import pretrain, recipes
+from bert import pretrain, pretraining, recipes
 from bert.convert import __main__ as convert
 from bert.core import cli, files, journal, manifest, ranges
 from bert.core.config import Count, PretrainConfig
@@ -147,11 +147,11 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m benchmarks.laboratory.peer", description=__doc__)
     own = ["--run.seed", str(options.seed), "--run.directory", str(options.directory)]
     phases = recipes.choose([*split(options.words), *own], prog="bert.pretrain", description="")
-    (phase,) = pretrain.with_architectures(pretrain.placed(phases, ""))
+    (phase,) = pretraining.with_architectures(pretrain.placed(phases, ""))
     comm = Communicator()
     assert phase.config.data.train is not None, "`placed` checks it"
-    data, heldout = pretrain.datasets(phase.config.data.train, phase.config)
-    config = pretrain.resolve(phase.config, data, comm.device, 1)
+    data, heldout = pretraining.datasets(phase.config.data.train, phase.config)
+    config = pretraining.resolve(phase.config, data, comm.device, 1)
     assert heldout is not None, "the laboratory has checked the plan"
     check(config, data, options.text)
     done = [int(path.name.removeprefix("step-")) for path in checkpoint.steps(options.directory)]
@@ -159,7 +159,7 @@ def main(argv: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     logged = train(options, config, data, folder, start)
 
-    task = pretrain.task_for(config, data, comm.parts)
+    task = pretraining.task_for(config, data, comm.parts)
     if not start:
         options.directory.mkdir(exist_ok=True)
         vocab = data.manifest.path / records.VOCABULARY

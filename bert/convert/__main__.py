@@ -13,18 +13,19 @@ that its source does not have. Tensors that the model does not need, such as opt
 A missing tensor, an unknown tensor or a wrong shape is an error.
 """
 
+from __future__ import annotations
+
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from bert.convert import google, huggingface, names, run
-from bert.convert.run import Model
+from bert.convert import names
 from bert.core import cli, outputs
 from bert.core.errors import UsageError
-from bert.hardware import devices
 
-FORMATS = {"google": google, "huggingface": huggingface}
+if TYPE_CHECKING:
+    from bert.convert.run import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,27 +42,30 @@ class Options:
     """folder to write"""
     labels: tuple[str, ...] = ()
     """import: names of the classes, in the order of the logits, instead of those of the source"""
-    head: Literal["auto", "none", "classifier", "multilabel", "choice", "tags"] = huggingface.AUTO
+    head: Literal["auto", "none", "classifier", "multilabel", "choice", "tags"] = names.AUTO
     """import from huggingface: what the tensors `classifier` are, where config.json does not say it; none imports the
     encoder alone and names what is left aside"""
 
     def __post_init__(self) -> None:
         if self.labels and self.direction == "export":
             raise UsageError("--labels has no effect on an export, which has the names of the run; leave it out")
-        if self.head != huggingface.AUTO and (self.direction, self.format) != ("import", "huggingface"):
+        if self.head != names.AUTO and (self.direction, self.format) != ("import", "huggingface"):
             raise UsageError("--head is for an import from huggingface; leave it out")
 
 
 def convert(
-    direction: str, form: str, source: Path, target: Path, labels: tuple[str, ...] = (), head: str = huggingface.AUTO
+    direction: str, form: str, source: Path, target: Path, labels: tuple[str, ...] = (), head: str = names.AUTO
 ) -> None:
     """Create the folder `target` from `source`, complete or not at all.
 
     direction: "import" or "export". labels: names of the classes of an import, instead of those of the source. head:
     what `classifier` is in an import from transformers.
     """
-    more = {} if head == huggingface.AUTO else {"head": head}
-    reader, writer = (run, FORMATS[form]) if direction == "export" else (FORMATS[form], run)
+    from bert.convert import google, huggingface, run
+
+    formats = {"google": google, "huggingface": huggingface}
+    more = {} if head == names.AUTO else {"head": head}
+    reader, writer = (run, formats[form]) if direction == "export" else (formats[form], run)
 
     def make(partial: Path) -> outputs.StageResult:
         model: Model = reader.read_model(source, *more.values())
@@ -86,6 +90,8 @@ def _print_summary(model: Model, title: str) -> None:
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.convert", description=__doc__)
+    from bert.hardware import devices
+
     devices.hide_gpus()  # nothing is computed
     convert(options.direction, options.format, options.source, options.target, options.labels, options.head)
 

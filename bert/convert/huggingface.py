@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -56,7 +56,6 @@ IGNORED = (
     *gpt2.IGNORED,
 )
 TIED = {copy: original for family in FAMILIES.values() for copy, original in family.tied.items()} | gpt2.TIED
-AUTO: Final = "auto"  # which head `classifier` is, says `architectures`
 NONE = "none"  # only the encoder is taken
 NORMALIZER = {  # names in tokenizer_config.json -> in the normalizer of tokenizer.json
     "do_lower_case": "lowercase",
@@ -201,7 +200,7 @@ def _opened(folder: Path, family: Family) -> Iterator[Tensors]:
         yield tensors
 
 
-def read_model(folder: Path, head_name: str = AUTO) -> Model:
+def read_model(folder: Path, head_name: str = names.AUTO) -> Model:
     """Read a model's folder, of transformers or of sentence-transformers.
 
     head_name: which head the tensors `classifier.*` are, if `architectures` does not say it; NONE leaves aside what is
@@ -283,12 +282,12 @@ def _classifier(
     """
     classes = fields.get("architectures")
     if head_name == NONE or not _of_classifiers(shapes, family):
-        if head_name not in (AUTO, NONE):
+        if head_name not in (names.AUTO, NONE):
             raise UsageError(f"--head {head_name}: {path.parent} has no tensors classifier.*; leave it out")
         return None
     problem = fields.get("problem_type")
     if not classes:
-        kind = _undeclared(shapes, family, problem) if head_name == AUTO else KINDS[head_name]
+        kind = _undeclared(shapes, family, problem) if head_name == names.AUTO else KINDS[head_name]
         if kind is None:
             raise InputError(
                 f"{path}: has no architectures, so that classifier.* can be of texts, choices or words; give --head "
@@ -302,7 +301,7 @@ def _classifier(
         kind = next((kind for kind in kinds if problem and kind.problem_type == problem), next(iter(kinds), None))
         if not problem:  # with one label or with several: the class is the same
             kind = next((kind for kind in kinds if kind.name == head_name), kind)
-        if head_name not in (AUTO, kind and kind.name):
+        if head_name not in (names.AUTO, kind and kind.name):
             raise UsageError(f"--head {head_name} contradicts {path}, whose class is {classes[0]}; leave it out")
     if kind is None or not kind.number:
         return kind

@@ -12,7 +12,7 @@ Sources: google-research/bert (modeling.py, run_pretraining.py, run_squad.py, ru
 import fnmatch
 import itertools
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ Form = Literal["ours", "google", "huggingface", "roberta", "distilbert", "electr
 FORMS: tuple[Form, ...] = ("ours", "google", "huggingface")  # in the order of the columns below
 Shape = tuple[int, ...]
 MAX_LISTED = 4  # names in a message
+AUTO: Final = "auto"  # which head of transformers `classifier` is, says `architectures`
 
 # our name, Google's, Hugging Face's, kind (a key of TENSORS), axes of the first tensor
 EMBEDDINGS = (

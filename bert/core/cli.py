@@ -7,6 +7,7 @@ a `Switch`.
 
 import argparse
 import ast
+import contextlib
 import dataclasses
 import difflib
 import enum
@@ -22,8 +23,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
-from bert.core import ranges
-from bert.core.errors import Stopped, UsageError, UserError
+from bert.core import library_log, ranges, stopping
+from bert.core.errors import ResourceError, Stopped, UsageError, UserError
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -40,6 +41,8 @@ EXHAUSTED = {
     errno.ENFILE: "raise the machine's limit on open files (fs.file-max)",
     errno.EAGAIN: "raise the limit on processes and threads (ulimit -u), or use fewer workers",
 }
+PACKAGES = ("bert", "data", "serve", "squad", "tasks")
+ENVIRONMENT = "enter the environment (. .venv/bin/activate), or make it (make setup)"
 GPU_IS_FULL = "end other programs on the GPU (nvidia-smi shows them), or use smaller batches or a smaller model"
 
 Positional = Annotated[T, "positional"]  # `runs: Positional[tuple[Path, ...]]` is a positional argument
@@ -138,13 +141,25 @@ def extract(options: type[E], argv: Sequence[str], *, prog: str) -> tuple[E, lis
     return _build(options, None, vars(values)), rest, "\n".join(["Options beside those of the recipe:", *lines])
 
 
-def main(function: Callable[[list[str]], None]) -> NoReturn:
-    """Run `function(sys.argv[1:])` and exit; an error that a user can cause prints one line and gives its exit code."""
+def main(function: Callable[[list[str]], None], resumes: bool = False) -> NoReturn:
+    """Run `function(sys.argv[1:])` and exit; an error that a user can cause prints one line and gives its exit code.
+
+    resumes: signals ask the command to stop from the beginning on.
+    """
+    library_log.prepare()
+    call = library_log.frame()
     try:
-        function(_checked(sys.argv[1:]))
+        with stopping.before_the_run() if resumes else contextlib.nullcontext():
+            exec(call, {"function": function, "argv": _checked(sys.argv[1:])})
+    except ModuleNotFoundError as error:
+        if not _is_of_others(error):
+            library_log.end(keep=True)
+            raise
+        _fail(error, UsageError.exit_code)
     except Exception as error:
         code = exit_code(error)
         if code is None:
+            library_log.end(keep=True)
             raise  # a defect of this program: show the traceback
         _fail(error, code)
     except KeyboardInterrupt:
@@ -158,8 +173,29 @@ def fail(error: UserError) -> NoReturn:
     _fail(error, error.exit_code)
 
 
+def guard_imports() -> None:
+    """Have a package that is not installed end a command with one line, if the command's own imports need it."""
+    words = sys.orig_argv
+    if "-m" in words[:-1] and words[words.index("-m") + 1].split(".")[0] in PACKAGES:
+        shown = sys.excepthook
+
+        def explain(kind: type[BaseException], error: BaseException, traceback: types.TracebackType | None) -> None:
+            if isinstance(error, ModuleNotFoundError) and _is_of_others(error):
+                _fail(error, UsageError.exit_code)
+            shown(kind, error, traceback)
+
+        sys.excepthook = explain
+
+
+def _is_of_others(error: ModuleNotFoundError) -> bool:
+    """Return whether the module that is missing is none of ours."""
+    return (error.name or "").split(".")[0] not in PACKAGES
+
+
 def _fail(error: BaseException, code: int) -> NoReturn:
     print("error: " + " ".join(_describe(error).split()), file=sys.stderr, flush=True)
+    of_a_library = type(error.__cause__).__module__.startswith("tensorflow") and code != UserError.exit_code
+    library_log.end(keep=of_a_library or code == ResourceError.exit_code)
     _leave(code, at_once=_gpu_is_full(error))
 
 
@@ -200,6 +236,8 @@ def _describe(error: BaseException) -> str:
     if isinstance(error, UserError):
         return str(error)
     what = str(error) or type(error).__name__
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error.name} is not installed for {sys.executable}; {ENVIRONMENT}"
     if isinstance(error, OSError):
         what = f"{error.filename}: {error.strerror}" if error.filename is not None else str(error.strerror or error)
     if _gpu_is_full(error):
@@ -218,6 +256,7 @@ def _gpu_is_full(error: BaseException) -> bool:
 
 def _leave(code: int, at_once: bool = False) -> NoReturn:
     """Exit. at_once: without freeing TensorFlow's tensors, which aborts the process after a failed allocation."""
+    library_log.end(keep=False)
     # horovodrun exits with 1 whatever a rank's exit code was; the launcher reads the code from this line.
     if code and (mark := os.environ.get("BERT_LAUNCH")):
         print(f"{mark} ended {code}", file=sys.stderr, flush=True)

@@ -417,8 +417,13 @@ class RunConfig:
     @property
     def path(self) -> Path:
         """Return the run directory, once the default is filled in."""
-        assert self.directory is not None, "call `resume.place` first"
+        assert self.directory is not None, "call `placed` first"
         return self.directory
+
+    def placed(self, default: Path, steps: int) -> "RunConfig":
+        """Return this with the default directory and number of steps filled in where the command gives none."""
+        directory = default if self.directory is None else self.directory
+        return dataclasses.replace(self, directory=directory, steps=self.steps or steps)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import resource
 import sys
 from typing import Any
 
-from bert.core import cli
+from bert.core import cli, library_log
 from bert.core.errors import ResourceError
 
 # A run of a tiny model on two cores reserves 2.8 GiB (most of it is never used); with 2.5 GiB it aborts.
@@ -18,7 +18,7 @@ OPEN_FILES = 64  # with ten, TensorFlow aborts because it cannot open the source
 
 
 class _Guard(importlib.abc.MetaPathFinder):
-    """Finds no module, but ends the process at the import of TensorFlow if a limit is too small."""
+    """Finds no module. Before TensorFlow is imported, it checks the limits and opens the log of a command."""
 
     def find_spec(self, name: str, *_: Any) -> None:
         if name != "tensorflow":
@@ -35,6 +35,7 @@ class _Guard(importlib.abc.MetaPathFinder):
             cli.fail(
                 ResourceError(f"the limit on open files is {files}; raise it to {OPEN_FILES} at least (ulimit -n)")
             )
+        library_log.begin()
 
 
 def guard() -> None:

@@ -28,22 +28,23 @@ before it gets its name: logits that differ from ours are an error. Needs onnx a
 pyproject.toml).
 """
 
+from __future__ import annotations
+
 import re
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from bert import heads
 from bert.core import cli, outputs, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import Range
-from bert.export import graph
-from bert.export.texts import Encoding, Reader
-from bert.export.trained import Trained, load
-from bert.hardware import devices
-from bert.hardware.devices import Kind
-from bert.runs import Compute
+from bert.hardware.choices import Compute, Kind
+
+if TYPE_CHECKING:
+    from bert.export.texts import Reader
+    from bert.export.trained import Trained
 
 STAGE = "bert.export"
 OPSET = 20  # with an operation for GELU
@@ -92,6 +93,8 @@ class Options:
 
 def serving(trained: Trained) -> Reader:
     """Return the module whose signatures serve the model."""
+    from bert.export.texts import Encoding
+
     reader: Reader = heads.load(heads.KINDS[trained.head.kind].export)(trained) if trained.head else Encoding(trained)
     return reader
 
@@ -132,6 +135,9 @@ def export(options: Options) -> Path:
 
     Raise as `trained.load` does, and UsageError if the folder exists and is something else.
     """
+    from bert.export import graph
+    from bert.export.trained import load
+
     trained = load(options.run, options.compute, options.length)
 
     def make(partial: Path) -> outputs.StageResult:
@@ -158,6 +164,8 @@ def _inputs(run: Path, checkpoint: Path) -> list[Path]:
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.export", description=__doc__)
+    from bert.hardware import devices
+
     devices.choose(options.device)
     folder = (export if options.format == "savedmodel" else export_onnx)(options)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

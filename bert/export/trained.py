@@ -9,12 +9,13 @@ import tensorflow as tf
 from bert.core import checked_json
 from bert.core.errors import InputError, UsageError
 from bert.export.tokenizer import GraphTokenizer
+from bert.hardware.choices import Compute
 from bert.heads import KINDS
 from bert.labels import Head
 from bert.model.encoder import Encoder
 from bert.model.heads import TaskHead, TaskModel
 from bert.model.inference import InferenceEncoder
-from bert.runs import Compute, Run
+from bert.runs import Run
 
 LONGEST = 512  # tokens of an input, unless the run says another number
 

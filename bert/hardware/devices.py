@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from bert.core.errors import UsageError
 from bert.hardware import nvidia
-
-Kind = Literal["auto", "gpu", "cpu"]
+from bert.hardware.choices import Kind
 
 # XLA flags, unless the user sets them. With excess precision XLA keeps float32 where the model rounds to 16 bits: more
 # memory traffic, and other results than without XLA. cuBLASLt would be faster, but the compiler crashes on some small

@@ -11,22 +11,25 @@ A pair is right if the good sentence has the higher score; equal scores count ha
 paradigm, phenomenon and field, and of all pairs, in percent with the 95 % interval of Wilson.
 """
 
+from __future__ import annotations
+
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert.core import charts, cli, files, ranges
 from bert.core.charts import COLOURS
 from bert.core.config import CountOrNone
 from bert.core.ranges import BatchSize
-from bert.hardware import devices
-from bert.hardware.devices import Kind
-from bert.minimal_pairs import accuracy, reading, scoring
+from bert.hardware.choices import Compute, Kind
+from bert.minimal_pairs import accuracy, reading
 from bert.minimal_pairs.accuracy import Accuracy
-from bert.minimal_pairs.scoring import Method
-from bert.runs import Compute
+from bert.minimal_pairs.reading import Method
+
+if TYPE_CHECKING:
+    from bert.minimal_pairs import scoring
 
 GROUPS = {"paradigm": "paradigms", "phenomenon": "phenomena", "field": "fields"}  # of a pair, and all of them
 LINE = 0.22  # inches of a row in the picture
@@ -101,6 +104,9 @@ def draw(by_group: dict[str, dict[str, Accuracy]], total: Accuracy, path: Path) 
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.minimal_pairs", description=__doc__)
+    from bert.hardware import devices
+    from bert.minimal_pairs import scoring
+
     devices.choose(options.device)
     pairs, begun = reading.read(options.data), time.perf_counter()
     if options.pairs:

@@ -9,6 +9,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from bert.core.errors import InputError
 from bert.text.hashing import Uniform
 
 # One paradigm of BLiMP's files (tough_vs_raising_1 in 2020) writes its field otherwise than those beside it.
+Method = Literal["auto", "masked", "word_l2r", "unmasked", "causal"]  # by which sentences are scored
 FIELDS = {"syntax/semantics": "syntax_semantics"}
 FORMS = "give a .jsonl or .txt file, or a folder with files of one of these kinds"
 

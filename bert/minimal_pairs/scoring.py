@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,12 +12,11 @@ from bert.causal import trained
 from bert.causal.evaluation import reported
 from bert.causal.scoring import Passage, Scorer
 from bert.core.errors import InputError, UsageError
+from bert.hardware.choices import Compute
 from bert.masked_words import MaskedWords
-from bert.minimal_pairs.reading import Pair
-from bert.runs import Compute, Run
+from bert.minimal_pairs.reading import Method, Pair
+from bert.runs import Run
 from bert.text.batches import LENGTH_MULTIPLE
-
-Method = Literal["auto", "masked", "word_l2r", "unmasked", "causal"]
 
 
 class Scores(NamedTuple):

@@ -26,23 +26,6 @@ KIND = "documents"  # in the manifest; stored instances have "instances"
 MAX_TRIES = 8  # to draw a partner from another document, with enough text; a dataset of one document has none
 
 
-def feature_spec(config: instances.InstanceConfig) -> records.FeatureSpec:
-    """Return the features of an instance, named as by google-research/bert."""
-    sequence, predictions = config.max_seq_length, config.max_predictions_per_seq
-    return {
-        name: {"shape": [size], "dtype": dtype}
-        for name, size, dtype in (
-            ("input_ids", sequence, "int64"),
-            ("input_mask", sequence, "int64"),
-            ("segment_ids", sequence, "int64"),
-            ("masked_lm_positions", predictions, "int64"),
-            ("masked_lm_ids", predictions, "int64"),
-            ("masked_lm_weights", predictions, "float32"),
-            ("next_sentence_labels", 1, "int64"),
-        )
-    }
-
-
 class DynamicMasking:
     """The instances of one split, made from its chunks; has the interface of `records.Dataset`."""
 
@@ -60,7 +43,7 @@ class DynamicMasking:
         if mask_shares:
             self.config = dataclasses.replace(self.config, mask_shares=mask_shares)
         self.sources, self.source_of, self.only_label = stored.sources, stored.source_of, stored.only_label
-        self.spec = feature_spec(self.config)
+        self.spec = instances.feature_spec(self.config)
         path = stored.manifest.path / vocabulary.NAME
         vocab = load_vocab(path)
         self._vocab_size = len(vocab)

@@ -8,9 +8,10 @@ of a file's records, and of its end. If a length is damaged, the next frame can 
 import functools
 import itertools
 import struct
+from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import google_crc32c
 import numpy as np
@@ -63,6 +64,33 @@ def read_index(path: Path) -> np.ndarray:
 def write_index(path: Path, offsets: Offsets) -> None:
     """Write the index of the TFRecord file `path`: the offsets of its records and of its end."""
     np.asarray(offsets).astype("<u8").tofile(index_path(path))
+
+
+class RecordWriter:
+    """Context manager that writes one TFRecord file and its index."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.offsets = array("Q", [0])  # a tenth of the memory of a list
+
+    def __enter__(self) -> Self:
+        self._stream = open(self.path, "wb", buffering=1 << 20)
+        return self
+
+    def write(self, serialized: bytes) -> None:
+        """Append one record."""
+        frame = encode(serialized)
+        self._stream.write(frame)
+        self.offsets.append(self.offsets[-1] + len(frame))
+
+    def __exit__(self, *exception: object) -> None:
+        self._stream.close()
+        write_index(self.path, self.offsets)
+
+    @property
+    def count(self) -> int:
+        """Number of records written so far."""
+        return len(self.offsets) - 1
 
 
 def batches(path: Path, index: Offsets = ()) -> Iterator[list[Frame]]:

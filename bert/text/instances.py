@@ -22,8 +22,8 @@ import dataclasses
 import itertools
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from bert.core import ranges
 from bert.text.vocabulary import SPECIAL
 
 # Draws numbers in [0, 1) for each instance: count -> [N, count]. A generator's method, or `hashing.Uniform`.
+FeatureSpec = dict[str, dict[str, Any]]  # name -> {"shape": [...], "dtype": "int64" | "float32"}
 Uniform = Callable[[int], np.ndarray]
 
 SPECIAL_PER_PAIR = 3  # [CLS] a [SEP] b [SEP]
@@ -62,6 +63,37 @@ class InstanceConfig:
     def max_text(self) -> int:
         """Maximum tokens of both segments together, or of the sentence."""
         return self.max_seq_length - SPECIAL_PER_PAIR + self.single_sentences
+
+
+def feature_spec(config: InstanceConfig) -> FeatureSpec:
+    """Return the features of an instance, named as by google-research/bert."""
+    sequence, predictions = config.max_seq_length, config.max_predictions_per_seq
+    return {
+        name: {"shape": [size], "dtype": dtype}
+        for name, size, dtype in (
+            ("input_ids", sequence, "int64"),
+            ("input_mask", sequence, "int64"),
+            ("segment_ids", sequence, "int64"),
+            ("masked_lm_positions", predictions, "int64"),
+            ("masked_lm_ids", predictions, "int64"),
+            ("masked_lm_weights", predictions, "float32"),
+            ("next_sentence_labels", 1, "int64"),
+        )
+    }
+
+
+def only_label(counts: Mapping[str, int]) -> int | None:
+    """Return the label that all pairs of a split have for next-sentence prediction; None: both occur, or it is unknown.
+
+    counts: those of the split in its manifest. The random second segment of a pair of label 1 is from another document,
+    so chunks of a single document make pairs of label 0 only.
+    """
+    if "chunks" in counts:
+        return 0 if counts.get("documents") == 1 else None
+    ones = counts.get("pairs_of_label_1")
+    if ones == 0:
+        return 0
+    return 1 if ones is not None and ones == counts.get("instances") else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

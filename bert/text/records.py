@@ -10,10 +10,9 @@ import dataclasses
 import os
 import struct
 import sys
-from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -24,10 +23,9 @@ from bert.core.manifest import File
 from bert.core.random_access import RandomAccess, missing
 from bert.hardware import graphs
 from bert.text import frames, vocabulary
-from bert.text.instances import InstanceConfig
+from bert.text.instances import FeatureSpec, InstanceConfig, only_label
 
 T = TypeVar("T")
-FeatureSpec = dict[str, dict[str, Any]]  # name -> {"shape": [...], "dtype": "int64" | "float32"}
 
 VOCABULARY = "vocab.txt"
 LONGEST = 1 << 24  # values of a feature
@@ -61,47 +59,6 @@ class Description:
     def __post_init__(self) -> None:
         if not 0 < self.vocab_size <= LARGEST_VOCABULARY:
             raise ValueError(f"vocab_size {self.vocab_size} is not that of a vocabulary")
-
-
-def only_label(counts: Mapping[str, int]) -> int | None:
-    """Return the label that all pairs of a split have for next-sentence prediction; None: both occur, or it is unknown.
-
-    counts: those of the split in its manifest. The random second segment of a pair of label 1 is from another document,
-    so chunks of a single document make pairs of label 0 only.
-    """
-    if "chunks" in counts:
-        return 0 if counts.get("documents") == 1 else None
-    ones = counts.get("pairs_of_label_1")
-    if ones == 0:
-        return 0
-    return 1 if ones is not None and ones == counts.get("instances") else None
-
-
-class RecordWriter:
-    """Context manager that writes one TFRecord file and its index."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.offsets = array("Q", [0])  # a tenth of the memory of a list
-
-    def __enter__(self) -> Self:
-        self._stream = open(self.path, "wb", buffering=1 << 20)
-        return self
-
-    def write(self, serialized: bytes) -> None:
-        """Append one record."""
-        frame = frames.encode(serialized)
-        self._stream.write(frame)
-        self.offsets.append(self.offsets[-1] + len(frame))
-
-    def __exit__(self, *exception: object) -> None:
-        self._stream.close()
-        frames.write_index(self.path, self.offsets)
-
-    @property
-    def count(self) -> int:
-        """Number of records written so far."""
-        return len(self.offsets) - 1
 
 
 class Dataset:

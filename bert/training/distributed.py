@@ -256,7 +256,7 @@ class HorovodCommunicator(Communicator):
         failed = f"rank {self.rank}: a sum over the ranks failed: {reason}"
         if self._has_added:
             return UserError(f"{failed}; the same command resumes")
-        return UsageError(f"{failed}; see the messages of {self.reducer()} above; NCCL_DEBUG=INFO shows more of NCCL's")
+        return UsageError(f"{failed}; see the messages of {self.reducer()}; NCCL_DEBUG=INFO shows more of NCCL's")
 
     def stalled_peers(self, seconds: float) -> str | None:
         since = self._waiting_since

@@ -9,7 +9,7 @@ from typing import TypeVar
 from bert.core.config import RUN_SETTINGS, FineTuneConfig, ModelConfig
 from bert.core.errors import UsageError
 from bert.text import vocabulary
-from bert.training import checkpoint, resume
+from bert.training import checkpoint
 from bert.training.distributed import Communicator
 
 C = TypeVar("C", bound=FineTuneConfig)
@@ -41,7 +41,7 @@ def resolve(config: C, directory: Path, model: ModelConfig, samples: int, comm: 
     """
     batch = config.batch.divided(comm.replicas.size)
     steps = math.ceil(config.length.epochs * samples / batch.total)
-    run = resume.place(config.run, directory, steps=steps)
+    run = config.run.placed(directory, steps)
     if config.length.evaluations:
         every = max(1, round(samples / batch.total / config.length.evaluations))
         run = dataclasses.replace(run, evaluate_every=every)

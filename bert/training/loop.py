@@ -21,6 +21,7 @@ from bert.core import files
 from bert.core.config import ModelConfig, TrainConfig, flatten
 from bert.core.errors import IntegrityError, Stopped
 from bert.core.manifest import Manifest
+from bert.core.stopping import stops
 from bert.model import cost
 from bert.model.encoder import variables
 from bert.text import rules, sampler
@@ -34,9 +35,9 @@ from bert.training.optimizer import learns
 from bert.training.profiler import Profiler
 from bert.training.saver import Saver
 from bert.training.selection import Selection
-from bert.training.signals import stops, watchdog
 from bert.training.step import Step
 from bert.training.task import Task
+from bert.training.watchdog import watchdog
 
 Measures = dict[str, float]
 

@@ -1,6 +1,5 @@
 """Start and resume a run: its directory, its `config.json`, and the initial weights of every rank."""
 
-import dataclasses
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 from bert import heads, labels
 from bert.core import files, manifest, outputs
-from bert.core.config import RunConfig, TrainConfig, as_flags, defaults, flatten, may_change
+from bert.core.config import TrainConfig, as_flags, defaults, flatten, may_change
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.manifest import Manifest
 from bert.text import byte_bpe, rules, unigram, vocabulary
@@ -18,12 +17,6 @@ from bert.training.distributed import Communicator
 from bert.training.division import State
 
 VERSION = 2  # of the run directory's layout, in config.json; run directories without a version are of version 1
-
-
-def place(run: RunConfig, default: Path, steps: int) -> RunConfig:
-    """Return `run` with the default directory and number of steps filled in where the command gives none."""
-    directory = default if run.directory is None else run.directory
-    return dataclasses.replace(run, directory=directory, steps=run.steps or steps)
 
 
 def sample_rules(run: Path, comm: Communicator) -> int:

@@ -7,8 +7,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from nltk import data as nltk_data
-
 from bert.core import manifest
 from bert.core.errors import InputError, UsageError
 
@@ -60,6 +58,8 @@ def of(folder: Path) -> dict[str, str]:
 
 def punkt_model(code: str) -> Path | None:
     """Return the folder of NLTK's Punkt model of a language, if the user has it (NLTK_DATA)."""
+    from nltk import data  # takes a while to load
+
     name = PUNKT.get(main_part(code))
-    folders = [Path(root) / "tokenizers" / "punkt_tab" / name for root in nltk_data.path] if name else []
+    folders = [Path(root) / "tokenizers" / "punkt_tab" / name for root in data.path] if name else []
     return next((folder for folder in folders if folder.is_dir()), None)

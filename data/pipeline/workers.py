@@ -11,8 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import resource_tracker
+from pathlib import Path
 from typing import TypeVar
 
+from bert.core import library_log
 from bert.core.errors import ResourceError, UsageError
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}  # for the environment, which workers inherit
@@ -48,7 +50,7 @@ def run(
         yield from map(function, every)
         return
     with concurrent.futures.ProcessPoolExecutor(
-        len(first), multiprocessing.get_context("spawn"), initializer=_end_with_parent
+        len(first), multiprocessing.get_context("spawn"), initializer=_begin, initargs=(library_log.path(),)
     ) as pool:
         futures: deque[concurrent.futures.Future[Result]] = deque()  # those that are not yet yielded, in order
         open_ones: set[concurrent.futures.Future[Result]] = set()  # those of them that may not be done
@@ -109,8 +111,12 @@ def _without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end_with_parent() -> None:
-    """Exit this worker when the main process dies, even by SIGKILL. Otherwise it would wait for tasks forever."""
+def _begin(log: Path | None) -> None:
+    """Write what libraries print to the log of the main process, and exit when that dies, even by SIGKILL.
+
+    Otherwise this worker would wait for tasks forever.
+    """
+    library_log.share(log)
     parent = multiprocessing.parent_process()
     assert parent is not None
 

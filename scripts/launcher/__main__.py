@@ -18,9 +18,9 @@ COMMANDS = {
     "slurm": slurm.run,
     "phases": slurm.phases,
     "rank": processes.rank,
+    "run": processes.replace,
     "bind": binding.main,
     "in-venv": processes.replace,
-    "quiet": processes.replace_quietly,
     "again": processes.again,
     "with-flags": processes.with_flags,
 }

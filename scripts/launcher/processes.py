@@ -1,4 +1,4 @@
-"""Commands as processes: in this one's place, without TensorFlow's messages, as a rank, or restarted when killed."""
+"""Commands as processes: in this one's place, as a rank, or restarted when killed."""
 
 import os
 import re
@@ -20,17 +20,6 @@ STOPPED = 75
 
 RENDEZVOUS = "BERT_RENDEZVOUS_PORT"  # of the launcher's server, for ranks that meet by Gloo
 HOROVOD_RENDEZVOUS = "HOROVOD_GLOO_RENDEZVOUS_PORT"  # of horovodrun's own, on the same host
-
-# What TensorFlow 2.21 prints at import on any machine without a GPU, whatever its log level: absl's own lines.
-TENSORFLOW_LINES = (
-    r"^([IW][0-9]{4} [0-9:.]+ |E[0-9]{4} .* cuda_platform\.cc|WARNING: All log messages before absl|To enable the fol)"
-)
-
-
-def unwanted_lines() -> str:
-    """Return the expression for lines to leave out: those of TensorFlow, unless its log level asks for them."""
-    level = os.environ["TF_CPP_MIN_LOG_LEVEL"]  # set by settings.prepare_environment
-    return TENSORFLOW_LINES if level.isdecimal() and int(level) >= 2 else "$^"
 
 
 def handle(kinds: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> None:
@@ -85,21 +74,6 @@ def with_flags(words: Sequence[str]) -> NoReturn:
 def _cannot_run(command: Sequence[str], error: OSError) -> NoReturn:
     print(f"error: {command[0]}: {error.strerror}", file=sys.stderr)
     sys.exit(127)
-
-
-def replace_quietly(command: Sequence[str]) -> NoReturn:
-    """Run a command in the place of this process, with TensorFlow's messages taken out of its standard error."""
-    if not os.isatty(2):  # a progress bar needs the terminal itself
-        # The filter goes on until the command ends.
-        stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-        before = {kind: signal.signal(kind, signal.SIG_IGN) for kind in stops}
-        words = ["grep", "--line-buffered", "-vE", unwanted_lines()]
-        grep = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=sys.stderr)
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
-        assert grep.stdin
-        os.dup2(grep.stdin.fileno(), 2)
-    replace(command)
 
 
 def host() -> str:

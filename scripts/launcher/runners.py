@@ -84,7 +84,7 @@ def _start(script: str, options: command_line.Options, runner: Sequence[str]) ->
     if not shutil.which(command[0]):
         command_line.fail(script, f"no {command[0]} here: make setup installs horovodrun, and an MPI brings mpirun")
     if alone:
-        processes.replace_quietly(command)
+        processes.replace(command)
     supervisor.supervise(ranks, command, extra)
 
 

@@ -89,7 +89,6 @@ class Supervisor:
 
     def _relay(self, source: IO[bytes], target: IO[bytes]) -> None:
         """Copy one stream of all ranks without their numbers and reports; an error that several print, only once."""
-        unwanted = re.compile(processes.unwanted_lines().encode())
         kinds = rb" (?:runs ([\w.-]+) ([1-9][0-9]{0,8})|ended ([0-9]{1,9}))"
         report = re.compile(rb"(.*)" + re.escape(self.mark).encode() + kinds, re.DOTALL)
         errors: set[bytes] = set()
@@ -103,7 +102,7 @@ class Supervisor:
                 if not line:
                     continue
             # horovodrun's shells print the two words.
-            if unwanted.search(line) or line in (b"Terminated", b"Killed") or line in errors:
+            if line in (b"Terminated", b"Killed") or line in errors:
                 continue
             if line.startswith(b"error: "):
                 errors.add(line)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert.core.config import BatchConfig, ModelConfig, OptimizerConfig, PretrainConfig, RunConfig
-from bert.training.signals import STOP_SIGNALS
+from bert.core.stopping import STOP_SIGNALS
 from tests.training import VOCAB, write_dataset, write_tokens
 
 

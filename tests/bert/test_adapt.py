@@ -14,7 +14,7 @@ from bert import adapt, labels
 from bert.core import cli
 from bert.labels import Head
 from bert.model.heads import TaskModel
-from bert.pretrain import PretrainingModel
+from bert.pretraining import PretrainingModel
 from bert.text.normalization import Rules
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL, check_vocab, is_lower_case, load_vocab

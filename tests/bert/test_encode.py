@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import encode
+from bert import encode, hidden_states
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.model.dropout import DropoutRng
@@ -102,14 +102,14 @@ def test_texts_are_cut_where_asked_and_that_is_said(run: Path, capsys: pytest.Ca
 
 def test_standard_input_is_read_a_chunk_at_a_time(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    one_by_one = encode.Reader.encode
+    one_by_one = hidden_states.Reader.encode
 
-    def spied(self: encode.Reader, texts: list[str]):  # type: ignore[no-untyped-def]
+    def spied(self: hidden_states.Reader, texts: list[str]):  # type: ignore[no-untyped-def]
         sizes.append(len(texts))
         return one_by_one(self, texts)
 
     monkeypatch.setattr(encode, "CHUNK", 4)
-    monkeypatch.setattr(encode.Reader, "encode", spied)
+    monkeypatch.setattr(hidden_states.Reader, "encode", spied)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("\n".join(TEXTS).encode())))
     output = run.parent / "features.jsonl"
     encode.main(["--model", str(run), "--input", "-", "--output", str(output)])

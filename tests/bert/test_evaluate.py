@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert import evaluate, fill_mask
+from bert import evaluate, fill_mask, masked_evaluation
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
 from bert.masked_words import MaskedWords
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch, variables
-from bert.pretrain import PretrainingModel
+from bert.pretraining import PretrainingModel
 from bert.runs import Run
 from bert.text import vocabulary
 from bert.text.normalization import UNCASED
@@ -180,9 +180,9 @@ def test_an_evaluation_has_the_figures_of_training(tmp_path: Path, capsys: pytes
 def test_documents_are_masked_by_the_seed_and_the_shares_of_the_run(run: Path) -> None:
     settings = {"config": {"run.seed": 7, "data.mask_shares": [0.9, 0.1, 0.0]}}
     (run / "config.json").write_text(json.dumps(settings))
-    assert evaluate._masking(run) == (7, (0.9, 0.1, 0.0))
+    assert masked_evaluation._masking(run) == (7, (0.9, 0.1, 0.0))
     (run / "config.json").write_text("{}")
-    assert evaluate._masking(run) == (12345, ())
+    assert masked_evaluation._masking(run) == (12345, ())
 
 
 def test_data_of_another_vocabulary_are_refused_and_of_other_rules_told(
@@ -195,11 +195,11 @@ def test_data_of_another_vocabulary_are_refused_and_of_other_rules_told(
         vocabulary.write(tokens, UNCASED, tmp_path / name)
         described(tmp_path / name, len(tokens))
         with pytest.raises(InputError, match="made with another vocabulary"):
-            evaluate._check(Run.open(tmp_path / name), stored, data)
+            masked_evaluation._check(Run.open(tmp_path / name), stored, data)
     for rules, told in ((UNCASED, False), (dataclasses.replace(UNCASED, lower_case=False), True)):
         vocabulary.write(words, rules, tmp_path / "same")
         described(tmp_path / "same", len(words))
-        evaluate._check(Run.open(tmp_path / "same"), stored, data)
+        masked_evaluation._check(Run.open(tmp_path / "same"), stored, data)
         assert ("other rules" in capsys.readouterr().err) == told
 
 

@@ -20,7 +20,7 @@ from bert import recipes
 from bert.core.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, PretrainConfig, RunConfig
 from bert.core.errors import UsageError
 from bert.model.encoder import variables
-from bert.pretrain import Pretraining
+from bert.pretraining import Pretraining
 from bert.text.records import Dataset
 from bert.text.sampler import BatchSampler
 from bert.training import loop, loss_scale, schedule

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert import pretrain, recipes
+from bert import pretrain, pretraining, recipes
 from bert.convert import __main__ as convert
 from bert.core import cli
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, Stopped, UsageError
 from bert.plan import __main__ as plan
-from bert.pretrain import PretrainingModel
+from bert.pretraining import PretrainingModel
 from bert.training import step
 from tests import finished
 from tests.bert.training.imports import Bare, export_and_import, write_run
@@ -179,7 +179,7 @@ def test_a_recipe_trains_all_its_phases_as_a_command_for_each_does(
 ) -> None:
     work, command = two_phases
     modules: list[weakref.ref[Any]] = []
-    task_for = pretrain.task_for
+    task_for = pretraining.task_for
 
     def remembered(*arguments: Any) -> Any:
         assert all(module() is None for module in modules), "the weights of the phase before are still in memory"

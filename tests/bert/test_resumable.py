@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert import encode, resumable
+from bert import encode, hidden_states, resumable
 from bert.core.errors import InputError, Stopped, UsageError
 from squad import predict as squad_predict
 from tasks import model as tasks_model
@@ -47,7 +47,7 @@ class Command:
         else:
             runs.of_task(self.model, kind)
             self.input.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-        owner, name = (encode.Reader, "_batch") if kind == "encode" else (tasks_model.Reader, "_outputs")
+        owner, name = (hidden_states.Reader, "_batch") if kind == "encode" else (tasks_model.Reader, "_outputs")
         compute = getattr(owner, name)
 
         def counted(*arguments: Any) -> Any:

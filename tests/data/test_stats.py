@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert.core import cli, manifest, outputs
-from bert.text import byte_bpe, records, tf_example, token_file
+from bert.text import byte_bpe, frames, tf_example, token_file
 from bert.text.vocabulary import SPECIAL
 from data import stats, verify
 
@@ -78,7 +78,7 @@ def record_folder(path: Path, files: dict[str, list[dict[str, np.ndarray]]]) -> 
 
     def make(partial: Path) -> outputs.StageResult:
         for name, rows in files.items():
-            with records.RecordWriter(partial / f"{name}.tfrecord") as writer:
+            with frames.RecordWriter(partial / f"{name}.tfrecord") as writer:
                 for row in rows:
                     writer.write(tf_example.encode(row))
         (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
@@ -155,7 +155,7 @@ def test_chunks_are_counted(tmp_path: Path) -> None:
     rows = [([ONE, TWO, ONE], [2, 1], 0), ([UNK], [1], 0), ([THREE, ONE, ONE, ONE], [1, 1, 2], 1)]
 
     def make(partial: Path) -> outputs.StageResult:
-        with records.RecordWriter(partial / "train-00000-of-00001.tfrecord") as writer:
+        with frames.RecordWriter(partial / "train-00000-of-00001.tfrecord") as writer:
             for ids, sentences, document in rows:
                 row = {"ids": np.array(ids), "sentences": np.array(sentences), "document": np.array([document])}
                 writer.write(tf_example.encode(row))

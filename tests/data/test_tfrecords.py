@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import pretrain
+from bert import pretraining
 from bert.core import files, manifest, outputs
 from bert.recipes import RECIPES
 from bert.text import dynamic_masking, records
@@ -209,7 +209,7 @@ def test_nothing_held_out_is_told_and_a_training_has_no_held_out_samples(
     code, lines = run(stage, source, vocab, tmp_path / "out", "--kind", kind, "--workers", 1)
     told = [line for line in lines if "warning" in line]
     assert code == 0 and len(told) == 1 and "too little held-out text" in told[0]
-    train, heldout = pretrain.datasets(tmp_path / "out", RECIPES["demo_phase1"].phases[0].config)
+    train, heldout = pretraining.datasets(tmp_path / "out", RECIPES["demo_phase1"].phases[0].config)
     assert len(train) > 0 and heldout is None
 
 

@@ -22,7 +22,7 @@ from bert.core import cli
 from bert.core.config import ModelConfig
 from bert.core.errors import IntegrityError
 from bert.model.encoder import variables
-from bert.pretrain import PretrainingModel
+from bert.pretraining import PretrainingModel
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 

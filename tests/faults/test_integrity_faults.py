@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from bert import pretrain
+from bert import pretraining
 from bert.core import manifest, outputs
 from bert.core.errors import IntegrityError
 from bert.recipes import RECIPES
@@ -124,9 +124,9 @@ def test_a_flipped_bit_in_any_byte_of_a_datasets_manifest_is_noticed(dataset: Pa
         for place, byte in enumerate(content):
             os.pwrite(stream.fileno(), bytes([byte ^ 1 << place % 8]), place)
             with pytest.raises(IntegrityError, match=r"manifest\.json: "):
-                pretrain.datasets(folder, config)
+                pretraining.datasets(folder, config)
             os.pwrite(stream.fileno(), bytes([byte]), place)
-    pretrain.datasets(folder, config)
+    pretraining.datasets(folder, config)
 
 
 def test_a_flipped_bit_in_a_file_of_the_dataset_is_noticed_by_the_training(whole: Path, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_flipped_bit_in_a_file_of_the_dataset_is_noticed_by_the_training(whole
         for path in sorted(folder.iterdir()):
             for where in flipped(path, FLIPS):
                 with pytest.raises(IntegrityError) as refused:
-                    for split in pretrain.datasets(folder, RECIPES["demo_phase1"].phases[0].config):
+                    for split in pretraining.datasets(folder, RECIPES["demo_phase1"].phases[0].config):
                         assert isinstance(split, records.Dataset)
                         for index in range(len(split)):
                             split.payload(index)

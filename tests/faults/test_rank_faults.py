@@ -44,11 +44,11 @@ def test_a_rank_that_hangs_is_named_and_ends_the_run(dataset: Path, tmp_path: Pa
 POISON = """
     import hashlib, json, os, pathlib
     import tensorflow as tf
-    from bert import pretrain
+    from bert import pretrain, pretraining
     from bert.training import distributed, step
     rank, GUARD = int(os.environ["HOROVOD_RANK"]), ("guard/", "loss_scale/", "spikes/")
     poison, now = tf.Variable(1.0, trainable=False), [0]
-    measure, update, add = pretrain.Pretraining.measure, step.Step.update, distributed.HorovodCommunicator.all_reduce
+    measure, update, add = pretraining.Pretraining.measure, step.Step.update, distributed.HorovodCommunicator.all_reduce
     def measured(self, *arguments):
         found = measure(self, *arguments)
         return found | {"mlm": found["mlm"]._replace(loss=found["mlm"].loss * poison)}
@@ -67,7 +67,7 @@ POISON = """
         with open(f"OUT/rank-{rank}", "a") as stream:
             stream.write(json.dumps({"step": number, "state": digest} | kept) + "\\n")
         return found
-    pretrain.Pretraining.measure, step.Step.update = measured, updated
+    pretraining.Pretraining.measure, step.Step.update = measured, updated
     distributed.HorovodCommunicator.all_reduce = summed
 """
 

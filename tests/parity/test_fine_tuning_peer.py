@@ -11,7 +11,7 @@ from benchmarks.task_scores import Options, Work
 from bert.convert.__main__ import convert
 from bert.core.config import ModelConfig
 from bert.model.encoder import variables
-from bert.pretrain import PretrainingModel
+from bert.pretraining import PretrainingModel
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 from tests.parity.test_transformers import PYTHON, asked

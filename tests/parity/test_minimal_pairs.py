@@ -10,7 +10,7 @@ from bert.core.config import ModelConfig
 from bert.minimal_pairs import scoring
 from bert.minimal_pairs.reading import Pair
 from bert.model.encoder import variables
-from bert.pretrain import PretrainingModel
+from bert.pretraining import PretrainingModel
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 from tests.parity.test_transformers import oracle

@@ -24,7 +24,7 @@ from bert.labels import Head
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.model.heads import Choice, Classifier, Pooler, Tags, TaskModel
-from bert.pretrain import PretrainingModel
+from bert.pretraining import PretrainingModel
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 from squad.model import AnswerSpans

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.core import manifest, outputs
-from bert.text import dynamic_masking, frames, records, tf_example
+from bert.text import dynamic_masking, frames, instances, records, tf_example
 from bert.text.instances import InstanceConfig
 from bert.text.vocabulary import SPECIAL
 from data.audit import checks
@@ -39,13 +39,13 @@ def write(folder: Path, payloads: list[bytes], kind: str) -> Path:
         random, sample = np.random.default_rng(7), chunk if kind == "documents" else instance
         others = [tf_example.encode(sample(random)) for _ in range(OTHERS)]
         for name, contents in ((NAME, payloads), (OTHER, others)):
-            with records.RecordWriter(partial / name) as writer:
+            with frames.RecordWriter(partial / name) as writer:
                 for content in contents:
                     writer.write(content)
         (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{i}" for i in range(VOCAB - 5))]) + "\n")
         extra = {
             "kind": kind,
-            "features": dynamic_masking.feature_spec(CONFIG),
+            "features": instances.feature_spec(CONFIG),
             "instances": dataclasses.asdict(CONFIG),
             "vocab_size": VOCAB,
         }
@@ -115,5 +115,5 @@ def test_a_record_that_is_no_example_is_refused_although_its_checksum_is_right(
     found = survives(lambda: read(folder, [row]))
     if found and kind == "instances":
         assert {name: list(value.shape[1:]) for name, value in found.items()} == {
-            name: facts["shape"] for name, facts in dynamic_masking.feature_spec(CONFIG).items()
+            name: facts["shape"] for name, facts in instances.feature_spec(CONFIG).items()
         }

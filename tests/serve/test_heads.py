@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert import encode, fill_mask
+from bert import fill_mask, hidden_states
 from bert.masked_words import MaskedWords
 from bert.runs import Run
 from serve.heads import Head
@@ -137,10 +137,10 @@ def test_masks_are_filled_as_by_fill_mask(models: Models, folders: dict[str, Pat
 
 
 @pytest.mark.parametrize("pool", ["mean", "cls"])
-def test_features_are_those_of_encode(pool: Any, models: Models, folders: dict[str, Path], tmp_path: Path) -> None:
-    options = encode.Options(model=folders["tag"], input=tmp_path, output=tmp_path / "x.jsonl", pool=pool)
+def test_features_are_those_of_encode(pool: Any, models: Models, folders: dict[str, Path]) -> None:
+    reader = hidden_states.Reader(Run.open(folders["tag"]), pool=pool)
     found = answers(head(models, "tag", "embed"), [Passage(text=text, pool=pool) for text in HOSTILE])
-    for one, told in zip(found, encode.Reader(options).encode(HOSTILE), strict=True):
+    for one, told in zip(found, reader.encode(HOSTILE), strict=True):
         np.testing.assert_allclose(one["features"], told.features[0], atol=1e-5)
         assert one["tokens"] == len(told.ids)
     assert [one["truncated"] for one in found] == [one["tokens"] == 73 for one in found]

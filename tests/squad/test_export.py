@@ -18,7 +18,7 @@ from bert.model.encoder import variables
 from bert.model.heads import TaskModel
 from bert.text import windows
 from bert.training import checkpoint
-from squad import export, latency, model, threshold
+from squad import answering, export, latency, model, threshold
 from squad.config import Windowing
 from squad.examples import Dataset, Example
 from squad.model import AnswerSpans
@@ -134,15 +134,15 @@ def test_windows_are_those_that_training_has(lengths, size, stride):
     spans = [windows.cut(int(tokens), int(free), stride) for tokens, free in zip(told, room, strict=True)]
     best = [windows.best_window(int(tokens), int(free), stride) for tokens, free in zip(told, room, strict=True)]
     first, step = np.cumsum(told, dtype=np.int32) - told, np.minimum(stride, room)
-    passages = export.Passages(None, tf.constant(told), tf.constant(first), None, None, None)
+    passages = answering.Passages(None, tf.constant(told), tf.constant(first), None, None, None)
     count = tf.constant([len(cuts) for cuts in spans])
     question = tf.RaggedTensor.from_row_lengths(np.zeros(asked.sum(), np.int32), asked)
-    cuts = export._cut(passages, question, tf.constant(room), tf.constant(step), count)
+    cuts = answering._cut(passages, question, tf.constant(room), tf.constant(step), count)
     rows = [
         (q, w, asked[q] + 2, first[q] + at, length) for q, cut in enumerate(spans) for w, (at, length) in enumerate(cut)
     ]
     assert np.stack(cuts, axis=1).tolist() == np.array(rows).tolist()
-    found = export._best_window(passages, tf.constant(room), tf.constant(step), count)
+    found = answering._best_window(passages, tf.constant(room), tf.constant(step), count)
     assert found[:-1].numpy().tolist() == np.concatenate(best).tolist()
 
 
@@ -162,22 +162,22 @@ def test_a_request_that_cannot_be_meant_is_refused(narrow):
 
 
 def test_scores_that_are_no_numbers_are_an_error_not_an_answer(narrow):
-    answering = export.Answering(model.load(narrow.run), limit=None)
-    answering.head.output.output.bias.assign([math.nan, 0])
+    reading = answering.Answering(model.load(narrow.run), limit=None)
+    reading.head.output.output.bias.assign([math.nan, 0])
     with pytest.raises(tf.errors.InvalidArgumentError, match="not finite"):
-        answering._answer(tf.constant(["who?"]), tf.constant(["a river"]))  # eagerly
+        reading._answer(tf.constant(["who?"]), tf.constant(["a river"]))  # eagerly
 
 
 def test_short_texts_are_read_in_narrow_windows_and_many_in_several_batches(wide, monkeypatch):
-    answering = export.Answering(model.load(wide.run), limit=None)
-    shapes, logits = [], answering.logits
+    reading = answering.Answering(model.load(wide.run), limit=None)
+    shapes, logits = [], reading.logits
 
     def spy(inputs):
         shapes.append(tuple(inputs["input_ids"].shape))
         return logits(inputs)
 
-    monkeypatch.setattr(answering, "logits", spy)
-    answering._answer(tf.constant(["who?"] * 37), tf.constant(["a river"] * 36 + ["a " * 100]))  # eagerly
+    monkeypatch.setattr(reading, "logits", spy)
+    reading._answer(tf.constant(["who?"] * 37), tf.constant(["a river"] * 36 + ["a " * 100]))  # eagerly
     assert shapes == [(32, 16), (7, 71)]  # 36 short windows, and three that overlap
 
 

@@ -9,10 +9,11 @@ import tensorflow as tf
 
 from bert.core.config import ModelConfig
 from bert.core.errors import IntegrityError
+from bert.hardware.choices import Compute
 from bert.model.encoder import variables
 from bert.model.heads import TaskModel
 from bert.model.inference import InferenceEncoder
-from bert.runs import Compute, Run
+from bert.runs import Run
 from bert.text.vocabulary import SPECIAL
 from squad.config import Windowing
 from squad.features import INPUTS, Places, Windows

@@ -10,7 +10,7 @@ from bert.model.encoder import Mode
 from tasks import datasets
 from tasks.config import TaskData
 from tasks.labels import Labels
-from tasks.train import Objective
+from tasks.training import Objective
 
 EXAMPLES, TOKENS, CLASSES = 5, 7, 3
 TINY = ModelConfig(vocab_size=11, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=6)

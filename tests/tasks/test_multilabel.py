@@ -10,8 +10,9 @@ import pytest
 from bert import thresholds
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.text.vocabulary import SPECIAL
-from tasks import evaluate, predict, train
+from tasks import evaluate, predict, scoring, train
 from tasks import thresholds as tuning
+from tasks.examples import Skipped
 from tasks.labels import of_positives
 from tasks.model import load
 from tests.tasks.test_train_predict import MODEL
@@ -129,7 +130,7 @@ def test_long_texts_are_read_whole_on_request(
     assert [line["windows"] for line in lines] == [1 + max(0, -(-(count - 7) // 3)) for count in words]
     evaluate.main(["--model", str(run), "--input", str(folder / "dev.csv"), *options])
     scored = json.loads(capfd.readouterr().out)
-    written = evaluate.compare(load(run).kind, folder / "dev.csv", tmp_path / "out.jsonl", evaluate.Skipped())
+    written = scoring.compare(load(run).kind, folder / "dev.csv", tmp_path / "out.jsonl", Skipped())
     assert written == pytest.approx({name: value for name, value in scored.items() if name != "windows"}, abs=1e-4)
 
 

@@ -23,7 +23,7 @@ from bert.text.tokenization import Tokenizer
 from bert.text.vocabulary import SPECIAL
 from serve import heads as served
 from serve import models
-from tasks import datasets, evaluate, metrics, predict, train
+from tasks import datasets, metrics, predict, scoring, train
 from tasks.classification import Classification
 from tasks.examples import Skipped, TextExample
 from tasks.model import Reader, load
@@ -137,7 +137,7 @@ def test_a_head_of_a_test_file_is_trained_scored_predicted_exported_and_served(
     train.main(f"classify --data.task several {files} {start} --run.directory {run} {MODEL}".split())
     assert json.loads((run / "config.json").read_text())["head"] == "several"
     model = load(run)
-    assert evaluate.evaluate(model, Reader(model, 7), tmp_path / "dev.tsv", Skipped())["accuracy"] > 80  # by chance: 25
+    assert scoring.evaluate(model, Reader(model, 7), tmp_path / "dev.tsv", Skipped())["accuracy"] > 80  # by chance: 25
     capsys.readouterr()
     predict.main(["--model", str(run), "the fig and ant"])
     labels = json.loads(capsys.readouterr().out)["labels"]

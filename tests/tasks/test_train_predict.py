@@ -15,7 +15,7 @@ import pytest
 from bert.core.errors import InputError, UsageError
 from bert.text.vocabulary import SPECIAL
 from bert.training import selection
-from tasks import evaluate, predict, train
+from tasks import evaluate, predict, scoring, train
 from tasks.examples import Skipped
 from tasks.model import Reader, load
 from tests.training import checkpoints, same_bits, weights
@@ -128,7 +128,7 @@ def dev(run: Path) -> Path:
 
 def scores(run: Path) -> dict[str, float]:
     model = load(run)
-    return evaluate.evaluate(model, Reader(model, 7), dev(run), Skipped())
+    return scoring.evaluate(model, Reader(model, 7), dev(run), Skipped())
 
 
 def test_each_kind_is_learnt_and_the_best_checkpoint_has_the_scores_of_training(run: Path) -> None:
@@ -143,12 +143,12 @@ def test_written_predictions_have_the_scores_of_the_model(run: Path, tmp_path: P
     predict.main(["--model", str(run), "--input", str(dev(run)), "--output", str(tmp_path / "out.jsonl")])
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [line["id"] for line in lines] == [str(number) for number in range(53)]
-    written = evaluate.compare(load(run).kind, dev(run), tmp_path / "out.jsonl", Skipped())
+    written = scoring.compare(load(run).kind, dev(run), tmp_path / "out.jsonl", Skipped())
     assert written == pytest.approx(scores(run), abs=1e-4)
     for content, reason in ((lines[:-1], "1 ids have no prediction: '52'"), ([*lines, lines[3]], "more than once")):
         (tmp_path / "bad.jsonl").write_text("\n".join(map(json.dumps, content)))
         with pytest.raises(InputError, match=reason):
-            evaluate.compare(load(run).kind, dev(run), tmp_path / "bad.jsonl", Skipped())
+            scoring.compare(load(run).kind, dev(run), tmp_path / "bad.jsonl", Skipped())
 
 
 def test_a_model_of_glue_predicts_a_table_of_ones_own_to_any_format(

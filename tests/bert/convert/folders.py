@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from bert.core.config import ModelConfig
 from bert.model.encoder import Encoder, variables
 from bert.model.heads import Choice, Classifier, Pooler, Tags, TaskModel
-from bert.pretrain import PretrainingModel
+from bert.pretraining import PretrainingModel
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 from squad.model import AnswerSpans

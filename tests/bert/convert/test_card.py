@@ -17,7 +17,7 @@ from bert.convert.names import Match
 from bert.convert.run import Model, input_files, read_model
 from bert.core import outputs
 from bert.labels import Head
-from bert.pretrain import PretrainingModel
+from bert.pretraining import PretrainingModel
 from bert.training import selection
 from tests.bert.convert.folders import SMALL, a_run
 from tests.training import sign

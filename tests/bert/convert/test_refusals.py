@@ -19,7 +19,7 @@ from bert.convert import __main__ as convert
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.model.heads import Classifier
-from bert.pretrain import PretrainingModel
+from bert.pretraining import PretrainingModel
 from bert.text import byte_bpe
 from bert.training import checkpoint
 from tests.bert.convert import test_families as families

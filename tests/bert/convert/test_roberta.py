@@ -11,7 +11,7 @@ import tensorflow as tf
 import tokenizers
 from safetensors.numpy import load_file, save_file
 
-from bert import encode, evaluate, fill_mask
+from bert import encode, fill_mask, masked_evaluation
 from bert.convert import __main__ as convert
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
@@ -189,8 +189,7 @@ def test_the_pseudo_perplexity_masks_each_token(tmp_path: Path) -> None:
     given = a_folder(tmp_path / "theirs")
     run = imported(tmp_path / "theirs", tmp_path / "run")
     (tmp_path / "texts").write_text("the river\n", encoding="utf-8")
-    options = evaluate.Options(run=run, text=tmp_path / "texts")
-    found = evaluate.of_texts(options, tmp_path / "texts")
+    found = masked_evaluation.of_texts(Run.open(run), tmp_path / "texts", 32, "float32")
     ids = np.array([VOCABULARY[token] for token in ("<s>", "the", f"{G}river", "</s>")])
     total = 0.0
     for place in (1, 2):

@@ -13,7 +13,7 @@ from bert.convert import __main__ as convert
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.masked_words import MaskedWords
-from bert.pretrain import PretrainingModel
+from bert.pretraining import PretrainingModel
 from bert.runs import Run
 from bert.text.vocabulary import load_vocab
 from bert.training import checkpoint

@@ -16,7 +16,7 @@ from bert.core.errors import InputError, UsageError
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch, variables
 from bert.model.inference import InferenceEncoder
-from bert.pretrain import Pretraining
+from bert.pretraining import Pretraining
 from bert.recipes import choose
 from bert.text.records import Dataset
 from bert.text.sampler import BatchSampler

@@ -12,7 +12,7 @@ from bert.core.config import ModelConfig, ParallelConfig
 from bert.core.errors import UsageError
 from bert.model import cost
 from bert.model.encoder import variables
-from bert.pretrain import PretrainingModel
+from bert.pretraining import PretrainingModel
 from bert.recipes import RECIPES, SIZES
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert.core.config import ModelConfig
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch, variables
-from bert.pretrain import Pretraining, PretrainingModel
+from bert.pretraining import Pretraining, PretrainingModel
 
 QUIET = DropoutRng(None)
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert.core.config import ModelConfig
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, TokenBatch, variables
-from bert.pretrain import PretrainingModel
+from bert.pretraining import PretrainingModel
 
 QUIET = DropoutRng(None)
 

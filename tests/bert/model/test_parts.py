@@ -17,7 +17,7 @@ from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.encoder import Mode, variables
 from bert.model.losses import divided_classification
 from bert.model.parts import WHOLE, Parts, axis_of, share
-from bert.pretrain import Pretraining
+from bert.pretraining import Pretraining
 from bert.text.sampler import Batch
 from tests.bert.training.ranks import Ranks, as_ranks
 from tests.training import VOCAB, instance

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert.core import outputs
 from bert.core.errors import InputError, UsageError
 from bert.pretrain import main
-from bert.text import dynamic_masking, instances, records, tf_example
+from bert.text import dynamic_masking, frames, instances, tf_example
 from bert.text.instances import InstanceConfig
 from bert.text.vocabulary import SPECIAL
 from bert.training.loop import Data
@@ -45,7 +45,7 @@ def write_rows(folder: Path, shards: dict[str, Iterator[dict[str, Any]]], shape:
     def make(partial: Path) -> outputs.StageResult:
         written = {}
         for name, rows in shards.items():
-            with records.RecordWriter(partial / f"{name}.tfrecord") as writer:
+            with frames.RecordWriter(partial / f"{name}.tfrecord") as writer:
                 for row in rows:
                     writer.write(tf_example.encode({key: np.asarray(value) for key, value in row.items()}))
             written[f"{name}.tfrecord"] = writer.count

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.text import frames, records
+from bert.text import frames
 
 PAYLOADS = (b"", b"seven b", bytes(range(31)), b"xyz")
 INDEX = [0, 16, 39, 86, 105]
@@ -14,7 +14,7 @@ INDEX = [0, 16, 39, 86, 105]
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    with records.RecordWriter(tmp_path / "ours.tfrecord") as writer:
+    with frames.RecordWriter(tmp_path / "ours.tfrecord") as writer:
         for payload in PAYLOADS:
             writer.write(payload)
     return tmp_path / "ours.tfrecord"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert import pretrain
+from bert import pretraining
 from bert.core.errors import IntegrityError
 from bert.core.manifest import Manifest
 from bert.recipes import RECIPES
@@ -74,7 +74,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 def opened(folder: Path, comm: Communicator, calls: Calls) -> tuple[loop.Data, Calls]:
     """Return the training samples, and the calls until they can be read."""
     calls.clear()
-    data, heldout = pretrain.datasets(folder, CONFIG, comm=comm)
+    data, heldout = pretraining.datasets(folder, CONFIG, comm=comm)
     assert heldout is not None and len(data) == SAMPLES and len(heldout) == 11
     return data, calls.copy()
 
@@ -110,7 +110,7 @@ def test_a_rank_names_a_file_that_is_missing_on_its_host(name: str, folders: dic
     folder = Path(shutil.copytree(folders[FEW], tmp_path / "copy"))
     described = records.checked(folder)
     (folder / name).unlink()
-    data, _ = pretrain.datasets(folder, CONFIG, comm=Second(described))
+    data, _ = pretraining.datasets(folder, CONFIG, comm=Second(described))
     data.read(np.arange(327), np.arange(327))
     with pytest.raises(IntegrityError, match=f"{name}: the file is missing; build the folder again, or copy it to"):
         data.read(np.array([3, 328]), np.arange(2))

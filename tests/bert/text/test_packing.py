@@ -15,7 +15,7 @@ from bert.core.errors import UsageError
 from bert.model import cost
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, variables
-from bert.pretrain import Pretraining
+from bert.pretraining import Pretraining
 from bert.recipes import RECIPES
 from bert.text import dynamic_masking, packing
 from bert.text.sampler import Batch, BatchSampler, pack

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from bert import adapt, encode
+from bert import adapt, hidden_states
 from bert.causal import trained
 from bert.convert import __main__ as convert
 from bert.convert import names
@@ -20,7 +20,8 @@ from bert.heads import KINDS, PRETRAINED
 from bert.model import heads
 from bert.model.encoder import Encoder, variables
 from bert.model.heads import TaskModel
-from bert.pretrain import PretrainingModel
+from bert.pretraining import PretrainingModel
+from bert.runs import Run
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint, description, fine_tuning, resume
 from bert.training.distributed import Communicator
@@ -89,7 +90,7 @@ def _fine_tune(run: Path, config: PretrainConfig, dataset: Path) -> None:
 
 
 def _encode(run: Path, config: PretrainConfig, dataset: Path) -> None:
-    encode.Reader(encode.Options(model=run, input=Path("-"), output=run.parent / "out.npz"))
+    hidden_states.Reader(Run.open(run))
 
 
 READERS: dict[str, Callable[[Path, PretrainConfig, Path], object]] = {

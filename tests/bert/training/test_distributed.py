@@ -83,7 +83,7 @@ def test_a_rank_that_has_gone_is_named_as_the_cause(message: str, worked: bool) 
 def test_a_sum_that_fails_by_itself_says_why(message: str) -> None:
     with pytest.raises(UserError, match=f"rank 3: a sum over the ranks failed: {NO_MEMORY}; the same command") as late:
         fail(message, worked=True)
-    with pytest.raises(UsageError, match=f"failed: {NO_MEMORY}; see the messages of NCCL above; NCCL_DEBUG=INFO"):
+    with pytest.raises(UsageError, match=f"failed: {NO_MEMORY}; see the messages of NCCL; NCCL_DEBUG=INFO"):
         fail(message, worked=False)
     assert late.value.exit_code == 1  # scripts/again.sh repeats it
 

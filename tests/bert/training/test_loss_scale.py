@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert.core.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.model.encoder import variables
-from bert.pretrain import Pretraining
+from bert.pretraining import Pretraining
 from bert.text.records import Dataset
 from bert.text.sampler import Batch, BatchSampler
 from bert.training import loss_scale

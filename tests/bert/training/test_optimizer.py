@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert.core.config import ModelConfig, OptimizerConfig
 from bert.model.encoder import variables
-from bert.pretrain import PretrainingModel
+from bert.pretraining import PretrainingModel
 from bert.recipes import RECIPES
 from bert.training import optimizer, schedule
 from bert.training.optimizer import Optimizer

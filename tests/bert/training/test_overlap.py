@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert.causal.task import CausalLM
 from bert.core.config import ModelConfig, OptimizerConfig, ParallelConfig, PrecisionConfig, RunConfig
 from bert.model.encoder import variables
-from bert.pretrain import Pretraining
+from bert.pretraining import Pretraining
 from bert.text.packing import pack
 from bert.text.sampler import Batch
 from bert.training.distributed import Communicator
@@ -21,7 +21,7 @@ from bert.training.step import Step
 from bert.training.task import Task
 from squad.config import Windowing
 from squad.model import AnswerSpans
-from tasks.train import Objective
+from tasks.training import Objective
 
 NAMES = ["embeddings/word", "embeddings/position", "layer_0/mlp/kernel", "layer_1/mlp/kernel", "layer_2/mlp/kernel"]
 NAMES += ["masked_lm/kernel", "pooler/kernel"]  # nothing depends on the last one

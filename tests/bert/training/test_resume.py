@@ -18,7 +18,7 @@ from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.labels import Head
 from bert.model.encoder import Encoder, variables
 from bert.model.heads import Classifier, Pooler, TaskModel
-from bert.pretrain import Pretraining, PretrainingModel
+from bert.pretraining import Pretraining, PretrainingModel
 from bert.text import rules
 from bert.text.records import Dataset
 from bert.training import checkpoint, loop, resume
@@ -173,7 +173,7 @@ def test_a_run_directory_of_another_version_is_refused_in_one_line(config: Pretr
 def test_the_current_folder_is_a_run_directory() -> None:
     default = Path("work/recipe")
     for directory, expected in ((Path("."), Path(".")), (Path("x"), Path("x")), (None, default)):
-        assert resume.place(RunConfig(directory=directory), default, steps=7) == RunConfig(directory=expected, steps=7)
+        assert RunConfig(directory=directory).placed(default, steps=7) == RunConfig(directory=expected, steps=7)
 
 
 class Classifying(tf.Module):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert.core.config import BatchConfig, ModelConfig, OptimizerConfig, PretrainConfig, RunConfig
 from bert.core.errors import IntegrityError
-from bert.pretrain import Pretraining
+from bert.pretraining import Pretraining
 from bert.text import sampler
 from bert.text.records import Dataset
 from bert.text.sampler import Batch

@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert.core.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, variables
-from bert.pretrain import Pretraining
+from bert.pretraining import Pretraining
 from bert.text.records import Dataset
 from bert.text.sampler import Batch, BatchSampler
 from bert.training.accumulation import shapes
@@ -169,7 +169,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 from bert.core.config import ModelConfig, PrecisionConfig
-from bert.pretrain import Pretraining
+from bert.pretraining import Pretraining
 from bert.text.records import Dataset
 from bert.training.accumulation import stack
 from tests.bert.training.test_step import step_of

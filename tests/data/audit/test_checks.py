@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert.core import manifest
-from bert.text import frames, records, tf_example
+from bert.text import frames, tf_example
 from data import tfrecords
 from data.audit import checks
 from tests.finished import PREDICTIONS, SEQUENCE, encode, examples, sign, write
@@ -94,7 +94,7 @@ def test_tokenised_documents_are_judged_too(
     assert rows[9]["document"] > 0
     if rule:
         STRETCHES[rule](rows[9])
-    with records.RecordWriter(path) as writer:
+    with frames.RecordWriter(path) as writer:
         for row in rows:
             writer.write(tf_example.encode(row))
     sign(folder)

@@ -3,14 +3,19 @@
 import os
 import pty
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from bert.core.errors import Stopped
+from bert.core.stopping import STOP_SIGNALS, before_the_run, stops
 from bert.training.distributed import Communicator
-from bert.training.signals import STOP_SIGNALS, stops, watchdog
+from bert.training.watchdog import watchdog
+from tests.conftest import ROOT
+from tests.training import command, errors
 
 
 def installed() -> dict[int, object]:
@@ -53,6 +58,49 @@ def test_signals_that_a_parent_has_blocked_are_received(handlers: dict[int, obje
         os.kill(os.getpid(), signal.SIGTERM)
         assert requested == [signal.SIGTERM]
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_before_the_run_a_request_is_an_error_once(handlers: dict[int, object]) -> None:
+    with pytest.raises(Stopped, match="nothing to save"), before_the_run():
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(1)
+    assert installed() == dict.fromkeys(STOP_SIGNALS, signal.SIG_IGN)
+
+
+def test_a_run_records_requests_that_would_be_errors_before_it(handlers: dict[int, object]) -> None:
+    with before_the_run():
+        with stops() as requested:
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert requested == [signal.SIGTERM]
+    with before_the_run():
+        pass
+    assert set(installed().values()) == {signal.SIG_IGN}  # as `stops` left them
+
+
+def receives(process: int) -> bool:
+    """Return whether a process blocks or catches SIGUSR1: Python has come to the first import of ours."""
+    sets = dict(line.split(":\t") for line in Path(f"/proc/{process}/status").read_text().splitlines() if ":\t" in line)
+    return bool((int(sets["SigBlk"], 16) | int(sets["SigCgt"], 16)) >> (signal.SIGUSR1 - 1) & 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_training_that_is_asked_to_stop_as_it_starts_ends_as_documented(
+    dataset: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    for delay in (0.0, 0.1, 0.5, 1.0, 2.0, 5.0):  # seconds after the first import of ours
+        line = command(dataset, tmp_path / str(delay), "--init.checkpoint", "none", "--run.steps", "1000000")
+        process = subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        while not receives(process.pid):
+            time.sleep(0.001)
+        time.sleep(delay)
+        process.send_signal(number)
+        said = process.communicate(timeout=300)[1]
+        assert process.returncode == 75, (delay, said)
+        assert errors(said) in (
+            ["error: stopped with nothing to save; the same command goes on"],
+            [line for line in errors(said) if ", saved; the same command resumes" in line][:1],
+        )
 
 
 def test_without_its_terminal_a_run_saves_and_ends_as_asked(tmp_path: Path) -> None:

@@ -1,0 +1,140 @@
+"""What libraries print goes to a log file, and the screen is left to the command.
+
+TensorFlow, XLA, Horovod and absl write to file descriptor 2, some of it whatever their log levels are, and to Python's
+`logging`. A command keeps the screen for its own messages: `prepare` gives sys.stderr a descriptor of its own when
+TensorFlow is imported, and descriptor 2 becomes a log file. Only commands do this; `import bert` alone does not.
+
+The file is removed when the command ends well, or by an error that its line explains. Else a line names it. A process
+that a library aborts cannot print that line: the traceback of faulthandler has the file's name, as the name of a file
+with code (`frame`). BERT_VERBOSE=1 leaves all messages on the screen.
+"""
+
+import contextlib
+import faulthandler
+import logging
+import os
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import CodeType
+
+from bert.core import paths
+
+VERBOSE = "BERT_VERBOSE"
+FILES = 100  # in the folder of logs; the oldest are removed
+LARGEST = 16 << 20  # bytes of a file; then its second half is dropped
+LOOK = 60.0  # seconds between two looks at the size
+
+_path: Path | None = None  # of this process; None if messages stay on the screen
+_is_open = _is_ended = False
+
+
+def prepare() -> None:
+    """Have what libraries print go to a new file from the import of TensorFlow on."""
+    if os.environ.get(VERBOSE, "0") in ("", "0"):
+        share(_new())
+
+
+def path() -> Path | None:
+    """Return the path of the file, which is there after the import of TensorFlow; None if messages are shown."""
+    return _path
+
+
+def share(path: Path | None) -> None:
+    """Have what libraries print go to the file of the process that this one works for."""
+    global _path
+    _path = path
+
+
+def _new() -> Path:
+    """Return the path of a new file: in the work folder, or in the system's one where that cannot be written."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    name = spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
+    folder = paths.workdir() / "logs"
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        folder = Path(tempfile.gettempdir())
+    return folder / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.uname().nodename}-{os.getpid()}.log"
+
+
+def frame() -> CodeType:
+    """Return code that calls `function(argv)`, and that tracebacks show as a file with the name of the log."""
+    return compile("function(argv)", f"messages of libraries are in {_path}" if _path else "<command>", "exec")
+
+
+def begin() -> None:
+    """Open the file, if the command is prepared for it; file descriptor 2 and `logging` then write to it."""
+    global _is_open
+    if _path is None or _is_open:
+        return
+    _is_open = True
+    log = _open()
+    stream, screen = sys.stderr, None
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or not a file
+        stream.flush()
+        screen = os.dup(2) if stream.fileno() == 2 else None
+    os.dup2(log, 2)
+    if screen is not None:
+        sys.stderr = os.fdopen(screen, "w", buffering=1, encoding=stream.encoding, errors=stream.errors)
+        faulthandler.enable(sys.stderr)
+    handler = _Handler(os.fdopen(log, "w", buffering=1, encoding="utf-8", errors="backslashreplace"))
+    handler.setFormatter(logging.Formatter("%(levelname)s:%(name)s:%(message)s"))
+    logging.getLogger().addHandler(handler)  # TensorFlow and absl then add none of their own
+    threading.Thread(target=_limit, name="log", daemon=True).start()
+
+
+def _open() -> int:
+    """Return a descriptor of the file, or of none if it cannot be written."""
+    global _path
+    assert _path is not None
+    try:
+        _path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_old(_path.parent)
+        return os.open(_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError:
+        _path = None
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove the oldest logs, so that the folder has at most `FILES` with the next one."""
+    if folder.name != "logs":
+        return
+    files = sorted(folder.glob("*.log"), key=lambda path: path.lstat().st_mtime)
+    for path in files[: max(0, len(files) - FILES + 1)]:
+        path.unlink(missing_ok=True)
+
+
+def _limit() -> None:
+    while True:
+        time.sleep(LOOK)
+        with contextlib.suppress(OSError):
+            cut(2)
+
+
+def cut(log: int) -> None:
+    """Drop the second half of a file that is too large; what is written to it next follows the first half."""
+    if os.fstat(log).st_size > LARGEST:
+        os.ftruncate(log, LARGEST // 2)
+
+
+class _Handler(logging.StreamHandler):
+    """Writes to the file; a full disk is no error of the command."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
+def end(keep: bool) -> None:
+    """Name the file on the screen if it is to be kept and has a message; remove it otherwise. Only the first call."""
+    global _is_ended
+    if _path is None or not _is_open or _is_ended:
+        return
+    _is_ended = True
+    with contextlib.suppress(OSError):
+        if keep and _path.stat().st_size:
+            print(f"note: messages of TensorFlow and other libraries are in {_path}", file=sys.stderr, flush=True)
+        else:
+            _path.unlink()

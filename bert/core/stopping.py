@@ -1,0 +1,107 @@
+"""Signals that ask a command to stop: recorded while it can save, an error before, and never lost in between."""
+
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from bert.core.errors import Stopped
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+RESUMABLE = ("bert.pretrain", "squad.train", "tasks.train")
+
+
+def hold() -> None:
+    """Let signals to stop wait, if this process is a command that resumes, until `before_the_run` or `stops`.
+
+    Else one that comes while the command is imported ends it as if it had failed.
+    """
+    words = sys.orig_argv
+    if "-m" in words[:-1] and words[words.index("-m") + 1] in RESUMABLE:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _received())
+
+
+def _received() -> list[signal.Signals]:
+    """Return the signals to stop. SIGHUP stays ignored if it is: nohup has the run go on without its terminal."""
+    return [kind for kind in STOP_SIGNALS if kind != signal.SIGHUP or signal.getsignal(kind) != signal.SIG_IGN]
+
+
+@contextlib.contextmanager
+def before_the_run() -> Iterator[None]:
+    """Raise Stopped in the block when a signal asks to stop, where `stops` does not record it: nothing is to save."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        for kind in before:
+            signal.signal(kind, signal.SIG_IGN)  # a second request must not change the exit code
+        _leave_terminal(number)
+        raise Stopped("stopped with nothing to save; the same command goes on")
+
+    before = {kind: signal.getsignal(kind) for kind in _received()}
+    for kind in before:
+        signal.signal(kind, stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, before)  # also where a parent has blocked them
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            if signal.getsignal(kind) is stop:
+                signal.signal(kind, handler)
+
+
+@contextlib.contextmanager
+def stops() -> Iterator[list[int]]:
+    """Yield a list; while the block runs, signals that ask to stop are appended to it.
+
+    A block within another one has the list of the outer one, so that no signal between two runs is lost.
+    """
+    outer = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    if isinstance(outer, _Requests):
+        yield outer.received
+        return
+    requests = _Requests()
+    received, receive = requests.received, requests.receive
+    kinds = _received()
+    before = {kind: signal.signal(kind, receive) for kind in kinds}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, kinds)  # some parents block signals, and processes inherit that
+    try:
+        yield received
+    finally:
+        for kind, handler in before.items():  # the run is ending: a second request must not change its exit code
+            signal.signal(kind, signal.SIG_IGN if received else handler)
+
+
+class _Requests:
+    """Signals that ask to stop."""
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+
+    def receive(self, number: int, _: FrameType | None) -> None:
+        self.received.append(number)
+        _leave_terminal(number)
+
+
+def _leave_terminal(number: int) -> None:
+    if number == signal.SIGHUP:
+        sys.stdout, sys.stderr = _Optional(sys.stdout), _Optional(sys.stderr)
+
+
+class _Optional:
+    """A stream whose terminal may have gone; what cannot be written then is left out, so that the run can save."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -1,0 +1,115 @@
+"""Features of texts: the hidden states of chosen layers, pooled or for each token."""
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert import embedding, resumable
+from bert.core.config import ModelConfig
+from bert.core.errors import IntegrityError, UsageError
+from bert.embedding import Embedding, Pool
+from bert.hardware import graphs
+from bert.model.inference import InferenceEncoder
+from bert.runs import Run
+from bert.text.batches import Batches
+
+SHORTEST = 1e-12  # by which an embedding of length 0 is divided, as in PyTorch's normalize
+
+
+class Encoded(NamedTuple):
+    """The tokens and features of one text."""
+
+    ids: np.ndarray  # [T]
+    features: np.ndarray  # [L, D], or unpooled [T, L, D]
+
+
+class Reader:
+    """Encode texts in batches of similar length; the model is traced once."""
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        layers: tuple[int, ...] = (-1,),
+        pool: Pool = "auto",
+        batch: int = 32,
+        length: int | None = None,
+    ) -> None:
+        """The arguments are those of `python -m bert.encode`.
+
+        Raise UsageError for layers or a length that the model does not have.
+        """
+        self.run, self.tokenizer = run, run.tokenizer
+        made = embedding.of(run.settings, run.settings_path)
+        positions = run.config.max_position_embeddings
+        self.length = length or min(positions, (made and made.length) or positions)
+        _check(layers, length, run.config)
+        if pool != "auto":
+            made = Embedding(pool=pool)
+        self.pooled, self.truncated = pool != "none", 0
+        self._batches = Batches(batch, self.length)
+        self._encode = _compiled(run.encoder(), layers, made or Embedding(pool="mean"))
+        self.compute: Callable[[int, resumable.Batch], resumable.Results] = resumable.at_once
+
+    def encode(self, texts: list[str]) -> Iterator[Encoded]:
+        """Yield each text encoded, in order. Raises IntegrityError if a feature is not finite."""
+        rows = self._token_ids(texts)
+        features: dict[int, np.ndarray] = {}
+        for chosen, width in self._batches(np.array([len(row) for row in rows])):
+            ids, mask = np.full((len(chosen), width), self.tokenizer.pad_id, np.int32), np.zeros((len(chosen), width))
+            for place, row in enumerate(chosen):
+                ids[place, : len(rows[row])], mask[place, : len(rows[row])] = rows[row], 1
+            [encoded] = self.compute(len(chosen), functools.partial(self._batch, ids, mask))
+            for place, row in enumerate(chosen):
+                features[row] = encoded[place] if self.pooled else encoded[place, : len(rows[row])]
+        for number, ids in enumerate(rows):
+            if not np.isfinite(features[number]).all():
+                raise IntegrityError("the model's features are not finite: its training failed; use another checkpoint")
+            yield Encoded(ids, features[number])
+
+    def _batch(self, ids: np.ndarray, mask: np.ndarray) -> resumable.Results:
+        return [self._encode(tf.constant(ids), tf.constant(mask, tf.float32)).numpy()]
+
+    def _token_ids(self, texts: list[str]) -> list[np.ndarray]:
+        flat, splits = self.tokenizer.encode(texts)
+        self.truncated += int((np.diff(splits) > self.length - 2).sum())
+        rows = (flat[begin:end][: self.length - 2] for begin, end in itertools.pairwise(splits))
+        return [self.tokenizer.row(row).ids for row in rows]
+
+
+def _check(layers: tuple[int, ...], length: int | None, config: ModelConfig) -> None:
+    depth, positions = config.num_hidden_layers, config.max_position_embeddings
+    if invalid := [layer for layer in layers if not -depth - 1 <= layer <= depth]:
+        raise UsageError(f"--layers {invalid[0]}: not a layer of the model; give 0 to {depth} or -1 to {-depth - 1}")
+    if length and length > positions:
+        raise UsageError(f"--length {length}: the model has only {positions} positions; give a smaller value")
+
+
+def _compiled(
+    encoder: InferenceEncoder, layers: tuple[int, ...], made: Embedding
+) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """Return a function of ids and mask [B, T] that gives features [B, L, D], or unpooled [B, T, L, D]."""
+    shape = [None, None]
+
+    @graphs.function(input_signature=[tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)])
+    def encode(ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        states = encoder.states(ids, mask, tf.zeros_like(ids))
+        x = _pooled(tf.stack([states[layer] for layer in layers], axis=2), mask, made.pool)
+        return x / tf.maximum(tf.norm(x, axis=-1, keepdims=True), SHORTEST) if made.normalize else x
+
+    return encode
+
+
+def _pooled(x: tf.Tensor, mask: tf.Tensor, pool: str) -> tf.Tensor:
+    """Return states [B, T, L, D] pooled over the tokens of the mask [B, T]; "none" returns them all."""
+    if pool == "cls":
+        return x[:, 0]
+    if pool == "max":
+        return tf.reduce_max(tf.where(mask[:, :, None, None] > 0, x, x.dtype.min), axis=1)
+    if pool == "mean":
+        return tf.einsum("btld,bt->bld", x, mask / tf.reduce_sum(mask, axis=1, keepdims=True))
+    return x

@@ -1,0 +1,146 @@
+"""What a masked language model predicts: figures of held-out samples, and the pseudo-perplexity of texts."""
+
+import itertools
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert import pseudo_likelihood
+from bert.core import files
+from bert.core.config import BatchConfig, DataConfig, RunConfig
+from bert.core.errors import InputError, IntegrityError
+from bert.masked_words import MaskedWords, check_head
+from bert.pretraining import Pretraining, pairs_of
+from bert.runs import Compute, Run
+from bert.text import dynamic_masking, rules, sampler, vocabulary
+from bert.text.dynamic_masking import DynamicMasking
+from bert.text.records import Dataset
+from bert.text.tokenization import WordPieceTokenizer
+from bert.training.distributed import Communicator
+from bert.training.evaluation import Evaluation, without_figures
+from bert.training.task import Execution
+
+Source = Dataset | DynamicMasking
+CHUNK = 256  # texts that are read and encoded at once
+
+
+def of_samples(run: Run, folder: Path, split: str, sequences: int, batch_size: int, compute: Compute) -> dict[str, Any]:
+    """Return losses and accuracies on the samples of a folder. Raise InputError if its vocabulary is another one.
+
+    sequences: number of samples, spread over all; 0: all. batch_size: the largest number of samples at once.
+    """
+    check_head(run)
+    seed, mask_shares = _masking(run.path)
+    data = dynamic_masking.source(folder, split, seed, rules=rules.of(run.path), mask_shares=mask_shares)
+    _check(run, data, folder)
+    task = _task(run, data)
+    evaluation = Evaluation(task, Execution(tf.as_dtype(compute)), Communicator())
+    totals = {source: dict.fromkeys(evaluation.names, 0.0) for source in data.sources}
+    samples = dict.fromkeys(data.sources, 0)
+    count = min(sequences or len(data), len(data))
+    for source, batch in sampler.evaluation(data, BatchConfig(total=batch_size, per_device=batch_size), count):
+        samples[source] += len(batch["input_ids"])
+        for name, value in evaluation.sums(batch).items():
+            totals[source][name] += float(value)
+    figures = _figures(evaluation, {name: sum(sums[name] for sums in totals.values()) for name in evaluation.names})
+    for name in task.objectives:
+        if f"{name}_loss" not in figures:
+            print(f"note: {folder}: {without_figures(name)}", file=sys.stderr)
+    if len(totals) > 1:
+        for source, sums in totals.items():
+            of_source = {"samples": samples[source]} | _figures(evaluation, sums)
+            figures |= {f"{name}/{source}": value for name, value in of_source.items()}
+    return {"samples": count} | figures
+
+
+def _check(run: Run, data: Source, folder: Path) -> None:
+    """Raise InputError if the samples are not for the model."""
+    tokenizer = run.tokenizer
+    if not isinstance(tokenizer, WordPieceTokenizer):
+        raise InputError(f"{run.path}: has no word pieces, of which data.tfrecords makes samples; give --text")
+    stored = data.manifest.files.get(vocabulary.NAME)
+    vocab_sha256, size = data.description.vocab_sha256 or (stored and stored.sha256), data.description.vocab_size
+    if vocab_sha256 not in (None, tokenizer.vocab_sha256) or size > run.config.vocab_size:
+        raise InputError(
+            f"{folder}: made with another vocabulary than that of {run.path}; make the data with its vocab.txt"
+        )
+    if stored and not vocabulary.rules_of(folder / vocabulary.NAME, tokenizer.vocab).agrees(tokenizer.rules):
+        print(
+            f"note: {folder}: its texts became words by other rules than those of {run.path} (tokenizer_config.json)",
+            file=sys.stderr,
+        )
+    length, positions = data.spec["input_ids"]["shape"][0], run.config.max_position_embeddings
+    if length > positions:
+        raise InputError(f"{folder}: its samples have {length} tokens, and the model {positions} positions")
+
+
+def _task(run: Run, data: Source) -> Pretraining:
+    """Return the objectives of the data with the weights of the run; without pairs if it has no head for them."""
+    pairs = pairs_of(data)
+    if pairs != "none" and not (run.has("next_sentence") and run.has("pooler")):
+        print(f"note: {run.path}: has no head for sentence pairs; only masked words are evaluated", file=sys.stderr)
+        pairs = "none"
+    task = Pretraining(run.config, 0, pairs)
+    run.load(task.module)
+    return task
+
+
+def _figures(evaluation: Evaluation, sums: dict[str, float]) -> dict[str, float]:
+    """Return the figures of the objectives that have some, and the perplexity."""
+    figures = evaluation.figures(sums)
+    del figures["loss"]  # of an evaluation in training: the sum of the others
+    if not all(map(math.isfinite, figures.values())):
+        raise IntegrityError("the losses are not finite: the model's training failed; use another checkpoint")
+    return figures | ({"mlm_perplexity": _exp(figures["mlm_loss"])} if "mlm_loss" in figures else {})
+
+
+def _masking(run: Path) -> tuple[int, tuple[float, ...]]:
+    """Return the seed and the shares of the run by which documents are masked; the default ones for an import."""
+    try:
+        settings = files.read_json(run / "config.json")["config"]
+        shares = tuple(map(float, settings.get("data.mask_shares", DataConfig.mask_shares)))
+        return int(settings.get("run.seed", RunConfig.seed)), DataConfig(mask_shares=shares).mask_shares
+    except (ValueError, KeyError, TypeError, AttributeError, OSError):
+        return RunConfig.seed, DataConfig.mask_shares
+
+
+def of_texts(run: Run, path: Path, batch_size: int, compute: Compute) -> dict[str, Any]:
+    """Return the pseudo-perplexity of the lines of a file; empty lines do not count."""
+    model = MaskedWords(run, compute, batch_size)
+    texts = tokens = words = 0
+    total = 0.0
+    with files.open_text(path) as stream:
+        lines = (line.strip() for line in files.read_lines(stream, path))
+        rest = (line for line in lines if line)
+        while chunk := list(itertools.islice(rest, CHUNK)):
+            for _, scores in pseudo_likelihood.log_probabilities(model, _windows(model, chunk), "masked"):
+                total, tokens = total + float(scores.sum()), tokens + len(scores)
+            texts, words = texts + len(chunk), words + sum(len(line.split()) for line in chunk)
+    if not tokens:
+        raise InputError(f"{path}: has no text; give at least one line")
+    return {
+        "texts": texts,
+        "tokens": tokens,
+        "words": words,
+        "pseudo_perplexity": _exp(-total / tokens),
+        "pseudo_perplexity_per_word": _exp(-total / words),
+    }
+
+
+def _exp(value: float) -> float:
+    return math.exp(min(value, 700.0))  # the largest that float64 holds
+
+
+def _windows(model: MaskedWords, texts: list[str]) -> list[np.ndarray]:
+    """Return the tokens of the texts, in rows that fit the model."""
+    tokenizer, room = model.tokenizer, model.config.max_position_embeddings - 2
+    flat, splits = tokenizer.encode(texts)
+    return [
+        tokenizer.row(flat[first : min(first + room, int(end))]).ids
+        for begin, end in itertools.pairwise(splits)
+        for first in range(int(begin), int(end), room)
+    ]

@@ -1,0 +1,283 @@
+"""Pretraining: the model and its objectives, the data, and the training of one phase or several."""
+
+import dataclasses
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+
+import tensorflow as tf
+
+from bert import recipes
+from bert.causal.task import CausalLM
+from bert.core.config import ModelConfig, PretrainConfig
+from bert.core.errors import InputError, Stopped, UsageError
+from bert.core.stopping import stops
+from bert.hardware.devices import Device
+from bert.model import cost, heads, losses
+from bert.model.encoder import Encoder, Mode, TokenBatch
+from bert.model.parts import WHOLE, Parts
+from bert.recipes import Phase
+from bert.text import byte_bpe, dynamic_masking, records, token_file
+from bert.text.instances import MASK_SHARES
+from bert.text.rules import RULES
+from bert.text.sampler import Batch
+from bert.text.token_stream import TokenStream
+from bert.training import checkpoint, loop, preflight, resume
+from bert.training.distributed import Communicator, connect, on_rank_zero
+from bert.training.task import Task
+
+SPLITS = ("train", "heldout")
+ALONE = Communicator()
+
+
+class PretrainingModel(tf.Module):
+    """Encoder, masked-LM head and, unless `pairs` is "none", pooler and the head for the pair objective."""
+
+    def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp", parts: Parts = WHOLE) -> None:
+        super().__init__()
+        self.encoder = Encoder(config, seed, parts)
+        self.masked_lm = heads.MaskedLM(config, seed, parts)
+        self.pooler = heads.Pooler(config, seed) if pairs != "none" else None
+        self.next_sentence = heads.NextSentence(config, seed) if pairs != "none" else None
+
+    def __call__(self, batch: Batch, mode: Mode) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Return the logits of the masked positions [B, P, U], in the compute dtype and without bias, and of the pairs.
+
+        For a packed batch (`packing.pack`) they are the same, in the same order.
+        """
+        masked, first = _read_indices(batch)
+        tokens = TokenBatch(batch["input_ids"], batch["input_mask"], batch["segment_ids"], batch.get("position_ids"))
+        read = masked if self.pooler is None else tf.concat([masked, first], axis=0)
+        hidden = self.encoder(tokens, mode, read)
+        scores = self.masked_lm(hidden[: tf.size(masked)], self.encoder.embeddings.word, mode.dtype)
+        words = tf.reshape(scores, [-1, tf.shape(batch["masked_lm_positions"])[1], scores.shape[1]])
+        if self.pooler is None or self.next_sentence is None:
+            return words, None
+        return words, self.next_sentence(self.pooler(hidden[tf.size(masked) :, None]))
+
+
+def _read_indices(batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the indices, in the flattened batch, of the masked tokens [B*P] and of each instance's first token [B]."""
+    positions, tokens = batch["masked_lm_positions"], tf.shape(batch["input_ids"])[1]
+    if "first_tokens" in batch:  # packed: they are such indices already
+        return tf.reshape(positions, [-1]), batch["first_tokens"]
+    first = tf.range(tf.shape(positions)[0]) * tokens
+    return tf.reshape(first[:, None] + positions, [-1]), first
+
+
+class Pretraining:
+    """The objectives: masked words ("mlm"), and "nsp" or "sop" unless `pairs` is "none"."""
+
+    def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp", parts: Parts = WHOLE) -> None:
+        self.module = PretrainingModel(config, seed, pairs, parts)
+        self.pairs = pairs
+        self.objectives: tuple[str, ...] = ("mlm",) if pairs == "none" else ("mlm", pairs)
+        self.two_classes = {name: "next_sentence_labels" for name in self.objectives[1:]}
+
+    def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return the number of masked positions, and of sequences."""
+        sequences = tf.cast(tf.shape(batch["next_sentence_labels"])[0], tf.float32)
+        weights = {"mlm": tf.reduce_sum(batch["masked_lm_weights"]), self.pairs: sequences}
+        return {name: weights[name] for name in self.objectives}
+
+    def measure(self, batch: Batch, mode: Mode) -> dict[str, losses.Measure]:
+        """Return the summed losses and the numbers of correct predictions."""
+        words, pair = self.module(batch, mode)
+        labels = batch["next_sentence_labels"][:, 0]
+        measures = {"mlm": self.module.masked_lm.measure(words, batch["masked_lm_ids"], batch["masked_lm_weights"])}
+        if pair is not None:
+            measures[self.pairs] = losses.classification(pair, tf.zeros(2), labels, tf.ones_like(labels, tf.float32))
+        return measures
+
+
+def resolve(config: PretrainConfig, data: loop.Data, device: Device, replicas: int) -> PretrainConfig:
+    """Return the configuration with everything derived from the data, the device and the ranks filled in.
+
+    replicas: of the model, one per rank unless several ranks hold it together. Raise UsageError if the configuration
+    does not fit the data or the ranks.
+    """
+    vocab_size, length = data.description.vocab_size, loop.sequence_length(config.model, data)
+    if 0 < config.model.vocab_size < vocab_size:
+        raise UsageError(
+            f"model.vocab_size is {config.model.vocab_size}, but {data.manifest.path} was made with {vocab_size} "
+            "entries; make the data with the vocabulary of the weights, or leave --model.vocab_size out"
+        )
+    if length > config.model.max_position_embeddings:
+        raise UsageError(
+            f"{data.manifest.path} has sequences of {length} tokens, more than model.max_position_embeddings "
+            f"{config.model.max_position_embeddings}; raise that, or make the data with shorter sequences"
+        )
+    if config.model.causal and config.batch.pack:
+        raise UsageError("batch.pack has no effect: the sequences of a causal model have no padding; leave it out")
+    if config.run.steps == 0:
+        raise UsageError("run.steps is 0; give the number of updates with --run.steps")
+    return dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, vocab_size=config.model.vocab_size or vocab_size),
+        batch=config.batch.divided(replicas),
+        precision=config.precision.resolved(device.is_gpu, device.has_bfloat16),
+    )
+
+
+def datasets(
+    folder: Path, config: PretrainConfig, rules: int = RULES, comm: Communicator = ALONE
+) -> tuple[loop.Data, loop.Data | None]:
+    """Return the training and the held-out samples in `folder`, if there are any; rules: by which pairs are drawn.
+
+    Rank 0 looks at all files; the other ranks open those that they read.
+
+    Raise InputError if all training pairs for next-sentence prediction have the same label.
+    """
+    length = config.data.length
+    if config.model.causal:
+        if config.data.skip_bad:
+            raise UsageError("data.skip_bad has no effect: a stream of tokens has no records; leave it out")
+        if config.data.mask_shares:
+            raise UsageError("data.mask_shares has no effect: a causal model masks nothing; leave it out")
+        described = on_rank_zero(lambda: token_file.checked(folder), comm)
+        train_tokens, heldout_tokens = (
+            TokenStream(folder, split, length or config.model.max_position_embeddings, described) for split in SPLITS
+        )
+        return train_tokens, heldout_tokens
+    if length:
+        raise UsageError("data.length is for causal models; the data of other models have their length; leave it out")
+    described = on_rank_zero(lambda: records.checked(folder), comm)
+    how = config.run.seed, config.data.skip_bad, rules, config.data.mask_shares, described
+    train_split = dynamic_masking.source(folder, "train", *how)
+    heldout = dynamic_masking.source(folder, "heldout", *how) if records.has_split(described, "heldout") else None
+    _check_shares(config.data.mask_shares, train_split)
+    if pairs_of(train_split) == "nsp" and (label := train_split.only_label()) is not None:
+        raise InputError(
+            f"{folder}: all training pairs have label {label}, from which next-sentence prediction learns nothing; "
+            "make the data with --pairs sop or none, or from more documents"
+        )
+    return train_split, heldout
+
+
+def _check_shares(shares: tuple[float, ...], data: loop.Data) -> None:
+    """Raise UsageError if shares of masks are asked for, and the samples were masked in advance by others."""
+    made = data.description.instances
+    theirs = made.mask_shares if made else MASK_SHARES  # those of other programs are as published
+    if shares and data.description.kind == "instances" and theirs != shares:
+        requested, made_with = (" ".join(f"{share:g}" for share in each) for each in (shares, theirs))
+        raise UsageError(
+            f"data.mask_shares {requested}: the samples in {data.manifest.path} were masked with {made_with}; give "
+            f"these, or make the data with --kind documents or --mask_shares {requested}"
+        )
+
+
+def pairs_of(data: loop.Data) -> str:
+    """Return the objective on pairs for which samples were made; other programs' are for "nsp"."""
+    made = data.description.instances
+    return made.pairs if made else "nsp"
+
+
+def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
+    """Return the task of the model on these data; `parts` says which part of the model this device holds."""
+    if config.model.causal:
+        return CausalLM(config.model, config.run.seed, parts)
+    return Pretraining(config.model, config.run.seed, pairs_of(data), parts)
+
+
+def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:
+    """Return what the run would be on `ranks` ranks, each with a GPU, as lines of text; nothing is computed."""
+    if ranks % (parts := config.parallel.tensor):
+        raise UsageError(f"--parallel.tensor {parts} does not divide --print {ranks}; give a multiple of it")
+    requested, config = config, resolve(config, data, Device(kind="GPU"), ranks // parts)
+    sequence = loop.sequence_length(config.model, data)
+    predictions = sequence if config.model.causal else data.spec["masked_lm_ids"]["shape"][0]
+    lines = cost.describe(config, ranks, sequence=sequence, predictions=predictions, available=len(data))
+    if change := config.batch.change(requested.batch):
+        lines["note"] = change
+    return "\n".join(f"{label:<18} {value}" for label, value in lines.items())
+
+
+def describe_all(phases: Sequence[Phase], ranks: int) -> str:
+    """Return what each phase would be, below its name if there are several."""
+    shown = []
+    for phase in with_architectures(phases):
+        data, _ = datasets(_folder(phase), phase.config)
+        shown.append(f"{phase.name}\n" * (len(phases) > 1) + describe(phase.config, data, ranks))
+    return "\n\n".join(shown)
+
+
+def with_architectures(phases: Sequence[Phase]) -> list[Phase]:
+    """Return the phases with the architecture of the weights that each starts from, or that its run has already.
+
+    Raise as `recipes.with_architectures` does, IntegrityError if a file that describes the weights has changed.
+    """
+    first = phases[0].config
+    if isinstance(first.init.checkpoint, Path) and not checkpoint.steps(first.run.path):
+        checkpoint.check_trained(first.init.checkpoint)
+    return recipes.with_architectures(phases, begun=lambda run: bool(checkpoint.steps(run)))
+
+
+def train(phase: Phase, comm: Communicator, recipe: str) -> None:
+    """Train one phase, or go on with it. recipe: what `config.json` records."""
+    config = phase.config
+    data, heldout = datasets(_folder(phase), config, resume.sample_rules(config.run.path, comm), comm)
+    requested, config = config, resolve(config, data, comm.device, comm.replicas.size)
+    loop.tell(config.batch.change(requested.batch), comm)
+    if heldout is None:
+        loop.tell(
+            f"warning: {_folder(phase)}: nothing is held out, so there are no held-out figures; make the data from "
+            "more documents, or with a larger --held_out_fraction of data.shards",
+            comm,
+        )
+    preflight.before_weights(config, comm)
+    training = loop.Training(
+        task=task_for(config, data, comm.parts),
+        config=config,
+        comm=comm,
+        data=data,
+        heldout=heldout,
+        vocab=_vocab(phase),
+        start_from=config.init.source,
+        entries={"recipe": recipe},
+    )
+    loop.train(training)
+
+
+def _folder(phase: Phase) -> Path:
+    assert phase.config.data.train is not None, "`placed` checks it"
+    return phase.config.data.train
+
+
+def _vocab(phase: Phase) -> Path:
+    return _folder(phase) / (byte_bpe.NAME if phase.config.model.causal else records.VOCABULARY)
+
+
+def check_data(phases: Sequence[Phase], comm: Communicator) -> None:
+    """Raise the errors that the data of any phase would cause; those of a later one would otherwise come after days."""
+    for phase in phases:
+        data, _ = datasets(_folder(phase), phase.config, comm=comm)
+        resolve(phase.config, data, comm.device, comm.replicas.size)
+        resume.check_vocabulary(_vocab(phases[0]), _vocab(phase), phase.config.model.causal)
+
+
+def train_all(phases: Sequence[Phase], comm: Communicator, recorded: str) -> None:
+    """Train several phases one after the other; of those that are finished, only check that they are the same run.
+
+    recorded: behind the names of the phases in `config.json`. Raise Stopped if a signal asks for it, also between
+    phases.
+    """
+    check_data(phases, comm)
+    with stops() as requested:
+        for number, phase in enumerate(phases, start=1):
+            if comm.broadcast_object(bool(requested)):
+                raise Stopped(f"stopped before phase {number}; the same command goes on with it")
+            loop.tell(f"phase {number} of {len(phases)}: {phase.name} in {phase.config.run.path}", comm)
+            train(phase, comm, phase.name + recorded)
+            gc.collect()  # variables and programs of the phase, whose references are cyclic
+
+
+def start(phases: Sequence[Phase], recorded: str) -> None:
+    """Train phases that are placed. recorded: behind the names of the phases in `config.json`."""
+    first, *later = phases
+    # Before any tensor, which would allocate memory on all GPUs.
+    comm = connect(first.config.run, first.config.parallel)
+    phases = on_rank_zero(lambda: with_architectures(phases), comm)
+    if later:
+        train_all(phases, comm, recorded)
+    else:
+        train(phases[0], comm, phases[0].name + recorded)

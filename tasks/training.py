@@ -1,0 +1,161 @@
+"""Fine-tuning of every kind: the objective, the development set, and what one command does for all tasks."""
+
+import dataclasses
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from bert.core import paths
+from bert.core.config import BatchConfig, FineTuneConfig, ModelConfig
+from bert.core.errors import UsageError
+from bert.model import losses
+from bert.model.encoder import Mode
+from bert.model.parts import WHOLE, Parts
+from bert.text import records
+from bert.text.sampler import Batch
+from bert.text.tokenization import Tokenizer, tokenizer_for
+from bert.thresholds import DEFAULT, Tuned
+from bert.training import fine_tuning, loop, prediction, preflight
+from bert.training.distributed import Communicator, connect, on_rank_zero
+from bert.training.step import Step
+from tasks import features, inputs, thresholds
+from tasks.config import TaskConfig
+from tasks.kind import Kind
+from tasks.model import entries, load, trained_labels
+
+CHUNK = 4096  # records whose labels are read at once
+C = TypeVar("C", bound=FineTuneConfig)
+Score = Callable[[dict[str, np.ndarray]], loop.Measures]
+
+
+class Objective:
+    """The objective of a task: the loss of its kind, as a mean over the weights of a batch."""
+
+    def __init__(self, kind: Kind, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
+        self.kind, self.module = kind, kind.model(config, seed, parts)
+        self.objectives: tuple[str, ...] = (kind.objective,)
+        self.counts_correct = not kind.described.regression
+
+    def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return the sum of the weights."""
+        return {self.kind.objective: tf.reduce_sum(self.kind.weights(batch))}
+
+    def measure(self, batch: Batch, mode: Mode) -> dict[str, losses.Measure]:
+        """Return the summed loss and the number of right answers."""
+        return {self.kind.objective: self.kind.measure(self.module(batch, mode), batch)}
+
+    def predict(self, batch: Batch, mode: Mode) -> dict[str, tf.Tensor]:
+        """Return the logits, by the names of the head's outputs."""
+        logits = self.module(batch, mode)
+        return dict(zip(self.kind.head.logits, logits if isinstance(logits, tuple) else (logits,), strict=True))
+
+
+class DevelopmentSet:
+    """The scores on a development set; the first metric of the task tells which checkpoint is the best."""
+
+    def __init__(self, kind: Kind, data: records.Dataset, batch: BatchConfig, score: Score) -> None:
+        """score: gives all metrics, as fractions, of the logits of all samples, by the names of the head's outputs."""
+        self.kind, self.data, self.batch, self.score, self.measure = kind, data, batch, score, kind.metrics[0]
+
+    def scores(self, step: Step, alive: Callable[[], None]) -> loop.Measures:
+        """Return all metrics, as fractions."""
+        by_position = not self.kind.head.pooled
+        return self.score(prediction.predict(step, self.data, self.batch, alive, by_position=by_position))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prepared(Generic[C]):
+    """What a run trains on."""
+
+    config: C
+    """of the run, with what the examples say"""
+    kind: Kind
+    data: records.Dataset
+    """the training samples"""
+    dev: records.Dataset | None
+    """the samples of the development set"""
+    score: Score
+    """of the development set, as DevelopmentSet has it"""
+    entries: dict[str, Any]
+    """entries of the run's config.json"""
+    finish: Callable[[Path], Any] | None = None
+    """what one rank does with the directory of a finished run"""
+
+
+def fine_tune(
+    command: str,
+    recipe: str,
+    config: C,
+    flagged: Collection[str],
+    *,
+    vocab: Path | None,
+    longest: tuple[str, int],
+    prepare: Callable[[C, Tokenizer, Path, Communicator], Prepared[C]],
+) -> None:
+    """Train on the examples that `prepare` writes as records.
+
+    command: of the folder of its runs. flagged: fields of the model that the command line gives. vocab: that of the
+    command line. longest: the setting with the number of tokens of an input. prepare: takes the configuration, the
+    tokenizer, its file and the ranks. Raise as `fine_tuning.sources` and `loop.train` do, UsageError for inputs that
+    are longer than the model's.
+    """
+    vocab, model = fine_tuning.sources(config, flagged, vocab)
+    setting, tokens = longest
+    if tokens > model.max_position_embeddings:
+        raise UsageError(
+            f"{setting} {tokens} is more than the model's {model.max_position_embeddings} positions; lower it"
+        )
+    comm = connect(config.run, config.parallel)
+    prepared = prepare(config, tokenizer_for(vocab, model), vocab, comm)
+    data, kind = prepared.data, prepared.kind
+    model = dataclasses.replace(model, vocab_size=model.vocab_size or data.description.vocab_size)
+    run = fine_tuning.resolve(prepared.config, paths.workdir() / command / recipe, model, len(data), comm)
+    loop.tell(run.batch.change(config.batch), comm)
+    preflight.before_weights(run, comm)
+    training = loop.Training(
+        task=Objective(kind, model, run.run.seed, comm.parts),
+        config=run,
+        comm=comm,
+        data=data,
+        heldout=DevelopmentSet(kind, prepared.dev, run.batch, prepared.score) if prepared.dev else None,
+        vocab=vocab,
+        start_from=run.init.source,
+        new_heads=("pooler", kind.head.name),
+        entries={"recipe": recipe} | prepared.entries,
+    )
+    loop.train(training)
+    if finish := prepared.finish:
+        on_rank_zero(lambda: finish(run.run.path), comm)
+
+
+def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communicator) -> Prepared[TaskConfig]:
+    """Write the records of a task; as `fine_tune` has it."""
+    trained = trained_labels(config.init.source)
+    folder = on_rank_zero(lambda: features.build(config.data, tokenizer, vocab, paths.workdir(), trained), comm)
+    data, kind = records.Dataset(folder, "train"), features.kind(config.data, folder)
+    dev = records.Dataset(folder, "dev") if data.manifest.count("dev") > 0 else None
+    gold: dict[str, np.ndarray] = {}
+
+    def score(logits: dict[str, np.ndarray]) -> loop.Measures:
+        assert dev is not None, "what is scored is there"
+        gold.update(gold or expected(dev))
+        (outputs,) = logits.values()
+        return dict(kind.scores(outputs, gold).values)
+
+    def tune(run: Path) -> Tuned:
+        assert config.data.dev is not None, "it has been scored"
+        return thresholds.tune(load(run, threshold=DEFAULT), config.data.dev, config.batch.per_device)
+
+    finish = tune if kind.head.several and dev is not None else None
+    return Prepared(config=config, kind=kind, data=data, dev=dev, score=score, entries=entries(kind), finish=finish)
+
+
+def expected(data: records.Dataset) -> dict[str, np.ndarray]:
+    """Return the features that are not the model's input, of all records."""
+    indices = np.arange(len(data))
+    parts = [data.read(indices[begin : begin + CHUNK]) for begin in range(0, len(indices), CHUNK)]
+    names = [name for name in data.spec if name not in inputs.NAMES]
+    return {name: np.concatenate([part[name].numpy() for part in parts]) for name in names}

@@ -1,0 +1,141 @@
+"""What libraries print: in the log and not on the screen, for commands that end well, fail, or are aborted."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert.core import library_log
+from tests.conftest import ROOT
+
+# Stands for TensorFlow: it prints when it is imported, as C++ does and by `logging`.
+TENSORFLOW = """
+import logging, os
+os.write(2, b"E0000 cuda_platform.cc: failed call to cuInit\\n")
+logging.getLogger("tensorflow").warning("retracing")
+"""
+COMMAND = """
+import os, sys
+from bert.core import cli
+from bert.core.errors import InputError, ResourceError
+
+def main(argv):
+    print("before", file=sys.stderr)
+    import tensorflow
+    print("after", file=sys.stderr)
+    {last}
+
+if __name__ == "__main__":
+    cli.main(main)
+"""
+
+
+def run(folder: Path, last: str, shell: str = "", **environment: str) -> tuple[int, str, list[Path]]:
+    """Run a command that ends as `last` says; return its exit code, what the screen shows, and the logs."""
+    (folder / "tensorflow.py").write_text(TENSORFLOW)
+    (folder / "command.py").write_text(COMMAND.format(last=last))
+    variables = os.environ | {"PYTHONPATH": f"{folder}:{ROOT}", "BERT_WORKDIR": str(folder / "work")} | environment
+    words = ["bash", "-c", f'exec "$0" -m command {shell}', sys.executable]
+    done = subprocess.run(words, cwd=folder, env=variables, capture_output=True, text=True)
+    return done.returncode, done.stderr, sorted((folder / "work" / "logs").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("last", "code", "error"),
+    [
+        ("pass", 0, ""),
+        ("raise InputError('x: no such file; give one')", 3, "error: x: no such file; give one\n"),
+    ],
+)
+def test_the_screen_has_the_lines_of_the_command_alone(tmp_path: Path, last: str, code: int, error: str) -> None:
+    assert run(tmp_path, last) == (code, f"before\nafter\n{error}", [])  # the log is removed
+
+
+@pytest.mark.parametrize(
+    ("last", "code", "shown"), [("1 / 0", 1, "ZeroDivisionError"), ("raise ResourceError('full')", 5, "error: full\n")]
+)
+def test_after_a_failure_a_line_names_the_log(tmp_path: Path, last: str, code: int, shown: str) -> None:
+    ended, screen, (log,) = run(tmp_path, last)
+    assert ended == code and shown in screen
+    assert f"note: messages of TensorFlow and other libraries are in {log}\n" in screen
+    assert "cuInit" not in screen and "retracing" not in screen
+    assert log.read_text().splitlines() == [
+        "E0000 cuda_platform.cc: failed call to cuInit",
+        "WARNING:tensorflow:retracing",
+    ]
+
+
+def test_a_process_that_a_library_aborts_shows_where_it_was_and_the_log(tmp_path: Path) -> None:
+    code, screen, (log,) = run(tmp_path, "os.write(2, b'F0000 Check failed\\n'); os.abort()")
+    assert code == -6
+    assert "Fatal Python error: Aborted" in screen and f'"messages of libraries are in {log}"' in screen
+    assert "Check failed" not in screen and log.read_text().endswith("F0000 Check failed\n")
+
+
+def test_all_is_shown_if_it_is_asked_for(tmp_path: Path) -> None:
+    code, screen, logs = run(tmp_path, "pass", BERT_VERBOSE="1")
+    assert code == 0 and logs == []
+    assert screen.splitlines()[:2] == ["before", "E0000 cuda_platform.cc: failed call to cuInit"]
+    assert "retracing" in screen
+
+
+def test_a_folder_that_cannot_be_written_does_not_end_the_command(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "temporary").mkdir()
+    places = {"BERT_WORKDIR": str(tmp_path / "file"), "TMPDIR": str(tmp_path / "temporary")}
+    assert run(tmp_path, "pass", **places) == (0, "before\nafter\n", [])
+    assert run(tmp_path, "1 / 0", **places)[1].count("are in " + str(tmp_path / "temporary")) == 2
+    places["TMPDIR"] = "/dev/null/none"
+    assert run(tmp_path, "pass", **places)[:2] == (0, "before\nafter\n")
+
+
+def test_a_closed_standard_error_stays_closed(tmp_path: Path) -> None:
+    assert run(tmp_path, "os.write(2, b'x')", "2>&-") == (0, "", [])
+
+
+def test_a_program_that_imports_the_packages_keeps_its_standard_error(tmp_path: Path) -> None:
+    (tmp_path / "tensorflow.py").write_text(TENSORFLOW)
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    words = [sys.executable, "-c", "import bert, tensorflow"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "cuInit" in done.stderr and not (tmp_path / "workdir").exists()
+
+
+def test_workers_write_to_the_log_of_the_command(tmp_path: Path) -> None:
+    (tmp_path / "work_of.py").write_text("def task(n):\n    import tensorflow\n    return n\n")
+    last = """from data.pipeline import workers
+    import work_of
+    print(list(workers.run(work_of.task, [1, 2, 3], 2)), file=sys.stderr)
+    1 / 0"""
+    _, screen, (log,) = run(tmp_path, last)
+    assert "[1, 2, 3]\n" in screen and "cuInit" not in screen
+    assert log.read_text().count("cuInit") == 3  # of the command and of two workers
+
+
+def test_the_folder_of_logs_has_a_bounded_number_of_files_and_each_a_bounded_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = tmp_path / "work" / "logs"
+    logs.mkdir(parents=True)
+    for number in range(library_log.FILES + 7):
+        (logs / f"{number}.log").write_text("")
+        os.utime(logs / f"{number}.log", (number, number))
+    (logs / "notes.txt").write_text("not a log")
+    _, _, kept = run(tmp_path, "1 / 0")
+    assert len(kept) == library_log.FILES + 1 and not (logs / "7.log").exists() and (logs / "8.log").exists()
+    with open(logs / "long.log", "wb") as stream:
+        stream.truncate(library_log.LARGEST + 1)
+        library_log.cut(stream.fileno())
+        assert os.fstat(stream.fileno()).st_size == library_log.LARGEST // 2
+
+
+@pytest.mark.parametrize("module", ["bert.fill_mask", "data.text", "bert.pretrain"])
+def test_without_the_environment_one_line_says_how_to_enter_it(tmp_path: Path, module: str) -> None:
+    arguments = ["demo_phase1", "--data.train", "x", "--init.checkpoint", "none"] if module == "bert.pretrain" else []
+    words = [sys.executable, "-S", "-m", module, *arguments]  # -S: without installed packages
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "is not installed for " in done.stderr
+    assert done.stderr.endswith("; enter the environment (. .venv/bin/activate), or make it (make setup)\n")
