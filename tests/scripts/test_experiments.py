@@ -25,13 +25,22 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_job_of_an_array_does_its_share(environment: dict[str, str]) -> None:
-    job = {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_MIN": "4", "SLURM_ARRAY_TASK_COUNT": "5"}
+    job = {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_MIN": "4", "SLURM_ARRAY_TASK_MAX": "8"}
+    job |= {"SLURM_ARRAY_TASK_COUNT": "5"}
     command = [str(ROOT / "scripts" / "data_array.sh"), "data.tfrecords", "--source", "a b"]
     done = subprocess.run(command, env=environment | job | {"SLURM_CPUS_PER_TASK": "6"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     shown = Path(environment["SHOWN"]).read_text()
     assert shown == "-m data.tfrecords --source a b --workers 6 --task 3 --of 5\n"
     assert subprocess.run(command, env=environment, capture_output=True).returncode != 0  # not in an array
+    some = job | {"SLURM_ARRAY_TASK_COUNT": "3"}  # --array=4,7,8
+    for jobs, code in ((None, 2), ("7", 2), ("9", 0)):
+        more = {"JOBS": jobs} if jobs else {}
+        done = subprocess.run(command, env=environment | some | more, capture_output=True, text=True)
+        assert done.returncode == code and (code == 0 or done.stderr.startswith("error: job 7 has no share of "))
+    assert Path(environment["SHOWN"]).read_text().splitlines()[1:] == [
+        "-m data.tfrecords --source a b --workers 1 --task 7 --of 9"
+    ]
 
 
 def test_each_seed_is_trained_answered_and_scored_once(environment: dict[str, str], tmp_path: Path) -> None:
