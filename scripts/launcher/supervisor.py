@@ -110,10 +110,12 @@ class Supervisor:
             try:
                 target.write(line + b"\n")
                 target.flush()
-            except OSError:  # nobody reads any more, so the ranks get a closed pipe as well
-                os.dup2(os.open(os.devnull, os.O_WRONLY), target.fileno())  # for what is left in the buffer
-                source.close()
-                return
+            except OSError as error:
+                # Nobody reads any more. What the ranks still write is read on, because horovodrun does not pass a
+                # closed pipe on to them, and they would wait for ever.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), target.fileno())
+                if isinstance(error, BrokenPipeError) and not self.stopping:
+                    self._stop()
 
     def _lines(self, source: IO[bytes]) -> Iterator[bytes]:
         """Yield the lines of the ranks without their numbers; keep those of horovodrun or mpirun itself.

@@ -236,6 +236,24 @@ def test_ranks_get_what_is_needed_and_no_secret(environment: dict[str, str]) -> 
     assert (shown.returncode, shown.stderr.count("\n")) == (2, 1) and "-x UNSET: UNSET is not set" in shown.stderr
 
 
+def test_ranks_end_when_nobody_reads_what_they_write(environment: dict[str, str], tmp_path: Path) -> None:
+    code = f"""
+        import pathlib, signal
+        def stop(*_):
+            pathlib.Path({str(tmp_path)!r}, os.environ["HOROVOD_RANK"]).touch()
+            sys.exit(75)
+        signal.signal(signal.SIGTERM, stop)
+        while True:
+            print("y" * 99)
+    """
+    words = [LAUNCH, "-np", "2", "--", sys.executable, "-c", "import os, sys, time\n" + textwrap.dedent(code)]
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline().startswith(b"yyy")
+        process.stdout.close()
+        assert process.wait(60) == 75
+    assert {path.name for path in tmp_path.iterdir()} >= {"0", "1"}
+
+
 @pytest.mark.multiprocess
 def test_no_secret_is_on_a_command_line_of_real_ranks(clean: dict[str, str]) -> None:
     words = ["-np", "2", "-x", "WANTED", "--", sys.executable, "-c", LOOK]
