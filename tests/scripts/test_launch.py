@@ -243,12 +243,15 @@ def test_ranks_end_when_nobody_reads_what_they_write(environment: dict[str, str]
             pathlib.Path({str(tmp_path)!r}, os.environ["HOROVOD_RANK"]).touch()
             sys.exit(75)
         signal.signal(signal.SIGTERM, stop)
+        pathlib.Path({str(tmp_path)!r}, "ready" + os.environ["HOROVOD_RANK"]).touch()
         while True:
             print("y" * 99)
     """
     words = [LAUNCH, "-np", "2", "--", sys.executable, "-c", "import os, sys, time\n" + textwrap.dedent(code)]
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout and process.stdout.readline().startswith(b"yyy")
+        assert process.stdout
+        while len(list(tmp_path.glob("ready?"))) < 2:
+            assert process.stdout.readline().startswith(b"yyy")
         process.stdout.close()
         assert process.wait(60) == 75
     assert {path.name for path in tmp_path.iterdir()} >= {"0", "1"}
