@@ -28,7 +28,7 @@ LARGEST = 16 << 20  # bytes of a file; then its second half is dropped
 LOOK = 60.0  # seconds between two looks at the size
 
 _path: Path | None = None  # of this process; None if messages stay on the screen
-_is_open = _is_ended = False
+_is_open = False
 
 
 def prepare() -> None:
@@ -128,13 +128,13 @@ class _Handler(logging.StreamHandler):
 
 
 def end(keep: bool) -> None:
-    """Name the file on the screen if it is to be kept and has a message; remove it otherwise. Only the first call."""
-    global _is_ended
-    if _path is None or not _is_open or _is_ended:
+    """Name the file on the screen if it is to be kept and has a message; remove it otherwise."""
+    global _path
+    path, _path = _path, None
+    if path is None or not _is_open:
         return
-    _is_ended = True
     with contextlib.suppress(OSError):
-        if keep and _path.stat().st_size:
-            print(f"note: messages of TensorFlow and other libraries are in {_path}", file=sys.stderr, flush=True)
+        if keep and path.stat().st_size:
+            print(f"note: messages of TensorFlow and other libraries are in {path}", file=sys.stderr, flush=True)
         else:
-            _path.unlink()
+            path.unlink()

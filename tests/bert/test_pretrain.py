@@ -187,7 +187,7 @@ def test_a_recipe_trains_all_its_phases_as_a_command_for_each_does(
         modules.append(weakref.ref(task.module))
         return task
 
-    monkeypatch.setattr(pretrain, "task_for", remembered)
+    monkeypatch.setattr(pretraining, "task_for", remembered)
     pretrain.main([*command, "--run.directory", str(tmp_path / "run")])
     for number in (1, 2):
         one, ours = work / f"pretrain/demo_phase{number}", tmp_path / f"run/phase{number}"

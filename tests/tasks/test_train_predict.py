@@ -160,7 +160,7 @@ def test_a_model_of_glue_predicts_a_table_of_ones_own_to_any_format(
         model.kind.data = dataclasses.replace(model.kind.data, task="sst2")
         return model
 
-    monkeypatch.setattr(predict, "load", loaded)
+    monkeypatch.setattr("tasks.model.load", loaded)
     _write(tmp_path / "own.csv", ["id,words", 'x7,"the plum, is here"', "x8,a dog"])
     given = ["--model", str(classifier(folder)), "--input", str(tmp_path / "own.csv"), "--text", "words"]
     predict.main([*given, "--output", "-", "--n_best", "1"])
