@@ -247,7 +247,7 @@ def test_ranks_end_when_nobody_reads_what_they_write(environment: dict[str, str]
         while True:
             print("y" * 99)
     """
-    words = [LAUNCH, "-np", "2", "--", sys.executable, "-c", "import os, sys, time\n" + textwrap.dedent(code)]
+    words = [str(LAUNCH), "-np", "2", "--", sys.executable, "-c", "import os, sys, time\n" + textwrap.dedent(code)]
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout
         while len(list(tmp_path.glob("ready?"))) < 2:
