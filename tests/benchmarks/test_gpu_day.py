@@ -14,13 +14,12 @@ import pytest
 
 from benchmarks import invented, steps
 from benchmarks.gpu_day import page
-from benchmarks.gpu_day.__main__ import Options, main, place, plan
+from benchmarks.gpu_day.__main__ import main, plan
 from benchmarks.gpu_day.items import Day, Item
-from benchmarks.gpu_day.runner import ATTEMPTS, Runner, State
+from benchmarks.gpu_day.runner import Runner, State
 from bert import pretrain
 from bert.core import cli
 from bert.core.errors import UsageError, UserError
-from bert.text.records import Dataset
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,14 +83,6 @@ def test_items_run_in_order_while_there_is_time_and_the_next_call_goes_on(tmp_pa
     assert list(call(tmp_path, short, 50).results) == [*NAMES[:2], "fourth"]  # what is short fits in
     assert len(call(tmp_path, listed(), 100).results) == 4
     assert call(tmp_path, listed(), 1000).attempts == dict.fromkeys(NAMES, 1)  # nothing is run again
-
-
-def test_one_that_the_end_of_the_time_cuts_short_is_run_again_but_not_for_ever(tmp_path: Path) -> None:
-    items, codes = listed(least=0.0), {"second": "import time; time.sleep(60)"}
-    assert list(call(tmp_path, items[:2], 101, codes).results) == ["first"]
-    assert call(tmp_path, items[:2], 1, codes).attempts["second"] == ATTEMPTS
-    state = call(tmp_path, items, 1000, codes)
-    assert state.results["second"]["why"] == "cut short 2 times" and len(state.results) == 4
 
 
 def test_one_that_fails_is_named_with_its_last_line_and_the_rest_goes_on(tmp_path: Path) -> None:
@@ -206,13 +197,6 @@ def test_a_command_that_cannot_run_is_found_before_the_day(tmp_path: Path) -> No
         plan([item], state)
 
 
-def test_invented_samples_are_read_as_those_of_the_pipeline(tmp_path: Path) -> None:
-    invented.write(tmp_path / "data", 7, 13, 3)
-    train, heldout = (Dataset(tmp_path / "data", split) for split in ("train", "heldout"))
-    assert (len(train), len(heldout)) == (7, invented.HELDOUT)
-    assert train.spec["input_ids"]["shape"] == [13] and train.spec["masked_lm_ids"]["shape"] == [3]
-
-
 def facts(**changes: Any) -> dict[str, Any]:
     """What a run on an H100 may have found; the figures are invented. Two updates compile."""
     return {
@@ -293,20 +277,6 @@ def test_a_finished_list_whose_results_differ_ends_with_code_4(
     state.results["losses_float32"]["facts"] = facts()
     state.save(tmp_path)
     assert run_module("benchmarks.gpu_day", "run", *to).returncode == 0
-
-
-def test_where_the_page_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = Options(command="run", output=tmp_path)
-    full = place(options, known())
-    assert full.parent == ROOT / "docs/results" and full.name.endswith("-gpu-h100-80gb-hbm3.md")
-    assert place(options, State()) == tmp_path / "page.md"
-    rehearsed = known(phase1={"facts": facts()})
-    rehearsed.rehearse = True
-    rehearsed.save(tmp_path)
-    main(["page", "--rehearse", "--output", str(tmp_path)])  # written again, perhaps on another machine
-    assert capsys.readouterr().out.strip() == str(tmp_path / "page.md")
-    text = (tmp_path / "page.md").read_text()
-    assert "1,280.0" in text and page.REHEARSAL in text
 
 
 def test_what_is_asked_for_wrongly_is_refused(tmp_path: Path) -> None:

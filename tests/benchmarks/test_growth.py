@@ -1,6 +1,5 @@
 """The curves of cost over size: their fit, the bounds that fail, and that each command runs."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,11 +8,8 @@ from benchmarks.growth import __main__ as growth
 from benchmarks.growth import child, page
 from benchmarks.growth.curves import CURVES, Curve, Sizes
 from benchmarks.growth.fit import Bound, broken, fit
-from bert.core.errors import UsageError
-from tests.waiting import wait_for
 
 SIZES = (20, 200, 2000)
-PYTHON = [sys.executable, "-c"]
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
@@ -102,43 +98,6 @@ def test_a_curve_beyond_its_bound_ends_the_command_with_code_1_and_is_on_the_pag
     assert "| silent | 20 | s | 5.001 | 5.4 | flat, not at all N |" in text
     growth.main([*where, "--curves", "allowed"])  # the others keep their figures
     assert "| crooked | 20 / 200 / 1,000 | s | 5.001 | 5.4 / 45 / 1005 |" in (tmp_path / "found.md").read_text()
-
-
-def test_a_wrong_name_is_refused() -> None:
-    with pytest.raises(UsageError, match="one of tokenize"):
-        growth.choose(["nonesuch"])
-
-
-def test_a_command_is_measured_with_what_it_starts(tmp_path: Path) -> None:
-    work = "b'x' * 100_000_000; sum(range(20_000_000))"
-    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}], check=True)"
-    found = child.run([*PYTHON, code], tmp_path / "log", 60)
-    assert found["seconds"] > 0.1 and found["megabytes"] > 100
-    assert child.run([*PYTHON, "print('x'); print('{\"calls\": 7}')"], tmp_path / "log", 60)["calls"] == 7
-
-
-def test_a_command_that_fails_or_hangs_says_why(tmp_path: Path) -> None:
-    code = "import sys; print('error: no\\nerror: x', file=sys.stderr); sys.exit(3)"
-    with pytest.raises(child.Failed, match=r"code 3: no$"):
-        child.run([*PYTHON, code], tmp_path / "log", 60)
-    place = tmp_path / "pid"
-    hanging = f"""
-import pathlib, subprocess
-process = subprocess.Popen(["sleep", "60"])
-pathlib.Path({str(place)!r}).write_text(str(process.pid))
-process.wait()
-"""
-    with pytest.raises(child.Failed, match="more than 3 s"):
-        child.run([*PYTHON, hanging], tmp_path / "log", 3)
-    sleeper = Path(f"/proc/{place.read_text()}/stat")
-
-    def has_ended() -> bool:
-        try:
-            return sleeper.read_text().rsplit(")", 1)[1].split()[0] == "Z"
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-
-    wait_for(has_ended, "end of the process")
 
 
 @pytest.mark.thorough

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import adapter, cases, contender, report, steps
+from benchmarks import cases, contender, report, steps
 from bert.core.errors import IntegrityError, UsageError, UserError
 from bert.model import cost
 
@@ -131,12 +131,6 @@ def test_a_contender_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
             dataclasses.replace(given, **wrong)
 
 
-def test_a_peer_takes_part_in_the_work_that_it_can_do(tmp_path: Path, turns: Path) -> None:
-    given = options(tmp_path, repeats=1)
-    bench = steps.Bench(given, stand_ins(ours="agrees", eager="agrees", gathered="agrees"), tmp_path)
-    assert bench.names("pretrain") == ["ours", "eager", "gathered"] and bench.names("infer") == ["ours", "eager"]
-
-
 def test_difference_is_not_fooled() -> None:
     two = np.array([2.0, -4.0])
     assert steps.difference(two, two * 1.5, relative=True) == 0.5
@@ -155,23 +149,6 @@ def test_lengths_are_like_those_of_squad_and_grouped() -> None:
     assert max(np.ptp(sizes) for sizes in of_each) < 30 < 60 < np.ptp(np.concatenate(of_each))
     for batch, sizes in zip(batches, of_each, strict=True):
         assert (batch["end_positions"][:, 0] < sizes).all() and (batch["start_positions"] > 0).all()
-
-
-@pytest.mark.parametrize(("name", "most"), [("pretrain_128", 19), ("pretrain_512", 77)])
-def test_as_many_words_are_masked_as_in_real_data(name: str, most: int) -> None:
-    case = next(case for case in cases.CASES if case.name == name)
-    (batch,) = cases.batches(case)
-    counts = batch["masked_lm_weights"].sum(axis=1)
-    assert counts.max() == most and counts[-1] == round(0.15 * (case.tokens // 2 + 1))
-    for row, count in enumerate(counts.astype(int)):
-        chosen = batch["masked_lm_positions"][row, :count]
-        assert len(set(chosen)) == count and batch["input_mask"][row, chosen].all()
-
-
-def test_the_peak_is_the_fastest_product() -> None:
-    asked: list[int] = []
-    found = adapter.fastest(lambda size: lambda: asked.append(size), "gpu")
-    assert asked == [size for size in adapter.SIZES["gpu"] for _ in range(adapter.TRIES + 1)] and found["flops"] > 0
 
 
 @pytest.mark.thorough
