@@ -149,14 +149,3 @@ def test_a_byte_order_mark_is_no_part_of_the_files(exported: Path) -> None:
     for path in (ids, merges):
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
     assert byte_bpe.load(ids, merges) == plain
-
-
-@pytest.mark.parametrize("name", ["added_tokens.json", "generation_config.json", "tokenizer_config.json"])
-@pytest.mark.parametrize(("content", "message"), [("{", "not JSON"), ("[1", "not JSON"), ("5", "not a JSON object")])
-def test_a_damaged_file_beside_a_tokenizer_is_an_error_with_its_name(
-    name: str, content: str, message: str, exported: Path, tmp_path: Path
-) -> None:
-    (exported / name).write_text(content)
-    with pytest.raises(InputError, match=f"{name}: {message}"):
-        convert.main(["import", "huggingface", str(exported), str(tmp_path / "back")])
-    assert not (tmp_path / "back").exists()
