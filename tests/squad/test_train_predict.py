@@ -172,15 +172,6 @@ def test_a_threshold_of_other_weights_or_a_damaged_one_is_refused_unless_one_is_
         assert answered(tmp_path, folder / "dev.jsonl", tmp_path / "given.json", "--null_threshold", "0.5")
 
 
-def test_answers_in_half_precision_are_as_good(folder, run, tmp_path):
-    kinds = ("float32", "bfloat16")
-    found = [
-        score(folder, answered(run, folder / "dev.jsonl", tmp_path / kind, "--compute", kind, "--null_threshold", "0"))
-        for kind in kinds
-    ]
-    assert found[1]["exact"] == pytest.approx(found[0]["exact"], abs=5) and found[0]["HasAns_exact"] > 50
-
-
 def test_the_run_goes_on_in_place_and_takes_the_epochs_of_its_data(folder, run, capfd):
     settings = json.loads((run / "config.json").read_text())["config"]
     made = [manifest.load(path.parent) for path in (folder / "work").rglob("manifest.json")]

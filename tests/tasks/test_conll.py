@@ -174,10 +174,6 @@ def test_a_file_of_words_is_read_without_tags(tmp_path: Path) -> None:
         read(path)
 
 
-def test_tags_that_are_there_can_be_left_unread(tmp_path: Path) -> None:
-    assert [sentence.tags for sentence in read(write(tmp_path, CONLL), tags=False)] == [None] * 3
-
-
 @pytest.mark.parametrize("word", ["\u00a0", "\u0096", "\u200e", "\u00ad", "\u2028", "\u3000", "\x1c", "\x85"])
 def test_invisible_characters_are_words(tmp_path: Path, word: str) -> None:
     (sentence,) = read(write(tmp_path, f"a O\n{word} B-X\nb O\n"))

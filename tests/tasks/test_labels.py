@@ -43,13 +43,6 @@ def test_damaged_names_are_refused(names: dict[str, object]) -> None:
         labels.from_entries({"id2label": names})
 
 
-def test_an_unknown_label_names_its_example() -> None:
-    known = Labels(names=("no", "yes"))
-    assert known.numbers([TextExample(id="4", first="x", label="yes")]).tolist() == [1]
-    with pytest.raises(InputError, match=r"example 7: label 'Yes' is not one of the model's \(no, yes\)"):
-        known.numbers([TextExample(id="7", first="x", label="Yes")])
-
-
 def test_a_number_stays_a_number() -> None:
     numbers = Labels(regression=True).numbers([TextExample(id="0", first="x", label=2.5)])
     assert numbers.dtype == np.float32 and numbers.tolist() == [2.5]

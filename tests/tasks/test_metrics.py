@@ -120,17 +120,6 @@ def test_a_small_case_scores_as_counted_by_hand() -> None:
     assert metrics.spearman([1, 2, 2, 5], [3, 1, 1, 9]) == pytest.approx(1 / 3)
 
 
-@given(st.lists(st.tuples(st.integers(-2, 3), st.integers(-2, 3)), min_size=1, max_size=31))
-def test_the_matthews_coefficient_of_many_classes_is_the_correlation_of_their_indicators(
-    pairs: list[tuple[int, int]],
-) -> None:
-    gold, predicted = np.array(pairs).T
-    x, y = (one[:, None] == np.arange(-2, 4) for one in (gold, predicted))  # [n, classes]
-    x, y = x - x.mean(axis=0), y - y.mean(axis=0)
-    below = math.sqrt((x * x).sum() * (y * y).sum())
-    assert metrics.matthews(gold, predicted) == pytest.approx((x * y).sum() / below if below > 1e-9 else 0, abs=1e-12)
-
-
 def test_many_examples_do_not_overflow() -> None:
     gold = np.arange(300_007) % 2
     predicted = np.where(np.arange(300_007) % 4 == 0, 1 - gold, gold)

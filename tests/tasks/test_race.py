@@ -130,21 +130,3 @@ def test_a_folder_without_the_level_or_without_files_is_named(tmp_path: Path) ->
     (tmp_path / "train" / "high").mkdir(parents=True)
     with pytest.raises(InputError, match=r"train/high: no file NUMBER\.txt"):
         read(tmp_path)
-
-
-def test_a_file_that_is_no_text_is_an_error_that_names_it(tmp_path: Path) -> None:
-    write(tmp_path, "1.txt", passage())
-    (tmp_path / "train" / "high" / "2.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match=r"^[^ ]*/train/high/2\.txt: not UTF-8"):
-        read(tmp_path, Skipped())
-
-
-def test_one_file_at_a_time_is_open(tmp_path: Path) -> None:
-    write(tmp_path, "1.txt", passage())
-    write(tmp_path, "2.txt", passage())
-    examples = race.read(tmp_path, "train", ("high",), Skipped(strict=True))
-    next(examples)
-    (tmp_path / "train" / "high" / "2.txt").write_text("{")
-    assert next(examples).id == "high/1.txt/1"
-    with pytest.raises(InputError, match=r"2\.txt: line 1: not JSON"):
-        next(examples)
