@@ -322,18 +322,6 @@ HANGS = """
 KILLED = "error: the launcher was killed, and its ranks end ; the same command resumes from the last checkpoint"
 
 
-@pytest.mark.parametrize(
-    ("end", "status", "said"),
-    [("os.kill(os.getpid(), 9)", -9, f"{KILLED}\n"), ("pass", 0, ""), ("sys.exit(5)", 5, "")],
-)
-def test_a_killed_launcher_leaves_one_line(end: str, status: int, said: str) -> None:
-    lines = ["import os, sys", "sys.path.insert(0, sys.argv[1])", "import supervisor"]
-    code = "\n".join([*lines, "with supervisor.explain_if_killed():", f"    {end}"])
-    command = [sys.executable, "-c", code, str(ROOT / "scripts/launcher")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (status, "", said)
-
-
 def test_a_horovodrun_that_hangs_ends_with_its_killed_launcher(
     environment: dict[str, str], stand_in: Callable[[str, str], Path]
 ) -> None:
