@@ -16,13 +16,11 @@ LAYOUTS: dict[str, tuple[list[str], int]] = {  # flags, and number of ranks
     "overlap": ([*OVERLAP, *BUCKETS], 2),
     "buckets": (BUCKETS, 2),
     "sharded": (SHARDED, 4),
-    "both": ([*SHARDED, *OVERLAP], 2),
-    "parts": (["--parallel.tensor", "4", "--precision.xla", "true"], 4),
     "parts and replicas": (["--parallel.tensor", "2", *SHARDED, *OVERLAP], 4),
 }
 # Dropout is on: a micro-batch has the same masks whichever rank computes it.
 TWENTY = ["--batch.total", "12", "--run.steps", "20", "--run.save_every", "20", "--run.evaluate_every", "0"]
-TWENTY += ["--model.num_attention_heads", "4"]  # which two and four parts divide
+TWENTY += ["--model.num_attention_heads", "4"]  # which two parts divide
 NVLAMB = ["--optimizer.name", "nvlamb"]
 FIGURES = ["--run.evaluate_every", "10", "--run.evaluate_sequences", "30"]
 
@@ -50,17 +48,6 @@ def two_ranks(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = pretrain(sources, run, *TWENTY, *NVLAMB, *FIGURES, *more, ranks=ranks)
     assert done.returncode == 0, done.stderr
     return run
-
-
-@pytest.mark.multiprocess
-@pytest.mark.thorough
-@pytest.mark.parametrize(("name", "layout"), [("adamw", "both"), ("nvlamb", "parts")])
-def test_every_layout_trains_like_one_rank(name: str, layout: str, dataset: Path, tmp_path: Path) -> None:
-    more, ranks = LAYOUTS[layout]
-    for run, flags, several in (("one", [], 1), ("many", more, ranks)):
-        done = pretrain(dataset, tmp_path / run, *TWENTY, "--optimizer.name", name, *flags, ranks=several)
-        assert done.returncode == 0, done.stderr
-    like(tmp_path / "many", tmp_path / "one")
 
 
 def like(run: Path, one: Path) -> None:

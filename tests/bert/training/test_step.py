@@ -205,16 +205,6 @@ def test_scores_beyond_the_vocabulary_change_nothing(model_config: ModelConfig, 
     assert task.module.encoder.embeddings.word.shape == [99, 20]
 
 
-@pytest.mark.slow
-def test_xla_computes_the_same_with_recomputed_activations_and_a_rounded_vocabulary(
-    model_config: ModelConfig, dataset: Path
-) -> None:
-    batches = batches_of(dataset)
-    changed = dataclasses.replace(model_config, recompute_activations=True, vocab_multiple=8)
-    compiled = updated(changed, batches, precision=PrecisionConfig(xla=True))
-    close(updated(model_config, batches), compiled, rtol=1e-3, atol=2e-5)
-
-
 @pytest.mark.parametrize(("pairs", "measured"), [("sop", {"mlm", "sop"}), ("none", {"mlm"})])
 def test_the_pair_objective_follows_the_data(
     pairs: str, measured: set[str], model_config: ModelConfig, dataset: Path
