@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 
@@ -28,16 +27,8 @@ def source(folder):
     return folder("text", "text", {f"part-0000{p}.jsonl": records[p::2] for p in range(2)})
 
 
-def test_hash_seeds_and_threads_do_not_change_a_byte(tmp_path, source, contents):
-    for seed, threads in ((1, 1), (2, 4)):
-        command = [sys.executable, "-m", "data.bpe", "--source", source, "--output", tmp_path / f"out{seed}"]
-        environment = {**os.environ, "PYTHONHASHSEED": str(seed), "RAYON_NUM_THREADS": str(threads)}
-        subprocess.run([*command, "--size", "400"], env=environment, check=True)
-    assert contents(tmp_path / "out1") == contents(tmp_path / "out2")
-
-
-def test_the_stages_of_tokens_do_not_import_tensorflow():
-    program = "import sys, data.bpe, data.tokens; sys.exit('tensorflow' in sys.modules)"
+def test_the_stages_of_tokens_and_vocabularies_do_not_import_tensorflow():
+    program = "import sys, data.bpe, data.tokens, data.vocab; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 

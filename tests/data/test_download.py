@@ -111,10 +111,7 @@ NO_STATUS, NO_FILES = "not a dumpstatus.json of Wikimedia", "is not done or list
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", NO_STATUS),
         (b"[]", NO_STATUS),
-        (b'{"jobs": 3}', NO_STATUS),
-        (b'{"jobs": {"articlesmultistreamdump": {"status": "done"}}}', NO_FILES),
         (b'{"jobs": {"articlesmultistreamdump": {"status": "done", "files": {}}}}', NO_FILES),
         (
             b'{"jobs": {"articlesmultistreamdump": {"status": "done", "files": {"../x.xml.bz2": {}}}}}',

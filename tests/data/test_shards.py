@@ -270,13 +270,3 @@ def test_too_few_documents_are_refused_with_the_remedy(tmp_path, stage, folder):
 @pytest.mark.parametrize("options", [{"shards": 0}, {"held_out_fraction": 0}, {"held_out_fraction": 1.0}])
 def test_impossible_options_are_usage_errors(tmp_path, stage, options):
     assert run(stage, tmp_path, tmp_path / "out", **options)[0] == 2
-
-
-def test_a_damaged_part_is_named(tmp_path, stage, folder):
-    source = folder("in", "documents", {"part-00000.jsonl": documents(9)})
-    part = source / "part-00000.jsonl"
-    part.write_bytes(part.read_bytes()[:-7])
-    assert run(stage, source, tmp_path / "out", shards=2)[0] == 4
-    part.write_bytes(b"{" + part.read_bytes()[:-1] + b"1234567")
-    code, lines = run(stage, source, tmp_path / "out", shards=2)
-    assert code == 4 and "line 1 is not JSON" in lines[0]

@@ -155,13 +155,3 @@ def test_wrong_inputs_are_refused_in_one_line(tmp_path, stage, folder, sources, 
         errors = [line for line in lines if line.startswith("error: ")]
         assert (ended, len(errors)) == (code, 1), (case, lines)
         assert not out.exists()
-
-
-def test_damage_of_the_tokenizer_and_of_the_texts_is_named(tmp_path, stage, sources, tokenizer):
-    for path in (tokenizer / "tokenizer.json", sources[0] / "part-00001.jsonl"):
-        content = path.read_bytes()
-        path.write_bytes(content.replace(b"a", b"b", 1))
-        code, lines = stage("tokens", *arguments(sources, tokenizer, tmp_path / "out", workers=1))
-        assert code == 4 and path.name in lines[-1], lines
-        path.write_bytes(content)
-    assert stage("tokens", *arguments(sources, tokenizer, tmp_path / "out", workers=1))[0] == 0

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from data import verify, wikipedia
-from data.pipeline import sources
+from data import wikipedia
 from tests.wiki_dump import PROSE, SITEINFO, pages, xml
 
 
@@ -59,17 +58,6 @@ def test_parts_of_a_dump_give_the_same_bytes_for_any_workers(tmp_path, stage, re
     assert found["extra"]["missing_pages"] == ["13-99"]
     expected = {"articles": 8, "redirects": 1, "other_namespace": 1, "empty": 1, "rejected": 0, "pages": 11}
     assert found["counts"] == expected and len(found["files"]) == 3
-
-
-def test_a_damaged_part_fails_the_whole(tmp_path, stage):
-    (tmp_path / "in").mkdir()
-    for number, cut in ((1, 9999), (2, 500)):
-        name = f"enwiki-1-pages-articles{number}.xml-p{number}p{number}.bz2"
-        content = xml(content=pages()[number : number + 1]).encode()
-        (tmp_path / "in" / name).write_bytes(bz2.compress(content[:cut]))
-    code, lines = stage("wikipedia", "--source", tmp_path / "in", "--output", tmp_path / "work" / "out", "--workers", 2)
-    assert code == 3 and "articles2.xml-p2p2.bz2: the file ends inside a page" in lines[-1]
-    assert not (tmp_path / "work" / "out").exists()
 
 
 DIRTY = """Ouse
@@ -184,15 +172,3 @@ def test_short_paragraphs_of_any_language_stay_and_headings_go(tmp_path, stage, 
     assert code == 0 and "1 other_namespace" in lines[-2]
     text = "\u957f\u6c5f\u662f\u6cb3\u3002\n\u8ba1\u7b97\u673a\u3002\n1945 wurde sie zerst\xf6rt."
     assert read(tmp_path / "out") == [{"id": "wikipedia:zh.wikipedia.org:7", "text": text}]
-
-
-def test_a_long_article_becomes_several_documents_and_loses_nothing(tmp_path, stage, read, monkeypatch):
-    monkeypatch.setattr(sources.pieces, "__defaults__", (59,))
-    text = "".join(f"Line {n} of the river ends here. " for n in range(7)).strip()
-    (tmp_path / "wiki_00").write_text(json.dumps({"id": "12", "title": "Ouse", "text": text, "url": ""}) + "\n")
-    assert stage("wikipedia", "--source", tmp_path, "--output", tmp_path / "out", "--workers", 1)[0] == 0
-    found = read(tmp_path / "out")
-    assert [document["id"] for document in found[:2]] == ["wikipedia:12", "wikipedia:12#2"]
-    assert "".join(document["text"] for document in found) == text and len(found) == 7
-    assert facts(tmp_path / "out")["counts"]["articles"] == 1
-    assert verify.run(verify.Options(folders=(tmp_path / "out",), workers=1)) == {tmp_path / "out": []}

@@ -1,13 +1,11 @@
-"""The download stage as a real command that is killed, interrupted, starved of disk, lied to, and given again."""
+"""The download stage as a real command that is interrupted, starved of disk, lied to, and given again."""
 
 import hashlib
 import json
 import random
 import resource
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,7 @@ from typing import Any
 import pytest
 
 from bert.core import manifest
-from tests import hostile
 from tests.hostile import Site
-from tests.waiting import wait_for
 
 pytestmark = pytest.mark.faults
 
@@ -28,24 +24,6 @@ BODIES = {
     for at, size in [(1, 900_001), (2, 700_003), (3, 1_100_009)]
 }
 PATHS = {name: f"/simplewiki/{DAY}/{name}" for name in BODIES}
-
-
-def slowly(handler: hostile.Handler, body: bytes) -> None:
-    """Keeps the rules at about a megabyte a second."""
-    write = handler.wfile.write
-
-    class Slow:
-        @staticmethod
-        def write(data: bytes) -> None:
-            for at in range(0, len(data), 20_000):
-                write(data[at : at + 20_000])
-                time.sleep(0.02)
-
-    original, handler.wfile = handler.wfile, Slow  # type: ignore[assignment]
-    try:
-        hostile.plain(handler, body)
-    finally:
-        handler.wfile = original
 
 
 @pytest.fixture
@@ -74,33 +52,6 @@ def assert_whole(output: Path) -> None:
     manifest.verify(found)
     assert {name: (output / name).read_bytes() for name in found.files} == BODIES
     assert [path.name for path in output.parent.iterdir()] == [output.name]
-
-
-def test_killed_at_any_moment_it_goes_on_and_ends_with_the_same_bytes(site: Site, tmp_path: Path) -> None:
-    assert finish(start(site, tmp_path / "a" / "out"))[0] == 0
-    straight = (tmp_path / "a" / "out" / manifest.NAME).read_bytes()
-    site.requests.clear()
-    output, draw = tmp_path / "b" / "out", random.Random(11)
-    for _ in range(5):
-        for path in PATHS.values():
-            site.faults[path] = [slowly]
-        asked = len(site.requests)
-        process = start(site, output)
-
-        def is_under_way(asked: int = asked, process: subprocess.Popen[str] = process) -> bool:
-            return len(site.requests) > asked or process.poll() is not None
-
-        wait_for(is_under_way, "request")
-        time.sleep(draw.uniform(0, 0.6))
-        process.kill()
-        process.communicate()
-        assert process.returncode in (-signal.SIGKILL, 0)
-        assert not output.exists() or process.returncode == 0
-    site.faults.clear()
-    assert finish(start(site, output))[0] == 0
-    assert_whole(output)
-    assert (output / manifest.NAME).read_bytes() == straight
-    assert any("Range" in headers for _, headers in site.requests)
 
 
 def test_without_room_it_says_how_much_is_needed_and_goes_on_when_there_is(site: Site, tmp_path: Path) -> None:

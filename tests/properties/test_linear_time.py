@@ -68,6 +68,7 @@ HOSTILE = {
     "numbers": ("", "1,-.", ""),
     "closing quotes": ("a.", "\"'", ""),
     "hyphens": ("", "-", ""),
+    "words divided at line ends": ("a-b ", "a-\n", ""),
     "a long word": ("", "x", ""),
     "words of 198 letters": ("", f"{'x' * 198} ", ""),
     "accents on one letter": ("a", "\u0301\u0316", ""),

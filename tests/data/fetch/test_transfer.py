@@ -1,7 +1,6 @@
 """Files over HTTP, from a real server that misbehaves: right and whole in the end, or not there and said why."""
 
 import email.utils
-import errno
 import gzip
 import hashlib
 import json
@@ -16,7 +15,6 @@ import requests
 from bert.core.errors import IntegrityError, ResourceError, UserError
 from data.fetch import connection, transfer
 from data.fetch.connection import Unavailable
-from data.fetch.part_file import PartFile
 from tests import hostile
 from tests.downloads import BODY, QUICK, SHA256, fetch, file, names, policy, whole
 from tests.hostile import Handler, Site
@@ -329,42 +327,6 @@ def test_a_whole_part_is_only_checked(site: Site, tmp_path: Path) -> None:
     (tmp_path / "a.bin.part").write_bytes(BODY)
     fetch(tmp_path, file(site, size=len(BODY)))
     assert whole(tmp_path) and not site.requests
-
-
-class Full:
-    """A stream on a disk that is full after 100,003 bytes."""
-
-    def __init__(self, stream: object, reason: int) -> None:
-        self.stream, self.reason = stream, reason
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.stream, name)
-
-    def write(self, chunk: bytes) -> int:
-        room = 100_003 - self.stream.tell()  # type: ignore[attr-defined]
-        if not room:
-            raise OSError(self.reason, "full")
-        return self.stream.write(chunk[:room])  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_a_full_disk_keeps_the_part_for_later(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int
-) -> None:
-    enter = PartFile.__enter__
-
-    def full(part: PartFile) -> PartFile:
-        enter(part)
-        part._stream = Full(part._stream, reason)  # type: ignore[assignment]
-        return part
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PartFile, "__enter__", full)
-        with pytest.raises(ResourceError, match=r"a\.bin\.part: full: 200,004 more bytes are needed, .* are free"):
-            fetch(tmp_path, file(site))
-    assert "a.bin.part" in names(tmp_path)
-    fetch(tmp_path, file(site))
-    assert whole(tmp_path) and site.asked("Range") == [None, "bytes=100003-"]
 
 
 def test_too_small_a_disk_is_said_before_anything_is_fetched(
