@@ -28,9 +28,11 @@ LIMITS = {"body": 5000, "answer": 50_000, "windows": 7, "queue": 29, "receive_se
 
 
 @contextmanager
-def client(models: Models, hosts: Any = ("*",), origins: Any = (), **limits: float) -> Iterator[TestClient]:
+def client(
+    models: Models, hosts: Any = ("*",), origins: Any = (), log: bool = False, **limits: float
+) -> Iterator[TestClient]:
     settings: dict[str, Any] = LIMITS | limits
-    service = app.Service(models, app.Limits(**settings), batch=8, delay=0.0, watch=0.0, log=False)
+    service = app.Service(models, app.Limits(**settings), batch=8, delay=0.0, watch=0.0, log=log)
     made = app.application(service, version="1.2", hosts=hosts, origins=origins)
     with TestClient(made, raise_server_exceptions=False) as found:
         found.app_state["service"] = service
@@ -200,12 +202,10 @@ def test_beyond_the_bound_clients_are_told_when_to_come_again(models: Models, ga
     with client(models, queue=3) as found:
         waiting = [threading.Thread(target=_classify, args=(found,)) for _ in range(4)]
         waiting[0].start()
-        while not gate.seen:
-            time.sleep(0.001)
+        wait_for(lambda: gate.seen, "first request")
         for thread in waiting[1:]:
             thread.start()
-        while len(found.app_state["service"].queue) < 3:
-            time.sleep(0.001)
+        wait_for(lambda: len(found.app_state["service"].queue) == 3, "three requests that wait")
         response = found.post("/v1/classify", json={"text": "c"})
         assert response.status_code == 503 and int(response.headers["retry-after"]) >= 1
         assert "bert_waiting_rows 3.0" in found.get("/metrics").text
@@ -221,12 +221,10 @@ def test_what_would_be_too_late_is_refused_at_once(models: Models, gate: Gate) -
         service = found.app_state["service"]
         first = threading.Thread(target=_classify, args=(found,))
         first.start()
-        while not gate.seen:
-            time.sleep(0.001)
+        wait_for(lambda: gate.seen, "first request")
         second = threading.Thread(target=_classify, args=(found,))
         second.start()
-        while not len(service.queue):
-            time.sleep(0.001)
+        wait_for(lambda: len(service.queue), "second request")
         service.worker.rate = 0.01  # rows a second: 100 s for the one that waits
         response = found.post("/v1/classify", json={"text": "b"})
         assert response.status_code == 503 and response.headers["retry-after"] == "60"
@@ -239,8 +237,7 @@ def test_what_is_too_late_gets_504_and_is_not_computed(models: Models, gate: Gat
     with client(models, answer_seconds=0.2) as found:
         first = threading.Thread(target=_classify, args=(found,))
         first.start()
-        while not gate.seen:
-            time.sleep(0.001)
+        wait_for(lambda: gate.seen, "first request")
         response = found.post("/v1/classify", json={"text": "b"})
         assert response.status_code == 504 and "not computed within 0.2 s" in response.json()["error"]["reason"]
         gate.open.set()
@@ -263,30 +260,29 @@ def test_a_model_that_fails_answers_500_and_the_service_goes_on(models: Models, 
         assert found.get("/healthz").status_code == found.get("/readyz").status_code == 200
 
 
-def _spoil(models: Models, patch: pytest.MonkeyPatch, text: str, *, late: bool) -> None:
-    """Let one text fail, as it is encoded or as its answer is made."""
+@pytest.fixture
+def head(models: Models, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The classifier's, whose functions are set back after the test."""
     model = models.choose("classify", "classify")
     assert model is not None
-    head: Any = model.heads["classify"]
-    prepare = head.prepare
-
-    def fail(results: Any) -> Any:
-        raise LookupError(f"no {text}\nsecond line")
-
-    def prepared(item: Any, most: int) -> Any:
-        found = prepare(item, most)
-        if item.text != text:
-            return found
-        return dataclasses.replace(found, finish=fail) if late else fail([])
-
-    patch.setattr(head, "prepare", prepared)
+    monkeypatch.setattr(model.heads["classify"], "prepare", model.heads["classify"].prepare)
+    return model.heads["classify"]
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_an_input_that_fails_unexpectedly_spoils_no_other(
-    late: bool, models: Models, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _spoil(models, monkeypatch, "luck", late=late)
+def test_an_input_that_fails_unexpectedly_spoils_no_other(late: bool, models: Models, head: Any) -> None:
+    prepare = head.prepare
+
+    def fail(results: Any) -> Any:
+        raise LookupError("no luck\nsecond line")
+
+    def prepared(item: Any, most: int) -> Any:
+        found = prepare(item, most)
+        if item.text != "luck":
+            return found
+        return dataclasses.replace(found, finish=fail) if late else fail([])
+
+    head.prepare = prepared
     with client(models) as found:
         several = [{"text": "a"}, {"text": "luck"}, {"text": "b"}]
         first, failed, last = found.post("/v1/classify", json={"model": "classify", "inputs": several}).json()[
@@ -313,27 +309,21 @@ def test_a_mistake_of_ours_is_logged_by_its_place_and_without_a_text(
     assert "KeyError in test_app.py:" in said and "secret" not in said and "Traceback" not in said
 
 
-def test_inputs_beyond_the_bound_are_not_encoded(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = models.choose("classify", "classify")
-    assert model is not None
-    head: Any = model.heads["classify"]
+def test_inputs_beyond_the_bound_are_not_encoded(models: Models, head: Any) -> None:
     seen, prepare = [], head.prepare
 
     def counted(item: Any, most: int) -> Any:
         seen.append(item)
         return prepare(item, most)
 
-    monkeypatch.setattr(head, "prepare", counted)
+    head.prepare = counted
     with client(models, queue=7) as found:
         response = found.post("/v1/classify", json={"model": "classify", "inputs": [{"text": "a"}] * 200})
         assert response.status_code == 400 and "more than 7 windows together" in response.json()["error"]["reason"]
     assert len(seen) == 8
 
 
-def test_what_nobody_waits_for_is_not_encoded(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = models.choose("classify", "classify")
-    assert model is not None
-    head: Any = model.heads["classify"]
+def test_what_nobody_waits_for_is_not_encoded(models: Models, head: Any) -> None:
     seen, prepare, left = [], head.prepare, asyncio.Event()
 
     def slowly(item: Any, most: int) -> Any:
@@ -369,17 +359,14 @@ def test_what_nobody_waits_for_is_not_encoded(models: Models, monkeypatch: pytes
         await app(scope, receive, send)
 
     loops: list[asyncio.AbstractEventLoop] = []
-    monkeypatch.setattr(head, "prepare", slowly)
+    head.prepare = slowly
     with client(models) as found:
         asyncio.run(ask(found.app))
         assert 3 <= len(seen) < 40
         assert 'bert_dropped_total{reason="client gone"} 40.0' in found.get("/metrics").text
 
 
-def test_what_is_too_late_is_not_encoded(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = models.choose("classify", "classify")
-    assert model is not None
-    head: Any = model.heads["classify"]
+def test_what_is_too_late_is_not_encoded(models: Models, head: Any) -> None:
     seen, prepare = [], head.prepare
 
     def slowly(item: Any, most: int) -> Any:
@@ -387,7 +374,7 @@ def test_what_is_too_late_is_not_encoded(models: Models, monkeypatch: pytest.Mon
         time.sleep(0.15)
         return prepare(item, most)
 
-    monkeypatch.setattr(head, "prepare", slowly)
+    head.prepare = slowly
     with client(models, answer_seconds=0.1) as found:
         response = found.post("/v1/classify", json={"model": "classify", "inputs": [{"text": "a"}] * 20})
         assert response.status_code == 504 and len(seen) == 1
@@ -488,9 +475,7 @@ def test_requests_are_counted_under_known_names_only(models: Models) -> None:
 
 
 def test_requests_are_logged_without_their_text(models: Models, capsys: pytest.CaptureFixture[str]) -> None:
-    limits: dict[str, Any] = LIMITS
-    service = app.Service(models, app.Limits(**limits), batch=8, delay=0.0, watch=0.0, log=True)
-    with TestClient(app.application(service, version="1")) as found:
+    with client(models, log=True) as found:
         found.post("/v1/classify?secret=1", json={"inputs": [{"text": "secret"}, {"text": "b"}]})
         found.request("secret" * 500, "/v1/classify")
     line, other = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
@@ -517,9 +502,7 @@ def test_requests_are_answered_when_nobody_reads_the_log(models: Models, monkeyp
 
         flush = write
 
-    limits: dict[str, Any] = LIMITS
-    service = app.Service(models, app.Limits(**limits), batch=8, delay=0.0, watch=0.0, log=True)
-    with TestClient(app.application(service, version="1")) as found:
+    with client(models, log=True) as found:
         monkeypatch.setattr(sys, "stderr", Closed())
         assert found.post("/v1/classify", json={"text": "a"}).status_code == 200
 

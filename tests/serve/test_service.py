@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from bert.core.errors import UsageError
 from serve.__main__ import Options, _listen, listener
 from tests.serve import runs
 from tests.serve.process import Service, service
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.faults
 LONG = "a river " * 1500
@@ -41,13 +42,6 @@ def running(folders: dict[str, Path]) -> Iterator[Service]:
         assert {line[0] for line in found.said[begun + 1 :]} == {"{"}  # whatever is reported, a line of JSON
 
 
-def until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.02)
-
-
 def raw(to: Service, head: str, body: bytes = b"") -> socket.socket:
     """A connection on which a request has been sent."""
     connection = socket.create_connection(("127.0.0.1", to.port), timeout=20)
@@ -62,8 +56,8 @@ def test_work_for_a_client_that_went_away_is_dropped(running: Service) -> None:
     body = ('{"question": "Who?", "context": "' + LONG + '"}').encode()
     for _ in range(3):
         raw(running, f"{HEAD}content-length: {len(body)}\n", body).close()
-    until(lambda: running.metric('bert_dropped_total{reason="client gone"}') >= 1)
-    until(lambda: running.metric("bert_waiting_rows") == 0)
+    wait_for(lambda: running.metric('bert_dropped_total{reason="client gone"}') >= 1, "dropped request")
+    wait_for(lambda: running.metric("bert_waiting_rows") == 0, "empty queue")
     assert running.ask("answer", question="Who?", context="a river").status_code == 200
 
 
@@ -107,7 +101,7 @@ def test_an_answer_that_nobody_reads_does_not_keep_its_connection(running: Servi
         slow.connect(("127.0.0.1", running.port))
         for _ in range(9):  # more than the buffers between client and service hold
             slow.sendall(head.encode() + b"\r\n\r\n" + body)
-        until(lambda: len(connections(running)) == 0)
+        wait_for(lambda: len(connections(running)) == 0, "end of the connection")
         assert running.ask("tag", text="a river").status_code == 200
 
 
@@ -123,12 +117,12 @@ def test_questions_on_too_many_connections_are_refused_and_told_why(folders: dic
         with contextlib.ExitStack() as idle:
             for _ in range(2):
                 idle.enter_context(socket.create_connection(("127.0.0.1", found.port)))
-            until(lambda: len(connections(found)) == 2)
+            wait_for(lambda: len(connections(found)) == 2, "two connections")
             refused = found.ask("tag", text="a river")
             assert refused.status_code == 503 and "too many connections" in refused.json()["error"]["reason"]
             assert int(refused.headers["retry-after"]) >= 1 and refused.headers["connection"] == "close"
             assert httpx.get(f"{found.address}/healthz").status_code == 200
-        until(lambda: len(connections(found)) == 0)
+        wait_for(lambda: len(connections(found)) == 0, "end of the connections")
         assert found.ask("tag", text="a river").status_code == 200
         assert found.stop() == 0
 
@@ -233,7 +227,7 @@ def test_a_stop_under_load_answers_what_was_taken(folders: dict[str, Path]) -> N
         threads = [threading.Thread(target=ask) for _ in range(6)]
         for thread in threads:
             thread.start()
-        until(lambda: len(statuses) > 12)
+        wait_for(lambda: len(statuses) > 12, "answers")
         assert found.stop() == 0
         for thread in threads:
             thread.join(30)
@@ -257,10 +251,12 @@ def test_a_replaced_model_loses_no_request(tmp_path: Path) -> None:
             thread.start()
         run.rename(tmp_path / "old")
         other.rename(run)
-        until(lambda: httpx.get(f"{found.address}/v1/models").json()["models"][0]["weights"] not in weights)
+        wait_for(
+            lambda: httpx.get(f"{found.address}/v1/models").json()["models"][0]["weights"] not in weights, "new model"
+        )
         (run / "bert_config.json").write_text("{")  # damaged: what is loaded serves on
         found.process.send_signal(signal.SIGHUP)
-        until(lambda: found.metric('bert_reloads_total{result="failed"}') >= 1)
+        wait_for(lambda: found.metric('bert_reloads_total{result="failed"}') >= 1, "reload that fails")
         time.sleep(0.1)
         done.set()
         for thread in threads:

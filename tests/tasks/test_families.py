@@ -9,6 +9,7 @@ from bert.convert import __main__ as convert
 from bert.core.config import ModelConfig
 from bert.core.errors import UsageError
 from serve import models
+from serve.items import Masked
 from squad import export
 from squad import predict as answer
 from squad import train as ask
@@ -36,7 +37,10 @@ def start(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_an_import_is_fine_tuned_predicts_is_served_and_goes_out(start: Path, tmp_path: Path) -> None:
     served = models.load(start, start.name, "float32", 3)
-    assert served.details["uses"] == ["fill", "embed"]
+    mask, fill = "<mask>" if start.name == "roberta" else "[MASK]", served.heads["fill"]
+    assert served.details["uses"] == ["fill", "embed"] and served.details["mask"] == mask
+    prepared = fill.prepare(Masked(text=f"the {mask} the", top=2), 9)
+    assert [len(choices) for choices in prepared.finish(fill.compute(prepared.rows))["masks"]] == [2]
     lines = [f"{'river' if number % 2 else 'the the'}\t{'ab'[number % 2]}" for number in range(24)]
     (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
     flags = "--data.length 11 --batch.total 12 --batch.per_device 6 --run.steps 2"
