@@ -3,6 +3,7 @@
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -15,3 +16,11 @@ def wait_for(
         assert process is None or process.poll() is None, f"ended with {process.returncode}, before {what}"
         assert time.monotonic() < end, f"no {what} in {seconds:g} seconds"
         time.sleep(0.01)
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there, and no zombie, which may stay until the machine's first process collects it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False

@@ -20,7 +20,7 @@ from benchmarks.gpu_day.runner import Runner, State
 from bert import pretrain
 from bert.core import cli
 from bert.core.errors import UsageError, UserError
-from tests.waiting import wait_for
+from tests.waiting import runs, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("first", "second", "third", "fourth")
@@ -108,15 +108,7 @@ def test_one_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
     state = call(tmp_path, listed(limit=2.0)[:2], 1000, {"first": code})
     assert state.results["first"]["why"].startswith("failed: longer than 2 s")
     assert state.results["second"]["status"] == "done" and time.monotonic() - begun < 50
-    assert not alive(int(started.read_text()))
-
-
-def alive(number: int) -> bool:
-    """Whether a process is there, and no zombie."""
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+    assert not runs(int(started.read_text()))
 
 
 def begin(output: Path) -> "subprocess.Popen[bytes]":
@@ -136,7 +128,7 @@ def test_a_day_stopped_in_the_middle_goes_on_where_it_was(tmp_path: Path, number
     process.wait(timeout=30)
     sleeper = int((tmp_path / "sleeper").read_text())
     if number == signal.SIGTERM:
-        assert not alive(sleeper)
+        assert not runs(sleeper)
     else:
         os.kill(sleeper, signal.SIGKILL)  # what nobody waits for any more
     assert list(State.load(tmp_path).results) == ["first"]
@@ -157,7 +149,7 @@ def test_a_command_ends_with_the_program_that_started_it(tmp_path: Path) -> None
     with subprocess.Popen([sys.executable, "-c", code], env=environment) as parent:
         wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "command", parent)
         parent.kill()
-    wait_for(lambda: not alive(int((tmp_path / "pid").read_text())), "end of the command")
+    wait_for(lambda: not runs(int((tmp_path / "pid").read_text())), "end of the command")
 
 
 def test_the_list_has_what_is_worth_most_first_and_fits_in_an_hour(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 import csv
 import dataclasses
 
+import pytest
+
 from benchmarks.planner import published
-from benchmarks.planner.published import Row
 
 
 def test_every_row_names_its_source() -> None:
@@ -14,31 +15,20 @@ def test_every_row_names_its_source() -> None:
     assert all(row["source"] and (row["path"] or row["locator"]) for row in rows)
 
 
-def group() -> list[Row]:
-    return list(published.series()["DLE-TF2|DGX-A100-80|multi|fp16|128"])
-
-
-def test_clean_rows_are_kept() -> None:
-    assert not list(published._contradicted(group()))
-
-
-def test_a_row_that_is_faster_with_more_gpus_is_refused() -> None:
-    first, *others = group()
-    slow = dataclasses.replace(first, rate=first.rate / 1.3)
-    found = {row.id: reason for row, reason in published._contradicted([slow, *others])}
-    assert list(found) == [first.id] and "times as fast" in found[first.id]
-
-
-def test_a_batch_that_is_not_the_product_is_refused() -> None:
-    first, *others = group()
-    found = list(published._contradicted([dataclasses.replace(first, batch=first.batch * 2), *others]))
-    assert [row.id for row, _ in found] == [first.id] and "the table says" in found[0][1]
-
-
-def test_a_loss_that_no_network_explains_is_refused() -> None:
-    *others, last = group()
-    found = list(published._contradicted([*others, dataclasses.replace(last, rate=last.rate / 2)]))
-    assert [row.id for row, _ in found] == [last.id] and "against one node" in found[0][1]
+@pytest.mark.parametrize(
+    ("place", "field", "factor", "reason"),
+    [
+        (0, "rate", 1 / 1.3, "times as fast"),
+        (0, "batch", 2, "the table says"),
+        (-1, "rate", 1 / 2, "against one node"),
+    ],
+)
+def test_a_row_that_contradicts_the_others_is_refused(place: int, field: str, factor: float, reason: str) -> None:
+    group = list(published.series()["DLE-TF2|DGX-A100-80|multi|fp16|128"])
+    assert not list(published._contradicted(group))
+    group[place] = dataclasses.replace(group[place], **{field: getattr(group[place], field) * factor})
+    [(row, said)] = published._contradicted(group)
+    assert row is group[place] and reason in said
 
 
 def test_few_rows_are_refused() -> None:

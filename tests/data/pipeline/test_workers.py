@@ -12,7 +12,7 @@ import pytest
 
 from bert.core.errors import InputError, ResourceError
 from data.pipeline import workers
-from tests.waiting import wait_for
+from tests.waiting import runs, wait_for
 
 
 def double(number: int) -> int:
@@ -81,7 +81,7 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     pids = [int(path.read_text()) for path in paths]
     parent.kill()
     parent.wait(timeout=60)
-    wait_for(lambda: not any(_runs(pid) for pid in pids), "end of the workers")
+    wait_for(lambda: not any(map(runs, pids)), "end of the workers")
 
 
 def test_ctrl_c_ends_in_one_line_and_ends_the_workers(tmp_path):
@@ -132,11 +132,3 @@ def test_ctrl_c_while_tasks_are_handed_over_ends_the_workers(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=50)
     assert (done.returncode, done.stderr) == (75, "error: interrupted (Ctrl-C); repeat the same command\n")
-
-
-def _runs(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stream:
-            return stream.read().split(")")[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

@@ -4,13 +4,12 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from bert.core.errors import InputError
 from data.wiki import dump, extractor
-from tests.waiting import wait_for
+from tests.waiting import runs, wait_for
 from tests.wiki_dump import PROSE, xml
 
 
@@ -32,8 +31,7 @@ def test_a_stalled_extractor_is_killed_with_its_workers(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="gave no answer for 1 s, 3 times in a row, at page 3"):
         list(extractor.extract(dump.Reader(tmp_path / "dump.xml"), 1, 1.0))
     assert time.monotonic() - begin < 50
-    pid = int((tmp_path / "pid").read_text())
-    assert ended(pid)
+    wait_for(lambda: not runs(int((tmp_path / "pid").read_text())), "end of its worker")
 
 
 HOLDS = """
@@ -58,16 +56,6 @@ def test_the_page_that_stalls_alone_is_rejected_and_not_one_whose_answer_waits_b
     assert reader.rejected == dict.fromkeys(["2 River 2", "5 River 5"], "wikiextractor had no answer in 1 s")
 
 
-def ended(pid: int) -> bool:
-    """Whether a process ends within 5 seconds; its zombie may stay until the machine's first process collects it."""
-    for _ in range(50):
-        status = Path(f"/proc/{pid}/stat")
-        if not status.exists() or status.read_text().split(")")[1].split()[0] == "Z":
-            return True
-        time.sleep(0.1)
-    return False
-
-
 def test_the_extractor_does_not_outlive_a_killed_stage(tmp_path):
     (tmp_path / "dump.xml").write_text(xml())
     child = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)"
@@ -80,7 +68,7 @@ def test_the_extractor_does_not_outlive_a_killed_stage(tmp_path):
     wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "extractor", stage)
     stage.kill()
     stage.wait(timeout=60)
-    assert ended(int((tmp_path / "pid").read_text()))
+    wait_for(lambda: not runs(int((tmp_path / "pid").read_text())), "end of the extractor")
 
 
 def test_a_failing_extractor_is_quoted(tmp_path, stage, monkeypatch):
