@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from google.protobuf.internal import encoder
 
 from bert.convert import __main__ as convert
+from bert.convert import bundle
 from bert.core.errors import InputError
 from bert.training import checkpoint
 from tests.bert.convert.folders import OF_NVIDIA, SMALL, original, original_folder, same_bits, their_folder, weights
@@ -70,3 +72,9 @@ def test_of_several_checkpoints_the_newest_is_read(tmp_path: Path) -> None:
     (tmp_path / "google/checkpoint").write_text('model_checkpoint_path: "model.ckpt-110"')
     with pytest.raises(InputError, match=r"checkpoint: names 'model\.ckpt-110', which is not there"):
         convert.main(command)
+
+
+def test_numbers_of_an_index_are_read_as_protobuf_writes_them() -> None:
+    for number in [*range(300), *(1 << bits for bits in range(9, 60)), 2**35 - 1]:
+        content = encoder._VarintBytes(number)
+        assert bundle._varint(content + b"\1", 0) == (number, len(content))

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -13,7 +12,6 @@ from bert.causal.task import CausalModel
 from bert.convert import __main__ as convert
 from bert.convert import gpt2
 from bert.core.config import ModelConfig
-from bert.core.errors import InputError
 from bert.model.encoder import variables
 from bert.text import byte_bpe
 from bert.training import checkpoint
@@ -110,37 +108,6 @@ def test_a_padding_token_that_was_added_and_an_end_that_is_only_added_are_taken(
     assert (after.size, after.end, after.vocabulary["[PAD]"]) == (number + 1, before.end, number)
     assert after.encode("the [PAD]<|endoftext|>") == before.encode("the [PAD]<|endoftext|>")
     assert after.sizes().tolist() == [*before.sizes().tolist(), 0]
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("tokenizer_config.json", {"add_prefix_space": True}, "add_prefix_space is True"),
-        ("tokenizer_config.json", {"tokenizer_class": "BertTokenizer"}, "tokenizer_class is BertTokenizer"),
-        ("config.json", {"eos_token_id": 3}, "eos_token_id is 3, but only"),
-        ("generation_config.json", {"eos_token_id": [258, 3]}, r"eos_token_id is \[258, 3\], but only"),
-        ("added_tokens.json", {"<|user|>": 259}, r"the added token '<\|user\|>'"),
-        (
-            "tokenizer.json",
-            {
-                "post_processor": {
-                    "type": "TemplateProcessing",
-                    "single": [{"SpecialToken": {"id": "E", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-                    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
-                    "special_tokens": {"E": {"id": "E", "ids": [258], "tokens": ["E"]}},
-                }
-            },
-            "the post_processor puts other special tokens",
-        ),
-    ],
-)
-def test_what_would_change_tokens_or_ends_is_refused_by_name(
-    name: str, change: dict[str, Any], message: str, exported: Path, tmp_path: Path
-) -> None:
-    path = exported / name
-    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | change))
-    with pytest.raises(InputError, match=message):
-        convert.main(["import", "huggingface", str(exported), str(tmp_path / "back")])
 
 
 def test_a_byte_order_mark_is_no_part_of_the_files(exported: Path) -> None:

@@ -88,6 +88,15 @@ def no_mask(folder: Path) -> None:
     byte_bpe.save(left, roberta.MERGES, folder)
 
 
+def end_added(folder: Path) -> None:
+    first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    end, named = {"SpecialToken": {"id": "E", "type_id": 0}}, {"id": "E", "ids": [258], "tokens": ["E"]}
+    steps = {"single": [end, first], "pair": [first, second], "special_tokens": {"E": named}}
+    tokenizer = json.loads((folder / byte_bpe.NAME).read_text())
+    tokenizer["post_processor"] = steps | {"type": "TemplateProcessing"}
+    (folder / byte_bpe.NAME).write_text(json.dumps(tokenizer))
+
+
 IMPORTS: list[tuple[str, Change, str]] = [
     ("bert", {"hidden_act": "tanh"}, "config.json: hidden_act is 'tanh'; supported: gelu, gelu_python, gelu_new"),
     ("bert", {"position_embedding_type": "relative_key"}, "config.json: position_embedding_type is 'relative_key'"),
@@ -154,6 +163,12 @@ IMPORTS: list[tuple[str, Change, str]] = [
     ("gpt2", {"n_layer": 2}, "unknown tensors: transformer.h.2"),
     ("gpt2", {"n_embd": 40}, "has shape"),
     ("gpt2", {"vocab_size": 99}, "259 entries, but vocab_size is 99"),
+    ("gpt2", {"eos_token_id": 3}, "eos_token_id is 3, but only"),
+    ("gpt2", written("generation_config.json", '{"eos_token_id": [258, 3]}'), r"eos_token_id is \[258, 3\], but only"),
+    ("gpt2", written("tokenizer_config.json", '{"add_prefix_space": true}'), "add_prefix_space is True"),
+    ("gpt2", written("tokenizer_config.json", '{"tokenizer_class": "BertTokenizer"}'), "tokenizer_class is BertToken"),
+    ("gpt2", written("added_tokens.json", '{"<|user|>": 259}'), r"the added token '<\|user\|>'"),
+    ("gpt2", end_added, "the post_processor puts other special tokens"),
     (
         "gpt2",
         tensors(lambda t: t.update({"lm_head.weight": t["transformer.wte.weight"] + 1})),
