@@ -120,8 +120,10 @@ def test_little_held_out_text_is_told_with_the_uncertainty_of_a_figure(tmp_path,
 
 def test_the_counts_add_up(tmp_path, stage, folder, read):
     source = folder("in", "documents", {"part-00000.jsonl": documents(311) + documents(9, "copy")})
-    assert run(stage, source, tmp_path / "out", held_out_fraction=0.1)[0] == 0
+    code, lines = run(stage, source, tmp_path / "out", held_out_fraction=0.1)
     counts = manifest.load(tmp_path / "out").counts
+    trained = f"shards: {counts['train_documents']:,} with {counts['train_characters']:,} characters in "
+    assert code == 0 and any(line.startswith(trained) for line in lines)
     for split, name in (("train", "train"), ("heldout", "held_out")):
         found = read(tmp_path / "out", f"{split}-*")
         assert counts[f"{name}_documents"] == len(found) > 0

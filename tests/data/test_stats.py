@@ -303,3 +303,8 @@ def test_the_manifest_is_read_as_often_for_many_files_as_for_few(
         assert run(folder, "--output", tmp_path / f"out{count}")["train"]["sequences"] == count
         found.append(len(reads))
     assert found[0] == found[1]
+
+
+def test_lengths_are_counted_by_powers_of_two() -> None:
+    counts = stats.octaves(np.array([0, 1, 2, 3, 4, 7, 8, 2**39, 2**50]))
+    assert len(counts) == stats.OCTAVES and counts[[0, 1, 2, 3, 4, 5, -1]].tolist() == [1, 1, 2, 2, 1, 0, 2]

@@ -195,10 +195,13 @@ def test_the_command_reads_the_version_from_the_file(dataset_v2, tmp_path):
         ("DEV", 2, "required: PREDICTIONS"),
         ("DEV NONE", 3, "NONE"),
         ("DEV DEV", 3, "dev.json"),
+        ("BARE SAID", 3, "question 'q1' has no gold answer"),
     ],
 )
 def test_what_cannot_be_scored_is_one_line(dataset, dataset_v2, tmp_path, arguments, code, reason):
     contents = {"SAID": {"q1": "x", "q2": "y"}, "OTHERS": {"q9": "x"}, "ODDS": {"q1": 1, "q2": 2}, "LACKS": {"q1": 1}}
+    paragraph = {"context": "a", "qas": [{"id": "q1", "question": "?", "answers": []}]}
+    contents["BARE"] = {"version": "1.1", "data": [{"title": "t", "paragraphs": [paragraph]}]}
     contents |= {"NAN": {"q1": 1, "q2": float("nan")}, "HUGE": {"q1": 1, "q2": float("inf")}}
     paths = {"DEV": dataset, "DEV2": dataset_v2}
     for name, content in contents.items():

@@ -138,6 +138,7 @@ def test_a_first_column_that_counts_is_refused_unless_it_is_asked_for(tmp_path: 
     with pytest.raises(InputError, match="the first column counts the words; give the columns"):
         read(write(tmp_path, text), Skipped())
     assert read(write(tmp_path, GERMEVAL), word="0")[0].words == ("1", "2")
+    assert read(write(tmp_path, "1 O\n\nx O\n"))[0].words == ("1",)  # too short to tell
 
 
 def test_a_hash_is_a_word_where_it_has_the_columns_of_one(tmp_path: Path) -> None:

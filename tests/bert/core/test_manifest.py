@@ -1,7 +1,9 @@
 """A manifest that is missing, damaged, crafted or of another stage is refused with the right error."""
 
+import errno
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +110,19 @@ def test_a_changed_file_is_noticed_alone_in_its_folder_and_below_another(finishe
     (finished / "manifest.json").write_text('{"name": "of another program"}')
     assert manifest.content_hash(finished / "in" / "a.txt") != inside[1]
     assert manifest.content_hash(finished) != manifest.content_hash(finished / "in")
+
+
+@pytest.mark.parametrize(("code", "error"), [(errno.ENOENT, IntegrityError), (errno.EIO, OSError)])
+def test_a_file_that_cannot_be_looked_at_is_not_said_to_be_missing(
+    code: int, error: type[Exception], finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Path.stat
+
+    def fail(path: Path, **how: Any) -> os.stat_result:
+        if path.name == "b.txt":
+            raise OSError(code, "of the disk", str(path))
+        return look(path, **how)
+
+    monkeypatch.setattr(Path, "stat", fail)
+    with pytest.raises(error, match="of the disk" if code == errno.EIO else "the file is missing"):
+        manifest.load(finished)
