@@ -21,7 +21,7 @@ from bert.text.normalization import UNCASED
 from bert.text.records import Dataset
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL
-from bert.training import checkpoint, evaluation
+from bert.training import checkpoint
 from tests.training import measured, pretrain, write_dataset
 
 WORDS = ["ant", "bee", "cat", "##s", "dog", "sees", "a", "the", "."]
@@ -205,8 +205,3 @@ def test_data_of_another_vocabulary_are_refused_and_of_other_rules_told(
 
 def described(folder: Path, vocab_size: int) -> None:
     dataclasses.replace(SMALL, max_position_embeddings=13, vocab_size=vocab_size).save(folder / "bert_config.json")
-
-
-def test_samples_without_masks_are_told_as_such() -> None:
-    assert "no word of the samples is masked" in evaluation.without_figures("mlm")
-    assert all("have the same label" in evaluation.without_figures(name) for name in ("nsp", "sop"))

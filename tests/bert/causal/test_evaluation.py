@@ -47,11 +47,6 @@ def test_adjusted_perplexity_is_per_word_of_the_original_text(
     assert "245,566" in capsys.readouterr().err  # this is not the published text
 
 
-def test_a_model_that_knows_nothing_has_a_finite_perplexity() -> None:
-    assert evaluation.perplexity(1e9) == math.exp(20)
-    assert evaluation.perplexity(2.5) == math.exp(2.5)
-
-
 def test_bits_per_byte_divide_the_whole_loss_by_the_bytes_of_the_text() -> None:
     ids = np.random.default_rng(6).integers(0, VOCAB, 101)
     found = evaluation.heldout(bigrams, lambda begin, end: ids[begin:end], 101, 89, window=17, stride=17)

@@ -73,11 +73,6 @@ def test_unfolded_masks_have_the_same_bytes_and_are_no_constants_of_a_program() 
     assert sizes[1] < 1.02 * sizes[0], sizes
 
 
-def test_inference_drops_nothing() -> None:
-    x = tf.ones([5, 3])
-    np.testing.assert_array_equal(dropped(DropoutRng(None), x, 0.5), x)
-
-
 def test_gpus_draw_what_cpus_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = DropoutRng(seed(5)).bits(tf.constant([3, 7, 11]), 0.1)[0]
     monkeypatch.setattr(dropout, "has_gpu", lambda: True)

@@ -117,18 +117,6 @@ def test_an_objective_without_figures_is_told_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.multiprocess
-@pytest.mark.thorough
-def test_three_ranks_train_with_the_nearest_batch_like_one(dataset: Path, tmp_path: Path) -> None:
-    flags = ["--batch.per_device", "4", "--run.steps", "6", "--run.save_every", "6", "--run.evaluate_every", "0"]
-    wanted = [*flags, "--batch.total", "16", "--batch.fit", "nearest"]  # 3 ranks x 2 micro-batches of 3 are 18
-    three = pretrain(dataset, tmp_path / "three", *wanted, ranks=3)
-    assert three.returncode == 0 and "18 sequences per update instead of 16" in three.stderr, three.stderr
-    flags[1] = "3"  # dropout is a function of the micro-batch
-    assert pretrain(dataset, tmp_path / "one", *flags, "--batch.total", "18").returncode == 0
-    assert list(losses(tmp_path / "three").values()) == pytest.approx(list(losses(tmp_path / "one").values()), rel=1e-6)
-
-
-@pytest.mark.multiprocess
 def test_overlap_computes_the_bits_of_equal_buckets(two_ranks: Path, dataset: Path, tmp_path: Path) -> None:
     more, ranks = LAYOUTS["overlap"]
     done = pretrain(dataset, tmp_path / "run", *TWENTY, *NVLAMB, *more, ranks=ranks)
