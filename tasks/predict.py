@@ -190,7 +190,9 @@ def main(argv: list[str]) -> None:
             fine_tuned.kind.seen = inputs.Seen()
             made = output or submitted
             assert made is not None, "the options are checked"
-            ending.tell("standard output" if str(made) == "-" else made, f"{count:,} examples ({count / seconds:.1f}/s)")
+            ending.tell(
+                "standard output" if str(made) == "-" else made, f"{count:,} examples ({count / seconds:.1f}/s)"
+            )
 
 
 if __name__ == "__main__":
