@@ -24,7 +24,7 @@ import numpy as np
 
 from bert import labels
 from bert.convert import names
-from bert.core import cli, files, outputs
+from bert.core import cli, ending, files, outputs
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.text.vocabulary import MAX_CHARACTERS, load_vocab, rules_of
@@ -226,6 +226,9 @@ def main(argv: list[str]) -> None:
         inputs=[*inputs, options.words],
         make=lambda partial: make(options, inputs[0], partial),
     )
+    vocab = options.output / "vocab.txt"
+    then = ("python", "-m", "data.tfrecords", "--source", "SHARDS", "--vocab", vocab, "--output", "FOLDER")
+    ending.tell(options.output, "", *then)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from bert.core import cli, files, ranges
+from bert.core import cli, ending, files, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import BatchSize, Range
 from bert.embedding import Pool
@@ -111,8 +110,10 @@ def main(argv: list[str]) -> None:
     texts = read_texts(options.input)
     chunks = iter(lambda: list(itertools.islice(texts, CHUNK)), [])
     encoded = itertools.chain.from_iterable(map(reader.encode, chunks))
+    reader.progress.total = sum(1 for _ in read_texts(options.input)) if options.input.is_file() else None
     with (
         resumable.keep([options.output], options.input, options, reader.run) as reader.compute,
+        reader.progress,
         files.room(options.output.parent),
         files.atomic_write(options.output, "w" if is_jsonl else "wb") as stream,
     ):
@@ -121,7 +122,7 @@ def main(argv: list[str]) -> None:
         else:
             count = write_arrays(encoded, reader.pooled, stream)
     truncated = f", {reader.truncated} truncated to {reader.length} tokens" if reader.truncated else ""
-    print(f"{options.output}: {count} texts{truncated}", file=sys.stderr)
+    ending.tell(options.output, f"{count:,} texts{truncated}")
 
 
 if __name__ == "__main__":

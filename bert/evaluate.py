@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from bert.core import cli, ranges
+from bert.core import cli, ending, ranges
 from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize, Range
 from bert.hardware.choices import Compute, Kind
@@ -63,9 +63,10 @@ def main(argv: list[str]) -> None:
     run = Run.open(options.run)
     if options.data is not None:
         how = options.split, options.sequences, options.batch, options.compute
-        print(json.dumps(masked_evaluation.of_samples(run, options.data, *how)))
+        print(json.dumps(masked_evaluation.of_samples(run, options.data, *how)), flush=True)
     elif options.text is not None:
-        print(json.dumps(masked_evaluation.of_texts(run, options.text, options.batch, options.compute)))
+        print(json.dumps(masked_evaluation.of_texts(run, options.text, options.batch, options.compute)), flush=True)
+    ending.tell(f"evaluated {options.run} on {options.data or options.text}")
 
 
 if __name__ == "__main__":

@@ -13,14 +13,12 @@ those of Megatron-LM; the hash of the file is printed with the result, since oth
 from __future__ import annotations
 
 import json
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from bert.core import checked_json, cli, files, manifest, ranges
+from bert.core import checked_json, cli, ending, files, manifest, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import BatchSize, Range
 from bert.hardware.choices import Kind
@@ -119,15 +117,15 @@ def main(argv: list[str]) -> None:
     from bert.hardware import devices
 
     devices.choose(options.device)
-    model, begun = trained.load(options.run), time.perf_counter()
+    model = trained.load(options.run)
     report: dict[str, Any] = {"task": options.task, "data": str(options.data), "checkpoint": str(model.checkpoint)}
     report |= evaluate(model, options)
-    print(f"{options.data}: {time.perf_counter() - begun:.1f} s", file=sys.stderr)
     if options.json:
-        print(json.dumps(report, ensure_ascii=False))
-        return
-    for name, value in report.items():
-        print(f"{name:<20} {value:,.4f}" if isinstance(value, float) else f"{name:<20} {value}")
+        print(json.dumps(report, ensure_ascii=False), flush=True)
+    else:
+        for name, value in report.items():
+            print(f"{name:<20} {value:,.4f}" if isinstance(value, float) else f"{name:<20} {value}", flush=True)
+    ending.tell(f"evaluated {options.run} on {options.data}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from bert.core import cli, files, ranges
+from bert.core import cli, ending, files, ranges
 from bert.core.errors import InputError, UsageError
+from bert.core.progress import Progress
 from bert.core.ranges import BatchSize, Range
 from bert.hardware.choices import Compute, Kind
 
@@ -115,14 +115,16 @@ def main(argv: list[str]) -> None:
         print(json.dumps(filled, ensure_ascii=False) if options.json else _shown(filled))
         return
     assert options.output is not None, "it is given with --input"
+    total = sum(1 for _ in _lines(options.input)) if options.input.is_file() else None
     rest, count = _lines(options.input), 0
-    with files.atomic_write(options.output) as stream:
+    with files.atomic_write(options.output) as stream, Progress("fill_mask", "texts", total) as progress:
         while chunk := list(itertools.islice(rest, CHUNK)):
             texts, where = map(list, zip(*chunk, strict=True))
             for filled in fill(model, texts, options.top, where):
                 stream.write(json.dumps(filled, ensure_ascii=False) + "\n")
                 count += 1
-    print(f"{options.output}: {count} texts", file=sys.stderr)
+                progress.add()
+    ending.tell(options.output, f"{count:,} texts")
 
 
 def _shown(filled: dict[str, Any]) -> str:

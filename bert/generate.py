@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from bert.core import cli, ranges
 from bert.core.errors import UsageError
+from bert.core.progress import Progress
 from bert.core.ranges import BatchSize, Range, Seed
 from bert.hardware.choices import Kind
 
@@ -105,9 +106,10 @@ def main(argv: list[str]) -> None:
     generator = Generator(model, choice, seed=options.seed, batch=options.batch)
     prompts = [ids for ids in encode(model, options) for _ in range(options.count)]
     ends = []
-    for number, text in enumerate(generator.generate(prompts, options.max_tokens, memory)):
-        show(model, options, text, number)
-        ends.append(text.end)
+    with Progress("generate", "texts", len(prompts)) as progress:
+        for number, text in enumerate(progress.each(generator.generate(prompts, options.max_tokens, memory))):
+            show(model, options, text, number)
+            ends.append(text.end)
     if reached := ends.count("positions"):
         positions = model.encoder.config.max_position_embeddings
         print(f"note: {reached} of {len(ends)} texts ended at the model's {positions:,} positions", file=sys.stderr)

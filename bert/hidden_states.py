@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert import embedding, resumable
 from bert.core.config import ModelConfig
 from bert.core.errors import IntegrityError, UsageError
+from bert.core.progress import Progress
 from bert.embedding import Embedding, Pool
 from bert.hardware import graphs
 from bert.model.inference import InferenceEncoder
@@ -53,7 +54,8 @@ class Reader:
         self.pooled, self.truncated = pool != "none", 0
         self._batches = Batches(batch, self.length)
         self._encode = _compiled(run.encoder(), layers, made or Embedding(pool="mean"))
-        self.compute: Callable[[int, resumable.Batch], resumable.Results] = resumable.at_once
+        self.compute: resumable.Compute = resumable.at_once
+        self.progress = Progress("encode", "texts")
 
     def encode(self, texts: list[str]) -> Iterator[Encoded]:
         """Yield each text encoded, in order. Raises IntegrityError if a feature is not finite."""
@@ -64,6 +66,7 @@ class Reader:
             for place, row in enumerate(chosen):
                 ids[place, : len(rows[row])], mask[place, : len(rows[row])] = rows[row], 1
             [encoded] = self.compute(len(chosen), functools.partial(self._batch, ids, mask))
+            self.progress.add(len(chosen))
             for place, row in enumerate(chosen):
                 features[row] = encoded[place] if self.pooled else encoded[place, : len(rows[row])]
         for number, ids in enumerate(rows):

@@ -3,8 +3,9 @@
 import itertools
 import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +14,7 @@ from bert import pseudo_likelihood
 from bert.core import files
 from bert.core.config import BatchConfig, DataConfig, RunConfig
 from bert.core.errors import InputError, IntegrityError
+from bert.core.progress import Progress
 from bert.masked_words import MaskedWords, check_head
 from bert.pretraining import Pretraining, pairs_of
 from bert.runs import Compute, Run
@@ -42,10 +44,13 @@ def of_samples(run: Run, folder: Path, split: str, sequences: int, batch_size: i
     totals = {source: dict.fromkeys(evaluation.names, 0.0) for source in data.sources}
     samples = dict.fromkeys(data.sources, 0)
     count = min(sequences or len(data), len(data))
-    for source, batch in sampler.evaluation(data, BatchConfig(total=batch_size, per_device=batch_size), count):
-        samples[source] += len(batch["input_ids"])
-        for name, value in evaluation.sums(batch).items():
-            totals[source][name] += float(value)
+    batches = sampler.evaluation(data, BatchConfig(total=batch_size, per_device=batch_size), count)
+    with Progress("evaluate", "samples", count) as progress:
+        for source, batch in batches:
+            for name, value in evaluation.sums(batch).items():
+                totals[source][name] += float(value)
+            samples[source] += len(batch["input_ids"])
+            progress.add(len(batch["input_ids"]))
     figures = _figures(evaluation, {name: sum(sums[name] for sums in totals.values()) for name in evaluation.names})
     for name in task.objectives:
         if f"{name}_loss" not in figures:
@@ -113,12 +118,12 @@ def of_texts(run: Run, path: Path, batch_size: int, compute: Compute) -> dict[st
     model = MaskedWords(run, compute, batch_size)
     texts = tokens = words = 0
     total = 0.0
-    with files.open_text(path) as stream:
-        lines = (line.strip() for line in files.read_lines(stream, path))
-        rest = (line for line in lines if line)
+    with files.open_text(path) as stream, Progress("evaluate", "texts", _count(path)) as progress:
+        rest = _texts(stream, path)
         while chunk := list(itertools.islice(rest, CHUNK)):
             for _, scores in pseudo_likelihood.log_probabilities(model, _windows(model, chunk), "masked"):
                 total, tokens = total + float(scores.sum()), tokens + len(scores)
+                progress.add(1)
             texts, words = texts + len(chunk), words + sum(len(line.split()) for line in chunk)
     if not tokens:
         raise InputError(f"{path}: has no text; give at least one line")
@@ -129,6 +134,19 @@ def of_texts(run: Run, path: Path, batch_size: int, compute: Compute) -> dict[st
         "pseudo_perplexity": _exp(-total / tokens),
         "pseudo_perplexity_per_word": _exp(-total / words),
     }
+
+
+def _texts(stream: IO[str], path: Path) -> Iterator[str]:
+    lines = (line.strip() for line in files.read_lines(stream, path))
+    return (line for line in lines if line)
+
+
+def _count(path: Path) -> int | None:
+    """Return the number of texts in a file; None: it is a pipe."""
+    if not path.is_file():
+        return None
+    with files.open_text(path) as stream:
+        return sum(1 for _ in _texts(stream, path))
 
 
 def _exp(value: float) -> float:

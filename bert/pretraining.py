@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert import recipes
 from bert.causal.task import CausalLM
+from bert.core import ending
 from bert.core.config import ModelConfig, PretrainConfig
 from bert.core.errors import InputError, Stopped, UsageError
 from bert.core.stopping import stops
@@ -281,3 +282,16 @@ def start(phases: Sequence[Phase], recorded: str) -> None:
         train_all(phases, comm, recorded)
     else:
         train(phases[0], comm, phases[0].name + recorded)
+    if comm.rank == 0:
+        _tell_end(phases[-1])
+
+
+def _tell_end(phase: Phase) -> None:
+    """Print what was made, and what a model of this kind is for."""
+    run, every = phase.config.run.path, (each for recipe in recipes.RECIPES.values() for each in recipe.phases)
+    then: list[object] = ["tasks.train", "RECIPE", "--init.checkpoint", run, "--data.train", "FILE"]
+    if after := next((each.name for each in every if each.after == phase.name), None):
+        then = ["bert.pretrain", after, "--init.checkpoint", run, "--data.train", "DIR"]
+    elif phase.config.model.causal:
+        then = ["bert.generate", run, "TEXT"]
+    ending.tell(run, f"{checkpoint.newest(run):,} updates", "python", "-m", *then)

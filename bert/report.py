@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert.core import charts, cli, files, journal
+from bert.core import charts, cli, ending, files, journal
 from bert.core.errors import InputError
 from bert.text import rules
 
@@ -223,7 +223,8 @@ def main(argv: list[str]) -> None:
     ]
     draw(plotted, options.output / "curves.png")
     files.write_json(options.output / "report.json", {name: as_json(row) for name, row in rows.items()})
-    print(f"{table(rows)}\n\ncurves     {options.output / 'curves.png'}")
+    print(f"{table(rows)}\n\ncurves     {options.output / 'curves.png'}", flush=True)
+    ending.tell(options.output)
 
 
 if __name__ == "__main__":

@@ -31,11 +31,11 @@ from bert.training import description
 
 SECONDS = 20.0  # of computing that a kill can lose
 BYTES = 64 << 20  # of results that are held in memory
-REPORT = 60.0  # seconds between two lines of progress
 ORIGIN = "belongs_to.json"
 
 Results = list[np.ndarray]  # of one batch
 Batch = Callable[[], Results]  # computes it
+Compute = Callable[[int, Batch], Results]  # returns the results of a batch of so many sequences
 
 
 def at_once(sequences: int, batch: Batch) -> Results:
@@ -56,36 +56,22 @@ class Origin:
     versions: dict[str, str]
 
 
-class Progress:
-    """Computes each batch, and reports to stderr how many sequences are done."""
+class Kept:
+    """Takes batches from the folder of an interrupted run, computes all after those, and keeps them there."""
 
-    def __init__(self, output: Path) -> None:
+    def __init__(self, output: Path, origin: Origin, stops: Sequence[int]) -> None:
+        """stops: is not empty when the run was asked to stop."""
         self.output, self.sequences = output, 0
-        self._begun = self._reported = time.monotonic()
+        self.folder, self._origin, self._stops = output.parent / f".{output.name}.parts", origin, stops
+        self._parts, self._unsaved, self._size = 0, list[Results](), 0
+        self._earlier: Iterator[Results] | None = None
+        self._written = time.monotonic()
 
     def __call__(self, sequences: int, batch: Batch) -> Results:
         """Return the results of the next batch, which has this many sequences."""
         results = self._results(batch)
         self.sequences += sequences
-        if (now := time.monotonic()) - self._reported >= REPORT:
-            self._reported = now
-            print(f"{self.output}: {self.sequences:,} sequences in {now - self._begun:.0f} s", file=sys.stderr)
         return results
-
-    def _results(self, batch: Batch) -> Results:
-        return batch()
-
-
-class Kept(Progress):
-    """Takes batches from the folder of an interrupted run, computes all after those, and keeps them there."""
-
-    def __init__(self, output: Path, origin: Origin, stops: Sequence[int]) -> None:
-        """stops: is not empty when the run was asked to stop."""
-        super().__init__(output)
-        self.folder, self._origin, self._stops = output.parent / f".{output.name}.parts", origin, stops
-        self._parts, self._unsaved, self._size = 0, list[Results](), 0
-        self._earlier: Iterator[Results] | None = None
-        self._written = time.monotonic()
 
     def _results(self, batch: Batch) -> Results:
         if self._earlier is None:  # not before: now this process holds the lock of the output
@@ -94,7 +80,8 @@ class Kept(Progress):
             return results
         if self._stops:
             self._write()
-            raise Stopped(f"{self.output}: stopped after {self.sequences:,} sequences, kept; the same command goes on")
+            done = f"stopped after {self.sequences:,} sequences, kept"
+            raise Stopped(f"{done}; the same command goes on with {self.output}")
         results = batch()
         self._unsaved.append(results)
         self._size += sum(result.nbytes for result in results)
@@ -125,7 +112,7 @@ class Kept(Progress):
         for path in self.folder.glob("*.npz"):
             if path.name >= self._path(self._parts).name:
                 path.unlink()
-        self._begun = self._written = time.monotonic()
+        self._written = time.monotonic()
 
     def _problem(self) -> str | None:
         """Return why the folder's content cannot be used, if so."""
@@ -163,7 +150,7 @@ def _load(path: Path) -> list[Results]:
 
 
 @contextlib.contextmanager
-def keep(written: Sequence[Path | None], source: Path, options: Any, run: Run) -> Iterator[Progress]:
+def keep(written: Sequence[Path | None], source: Path, options: Any, run: Run) -> Iterator[Compute]:
     """Yield what computes batches, keeps their results while the block runs, and takes those of an interrupted run.
 
     In the block, signals that ask to stop raise Stopped at the next batch. Nothing is kept, and signals are as they
@@ -174,17 +161,17 @@ def keep(written: Sequence[Path | None], source: Path, options: Any, run: Run) -
     """
     paths = [path for path in written if path is not None]
     if "-" in map(str, (*paths, source)) or not (source.is_file() or source.is_dir()):
-        yield Progress(paths[0])
+        yield at_once
         return
     origin = _origin(source, options, run)
     with stops() as requested:
-        progress = Kept(paths[0], origin, requested)
+        kept = Kept(paths[0], origin, requested)
         try:
-            yield progress
+            yield kept
         except (InputError, IntegrityError, UsageError):  # the same command would end in the same way
-            progress.remove()
+            kept.remove()
             raise
-        progress.remove()
+        kept.remove()
 
 
 def _origin(source: Path, options: Any, run: Run) -> Origin:

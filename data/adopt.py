@@ -110,7 +110,6 @@ class AdoptStage(tasks.Stage[FileTask]):
     """Files of records to a dataset. sources: the training files, then the held-out ones."""
 
     name = "adopt"
-    unit = "instances"
     not_parameters = ("link",)
 
     def __init__(self, options: Options, sources: Sequence[Path]) -> None:
@@ -165,8 +164,11 @@ class AdoptStage(tasks.Stage[FileTask]):
         written = {task.target.name: result["instances"] for task, result in zip(tasks, results, strict=True)}
         return outputs.StageResult(counts=counts, records=written, extra=extra)
 
-    def processed(self, task: FileTask, result: TaskResult) -> tuple[int, int]:
-        return result["instances"], task.source.stat().st_size
+    def then(self, made: Path) -> Sequence[object]:
+        return ("python", "-m", "bert.pretrain", "RECIPE", "--data.train", made)
+
+    def size(self, task: FileTask) -> int:
+        return task.source.stat().st_size
 
 
 def _shape_of(path: Path) -> instances.InstanceConfig:

@@ -18,14 +18,14 @@ from typing import Annotated
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from bert.core import cli, files, outputs, ranges
+from bert.core import cli, ending, files, outputs, ranges
 from bert.core.errors import UsageError
+from bert.core.progress import MB, Progress
 from bert.core.ranges import Range
 from bert.text import byte_bpe
 from bert.text.byte_bpe import Merges, Vocabulary
 from data.pipeline import duplicates, parts, tasks
 from data.pipeline.parts import Part
-from data.pipeline.progress import Progress
 
 MIN_FREQUENCY = 2
 ENDLESS = re.compile(r"\S{200,}")  # not a word; the time to merge within a word grows with the square of its length
@@ -86,11 +86,12 @@ def make(options: Options, sources: Sequence[Part], given: Sequence[Path], parti
         print(f"bpe: {len(vocabulary):,} tokens of {where}", file=sys.stderr)
     else:
         assert options.size is not None
-        progress, where = Progress("bpe"), options.output
-        vocabulary, merges = train(_texts(sources, options, progress), options.size)
+        where, size = options.output, parts.sampled_size(sources, options.max_megabytes * 1_000_000)
+        with Progress("bpe", MB, size) as progress:
+            vocabulary, merges = train(_texts(sources, options, progress), options.size)
         tables = byte_bpe.Tables(vocabulary, merges)
         fewer = f" instead of {options.size:,}, because the text is small" if len(vocabulary) < options.size else ""
-        progress.done(f"{len(vocabulary):,} tokens{fewer}")
+        print(f"bpe: {len(vocabulary):,} tokens{fewer}", file=sys.stderr)
     with files.atomic_write(partial / byte_bpe.NAME) as stream:
         stream.write(byte_bpe.text_of_tables(tables, where))
     extra = {"vocab_size": len(vocabulary), "end_id": vocabulary[byte_bpe.END]}
@@ -100,7 +101,7 @@ def make(options: Options, sources: Sequence[Part], given: Sequence[Path], parti
 def _texts(sources: Sequence[Part], options: Options, progress: Progress) -> Iterator[str]:
     for document in parts.sample(sources, options.max_megabytes * 1_000_000, "text"):
         if not duplicates.is_text_held_out(document["text"], options.heldout):
-            progress.add(1, len(document["text"]))
+            progress.add(len(document["text"]))
             yield ENDLESS.sub("", document["text"].encode("utf-8", "replace").decode())
 
 
@@ -116,6 +117,9 @@ def main(argv: list[str]) -> None:
         inputs=[*given, *train_on],
         make=lambda partial: make(options, sources, given, partial),
     )
+    texts = options.source or ("DOCUMENTS",)
+    then = ("python", "-m", "data.tokens", "--source", *texts, "--tokenizer", options.output, "--output", "FOLDER")
+    ending.tell(options.output, "", *then)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ import numpy as np
 
 from bert.core import cli, files, outputs
 from bert.core.errors import InputError, UsageError
+from bert.core.progress import MB, Progress
 from bert.core.ranges import Range
 from bert.core.workspace import Work
 from data.pipeline import languages, losses, near_duplicates, parts, quality, tasks, workers
@@ -157,7 +158,8 @@ class DocumentsStage(tasks.Stage[SplitTask]):
                 sentences.load(self.options.punkt)
                 shutil.copytree(self.options.punkt, punkt)
             else:
-                sentences.save(sentences.train(list(_sample(self.sources))), punkt)
+                with Progress("documents: learning where sentences end"):
+                    sentences.save(sentences.train(list(_sample(self.sources))), punkt)
             for path in punkt.iterdir():
                 files.flush(path)
             found = survey(self.sources, self.options)
@@ -182,10 +184,12 @@ class DocumentsStage(tasks.Stage[SplitTask]):
     def _near_duplicates(self, work: Work, considered: np.ndarray, threshold: float) -> np.ndarray:
         """Return which documents resemble an earlier one [D] bool; considered: those that are kept otherwise [D]."""
         stored = work.private / "signatures"
-        with open(stored, "wb") as stream:
-            of_parts = near_duplicates.signatures
-            for signatures in workers.run(of_parts, self.sources, self.options.workers, self.options.scheduler):
+        sizes = [source.path.stat().st_size for source in self.sources]
+        every = workers.run(near_duplicates.signatures, self.sources, self.options.workers, self.options.scheduler)
+        with open(stored, "wb") as stream, Progress("near duplicates", MB, sum(sizes)) as progress:
+            for size, signatures in zip(sizes, every, strict=True):
                 stream.write(signatures)
+                progress.add(size)
         found = near_duplicates.find(stored, threshold, considered)
         stored.unlink()
         return found
@@ -222,8 +226,11 @@ class DocumentsStage(tasks.Stage[SplitTask]):
         hint = f"; NLTK's model of this language is in {known}: --language {self.language} takes it" if known else ""
         return f"Punkt trained on the text{hint}"
 
-    def processed(self, task: SplitTask, result: TaskResult) -> tuple[int, int]:
-        return result.get("documents", 0), task.source.path.stat().st_size
+    def then(self, made: Path) -> Sequence[object]:
+        return ("python", "-m", "data.shards", "--source", made, "--output", made.with_name("shards"))
+
+    def size(self, task: SplitTask) -> int:
+        return task.source.path.stat().st_size
 
 
 def _sample(sources: Sequence[Part]) -> Iterator[str]:

@@ -16,6 +16,7 @@ files. docs/sources.md describes the data sets, their licences and the checks.
 import dataclasses
 import os
 import string
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,7 +24,7 @@ from typing import Annotated, Any, Literal
 import requests
 
 from bert import __version__
-from bert.core import cli, files, manifest, outputs, paths, ranges
+from bert.core import cli, ending, files, manifest, outputs, paths, ranges
 from bert.core.errors import IntegrityError, UsageError
 from bert.core.ranges import Range
 from bert.core.workspace import Workspace
@@ -225,7 +226,7 @@ def make(source: Source, download_dir: DownloadDir, partial: Path) -> outputs.St
         else:
             link(download_dir.folder / file.name, partial / file.name)
     size = sum(entry["bytes"] for entry in download_dir.sources.values())
-    download_dir.client.progress.done(f"{len(planned):,} files of {size / 1e6:,.1f} MB are complete and checked")
+    print(f"download: {len(planned):,} files of {size / 1e6:,.1f} MB are complete and checked", file=sys.stderr)
     return outputs.StageResult(
         counts={"files": len(planned), "bytes": size},
         extra={"licence": source.licence, "sources": download_dir.sources},
@@ -285,6 +286,11 @@ def main(argv: list[str]) -> None:
     )
     with Workspace(options.output).locked():  # while another command fetches to the same folder, it must not vanish
         download_dir.remove([*finished.extra_as(Downloaded).sources, wikimedia.STATUS])
+    then: tuple[object, ...] = ()
+    if reader := {Wikipedia: "wikipedia", Pg19: "books", Pubmed: "pubmed"}.get(type(options)):
+        documents = options.output.with_name(f"{options.output.name}-documents")
+        then = ("python", "-m", f"data.{reader}", "--source", options.output, "--output", documents)
+    ending.tell(options.output, "", *then)
 
 
 if __name__ == "__main__":

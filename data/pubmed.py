@@ -24,6 +24,7 @@ import numpy as np
 
 from bert.core import cli, manifest, outputs
 from bert.core.errors import InputError, UsageError
+from bert.core.progress import MB, Progress
 from bert.core.workspace import Work
 from data.citations import abstract
 from data.citations.reader import Citation, Reader
@@ -110,9 +111,13 @@ class PubmedStage(sources.SourceStage):
         def find() -> list[np.ndarray]:
             files_to_list = [SurveyTask(task.files[0], task.hashes[0]) for task in listed]
             entries, ends = bytearray(), []
-            for citations in workers.run(survey, files_to_list, self.options.workers, self.options.scheduler):
-                entries += citations
-                ends.append(len(entries) // 8)
+            every = workers.run(survey, files_to_list, self.options.workers, self.options.scheduler)
+            sizes = list(map(self.size, listed))
+            with Progress("pubmed: versions", MB, sum(sizes)) as progress:
+                for size, citations in zip(sizes, every, strict=True):
+                    entries += citations
+                    ends.append(len(entries) // 8)
+                    progress.add(size)
             return np.split(verdicts(np.frombuffer(entries, "<u8")), ends[:-1])
 
         split = saved_verdicts(work, find)

@@ -31,12 +31,12 @@ import numpy as np
 
 from bert.core import checked_json, cli, files, manifest, outputs
 from bert.core.errors import InputError, IntegrityError
+from bert.core.progress import MB, Progress
 from bert.core.ranges import Range, Seed
 from bert.core.workspace import Work
 from data.pipeline import languages, losses, parts, tasks, workers
 from data.pipeline.duplicates import held_out_limit, is_held_out
 from data.pipeline.parts import Part
-from data.pipeline.progress import Progress
 from data.pipeline.tasks import TaskResult
 
 FEWEST = 8  # documents of a training shard, if there is a choice
@@ -230,10 +230,11 @@ class ShardsStage(tasks.Stage[ShardTask]):
             for source, path in zip(self.sources, paths, strict=True)
             if not path.exists()
         ]
-        progress = Progress("shards: keys")
-        counts = workers.run(write_keys, todo, self.options.workers, self.options.scheduler)
-        for task, count in zip(todo, counts, strict=True):
-            progress.add(count, task.source.path.stat().st_size)
+        sizes = [task.source.path.stat().st_size for task in todo]
+        written = workers.run(write_keys, todo, self.options.workers, self.options.scheduler)
+        with Progress("shards: first pass", MB, sum(sizes)) as progress:
+            for size, _ in zip(sizes, written, strict=True):
+                progress.add(size)
         keys, self.characters = [np.zeros(0, np.uint64)], [0, 0]  # to train on, and held out
         limit = np.uint64(held_out_limit(self.options.held_out_fraction))
         for path in paths:
@@ -284,16 +285,17 @@ class ShardsStage(tasks.Stage[ShardTask]):
                 stream.truncate(size)
         if done:
             print(f"shards: {done:,} of {len(self.sources):,} parts are copied already", file=sys.stderr)
-        progress, since = Progress("shards"), 0
-        copied = workers.run(copy, self._copies(key_files, targets, done), self.options.workers)
-        for number, count in enumerate(copied, start=done):
-            progress.add(self.documents[number], count)
-            since += count
-            if since >= SAVED_BYTES or number + 1 == len(self.sources):
-                for target in targets:  # all that is noted must outlive a loss of power
-                    files.flush(target)
-                checked_json.write(note, {"parts": number + 1})
-                since = 0
+        copied, since = workers.run(copy, self._copies(key_files, targets, done), self.options.workers), 0
+        left = sum(source.path.stat().st_size for source in self.sources[done:])
+        with Progress("shards: second pass", MB, left) as progress:
+            for number, count in enumerate(copied, start=done):
+                progress.add(count)
+                since += count
+                if since >= SAVED_BYTES or number + 1 == len(self.sources):
+                    for target in targets:  # all that is noted must outlive a loss of power
+                        files.flush(target)
+                    checked_json.write(note, {"parts": number + 1})
+                    since = 0
 
     def _copies(self, key_files: Sequence[Path], targets: Sequence[Path], done: int) -> Iterator[CopyTask]:
         begins = np.zeros(len(targets), np.int64)
@@ -307,8 +309,11 @@ class ShardsStage(tasks.Stage[ShardTask]):
     def run(cls, task: ShardTask) -> TaskResult:
         return {"documents": task.documents}
 
-    def processed(self, task: ShardTask, result: TaskResult) -> tuple[int, int]:
-        return task.documents, task.bytes
+    def then(self, made: Path) -> Sequence[object]:
+        return ("python", "-m", "data.vocab", "--source", made, "--output", made.with_name("vocab"))
+
+    def size(self, task: ShardTask) -> int:
+        return task.bytes
 
     def finish(self, tasks: Sequence[ShardTask], results: Sequence[TaskResult]) -> outputs.StageResult:
         records = {task.target.name: task.documents for task in tasks}

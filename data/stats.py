@@ -23,6 +23,7 @@ import numpy as np
 from bert.core import charts, cli, files, manifest, ranges
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.manifest import Manifest
+from bert.core.progress import MB, Progress
 from bert.core.random_access import RandomAccess
 from bert.core.ranges import Range, Workers
 from bert.text import byte_bpe
@@ -32,7 +33,6 @@ from bert.text.vocabulary import SPECIAL, load_vocab
 from data import verify
 from data.audit import checks
 from data.pipeline import workers
-from data.pipeline.progress import Progress
 
 BATCH = 1024  # records read at once
 TOKENS = 1 << 20  # tokens read at once
@@ -346,10 +346,11 @@ def measure(
     """Count a folder and write its stats.json and pictures. Return the figures of each split."""
     tasks = tasks_of(described, options.sample)
     counts: dict[str, Counts] = {}
-    progress = Progress("stats", "files")
-    for task, result in zip(tasks, workers.run(counter, tasks, options.workers), strict=True):
-        counts[task.split] = add(counts.get(task.split, {}), result)
-        progress.add(1, described.files[task.name].bytes)
+    sizes = [described.files[task.name].bytes for task in tasks]
+    with Progress("stats", MB, sum(sizes)) as progress:
+        for task, size, result in zip(tasks, sizes, workers.run(counter, tasks, options.workers), strict=True):
+            counts[task.split] = add(counts.get(task.split, {}), result)
+            progress.add(size)
     splits = {split: figures(sums) for split, sums in counts.items()}
     content = {"stage": described.stage, "parameters": described.parameters, "sample": options.sample, "splits": splits}
     files.write_json(output / "stats.json", content)

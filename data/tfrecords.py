@@ -335,8 +335,11 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
                 file=sys.stderr,
             )
 
-    def processed(self, task: ShardTask, result: TaskResult) -> tuple[int, int]:
-        return result[self.unit], task.source.path.stat().st_size
+    def then(self, made: Path) -> Sequence[object]:
+        return ("python", "-m", "bert.pretrain", "RECIPE", "--data.train", made)
+
+    def size(self, task: ShardTask) -> int:
+        return task.source.path.stat().st_size
 
 
 def _extra(options: Options, vocab_sha256: str) -> dict[str, Any]:

@@ -177,8 +177,11 @@ class TokensStage(tasks.Stage[TokenTask]):
         written = {task.target.name: result["tokens"] for task, result in zip(tasks, results, strict=True)}
         return outputs.StageResult(counts=counts | dropped, records=written, extra=dataclasses.asdict(stream))
 
-    def processed(self, task: TokenTask, result: TaskResult) -> tuple[int, int]:
-        return result["documents"], result["bytes"]
+    def then(self, made: Path) -> Sequence[object]:
+        return ("python", "-m", "bert.pretrain", "RECIPE", "--data.train", made)
+
+    def size(self, task: TokenTask) -> int:
+        return sum(part.path.stat().st_size for part in task.sources)
 
 
 def main(argv: list[str]) -> None:

@@ -30,13 +30,13 @@ import numpy as np
 from bert.core import cli, files, manifest, ranges
 from bert.core.errors import InputError, IntegrityError
 from bert.core.manifest import File, Manifest
+from bert.core.progress import MB, Progress
 from bert.core.ranges import Workers
 from bert.text import frames
 from data.audit import checks, token_audit
 from data.audit.checks import Problem, RecordFormat
 from data.audit.token_audit import TokenFormat
 from data.pipeline import workers
-from data.pipeline.progress import Progress
 
 NONE = np.zeros(0, np.uint64)
 FROM_TEXTS, FETCHED = ("wikipedia", "books", "text", "pubmed"), ("download", "synthetic")  # stages
@@ -311,17 +311,18 @@ def run(options: Options) -> dict[Path, list[Problem]]:
             problems.append(Problem(folder / manifest.NAME, "", str(error).partition(": ")[2]))
         else:
             tasks[folder] = tasks_of(manifests[folder], options.level, problems)
-    progress = Progress("verify", "files")
-    results = workers.run(check_file, [task for several in tasks.values() for task in several], options.workers)
-    for folder, problems in all_problems.items():
-        if described := manifests.get(folder):
-            folder_results = []
-            for task in tasks[folder]:
-                folder_results.append(next(results))
-                progress.add(1, task.path.stat().st_size)
-            check_folder(described, tasks[folder], folder_results, problems)
-            problems += check_inputs(described, list(manifests.values()))
-        print("\n".join(map(str, problems)) or _no_problems(manifests[folder], options.level), flush=True)
+    every = [task for several in tasks.values() for task in several]
+    results = workers.run(check_file, every, options.workers)
+    with Progress("verify", MB, sum(task.path.stat().st_size for task in every)) as progress:
+        for folder, problems in all_problems.items():
+            if described := manifests.get(folder):
+                folder_results = []
+                for task in tasks[folder]:
+                    folder_results.append(next(results))
+                    progress.add(task.path.stat().st_size)
+                check_folder(described, tasks[folder], folder_results, problems)
+                problems += check_inputs(described, list(manifests.values()))
+            print("\n".join(map(str, problems)) or _no_problems(manifests[folder], options.level), flush=True)
     return all_problems
 
 

@@ -19,8 +19,9 @@ from typing import IO, Annotated, Any
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from bert.core import cli, manifest, outputs, ranges
+from bert.core import cli, ending, manifest, outputs, ranges
 from bert.core.errors import InputError, UsageError
+from bert.core.progress import MB, Progress
 from bert.core.ranges import Range
 from bert.text import vocabulary
 from bert.text.normalization import Normalizer, Rules
@@ -28,7 +29,6 @@ from bert.text.vocabulary import SPECIAL, load_vocab, rules_of
 from bert.text.wordpiece import LONGEST_CACHED, MAX_CACHED, WordPiece
 from data.pipeline import losses, parts, tasks
 from data.pipeline.parts import Part
-from data.pipeline.progress import Progress
 
 CODE_POINTS = 0x110000
 MEGABYTE = 1_000_000
@@ -186,16 +186,17 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
         print(f"vocab: {len(tokens):,} tokens of {options.vocab}", file=sys.stderr)
     else:
         assert options.size is not None and options.source is not None
-        progress, lost, rules = Progress("vocab"), losses.Losses(), options.rules()
-        with tempfile.TemporaryFile(dir=partial) as stream:
+        lost, rules = losses.Losses(), options.rules()
+        size = parts.sampled_size(sources, options.max_megabytes * MEGABYTE)
+        with tempfile.TemporaryFile(dir=partial) as stream, Progress("vocab", MB, 2 * size) as progress:
             texts_looked_at: list[str] = []
             sampled = _sample(sources, options.max_megabytes, stream, texts_looked_at)
-            passes = iter((texts(sampled, progress, lost), texts(_read_again(stream))))
+            passes = iter((texts(sampled, progress, lost), texts(_read_again(stream), progress)))
             tokens = train(lambda: next(passes), options.size, rules)
         fewer = f" instead of {options.size:,}: no more pieces occur twice" if len(tokens) < options.size else ""
         extra["losses"] = _not_sampled(options.source, lost)
         losses.tell("vocab", extra["losses"])
-        progress.done(f"{len(tokens):,} tokens{fewer}")
+        print(f"vocab: {len(tokens):,} tokens{fewer}", file=sys.stderr)
         unknown = unknown_share(texts_looked_at, tokens, rules)
         remedy = "; give a larger --size" if unknown > MOST_UNKNOWN else ""
         print(f"vocab: {'warning: ' if remedy else ''}{unknown:.2%} of the tokens are [UNK]{remedy}", file=sys.stderr)
@@ -253,7 +254,7 @@ def texts(
     for document in documents:
         text = " ".join(document["sentences"])
         if progress:
-            progress.add(1, len(text))
+            progress.add(len(text))
         if lost is not None:
             characters = sum(map(len, document["sentences"]))
             lost.read(1, characters)
@@ -273,6 +274,9 @@ def main(argv: list[str]) -> None:
         inputs=tasks.inputs(options),
         make=lambda partial: make(options, sources, partial),
     )
+    shards, vocab = options.source or "SHARDS", options.output / vocabulary.NAME
+    then = ("python", "-m", "data.tfrecords", "--source", shards, "--vocab", vocab, "--output", "FOLDER")
+    ending.tell(options.output, "", *then)
 
 
 if __name__ == "__main__":

@@ -10,20 +10,21 @@ each one occurs, and its pieces. The same text gives the same bytes.
 
 import collections
 import dataclasses
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from bert.core import cli, files, outputs, ranges
+from bert.core import cli, ending, files, outputs, ranges
 from bert.core.errors import InputError
+from bert.core.progress import MB, Progress
 from bert.core.ranges import Range
 from bert.text.vocabulary import load_vocab, rules_of
 from bert.text.wordpiece import WordPiece
 from data.pipeline import parts, tasks
 from data.pipeline.parts import Part
-from data.pipeline.progress import Progress
 from data.vocab import MEGABYTE, texts
 
 MAX_COUNTED = 2_000_000  # different words held in memory, about 250 MB
@@ -102,13 +103,12 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
     """Count the words, choose, and write `words.txt` and `words.tsv`. Raise InputError if there is no such word."""
     vocabulary = load_vocab(options.vocab)
     splitter = WordPiece(vocabulary, rules_of(options.vocab, vocabulary))
-    counter, progress = WordCounter(), Progress("words")
-    total = 0
-    sampled = parts.sample(sources, options.max_megabytes * MEGABYTE, "sentences")
-    for text in texts(sampled, progress):
-        words = splitter.words(text)
-        counter.add(words)
-        total += len(words)
+    counter, total, most = WordCounter(), 0, options.max_megabytes * MEGABYTE
+    with Progress("words", MB, parts.sampled_size(sources, most)) as progress:
+        for text in texts(parts.sample(sources, most, "sentences"), progress):
+            words = splitter.words(text)
+            counter.add(words)
+            total += len(words)
     chosen = choose(counter.counts, splitter, vocabulary.index("[UNK]"), options.new, options.minimum)
     if not chosen:
         raise InputError(
@@ -122,7 +122,7 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
             stream.write(f"{one.word}\t{one.frequency}\t{' '.join(vocabulary[number] for number in one.pieces)}\n")
     saved = sum(one.saved for one in chosen)
     lossy = f"; counts are up to {counter.missed:,} too low" if counter.missed else ""
-    progress.done(f"{len(chosen):,} words save {saved:,} tokens in a text of {total:,} words{lossy}")
+    print(f"words: {len(chosen):,} words save {saved:,} tokens in a text of {total:,} words{lossy}", file=sys.stderr)
     return outputs.StageResult(counts={"words": len(chosen), "saved tokens": saved, "words of text": total})
 
 
@@ -136,6 +136,8 @@ def main(argv: list[str]) -> None:
         inputs=tasks.inputs(options),
         make=lambda partial: make(options, sources, partial),
     )
+    words = options.output / "words.txt"
+    ending.tell(options.output, "", "python", "-m", "bert.adapt", "RUN", "--words", words, "--output", "ADAPTED")
 
 
 if __name__ == "__main__":

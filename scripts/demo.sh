@@ -8,12 +8,13 @@ log=$demo/demo.log
 mkdir -p "$demo"
 rm -rf "$demo/pretrain" "$demo/squad"
 : >"$log"
-export BERT_WORKDIR=$demo # of all stages below
+export BERT_WORKDIR=$demo BERT_NEXT=none # of all stages below
 here=$(dirname "$0")
 
 stage() { # TITLE COMMAND...: run it; if it fails, end the demo with its error and exit code
     local title=$1 begun=${EPOCHREALTIME/./} status=0
     shift
+    [ ! -t 1 ] || printf ' ...    %s\r' "$title"
     "$@" >>"$log" 2>&1 || status=$?
     if [ "$status" != 0 ]; then
         grep '^error: ' "$log" >&2 || echo "error: stage \"$title\" failed: see $log" >&2

@@ -36,6 +36,16 @@ install_locked() { # LOCK...: by the uv that is locked too, which does what pip 
         --require-hashes "${@/#/--requirement=}" || failed uv
 }
 
+step() { # TEXT: print what is done now; at a terminal also the seconds since the beginning, until the next call
+    [ -z "${clock:-}" ] || { kill "$clock" && wait "$clock"; } 2>/dev/null || true
+    clock=''
+    [ ! -t 1 ] || printf '\r'
+    echo "set-up: $1"
+    [ -t 1 ] || return 0
+    while sleep 1 && kill -0 $$ 2>/dev/null; do printf '\r%4d s' "$SECONDS"; done 9<&- &
+    clock=$!
+}
+
 state() { # DEVICE: the stamp of an environment for it
     # shellcheck disable=SC2086 # a list of names
     echo "$found $1 $(cat ${files[$1]} 2>/dev/null | sha256sum | cut -c1-16)"
@@ -92,7 +102,8 @@ if [ "$(cut -d' ' -f1,2 "$stamp" 2>/dev/null)" != "$found $device" ]; then
     "$python" -m venv ${from_system:+"$from_system"} "$venv"
 fi
 rm -f "$stamp"
-echo "set-up: installing into $venv for DEVICE=$device, ${takes[$device]}"
+trap '[ -z "${clock:-}" ] || kill "$clock" 2>/dev/null || true' EXIT
+step "installing into $venv for DEVICE=$device, ${takes[$device]}"
 if [ "$own_horovod" = 1 ]; then
     (install --no-deps "tensorflow-text==$(version tensorflow | cut -d. -f1,2).*") 2>/dev/null || true # optional
     # pip, because uv does not see the packages of the interpreter itself
@@ -102,6 +113,7 @@ else
     locks=(requirements/cpu.lock)
     [ "$device" = cpu ] || locks+=(requirements/gpu.lock)
     install_locked "${locks[@]}"
+    step "Horovod: built for this machine the first time, afterwards taken from the cache"
     scripts/install_horovod.sh "$venv/bin/python" "$device"
 fi
 built=$(PATH="$venv/bin:$PATH" horovodrun --check-build 2>/dev/null) || true
@@ -109,3 +121,5 @@ for part in ${parts[$device]}; do
     [[ $built == *"[X] $part"* ]] || fail "horovodrun --check-build shows no $part ; remove $venv and repeat"
 done
 state "$device" >"$stamp"
+size=$(du -sh "$venv" | cut -f1)
+step "$venv is ready, $size, $SECONDS s; next: . $venv/bin/activate, or make demo"

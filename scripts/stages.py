@@ -4,7 +4,8 @@
 
 The settings are environment variables, which `make help` describes. All are checked before the first command starts.
 A data stage that is finished and unchanged returns at once. A finished training is not repeated, and a stopped one
-resumes. A command that fails ends the stages with its own exit code.
+resumes. A command that fails ends the stages with its own exit code, of which make makes 2. After a stop on request
+make ends with 130, as after Ctrl-C, without an error.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ from typing import Any
 from bert import recipes
 from bert.core import cli
 from bert.core.cli import Positional, Switch
-from bert.core.errors import UsageError
+from bert.core.errors import Stopped, UsageError
 from bert.core.manifest import is_finished
 from data.pipeline import workers
 from scripts import variables
@@ -396,6 +397,19 @@ def plan(goals: Sequence[str], v: Variables) -> list[str]:
     return order
 
 
+# What usually follows a target, as the last line says it.
+NEXT = {
+    **dict.fromkeys((*SOURCES, "download"), "make corpus"),
+    "documents": "make shards",
+    "shards": "make vocab",
+    **dict.fromkeys(("vocab", "corpus"), "make tfrecords"),
+    **dict.fromkeys(("tfrecords", "tokens"), "make pretrain"),
+    "bpe": "make tokens",
+    "pretrain": "make squad SQUAD_TRAIN=squad2 SQUAD_DEV=squad2",
+    "squad": "make squad-eval",
+    "squad-eval": "make serve",
+}
+
 TAKE_FLAGS = {
     "pretrain_flags": {"pretrain"},
     "squad_flags": {"squad", "squad-eval"},
@@ -418,7 +432,7 @@ def _with_flags(v: Variables, goals: Sequence[str]) -> Variables:
 
 def run(command: Command) -> None:
     """Run a command to its end, with signals passed on to it. If it fails, exit as it did."""
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(command, env=os.environ | {"BERT_NEXT": "none"})
     handlers = dict.fromkeys(PASSED_ON, lambda number, _: process.send_signal(number))
     handlers[signal.SIGINT] = lambda *_: None  # Ctrl-C reaches the command from the terminal
     before = {kind: signal.signal(kind, handler) for kind, handler in handlers.items()}
@@ -426,7 +440,26 @@ def run(command: Command) -> None:
     for kind, handler in before.items():
         signal.signal(kind, handler)
     if code:
-        sys.exit(128 - code if code < 0 else code)
+        is_told = code == Stopped.exit_code and _end_make()
+        sys.exit(0 if is_told else 128 - code if code < 0 else code)
+
+
+def _end_make() -> bool:
+    """End the make that runs this process as Ctrl-C does, and return whether that is possible.
+
+    A stop on request is no error, but make reports each status other than 0 as one. So it is interrupted, which it does
+    not report: its status is 130. It is not possible where make was started to ignore the signal.
+    """
+    parent = Path(f"/proc/{os.getppid()}")
+    try:
+        is_make = (parent / "comm").read_text().strip() in ("make", "gmake")
+        ignored = re.search(r"^SigIgn:\s*(\w+)$", (parent / "status").read_text(), re.MULTILINE)
+    except OSError:  # no /proc
+        return False
+    if not is_make or not ignored or int(ignored[1], 16) >> (signal.SIGINT - 1) & 1:
+        return False
+    os.kill(os.getppid(), signal.SIGINT)
+    return True
 
 
 def main(argv: list[str]) -> None:
@@ -447,6 +480,9 @@ def main(argv: list[str]) -> None:
                 print(shlex.join(command))
             else:
                 run(command)
+    is_last = goals[-1:] == list(options.stages)[-1:]
+    if is_last and not options.dry_run and (then := NEXT.get(goals[-1])):
+        print(f"next: {then}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Annotated
 from bert import __version__
 from bert.core import cli, ranges
 from bert.core.errors import InputError, UsageError
+from bert.core.progress import SCREEN
 from bert.core.ranges import BatchSize, Range
 from bert.hardware.choices import Compute, Kind
 
@@ -194,6 +195,7 @@ def main(argv: list[str]) -> None:
             print(f"{model.name}: {', '.join(model.heads)}", file=sys.stderr)
         _listen(bound, options)  # who connects from now on waits for an answer
         host = f"[{options.host}]" if ":" in options.host else options.host
+        SCREEN.quiet()  # from now on it waits for requests
         print(f"listening on http://{host}:{bound.getsockname()[1]}", file=sys.stderr, flush=True)
         run(options, bound, models)
 

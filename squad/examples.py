@@ -109,6 +109,11 @@ def read_dataset(path: Path, *, strict: bool = True) -> Dataset:
     return dataset
 
 
+def count(path: Path) -> int | None:
+    """Return the number of questions in a dataset, of those that are not malformed; None: it is a pipe."""
+    return sum(len(piece.examples) for piece in read_pieces(path, strict=False, gold=False)) if path.is_file() else None
+
+
 def read_pieces(
     path: Path, *, strict: bool, gold: bool = True, questions: float = QUESTIONS, characters: float = CHARACTERS
 ) -> Iterator[Dataset]:

@@ -10,12 +10,11 @@ above the threshold. The graph contains tokenizer, windows and answer selection.
 of tensorflow_text, which TensorFlow Serving includes (in Python: `import tensorflow_text`), and none of this code.
 """
 
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from bert.core import cli, outputs, ranges
+from bert.core import cli, ending, outputs, ranges
 from bert.core.ranges import AnyNumber, Range
 from bert.hardware.choices import Compute, Kind
 from bert.text import vocabulary
@@ -82,8 +81,8 @@ def main(argv: list[str]) -> None:
 
     devices.choose(options.device)
     folder = export(options)
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    print(f"{folder}: {size / 1e6:.1f} MB, signature serving_default", file=sys.stderr)
+    server = "tensorflow_model_server", f"--model_base_path={options.output.resolve()}", "--model_name=squad"
+    ending.tell(folder, "signature serving_default", *server)
 
 
 if __name__ == "__main__":

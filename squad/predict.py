@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from bert.core import cli, files, ranges
+from bert.core import cli, ending, files, ranges
 from bert.core.errors import UsageError
 from bert.core.ranges import AnyNumber, BatchSize, Range
 from bert.hardware.choices import Compute, Kind
@@ -188,7 +188,10 @@ def main(argv: list[str]) -> None:
         return
     begun = time.perf_counter()
     written = (options.output, options.nbest, options.null_odds)
-    with resumable.keep(written, options.dataset, options, fine_tuned.run) as reader.compute:
+    with (
+        resumable.keep(written, options.dataset, options, fine_tuned.run) as reader.compute,
+        reader.counted("predict", "questions", examples.count(options.dataset)),
+    ):
         count, faults = write(reader, pieces, options, limit)
     seconds = time.perf_counter() - begun
     if faults:
@@ -196,7 +199,9 @@ def main(argv: list[str]) -> None:
             f"warning: {options.dataset}: {faults} malformed items, the first {MAX_REPORTED} reported above",
             file=sys.stderr,
         )
-    print(f"{options.output}: {count} answers in {seconds:.1f} s ({count / seconds:.1f} questions/s)", file=sys.stderr)
+    assert options.output is not None, "it is given with --dataset"
+    metric = ("python", "-m", "squad.metric", options.dataset, options.output)
+    ending.tell(options.output, f"{count:,} answers ({count / seconds:.1f} questions/s)", *metric)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ class Reader(model.Reader[AnswerSpans]):
         tokenizer, windowing = self.fine_tuned.tokenizer, self.fine_tuned.kind.windowing
         tokens = features.tokenize(tokenizer, piece.passages)
         windows = features.windows(tokenizer, piece.examples, tokens, windowing)
-        start, end = self.outputs(windows.inputs)
+        start, end = self.outputs(windows.inputs, len(piece.examples))
         places, limits = windows.places, self.limits
         answers = n_best_answers(piece.examples, piece.passages, tokens, places, (start, end), *limits, self.null)
         yield from zip(piece.examples, answers, strict=True)

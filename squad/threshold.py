@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from bert.core import cli, files, ranges
+from bert.core import cli, ending, files, ranges
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.ranges import BatchSize, Range
 from bert.hardware.choices import Compute, Kind
@@ -140,17 +140,19 @@ def main(argv: list[str]) -> None:
         max_answer_length=options.max_answer_length,
         null=False,
     )
-    outcomes = [
-        Outcome(answers.null_odds, metric.score_question_v2(answers.best(None).text, question), not question.answers)
-        for piece in itertools.chain([first], pieces)
-        for question, answers in reader.answer(piece)
-    ]
+    with reader.counted("threshold", "questions", examples.count(options.dataset)):
+        outcomes = [
+            Outcome(answers.null_odds, metric.score_question_v2(answers.best(None).text, example), not example.answers)
+            for piece in itertools.chain([first], pieces)
+            for example, answers in reader.answer(piece)
+        ]
     if not any(outcome.none for outcome in outcomes):
         raise InputError(f"{options.dataset}: every question has an answer; give a version 2.0 dataset")
     tuned: dict[str, Any] = asdict(tune(outcomes))
     about = {"dataset": options.dataset.name, "dataset_sha256": files.sha256(options.dataset)}
     store_threshold(options.model, tuned | about | {"weights": fine_tuned.run.weights})
-    print(json.dumps(tuned))
+    print(json.dumps(tuned), flush=True)
+    ending.tell(options.model / NAME, "", "python", "-m", "squad.predict", "--model", options.model)
 
 
 if __name__ == "__main__":

@@ -47,4 +47,7 @@ def prepare(config: SquadConfig, tokenizer: Tokenizer, vocab: Path, comm: Commun
         return on_rank_zero(compute, comm)
 
     config = replace(config, data=replace(config.data, impossible=impossible))
-    return Prepared(config=config, kind=kind, data=data, dev=dev, score=score, entries=kind.described.entries())
+    then = ("--question", "QUESTION", "--context", "TEXT")
+    return Prepared(
+        config=config, kind=kind, data=data, dev=dev, score=score, entries=kind.described.entries(), then=then
+    )

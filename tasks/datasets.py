@@ -139,6 +139,14 @@ def files(data: TaskData, folder: Path, split: Split) -> dict[str, Path]:
     return paths
 
 
+def count(data: TaskData, path: Path, split: Split, limit: int = 0) -> int | None:
+    """Return the number of examples that a file or folder has, at most `limit` unless that is 0; None: it is a pipe."""
+    if not (path.is_file() or path.is_dir()):
+        return None
+    every = sum(1 for _ in of(data).read(data, path, split, Skipped(strict=False)))
+    return min(every, limit) if limit else every
+
+
 def labels_of(example: Example) -> Sequence[str]:
     """Return the names of an example's labels."""
     if isinstance(example, TaggedSentence):

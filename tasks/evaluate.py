@@ -16,7 +16,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from bert.core import cli, ranges
+from bert.core import cli, ending, ranges
 from bert.core.config import CountOrNone, Size
 from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize, Share
@@ -102,9 +102,12 @@ def main(argv: list[str]) -> None:
         if options.predictions is not None:
             scores = scoring.compare(fine_tuned.kind, path, options.predictions, skipped)
         else:
-            scores = scoring.evaluate(fine_tuned, reader, path, skipped, options.limit)
+            count = datasets.count(fine_tuned.kind.data, path, "dev", options.limit)
+            with reader.counted("evaluate", "examples", count):
+                scores = scoring.evaluate(fine_tuned, reader, path, skipped, options.limit)
         result |= {f"{name}_{metric}" if name else metric: value for metric, value in scores.items()}
-    print(json.dumps(result))
+    print(json.dumps(result), flush=True)
+    ending.tell(f"evaluated {options.model} on {options.input or options.folder}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A fine-tuned model for inference, as it is loaded from a run directory."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -12,6 +12,7 @@ import tensorflow as tf
 from bert import heads, labels, resumable
 from bert.core import checked_json
 from bert.core.errors import InputError, IntegrityError, UsageError
+from bert.core.progress import Progress
 from bert.hardware.choices import Compute
 from bert.model import inference
 from bert.model.heads import INPUTS, TaskHead
@@ -75,18 +76,25 @@ class Reader(Generic[K]):
         self._batches = Batches(max(1, batch // (kind.sequences or 1)), kind.length)
         rank = 2 if kind.sequences is None else 3
         signature = dict.fromkeys(INPUTS, tf.TensorSpec([None] * rank, tf.int32))
-        self.compute: Callable[[int, resumable.Batch], resumable.Results] = resumable.at_once
+        self.compute: resumable.Compute = resumable.at_once
         self._score = inference.traced(fine_tuned.logits, [signature], compiled)
+        self.progress = Progress("predict", "examples")
 
-    def logits(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the logits [n, ...] of encoded examples, of a head with one output. Raise as `outputs` does."""
-        (logits,) = self.outputs(arrays)
+    def counted(self, what: str, unit: str, total: int | None) -> Progress:
+        """Return what shows, as a block, how much of the examples that are given in it is done."""
+        self.progress = Progress(what, unit, total)
+        return self.progress
+
+    def logits(self, arrays: Mapping[str, np.ndarray], examples: int = 0) -> np.ndarray:
+        """Return the logits [n, ...] of encoded examples, of a head with one output; the rest is as in `outputs`."""
+        (logits,) = self.outputs(arrays, examples)
         return logits
 
-    def outputs(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    def outputs(self, arrays: Mapping[str, np.ndarray], examples: int = 0) -> list[np.ndarray]:
         """Return each output of the head [n, ...]; positions beyond the longest example of a batch have 0.
 
-        arrays: ids, mask and segments of all examples. Raise IntegrityError if a logit is not finite.
+        arrays: ids, mask and segments of all sequences. examples: of which the progress counts that they come from.
+        Raise IntegrityError if a logit is not finite.
         """
         mask, head = arrays["input_mask"], self.fine_tuned.kind.head
         lengths = mask.reshape(len(mask), -1, mask.shape[-1]).sum(axis=-1).max(axis=-1)
@@ -94,6 +102,7 @@ class Reader(Generic[K]):
         for rows, width in self._batches(lengths):
             batch = {name: arrays[name][rows][..., :width] for name in INPUTS}
             parts = self.compute(len(rows), functools.partial(self._outputs, batch))
+            self.progress.add(examples * len(rows) / len(mask))
             axes = 1 if head.pooled else 2
             outputs = outputs or [np.zeros((*mask.shape[:axes], *part.shape[axes:]), np.float32) for part in parts]
             for whole, part in zip(outputs, parts, strict=True):

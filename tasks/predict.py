@@ -21,13 +21,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from bert.core import cli, ranges
+from bert.core import cli, ending, ranges
 from bert.core.config import Size
 from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize, Range, Share
@@ -100,7 +99,7 @@ def predictions(
 
     for chunk in features.chunks(examples, fine_tuned.kind.at_once):
         arrays = fine_tuned.kind.encode(chunk, fine_tuned.tokenizer)
-        yield from fine_tuned.kind.predictions(chunk, arrays, reader.logits(arrays))
+        yield from fine_tuned.kind.predictions(chunk, arrays, reader.logits(arrays, len(chunk)))
 
 
 def write(written_predictions: Iterable[dict[str, Any]], output: Path | None, submitted: Path | None, task: str) -> int:
@@ -184,12 +183,16 @@ def main(argv: list[str]) -> None:
             lines = predictions(fine_tuned, reader, examples)
             if options.n_best:
                 lines = (best(prediction, options.n_best) for prediction in lines)
-            count = write(lines, output, submitted, task)
+            with reader.counted("predict", "examples", datasets.count(of_task, path, "test")):
+                count = write(lines, output, submitted, task)
             seconds = time.perf_counter() - begun
             fine_tuned.kind.seen.report(path, data.length)
             fine_tuned.kind.seen = inputs.Seen()
-            speed = f"{count} examples in {seconds:.1f} s ({count / seconds:.1f}/s)"
-            print(f"{output or submitted}: {speed}", file=sys.stderr)
+            made = output or submitted
+            assert made is not None, "the options are checked"
+            ending.tell(
+                "standard output" if str(made) == "-" else made, f"{count:,} examples ({count / seconds:.1f}/s)"
+            )
 
 
 if __name__ == "__main__":

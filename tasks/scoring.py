@@ -68,7 +68,9 @@ def logits_and_gold(
         arrays = kind.encode(chunk, fine_tuned.tokenizer)
         if "label" not in arrays:
             raise InputError(f"{path}: example {chunk[0].id} has no label; give labelled examples")
-        parts.append((reader.logits(arrays), {name: arrays[name] for name in arrays if name not in inputs.NAMES}))
+        parts.append(
+            (reader.logits(arrays, len(chunk)), {name: arrays[name] for name in arrays if name not in inputs.NAMES})
+        )
     skipped.report()
     kind.seen.report(path, kind.length)
     if not parts:

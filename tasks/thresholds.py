@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert import thresholds
-from bert.core import cli, files, ranges
+from bert.core import cli, ending, files, ranges
 from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize
 from bert.hardware.choices import Compute
@@ -96,8 +96,10 @@ def main(argv: list[str]) -> None:
     fine_tuned.kind.data = labelled_by(fine_tuned.kind.data, options.text, options.label, options.label_columns)
     tuned = tune(fine_tuned, options.input, options.batch)
     print(
-        json.dumps({name: value for name, value in asdict(tuned).items() if name in ("thresholds", "f1", "examples")})
+        json.dumps({name: value for name, value in asdict(tuned).items() if name in ("thresholds", "f1", "examples")}),
+        flush=True,
     )
+    ending.tell(options.model / thresholds.NAME, "", "python", "-m", "tasks.predict", "--model", options.model)
 
 
 if __name__ == "__main__":

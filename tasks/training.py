@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from bert.core import paths
+from bert.core import ending, paths
 from bert.core.config import BatchConfig, FineTuneConfig, ModelConfig
 from bert.core.errors import UsageError
 from bert.model import losses
@@ -18,7 +18,7 @@ from bert.text import records
 from bert.text.sampler import Batch
 from bert.text.tokenization import Tokenizer, tokenizer_for
 from bert.thresholds import DEFAULT, Tuned
-from bert.training import fine_tuning, loop, prediction, preflight
+from bert.training import checkpoint, fine_tuning, loop, prediction, preflight
 from bert.training.distributed import Communicator, connect, on_rank_zero
 from bert.training.step import Step
 from tasks import features, inputs, thresholds
@@ -81,6 +81,8 @@ class Prepared(Generic[C]):
     """of the development set, as DevelopmentSet has it"""
     entries: dict[str, Any]
     """entries of the run's config.json"""
+    then: tuple[str, ...] = ("--input", "FILE", "--output", "FILE")
+    """flags of the command that predicts, for the last line"""
     finish: Callable[[Path], Any] | None = None
     """what one rank does with the directory of a finished run"""
 
@@ -129,6 +131,10 @@ def fine_tune(
     loop.train(training)
     if finish := prepared.finish:
         on_rank_zero(lambda: finish(run.run.path), comm)
+    if comm.rank == 0:
+        made = f"{checkpoint.newest(run.run.path):,} updates"
+        then = ("python", "-m", f"{command}.predict", "--model", run.run.path, *prepared.then)
+        ending.tell(run.run.path, made, *then)
 
 
 def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communicator) -> Prepared[TaskConfig]:

@@ -127,8 +127,8 @@ def pretrain(
 
 
 def errors(said: str) -> list[str]:
-    """Return the lines of standard error that report an error."""
-    return [line for line in said.splitlines() if line.startswith(("error:", "Traceback"))]
+    """Return the lines of standard error that report an error, or that the run was stopped."""
+    return [line for line in said.splitlines() if line.startswith(("error:", "stopped ", "Traceback"))]
 
 
 def weights(run: Path, step: int) -> State:

@@ -126,7 +126,7 @@ def run(options: Options, day: Day) -> None:
     left = [item.name for item in chosen if item.name not in state.results]
     print(f"{len(chosen) - len(left)} of {len(chosen)} have a result; {show(options, day, state)}")
     if left:
-        raise Stopped(f"the time is over, {len(left)} are left, first {left[0]}; run the same command to continue")
+        raise Stopped(f"stopped: the time is over, {len(left)} are left, first {left[0]}; the same command continues")
     if different := [check for check in page.checks(chosen, state) if check.item.required and not check.equal]:
         names = " and ".join(f"{check.item.name} ({check.difference})" for check in different)
         raise IntegrityError(f"not the same as they should be: {names}; see the page")

@@ -243,7 +243,7 @@ class Laboratory:
             return
         self.children.check()
         if code == Stopped.exit_code:  # somebody asked the command itself
-            raise Stopped(f"{trial.name}: {why}")
+            raise Stopped(f"stopped: {trial.name}: {why}")
         raise UserError(f"{trial.name}: {what} up to update {step} ended with code {code}: {why}; see {log}")
 
     def _note(self, event: dict[str, Any]) -> None:

@@ -7,8 +7,7 @@ The definitions of the first two are those of Megatron-LM (`tasks/zeroshot_gpt`,
 import dataclasses
 import math
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,12 @@ import numpy as np
 from bert.causal import detokenizer, windows
 from bert.causal.scoring import Passage, Score
 from bert.core.errors import InputError
+from bert.core.progress import Progress
 from bert.text.byte_bpe import ByteBPE
 
 LARGEST_LOSS = 20.0  # nats a token: the exponent of a perplexity is at most this
 WIKITEXT103_WORDS = 245_566  # of the test set
 LAMBADA_PASSAGES = 5153  # of the test set
-REPORT_SECONDS = 30.0
 
 Read = Callable[[int, int], np.ndarray]  # tokens begin .. end - 1 of a stream
 
@@ -59,8 +58,9 @@ def stream_loss(score: Score, read: Read, tokens: int, window: int, stride: int,
         raise InputError(f"{what}: {tokens} tokens, and the first one is not predicted; give more text")
     passages = (Passage(read(begin, end + 1), first) for begin, end, first in windows.windows(tokens, window, stride))
     total = 0.0
-    for scores in reported(score(passages), windows.count(tokens, window, stride), "windows"):
-        total += float(scores.losses.sum())
+    with Progress("evaluate", "windows", windows.count(tokens, window, stride)) as progress:
+        for scores in progress.each(score(passages)):
+            total += float(scores.losses.sum())
     return Perplexity(tokens=tokens, loss=total / (tokens - 1), window=window, stride=stride)
 
 
@@ -119,7 +119,8 @@ def lambada(score: Score, tokenizer: ByteBPE, texts: Iterable[str], limit: int, 
             file=sys.stderr,
         )
     passages.sort(key=lambda passage: len(passage.ids))  # so that those scored together have little padding
-    correct = sum(bool(scores.likeliest.all()) for scores in reported(score(passages), len(passages), "passages"))
+    with Progress("evaluate", "passages", len(passages)) as progress:
+        correct = sum(bool(scores.likeliest.all()) for scores in progress.each(score(passages)))
     return {
         "passages": len(passages),
         "correct": correct,
@@ -138,13 +139,3 @@ def split_last_word(text: str, what: str) -> tuple[str, str]:
     if len(words) < 2:
         raise InputError(f"{what}: fewer than two words; give passages with a context")
     return text[: text.rfind(words[-1])].strip(), f" {words[-1]}"
-
-
-def reported(results: Iterator[Any], total: int, noun: str) -> Iterator[Any]:
-    """Yield the results; print to stderr, every `REPORT_SECONDS`, how many there are and how long the rest takes."""
-    begun = reported = time.monotonic()
-    for number, result in enumerate(results, 1):
-        yield result
-        if (now := time.monotonic()) - reported > REPORT_SECONDS:
-            reported, left = now, (now - begun) / number * (total - number)
-            print(f"{number:,} of {total:,} {noun}, about {math.ceil(left / 60)} min left", file=sys.stderr)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from bert.convert import names
-from bert.core import cli, outputs
+from bert.core import cli, ending, outputs
 from bert.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def convert(
         model: Model = reader.read_model(source, *more.values())
         model = run.named(model, labels) if labels else model
         writer.write_model(model, partial)
-        _print_summary(model, f"{direction} {form}: {target}")
+        _print_summary(model, direction, f"{direction} {form}: {target}")
         return outputs.StageResult(counts={"weights": len(model.values)})
 
     # The names of the heads are part of the key: a later version may know more of them.
@@ -80,11 +80,14 @@ def convert(
     outputs.build(target, stage=f"{direction} {form}", parameters=parameters, inputs=inputs, make=make)
 
 
-def _print_summary(model: Model, title: str) -> None:
-    included = ", ".join(["encoder", *model.match.heads])
-    missing = ", ".join(model.match.missing_heads) or "none"
-    ignored = names.shortened(model.match.ignored) or "none"
-    print(f"{title}: converted: {included}; missing heads: {missing}; ignored tensors: {ignored}", file=sys.stderr)
+def _print_summary(model: Model, direction: str, title: str) -> None:
+    parts = [f"converted: {', '.join(['encoder', *model.match.heads])}"]
+    if direction == "import":
+        parts.append(f"missing heads: {', '.join(model.match.missing_heads) or 'none'}")
+        parts.append(f"ignored tensors: {names.shortened(model.match.ignored) or 'none'}")
+    elif model.match.ignored:
+        parts.append("without the state of the training, for which the format has no place")
+    print(f"{title}: {'; '.join(parts)}", file=sys.stderr)
 
 
 def main(argv: list[str]) -> None:
@@ -94,6 +97,9 @@ def main(argv: list[str]) -> None:
 
     devices.hide_gpus()  # nothing is computed
     convert(options.direction, options.format, options.source, options.target, options.labels, options.head)
+    heads = "--init.checkpoint", options.target, "--data.train", "FILE"
+    then = ("python", "-m", "tasks.train", "RECIPE", *heads) if options.direction == "import" else ()
+    ending.tell(options.target, "", *then)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
-from bert.core import library_log, ranges, stopping
+from bert.core import library_log, progress, ranges, stopping
 from bert.core.errors import ResourceError, Stopped, UsageError, UserError
 
 T = TypeVar("T")
@@ -144,12 +144,13 @@ def extract(options: type[E], argv: Sequence[str], *, prog: str) -> tuple[E, lis
 def main(function: Callable[[list[str]], None], resumes: bool = False) -> NoReturn:
     """Run `function(sys.argv[1:])` and exit; an error that a user can cause prints one line and gives its exit code.
 
-    resumes: signals ask the command to stop from the beginning on.
+    Meanwhile a terminal shows that the command works, also before it has anything to count. resumes: signals ask the
+    command to stop from the beginning on.
     """
     library_log.prepare()
     call = library_log.frame()
     try:
-        with stopping.before_the_run() if resumes else contextlib.nullcontext():
+        with progress.Progress(_name()), stopping.before_the_run() if resumes else contextlib.nullcontext():
             exec(call, {"function": function, "argv": _checked(sys.argv[1:])})
     except ModuleNotFoundError as error:
         if not _is_of_others(error):
@@ -163,8 +164,7 @@ def main(function: Callable[[list[str]], None], resumes: bool = False) -> NoRetu
             raise  # a defect of this program: show the traceback
         _fail(error, code)
     except KeyboardInterrupt:
-        print("error: interrupted (Ctrl-C); repeat the same command", file=sys.stderr, flush=True)
-        _leave(Stopped.exit_code)
+        _fail(Stopped("stopped (Ctrl-C); repeat the same command"), Stopped.exit_code)
     _leave(0)
 
 
@@ -192,8 +192,15 @@ def _is_of_others(error: ModuleNotFoundError) -> bool:
     return (error.name or "").split(".")[0] not in PACKAGES
 
 
+def _name() -> str:
+    """Return the name of the module that is run, as in `python -m NAME`."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec.name.removesuffix(".__main__") if spec else os.path.basename(sys.argv[0])
+
+
 def _fail(error: BaseException, code: int) -> NoReturn:
-    print("error: " + " ".join(_describe(error).split()), file=sys.stderr, flush=True)
+    kind = "" if isinstance(error, Stopped) else "error: "  # what was asked for is none
+    print(kind + " ".join(_describe(error).split()), file=sys.stderr, flush=True)
     of_a_library = type(error.__cause__).__module__.startswith("tensorflow") and code != UserError.exit_code
     library_log.end(keep=of_a_library or code == ResourceError.exit_code)
     _leave(code, at_once=_gpu_is_full(error))

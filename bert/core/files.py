@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bert.core.errors import DamagedFile, InputError, ResourceError, UsageError
+from bert.core.progress import SCREEN
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 CHUNK = 1 << 20
@@ -287,6 +288,21 @@ def flush_folder(folder: Path) -> None:
             raise
 
 
+class _Read:
+    """Counts what is read of a compressed file, for the progress of a stage."""
+
+    def __init__(self, stream: io.BufferedReader) -> None:
+        self._stream = stream
+
+    def read(self, size: int = -1) -> bytes:
+        content = self._stream.read(size)
+        SCREEN.read(len(content))
+        return content
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 @contextlib.contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     """Yield a stream of a file's bytes; `.gz`, `.bz2`, `.xz` and `.zst` are decompressed.
@@ -299,7 +315,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         with contextlib.ExitStack() as stack:
             stream: Any = stack.enter_context(open_regular(path, pipes=True))
             if decompressing := OPENERS.get(path.suffix.lower()):
-                stream = stack.enter_context(decompressing(stream))
+                stream = stack.enter_context(decompressing(_Read(stream)))
             yield stream
     except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
         raise DamagedFile(f"{path}: the compressed file is truncated or damaged ({error}); fetch it again") from error

@@ -31,13 +31,12 @@ pyproject.toml).
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from bert import heads
-from bert.core import cli, outputs, ranges
+from bert.core import cli, ending, outputs, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import Range
 from bert.hardware.choices import Compute, Kind
@@ -168,8 +167,11 @@ def main(argv: list[str]) -> None:
 
     devices.choose(options.device)
     folder = (export if options.format == "savedmodel" else export_onnx)(options)
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    print(f"{folder}: {size / 1e6:.1f} MB", file=sys.stderr)
+    served = {
+        "savedmodel": ("tensorflow_model_server", f"--model_base_path={options.output.resolve()}", "--model_name=bert"),
+        "triton": ("tritonserver", f"--model-repository={options.output.resolve()}"),
+    }
+    ending.tell(folder, "", *served.get(options.format, ()))
 
 
 if __name__ == "__main__":

@@ -13,13 +13,11 @@ paradigm, phenomenon and field, and of all pairs, in percent with the 95 % inter
 
 from __future__ import annotations
 
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert.core import charts, cli, files, ranges
+from bert.core import charts, cli, ending, files, ranges
 from bert.core.charts import COLOURS
 from bert.core.config import CountOrNone
 from bert.core.ranges import BatchSize
@@ -108,17 +106,17 @@ def main(argv: list[str]) -> None:
     from bert.minimal_pairs import scoring
 
     devices.choose(options.device)
-    pairs, begun = reading.read(options.data), time.perf_counter()
+    pairs = reading.read(options.data)
     if options.pairs:
         pairs = reading.chosen(pairs, options.pairs)
     scores = scoring.score(options.run, pairs, options.score, options.batch, options.compute)
-    print(f"{options.data}: {len(pairs):,} pairs, {time.perf_counter() - begun:.1f} s", file=sys.stderr)
     by_group, total = groups(pairs, scores), Accuracy.of(scores.good, scores.bad)
     print(table(by_group, total), flush=True)  # before anything that may fail: it may have taken long
     if options.output is not None:
         files.write_json(options.output, _fields(options, scores, by_group, total))
     if options.picture is not None:
         draw(by_group, total, options.picture)
+    ending.tell(options.output or f"scored {options.run} on {options.data}", f"{len(pairs):,} pairs")
 
 
 def _fields(

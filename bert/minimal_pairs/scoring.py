@@ -9,9 +9,9 @@ import numpy as np
 
 from bert import pseudo_likelihood
 from bert.causal import trained
-from bert.causal.evaluation import reported
 from bert.causal.scoring import Passage, Scorer
 from bert.core.errors import InputError, UsageError
+from bert.core.progress import Progress
 from bert.hardware.choices import Compute
 from bert.masked_words import MaskedWords
 from bert.minimal_pairs.reading import Method, Pair
@@ -88,8 +88,9 @@ def _each(
     places = [numbers.setdefault(row.tobytes(), len(numbers)) for row in rows]
     chosen = [rows[place] for place in np.unique(places, return_index=True)[1]]
     of_rows = np.empty(len(chosen))
-    for number, value in reported(scores(chosen), len(chosen), "sentences"):
-        of_rows[number] = value
+    with Progress("score", "sentences", len(chosen)) as progress:
+        for number, value in progress.each(scores(chosen)):
+            of_rows[number] = value
     good, bad = of_rows[places].reshape(-1, 2).T
     return good, bad
 

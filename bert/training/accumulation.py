@@ -5,7 +5,7 @@ micro-batches on M ranks give the gradient of one big batch, however unevenly th
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -16,6 +16,12 @@ from bert.model.traversal import Groups
 from bert.text.sampler import Batch
 from bert.training.distributed import Communicator
 from bert.training.task import Execution, Sums, Task, flat
+
+Each = Callable[[int, int], None]  # called when so many micro-batches are computed, of how many
+
+
+def untold(done: int, of: int) -> None:
+    """Tell nobody how many micro-batches are computed."""
 
 
 class Accumulator:
@@ -41,34 +47,40 @@ class Accumulator:
         # compiles per shape anyway and supports open shapes neither in loops nor in calls to other libraries.
         self.loop = graphs.function(self._micro_batches, jit_compile=True)
 
-    def sum(self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor) -> tuple[list[tf.Variable], Sums]:
+    def sum(
+        self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = untold
+    ) -> tuple[list[tf.Variable], Sums]:
         """Return the gradients summed over the micro-batches, and the sums of their measures.
 
-        weights: of the objectives in the whole batch.
+        weights: of the objectives in the whole batch. each: is called after each program that is run.
         """
-        return self.gradients, self.add(batches, weights, step)
+        return self.gradients, self.add(batches, weights, step, each)
 
-    def add(self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor) -> Sums:
+    def add(self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = untold) -> Sums:
         """Set `gradients` to the sum over the micro-batches; return the sums of their measures."""
         replicas = self.comm.replicas
         places = tf.range(len(batches), dtype=tf.int64) * replicas.size + replicas.rank  # in the whole batch
         if self.execution.compile_all:
-            parts = self._compiled_sums(batches, weights, step, places)
+            parts = self._compiled_sums(batches, weights, step, places, each)
         else:
-            parts = self._sums_one_by_one(batches, weights, step, places)
+            parts = self._sums_one_by_one(batches, weights, step, places, each)
         return {name: tf.add_n([part[name] for part in parts]) for name in parts[0]}
 
     def _sums_one_by_one(
-        self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, places: tf.Tensor
+        self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, places: tf.Tensor, each: Each
     ) -> list[Sums]:
-        single = len(batches) == 1
+        single, parts = len(batches) == 1, list[Sums]()
         if not single:
             self._clear()
         with self.comm.sums_over_parts():
-            pairs = zip(batches, places, strict=True)
-            return [self._one(batch, weights, step, place, single) for batch, place in pairs]
+            for batch, place in zip(batches, places, strict=True):
+                parts.append(self._one(batch, weights, step, place, single))
+                each(len(parts), len(batches))
+        return parts
 
-    def _compiled_sums(self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, places: tf.Tensor) -> list[Sums]:
+    def _compiled_sums(
+        self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, places: tf.Tensor, each: Each
+    ) -> list[Sums]:
         self._clear()
         parts, done = [], 0
         for _, group in itertools.groupby(batches, key=shapes):
@@ -76,6 +88,7 @@ class Accumulator:
             count = len(next(iter(stacked.values())))
             parts.append(self.loop(stacked, weights, step, places[done : done + count]))
             done += count
+            each(done, len(batches))
         return parts
 
     def _micro_batches(self, stacked: Batch, weights: Sums, step: tf.Tensor, places: tf.Tensor) -> Sums:

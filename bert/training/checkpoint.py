@@ -189,6 +189,11 @@ def steps(run: Path) -> list[Path]:
     return sorted(path for path in paths if path.name.removeprefix("step-").isdecimal() and path.is_dir())
 
 
+def newest(run: Path) -> int:
+    """Return the step of the run's newest checkpoint; 0 if it has none."""
+    return max((int(path.name.removeprefix("step-")) for path in steps(run)), default=0)
+
+
 def exists(run: Path, step: int) -> bool:
     """Return whether the run has a checkpoint of `step`."""
     return _folder(run, step).is_dir()

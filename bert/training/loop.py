@@ -7,7 +7,9 @@ never stopped.
 """
 
 import contextlib
+import math
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,7 @@ from bert.core import files
 from bert.core.config import ModelConfig, TrainConfig, flatten
 from bert.core.errors import IntegrityError, Stopped
 from bert.core.manifest import Manifest
+from bert.core.progress import Progress
 from bert.core.stopping import stops
 from bert.model import cost
 from bert.model.encoder import variables
@@ -173,13 +176,19 @@ class Trainer:
         self._take_up_selection(first)
         if run.target_accuracy and first and self._evaluates(first, last=False):
             self.evaluation = self._evaluate()  # the run may have ended with it
-        with contextlib.closing(samples), contextlib.closing(log), contextlib.closing(profiler):
+        log.progress.deadline = self._deadline()
+        with (
+            log.progress as progress,
+            contextlib.closing(samples),
+            contextlib.closing(log),
+            contextlib.closing(profiler),
+        ):
             for number, micro_batches in enumerate(samples, start=first + 1):
                 if self._budget_spent() or self._good_enough():  # a finished run was started again
                     break
                 rate = self._learning_rate(number)
                 with profiler.update(number):
-                    measures = self._update(number, micro_batches, rate)
+                    measures = self._update(number, micro_batches, rate, progress)
                 last = number == run.steps or self._budget_spent()
                 at_end = last or number == run.stop_at
                 # The sum over the ranks: all of them stop at the same update.
@@ -209,8 +218,12 @@ class Trainer:
                 self.clock.lap("other")
         return self.evaluation
 
-    def _update(self, number: int, micro_batches: Sequence[sampler.Batch], rate: float) -> Measures:
+    def _update(self, number: int, micro_batches: Sequence[sampler.Batch], rate: float, progress: Progress) -> Measures:
         clock, per_device = self.clock, self.config.batch.per_device
+
+        def each(done: int, of: int) -> None:
+            progress.done, progress.inside = number - 1 + done / of, f"+ {done}/{of}" * (done < of)
+
         clock.lap("input")
         self.alive()
         # Without a budget the run clock stays at zero, so that two runs have the same bits.
@@ -224,7 +237,9 @@ class Trainer:
             seconds=seconds,
             before_change=self.saver.release,
             lap=clock.lap,
+            each=each,
         )
+        progress.done, progress.inside = number, ""
         self.saver.join(measures.pop("written"))
         clock.lap("compute")
         for batch in micro_batches:
@@ -242,6 +257,11 @@ class Trainer:
         run, optimizer, hours = self.config.run, self.config.optimizer, self.config.budget.hours
         done = float(self.step.seconds) / 3600 / hours * run.steps if hours else number - 1
         return schedule.learning_rate(done, optimizer, run.steps)
+
+    def _deadline(self) -> float:
+        """Return the time of `time.monotonic` at which the budget of hours is spent."""
+        hours = self.config.budget.hours
+        return time.monotonic() + hours * 3600 - float(self.step.seconds) if hours else math.inf
 
     def _budget_spent(self) -> bool:
         return 0 < self.config.budget.hours * 3600 <= float(self.step.seconds)

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert.core import files
+from bert.core.progress import SCREEN, Progress
 
 NAME = "metrics.jsonl"
-BAR = 24  # characters
 SHOWN = {"loss", "learning_rate", "sequences_per_second", "f1", "exact_match", "matthews", "pearson", "spearman"}
 
 
@@ -23,12 +23,13 @@ class Log:
     def __init__(self, run: Path, *, steps: int, first: int, active: bool) -> None:
         """first: step that the run starts after; lines of later steps are removed, they will be written again."""
         self.active, self.steps = active, steps
+        self.progress = Progress("train", "updates", steps, first)  # a block while the updates are made
         if not active:
             return
         self._path = run / NAME
         self._remove_after(first)
         self._events = tf.summary.create_file_writer(str(run / "events"))
-        self._bar = sys.stderr.isatty()
+        self._last = ""  # line of training, if only the bar has shown it
 
     def _remove_after(self, step: int) -> None:
         if self._path.exists():
@@ -50,20 +51,18 @@ class Log:
         self._show(step, split, _text(values) if text is None else text)
 
     def _show(self, step: int, split: str, text: str) -> None:
-        clear = "\r\033[K" if self._bar else ""
-        if self._bar and split == "train":
-            filled = BAR * step // self.steps
-            bar = "#" * filled + "." * (BAR - filled)
-            print(f"{clear}[{bar}] {step}/{self.steps} {text}", end="", file=sys.stderr, flush=True)
+        line = f"{split} {step}/{self.steps} {text}"
+        if split == "train" and SCREEN.is_terminal:  # there the bar is enough
+            self.progress.remark, self._last = text.partition(" ")[0], line
         else:
-            print(f"{clear}{split} {step}/{self.steps} {text}", file=sys.stderr, flush=True)
+            print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Flush and close the logs."""
         if self.active:
             self._events.close()
-            if self._bar:
-                print(file=sys.stderr)
+            if self._last:
+                print(self._last, file=sys.stderr)
 
 
 def _text(values: dict[str, float]) -> str:

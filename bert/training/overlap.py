@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert.hardware import graphs
 from bert.model.traversal import Groups
 from bert.text.sampler import Batch
-from bert.training.accumulation import Accumulator
+from bert.training.accumulation import Accumulator, Each, untold
 from bert.training.buckets import first_layers
 from bert.training.reduction import ByBuckets, Tensors
 from bert.training.segments import Boundaries, Gradients, Programs, Store
@@ -31,10 +31,12 @@ class Overlap:
         self._backward = self._programs_backward if compiled else self._tape_backward
         self._last = graphs.function(self._last_micro_batch, reduce_retracing=not compiled)
 
-    def sum(self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor) -> tuple[list[tf.Tensor], Sums]:
+    def sum(
+        self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = untold
+    ) -> tuple[list[tf.Tensor], Sums]:
         """Return the gradients summed over the micro-batches and the ranks, and the sums of this rank's measures."""
         *before, last = batches
-        sums = self.accumulator.add(before, weights, step) if before else {}
+        sums = self.accumulator.add(before, weights, step, each) if before else {}
         replicas = self.comm.replicas
         place = tf.constant(len(before) * replicas.size + replicas.rank, tf.int64)
         with self.comm.collective():

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.core.config import BatchConfig
+from bert.core.progress import Progress
 from bert.text import sampler
 from bert.text.records import Dataset
 from bert.training.step import Step
@@ -26,17 +27,18 @@ def predict(
     order = np.concatenate([np.repeat(order[:1], -len(order) % size), order])  # full batches: one shape for each length
     replicas, outputs = step.replicas, dict[str, np.ndarray]()
     batches = order.reshape(-1, size)
-    for number, rows in enumerate(batches):
-        alive()
-        if outputs and number % replicas.size != replicas.rank:  # all replicas compute the first, for the shapes
-            continue
-        with tf.device("CPU:0"):
-            samples = sampler.trim_padding(data.read(rows))
-        for name, values in step.predict(samples).items():
-            shape = (width, *values.shape[2:]) if by_position else tuple(values.shape[1:])
-            every = outputs.setdefault(name, np.zeros((len(data), *shape), np.float32))
-            if number % replicas.size == replicas.rank:
-                every[rows if not by_position else (rows, slice(values.shape[1]))] = values.numpy()
+    with Progress("evaluate", "samples", len(order)) as progress:
+        for number, rows in enumerate(progress.each(batches, size)):
+            alive()
+            if outputs and number % replicas.size != replicas.rank:  # all replicas compute the first, for the shapes
+                continue
+            with tf.device("CPU:0"):
+                samples = sampler.trim_padding(data.read(rows))
+            for name, values in step.predict(samples).items():
+                shape = (width, *values.shape[2:]) if by_position else tuple(values.shape[1:])
+                every = outputs.setdefault(name, np.zeros((len(data), *shape), np.float32))
+                if number % replicas.size == replicas.rank:
+                    every[rows if not by_position else (rows, slice(values.shape[1]))] = values.numpy()
     names = sorted(outputs)
     if replicas.size > 1:
         summed = replicas.all_reduce([tf.constant(outputs[name]) for name in names])

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert.core.config import ParallelConfig, PrecisionConfig, RunConfig
 from bert.model.dropout import DropoutRng
 from bert.text.sampler import Batch
-from bert.training.accumulation import Accumulator
+from bert.training.accumulation import Accumulator, Each, untold
 from bert.training.buckets import of_weights
 from bert.training.distributed import Communicator
 from bert.training.division import State, divided_weights
@@ -79,16 +79,18 @@ class Step:
         seconds: float = 0.0,
         before_change: Callable[[], None] = lambda: None,
         lap: Callable[[str], None] = lambda kind: None,
+        each: Each = untold,
     ) -> dict[str, float]:
         """Run update number `step`; return its measures, and under "stop" and "written" how many ranks said so.
 
         stop: this rank was asked to stop. written: it has written its pieces of a checkpoint. seconds: time to add to
         the run clock (rank 0's value is used). before_change: called before a variable of `state` changes. lap: called
-        with "compute" or "communication", what the time since its last call was spent on.
+        with "compute" or "communication", what the time since its last call was spent on. each: called when a
+        micro-batch is computed, or several as one program, with the number of those that are and of all.
         """
         weights = sum_over_ranks([self.task.weights(batch) for batch in batches], self.task.objectives, self.comm)
         lap("communication")
-        gradients, measures = self.gradients.sum(batches, weights, tf.constant(step, tf.int64))
+        gradients, measures = self.gradients.sum(batches, weights, tf.constant(step, tf.int64), each)
         flags = {"stop": float(stop), "written": float(written), "seconds": seconds if self.comm.rank == 0 else 0.0}
         scalars = self._own(measures) | {name: tf.constant(value) for name, value in flags.items()}
         next(iter(scalars.values())).numpy()  # wait for what a GPU still computes

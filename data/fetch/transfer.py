@@ -21,9 +21,9 @@ import requests
 
 from bert.core import files
 from bert.core.errors import IntegrityError, ResourceError, Stopped
+from bert.core.progress import MB, Progress
 from data.fetch.connection import Cancelled, Connections, OutOfRange, RetryableError, RetryPolicy, Unavailable, host
 from data.fetch.part_file import PartFile
-from data.pipeline.progress import Progress
 
 SPARE = 64 << 20  # bytes to leave free on the disk
 PAGE = re.compile(
@@ -59,7 +59,7 @@ class Client:
 
     def __init__(self, agent: str, connections: int = 2, policy: RetryPolicy | None = None) -> None:
         self.connections = connections
-        self.progress = Progress("download", "files")
+        self.progress = Progress("download", MB)
         self._http = Connections(agent, policy or RetryPolicy())
         self._lock = threading.Lock()
 
@@ -74,15 +74,20 @@ class Client:
                 raise Cancelled
             fetched = self.fetch(file, folder)
             with self._lock:
-                self.progress.add(1, 0)
                 done(file, fetched)
 
+        sizes = [file.size or file.estimate for file in files]
+        here = [max(_size(folder / file.name), _size(PartFile(folder / file.name).path)) for file in files]
+        self.progress = Progress("download", MB, sum(sizes) if all(sizes) else None, done=sum(here))
         pool = concurrent.futures.ThreadPoolExecutor(self.connections)
         try:
-            for future in concurrent.futures.as_completed([pool.submit(fetch_one, file) for file in files]):
-                future.result()
+            with self.progress as progress:
+                futures = [pool.submit(fetch_one, file) for file in files]
+                for number, future in enumerate(concurrent.futures.as_completed(futures), 1):
+                    future.result()
+                    progress.remark = f"{number} of {len(files)} files"
         except KeyboardInterrupt:
-            raise Stopped(f"{folder}: stopped; repeat the same command to resume") from None
+            raise Stopped(f"stopped; the same command resumes the download to {folder}") from None
         finally:
             self._http.stop.set()
             pool.shutdown(cancel_futures=True)
@@ -130,23 +135,28 @@ class Client:
                 total = _total(response, part, file)
                 _check_size(file, total)
                 if response.status_code == HTTPStatus.OK:  # the server sends the whole file
-                    part.restart()
+                    self._restart(part)
                 total = file.size if total is None else total
                 bound = file.limit if total is None else total
                 check_space(part.path.parent, bound - part.size)
                 part.record_version(url, response.headers)
                 for chunk in self._http.chunks(response, decode=False):
                     if part.size + len(chunk) > bound:
-                        part.restart()
+                        self._restart(part)
                         raise IntegrityError(f"sends more than {bound:,} bytes; this is not the published file")
                     part.append(chunk, bound)
                     with self._lock:
-                        self.progress.add(0, len(chunk))
+                        self.progress.add(len(chunk))
         except OutOfRange:
-            part.restart()
+            self._restart(part)
             raise
         if total is not None and part.size < total:
             raise RetryableError(f"the connection ended after {part.size:,} of {total:,} bytes")
+
+    def _restart(self, part: PartFile) -> None:
+        with self._lock:
+            self.progress.add(-part.size)
+        part.restart()
 
     def _accept(self, file: File, path: Path, candidate: Path) -> FetchedFile:
         """Check a whole file. Rename it to `path`, its final name, or to `NAME.bad`."""
@@ -172,6 +182,10 @@ class Client:
                 for digest in hashes.values():
                     digest.update(chunk)
         return {name: digest.hexdigest() for name, digest in hashes.items()}
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def check_space(folder: Path, need: int) -> None:

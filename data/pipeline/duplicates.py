@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert.core import files
+from bert.core.progress import MB, Progress
 from bert.core.workspace import Work
 from data.pipeline import parts, tasks, workers
 from data.pipeline.parts import Part
@@ -37,10 +38,14 @@ class Survey(NamedTuple):
 def survey(sources: Sequence[Part], options: tasks.Options) -> Survey:
     """Read all documents of the parts, which have their text in "text", with the workers of `options`."""
     texts, names, ends = bytearray(), bytearray(), []
-    for text_keys, name_keys in workers.run(document_keys, sources, options.workers, options.scheduler):
-        texts += text_keys
-        names += name_keys
-        ends.append(len(texts) // KEY_BYTES)
+    keys = workers.run(document_keys, sources, options.workers, options.scheduler)
+    sizes = [source.path.stat().st_size for source in sources]
+    with Progress("duplicates", MB, sum(sizes)) as progress:
+        for size, (text_keys, name_keys) in zip(sizes, keys, strict=True):
+            texts += text_keys
+            names += name_keys
+            ends.append(len(texts) // KEY_BYTES)
+            progress.add(size)
     verdicts = np.select([~first_of_each(texts), ~first_of_each(names)], [1, 2]).astype(np.uint8)
     return Survey(verdicts, np.frombuffer(texts, "<u8")[:: KEY_BYTES // 8].copy(), ends)
 

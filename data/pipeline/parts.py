@@ -114,6 +114,11 @@ def sample(parts: Sequence[Part], max_bytes: int, field: str) -> Iterator[dict[s
                 raise
 
 
+def sampled_size(parts: Sequence[Part], max_bytes: int) -> int:
+    """Return about the bytes that `sample` yields."""
+    return min(sum(part.path.stat().st_size for part in parts), max_bytes)
+
+
 def _windows(parts: Sequence[Part], sizes: Sequence[int], max_bytes: int) -> Iterator[tuple[Part, int, int]]:
     """Yield ranges of bytes of the parts, in order. They are a tenth less than `max_bytes`, as documents are uneven."""
     window = max(1, min(WINDOW, max_bytes // FEWEST_WINDOWS))

@@ -138,8 +138,11 @@ class SourceStage(Stage[SourceTask]):
         checked = self.check(result_of_all)
         return dataclasses.replace(checked, extra=checked.extra | extra)
 
-    def processed(self, task: SourceTask, result: TaskResult) -> tuple[int, int]:
-        return result["documents"], result["size"]
+    def then(self, made: Path) -> Sequence[object]:
+        return ("python", "-m", "data.documents", "--source", made, "--output", made.with_name("documents"))
+
+    def size(self, task: SourceTask) -> int:
+        return sum(path.stat().st_size for path in task.files)
 
 
 def find_files(folder: Path, accepts: Callable[[str], bool]) -> list[Path]:

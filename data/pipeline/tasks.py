@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from bert.core import checked_json, files, outputs, ranges
+from bert.core import checked_json, ending, files, manifest, outputs, ranges
 from bert.core.errors import UsageError
+from bert.core.progress import MB, Progress
 from bert.core.ranges import Range, Workers
 from bert.core.workspace import Work, Workspace
 from data.pipeline import workers
-from data.pipeline.progress import Progress
 
 
 class Task(Protocol):
@@ -94,7 +94,6 @@ class Stage(abc.ABC, Generic[AnyTask]):
     """
 
     name: ClassVar[str]  # as in the manifest and in messages
-    unit: str = "documents"  # what the progress line counts
     options: Any  # the dataclass of its flags
     not_parameters: ClassVar[Sequence[str]] = ()  # its own flags on which the output does not depend
 
@@ -127,16 +126,26 @@ class Stage(abc.ABC, Generic[AnyTask]):
     def finish(self, tasks: Sequence[AnyTask], results: Sequence[TaskResult]) -> outputs.StageResult:
         """Return what the manifest says of the whole output."""
 
+    def then(self, made: Path) -> Sequence[object]:
+        """Return the words of the command that usually follows, with the finished folder."""
+        return ()
+
     @abc.abstractmethod
-    def processed(self, task: AnyTask, result: TaskResult) -> tuple[int, int]:
-        """Return the number of units and of bytes that a finished task adds to the progress line."""
+    def size(self, task: AnyTask) -> int:
+        """Return the bytes that a task reads, for the time left."""
 
 
 def build(stage: Stage[AnyTask], folder: Path, options: Options) -> None:
-    """Run the stage's tasks, or this process's share of them; complete `folder` when all tasks are done.
+    """Run the stage's tasks, or this process's share of them; complete `folder` when all tasks are done, and say so.
 
     Return at once if `folder` is up to date. Raise what the stage raises, and ResourceError if the disk is full.
     """
+    _build(stage, folder, options)
+    if manifest.is_finished(folder):
+        ending.tell(folder, "", *stage.then(folder))
+
+
+def _build(stage: Stage[AnyTask], folder: Path, options: Options) -> None:
     space = Workspace(folder)
     with contextlib.ExitStack() as using:
         with files.room(space.output), space.locked():
@@ -185,11 +194,11 @@ def _run_tasks(stage: Stage[AnyTask], share: Sequence[_Job], options: Options) -
     pending = [job for job in share if not job.marker.exists()]
     if len(pending) < len(share):
         print(f"{stage.name}: {len(share) - len(pending)} of {len(share)} tasks are done already", file=sys.stderr)
-    progress = Progress(stage.name, stage.unit)
+    sizes = [stage.size(job.task) for job in pending]
     results = workers.run(_run_job, pending, options.workers, options.scheduler)
-    for job, result in zip(pending, results, strict=True):
-        if result is not None:
-            progress.add(*stage.processed(job.task, result))
+    with Progress(stage.name, MB, sum(sizes)) as progress:
+        for size, _ in zip(sizes, results, strict=True):
+            progress.add(size)
 
 
 def _complete(stage: Stage[AnyTask], space: Workspace, work: Work, key: outputs.BuildKey, jobs: Sequence[_Job]) -> None:

@@ -18,7 +18,7 @@ from random import Random
 from typing import Annotated, Any, Protocol
 from xml.sax.saxutils import escape
 
-from bert.core import cli, files, outputs, ranges
+from bert.core import cli, ending, files, outputs, ranges
 from bert.core.ranges import Range, Seed
 from data.pipeline import tasks
 from data.synthetic import grammar
@@ -231,6 +231,8 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m data.synthetic", description=__doc__)
     make = functools.partial(write, options=options)
     outputs.build(options.output, stage="synthetic", parameters=tasks.parameters(options), inputs=[], make=make)
+    dump, articles = options.output / "wiki.xml.bz2", options.output.with_name("wikipedia")
+    ending.tell(options.output, "", "python", "-m", "data.wikipedia", "--source", dump, "--output", articles)
 
 
 if __name__ == "__main__":

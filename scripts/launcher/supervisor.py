@@ -42,7 +42,7 @@ class Supervisor:
         self.started: list[tuple[str, int]] = []  # host and process of each rank
         self.statuses: list[int] = []  # of ranks that failed, in order
         self.runner_lines: list[bytes] = []
-        self.reported = False  # a rank has printed an error
+        self.reported = False  # a rank has printed an error, or that it stopped
         self.spaced = True  # no piece of Open MPI's has come without a space behind the number
 
     def run(self, command: Sequence[str]) -> int:
@@ -88,7 +88,7 @@ class Supervisor:
         self.stopping = True
 
     def _relay(self, source: IO[bytes], target: IO[bytes]) -> None:
-        """Copy one stream of all ranks without their numbers and reports; an error that several print, only once."""
+        """Copy one stream of all ranks without their numbers and reports; how several of them ended, only once."""
         kinds = rb" (?:runs ([\w.-]+) ([1-9][0-9]{0,8})|ended ([0-9]{1,9}))"
         report = re.compile(rb"(.*)" + re.escape(self.mark).encode() + kinds, re.DOTALL)
         errors: set[bytes] = set()
@@ -104,7 +104,7 @@ class Supervisor:
             # horovodrun's shells print the two words.
             if line in (b"Terminated", b"Killed") or line in errors:
                 continue
-            if line.startswith(b"error: "):
+            if line.startswith((b"error: ", b"stopped ")):
                 errors.add(line)
                 self.reported = True
             try:

@@ -296,7 +296,7 @@ def test_a_rehearsal_on_this_cpu(tmp_path: Path, run_module: Callable[..., Any])
     prepared = run_module(module, "prepare", *to, timeout=500)
     assert prepared.returncode == 0, prepared.stderr[-2000:]
     first = run_module(module, "run", *to, "--minutes", 0.03, timeout=500)
-    assert first.returncode == 75 and "run the same command to continue" in first.stderr, first.stderr[-2000:]
+    assert first.returncode == 75 and "the same command continues" in first.stderr, first.stderr[-2000:]
     done = run_module(module, "run", *to, timeout=900)
     assert done.returncode == 0, done.stderr[-2000:]
     state = json.loads((tmp_path / "state.json").read_text())["results"]

@@ -444,7 +444,7 @@ def test_a_laboratory_that_is_stopped_in_training_gives_the_bits_and_scores_of_o
     text += f"[scores.pairs]\ncommand = 'minimal_pairs'\nat = 'end'\nflags = '--pairs 3 --data {tmp_path / 'pairs'}'\n"
     plan = write_plan(tmp_path, text.replace("checkpoints = 3", "checkpoints = 2"))
     stopped = call(plan, tmp_path / "stopped", stop_in=tmp_path / "stopped" / "one" / "seed-3" / "run")
-    assert stopped.returncode == 75 and stopped.stderr.splitlines()[-1].startswith("error: stopped"), stopped.stderr
+    assert stopped.returncode == 75 and stopped.stderr.splitlines()[-1].startswith("stopped"), stopped.stderr
     found, expected = (trials(plans.read(plan), tmp_path / name) for name in ("stopped", "straight"))
     assert 41 <= found[0].newest() < steps  # in the middle of a leg
     resumed = call(plan, tmp_path / "stopped")

@@ -4,12 +4,10 @@ import json
 import os
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from bert import encode, hidden_states, resumable
@@ -189,19 +187,6 @@ def test_an_input_that_is_refused_leaves_nothing(tmp_path: Path, monkeypatch: py
     with pytest.raises(InputError, match="not UTF-8"):
         command()
     assert not command.left()
-
-
-def test_progress_is_a_line_a_minute(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    progress = resumable.Progress(tmp_path / "out")
-    for _ in range(13):
-        now[0] += 10
-        progress(1000, lambda: [np.zeros(3)])
-    lines = capsys.readouterr().err.splitlines()
-    assert lines == [f"{tmp_path / 'out'}: 6,000 sequences in 60 s", f"{tmp_path / 'out'}: 12,000 sequences in 120 s"]
 
 
 def test_a_folder_as_output_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_a_small_folder_makes_the_shards_that_it_fills_and_says_so(tmp_path, sta
     assert code == 0 and len([*(tmp_path / "out").glob("train-*")]) == trained // 8 in (3, 4)
     assert any(f"{trained // 8} training shards instead of {5 if given else 8}" in line for line in lines)
     code, lines = run(stage, source, tmp_path / "out", shards=5 if given else 8)  # the same parameters, but exactly
-    assert (code, len(lines)) == (3, 2) and "fewer --shards (SHARDS of make)" in lines[-1]
+    assert (code, len(lines)) == (3, 3) and "fewer --shards (SHARDS of make)" in lines[-1]
 
 
 @pytest.mark.parametrize("count", [1, 2, 8, 97])
@@ -109,7 +109,7 @@ def test_little_held_out_text_is_told_with_the_uncertainty_of_a_figure(tmp_path,
     held_out = read(tmp_path / "out", "heldout-*")
     characters = sum(len(sentence) for document in held_out for sentence in document["sentences"])
     points = 200 * 0.5 / (characters / 4.5 * 0.15) ** 0.5
-    warning = lines[-1]
+    warning = lines[-2]
     assert code == 0 and f"{len(held_out)} documents with {characters:,} characters are held out" in warning
     assert abs(float(re.search(r"uncertain by (\S+) points", warning)[1]) - points) < 0.1 * points  # type: ignore[index]
     long = [document | {"sentences": ["x" * 9000, str(n)]} for n, document in enumerate(documents(400))]
@@ -145,7 +145,7 @@ def test_a_held_out_shard_has_documents_of_one_source(tmp_path, stage, folder, r
     held_out = {name: source for name, source in found.items() if name.startswith("heldout")}
     assert list(held_out.values()) == ["wikipedia"] * 3 + ["books"]
     each = {one: sum(len(read(tmp_path / "out", name)) for name in held_out if held_out[name] == one) for one in texts}
-    assert code == 0 and f"({each['wikipedia']} of wikipedia, {each['books']} of books)" in lines[-2]
+    assert code == 0 and f"({each['wikipedia']} of wikipedia, {each['books']} of books)" in lines[-3]
     for name, source in found.items():
         origins = {document["id"].split(":")[1].rstrip("0123456789") for document in read(tmp_path / "out", name)}
         assert origins == {source} or (source is None and name.startswith("train"))

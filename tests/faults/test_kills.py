@@ -82,7 +82,7 @@ def test_a_run_asked_to_stop_during_an_update_and_again_while_it_saves(
     run = tmp_path / "run"
     for kind, number, more in (("SIGUSR1", 20, ""), ("SIGHUP", 30, AGAIN), ("SIGTERM", 40, AGAIN)):
         done = pretrain(dataset, run, *LENGTH, patch=ASKED.format(kind=kind, number=number) + more)
-        line = f"error: stopped at step {number + 1} of {STEPS}, saved; the same command resumes"
+        line = f"stopped at step {number + 1} of {STEPS}, saved; the same command resumes"
         assert (done.returncode, errors(done.stderr)) == (75, [line]), done.stderr
         assert checkpoints(run)[-1] == f"step-{number + 1:08d}" and not checkpoints(run)[0].startswith(".")
     done = pretrain(dataset, run, *LENGTH)

@@ -268,7 +268,7 @@ STOPPABLE = """
     import os, signal, sys, time
     def stop(*_):
         time.sleep(float(os.environ["HOROVOD_RANK"]) * SLOWER)
-        print("error: stopped at step 7", file=sys.stderr)
+        print("stopped at step 7", file=sys.stderr)
         sys.exit(75)
     signal.signal(signal.SIGTERM, stop)
     print("ready", flush=True)
@@ -304,13 +304,13 @@ def stop_when_ready() -> Iterator[Stop]:
 def test_a_signal_reaches_the_ranks_which_end_in_their_own_time(
     kind: int, environment: dict[str, str], stop_when_ready: Stop
 ) -> None:
-    assert stop_when_ready(kind, environment, slower=1) == (75, "error: stopped at step 7\n")
+    assert stop_when_ready(kind, environment, slower=1) == (75, "stopped at step 7\n")
 
 
 @pytest.mark.multiprocess
 def test_a_real_rank_may_take_long_to_stop(stop_when_ready: Stop, clean: dict[str, str]) -> None:
     # horovodrun grants five seconds, and none to the ranks that are still up when the first one is gone
-    assert stop_when_ready(signal.SIGTERM, clean, slower=7) == (75, "error: stopped at step 7\n")
+    assert stop_when_ready(signal.SIGTERM, clean, slower=7) == (75, "stopped at step 7\n")
 
 
 HANGS = """

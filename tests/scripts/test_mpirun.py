@@ -52,7 +52,7 @@ STOPPABLE = """
     rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
     def stop(*_):
         time.sleep(rank * 1.5)
-        print("error: stopped at step 7", file=sys.stderr)
+        print("stopped at step 7", file=sys.stderr)
         print(f"{rank} saved")
         sys.exit(75)
     signal.signal(signal.SIGTERM, stop)
@@ -121,7 +121,7 @@ def test_ranks_that_stop_may_save_and_the_status_says_so(ranks: dict[str, str]) 
     assert [launcher.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
     launcher.send_signal(signal.SIGTERM)
     said, errors = launcher.communicate(timeout=180)
-    assert (launcher.returncode, errors) == (75, "error: stopped at step 7\n")
+    assert (launcher.returncode, errors) == (75, "stopped at step 7\n")
     assert sorted(said.splitlines()) == ["0 saved", "1 saved"]
 
 

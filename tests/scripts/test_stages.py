@@ -384,6 +384,54 @@ def test_commands_get_the_signals_and_their_status_is_passed_on() -> None:
         stages.run(["sh", "-c", "kill -9 $$"])
 
 
+STOPPED = """
+SHELL := bash
+.RECIPEPREFIX = >
+all: stop after
+stop:
+>@python -c "from scripts import stages; stages.run(['bash', '-c', '''COMMAND'''])"
+after:
+>@echo went on
+"""
+
+
+STOPS = {
+    "itself": ("exit 75", False, -signal.SIGINT),
+    "itself, in the background of a script": ("exit 75", True, 2),
+    "by Ctrl-C": ("trap 'exit 75' INT; echo ready; sleep 60 & wait", False, -signal.SIGINT),
+    "not, but fails": ("exit 4", False, 2),
+}
+
+
+@pytest.mark.parametrize("how", STOPS)
+def test_a_stop_on_request_ends_make_without_its_error(how: str, tmp_path: Path) -> None:
+    """Where make ignores SIGINT it ends with its error, instead of going on as if all were done."""
+    command, ignored, status = STOPS[how]
+    (tmp_path / "Makefile").write_text(STOPPED.replace("COMMAND", command))
+    process = subprocess.Popen(
+        ["make", "-f", tmp_path / "Makefile"],
+        cwd=ROOT,
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        stdout=-1,
+        stderr=-1,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
+    )
+    assert process.stdout
+    if how == "by Ctrl-C":
+        assert process.stdout.readline() == "ready\n"
+        os.killpg(process.pid, signal.SIGINT)
+    out, errors = process.communicate(timeout=60)
+    assert (process.returncode, out) == (status, "")
+    assert ("***" in errors) == (status == 2), errors
+
+
+def test_the_last_line_says_what_follows(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    assert make("vocab", "tfrecords", BOOKS="novels")[0] == 0
+    assert capsys.readouterr().err == "next: make pretrain\n"
+
+
 @pytest.mark.parametrize("value", ["a b", "$a$(b)`c`", "*[a]", "~", "-a", "--a=b", "'a\"#;\\\u00e4"])
 def test_all_stages_look_in_the_same_places(make: Make, value: str) -> None:
     place = str(Path.cwd() / value) if value.startswith("-") else value

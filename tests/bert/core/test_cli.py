@@ -148,7 +148,7 @@ def test_help_shows_each_field_with_its_default(capsys: pytest.CaptureFixture[st
     [
         ("errors.IntegrityError('x: cut;\\nfetch it')", 4, "error: x: cut; fetch it"),
         ("FileNotFoundError(2, 'No such file', '/x')", 3, "error: /x: No such file"),
-        ("KeyboardInterrupt", 75, "error: interrupted (Ctrl-C); repeat the same command"),
+        ("KeyboardInterrupt", 75, "stopped (Ctrl-C); repeat the same command"),
         ("OSError(28, 'No space left on device', '/x')", 5, "error: /x: No space left on device; make room"),
         ("MemoryError()", 5, "error: MemoryError; raise the limit on memory (ulimit -v)"),
         ("OSError(24, 'Too many open files')", 5, "error: Too many open files; raise the limit on open files"),

@@ -98,7 +98,7 @@ def test_a_training_that_is_asked_to_stop_as_it_starts_ends_as_documented(
         said = process.communicate(timeout=300)[1]
         assert process.returncode == 75, (delay, said)
         assert errors(said) in (
-            ["error: stopped with nothing to save; the same command goes on"],
+            ["stopped with nothing to save; the same command goes on"],
             [line for line in errors(said) if ", saved; the same command resumes" in line][:1],
         )
 

@@ -102,7 +102,7 @@ def test_ctrl_c_ends_in_one_line_and_ends_the_workers(tmp_path):
     wait_for(lambda: (tmp_path / "a").exists() and (tmp_path / "b").exists(), "start of two workers", process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     said = process.communicate(timeout=30)[1]  # all processes have ended: they hold standard error
-    assert (process.returncode, said) == (75, "error: interrupted (Ctrl-C); repeat the same command\n")
+    assert (process.returncode, said) == (75, "stopped (Ctrl-C); repeat the same command\n")
     assert not (tmp_path / "c").exists()
 
 
@@ -131,4 +131,4 @@ def test_ctrl_c_while_tasks_are_handed_over_ends_the_workers(tmp_path):
     line = [sys.executable, module, *(tmp_path / name for name in "ab")]
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=50)
-    assert (done.returncode, done.stderr) == (75, "error: interrupted (Ctrl-C); repeat the same command\n")
+    assert (done.returncode, done.stderr) == (75, "stopped (Ctrl-C); repeat the same command\n")

@@ -1,0 +1,40 @@
+"""The last line of a command: what was made, its size, how long that took, and the next command.
+
+    workdir/corpus/vocab: 30,522 tokens, 0.2 MB, 34 s; next: python -m data.tfrecords --source ...
+
+It is on standard error, also where standard output has results. The next command is left out where something else runs
+it: `make` and scripts/demo.sh set $BERT_NEXT to `none`.
+"""
+
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+
+_BEGUN = time.monotonic()  # when the command was loaded
+
+
+def line(made: Path | str, what: str = "", *then: object) -> str:
+    """Return the line for a file or folder, or about something that is neither, a str, which has no size.
+
+    what: its content in a few words. then: the words of the next command. Those to be filled in are in capitals.
+    """
+    seconds = time.monotonic() - _BEGUN
+    took = f"{seconds:.1f} s" if seconds < 10 else f"{seconds:,.0f} s" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+    size = [_size(made)] if isinstance(made, Path) else []
+    parts = [part for part in (what, *size, took) if part]
+    is_last = not then or os.environ.get("BERT_NEXT") == "none"
+    return f"{made}: {', '.join(parts)}" + ("" if is_last else f"; next: {shlex.join(map(str, then))}")
+
+
+def tell(made: Path | str, what: str = "", *then: object) -> None:
+    """Print it."""
+    print(line(made, what, *then), file=sys.stderr, flush=True)
+
+
+def _size(path: Path) -> str:
+    """Return the size of a file, or of all files in a folder."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    size = sum(file.stat().st_size for file in files if file.is_file())
+    return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
