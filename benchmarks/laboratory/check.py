@@ -11,12 +11,13 @@ from pathlib import Path
 from benchmarks.laboratory import peer
 from benchmarks.laboratory import plan as plans
 from benchmarks.laboratory.plan import Run, Score
-from bert import pretrain, pretraining
+from bert import evaluate, pretrain, pretraining
 from bert.core import cli
 from bert.core.errors import InputError, UsageError, UserError
 from bert.hardware import devices
 from bert.minimal_pairs import __main__ as minimal_pairs
 from bert.minimal_pairs import reading
+from bert.text import dynamic_masking
 from tasks import datasets
 from tasks.recipes import RECIPES
 
@@ -61,6 +62,12 @@ def check_score(score: Score, causal: bool) -> None:
         if options.score != "auto" and (options.score == "causal") != causal:
             raise UsageError(f"--score {options.score} is not for {'causal' if causal else 'masked'} language models")
         reading.read(options.data)
+        return
+    if score.command == "evaluate":
+        evaluated = cli.parse(evaluate.Options, ["RUN", *words], prog="bert.evaluate", description=None)
+        if evaluated.data is None:
+            raise UsageError("give --data, the folder of the samples")
+        dynamic_masking.source(evaluated.data, evaluated.split, 0)
         return
     _, config = cli.choose(words, RECIPES, prog="tasks.train", description=None)
     for path in datasets.sources(config.data).values():

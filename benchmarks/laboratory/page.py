@@ -52,9 +52,21 @@ def measures(trial: Trial, leg: Leg, plan: Plan) -> dict[str, float]:
         if scored := trial.scored(leg.step, name):
             if score.command == "minimal_pairs":
                 by_name[name] = 100 * scored.figures["mean_of_paradigms"]
+            elif score.command == "evaluate":
+                by_name |= dict(_evaluated(name, scored.figures))
             else:
                 by_name |= {f"{name} {metric}": 100 * value for metric, value in scored.figures.items()}
     return by_name
+
+
+def _evaluated(name: str, figures: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield losses, and accuracies in percent, of bert.evaluate."""
+    for key, value in figures.items():
+        objective, _, source = key.partition("/")
+        objective = objective.replace("_", " ")
+        if objective.endswith(("loss", "accuracy")):
+            label = " ".join(filter(None, [name, source, objective]))
+            yield label, value if objective.endswith("loss") else 100 * value
 
 
 def curves(plan: Plan, output: Path) -> Curves:
@@ -87,7 +99,7 @@ def value_at(points: Sequence[Point], axis: str, place: float, measure: str) -> 
 
 
 def _digits(measure: str) -> int:
-    return 3 if measure == LOSS else 2
+    return 3 if measure.endswith(" loss") else 2
 
 
 def difference(values: dict[int, float], others: dict[int, float], digits: int) -> str:

@@ -52,8 +52,8 @@ class Peer:
 class Score:
     """A command that scores a checkpoint."""
 
-    command: Literal["minimal_pairs", "tasks"]
-    """bert.minimal_pairs, or tasks.train from the checkpoint"""
+    command: Literal["minimal_pairs", "evaluate", "tasks"]
+    """bert.minimal_pairs, bert.evaluate, or tasks.train from the checkpoint"""
     flags: str
     """of that command; those of tasks.train begin with the name of its recipe"""
     at: Literal["each", "end"] = "each"

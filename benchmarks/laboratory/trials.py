@@ -178,7 +178,8 @@ class Laboratory:
             checked_json.write(folder / "training.json", dataclasses.asdict(self._leg(trial, step)))
         for name in self._missing(trial, step):
             score, begun = self.plan.scores[name], time.monotonic()
-            figures = (self._pairs if score.command == "minimal_pairs" else self._task)(trial, step, name, score)
+            compute = {"minimal_pairs": self._pairs, "evaluate": self._evaluate, "tasks": self._task}[score.command]
+            figures = compute(trial, step, name, score)
             content = Scored(command=score.words, seconds=time.monotonic() - begun, figures=figures)
             checked_json.write(folder / f"{name}.json", dataclasses.asdict(content))
 
@@ -215,6 +216,18 @@ class Laboratory:
         written.unlink()
         if Path(figures["checkpoint"]).name != f"step-{step:08d}":
             raise UserError(f"{trial.name}: {figures['checkpoint']} was scored instead of that of update {step}")
+        return figures
+
+    def _evaluate(self, trial: Trial, step: int, name: str, score: Score) -> dict[str, Any]:
+        if trial.newest() != step:
+            raise UserError(f"{trial.directory}: its newest checkpoint is not that of update {step}")
+        log = trial.folder / "log.txt"
+        begin = log.stat().st_size if log.exists() else 0
+        self._run(trial, name, step, ["python", "-m", "bert.evaluate", str(trial.directory), *split(score.flags)])
+        with open(log, "rb") as stream:
+            stream.seek(begin)
+            printed = [line for line in stream.read().decode(errors="replace").splitlines() if line.startswith("{")]
+        figures: dict[str, Any] = files.parse_json(printed[-1])
         return figures
 
     def _task(self, trial: Trial, step: int, name: str, score: Score) -> dict[str, Any]:

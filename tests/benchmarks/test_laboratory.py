@@ -122,6 +122,47 @@ def test_data_and_scores_are_checked_before_anything_is_trained(
         check.main([str(write_plan(tmp_path, text.replace("--data pairs", score)))])
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--text data", "score pairs: give --data, the folder of the samples"),
+        ("--data nowhere", "score pairs: .*nowhere"),
+        ("--data data --sequence 3", "score pairs: .*did you mean --sequences"),
+    ],
+)
+def test_samples_to_score_on_are_checked_before_anything_is_trained(
+    flags: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_dataset(tmp_path / "data")
+    text = HEAD.replace('"--run.steps', f'"--data.train data {" ".join(TINY)} --batch.per_device 3 --run.steps')
+    text += VARIANTS + f"[scores.pairs]\ncommand = 'evaluate'\nflags = '{flags}'\n"
+    with pytest.raises((UsageError, InputError), match=said):
+        check.main([str(write_plan(tmp_path, text))])
+
+
+@pytest.mark.slow
+def test_a_score_on_samples_is_what_the_trainer_measures_on_them(tmp_path: Path) -> None:
+    """The second variant is trained on other samples and scored on those of the first."""
+    data = [write_dataset(tmp_path / name, seed=seed) for name, seed in (("data", 5), ("other", 6))]
+    flags = f"--data.train {data[0]} --batch.per_device 3 --run.steps {STEPS} {' '.join(TINY)}"
+    text = HEAD.replace(f"--run.steps {STEPS}", flags).replace("[3, 1, 7]", "[3]")
+    text = text.replace("checkpoints = 3", "checkpoints = 1") + "[variants.one]\n[variants.two]\n"
+    text += f"flags = '--data.train {data[1]}'\n"
+    text += f"[scores.common]\ncommand = 'evaluate'\nflags = '--data {data[0]}'\n"
+    plan = write_plan(tmp_path, text)
+    done = call(plan, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    made = plans.read(plan)
+    one, two = (
+        (leg, page.measures(trial, leg, made)) for trial in trials(made, tmp_path / "out") if (leg := trial.leg(19))
+    )
+    for name, percent in (("loss", 1), ("accuracy", 100)):
+        assert one[1][f"common mlm {name}"] == pytest.approx(percent * one[0].heldout[f"mlm_{name}"], rel=1e-5)
+    assert two[1]["common mlm loss"] != pytest.approx(two[0].heldout["mlm_loss"], rel=1e-3)
+    assert "| common mlm loss | 19 |" in (tmp_path / "out" / page.NAME).read_text()
+
+
 def write_pairs(folder: Path) -> None:
     """Pairs of two paradigms, of words of `write_dataset`."""
     random = np.random.default_rng(11)
