@@ -45,7 +45,7 @@ SHOWN = 3  # examples in a message
 class Options:
     """Flags of `python -m bert.adapt`."""
 
-    run: cli.Positional[Path]
+    run: cli.Run
     """run directory of a trained model, or an import"""
     output: Path
     """run directory to write"""

@@ -39,7 +39,7 @@ CHUNK = 1024  # texts that are read and encoded at once
 class Options:
     """Flags of `python -m bert.encode`."""
 
-    model: Path
+    model: cli.Run
     """run directory"""
     input: Path
     """texts, one per line, plain or compressed (.gz, .bz2, .xz); - reads standard input"""

@@ -29,7 +29,7 @@ from bert.hardware.choices import Compute, Kind
 class Options:
     """Arguments of `python -m bert.evaluate`."""
 
-    run: cli.Positional[Path]
+    run: cli.Run
     """run directory"""
     data: Path | None = None
     """folder of python -m data.tfrecords"""

@@ -35,7 +35,7 @@ MAX_CHARACTERS = 1 << 28  # of a test set; WikiText-103's has 1.3 million
 class Options:
     """Arguments of `python -m bert.evaluate_lm`."""
 
-    run: cli.Positional[Path]
+    run: cli.Run
     """run directory of a causal model"""
     task: cli.Positional[Literal["wikitext", "lambada", "heldout"]]
     """what to evaluate on"""

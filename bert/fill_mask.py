@@ -36,7 +36,7 @@ CHUNK = 1024  # texts that are read and encoded at once
 class Options:
     """Arguments of `python -m bert.fill_mask`."""
 
-    run: cli.Positional[Path]
+    run: cli.Run
     """run directory"""
     text: cli.Positional[tuple[str, ...]] = ()
     """a text with [MASK] in it"""

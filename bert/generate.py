@@ -14,7 +14,6 @@ import json
 import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from bert.core import cli, ranges
@@ -34,7 +33,7 @@ SEPARATOR = "-----"  # between texts
 class Options:
     """Arguments of `python -m bert.generate`."""
 
-    run: cli.Positional[Path]
+    run: cli.Run
     """run directory of a causal model"""
     prompts: cli.Positional[tuple[str, ...]]
     """texts to continue"""

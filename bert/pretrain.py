@@ -3,13 +3,15 @@
 The recipes gpt2_* pretrain a causal model, as GPT-2 is: each token is predicted from those before it.
 
     python -m bert.pretrain RECIPE --data.train DIR... [--init.checkpoint RUN] [--section.field VALUE ...]
+    python -m bert.pretrain --config FILE [--section.field VALUE ...]
     scripts/launch.sh -np N -- python -m bert.pretrain RECIPE ...
 
 RECIPE is a name of bert/recipes.py: of a recipe, whose phases run one after the other, or of one phase. Of several
 phases, --data.train has a folder for each, --run.directory RUN stands for RUN/phase1 and RUN/phase2, and
 --phase2.section.field is a flag of one phase; other flags are for all. RUN is the run directory of an earlier phase, or
 an import, which gives the architecture; heads that an import lacks are reported and initialised randomly. The same
-command resumes a stopped run.
+command resumes a stopped run. FILE, .yaml or .json or config.json of a run, has the recipe and flags; flags of the
+command override it.
 """
 
 import dataclasses

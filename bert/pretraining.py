@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -256,6 +257,18 @@ def check_data(phases: Sequence[Phase], comm: Communicator) -> None:
         resume.check_vocabulary(_vocab(phases[0]), _vocab(phase), phase.config.model.causal)
 
 
+def _lengths_fit(phases: Sequence[Phase]) -> bool:
+    """Return True. Raise UsageError if a phase is to become longer from whose weights the next one has begun."""
+    for phase, later in itertools.pairwise(phases):
+        if checkpoint.steps(later.config.run.path) and resume.grows(phase.config.run):
+            raise UsageError(
+                f"{phase.config.run.path}: cannot become longer (run.steps {phase.config.run.steps}), because "
+                f"{later.config.run.path} has begun from its weights; give --run.directory for new runs, or "
+                f"{later.name} more updates alone"
+            )
+    return True
+
+
 def train_all(phases: Sequence[Phase], comm: Communicator, recorded: str) -> None:
     """Train several phases one after the other; of those that are finished, only check that they are the same run.
 
@@ -263,6 +276,7 @@ def train_all(phases: Sequence[Phase], comm: Communicator, recorded: str) -> Non
     phases.
     """
     check_data(phases, comm)
+    on_rank_zero(lambda: _lengths_fit(phases), comm)
     with stops() as requested:
         for number, phase in enumerate(phases, start=1):
             if comm.broadcast_object(bool(requested)):

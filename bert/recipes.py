@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from bert.core import cli
+from bert.core import cli, config_file
 from bert.core.config import (
     BatchConfig,
     BudgetConfig,
@@ -614,16 +614,20 @@ OF_THE_PROCESS = ("parallel.", "run.device", "run.deterministic", "run.profile")
 def choose(argv: Sequence[str], *, prog: str, description: str, small: bool = False) -> list[Phase]:
     """Return the phases of the recipe that the first argument names, with the flags that follow applied.
 
-    A flag is for every phase, `--phase2.section.field` for one. Of several phases `--data.train` has a folder for each,
-    and `--run.directory RUN` stands for RUN/phase1, RUN/phase2, ... small: in miniature. Raise UsageError for a mistake
-    in `argv`, and for a flag that cannot be meant.
+    `--config FILE` gives the recipe and flags (`bert.core.config_file`). A flag is for every phase,
+    `--phase2.section.field` for one. Of several phases `--data.train` has a folder for each, and `--run.directory RUN`
+    stands for RUN/phase1, RUN/phase2, ... small: in miniature. Raise UsageError for a mistake in `argv` or the file,
+    and for a flag that cannot be meant.
     """
-    name = cli.named(argv, {name: recipe.about for name, recipe in RECIPES.items()}, prog=prog, description=description)
-    chosen = RECIPES[name].miniature() if small else RECIPES[name]
+    about = {name: recipe.about for name, recipe in RECIPES.items()}
+    given = config_file.given(argv, PretrainConfig, prog=prog)
     phases = []
-    for own, part in zip(flags_of_phases(argv[1:], chosen), chosen.phases, strict=True):
-        config = cli.override(part.config, own, prog=f"{prog} {name}", description=description)
-        phases.append(replace(part, config=config, flagged=cli.flags_in(own, "model")))
+    with given.named():
+        name = cli.named(given.words, about, prog=prog, description=description)
+        chosen = RECIPES[name].miniature() if small else RECIPES[name]
+        for own, part in zip(flags_of_phases(given.words[1:], chosen), chosen.phases, strict=True):
+            config = cli.override(part.config, own, prog=f"{prog} {name}", description=description)
+            phases.append(replace(part, config=config, flagged=given.model_flags(own)))
     return phases
 
 

@@ -1,8 +1,10 @@
 """Plot the training curves of one or several runs and print their final figures as a table.
 
+    python -m bert.report RUN...
     python -m bert.report workdir/pretrain/bert_mini_phase1 workdir/other/bert_mini_phase1 --output workdir/report
 
-Each argument before the flags is a run directory of bert.pretrain or squad.train. Writes curves.png and report.json.
+Each argument before the flags is a run directory of bert.pretrain, tasks.train or squad.train. Writes curves.png and
+report.json.
 """
 
 import array
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert.core import charts, cli, ending, files, journal
+from bert.core import charts, cli, ending, files, journal, paths
 from bert.core.errors import InputError
 from bert.text import rules
 
@@ -32,8 +34,8 @@ class Options:
 
     runs: cli.Positional[tuple[Path, ...]]
     """run directories"""
-    output: Path
-    """folder for curves.png and report.json"""
+    output: Path | None = None
+    """folder for curves.png and report.json; default: report in the work folder"""
 
 
 class Curve:
@@ -215,16 +217,17 @@ def main(argv: list[str]) -> None:
     for run in options.runs:
         if rules.of(run) < rules.RULES:
             print(f"note: {run} {rules.OLD}", file=sys.stderr)
-    options.output.mkdir(parents=True, exist_ok=True)
+    output = options.output or paths.workdir() / "report"
+    output.mkdir(parents=True, exist_ok=True)
     rows = {name: of_run.figures() for name, of_run in zip(names, metrics, strict=True)}
     plotted = [
         Plotted(name, of_run, colour=charts.COLOURS[number % len(charts.COLOURS)])
         for number, (name, of_run) in enumerate(zip(names, metrics, strict=True))
     ]
-    draw(plotted, options.output / "curves.png")
-    files.write_json(options.output / "report.json", {name: as_json(row) for name, row in rows.items()})
-    print(f"{table(rows)}\n\ncurves     {options.output / 'curves.png'}", flush=True)
-    ending.tell(options.output)
+    draw(plotted, output / "curves.png")
+    files.write_json(output / "report.json", {name: as_json(row) for name, row in rows.items()})
+    print(f"{table(rows)}\n\ncurves     {output / 'curves.png'}", flush=True)
+    ending.tell(output)
 
 
 if __name__ == "__main__":

@@ -251,10 +251,13 @@ def _start(v: Variables) -> Path | str:
 
 
 def _is_trained(run: Path) -> bool:
-    """Return whether a run has its last checkpoint."""
+    """Return whether a run has its last checkpoint, also that of a run that became longer since."""
     try:
         steps = json.loads((run / "config.json").read_text("utf-8"))["config"]["run.steps"]
-    except (OSError, ValueError, KeyError, TypeError):
+        longer = run / "longer.json"
+        if longer.exists():
+            steps = json.loads(longer.read_text("utf-8"))["growth"][-1]["steps"]
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
         return False
     return isinstance(steps, int) and (run / f"checkpoints/step-{steps:08d}").is_dir()
 

@@ -26,7 +26,7 @@ STAGE = "squad.export"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    model: Path
+    model: cli.Run
     """run directory of python -m squad.train"""
     output: Path
     """folder for the versions of the model"""

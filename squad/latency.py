@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -38,7 +37,7 @@ QUESTION_WORDS = 9
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    model: Path
+    model: cli.Run
     """run directory of python -m squad.train"""
     batch: tuple[BatchSize, ...] = (1, 8, 32)
     """questions per call"""

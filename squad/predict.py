@@ -41,7 +41,7 @@ MAX_REPORTED = 5  # malformed questions that are reported, one per line
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    model: Path
+    model: cli.Run
     """run directory of python -m squad.train"""
     dataset: Path | None = None
     """questions in SQuAD format (.json) or one per line (.jsonl); plain or compressed (.gz, .bz2, .xz)"""

@@ -30,7 +30,7 @@ MARGIN = 1.0  # below the lowest and above the highest odds
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    model: Path
+    model: cli.Run
     """run directory of python -m squad.train"""
     dataset: Path
     """dataset with impossible questions, in any format that squad.predict reads"""

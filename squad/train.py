@@ -2,27 +2,34 @@
 
     python -m squad.train RECIPE --data.train_file TRAIN.json --init.checkpoint RUN [--section.field VALUE ...]
     python -m squad.train RECIPE --data.train_file TRAIN.json --init.checkpoint none --data.vocab vocab.txt
+    python -m squad.train --config FILE [--section.field VALUE ...]
 
 RECIPE is a function of squad/recipes.py. RUN is the directory of a pretraining run, an import, or an earlier
 fine-tuning; none starts from random weights. If RUN has no head for questions, this is reported, and the head is
-initialised randomly. The same command resumes a stopped run. squad.predict needs only the run directory.
+initialised randomly. The same command resumes a stopped run. squad.predict needs only the run directory. FILE, .yaml or
+.json or config.json of a run, has the recipe and flags; flags of the command override it.
 """
 
-from bert.core import cli
+from bert.core import cli, config_file
 from bert.core.errors import UsageError
+from squad.config import SquadConfig
 from squad.recipes import RECIPES
+
+PROG = "python -m squad.train"
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    recipe, config = cli.choose(argv, RECIPES, prog="python -m squad.train", description=__doc__)
+    given = config_file.given(argv, SquadConfig, prog=PROG)
+    with given.named():
+        recipe, config = cli.choose(given.words, RECIPES, prog=PROG, description=__doc__)
     if config.data.train_file is None:
         raise UsageError("no questions: give --data.train_file, a SQuAD training set")
     from squad.training import prepare
     from tasks.training import fine_tune
 
     longest = ("windows.max_seq_length", config.windows.max_seq_length)
-    flagged = cli.flags_in(argv, "model")
+    flagged = given.model_flags(given.words)
     fine_tune("squad", recipe, config, flagged, vocab=config.data.vocab, longest=longest, prepare=prepare)
 
 

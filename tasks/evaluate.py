@@ -30,7 +30,7 @@ from tasks.examples import Skipped
 class Options:
     """Flags of `python -m tasks.evaluate`."""
 
-    model: Path
+    model: cli.Run
     """run directory of python -m tasks.train"""
     input: Path | None = None
     """labelled examples, in the layout that the model was trained on; plain or compressed (.gz, .bz2, .xz)"""

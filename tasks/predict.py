@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 class Options:
     """Flags of `python -m tasks.predict`."""
 
-    model: Path
+    model: cli.Run
     """run directory of python -m tasks.train"""
     texts: cli.Positional[tuple[str, ...]] = ()
     """a text, or the two texts of a pair, instead of --input"""

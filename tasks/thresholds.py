@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Options:
     """Flags of `python -m tasks.thresholds`."""
 
-    model: Path
+    model: cli.Run
     """run directory of python -m tasks.train multilabel, or an import with such a head"""
     input: Path
     """labelled examples, in the layout that the model was trained on"""

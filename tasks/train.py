@@ -2,28 +2,34 @@
 
     python -m tasks.train RECIPE --data.folder FOLDER --init.checkpoint RUN [--section.field VALUE ...]
     python -m tasks.train classify --data.train TRAIN.tsv --data.dev DEV.tsv --data.text sentence --data.label label ...
+    python -m tasks.train --config FILE [--section.field VALUE ...]
 
 RECIPE is a function of tasks/recipes.py. FOLDER is the data set of that name as it is distributed. The recipes
 classify, multilabel, regress, choose and tag take your own files. RUN is the directory of a pretraining run, an import,
 or an earlier fine-tuning, whose head is taken if it has the same labels. The development set, if there is one, is
 scored during training, and the best checkpoint is kept; of multilabel, thresholds are chosen at the end
 (tasks.thresholds). The same command resumes a stopped run. tasks.predict and tasks.evaluate need only the run
-directory.
+directory. FILE, .yaml or .json or config.json of a run, has the recipe and flags; flags of the command override it.
 """
 
-from bert.core import cli
+from bert.core import cli, config_file
+from tasks.config import TaskConfig
 from tasks.recipes import RECIPES
+
+PROG = "python -m tasks.train"
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    recipe, config = cli.choose(argv, RECIPES, prog="python -m tasks.train", description=__doc__)
+    given = config_file.given(argv, TaskConfig, prog=PROG)
+    with given.named():
+        recipe, config = cli.choose(given.words, RECIPES, prog=PROG, description=__doc__)
     from tasks import datasets
     from tasks.training import fine_tune, prepare
 
     datasets.sources(config.data)  # a missing file is an error before anything is built
     longest = ("data.length", config.data.length)
-    flagged = cli.flags_in(argv, "model")
+    flagged = given.model_flags(given.words)
     fine_tune("tasks", recipe, config, flagged, vocab=config.data.vocab, longest=longest, prepare=prepare)
 
 

@@ -169,6 +169,8 @@ def _training(model: Model) -> Iterator[str]:
     command = " \\\n".join([f"python -m {module} {words}", *flags])
     fence = _ticks(command, 3)
     yield f"\nThe command, with every setting written out:\n\n{fence}\n{command}\n{fence}\n"
+    for change in model.settings.get("longer", ()):
+        yield f"After update {change['after']} the run became longer, with `--run.steps {change['steps']}`.\n"
     versions = _mapping(model.settings.get("versions"))
     yield f"Versions: {_plain(', '.join(f'{tool} {number}' for tool, number in versions.items()))}.\n"
 

@@ -21,7 +21,7 @@ from bert.labels import Head
 from bert.text import byte_bpe, unigram, vocabulary
 from bert.text.normalization import UNCASED, Rules
 from bert.text.vocabulary import load_vocab, rules_of
-from bert.training import checkpoint, description, selection
+from bert.training import checkpoint, description, length, selection
 from bert.training.selection import Best
 
 # Files beside the checkpoints, and the values that the configuration of a causal model must have.
@@ -123,7 +123,8 @@ def read_model(run: Path) -> Model:
     checkpoint.check_depth(folder, config.num_hidden_layers, shapes)
     match = names.match(config, "ours", shapes, folder, IGNORED)
     values = gather(match, "ours", reader.get_tensor, folder)
-    settings = labels.settings(run)
+    longer = [dataclasses.asdict(change) for change in length.changes(run)]
+    settings = labels.settings(run) | ({"longer": longer} if longer else {})
     head = architecture.head(match.heads, settings, names.class_count("ours", shapes), run / "config.json")
     return dataclasses.replace(
         without_weights(run, config, settings, head),

@@ -46,6 +46,8 @@ ENVIRONMENT = "enter the environment (. .venv/bin/activate), or make it (make se
 GPU_IS_FULL = "end other programs on the GPU (nvidia-smi shows them), or use smaller batches or a smaller model"
 
 Positional = Annotated[T, "positional"]  # `runs: Positional[tuple[Path, ...]]` is a positional argument
+# A positional argument that is first on the command line; `--model RUN` and `--run RUN` give it as well.
+Run = Annotated[Path, "positional", "run"]
 Switch = Annotated[bool, "switch"]  # `json: Switch = False` is true if --json, which takes no value, is given
 
 # Metadata of a field that may have another value when a stopped run goes on.
@@ -64,6 +66,8 @@ class Flag:
     """"positional", "switch", or empty: a flag with a value"""
     limits: ranges.Range | None = None
     """of a number"""
+    is_run: bool = False
+    """whether it is a `Run`"""
 
     @property
     def name(self) -> str:
@@ -74,17 +78,43 @@ class Flag:
         """Return the name as it is written on the command line: a field `import_` is the flag --import."""
         return self.name if self.kind == "positional" else f"--{self.name.removesuffix('_')}"
 
+    @property
+    def several(self) -> bool:
+        """Return whether it takes several values."""
+        return typing.get_origin(_value_type(self.type)[0]) is tuple
+
 
 def parse(options: type[T], argv: Sequence[str], *, prog: str, description: str | None) -> T:
     """Parse `argv` into `options`; fields without a default are required. Raise UsageError for a mistake in `argv`."""
     flags = list(_flags(options, None))
+    argv = _with_run_first(argv) if any(flag.is_run for flag in flags) else argv
     return _build(options, None, _values(flags, argv, prog, description))
+
+
+def _with_run_first(argv: Sequence[str]) -> list[str]:
+    """Return the arguments with the value of --model or --run, if there is one, as the first."""
+    words = list(argv)
+    for number, word in enumerate(words):
+        flag, assigned, value = word.partition("=")
+        if flag in ("--model", "--run") and (assigned or len(words) > number + 1):
+            return [value or words[number + 1], *words[:number], *words[number + (1 if assigned else 2) :]]
+    return words
 
 
 def override(config: T, argv: Sequence[str], *, prog: str, description: str | None) -> T:
     """Return `config` with the fields replaced that `argv` gives. Raise UsageError for a mistake in `argv`."""
     flags = list(_flags(type(config), config))
     return _build(type(config), config, _values(flags, argv, prog, description))
+
+
+def flags_of(options: type) -> dict[str, Flag]:
+    """Return the flags of a dataclass by name."""
+    return {flag.name: flag for flag in _flags(options, None)}
+
+
+def check(options: type, argv: Sequence[str], *, prog: str) -> None:
+    """Raise UsageError if a flag in `argv` is not known or cannot have its value. Flags may be missing."""
+    _values([dataclasses.replace(flag, default=None) for flag in _flags(options, None)], argv, prog, None)
 
 
 def registers(recipes: dict[str, Factory[T]]) -> Callable[[Factory[T]], Factory[T]]:
@@ -293,7 +323,10 @@ def _parser(flags: list[Flag], prog: str, description: str | None, add_help: boo
 
 
 def _values(flags: list[Flag], argv: Sequence[str], prog: str, description: str | None) -> dict[str, Any]:
-    values, unknown = _parser(flags, prog, description).parse_known_args(argv)
+    parser = _parser(flags, prog, description)
+    # A run was moved away from the other positional arguments, which may now stand behind flags.
+    parse = parser.parse_known_intermixed_args if any(flag.is_run for flag in flags) else parser.parse_known_args
+    values, unknown = parse(argv)
     if unknown:
         options = [flag.option for flag in flags]
         near = difflib.get_close_matches(unknown[0].split("=")[0], options, n=3, cutoff=0.5)
@@ -309,14 +342,14 @@ def _flags(cls: type, instance: Any, prefix: tuple[str, ...] = ()) -> Iterator[F
         path, hint = (*prefix, field.name), hints[field.name]
         if field.name in tables:
             hint = typing.Literal[tuple(tables[field.name])]
-        kind = next((mark for mark in getattr(kinds[field.name], "__metadata__", ()) if isinstance(mark, str)), "")
+        marks = [mark for mark in getattr(kinds[field.name], "__metadata__", ()) if isinstance(mark, str)]
         default = getattr(instance, field.name) if instance is not None else _default(field)
         if dataclasses.is_dataclass(hint):
             yield from _flags(typing.cast(type, hint), None if default is dataclasses.MISSING else default, path)
         else:
             _, numbers = limits.get(field.name, (None, None))
             text = helps.get(field.name, "") + "; may change when a run goes on" * (field.metadata == MAY_CHANGE)
-            yield Flag(path, hint, text, default, kind, numbers)
+            yield Flag(path, hint, text, default, marks[0] if marks else "", numbers, "run" in marks)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -360,7 +393,7 @@ def _arguments(flag: Flag) -> dict[str, Any]:
     kind = CONVERTERS.get(hint, hint)
     arguments["type"] = _or_word(kind, words) if words else kind
     choices = arguments.get("choices")
-    word = flag.name if flag.kind == "positional" else hint.__name__
+    word = "run" if flag.is_run else flag.name if flag.kind == "positional" else hint.__name__
     arguments["metavar"] = "{" + ",".join(choices) + "}" if choices else word.upper()
     return arguments
 

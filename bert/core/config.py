@@ -372,7 +372,7 @@ class RunConfig:
     deterministic: bool = field(default=True, metadata=MAY_CHANGE)
     """on a GPU, use only kernels that always give the same bits; those of a CPU always do"""
     steps: CountOrNone = 0
-    """updates; 0 derives them from the epochs, if the task has epochs"""
+    """updates; 0 derives them from the epochs, if the task has epochs; may grow when a run goes on"""
     stop_at: CountOrNone = field(default=0, metadata=MAY_CHANGE)
     """stop after this update, evaluated and saved, as if asked to by a signal; the learning rate is that of run.steps;
     0: go on to run.steps"""
@@ -530,11 +530,11 @@ class StartConfig(InitConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class EpochConfig:
-    """The length of a run, relative to its data."""
+    """The length of a run, relative to its data. What follows from it is in `run` and `optimizer`."""
 
-    epochs: Annotated[float, Range(0, 1e6, above=True)] = 2.0
+    epochs: Annotated[float, Range(0, 1e6, above=True)] = field(default=2.0, metadata=MAY_CHANGE)
     """passes over the training samples, if run.steps is 0"""
-    warmup: Annotated[float, Range(0, 1, below=True)] = 0.1
+    warmup: Annotated[float, Range(0, 1, below=True)] = field(default=0.1, metadata=MAY_CHANGE)
     """share of the updates over which the learning rate rises, if optimizer.warmup_steps is 0"""
     evaluations: Annotated[float, Range(0, 1e6)] = field(default=0.0, metadata=MAY_CHANGE)
     """evaluations on the development set in a pass over the training samples; 0: every run.evaluate_every updates"""

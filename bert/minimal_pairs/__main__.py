@@ -37,7 +37,7 @@ LINE = 0.22  # inches of a row in the picture
 class Options:
     """Arguments of `python -m bert.minimal_pairs`."""
 
-    run: cli.Positional[Path]
+    run: cli.Run
     """run directory"""
     data: Path
     """.jsonl or .txt file with pairs, or a folder of them"""

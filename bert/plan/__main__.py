@@ -1,7 +1,8 @@
 """Say what a run will take before anything is rented: does it fit, how long, how much money, which batch.
 
     python -m bert.plan bert_large --gpu h100-sxm --nodes 8 --price 2.5
-    python -m bert.plan bert_large --gpu a100-sxm-80 --price 1.5 --target hours=24
+    python -m bert.plan bert_large --gpu a100-sxm-80 --price 1.5 --currency EUR --target hours=24
+    python -m bert.plan --config run.yaml --gpu rtx-4090
 
 Needs neither data nor TensorFlow. Of a recipe with several phases all are planned, and their sums. Flags of the recipe
 (--batch.total, --parallel.tensor, --phase2.batch.total, ...) are as in bert.pretrain. docs/planning.md tells the
@@ -45,6 +46,8 @@ class Options:
     """network of a node in Gb/s; 0: that of the usual machine"""
     price: Annotated[float, Range(0, 1e6)] = 0.0
     """price of a GPU-hour, in any currency"""
+    currency: str = ""
+    """currency of the price, such as EUR, to show behind sums"""
     measured: Path | None = None
     """metrics.jsonl of a short run on such a GPU, whose rate replaces the estimate"""
     measured_ranks: Annotated[int, Range(1, 1_000_000)] = 1
@@ -75,6 +78,10 @@ class Options:
 
     def __post_init__(self) -> None:
         ranges.check(self)
+        if self.currency and not self.price:
+            raise UsageError("--currency has no effect without --price; give the price of a GPU-hour")
+        if not self.currency.isprintable():
+            raise UsageError(f"--currency {self.currency!a}: not a name; give one such as EUR")
 
 
 def job(phase: recipes.Phase, options: Options, cluster: Cluster) -> Job:
@@ -88,7 +95,7 @@ def job(phase: recipes.Phase, options: Options, cluster: Cluster) -> Job:
             f"--sequence {sequence} is more than model.max_position_embeddings {model.max_position_embeddings}"
         )
     measured = None if path is None else measurement.read(path, cluster, options.measured_ranks)
-    return Job(sequence, min(options.predictions or predictions, sequence), options.price, measured)
+    return Job(sequence, min(options.predictions or predictions, sequence), options.price, measured, options.currency)
 
 
 def requests(argv: Sequence[str], options: Options, more_help: str) -> tuple[list[Phase], Cluster]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from bert.core.config import BatchConfig, PretrainConfig
 from bert.core.errors import ResourceError, UsageError
 from bert.model import cost
-from bert.plan import memory, network, rates, update_time
+from bert.plan import hardware, memory, network, rates, update_time
 from bert.plan.hardware import Cluster
 from bert.plan.memory import Memory
 from bert.plan.rates import Setting
@@ -59,6 +59,12 @@ class Job:
     predictions: int
     price: float = 0.0  # of a GPU-hour
     measured: Measured | None = None
+    currency: str = ""  # of the price
+
+    @property
+    def unit(self) -> str:
+        """Return what stands behind a sum of money."""
+        return f" {self.currency}" if self.currency else ""
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,11 @@ class Forecast:
     @property
     def accumulation(self) -> int:
         return self.config.batch.accumulation(replicas(self.config, self.cluster))
+
+
+def unit_of(hours: float) -> tuple[float, str]:
+    """Return the unit in which hours are shown: its number in an hour, and its name."""
+    return (1 / 24, "days") if hours >= 72 else (1, "h") if hours >= 1.5 else (60, "min")
 
 
 def replicas(config: PretrainConfig, cluster: Cluster) -> int:
@@ -130,7 +141,10 @@ def forecast(name: str, config: PretrainConfig, cluster: Cluster, job: Job) -> F
         money=hours.times(job.price * cluster.ranks),
         kilowatt_hours=hours.times(cluster.watts / KILO),
         checkpoint=cost.parameters(config.model) * CHECKPOINT_BYTES,
-        remarks=_remarks(requested, config, largest, cluster),
+        remarks=[
+            *_remarks(requested, config, largest, cluster),
+            *_larger(name, config, cluster, job, largest, hours.value),
+        ],
     )
 
 
@@ -160,14 +174,26 @@ def _remarks(requested: BatchConfig, config: PretrainConfig, largest: int, clust
     if requested.per_device and chosen != requested.per_device:
         reason = f"{largest} fit" if requested.per_device > largest else "the batch divides so"
         remarks.append(f"micro-batches of {chosen} instead of {requested.per_device}: {reason}")
-    roomy = choose_batch(dataclasses.replace(config.batch, per_device=0), replicas(config, cluster), largest).per_device
-    if roomy >= ROOMY * chosen:
-        remarks.append(f"micro-batches of {roomy} fit too, and keep the GPU busier: --batch.per_device {roomy}")
     if config.parallel.tensor > cluster.per_node:
         remarks.append("tensor parallelism over several nodes: every layer waits for the network")
     if cluster.nodes > 1 and cluster.network <= SLOW_NETWORK:
         remarks.append("slow networks may deliver a tenth of their data sheet: measure it, and give it as --network")
+    remarks.append(hardware.REMARKS.get(cluster.gpu.name, ""))
     return [remark for remark in remarks if remark]
+
+
+def _larger(name: str, config: PretrainConfig, cluster: Cluster, job: Job, largest: int, hours: float) -> list[str]:
+    """Return the remark on a micro-batch that is much larger than the chosen one, if it fits: what it would gain."""
+    batch = choose_batch(dataclasses.replace(config.batch, per_device=0), replicas(config, cluster), largest)
+    if batch.per_device < ROOMY * config.batch.per_device:
+        return []
+    other = forecast(name, dataclasses.replace(config, batch=batch), cluster, job)
+    flag = f"--batch.per_device {batch.per_device}"
+    scale, unit = unit_of(hours)
+    gain = f"{other.hours.value * scale:,.1f} {unit} instead of {hours * scale:,.1f} {unit}"
+    if job.price:
+        gain += f", {other.money.value:,.0f} instead of {hours * job.price * cluster.ranks:,.0f}{job.unit}"
+    return [f"larger micro-batches fit: with {flag} it is {gain}"]
 
 
 def work_of(config: PretrainConfig, cluster: Cluster, job: Job) -> Work:

@@ -1,4 +1,9 @@
-"""GPUs and clusters of them: arithmetic, memory, links, power, from the makers' data sheets (`gpus.csv`)."""
+"""GPUs and clusters of them: arithmetic, memory, links, power, from the makers' data sheets (`gpus.csv`).
+
+Rates of matrix products are those with float32 accumulation, which training needs, and of dense matrices. Data sheets
+often show twice that: of sparse matrices, or, of GeForce, with float16 accumulation, because these cards accumulate in
+float32 at half the rate. The usual machine of a GeForce card is a workstation with one card and Ethernet of 1 Gb/s.
+"""
 
 import csv
 import difflib
@@ -9,6 +14,11 @@ from pathlib import Path
 from bert.core.errors import UsageError
 
 GPUS = Path(__file__).with_name("gpus.csv")
+# What stands against a GPU although its figures are known, as of November 2026.
+REMARKS = {
+    "rtx-5090": "does not run under TensorFlow's package of pip, by public reports (compute capability 12.0 is newer "
+    "than its CUDA 12.5; github.com/tensorflow/tensorflow/issues/99592); NVIDIA's container is reported to work"
+}
 OVERHEAD = 1.6  # power of a node per power of its GPUs: 3.5, 6.5 and 10.2 kW of DGX-1, A100, H100 are 1.46, 2.0, 1.8
 
 

@@ -25,7 +25,7 @@ def draw(plans: Sequence[Plan], path: Path) -> None:
         cost.fill_between(nodes, lows, highs, color=COLOUR, alpha=0.2)
         cost.plot(nodes, [plan.cost for plan in plans], color=COLOUR, marker="o", markersize=3)
         priced = bool(plans and plans[0].phases[0].job.price)
-        unit = "Cost" if priced else "GPU-hours"
+        unit = f"Cost{plans[0].phases[0].job.unit}" if priced else "GPU-hours"
         cost.set(title=unit, xlabel="nodes", xscale="log", ylim=(0, None))
         both.plot([plan.hours for plan in plans], [plan.cost for plan in plans], "o", color=COLOUR, markersize=3)
         both.plot([plan.hours for plan in best], [plan.cost for plan in best], color=PALE, marker="o", markersize=5)

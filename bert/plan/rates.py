@@ -34,6 +34,7 @@ LONGEST, SHORTEST = 550.0, 1.0  # milliseconds of a micro-batch at peak; publish
 MOST_TOKENS, WIDEST = 40_960, 1536  # beyond the published ones nothing more is gained
 BEST = {"float32": 0.9, "tf32": 0.55}  # share of the peak that no published row exceeds by much
 BEST_HALF = 0.6
+MOST = 0.9  # of any peak, also where memory is fast for the arithmetic, as on GeForce
 WIDTH = 0.21  # of the logarithm: 90 % of errors on sources that were left out
 TRANSFERRED = 0.35  # for a GPU without rows of its own: with the spread of MLPerf's submissions; an estimate
 UNKNOWN = 0.6  # for a GPU without any published row: its data sheet compared; an estimate
@@ -84,7 +85,8 @@ def estimate(setting: Setting, work: Work, coefficients: dict[str, float] | None
     chosen = COEFFICIENTS if coefficients is None else coefficients
     logarithm = sum(chosen[name] * value for name, value in features(setting, work).items())
     share = min(math.exp(logarithm), BEST.get(setting.precision, BEST_HALF))
-    return share * setting.gpu.peak(setting.precision) * transfer(setting.gpu, setting.precision)
+    share = min(share * transfer(setting.gpu, setting.precision), MOST)
+    return share * setting.gpu.peak(setting.precision)
 
 
 def uncertainty(gpu: Gpu, precision: str) -> float:

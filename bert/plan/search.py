@@ -135,7 +135,7 @@ def rows(plans: Sequence[Plan]) -> list[tuple[str, str]]:
     return [
         (
             f"{plan.phases[0].cluster.nodes} nodes",
-            f"{plan.hours:10,.1f} h {plan.cost:12,.0f} {'*' * (plan in best)} {plan.settings}",
+            f"{plan.hours:10,.1f} h {plan.cost:12,.0f}{plan.phases[0].job.unit} {'*' * (plan in best)} {plan.settings}",
         )
         for plan in plans
     ]

@@ -66,7 +66,7 @@ def _total(phases: Sequence[Forecast]) -> list[tuple[str, str]]:
     hours, money, energy = totals(phases)
     rows = [("total time", _hours(hours)), ("energy", f"{energy.value:,.0f} kWh, an estimate from the GPUs' power")]
     if phases[0].job.price:
-        rows.append(("money", f"{money.value:,.0f} ({money.low:,.0f} to {money.high:,.0f})"))
+        rows.append(("money", f"{money.value:,.0f} ({money.low:,.0f} to {money.high:,.0f}){phases[0].job.unit}"))
     disk = max(phase.checkpoint * (phase.config.run.keep + 1) for phase in phases)
     return [*rows, ("disk for checkpoints", f"{disk / GB:,.1f} GB of each phase")]
 
@@ -95,7 +95,7 @@ def _milliseconds(seconds: Interval) -> str:
 
 
 def _hours(hours: Interval, interval: bool = True) -> str:
-    unit, name = (1 / 24, "days") if hours.value >= 72 else (1, "h") if hours.value >= 1.5 else (60, "min")
+    unit, name = forecasts.unit_of(hours.value)
     text = f"{hours.value * unit:,.1f}"
     return f"{text} {name} ({hours.low * unit:,.1f} to {hours.high * unit:,.1f})" if interval else f"{text} {name}"
 
@@ -107,6 +107,7 @@ def as_json(phases: Sequence[Forecast], preparation: Preparation) -> dict[str, A
         "phases": [_phase_json(phase) for phase in phases],
         "hours": vars(hours),
         "money": vars(money),
+        "currency": phases[0].job.currency,
         "kilowatt_hours": vars(energy),
         "preparation": vars(preparation),
     }

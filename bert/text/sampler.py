@@ -146,6 +146,7 @@ class BatchSampler:
         self.rank, self.num_ranks = rank, num_ranks
         self.accumulation = batch.accumulation(num_ranks)
         self.order = SampleOrder(len(source), batch.total, seed, rules)
+        self.ends: list[int] = []  # updates with which the run was to end before it became longer
         self._pool_positions = functools.lru_cache(maxsize=2)(self._sorted_pool)  # neighbouring updates share a pool
 
     def read(self, update: int, end: int = NEVER) -> list[Batch]:
@@ -187,7 +188,10 @@ class BatchSampler:
         if not first <= update < last:
             return update, update + 1
         first = update - (update - first) % group
-        return first, min(first + group, last, end)
+        last = min(first + group, last, end)
+        for former in self.ends:
+            first, last = (first, min(last, former)) if update < former else (max(first, former), last)
+        return first, last
 
     def _sorted_pool(self, first: int, last: int) -> np.ndarray:
         """Return the positions of each update in the pool of updates first..last-1, [updates, total].

@@ -137,9 +137,9 @@ def _publish(
 def remove_old(run: Path, step: int, keep: int, keep_every: int = 0) -> None:
     """Remove old checkpoints: keep the newest `keep`, multiples of `keep_every` if that is not 0, and the best one."""
     best = selection.read(run)
-    older = [old for old in steps(run) if _step_of(old) <= step]  # newer ones are damaged
+    older = [old for old in steps(run) if step_of(old) <= step]  # newer ones are damaged
     for old in older[:-keep]:
-        if (not keep_every or _step_of(old) % keep_every) and not (best and best.step == _step_of(old)):
+        if (not keep_every or step_of(old) % keep_every) and not (best and best.step == step_of(old)):
             outputs.remove(old)
 
 
@@ -208,7 +208,8 @@ def _parts(run: Path, step: int) -> Path:
     return _folder(run, step).with_name(f".step-{step:08d}.parts")
 
 
-def _step_of(folder: Path) -> int:
+def step_of(folder: Path) -> int:
+    """Return the step of the folder of a checkpoint."""
     return int(folder.name.removeprefix("step-"))
 
 
@@ -325,12 +326,12 @@ def _newest_undamaged(run: Path, read: Callable[[Path], None], first: int | None
 
     first: step of the checkpoint to try before all others.
     """
-    folders = sorted(steps(run), key=lambda folder: (_step_of(folder) == first, _step_of(folder)))
+    folders = sorted(steps(run), key=lambda folder: (step_of(folder) == first, step_of(folder)))
     for folder in reversed(folders):
         try:
             manifest.verify(_manifest(folder))
             read(folder)
-            return _step_of(folder)
+            return step_of(folder)
         except (IntegrityError, tf.errors.DataLossError) as error:
             print(f"warning: {error}; trying another checkpoint", file=sys.stderr)
         except InputError as error:
@@ -345,7 +346,7 @@ def _newest_undamaged(run: Path, read: Callable[[Path], None], first: int | None
 
 def _manifest(folder: Path) -> Manifest:
     """Return the manifest of a checkpoint. Raise IntegrityError if it is damaged or of another folder."""
-    stored, step = manifest.load(folder), _step_of(folder)
+    stored, step = manifest.load(folder), step_of(folder)
     if (recorded_step := stored.extra.get("step")) != step:
         raise IntegrityError(f"{folder}: holds the checkpoint of step {recorded_step}; restore its name")
     recorded = stored.extra.get(DESCRIPTION, {})

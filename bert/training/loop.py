@@ -29,7 +29,18 @@ from bert.model import cost
 from bert.model.encoder import variables
 from bert.text import rules, sampler
 from bert.text.records import Description, FeatureSpec
-from bert.training import agreement, checkpoint, description, fed, metrics, preflight, resume, schedule, selection
+from bert.training import (
+    agreement,
+    checkpoint,
+    description,
+    fed,
+    length,
+    metrics,
+    preflight,
+    resume,
+    schedule,
+    selection,
+)
 from bert.training.distributed import Communicator
 from bert.training.distributed_optimizer import optimizer_for
 from bert.training.division import is_divided
@@ -158,6 +169,7 @@ class Trainer:
         if self.comm.rank == 0:
             self.saver.description = description.hashes(self.config.run.path)  # once: later damage differs
         run = self.config.run
+        self.samples.ends = [change.end for change in self.comm.broadcast_object(self._changes())]
         if 0 < run.stop_at <= first < run.steps:  # it is there already
             raise self._stopped(first)
         self.saved, self.clock = first, _clock(self.config, self.data, self.comm)  # the clock starts here
@@ -166,6 +178,9 @@ class Trainer:
                 return self._train_after(first)
             except _RollBack as spike:
                 first = self._roll_back(spike.number)
+
+    def _changes(self) -> list[length.Change]:
+        return length.changes(self.config.run.path) if self.comm.rank == 0 else []
 
     def _train_after(self, first: int) -> Measures:
         run, active, offset = self.config.run, self.comm.rank == 0, int(self.step.sample_offset)

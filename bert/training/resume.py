@@ -12,10 +12,11 @@ from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.manifest import Manifest
 from bert.text import byte_bpe, rules, unigram, vocabulary
 from bert.text.vocabulary import load_vocab, rules_of
-from bert.training import checkpoint, division
+from bert.training import checkpoint, division, length
 from bert.training.distributed import Communicator
 from bert.training.division import State
 
+OFFSET = "run/sample_offset"  # in the state: updates whose samples rollbacks left out
 VERSION = 2  # of the run directory's layout, in config.json; run directories without a version are of version 1
 
 
@@ -39,15 +40,42 @@ def restore(config: TrainConfig, comm: Communicator, state: State, data: Manifes
         checkpoint.sweep(config.run.path)
     if comm.rank == 0 and checkpoint.steps(config.run.path):
         checkpoint.check_description(config.run.path)
-        _check_same(config, data)
+        settings = _check_same(config, data)
         step = checkpoint.restore(config.run.path, state)
         if step is not None:  # the process may have been killed before it removed old ones
             checkpoint.remove_old(config.run.path, step, config.run.keep, config.run.keep_every)
         print(f"resuming {config.run.path} after step {step}", file=sys.stderr)
+        if step is not None:
+            _grow(config, settings, step, int(state[OFFSET]) if OFFSET in state else 0)
     restored: int = comm.broadcast_object(step) or 0
     if restored:
         division.synchronise(state, comm)
     return restored
+
+
+def grows_to(run: RunConfig, steps: Any) -> bool:
+    """Return whether a run has more updates than the number that was recorded."""
+    return isinstance(steps, int) and run.steps > steps
+
+
+def grows(run: RunConfig) -> bool:
+    """Return whether a run that has begun is to become longer."""
+    saved = checkpoint.steps(run.path)
+    if not saved:
+        return False
+    settings = _settings(run.path).get("config")
+    return isinstance(settings, dict) and grows_to(run, length.steps(run.path, settings, checkpoint.step_of(saved[-1])))
+
+
+def _grow(config: TrainConfig, settings: Mapping[str, Any], step: int, offset: int) -> None:
+    """Record and report that the run is longer than before, if it is. settings: `config` of its config.json.
+
+    offset: number of updates whose samples were left out so far.
+    """
+    before, now = length.steps(config.run.path, settings, step), config.run.steps
+    if before != now:
+        print(f"note: {length.describe(config, step, before)}", file=sys.stderr)
+    length.record(config.run.path, step, before, now, before + offset)
 
 
 def begin(
@@ -141,8 +169,11 @@ def check_vocabulary(theirs: Path, ours: Path, causal: bool) -> None:
         )
 
 
-def _check_same(config: TrainConfig, data: Manifest) -> None:
-    """Raise UsageError if the run's configuration or data differ in anything that its weights depend on."""
+def _check_same(config: TrainConfig, data: Manifest) -> dict[str, Any]:
+    """Return the configuration that the run recorded.
+
+    Raise UsageError if that or the data differ in anything that its weights depend on. The run may have become longer.
+    """
     path = config.run.path / "config.json"
     try:
         recorded = files.read_json(path)
@@ -160,10 +191,13 @@ def _check_same(config: TrainConfig, data: Manifest) -> None:
             "another --run.directory"
         )
     hashed = manifest.content_hash(data.path)
+    saved = checkpoint.steps(path.parent)
+    before["run.steps"] = length.steps(path.parent, before, checkpoint.step_of(saved[-1]) if saved else 0)
     before["the hash of the data"] = recorded.get("data", hashed)
     resolved = flatten(config) | {"the hash of the data": hashed}
     differing = sorted(key for key in resolved.keys() | before.keys() if resolved.get(key) != before.get(key))
-    if changed := [key for key in differing if key not in may_change(config)]:
+    grows = {"run.steps"} if grows_to(config.run, before["run.steps"]) else set[str]()
+    if changed := [key for key in differing if key not in may_change(config) | grows]:
         listed = ", ".join(f"{key} was {before.get(key)}, now {resolved.get(key)}" for key in changed)
         flags_known = before.keys() & flatten(config).keys()  # no hash of the data, no flags of other versions
         flags = " ".join(as_flags({key: before[key] for key in changed})) if flags_known.issuperset(changed) else ""
@@ -171,3 +205,4 @@ def _check_same(config: TrainConfig, data: Manifest) -> None:
         raise UsageError(
             f"{path.parent}: holds a run of another configuration ({listed}); give {old}another --run.directory"
         )
+    return before

@@ -36,6 +36,15 @@ def test_runs_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert rows[2].split() == [str(two), "30", "200", "3.33333"]
 
 
+def test_the_work_folder_has_the_report_of_a_command_that_names_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
+    report.main([str(write(tmp_path / "one", 50, held_out=True))])
+    assert {path.name for path in (tmp_path / "work/report").iterdir()} == {"curves.png", "report.json"}
+    assert f"{tmp_path}/work/report/curves.png" in capsys.readouterr().out
+
+
 def test_damaged_lines_are_left_out_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write(tmp_path / "run$_{", 50, held_out=True)
     damages = [

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from bert.core.errors import UserError
+from bert.training.length import record
 from data.pipeline import workers
 from scripts import stages
 from scripts.variables import PATHS, Variables
@@ -240,6 +241,10 @@ def test_questions_imply_pretraining_unless_a_run_is_given_or_finished(make: Mak
     (run / "config.json").write_text(json.dumps({"config": {"run.steps": 90}}, indent=1))
     assert "bert.pretrain" in modules(make("squad", **questions, BOOKS="novels")[2])  # it was stopped
     (run / "checkpoints/step-00000090").mkdir()
+    assert make("squad", **questions)[2][1:] == [tuned]
+    record(run, 90, 90, 95, 90)  # it became longer
+    assert "bert.pretrain" in modules(make("squad", **questions, BOOKS="novels")[2])
+    (run / "checkpoints/step-00000095").mkdir()
     assert make("squad", **questions)[2][1:] == [tuned]
 
 

@@ -196,6 +196,30 @@ def test_a_stopped_run_goes_on_to_the_same_weights_and_the_same_best_checkpoint(
     assert selection.read(whole) == selection.read(tmp_path / "parts")
 
 
+@pytest.mark.slow
+def test_a_run_of_more_epochs_reads_each_sample_as_often_and_its_record_repeats_it(
+    folder: Path, tmp_path: Path
+) -> None:
+    run = fine_tune(folder, "classify", tmp_path / "run", "--length.epochs", "0.7")  # ends within a sorted pool
+    with pytest.raises(UsageError, match=r"give --optimizer\.warmup_steps 0 to go on with it"):  # 7 and 20 updates
+        fine_tune(folder, "classify", run, "--length.epochs", "2")
+    with pytest.raises(UsageError, match=r"run\.steps was 7, now 5"):
+        fine_tune(folder, "classify", run, "--length.epochs", "0.5")
+    fine_tune(folder, "classify", run, "--length.epochs", "2", "--length.warmup", "0")
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert (last["split"], last["step"], last["least"], last["most"]) == ("fed", 20, 2, 2)
+
+    record = ["--config", str(run / "config.json")]
+    with pytest.raises(UsageError, match=r"--length\.epochs has no effect beside run\.steps 7 of"):
+        train.main([*record, "--length.epochs", "2"])
+    train.main([*record, "--run.steps", "0", "--length.epochs", "2", "--length.warmup", "0"])  # it has ended
+    assert json.loads((run / "metrics.jsonl").read_text().splitlines()[-1]) == last
+    other, again = tmp_path / "other", tmp_path / "again"
+    fine_tune(folder, "classify", other, "--length.epochs", "0.7")
+    train.main([*record, "--run.directory", str(again)])
+    same_bits(weights(other, 7), weights(again, 7))
+
+
 def test_a_run_without_improvement_ends_and_stays_ended(folder: Path, tmp_path: Path, capfd: Any) -> None:
     patient = ("--run.patience", "2", "--optimizer.learning_rate", "0", "--run.keep", "1")
     fine_tune(folder, "classify", tmp_path / "run", *patient)

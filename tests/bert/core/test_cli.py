@@ -191,3 +191,36 @@ def test_a_programming_error_keeps_its_traceback() -> None:
     program = "from bert.core import cli\ndef f(argv): return {}['x']\ncli.main(f)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 1 and "KeyError" in done.stderr
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What reads a run, and texts."""
+
+    model: cli.Run
+    """run directory"""
+    texts: cli.Positional[tuple[str, ...]] = ()
+    """texts"""
+    top: int = 5
+    """how many"""
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "a/b x y --top 7",
+        "--model a/b x y --top 7",
+        "--top 7 --model=a/b x y",
+        "x y --run a/b --top 7",
+        "--run=a/b x y --top=7",
+    ],
+)
+def test_a_run_is_the_first_argument_or_a_flag(argv: str) -> None:
+    found = cli.parse(Reading, argv.split(), prog="tool", description=None)
+    assert found == Reading(model=Path("a/b"), texts=("x", "y"), top=7)
+
+
+def test_a_run_that_is_missing_is_named() -> None:
+    for argv in ([], ["--top", "7"]):
+        with pytest.raises(UsageError, match="the following arguments are required: RUN"):
+            cli.parse(Reading, argv, prog="tool", description=None)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,46 @@ def test_the_table_says_what_changed(capsys: pytest.CaptureFixture[str]) -> None
     shown = capsys.readouterr().out
     assert "66,240 sequences per update instead of 65,536 (+1.1%)" in shown and "total time" in shown
     assert "money" not in shown  # no price was given
+
+
+def test_the_note_on_a_larger_micro_batch_says_what_that_plan_says(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "bert_domain",
+        "--gpu",
+        "rtx-a6000",
+        "--gpus_per_node",
+        "1",
+        "--price",
+        "0.4",
+        "--currency",
+        "EUR",
+        "--json",
+    ]
+    run(*words)
+    given = json.loads(capsys.readouterr().out)
+    (note,) = given["phases"][0]["notes"]
+    size = note.split("--batch.per_device ")[1].split()[0]
+    run(*words, "--batch.per_device", size)
+    larger = json.loads(capsys.readouterr().out)
+    hours = [found["hours"]["value"] for found in (larger, given)]
+    assert f"it is {hours[0]:,.1f} h instead of {hours[1]:,.1f} h, " in note and hours[0] < hours[1]
+    assert note.endswith(f", {0.4 * hours[0]:,.0f} instead of {0.4 * hours[1]:,.0f} EUR")
+    assert not larger["phases"][0]["notes"] and larger["currency"] == "EUR"
+
+
+def test_a_currency_stands_behind_sums_and_needs_a_price(capsys: pytest.CaptureFixture[str]) -> None:
+    run("bert_large", "--gpu", "l40s", "--price", "1", "--currency", "EUR", "--target", "cost=900000")
+    shown = capsys.readouterr().out
+    assert re.search(r"^money  .*\) EUR$", shown, re.MULTILINE) and re.search(r"1 nodes .* h +[0-9,]+ EUR ", shown)
+    with pytest.raises(UsageError, match="no effect without --price"):
+        run("bert_large", "--gpu", "l40s", "--currency", "EUR")
+
+
+def test_a_gpu_that_tensorflow_does_not_run_on_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    run("bert_domain", "--gpu", "rtx-5090")
+    assert "does not run under TensorFlow's package of pip" in capsys.readouterr().out
+    run("bert_domain", "--gpu", "rtx-4090")
+    assert "does not run" not in capsys.readouterr().out
 
 
 def test_flags_of_the_recipe_apply(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,260 @@
+"""A configuration file: the recipe and the flags of a command that trains, as YAML or JSON (`--config run.yaml`).
+
+The keys are the names of the flags, nested (`batch: {total: 64}`), with dots (`batch.total: 64`), or both. A value has
+the meaning that its text has on the command line: 1e-4 is that number, and only true and false are booleans. null is
+`none`. `recipe` names the recipe. Flags of the command line come after those of the file and override them.
+
+`config.json` of a run is such a file, of everything that the run resolved. What it only records is ignored.
+"""
+
+import contextlib
+import dataclasses
+import difflib
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert.core import aliases, checked_json, cli, files
+from bert.core.config import RUN_SETTINGS
+from bert.core.errors import UsageError
+
+LONGEST = {".json": 1 << 20, ".yaml": 1 << 16, ".yml": 1 << 16}  # characters of a file
+DEEPEST = 8  # levels of a file
+PHASE = re.compile(r"phase[1-9]\.")  # before the name of a flag of one phase of a recipe
+NULL = ("~", "null", "Null", "NULL")  # of YAML
+# Flags that have no effect beside another: a number of updates that is given is not derived.
+DERIVED = {"length.epochs": "run.steps", "length.warmup": "optimizer.warmup_steps"}
+
+Value = str | list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    """What a file holds: the recipe, and the values of flags by name, as texts."""
+
+    path: Path
+    recipe: str | None
+    values: Mapping[str, Value]
+    resolved: bool
+    """whether a run has written it, with all values that it resolved"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What a command is given: the recipe, the flags of the file, and those of the command line, in this order."""
+
+    words: list[str]
+    line: list[str]
+    """of these, what the command line has"""
+    file: File | None = None
+
+    def model_flags(self, words: Sequence[str]) -> frozenset[str]:
+        """Return the fields of the model that are asked for, of all that `words` give.
+
+        An architecture that a run resolved is not asked for: it is that of the weights that the run started from.
+        """
+        names = cli.flags_in(words, "model")
+        if self.file is None or not self.file.resolved:
+            return names
+        resolved = cli.flags_in([f"--{key}" for key in self.file.values], "model") - RUN_SETTINGS
+        return names - resolved | cli.flags_in(self.line, "model")
+
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """Name the file in a UsageError of the block."""
+        try:
+            yield
+        except UsageError as error:
+            if self.file is None or str(self.file.path) in str(error):
+                raise
+            raise UsageError(f"{error} (with the settings of {self.file.path})") from error
+
+
+def given(argv: Sequence[str], options: type, *, prog: str) -> Given:
+    """Return what a command is given in `argv`; `--config FILE` in it names a file.
+
+    options: dataclass of the recipe. Raise UsageError for a mistake in the file, for names of flags in `argv` that mean
+    something else here, and for what contradicts the file.
+    """
+    flags = cli.flags_of(options)
+    path, rest = _path(argv, prog)
+    line = aliases.translated(rest, flags)
+    if path is None:
+        return Given(line, line)
+    file = read(path, flags)
+    recipe = line[:1] if line and not line[0].startswith("-") else []
+    if recipe and file.recipe not in (None, recipe[0]):
+        raise UsageError(f"{path}: is for the recipe {file.recipe}, but the command names {recipe[0]}; leave one out")
+    for key, value in file.values.items():
+        _check_value(path, key, value, flags, options)
+    _check_derived(file, line)
+    chosen = recipe or ([file.recipe] if file.recipe else [])
+    words = [word for key, value in file.values.items() for word in _words(key, value)]
+    return Given([*chosen, *words, *line[len(recipe) :]], line, file)
+
+
+def _path(argv: Sequence[str], prog: str) -> tuple[Path | None, list[str]]:
+    """Return the file that --config names, and the other arguments."""
+    rest, paths = list[str](), list[str]()
+    words = iter(argv)
+    for word in words:
+        if word == "--config":
+            paths.append(next(words, ""))
+        elif word.startswith("--config="):
+            paths.append(word.removeprefix("--config="))
+        else:
+            rest.append(word)
+    if len(paths) > 1:
+        raise UsageError(f"{prog}: --config is given {len(paths)} times; give one file, and flags for what differs")
+    if paths and (not paths[0] or paths[0].startswith("--")):
+        raise UsageError(f"{prog}: --config needs a file, such as run.yaml, or config.json of a run")
+    return (Path(paths[0]) if paths else None), rest
+
+
+def _check_value(path: Path, key: str, value: Value, flags: Mapping[str, cli.Flag], options: type) -> None:
+    """Raise UsageError if the flag of a key cannot have its value."""
+    flag = flags[PHASE.sub("", key)]
+    for part in value if isinstance(value, list) else ():
+        if part.startswith("--"):
+            raise UsageError(f"{path}: {key}: {part!r} begins with --, which a value in a list cannot")
+    each: list[Value] = [*value] if isinstance(value, list) and not flag.several else [value]  # one for each phase
+    for one in each:
+        cli.check(options, _words(flag.name, one), prog=str(path))
+
+
+def _check_derived(file: File, line: Sequence[str]) -> None:
+    """Raise UsageError for a flag of the command line that has no effect beside a value of the file."""
+    on_line = {word.removeprefix("--").partition("=")[0] for word in line}
+    for flag, other in DERIVED.items():
+        if flag in on_line and other not in on_line and file.values.get(other, "0") != "0":
+            raise UsageError(
+                f"--{flag} has no effect beside {other} {file.values[other]} of {file.path}; give --{other} 0 as well"
+            )
+
+
+def _words(key: str, value: Value) -> list[str]:
+    return [f"--{key}", *value] if isinstance(value, list) else [f"--{key}={value}"]
+
+
+def read(path: Path, flags: Collection[str]) -> File:
+    """Return what a file holds. Raise UsageError if it is not a configuration, or has a key that is none of `flags`."""
+    if path.suffix not in LONGEST:
+        raise UsageError(f"{path}: not a configuration; give a file .yaml, .yml or .json")
+    text = files.read_text(path, LONGEST[path.suffix], "give a configuration")
+    content = _json(text, path) if path.suffix == ".json" else _yaml(text, path)
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: not a mapping; give one `flag: value` on each line")
+    settings, recipe = _settings(content, path)
+    resolved = settings is not content
+    values: dict[str, Value] = {}
+    for name, value in _flat(settings, path):
+        key = _checked_key(path, name, flags)
+        if key in values:
+            raise UsageError(f"{path}: {key} is given twice; leave one out")
+        if value == [] and resolved:
+            continue  # the default: a flag cannot give an empty list
+        if value in ("", []):
+            raise UsageError(f"{path}: {key}: has no value; give one, or leave it out")
+        values[key] = value
+    ordered = sorted(values.items(), key=lambda item: bool(PHASE.match(item[0])))  # of all phases, then of one
+    return File(path, recipe, dict(ordered), resolved)
+
+
+def _checked_key(path: Path, key: str, flags: Collection[str]) -> str:
+    """Return the name of a flag, with the phase that it is for. Raise UsageError if there is no such flag."""
+    name, names = PHASE.sub("", key), aliases.table(flags)
+    if name in flags:
+        return key
+    if name in aliases.OURS and name in names:
+        return key.removesuffix(name) + names[name]
+    if isinstance(refused := names.get(name), aliases.Refused):
+        raise UsageError(f"{path}: {key} {refused}")
+    near = [names[name].partition("=")[0]] if name in names else difflib.get_close_matches(name, flags, 2, 0.5)
+    remedy = f"did you mean {' or '.join(near)}?" if near else "the keys are the flags that --help lists"
+    raise UsageError(f"{path}: {key}: no such key; {remedy}")
+
+
+def _settings(content: dict[str, Any], path: Path) -> tuple[dict[str, Any], str | None]:
+    """Return the settings and the recipe: of a run's config.json, without what it records beside them."""
+    recipe = content.get("recipe")
+    recipe = None if recipe == "none" else recipe
+    if not (recipe is None or isinstance(recipe, str)):
+        raise UsageError(f"{path}: recipe: not a name; give one recipe")
+    if "config" in content and "versions" in content:
+        if "imported" in content or not isinstance(content["config"], dict):
+            raise UsageError(f"{path}: the record of an import, which has no settings; give config.json of a run")
+        return content["config"], recipe.removesuffix(" --smoke") if recipe else None
+    return ({key: value for key, value in content.items() if key != "recipe"}, recipe) if recipe else (content, None)
+
+
+def _flat(content: Mapping[str, Any], path: Path, prefix: str = "") -> Iterator[tuple[str, Value]]:
+    """Yield each key with dots, and its value."""
+    for name, value in content.items():
+        key = prefix + name
+        if isinstance(value, dict):
+            yield from _flat(value, path, f"{key}.")
+        elif isinstance(value, list) and not all(isinstance(part, str) for part in value):
+            raise UsageError(f"{path}: {key}: a list holds values only, no other list or mapping")
+        else:
+            yield key, value
+
+
+def _json(text: str, path: Path) -> Any:
+    """Return the value of a JSON text, with texts for numbers, booleans and null."""
+    try:
+        return _texts(checked_json.parse(text.encode()))
+    except ValueError as error:
+        raise UsageError(f"{path}: not JSON ({error})") from error
+    except RecursionError as error:
+        raise UsageError(f"{path}: nested too deeply") from error
+
+
+def _texts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _texts(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_texts(part) for part in value]
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "true", False: "false"}[value]
+    return value if isinstance(value, str) else repr(value)
+
+
+def _yaml(text: str, path: Path) -> Any:
+    """Return the value of a YAML text, with the texts of all scalars as they are written."""
+    import yaml  # here: most commands read no such file
+
+    try:
+        depth = 0
+        for event in yaml.parse(text, Loader=yaml.BaseLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                raise UsageError(f"{path}: line {event.start_mark.line + 1}: nested too deeply")
+            if isinstance(event, yaml.AliasEvent):
+                raise UsageError(f"{path}: line {event.start_mark.line + 1}: *{event.anchor}: write the value itself")
+        root = yaml.compose(text, Loader=yaml.BaseLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"line {mark.line + 1}: " if mark else ""
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "cannot be read"
+        raise UsageError(f"{path}: {line}not YAML ({problem})") from error
+    return None if root is None else _value(root, path)
+
+
+def _value(node: Any, path: Path) -> Any:
+    """Return the value of a node of YAML. Nothing is constructed: tags are refused, scalars stay texts."""
+    where = f"{path}: line {node.start_mark.line + 1}"
+    if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.rpartition(":")[2] not in ("str", "seq", "map"):
+        raise UsageError(f"{where}: a tag ({node.tag.removeprefix('tag:yaml.org,2002:')}); write the value alone")
+    if node.id == "scalar":
+        return "none" if node.style is None and node.value in NULL else node.value
+    if node.id == "sequence":
+        return [_value(part, path) for part in node.value]
+    found: dict[str, Any] = {}
+    for key, value in node.value:
+        if key.id != "scalar":
+            raise UsageError(f"{where}: a key is not a name")
+        if key.value in found:
+            raise UsageError(f"{path}: line {key.start_mark.line + 1}: {key.value} is given twice; leave one out")
+        found[key.value] = _value(value, path)
+    return found
