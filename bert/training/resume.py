@@ -7,7 +7,7 @@ from typing import Any
 
 from bert import heads, labels
 from bert.core import files, manifest, outputs
-from bert.core.config import TrainConfig, as_flags, defaults, flatten, may_change
+from bert.core.config import RunConfig, TrainConfig, as_flags, defaults, flatten, may_change
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.manifest import Manifest
 from bert.text import byte_bpe, rules, unigram, vocabulary
