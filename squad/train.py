@@ -8,22 +8,32 @@ fine-tuning; none starts from random weights. If RUN has no head for questions, 
 initialised randomly. The same command resumes a stopped run. squad.predict needs only the run directory.
 """
 
+from collections.abc import Collection
+from pathlib import Path
+
 from bert.core import cli
 from bert.core.errors import UsageError
+from squad.config import SquadConfig
 from squad.recipes import RECIPES
 
 
-def main(argv: list[str]) -> None:
-    """Run the command."""
-    recipe, config = cli.choose(argv, RECIPES, prog="python -m squad.train", description=__doc__)
+def run(recipe: str, config: SquadConfig, flagged: Collection[str] | None = None) -> Path:
+    """Train a recipe with a configuration; return the run directory. As `tasks.train.run` has it."""
     if config.data.train_file is None:
         raise UsageError("no questions: give --data.train_file, a SQuAD training set")
     from squad.training import prepare
     from tasks.training import fine_tune
 
     longest = ("windows.max_seq_length", config.windows.max_seq_length)
-    flagged = cli.flags_in(argv, "model")
-    fine_tune("squad", recipe, config, flagged, vocab=config.data.vocab, longest=longest, prepare=prepare)
+    if flagged is None:
+        flagged = cli.changed(RECIPES[recipe]().model, config.model)
+    return fine_tune("squad", recipe, config, flagged, vocab=config.data.vocab, longest=longest, prepare=prepare)
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    recipe, config = cli.choose(argv, RECIPES, prog="python -m squad.train", description=__doc__)
+    run(recipe, config, cli.flags_in(argv, "model"))
 
 
 if __name__ == "__main__":

@@ -11,20 +11,33 @@ scored during training, and the best checkpoint is kept; of multilabel, threshol
 directory.
 """
 
+from collections.abc import Collection
+from pathlib import Path
+
 from bert.core import cli
+from tasks.config import TaskConfig
 from tasks.recipes import RECIPES
 
 
-def main(argv: list[str]) -> None:
-    """Run the command."""
-    recipe, config = cli.choose(argv, RECIPES, prog="python -m tasks.train", description=__doc__)
+def run(recipe: str, config: TaskConfig, flagged: Collection[str] | None = None) -> Path:
+    """Train a recipe with a configuration; return the run directory.
+
+    flagged: fields of the model that are given; None: those in which it differs from the recipe. Raise as `fine_tune`.
+    """
     from tasks import datasets
     from tasks.training import fine_tune, prepare
 
     datasets.sources(config.data)  # a missing file is an error before anything is built
     longest = ("data.length", config.data.length)
-    flagged = cli.flags_in(argv, "model")
-    fine_tune("tasks", recipe, config, flagged, vocab=config.data.vocab, longest=longest, prepare=prepare)
+    if flagged is None:
+        flagged = cli.changed(RECIPES[recipe]().model, config.model)
+    return fine_tune("tasks", recipe, config, flagged, vocab=config.data.vocab, longest=longest, prepare=prepare)
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    recipe, config = cli.choose(argv, RECIPES, prog="python -m tasks.train", description=__doc__)
+    run(recipe, config, cli.flags_in(argv, "model"))
 
 
 if __name__ == "__main__":
