@@ -1,10 +1,27 @@
-"""The model and its training: everything else stands on this package, and it stands on none of ours."""
+"""The model and its training: everything else stands on this package, and it stands on none of ours.
+
+From Python, `bert.load` opens a trained model; `bert.recipe` and `bert.train` train one (bert/api.py).
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from bert.core import cli, limits, stopping
 
+if TYPE_CHECKING:
+    from bert.api import load, recipe, train
+
+__all__ = ["__version__", "load", "recipe", "train"]
 __version__ = "1.0.0"
 
 # The only effects of an import; what comes later would be too late.
 cli.guard_imports()
 limits.guard()
 stopping.hold()
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is for Python when it is first asked for: it needs TensorFlow, which many commands do not."""
+    if name in ("load", "recipe", "train"):
+        return getattr(importlib.import_module("bert.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

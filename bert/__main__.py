@@ -24,11 +24,16 @@ class Options:
 
 
 def commit() -> str:
-    """Return the short hash of the checkout's commit, with `+` if files differ from it; empty without git."""
-    printed = []
+    """Return the short hash of the checkout's commit, with `+` if files differ from it; empty without git.
+
+    An installed package is in no checkout of its own, and may be in one of something else.
+    """
+    root, printed = Path(__file__).resolve().parents[1], []
+    if not (root / ".git").exists():
+        return ""
     for words in (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
         try:
-            command = ("git", "-C", str(Path(__file__).parent), *words)
+            command = ("git", "-C", str(root), *words)
             printed.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
         except (OSError, subprocess.CalledProcessError):
             return ""

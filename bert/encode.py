@@ -13,7 +13,6 @@ RUN is a run directory of bert.pretrain or squad.train, or one created by bert.c
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,8 +30,6 @@ from bert.text.tokenization import Tokenizer
 
 if TYPE_CHECKING:
     from bert.hidden_states import Encoded
-
-CHUNK = 1024  # texts that are read and encoded at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +104,7 @@ def main(argv: list[str]) -> None:
     devices.choose(options.device)
     run, is_jsonl = Run.open(options.model), options.output.suffix == ".jsonl"
     reader = Reader(run, layers=options.layers, pool=options.pool, batch=options.batch, length=options.length)
-    texts = read_texts(options.input)
-    chunks = iter(lambda: list(itertools.islice(texts, CHUNK)), [])
-    encoded = itertools.chain.from_iterable(map(reader.encode, chunks))
+    encoded = reader.encode_all(read_texts(options.input))
     reader.progress.total = sum(1 for _ in read_texts(options.input)) if options.input.is_file() else None
     with (
         resumable.keep([options.output], options.input, options, reader.run) as reader.compute,

@@ -13,8 +13,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from bert.core import cli, ranges
 from bert.core.errors import UsageError
@@ -23,8 +24,9 @@ from bert.core.ranges import BatchSize, Range, Seed
 from bert.hardware.choices import Kind
 
 if TYPE_CHECKING:
-    from bert.causal.generation import Continuation
+    from bert.causal.generation import Generator
     from bert.causal.trained import Trained
+    from bert.hardware.devices import Device
 
 SEPARATOR = "-----"  # between texts
 
@@ -79,36 +81,42 @@ def encode(model: Trained, options: Options) -> list[list[int]]:
     return prompts
 
 
-def show(model: Trained, options: Options, text: Continuation, number: int) -> None:
-    """Print a text; `number` counts all texts from 0."""
-    prompt, sample = options.prompts[number // options.count], number % options.count
-    new = model.tokenizer.decode(number for number in text.ids if number < model.tokenizer.size)  # others have no text
-    if options.json:
-        line = {"prompt": prompt, "sample": sample, "text": new, "tokens": text.ids, "end": text.end}
-        print(json.dumps(line, ensure_ascii=False), flush=True)
-    else:
-        print(*([SEPARATOR] if number else []), prompt + new, sep="\n", flush=True)
+def generator_for(model: Trained, options: Options) -> Generator:
+    """Return what continues texts as the options say."""
+    from bert.causal.generation import Generator
+    from bert.causal.sampling import Choice
+
+    choice = Choice(options.temperature, options.top_k, options.top_p)
+    return Generator(model, choice, seed=options.seed, batch=options.batch)
+
+
+def texts(model: Trained, generator: Generator, options: Options, device: Device) -> Iterator[dict[str, Any]]:
+    """Yield what --json prints of each text, in order. Raise as `encode` and `Generator.generate` do."""
+    memory = device.memory if device.is_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    prompts = [ids for ids in encode(model, options) for _ in range(options.count)]
+    for number, text in enumerate(generator.generate(prompts, options.max_tokens, memory)):
+        prompt, sample = options.prompts[number // options.count], number % options.count
+        new = model.tokenizer.decode(token for token in text.ids if token < model.tokenizer.size)  # others have no text
+        yield {"prompt": prompt, "sample": sample, "text": new, "tokens": text.ids, "end": text.end}
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.generate", description=__doc__)
     from bert.causal import trained
-    from bert.causal.generation import Generator
-    from bert.causal.sampling import Choice
     from bert.hardware import devices
 
     device = devices.choose(options.device)
-    memory = device.memory if device.is_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     model = trained.load(options.run)
-    choice = Choice(options.temperature, options.top_k, options.top_p)
-    generator = Generator(model, choice, seed=options.seed, batch=options.batch)
-    prompts = [ids for ids in encode(model, options) for _ in range(options.count)]
-    ends = []
-    with Progress("generate", "texts", len(prompts)) as progress:
-        for number, text in enumerate(progress.each(generator.generate(prompts, options.max_tokens, memory))):
-            show(model, options, text, number)
-            ends.append(text.end)
+    generator = generator_for(model, options)
+    ends: list[str] = []
+    with Progress("generate", "texts", len(options.prompts) * options.count) as progress:
+        for line in progress.each(texts(model, generator, options, device)):
+            if options.json:
+                print(json.dumps(line, ensure_ascii=False), flush=True)
+            else:
+                print(*([SEPARATOR] if ends else []), line["prompt"] + line["text"], sep="\n", flush=True)
+            ends.append(line["end"])
     if reached := ends.count("positions"):
         positions = model.encoder.config.max_position_embeddings
         print(f"note: {reached} of {len(ends)} texts ended at the model's {positions:,} positions", file=sys.stderr)

@@ -33,6 +33,8 @@ class Kind:
     """what serves it as a SavedModel, as `module`; or the command that exports it instead, such as squad.export"""
     command: str = "tasks.train"
     """the command that trains it"""
+    python: str
+    """what `bert.load` gives for it, made of an opened run and bert.api.Settings; as `module`"""
     meaning: str
     """of its outputs, in the model card"""
     limits: str
@@ -68,6 +70,7 @@ _ROWS = (
         logits=("start_logits", "end_logits"),
         export="squad.export",
         command="squad.train",
+        python="squad.api:Answering",
         meaning="first and last token of the answer in a passage",
         limits="An answer is a part of the given text. Whether the text is true is not checked.",
         google="cls/squad/output",
@@ -81,6 +84,7 @@ _ROWS = (
         pooled=True,
         number=True,
         export="bert.export.texts:Classifying",
+        python="tasks.api:Classifying",
         meaning="class of a text, or of a pair of texts",
         limits="It gives one of its classes, or a number, to any text, also to one unlike those of its data.",
         google="output",
@@ -94,6 +98,7 @@ _ROWS = (
         pooled=True,
         several=True,
         export="bert.export.texts:Labelling",
+        python="tasks.api:Labelling",
         meaning="probability of each label of a text, or of a pair of texts; any number of labels are right",
         limits="It knows the labels above only.",
         huggingface="classifier",
@@ -107,6 +112,7 @@ _ROWS = (
         pooled=True,
         outputs=1,
         export="bert.export.texts:Choosing",
+        python="tasks.api:Choosing",
         meaning="score of a choice, compared with those of the other choices",
         limits="It compares the given choices; that one of them is right is assumed.",
         huggingface="classifier",
@@ -117,6 +123,7 @@ _ROWS = (
         name="tags",
         module="bert.model.heads:Tags",
         export="bert.export.words:Tagging",
+        python="tasks.api:Tagging",
         meaning="class of each word, read at its first piece",
         limits="It knows the tags above only.",
         huggingface="classifier",

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -13,11 +13,12 @@ from bert.core.config import ModelConfig
 from bert.core.errors import IntegrityError, UsageError
 from bert.core.progress import Progress
 from bert.embedding import Embedding, Pool
-from bert.hardware import graphs
+from bert.model import inference
 from bert.model.inference import InferenceEncoder
 from bert.runs import Run
 from bert.text.batches import Batches
 
+CHUNK = 1024  # texts that are read and encoded at once
 SHORTEST = 1e-12  # by which an embedding of length 0 is divided, as in PyTorch's normalize
 
 
@@ -34,14 +35,17 @@ class Reader:
     def __init__(
         self,
         run: Run,
+        encoder: InferenceEncoder | None = None,
         *,
         layers: tuple[int, ...] = (-1,),
         pool: Pool = "auto",
         batch: int = 32,
         length: int | None = None,
+        compiled: bool = True,
     ) -> None:
-        """The arguments are those of `python -m bert.encode`.
+        """Take a run's encoder, which is loaded if it is not given; the others are those of `python -m bert.encode`.
 
+        compiled: whether parts of the model are compiled for each shape.
         Raise UsageError for layers or a length that the model does not have.
         """
         self.run, self.tokenizer = run, run.tokenizer
@@ -53,9 +57,15 @@ class Reader:
             made = Embedding(pool=pool)
         self.pooled, self.truncated = pool != "none", 0
         self._batches = Batches(batch, self.length)
-        self._encode = _compiled(run.encoder(), layers, made or Embedding(pool="mean"))
+        self._encode = _features(encoder or run.encoder(), layers, made or Embedding(pool="mean"), compiled)
         self.compute: resumable.Compute = resumable.at_once
         self.progress = Progress("encode", "texts")
+
+    def encode_all(self, texts: Iterable[str]) -> Iterator[Encoded]:
+        """Yield each of any number of texts encoded, in order; `CHUNK` of them are held in memory."""
+        rest = iter(texts)
+        chunks = iter(lambda: list(itertools.islice(rest, CHUNK)), [])
+        return itertools.chain.from_iterable(map(self.encode, chunks))
 
     def encode(self, texts: list[str]) -> Iterator[Encoded]:
         """Yield each text encoded, in order. Raises IntegrityError if a feature is not finite."""
@@ -92,19 +102,18 @@ def _check(layers: tuple[int, ...], length: int | None, config: ModelConfig) -> 
         raise UsageError(f"--length {length}: the model has only {positions} positions; give a smaller value")
 
 
-def _compiled(
-    encoder: InferenceEncoder, layers: tuple[int, ...], made: Embedding
+def _features(
+    encoder: InferenceEncoder, layers: tuple[int, ...], made: Embedding, compiled: bool
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
     """Return a function of ids and mask [B, T] that gives features [B, L, D], or unpooled [B, T, L, D]."""
-    shape = [None, None]
 
-    @graphs.function(input_signature=[tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)])
     def encode(ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         states = encoder.states(ids, mask, tf.zeros_like(ids))
         x = _pooled(tf.stack([states[layer] for layer in layers], axis=2), mask, made.pool)
         return x / tf.maximum(tf.norm(x, axis=-1, keepdims=True), SHORTEST) if made.normalize else x
 
-    return encode
+    shape = [None, None]
+    return inference.traced(encode, [tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)], compiled)
 
 
 def _pooled(x: tf.Tensor, mask: tf.Tensor, pool: str) -> tf.Tensor:

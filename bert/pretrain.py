@@ -16,10 +16,12 @@ command override it.
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 from bert import recipes
 from bert.core import cli, paths, ranges
+from bert.core.config import PretrainConfig
 from bert.core.errors import UsageError
 from bert.core.ranges import Range
 from bert.recipes import Phase
@@ -60,20 +62,39 @@ def placed(phases: Sequence[Phase], ending: str) -> list[Phase]:
     return in_folders
 
 
+def run(recipe: str, config: PretrainConfig, flagged: frozenset[str] | None = None) -> Path:
+    """Train a recipe of one phase with a configuration; return the run directory.
+
+    flagged: fields of the model that are given; None: those in which it differs from the recipe. Raise as the command.
+    """
+    (part,) = recipes.RECIPES[recipe].phases
+    if flagged is None:
+        flagged = cli.changed(part.config.model, config.model)
+    phases = placed([dataclasses.replace(part, config=config, flagged=flagged)], "")
+    _start(phases, "")
+    return phases[0].config.run.path
+
+
+def _start(phases: Sequence[Phase], recorded: str) -> None:
+    first = phases[0]
+    if first.config.init.checkpoint is None:
+        raise UsageError(f"{first.name} needs trained weights; give --init.checkpoint RUN, or none for random weights")
+    from bert import pretraining
+
+    pretraining.start(phases, recorded)
+
+
 def main(argv: list[str]) -> None:
     """Run the command."""
     options, argv, more_help = cli.extract(Options, argv, prog=PROG)
     small, description = options.smoke, f"{__doc__}\n{more_help}\n"
     phases = placed(recipes.choose(argv, prog=PROG, description=description, small=small), "_smoke" if small else "")
-    first = phases[0]
-    if options.print is None and first.config.init.checkpoint is None:
-        raise UsageError(f"{first.name} needs trained weights; give --init.checkpoint RUN, or none for random weights")
-    from bert import pretraining
-
     if options.print is not None:
+        from bert import pretraining
+
         print(pretraining.describe_all(phases, options.print))
         return
-    pretraining.start(phases, " --smoke" if small else "")
+    _start(phases, " --smoke" if small else "")
 
 
 if __name__ == "__main__":

@@ -90,6 +90,13 @@ class Recipe:
         """Return whether the model is causal: it reads tokens, the others masked samples."""
         return self.phases[0].config.model.causal
 
+    def only_config(self) -> PretrainConfig:
+        """Return the configuration of a recipe of one phase. Raise UsageError if it has several."""
+        if len(self.phases) > 1:
+            names = ", then ".join(part.name for part in self.phases)
+            raise UsageError(f"{self.name}: has {len(self.phases)} phases; give {names}")
+        return self.phases[0].config
+
     def miniature(self) -> "Recipe":
         """Return the recipe with small models, batches and lengths, to check that it runs: a minute on two cores."""
         return replace(self, phases=tuple(replace(phase, config=_small(phase.config)) for phase in self.phases))

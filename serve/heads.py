@@ -30,7 +30,7 @@ from squad.examples import Example
 from squad.model import AnswerSpans
 from squad.reader import Reader
 from tasks import model as tasks_model
-from tasks.examples import ChoiceExample, TaggedSentence, TextExample
+from tasks.examples import ChoiceExample, TextExample, sentence
 from tasks.inputs import NAMES
 from tasks.kind import ExampleKind
 from tasks.model import FineTuned
@@ -277,10 +277,11 @@ class Tagging(_OfTask):
 
     def prepare(self, item: Sentence, most: int) -> Prepared:
         """Encode the words, in several windows if there are many."""
-        words = item.words if item.words is not None else (item.text or "").split()
-        if not words or not all(word.strip() for word in words):
-            raise RequestError("a sentence has no words, or an empty one; send words with text")
-        return self._prepared(TaggedSentence(id="sentence", words=tuple(words)), most)
+        try:
+            given = sentence("of the request", item.words if item.words is not None else item.text or "")
+        except InputError as error:
+            raise RequestError(str(error)) from error
+        return self._prepared(given, most)
 
     def example(self) -> Sentence:
         """Return a sentence of two words."""

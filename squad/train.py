@@ -10,6 +10,9 @@ initialised randomly. The same command resumes a stopped run. squad.predict need
 .json or config.json of a run, has the recipe and flags; flags of the command override it.
 """
 
+from collections.abc import Collection
+from pathlib import Path
+
 from bert.core import cli, config_file
 from bert.core.errors import UsageError
 from squad.config import SquadConfig
@@ -18,19 +21,25 @@ from squad.recipes import RECIPES
 PROG = "python -m squad.train"
 
 
-def main(argv: list[str]) -> None:
-    """Run the command."""
-    given = config_file.given(argv, SquadConfig, prog=PROG)
-    with given.named():
-        recipe, config = cli.choose(given.words, RECIPES, prog=PROG, description=__doc__)
+def run(recipe: str, config: SquadConfig, flagged: Collection[str] | None = None) -> Path:
+    """Train a recipe with a configuration; return the run directory. As `tasks.train.run` has it."""
     if config.data.train_file is None:
         raise UsageError("no questions: give --data.train_file, a SQuAD training set")
     from squad.training import prepare
     from tasks.training import fine_tune
 
     longest = ("windows.max_seq_length", config.windows.max_seq_length)
-    flagged = given.model_flags(given.words)
-    fine_tune("squad", recipe, config, flagged, vocab=config.data.vocab, longest=longest, prepare=prepare)
+    if flagged is None:
+        flagged = cli.changed(RECIPES[recipe]().model, config.model)
+    return fine_tune("squad", recipe, config, flagged, vocab=config.data.vocab, longest=longest, prepare=prepare)
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    given = config_file.given(argv, SquadConfig, prog=PROG)
+    with given.named():
+        recipe, config = cli.choose(given.words, RECIPES, prog=PROG, description=__doc__)
+    run(recipe, config, given.model_flags(given.words))
 
 
 if __name__ == "__main__":

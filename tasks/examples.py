@@ -1,6 +1,7 @@
 """The examples of each kind of task, as the readers of files yield them."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,6 +49,17 @@ class TaggedSentence:
     """None where the file has no tags"""
     document: int = 0
     """number of the document in the file, from 0"""
+
+
+def sentence(identity: str, text: str | Sequence[str]) -> TaggedSentence:
+    """Return a sentence of words, or of a text, which is divided at white space.
+
+    Raise InputError if it has no words, or an empty one.
+    """
+    words = text.split() if isinstance(text, str) else text
+    if not words or not all(word.strip() for word in words):
+        raise InputError(f"sentence {identity} has no words, or an empty one; give words with text")
+    return TaggedSentence(id=identity, words=tuple(words))
 
 
 @dataclass

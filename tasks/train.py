@@ -12,6 +12,9 @@ scored during training, and the best checkpoint is kept; of multilabel, threshol
 directory. FILE, .yaml or .json or config.json of a run, has the recipe and flags; flags of the command override it.
 """
 
+from collections.abc import Collection
+from pathlib import Path
+
 from bert.core import cli, config_file
 from tasks.config import TaskConfig
 from tasks.recipes import RECIPES
@@ -19,18 +22,27 @@ from tasks.recipes import RECIPES
 PROG = "python -m tasks.train"
 
 
-def main(argv: list[str]) -> None:
-    """Run the command."""
-    given = config_file.given(argv, TaskConfig, prog=PROG)
-    with given.named():
-        recipe, config = cli.choose(given.words, RECIPES, prog=PROG, description=__doc__)
+def run(recipe: str, config: TaskConfig, flagged: Collection[str] | None = None) -> Path:
+    """Train a recipe with a configuration; return the run directory.
+
+    flagged: fields of the model that are given; None: those in which it differs from the recipe. Raise as `fine_tune`.
+    """
     from tasks import datasets
     from tasks.training import fine_tune, prepare
 
     datasets.sources(config.data)  # a missing file is an error before anything is built
     longest = ("data.length", config.data.length)
-    flagged = given.model_flags(given.words)
-    fine_tune("tasks", recipe, config, flagged, vocab=config.data.vocab, longest=longest, prepare=prepare)
+    if flagged is None:
+        flagged = cli.changed(RECIPES[recipe]().model, config.model)
+    return fine_tune("tasks", recipe, config, flagged, vocab=config.data.vocab, longest=longest, prepare=prepare)
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    given = config_file.given(argv, TaskConfig, prog=PROG)
+    with given.named():
+        recipe, config = cli.choose(given.words, RECIPES, prog=PROG, description=__doc__)
+    run(recipe, config, given.model_flags(given.words))
 
 
 if __name__ == "__main__":

@@ -96,8 +96,8 @@ def fine_tune(
     vocab: Path | None,
     longest: tuple[str, int],
     prepare: Callable[[C, Tokenizer, Path, Communicator], Prepared[C]],
-) -> None:
-    """Train on the examples that `prepare` writes as records.
+) -> Path:
+    """Train on the examples that `prepare` writes as records; return the run directory.
 
     command: of the folder of its runs. flagged: fields of the model that the command line gives. vocab: that of the
     command line. longest: the setting with the number of tokens of an input. prepare: takes the configuration, the
@@ -135,6 +135,7 @@ def fine_tune(
         made = f"{checkpoint.newest(run.run.path):,} updates"
         then = ("python", "-m", f"{command}.predict", "--model", run.run.path, *prepared.then)
         ending.tell(run.run.path, made, *then)
+    return run.run.path
 
 
 def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communicator) -> Prepared[TaskConfig]:

@@ -159,6 +159,12 @@ def flags_in(argv: Sequence[str], section: str) -> frozenset[str]:
     return frozenset(word.removeprefix(prefix).partition("=")[0] for word in argv if word.startswith(prefix))
 
 
+def changed(base: object, config: object) -> frozenset[str]:
+    """Return the fields that have other values in `config` than in `base`: what flags would give."""
+    names = [field.name for field in dataclasses.fields(typing.cast(Any, base))]
+    return frozenset(name for name in names if getattr(config, name) != getattr(base, name))
+
+
 def extract(options: type[E], argv: Sequence[str], *, prog: str) -> tuple[E, list[str], str]:
     """Parse the flags of `options` wherever they stand in `argv`; return them, the other arguments, and a help text.
 

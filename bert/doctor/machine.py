@@ -12,6 +12,7 @@ from typing import Literal
 from bert.core import paths
 
 ROOT = Path(__file__).resolve().parents[2]
+IN_A_WHEEL = ROOT / "bert" / "requirements.txt"
 GIB = 2**30
 
 Level = Literal["ok", "note", "warning", "error"]
@@ -56,7 +57,7 @@ class Machine:
     sysfs: Path = Path("/sys")
     dev: Path = Path("/dev")
     workdir: Path = field(default_factory=paths.workdir)
-    requirements: Path = ROOT / "requirements.txt"
+    requirements: Path = IN_A_WHEEL if IN_A_WHEEL.exists() else ROOT / "requirements.txt"
     probe: tuple[str, ...] = (sys.executable, "-P", "-m", "bert.doctor.probe")
     """command that imports TensorFlow and Horovod in a separate process"""
     patience: float = 30.0

@@ -67,7 +67,7 @@ def features_of(run: Path, name: str, *more: str) -> Path:
 def test_each_line_is_answered_in_its_place(
     pool: str, run: Path, model_config: ModelConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encode, "CHUNK", 7)  # so that there are two
+    monkeypatch.setattr(hidden_states, "CHUNK", 7)  # so that there are two
     lines = features_of(run, "features.jsonl", "--pool", pool).read_text(encoding="utf-8").splitlines()
     assert len(lines) == len(TEXTS)
     for number, (text, line) in enumerate(zip(alone(run, model_config), map(json.loads, lines), strict=True), start=1):
@@ -108,7 +108,7 @@ def test_standard_input_is_read_a_chunk_at_a_time(run: Path, monkeypatch: pytest
         sizes.append(len(texts))
         return one_by_one(self, texts)
 
-    monkeypatch.setattr(encode, "CHUNK", 4)
+    monkeypatch.setattr(hidden_states, "CHUNK", 4)
     monkeypatch.setattr(hidden_states.Reader, "encode", spied)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("\n".join(TEXTS).encode())))
     output = run.parent / "features.jsonl"

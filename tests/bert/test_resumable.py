@@ -35,7 +35,7 @@ class Command:
         if kind == "encode":
             runs.of_pretraining(self.model)
             self.input.write_text("\n".join(TEXTS) + "\n")
-            monkeypatch.setattr(encode, "CHUNK", 19)
+            monkeypatch.setattr(hidden_states, "CHUNK", 19)
         elif kind == "squad":
             runs.of_questions(self.model)
             rows = [{"id": f"q{n}", "question": "river?", "context": text} for n, text in enumerate(TEXTS)]

@@ -1,0 +1,443 @@
+"""Trained models and training from Python: text in, plain results out.
+
+    import bert
+
+    model = bert.load("workdir/squad/bert_mini")
+    print(model.uses)                                      # ('answer', 'embed')
+    answer = model.answer("Who wrote it?", "It was written by Ada Lovelace.")
+    print(answer.text, answer.probability)
+
+`load` takes any run directory: of bert.pretrain, squad.train and tasks.train, or an import. What a model can do follows
+from its head; `uses` names its methods. Each method takes one text and returns one result, or a list of texts and
+returns a list of results, which are computed in batches. The results are those of the commands, by the same code.
+
+    run = bert.train("classify", {"data.train": "train.tsv", "init.checkpoint": "workdir/pretrain/bert_mini"})
+    model = bert.load(run)
+
+`train` trains a recipe as the command does; the settings are the flags. `recipe` gives the configuration instead,
+a frozen dataclass, which `train` takes too. Mistakes raise the errors of bert.core.errors, which are ValueErrors.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypedDict, Unpack, overload
+
+import numpy as np
+
+from bert import fill_mask, generate, heads, hidden_states, recipes
+from bert.causal import trained
+from bert.core import cli
+from bert.core.errors import UsageError
+from bert.embedding import Pool
+from bert.hardware import devices
+from bert.hardware.choices import Compute, Kind
+from bert.hardware.devices import Device
+from bert.heads import KINDS, MASKED_LM
+from bert.masked_words import MaskedWords
+from bert.model.inference import InferenceEncoder
+from bert.runs import Run
+
+DEFAULTS = generate.Options  # of `Model.generate`
+Texts = list[str] | tuple[str, ...]
+Functions = dict[str, Callable[..., Iterable[Any]]]
+Sentences = list[str] | list[list[str]] | list[str | list[str]]  # each a text or a list of its words
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """A part of a text that may be the answer: text[start:end]; empty for no answer."""
+
+    text: str
+    start: int
+    end: int
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """The answer to a question, as squad.predict writes it."""
+
+    text: str
+    """a part of the text; empty if it has no answer"""
+    start: int
+    """its first character in the text"""
+    end: int
+    """the character behind its last one"""
+    probability: float
+    """among the candidates"""
+    candidates: tuple[Candidate, ...] = field(repr=False)
+    """the best answers, best first; one is empty where the model knows questions without an answer"""
+    null_odds: float
+    """score of no answer minus that of the best one"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Class:
+    """The class of a text."""
+
+    label: str
+    probabilities: dict[str, float]
+    windows: int = 1
+    """into how many parts the text was divided"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Labels:
+    """The labels of a text, any number of them."""
+
+    labels: list[str]
+    probabilities: dict[str, float]
+    """of all labels of the model"""
+    windows: int = 1
+    """into how many parts the text was divided"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chosen:
+    """The choice that is right."""
+
+    label: int
+    """its number, from 0"""
+    probabilities: list[float]
+    """of all choices"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tagged:
+    """A sentence with a tag for each word."""
+
+    words: list[str]
+    tags: list[str]
+    probabilities: list[float]
+    """of the tags"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Word:
+    """A word that may stand at a mask."""
+
+    word: str
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Continuation:
+    """What follows a prompt."""
+
+    text: str
+    tokens: list[int]
+    end: str
+    """why there is no more of it: end (the model ended it), max_tokens, or positions (the model has no more)"""
+
+
+class Sampling(TypedDict, total=False):
+    """Options of `Model.generate`, for its types."""
+
+    max_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+    cut: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a model computes, as `load` has it."""
+
+    compute: Compute = "float32"
+    batch: int = 32
+
+
+class Model:
+    """A trained model; `uses` names the methods that it has."""
+
+    def __init__(self, run: Run, settings: Settings, encoder: InferenceEncoder | None = None) -> None:
+        """encoder: of the run, with its weights; None for a causal model, whose states are not given."""
+        self.run, self.settings, self._encoder = run, settings, encoder
+        self._readers: dict[tuple[Any, ...], hidden_states.Reader] = {}
+
+    def functions(self) -> Functions:
+        """Return what computes the results of many items, by the names of the methods that the model has."""
+        return {"embed": self._embed} if self._encoder else {}
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """What the model can do: the names of its methods."""
+        return tuple(self.functions())
+
+    def __repr__(self) -> str:
+        return f"<bert model {self.run.path}: {', '.join(self.uses)}>"
+
+    @overload
+    def answer(self, question: str, text: str) -> Answer: ...
+    @overload
+    def answer(self, question: Texts, text: str | Texts) -> list[Answer]: ...
+    @overload
+    def answer(self, question: str, text: Texts) -> list[Answer]: ...
+    def answer(self, question: str | Texts, text: str | Texts) -> Answer | list[Answer]:
+        """Answer a question from a text of any length; or many, each from its own text, or all from the same one."""
+        return self._ask("answer", *_together(question=question, text=text))
+
+    @overload
+    def classify(self, text: str, second: str | None = None) -> Class: ...
+    @overload
+    def classify(self, text: Texts, second: Texts | None = None) -> list[Class]: ...
+    def classify(self, text: str | Texts, second: str | Texts | None = None) -> Class | list[Class]:
+        """Return the class of a text, or of a pair of texts; or of many."""
+        return self._ask("classify", *_pairs(text, second))
+
+    @overload
+    def label(self, text: str, second: str | None = None) -> Labels: ...
+    @overload
+    def label(self, text: Texts, second: Texts | None = None) -> list[Labels]: ...
+    def label(self, text: str | Texts, second: str | Texts | None = None) -> Labels | list[Labels]:
+        """Return the labels of a text, or of a pair of texts; or of many. Any number of labels can be right."""
+        return self._ask("label", *_pairs(text, second))
+
+    @overload
+    def regress(self, text: str, second: str | None = None) -> float: ...
+    @overload
+    def regress(self, text: Texts, second: Texts | None = None) -> list[float]: ...
+    def regress(self, text: str | Texts, second: str | Texts | None = None) -> float | list[float]:
+        """Return the number of a text, or of a pair of texts; or of many."""
+        return self._ask("regress", *_pairs(text, second))
+
+    @overload
+    def choose(self, text: str, choices: Texts) -> Chosen: ...
+    @overload
+    def choose(self, text: Texts, choices: Sequence[Texts]) -> list[Chosen]: ...
+    def choose(self, text: str | Texts, choices: Texts | Sequence[Texts]) -> Chosen | list[Chosen]:
+        """Return which of several continuations of a text, or answers, is right; or for many texts."""
+        alone, texts = _many("text", text)
+        lists = [_many("choices", one)[1] for one in ([choices] if alone else choices)]
+        return self._ask("choose", alone, texts, _of_length("choices", lists, len(texts)))
+
+    @overload
+    def tag(self, text: str) -> Tagged: ...
+    @overload
+    def tag(self, text: Sentences) -> list[Tagged]: ...
+    def tag(self, text: str | Sentences) -> Tagged | list[Tagged]:
+        """Return a tag for each word of a sentence, or of each of many sentences.
+
+        A sentence is a text, which is divided at white space, or a list of its words: `tag([["New", "York"]])` is one
+        of two words, `tag(["New", "York"])` are two sentences.
+        """
+        return self._ask("tag", isinstance(text, str), [text] if isinstance(text, str) else list(text))
+
+    @overload
+    def fill(self, text: str, top: int = 5) -> list[list[Word]]: ...
+    @overload
+    def fill(self, text: Texts, top: int = 5) -> list[list[list[Word]]]: ...
+    def fill(self, text: str | Texts, top: int = 5) -> list[list[Word]] | list[list[list[Word]]]:
+        """Return for each [MASK] of a text (of RoBERTa: <mask>) the likeliest words, best first; or for many texts."""
+        if top < 1:
+            raise UsageError(f"top is {top}; give 1 at least")
+        return self._ask("fill", *_many("text", text), top=top)
+
+    def embed(self, text: str | Texts, pool: Pool = "auto", layer: int = -1, length: int | None = None) -> np.ndarray:
+        """Return the features of a text [D], or of many [n, D].
+
+        pool: mean, cls or max over the tokens of the last layer, or of another one; auto: as the model says, else mean.
+        length: tokens to which longer texts are cut; None: as many as the model reads.
+        """
+        if pool == "none":
+            raise UsageError('pool is "none", which gives the states of all tokens; see python -m bert.encode')
+        alone, texts = _many("text", text)
+        found = self._ask("embed", False, texts, pool=pool, layer=layer, length=length)
+        if alone:
+            return found[0]
+        return np.stack(found) if found else np.zeros((0, self.run.config.hidden_size), np.float32)
+
+    @overload
+    def generate(self, prompt: str, **options: Unpack[Sampling]) -> Continuation: ...
+    @overload
+    def generate(self, prompt: Texts, **options: Unpack[Sampling]) -> list[Continuation]: ...
+    def generate(
+        self,
+        prompt: str | Texts,
+        *,
+        max_tokens: int = DEFAULTS.max_tokens,
+        temperature: float = DEFAULTS.temperature,
+        top_k: int = DEFAULTS.top_k,
+        top_p: float = DEFAULTS.top_p,
+        seed: int = DEFAULTS.seed,
+        cut: bool = False,
+    ) -> Continuation | list[Continuation]:
+        """Return the continuation of a prompt, or of each of many.
+
+        The options are those of python -m bert.generate. Each prompt has random numbers of its own, so that equal ones
+        are continued differently.
+        """
+        given = Sampling(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, cut=cut)
+        return self._ask("generate", *_many("prompt", prompt), options=given)
+
+    def _ask(self, use: str, alone: bool, *items: Sequence[Any], **settings: Any) -> Any:
+        """Return the results for many items, or the one result of an item that stands alone."""
+        functions = self.functions()
+        if use not in functions:
+            can = " and ".join(functions)
+            raise UsageError(f"{self.run.path}: this model has no {use}; it has {can}")
+        found = list(functions[use](*items, **settings)) if items[0] else []
+        return found[0] if alone else found
+
+    def _embed(self, texts: list[str], pool: Pool, layer: int, length: int | None) -> Iterable[np.ndarray]:
+        how = (pool, layer, length)
+        if how not in self._readers:
+            batch = self.settings.batch
+            self._readers[how] = hidden_states.Reader(
+                self.run, self._encoder, layers=(layer,), pool=pool, batch=batch, length=length, compiled=False
+            )
+        return (encoded.features[0] for encoded in self._readers[how].encode_all(texts))
+
+
+class Pretrained(Model):
+    """A model of bert.pretrain, or an import without a head of a task."""
+
+    def __init__(self, run: Run, settings: Settings) -> None:
+        self.words: MaskedWords | None = None
+        if run.has(MASKED_LM):
+            self.words = MaskedWords(run, settings.compute, settings.batch, compiled=False)
+        super().__init__(run, settings, self.words.encoder if self.words else run.encoder(settings.compute))
+
+    def functions(self) -> Functions:
+        """As Model has it."""
+        return ({"fill": self._fill} if self.words else {}) | super().functions()
+
+    def _fill(self, texts: list[str], top: int) -> Iterable[list[list[Word]]]:
+        assert self.words is not None, "it is one of the functions"
+        for begin in range(0, len(texts), fill_mask.CHUNK):
+            chunk = texts[begin : begin + fill_mask.CHUNK]
+            where = [f"text {number}" for number in range(begin, begin + len(chunk))]
+            for filled in fill_mask.fill(self.words, chunk, top, where):
+                yield [[Word(**word) for word in words] for words in filled["masks"]]
+
+
+class Causal(Model):
+    """A causal model, which continues texts."""
+
+    def __init__(self, run: Run, settings: Settings, device: Device) -> None:
+        super().__init__(run, settings)
+        self.device, self.model = device, trained.load(run.path)
+
+    def functions(self) -> Functions:
+        """As Model has it."""
+        return {"generate": self._generate}
+
+    def _generate(self, prompts: list[str], options: Sampling) -> Iterable[Continuation]:
+        how = generate.Options(run=self.run.path, prompts=tuple(prompts), batch=self.settings.batch, **options)
+        generator = generate.generator_for(self.model, how)
+        for line in generate.texts(self.model, generator, how, self.device):
+            yield Continuation(text=line["text"], tokens=line["tokens"], end=line["end"])
+
+
+def load(
+    run: str | Path,
+    *,
+    compute: Compute = "float32",
+    batch: int = 32,
+    device: Kind = "auto",
+) -> Model:
+    """Load the best, or the newest, checkpoint of a run directory.
+
+    compute: data type of matrix products. batch: most texts, or windows of texts, that are computed at once. device: of
+    the whole process; the first model chooses it. As in the service, XLA compiles nothing, which would take seconds for
+    each new shape of a batch; so the results are those of the commands up to rounding.
+
+    Raise InputError if it is no run directory, IntegrityError if it is damaged.
+    """
+    chosen, settings = _device(device), Settings(compute=compute, batch=batch)
+    opened = Run.open(Path(run))
+    if opened.config.causal:
+        if compute != "float32":
+            raise UsageError(f"compute {compute} has no effect: a causal model computes in float32; leave it out")
+        return Causal(opened, settings, chosen)
+    if opened.head is None:
+        return Pretrained(opened, settings)
+    made: Model = heads.load(KINDS[opened.head.kind].python)(opened, settings)
+    return made
+
+
+@functools.cache  # TensorFlow's devices cannot be changed once it has a tensor
+def _device(kind: Kind) -> Device:
+    return devices.choose(kind, flag="device")
+
+
+def recipe(name: str, settings: Mapping[str, Any] | None = None) -> Any:
+    """Return the configuration of a recipe of bert.pretrain, tasks.train or squad.train: a frozen dataclass, one run.
+
+    settings: values by the names of the flags, such as {"data.train": "train.tsv", "batch.total": 64}. Raise UsageError
+    for a name, a setting or a value that there is not, and for a recipe of several phases, each of which is one too.
+    """
+    _, make = _chosen(name)
+    return cli.override(make(), _words(settings or {}), prog=name, description=None)
+
+
+def train(name: str, config: Any) -> Path:
+    """Train a recipe; return the run directory.
+
+    config: settings as `recipe` takes them, which count as the flags of the command do; or a configuration, in which
+    the fields of the model count that differ from the recipe's. (What starts from a checkpoint has its architecture.)
+    As the command does: a run that was stopped goes on, and one that is finished is only checked. Raise as it does.
+    """
+    command, _ = _chosen(name)
+    flagged = None
+    if isinstance(config, Mapping):
+        flagged, config = cli.flags_in(_words(config), "model"), recipe(name, config)
+    run: Path = heads.load(f"{command}:run")(name, config, flagged)
+    return run
+
+
+def _chosen(name: str) -> tuple[str, Callable[[], Any]]:
+    """Return the command that trains a recipe, and what makes its configuration."""
+    found = {recipe.name: ("bert.pretrain", recipe.only_config) for recipe in recipes.RECIPES.values()}
+    for command in dict.fromkeys(kind.command for kind in KINDS.values()):
+        found |= {own: (command, make) for own, make in heads.load(f"{command}:RECIPES").items()}
+    return found[cli.named([name], dict.fromkeys(found, ""), prog="bert", description=None)]
+
+
+def _words(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings as the arguments of a command."""
+    words: list[str] = []
+    for name, value in settings.items():
+        values = value if isinstance(value, list | tuple) else [value]
+        shown = [str(one).lower() if one is None or isinstance(one, bool) else str(one) for one in values]
+        words += [f"--{name}", *shown] if len(shown) != 1 else [f"--{name}={shown[0]}"]
+    return words
+
+
+def _many(name: str, value: Any) -> tuple[bool, list[str]]:
+    """Return whether a value is one text, and the texts. name: of the argument. Raise UsageError for other values."""
+    alone = isinstance(value, str)
+    try:
+        texts = [value] if alone else list(value)
+    except TypeError as error:
+        raise UsageError(f"{name} is {value!r}; give a text, or a list of texts") from error
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UsageError(f"{name}[{number}] is {text!r}; give a text")
+    return alone, texts
+
+
+def _of_length(name: str, values: list[Any], length: int) -> list[Any]:
+    if len(values) != length:
+        raise UsageError(f"{name} has {len(values)} entries for {length} texts; give as many")
+    return values
+
+
+def _pairs(text: Any, second: Any) -> tuple[bool, list[str], Sequence[str | None]]:
+    """Return whether there is one text or pair, and the first and the second texts."""
+    alone, texts = _many("text", text)
+    if second is None:
+        return alone, texts, [None] * len(texts)
+    return alone, texts, _of_length("second", _many("second", second)[1], len(texts))
+
+
+def _together(**given: Any) -> tuple[Any, ...]:
+    """Return whether all of the given values are single texts, and lists of the same length, repeating single texts."""
+    columns = {name: _many(name, value) for name, value in given.items()}
+    length = max((len(texts) for alone, texts in columns.values() if not alone), default=1)
+    filled = [texts * length if alone else _of_length(name, texts, length) for name, (alone, texts) in columns.items()]
+    return (all(alone for alone, _ in columns.values()), *filled)
