@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts import pipeline_picture
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("bert", "data", "squad", "tasks", "serve")
 
@@ -352,3 +354,13 @@ def test_every_message_that_the_pages_quote_is_one_of_the_code() -> None:
         if not known and not any(text in part for text in of_others):
             unknown.append(part.strip())
     assert not unknown, "\n".join(unknown)
+
+
+def test_the_pictures_in_readme_are_what_their_script_draws(tmp_path: Path) -> None:
+    pipeline_picture.main(tmp_path)
+    for theme in pipeline_picture.THEMES:
+        name = f"pipeline-{theme}.svg"
+        assert (ROOT / "docs" / name).read_text() == (tmp_path / name).read_text()
+        assert name in (ROOT / "README.md").read_text(encoding="utf-8")
+    folders = [box.title for box in pipeline_picture.BOXES if box.title.endswith("/")]
+    assert len(folders) == 5 and all((ROOT / folder).is_dir() for folder in folders)
