@@ -311,6 +311,10 @@ def _leave(code: int, at_once: bool = False) -> NoReturn:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        start, colon, names = message.partition("required: ")
+        if colon:  # with intermixed arguments, argparse lists the positional ones that may be left out, too
+            optional = {action.metavar for action in self._actions if action.nargs in ("*", "?")}
+            message = start + colon + ", ".join(name for name in names.split(", ") if name not in optional)
         raise UsageError(f"{self.prog}: {message}; see --help")
 
 

@@ -222,5 +222,5 @@ def test_a_run_is_the_first_argument_or_a_flag(argv: str) -> None:
 
 def test_a_run_that_is_missing_is_named() -> None:
     for argv in ([], ["--top", "7"]):
-        with pytest.raises(UsageError, match="the following arguments are required: RUN"):
+        with pytest.raises(UsageError, match="the following arguments are required: RUN; see --help"):
             cli.parse(Reading, argv, prog="tool", description=None)
