@@ -235,10 +235,10 @@ def _name() -> str:
 
 
 def _fail(error: BaseException, code: int) -> NoReturn:
-    kind = "" if isinstance(error, Stopped) else "error: "  # what was asked for is none
-    print(kind + " ".join(_describe(error).split()), file=sys.stderr, flush=True)
     of_a_library = type(error.__cause__).__module__.startswith("tensorflow") and code != UserError.exit_code
     library_log.end(keep=of_a_library or code == ResourceError.exit_code)
+    kind = "" if isinstance(error, Stopped) else "error: "  # what was asked for is none
+    print(kind + " ".join(_describe(error).split()), file=sys.stderr, flush=True)
     _leave(code, at_once=_gpu_is_full(error))
 
 

@@ -141,7 +141,7 @@ def test_samples_to_score_on_are_checked_before_anything_is_trained(
         check.main([str(write_plan(tmp_path, text))])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_score_on_samples_is_what_the_trainer_measures_on_them(tmp_path: Path) -> None:
     """The second variant is trained on other samples and scored on those of the first."""
     data = [write_dataset(tmp_path / name, seed=seed) for name, seed in (("data", 5), ("other", 6))]
