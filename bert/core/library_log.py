@@ -49,13 +49,11 @@ def share(path: Path | None) -> None:
 
 
 def _new() -> Path:
-    """Return the path of a new file: in the work folder, or in the system's one where that cannot be written."""
+    """Return the path of a new file: in the work folder, or in the system's temporary one where there is none."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     name = spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
-    folder = paths.workdir() / "logs"
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not (there.is_dir() and os.access(there, os.W_OK)):
-        folder = Path(tempfile.gettempdir())
+    work = paths.workdir()
+    folder = work / "logs" if work.is_dir() and os.access(work, os.W_OK) else Path(tempfile.gettempdir())
     return folder / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.uname().nodename}-{os.getpid()}.log"
 
 

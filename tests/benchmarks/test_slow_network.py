@@ -161,6 +161,7 @@ def test_a_link_has_its_rate_and_delay_and_counts_its_bytes(joined: Link) -> Non
 
 
 @pytest.mark.multiprocess
+@pytest.mark.thorough
 def test_the_command_measures_pretraining_on_two_hosts(tmp_path: Path) -> None:
     try:
         with Link(100):

@@ -34,6 +34,7 @@ if __name__ == "__main__":
 
 def run(folder: Path, last: str, shell: str = "", **environment: str) -> tuple[int, str, list[Path]]:
     """Run a command that ends as `last` says; return its exit code, what the screen shows, and the logs."""
+    (folder / "work").mkdir(exist_ok=True)
     (folder / "tensorflow.py").write_text(TENSORFLOW)
     (folder / "command.py").write_text(COMMAND.format(last=last))
     variables = os.environ | {"PYTHONPATH": f"{folder}:{ROOT}", "BERT_WORKDIR": str(folder / "work")} | environment
