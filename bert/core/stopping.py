@@ -28,39 +28,56 @@ def _received() -> list[signal.Signals]:
     return [kind for kind in STOP_SIGNALS if kind != signal.SIGHUP or signal.getsignal(kind) != signal.SIG_IGN]
 
 
+class _Asked(BaseException):
+    """A signal asks to stop. No Exception: libraries that are being imported catch those, and report another one."""
+
+
+class _Early:
+    """Handles signals before a run."""
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+
+    def stop(self, number: int, _: FrameType | None) -> None:
+        if not self.received:  # a second request must not change the exit code
+            self.received.append(number)
+            _leave_terminal(number)
+            raise _Asked
+
+
 @contextlib.contextmanager
 def before_the_run() -> Iterator[None]:
-    """Raise Stopped in the block when a signal asks to stop, where `stops` does not record it: nothing is to save."""
-
-    def stop(number: int, _: FrameType | None) -> None:
-        for kind in before:
-            signal.signal(kind, signal.SIG_IGN)  # a second request must not change the exit code
-        _leave_terminal(number)
-        raise Stopped("stopped with nothing to save; the same command goes on")
-
+    """End the block with Stopped when a signal asks to stop, where `stops` does not record it: nothing is to save."""
+    early = _Early()
+    stop = early.stop
     before = {kind: signal.getsignal(kind) for kind in _received()}
-    for kind in before:
-        signal.signal(kind, stop)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, before)  # also where a parent has blocked them
     try:
+        for kind in before:
+            signal.signal(kind, stop)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, before)  # also where a parent has blocked them
         yield
+    except _Asked:
+        raise Stopped("stopped with nothing to save; the same command goes on") from None
     finally:
         for kind, handler in before.items():
-            if signal.getsignal(kind) is stop:
-                signal.signal(kind, handler)
+            if signal.getsignal(kind) == stop:
+                signal.signal(kind, signal.SIG_IGN if early.received else handler)
 
 
 @contextlib.contextmanager
 def stops() -> Iterator[list[int]]:
     """Yield a list; while the block runs, signals that ask to stop are appended to it.
 
-    A block within another one has the list of the outer one, so that no signal between two runs is lost.
+    A block within another one has the list of the outer one, so that no signal between two runs is lost. A signal that
+    came before the run is in the list too, if what runs when a library's object is deleted has swallowed it.
     """
     outer = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     if isinstance(outer, _Requests):
         yield outer.received
         return
     requests = _Requests()
+    if isinstance(outer, _Early):
+        requests.received.extend(outer.received)
     received, receive = requests.received, requests.receive
     kinds = _received()
     before = {kind: signal.signal(kind, receive) for kind in kinds}

@@ -67,6 +67,28 @@ def test_before_the_run_a_request_is_an_error_once(handlers: dict[int, object]) 
     assert installed() == dict.fromkeys(STOP_SIGNALS, signal.SIG_IGN)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_no_library_hides_a_request_before_the_run(handlers: dict[int, object]) -> None:
+    with pytest.raises(Stopped), before_the_run():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
+        except Exception as error:  # as inspect.getfullargspec does it
+            raise TypeError from error
+
+    class Deleted:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.1)
+
+    for kind in STOP_SIGNALS:
+        signal.signal(kind, signal.SIG_DFL)
+    with before_the_run():
+        Deleted()  # Python prints what is raised there, and goes on
+        with stops() as requested:
+            assert requested == [signal.SIGTERM]
+
+
 def test_a_run_records_requests_that_would_be_errors_before_it(handlers: dict[int, object]) -> None:
     with before_the_run():
         with stops() as requested:
