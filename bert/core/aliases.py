@@ -5,11 +5,11 @@ is refused with a message that says what to give instead. The flags of this proj
 """
 
 import itertools
-import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 
 from bert.core.errors import UsageError
+from bert.core.progress import is_first_rank
 
 
 class Refused(str):
@@ -170,6 +170,5 @@ def _check_switch(name: str, value: str, ours: str) -> None:
 
 def _tell(name: str, ours: str) -> None:
     more = "; an update has --batch.total sequences on any number of devices" * (ours == PER_DEVICE)
-    ranks = (os.environ.get(variable, "0") for variable in ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK"))
-    if all(rank == "0" for rank in ranks):
+    if is_first_rank():
         print(f"note: --{name} is --{ours} here{more}", file=sys.stderr)

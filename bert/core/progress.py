@@ -216,7 +216,7 @@ class Screen:
 
     def _begin(self) -> None:
         self._bind()
-        if self._stream is None or not _is_first_rank():
+        if self._stream is None or not is_first_rank():
             self._stream = None
             return
         self._over = threading.Event()
@@ -229,7 +229,7 @@ class Screen:
         """Take the standard streams of now."""
         stream = sys.stderr
         self._stream = None if stream is None or stream.closed else stream
-        self.is_terminal = self._stream is not None and stream.isatty() and _is_first_rank()
+        self.is_terminal = self._stream is not None and stream.isatty() and is_first_rank()
         if self.is_terminal:
             sys.stderr = _Above(stream, self)
             out = sys.stdout
@@ -290,7 +290,8 @@ class _Above:
         return getattr(self.stream, name)
 
 
-def _is_first_rank() -> bool:
+def is_first_rank() -> bool:
+    """Return whether this process is the only one, or the first, of those that a launcher started."""
     return all(os.environ.get(name, "0") == "0" for name in RANKS)
 
 

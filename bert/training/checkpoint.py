@@ -191,7 +191,7 @@ def steps(run: Path) -> list[Path]:
 
 def newest(run: Path) -> int:
     """Return the step of the run's newest checkpoint; 0 if it has none."""
-    return max((int(path.name.removeprefix("step-")) for path in steps(run)), default=0)
+    return max(map(step_of, steps(run)), default=0)
 
 
 def exists(run: Path, step: int) -> bool:
