@@ -1,8 +1,10 @@
 """Signals that ask a command to stop: recorded while it can save, an error before, and never lost in between."""
 
 import contextlib
+import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -37,12 +39,28 @@ class _Early:
 
     def __init__(self) -> None:
         self.received: list[int] = []
+        self._raised = False
 
-    def stop(self, number: int, _: FrameType | None) -> None:
-        if not self.received:  # a second request must not change the exit code
+    def stop(self, number: int, frame: FrameType | None) -> None:
+        if not self.received:
             self.received.append(number)
             _leave_terminal(number)
+        if _hides_errors(frame):
+            again = threading.Timer(0.1, os.kill, (os.getpid(), number))
+            again.daemon = True
+            again.start()
+        elif not self._raised:  # a second request must not change the exit code
+            self._raised = True
             raise _Asked
+
+
+def _hides_errors(frame: FrameType | None) -> bool:
+    """Return whether what runs would print an exception and go on: an import of compiled code, a deleted object."""
+    while frame is not None:
+        code, frame = frame.f_code, frame.f_back
+        if code.co_name == "__del__" or code.co_filename.startswith("<frozen importlib"):
+            return True
+    return False
 
 
 @contextlib.contextmanager

@@ -1,11 +1,13 @@
 """Requests to stop are recorded, and a run that makes no progress shows its stacks."""
 
+import importlib
 import os
 import pty
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,7 +69,6 @@ def test_before_the_run_a_request_is_an_error_once(handlers: dict[int, object]) 
     assert installed() == dict.fromkeys(STOP_SIGNALS, signal.SIG_IGN)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_no_library_hides_a_request_before_the_run(handlers: dict[int, object]) -> None:
     with pytest.raises(Stopped), before_the_run():
         try:
@@ -76,17 +77,40 @@ def test_no_library_hides_a_request_before_the_run(handlers: dict[int, object]) 
         except Exception as error:  # as inspect.getfullargspec does it
             raise TypeError from error
 
-    class Deleted:
-        def __del__(self) -> None:
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.1)
 
+class Deleted:
+    """Python prints an exception that is raised as this is deleted, and goes on."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+
+
+def import_module(folder: Path) -> None:
+    """Import a module while a signal comes. Compiled ones, as protobuf's, print an exception and go on."""
+    (folder / "asked_while_imported.py").write_text("import os, time\nos.kill(os.getpid(), 15)\ntime.sleep(0.01)\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        patch.delitem(sys.modules, "asked_while_imported", raising=False)
+        importlib.import_module("asked_while_imported")
+
+
+@pytest.mark.parametrize("ask", [lambda folder: Deleted(), import_module], ids=["deleted", "imported"])
+def test_a_request_waits_where_an_error_would_be_hidden(
+    handlers: dict[int, object], tmp_path: Path, ask: Callable[[Path], object]
+) -> None:
+    went_on = False
+    with pytest.raises(Stopped), before_the_run():
+        ask(tmp_path)
+        went_on = True
+        time.sleep(10)
+    assert went_on
     for kind in STOP_SIGNALS:
         signal.signal(kind, signal.SIG_DFL)
     with before_the_run():
-        Deleted()  # Python prints what is raised there, and goes on
+        ask(tmp_path)
         with stops() as requested:
-            assert requested == [signal.SIGTERM]
+            assert requested[0] == signal.SIGTERM
 
 
 def test_a_run_records_requests_that_would_be_errors_before_it(handlers: dict[int, object]) -> None:
