@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from bert.core import files
-from bert.core.errors import DamagedFile, InputError, UsageError
+from bert.core.errors import InputError, UsageError
+from bert.core.parquet import read as read_parquet
 from tasks.examples import Skipped, TextExample
 from tasks.label_sets import LabelSets
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 PARQUET = ".parquet"
-ROWS = 1024  # of Parquet that are read, or written, at once
+ROWS = 1024  # of Parquet that are written at once
 Add = Callable[[dict[str, Any]], object]  # adds a row to a file
 ID = "id"  # column whose values predictions are written under, if there is one
 
@@ -239,20 +240,12 @@ def _write_parquet(path: Path) -> Iterator[Add]:
 
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    pyarrow = files.pyarrow(f"{path}: reading Parquet")
-    from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]
-
     files.check_regular(path)
-    number = 0
-    try:
-        with parquet.ParquetFile(path) as table:
-            _check(table.schema_arrow.names, columns, path)
-            for batch in table.iter_batches(batch_size=ROWS):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DamagedFile(f"{path}: damaged after row {number} ({error}); get the file again") from error
+
+    def choose(names: list[str]) -> None:
+        _check(names, columns, path)
+
+    yield from enumerate(read_parquet(path, choose), start=1)
 
 
 def _tsv(lines: Iterator[str], path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:

@@ -15,6 +15,8 @@ import errno
 import functools
 import inspect
 import os
+import select
+import signal
 import sys
 import textwrap
 import types
@@ -186,7 +188,7 @@ def main(function: Callable[[list[str]], None], resumes: bool = False) -> NoRetu
     library_log.prepare()
     call = library_log.frame()
     try:
-        with progress.Progress(_name()), stopping.before_the_run() if resumes else contextlib.nullcontext():
+        with progress.Progress(_name()), stopping.before_the_run() if resumes else contextlib.nullcontext(), _flushed():
             exec(call, {"function": function, "argv": _checked(sys.argv[1:])})
     except ModuleNotFoundError as error:
         if not _is_of_others(error):
@@ -194,6 +196,8 @@ def main(function: Callable[[list[str]], None], resumes: bool = False) -> NoRetu
             raise
         _fail(error, UsageError.exit_code)
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            _leave(128 + signal.SIGPIPE)
         code = exit_code(error)
         if code is None:
             library_log.end(keep=True)
@@ -295,6 +299,28 @@ def _gpu_is_full(error: BaseException) -> bool:
         return False
     tensorflow = sys.modules.get("tensorflow")
     return bool(tensorflow and tensorflow.config.get_visible_devices("GPU"))
+
+
+@contextlib.contextmanager
+def _flushed() -> Iterator[None]:
+    """Write standard output out at the end of the block, where an error of that is still reported."""
+    try:
+        yield
+    except SystemExit:  # of --help
+        sys.stdout.flush()
+        raise
+    sys.stdout.flush()
+
+
+def _nobody_reads() -> bool:
+    """Return whether what reads the output has ended, as in `... | head`. What is written from then on is dropped."""
+    outputs = select.poll()
+    for stream in (1, 2):
+        outputs.register(stream, select.POLLERR)
+    broken = [stream for stream, _ in outputs.poll(0)]
+    for stream in broken:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    return bool(broken)
 
 
 def _leave(code: int, at_once: bool = False) -> NoReturn:

@@ -5,16 +5,17 @@ from pathlib import Path
 
 from bert.core import files
 from bert.core.errors import DamagedFile, InputError
+from bert.core.parquet import read as read_parquet
 from data.layouts.rows import Columns, Row, missing
 from data.pipeline import decoding
 
-ROWS = 64  # rows of Parquet read at once
+ROWS = 64  # rows of Arrow that become Python objects at once
 
 
 def separated(path: Path, encoding: str, delimiter: str) -> Iterator[Row]:
     """Yield the rows of a table whose values are separated by a character, and quoted as in RFC 4180."""
     with decoding.open_text(path, encoding, newline="\n") as stream:
-        rows = files.read_csv(stream, path, delimiter)
+        rows = files.read_csv(files.read_lines(stream, path), path, delimiter)
         _, names = next(rows, (1, list[str]()))
         if len(set(names)) < len(names):
             raise InputError(f"{path}: its first line names two columns the same; it must be the names of columns")
@@ -26,19 +27,8 @@ def separated(path: Path, encoding: str, delimiter: str) -> Iterator[Row]:
 
 def parquet(path: Path, columns: Columns) -> Iterator[Row]:
     """Yield the rows of a Parquet file, of its chosen columns. Raise InputError if it lacks one, or is damaged."""
-    pyarrow = files.pyarrow(f"{path}: reading Parquet")
-    from pyarrow import parquet as reader  # type: ignore[import-not-found,unused-ignore]
-
-    number = 0
-    try:
-        with reader.ParquetFile(path) as table:
-            chosen = _chosen(path, columns, table.schema_arrow.names)
-            for batch in table.iter_batches(batch_size=ROWS, columns=chosen):
-                for values in batch.to_pylist():
-                    number += 1
-                    yield Row("row", number, values)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise _damaged(path, number, error) from error
+    for number, values in enumerate(read_parquet(path, lambda names: _chosen(path, columns, names)), start=1):
+        yield Row("row", number, values)
 
 
 def arrow(path: Path, columns: Columns) -> Iterator[Row]:

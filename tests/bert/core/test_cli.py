@@ -187,6 +187,23 @@ cli.main(f)
     assert done.stdout == "a line for the log\n"
 
 
+@pytest.mark.parametrize("lines", [1, 100_000])
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+@pytest.mark.parametrize("end", ["", "sys.exit(0)"])
+def test_where_nobody_reads_the_output_a_command_ends_without_a_traceback(lines: int, stream: str, end: str) -> None:
+    program = f"import sys\nfrom bert.core import cli\ndef f(argv):\n sys.stdin.read()\n print('line\\n' * {lines}, "
+    program += f"file=sys.{stream}, flush='{stream}' == 'stderr')\n {end}\ncli.main(f)"
+    other = subprocess.DEVNULL if stream == "stderr" else subprocess.PIPE
+    stdout, stderr = (other, subprocess.PIPE) if stream == "stderr" else (subprocess.PIPE, other)
+    process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=stdout, stderr=stderr)
+    output = process.stderr if stream == "stderr" else process.stdout
+    assert output and process.stdin
+    output.close()  # as `head` does
+    process.stdin.close()
+    said = process.stderr.read() if process.stderr and stream == "stdout" else b""
+    assert (process.wait(), said) == (141, b"")
+
+
 def test_a_programming_error_keeps_its_traceback() -> None:
     program = "from bert.core import cli\ndef f(argv): return {}['x']\ncli.main(f)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
