@@ -60,6 +60,8 @@ class File:
             return
         if dataset.external or dataset.is_virtual:
             raise InputError(f"{self.path}: {place!a} is kept in another file; write {NAME} again")
+        if dataset.id.get_storage_size() < dataset.nbytes:  # compressed, or without values: kilobytes of 40 GB
+            raise InputError(f"{self.path}: {place!a} has fewer bytes than its shape says; write {NAME} again")
         name = name_of(place)
         first = self._tensors.setdefault(name, dataset)
         # The head of masked words has the embeddings among its own weights, so that they are there twice.

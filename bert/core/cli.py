@@ -32,6 +32,7 @@ T = TypeVar("T")
 E = TypeVar("E")
 Factory = Callable[[], T]
 LONGEST_NUMBER = 60  # characters
+LONGEST_LINE = 2000  # characters of an error
 
 # What an exhausted resource is called by the system, and the remedy.
 EXHAUSTED = {
@@ -242,8 +243,16 @@ def _fail(error: BaseException, code: int) -> NoReturn:
     of_a_library = type(error.__cause__).__module__.startswith("tensorflow") and code != UserError.exit_code
     library_log.end(keep=of_a_library or code == ResourceError.exit_code)
     kind = "" if isinstance(error, Stopped) else "error: "  # what was asked for is none
-    print(kind + " ".join(_describe(error).split()), file=sys.stderr, flush=True)
+    print(kind + _line(_describe(error)), file=sys.stderr, flush=True)
     _leave(code, at_once=_gpu_is_full(error))
+
+
+def _line(text: str) -> str:
+    """Return a text as one line of bounded length. What files have in them must not control the terminal."""
+    line = "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in " ".join(text.split())
+    )
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE // 2]} ... {line[-LONGEST_LINE // 2 :]}"
 
 
 def _checked(argv: list[str]) -> list[str]:

@@ -94,6 +94,10 @@ def test_what_is_no_file_of_weights_is_refused(folders: tuple[Path, Path], tmp_p
         stored["bert/another/bert/pooler/dense/bias:0"] = np.ones(3, np.float32)
     assert "is there twice, with other values" in error()
     path.write_bytes(content)
+    with h5py.File(path, "a") as stored:  # forty gigabytes without a value, or of one value
+        stored.create_dataset("bert/m/bert/extra:0", (10_000_000_000,), "<f4", chunks=(1_000_000,))
+    assert "'bert/m/bert/extra:0' has fewer bytes than its shape says" in error()
+    path.write_bytes(content)
     with h5py.File(path, "a") as stored:  # a link to a tensor elsewhere is no tensor
         place = place_of("bert.embeddings.position_embeddings.weight")
         del stored[place]

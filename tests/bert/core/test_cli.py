@@ -148,6 +148,7 @@ def test_help_shows_each_field_with_its_default(capsys: pytest.CaptureFixture[st
     [
         ("errors.IntegrityError('x: cut;\\nfetch it')", 4, "error: x: cut; fetch it"),
         ("FileNotFoundError(2, 'No such file', '/x')", 3, "error: /x: No such file"),
+        ("errors.InputError('x: \\x1b[2Jy \\u202e' + 'z' * 10**6 + '; end')", 3, "error: x: \\x1b[2Jy \\u202ezz"),
         ("KeyboardInterrupt", 75, "stopped (Ctrl-C); repeat the same command"),
         ("OSError(28, 'No space left on device', '/x')", 5, "error: /x: No space left on device; make room"),
         ("MemoryError()", 5, "error: MemoryError; raise the limit on memory (ulimit -v)"),
@@ -162,6 +163,7 @@ def test_failures_end_in_one_line_and_their_code(raised: str, code: int, line: s
     program = f"from bert.core import cli, errors\ndef f(argv): raise {raised}\ncli.main(f)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == code and done.stderr.startswith(line) and done.stderr.count("\n") == 1
+    assert len(done.stderr) < 2100
     launched = subprocess.run([sys.executable, "-c", program], stderr=-1, text=True, env={"BERT_LAUNCH": "@x"})
     assert launched.stderr == f"{done.stderr}@x ended {code}\n"  # the launcher takes it out
 
