@@ -26,6 +26,7 @@ from bert.text.frames import masked_crc
 FOOTER, MAGIC = 48, struct.pack("<Q", 0xDB4775248B80FB57)
 TRAILER = struct.Struct("<BI")  # behind a block: its compression, and the masked CRC of the block and that byte
 MAX_VARINT_BYTES = 10
+LONGEST_NAME = 4096  # bytes; each byte of a block can make a name that is longer by one
 
 
 class Damaged(ValueError):
@@ -88,8 +89,13 @@ def _entries(table: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise Damaged("the index has no footer")
     _, behind_unused = _handle(footer, 0)  # of a block for filters
     places, _ = _handle(footer, behind_unused)
+    last = None
     for _, content in _block(table, *places):
-        yield from _block(table, *_handle(content, 0)[0])
+        for key, value in _block(table, *_handle(content, 0)[0]):
+            if last is not None and key <= last:  # else a few bytes could name a block again and again
+                raise Damaged("the names of the index are not in their order")
+            last = key
+            yield key, value
 
 
 def _block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
@@ -109,6 +115,8 @@ def _block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]
         length, place = _varint(block, place)
         if shared > len(key) or place + own + length > end:
             raise Damaged("an entry of the index is longer than its block")
+        if shared + own > LONGEST_NAME:
+            raise Damaged(f"a name of the index has more than {LONGEST_NAME:,} bytes")
         key, value = key[:shared] + block[place : place + own], block[place + own : place + own + length]
         place += own + length
         yield key, value

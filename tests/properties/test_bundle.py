@@ -103,3 +103,21 @@ def test_an_index_that_lies_under_right_checksums_is_refused_and_claims_no_memor
     places = data.draw(st.none() | damaged(b"\0\1\2\xff\0" + varint(len(block)) + b"\0\0\0\0\1\0\0\0"))
     index.write_bytes(table(data.draw(damaged(block)), places))
     survives(read)
+
+
+ENTRIES = b"\0\0\0\0\1\0\0\0"  # the end of a block: one whole key, at its beginning
+
+
+def test_an_index_that_unfolds_to_far_more_than_its_size_is_refused(tmp_path: Path) -> None:
+    """Names that grow by a byte each, and a block that is named again and again: 10^11 bytes from a megabyte."""
+    index = tmp_path / "x.index"
+    growing = b"".join(varint(shared) + b"\1\0a" for shared in range(200_000))
+    index.write_bytes(table(growing + ENTRIES))
+    with pytest.raises(Damaged, match="more than 4,096 bytes"):
+        Bundle(tmp_path / "x")
+    block = b"".join(b"\0" + varint(5) + b"\0" + f"{number:05}".encode() for number in range(10_000)) + ENTRIES
+    handle = b"\0" + varint(len(block))
+    again = b"".join(b"\0\1" + varint(len(handle)) + b"a" + handle for _ in range(100_000)) + ENTRIES
+    index.write_bytes(table(block, again))
+    with pytest.raises(Damaged, match="not in their order"):
+        Bundle(tmp_path / "x")
