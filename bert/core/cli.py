@@ -186,10 +186,11 @@ def main(function: Callable[[list[str]], None], resumes: bool = False) -> NoRetu
     Meanwhile a terminal shows that the command works, also before it has anything to count. resumes: signals ask the
     command to stop from the beginning on.
     """
-    library_log.prepare()
+    name = _name()
+    library_log.prepare(name)
     call = library_log.frame()
     try:
-        with progress.Progress(_name()), stopping.before_the_run() if resumes else contextlib.nullcontext(), _flushed():
+        with progress.Progress(name), stopping.before_the_run() if resumes else contextlib.nullcontext(), _flushed():
             exec(call, {"function": function, "argv": _checked(sys.argv[1:])})
     except ModuleNotFoundError as error:
         if not _is_of_others(error):

@@ -7,12 +7,16 @@ TensorFlow is imported, and descriptor 2 becomes a log file. Only commands do th
 The file is removed when the command ends well, or by an error that its line explains. Else a line names it. A process
 that a library aborts cannot print that line: the traceback of faulthandler has the file's name, as the name of a file
 with code (`frame`). BERT_VERBOSE=1 leaves all messages on the screen.
+
+Of several ranks the first one has its file in the work folder. The others, which may be thousands, have theirs on the
+disk of their host, and leave the work folder, which may be shared, alone.
 """
 
 import contextlib
 import faulthandler
 import logging
 import os
+import stat
 import sys
 import tempfile
 import threading
@@ -20,21 +24,22 @@ import time
 from pathlib import Path
 from types import CodeType
 
-from bert.core import paths
+from bert.core import paths, progress
 
 VERBOSE = "BERT_VERBOSE"
-FILES = 100  # in the folder of logs; the oldest are removed
+FILES = 100  # in a folder of logs; the oldest are removed, but for those of processes that run
 LARGEST = 16 << 20  # bytes of a file; then its second half is dropped
-LOOK = 60.0  # seconds between two looks at the size
+LOOK = 60.0  # seconds after which a process looks at its file again
+RUNS = 10 * LOOK  # a file that has changed within this time is that of a process that runs
 
 _path: Path | None = None  # of this process; None if messages stay on the screen
 _is_open = False
 
 
-def prepare() -> None:
-    """Have what libraries print go to a new file from the import of TensorFlow on."""
+def prepare(command: str) -> None:
+    """Have what libraries print go to a new file from the import of TensorFlow on; it is named after the command."""
     if os.environ.get(VERBOSE, "0") in ("", "0"):
-        share(_new())
+        share(_new(command))
 
 
 def path() -> Path | None:
@@ -48,13 +53,19 @@ def share(path: Path | None) -> None:
     _path = path
 
 
-def _new() -> Path:
-    """Return the path of a new file: in the work folder, or in the system's temporary one where there is none."""
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    name = spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
+def _new(command: str) -> Path:
+    """Return the path of a new file: in the work folder, or in the host's temporary one.
+
+    The latter is for other ranks than the first, and where there is no work folder.
+    """
     work = paths.workdir()
-    folder = work / "logs" if work.is_dir() and os.access(work, os.W_OK) else Path(tempfile.gettempdir())
-    return folder / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.uname().nodename}-{os.getpid()}.log"
+    in_work = progress.is_first_rank() and work.is_dir() and os.access(work, os.W_OK)
+    folder = work / "logs" if in_work else _temporary()
+    return folder / f"{command}-{time.strftime('%Y%m%d-%H%M%S')}-{os.uname().nodename}-{os.getpid()}.log"
+
+
+def _temporary() -> Path:
+    return Path(tempfile.gettempdir()) / f"bert-logs-{os.getuid()}"
 
 
 def frame() -> CodeType:
@@ -88,7 +99,7 @@ def _open() -> int:
     global _path
     assert _path is not None
     try:
-        _path.parent.mkdir(parents=True, exist_ok=True)
+        _make(_path.parent)
         _remove_old(_path.parent)
         return os.open(_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError:
@@ -96,24 +107,45 @@ def _open() -> int:
         return os.open(os.devnull, os.O_WRONLY)
 
 
+def _make(folder: Path) -> None:
+    """Make the folder. Raise OSError if the temporary one is somebody else's, or a link."""
+    folder.mkdir(mode=0o700 if folder == _temporary() else 0o777, parents=True, exist_ok=True)
+    if folder == _temporary():
+        about = folder.lstat()
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
+            raise PermissionError(f"{folder}: not a folder of this user")
+
+
 def _remove_old(folder: Path) -> None:
-    """Remove the oldest logs, so that the folder has at most `FILES` with the next one."""
-    if folder.name != "logs":
-        return
-    files = sorted(folder.glob("*.log"), key=lambda path: path.lstat().st_mtime)
-    for path in files[: max(0, len(files) - FILES + 1)]:
-        path.unlink(missing_ok=True)
+    """Remove the oldest logs of processes that have ended, so that there are at most `FILES` with the next one.
+
+    Another process may do the same at the same time.
+    """
+    times = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".log"):
+                with contextlib.suppress(OSError):
+                    times.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
+    for changed, path in sorted(times)[: max(0, len(times) - FILES + 1)]:
+        if time.time() - changed > RUNS:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
 
 def _limit() -> None:
     while True:
         time.sleep(LOOK)
         with contextlib.suppress(OSError):
-            cut(2)
+            look_after(2)
 
 
-def cut(log: int) -> None:
-    """Drop the second half of a file that is too large; what is written to it next follows the first half."""
+def look_after(log: int) -> None:
+    """Have a file say that its process runs, and drop its second half if it is too large.
+
+    What is written to it next follows the first half.
+    """
+    os.utime(log)
     if os.fstat(log).st_size > LARGEST:
         os.ftruncate(log, LARGEST // 2)
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -115,21 +116,65 @@ def test_workers_write_to_the_log_of_the_command(tmp_path: Path) -> None:
     assert log.read_text().count("cuInit") in (2, 3)  # of the command, and of one or both workers
 
 
-def test_the_folder_of_logs_has_a_bounded_number_of_files_and_each_a_bounded_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def fill(folder: Path, ended: int) -> None:
+    """Logs of processes that have ended long ago, in a folder."""
+    folder.mkdir(parents=True)
+    for number in range(ended):
+        (folder / f"{number}.log").write_text("")
+        os.utime(folder / f"{number}.log", (number, number))
+
+
+def test_the_folder_of_logs_has_a_bounded_number_of_files_and_each_a_bounded_size(tmp_path: Path) -> None:
     logs = tmp_path / "work" / "logs"
-    logs.mkdir(parents=True)
-    for number in range(library_log.FILES + 7):
-        (logs / f"{number}.log").write_text("")
-        os.utime(logs / f"{number}.log", (number, number))
+    fill(logs, library_log.FILES + 7)
     (logs / "notes.txt").write_text("not a log")
     _, _, kept = run(tmp_path, "1 / 0")
     assert len(kept) == library_log.FILES + 1 and not (logs / "7.log").exists() and (logs / "8.log").exists()
     with open(logs / "long.log", "wb") as stream:
         stream.truncate(library_log.LARGEST + 1)
-        library_log.cut(stream.fileno())
-        assert os.fstat(stream.fileno()).st_size == library_log.LARGEST // 2
+        os.utime(logs / "long.log", (7, 7))
+        library_log.look_after(stream.fileno())
+        about = os.fstat(stream.fileno())
+        assert about.st_size == library_log.LARGEST // 2 and time.time() - about.st_mtime < library_log.RUNS
+
+
+def test_many_ranks_look_at_the_work_folder_once_and_remove_no_log_of_a_rank_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, host, ranks = tmp_path / "work", tmp_path / "tmp" / f"bert-logs-{os.getuid()}", 150
+    fill(work / "logs", library_log.FILES + 7)
+    fill(host, library_log.FILES + 7)
+    monkeypatch.setenv("BERT_WORKDIR", str(work))
+    monkeypatch.setattr(library_log.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
+    monkeypatch.setattr(library_log, "_path", None)
+    scandir, looks = os.scandir, []
+    monkeypatch.setattr(os, "scandir", lambda folder: looks.append(Path(folder)) or scandir(folder))
+    for rank in range(ranks):
+        monkeypatch.setenv("HOROVOD_RANK", str(rank))
+        monkeypatch.setattr(os, "getpid", lambda rank=rank: 10_000 + rank)
+        library_log.prepare("bert.pretrain")
+        os.close(library_log._open())
+    monkeypatch.undo()
+    assert looks.count(work / "logs") == 1 and looks.count(host) == ranks - 1
+    assert len(list((work / "logs").glob("*-10000.log"))) == 1 and len(list((work / "logs").iterdir())) == 100
+    assert {int(path.stem.rpartition("-")[2]) for path in host.glob("bert*.log")} == set(range(10_001, 10_150))
+    assert len(list(host.iterdir())) == ranks - 1  # those of processes that have ended made room
+
+
+def test_another_rank_names_its_log_on_the_disk_of_its_host_and_trusts_no_folder_of_others(tmp_path: Path) -> None:
+    (tmp_path / "temporary").mkdir()
+    places = {"TMPDIR": str(tmp_path / "temporary"), "HOROVOD_RANK": "1"}
+    code, screen, logs = run(tmp_path, "os.write(2, b'F0000 Check failed\\n'); os.abort()", **places)
+    (log,) = (tmp_path / "temporary" / f"bert-logs-{os.getuid()}").iterdir()
+    assert code == -6 and logs == [] and f'"messages of libraries are in {log}"' in screen
+    assert log.read_text().endswith("F0000 Check failed\n") and log.parent.stat().st_mode & 0o777 == 0o700
+
+    fill(tmp_path / "other", library_log.FILES + 7)
+    log.unlink()
+    log.parent.rmdir()
+    log.parent.symlink_to(tmp_path / "other")
+    assert run(tmp_path, "pass", **places) == (0, "before\nafter\n", [])
+    assert len(list((tmp_path / "other").iterdir())) == library_log.FILES + 7
 
 
 @pytest.mark.parametrize("module", ["bert.fill_mask", "data.text", "bert.pretrain"])
