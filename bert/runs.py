@@ -48,9 +48,10 @@ class Run:
         """
         if not path.is_dir():
             raise InputError(f"{path}: no such folder; give {remedy}")
-        checkpoint.check_description(path)
+        stored = checkpoint.check_description(path)
         config = ModelConfig.load(path / "bert_config.json")
-        checkpoint.check_size(path, cost.encoder_parameters(config))
+        if stored is not None:
+            checkpoint.check_size(path, stored, cost.encoder_parameters(config))
         # Both are for training: cuDNN's attention needs 16 bits, and neither has an effect on what is computed.
         return cls(path, dataclasses.replace(config, fused_attention=False, recompute_activations=False))
 

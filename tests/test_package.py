@@ -153,6 +153,9 @@ def test_installed_commands_run_in_worker_processes_and_resume(programs: Path, t
     flags = ("--source", "texts", "--output", "documents", "--workers", 2)
     made = run(programs / "bert", "data.text", *flags)
     assert made.returncode == 0, made.stderr[-2000:]
+    _, _, then = made.stderr.rstrip().rpartition("; next: python ")
+    assert then == "-m bert.data.documents --source documents --output documents"
+    assert run(programs / "python", *then.split(), "--help").returncode == 0
     manifest = json.loads((here / "documents" / "manifest.json").read_text())
     by_checkout = subprocess.run(
         [sys.executable, "-m", "data.text", "--source", here / "texts", "--output", here / "documents"],

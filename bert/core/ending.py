@@ -3,7 +3,8 @@
     workdir/corpus/vocab: 30,522 tokens, 0.2 MB, 34 s; next: python -m data.tfrecords --source ...
 
 It is on standard error, also where standard output has results. The next command is left out where something else runs
-it: `make` and scripts/demo.sh set $BERT_NEXT to `none`.
+it: `make` and scripts/demo.sh set $BERT_NEXT to `none`. Where a wheel is installed, it has the names of modules there,
+such as `bert.tasks.train` (docs/decisions/0030).
 """
 
 import os
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 
 _BEGUN = time.monotonic()  # when the command was loaded
+PACKAGE = Path(__file__).parents[1]
 
 
 def line(made: Path | str, what: str = "", *then: object) -> str:
@@ -25,12 +27,20 @@ def line(made: Path | str, what: str = "", *then: object) -> str:
     size = [_size(made)] if isinstance(made, Path) else []
     parts = [part for part in (what, *size, took) if part]
     is_last = not then or os.environ.get("BERT_NEXT") == "none"
-    return f"{made}: {', '.join(parts)}" + ("" if is_last else f"; next: {shlex.join(map(str, then))}")
+    return f"{made}: {', '.join(parts)}" + ("" if is_last else f"; next: {shlex.join(_named_here(then))}")
 
 
 def tell(made: Path | str, what: str = "", *then: object) -> None:
     """Print it."""
     print(line(made, what, *then), file=sys.stderr, flush=True)
+
+
+def _named_here(command: tuple[object, ...]) -> list[str]:
+    """Return the words of a command; the module of `python -m` has its name in this installation."""
+    words = [str(word) for word in command]
+    if words[:2] == ["python", "-m"] and (PACKAGE / words[2].split(".")[0]).is_dir():  # in a wheel
+        words[2] = f"bert.{words[2]}"
+    return words
 
 
 def _size(path: Path) -> str:

@@ -213,44 +213,44 @@ def step_of(folder: Path) -> int:
     return int(folder.name.removeprefix("step-"))
 
 
-def check_description(run: Path) -> None:
+def check_description(run: Path) -> Manifest | None:
     """Raise IntegrityError, naming the file, if a file that describes the run is not as its checkpoints recorded it.
 
-    Raise InputError if it is gone. Call this before such a file is read: a changed configuration may ask for more
-    memory than there is. Report on stderr, once, if the newest checkpoint is of a version that did not record them.
+    Return the manifest of the checkpoint that recorded it; None if no checkpoint can be read. Raise InputError if such
+    a file is gone. Call this before it is read: a changed configuration may ask for more memory than there is. Report
+    on stderr, once, if the newest checkpoint is of a version that did not record them.
     """
     differing: list[IntegrityError] = []
     for folder in reversed(steps(run)):
         try:
-            recorded = _manifest(folder).extra.get(DESCRIPTION)
+            stored = _manifest(folder)
         except (InputError, IntegrityError):
             continue  # is reported when the weights are read
+        recorded = stored.extra.get(DESCRIPTION)
         if recorded is None:
-            return _warn_of_age(folder)
+            _warn_of_age(folder)
+            return stored
         try:
-            return description.check(run, recorded, folder / manifest.NAME)
+            description.check(run, recorded, folder / manifest.NAME)
+            return stored
         except IntegrityError as error:  # unless that manifest itself is damaged
             differing.append(error)
     if differing:
         raise differing[0]
+    return None
 
 
-def check_size(run: Path, numbers: int) -> None:
-    """Raise IntegrityError if the newest checkpoint is far too small for a model of this many weights.
+def check_size(run: Path, stored: Manifest, numbers: int) -> None:
+    """Raise IntegrityError if the checkpoint of a manifest is far too small for a model of this many weights.
 
     Building a model takes the memory and time of the size that its description claims, whatever the checkpoint has.
     """
-    for folder in reversed(steps(run)):
-        try:
-            stored = sum(file.bytes for file in _manifest(folder).files.values())
-        except (InputError, IntegrityError):
-            continue  # is reported when the weights are read
-        if stored < tf.float32.size * numbers // 2:
-            raise IntegrityError(
-                f"{run}: its bert_config.json describes {numbers:,} weights of an encoder, but its checkpoint has only "
-                f"{stored:,} bytes; restore that file"
-            )
-        return
+    size = sum(file.bytes for file in stored.files.values())
+    if size < tf.float32.size * numbers // 2:
+        raise IntegrityError(
+            f"{run}: its bert_config.json describes {numbers:,} weights of an encoder, but its checkpoint has only "
+            f"{size:,} bytes; restore that file"
+        )
 
 
 def check_entries(run: Path) -> None:

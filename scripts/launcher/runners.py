@@ -35,7 +35,7 @@ def launch(words: Sequence[str]) -> NoReturn:
     runner.append("--gloo")
     if interfaces := os.environ.get("NCCL_SOCKET_IFNAME"):
         runner += ["env", f"NCCL_SOCKET_IFNAME={interfaces}"]  # over what horovodrun sets it to
-    _start("launch.sh", options, runner)
+    _start("launch.sh", options, runner, by_gloo=True)
 
 
 def wait_for_all(ranks: int) -> None:
@@ -67,10 +67,10 @@ def mpirun(words: Sequence[str]) -> NoReturn:
         runner += ["-x", name]
     if not options.dry_run:
         require_mpi("mpirun.sh")
-    _start("mpirun.sh", options, [*runner, "-x", "BERT_LAUNCH"])
+    _start("mpirun.sh", options, [*runner, "-x", "BERT_LAUNCH"], by_gloo=False)
 
 
-def _start(script: str, options: command_line.Options, runner: Sequence[str]) -> NoReturn:
+def _start(script: str, options: command_line.Options, runner: Sequence[str], by_gloo: bool) -> NoReturn:
     """Run the ranks by the command that takes theirs behind it; a single one on this host without it."""
     ranks = command_line.number_of_ranks(script, options)
     extra = command_line.passed_names(script, options)
@@ -85,7 +85,7 @@ def _start(script: str, options: command_line.Options, runner: Sequence[str]) ->
         command_line.fail(script, f"no {command[0]} here: make setup installs horovodrun, and an MPI brings mpirun")
     if alone:
         processes.replace(command)
-    supervisor.supervise(ranks, command, extra)
+    supervisor.supervise(ranks, command, extra, by_gloo)
 
 
 def require_mpi(script: str) -> None:

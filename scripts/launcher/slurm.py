@@ -48,7 +48,7 @@ def run(words: Sequence[str]) -> NoReturn:
     if not image and mpi != "none":
         runners.require_mpi("slurm.sh")
     with supervisor.explain_if_killed():
-        status = supervisor.Supervisor(ranks, os.environ, supervisor.SRUN).run(command)
+        status = supervisor.Supervisor(ranks, os.environ, supervisor.SRUN).run(command, by_gloo=mpi == "none")
     _requeue(status)
     sys.stdout.flush()
     sys.exit(status)

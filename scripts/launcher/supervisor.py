@@ -45,10 +45,12 @@ class Supervisor:
         self.reported = False  # a rank has printed an error, or that it stopped
         self.spaced = True  # no piece of Open MPI's has come without a space behind the number
 
-    def run(self, command: Sequence[str]) -> int:
-        """Run the command to its end; return the status of the rank that failed, or else the command's own."""
+    def run(self, command: Sequence[str], by_gloo: bool) -> int:
+        """Run the command to its end; return the status of the rank that failed, or else the command's own.
+
+        by_gloo: whether the ranks meet by Gloo, which needs a server here.
+        """
         os.environ["BERT_LAUNCH"] = self.mark
-        by_gloo = command[0] == "horovodrun" or "--mpi=none" in command
         server = _serve_rendezvous() if by_gloo else None
         processes.handle(SIGNALS, self._stop)
         # Its own session keeps Ctrl-C from horovodrun, which would kill the ranks. setpriv ends it if this process is
@@ -234,9 +236,12 @@ def explain_if_killed() -> Iterator[None]:
         os.waitpid(child, 0)
 
 
-def supervise(ranks: int, command: Sequence[str], extra: Sequence[str]) -> NoReturn:
-    """Run the command that starts the ranks; end with the status of the rank that failed. extra: names of variables."""
+def supervise(ranks: int, command: Sequence[str], extra: Sequence[str], by_gloo: bool) -> NoReturn:
+    """Run the command that starts the ranks; end with the status of the rank that failed.
+
+    extra: names of variables. by_gloo: as `Supervisor.run` has it.
+    """
     with explain_if_killed():
-        status = Supervisor(ranks, extra).run(command)
+        status = Supervisor(ranks, extra).run(command, by_gloo)
     sys.stdout.flush()
     sys.exit(status)
