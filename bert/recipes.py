@@ -306,7 +306,7 @@ recipe(
                 save_every=100,
                 evaluate_every=27,
                 evaluate_sequences=10_000,
-                target_accuracy=0.72,
+                target_accuracy=72.0,
             ),
             init=FROM_CHECKPOINT,
         ),

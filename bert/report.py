@@ -169,12 +169,12 @@ def draw(runs: Sequence[Plotted], path: Path) -> None:
             speed.plot(*_series(run.metrics.speed, run.begin), color=run.colour)
         for axes, title in (
             (loss, "Loss (training pale, held-out dark)"),
-            (accuracy, "Held-out accuracy"),
+            (accuracy, "Held-out accuracy in percent"),
             (speed, "Tokens per second"),
         ):
             axes.set(title=title, xlabel="update", xlim=(0, None))
             axes.set_ylim(bottom=0)
-        accuracy.yaxis.set_major_formatter("{x:.0%}")
+        accuracy.yaxis.set_major_formatter("{x:.0f}")
         accuracy.legend(frameon=False, fontsize=8)
 
 

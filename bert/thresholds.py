@@ -21,7 +21,7 @@ class Tuned:
     thresholds: dict[str, float]
     """by label"""
     f1: dict[str, float]
-    """of each label, with its threshold, on the examples that it was tuned on"""
+    """of each label, in percent, with its threshold, on the examples that it was tuned on"""
     examples: int
     """number of these examples"""
     dataset: str

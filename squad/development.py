@@ -31,7 +31,7 @@ class Questions:
         return features.development_set(self.path, inputs, tokenizer, windowing, workdir)
 
     def scores(self, starts: np.ndarray, ends: np.ndarray, threshold: float | None) -> dict[str, float]:
-        """Return exact match and F1, as fractions, of the best answers. starts, ends: logits of all windows [B, S].
+        """Return exact match and F1, in percent, of the best answers. starts, ends: logits of all windows [B, S].
 
         threshold: null odds above which there is no answer; None: every question gets one. NaN if a logit is not
         finite.
@@ -51,7 +51,7 @@ class Questions:
         )
         texts = [one.best(threshold).text for one in answers]
         exact, f1 = _mean_scores(dataset.examples, texts, dataset.version)
-        return {"exact_match": exact / 100, "f1": f1 / 100}
+        return {"exact_match": exact, "f1": f1}
 
 
 def _mean_scores(questions: Sequence[Example], texts: Sequence[str], version: str) -> tuple[float, float]:

@@ -60,7 +60,7 @@ def table(summary: dict[str, Any]) -> str:
     """Return the figures as text."""
     rows = [f"{'pretraining':<24}{'steps':>8}{'tokens/s':>12}{'MLM acc.':>12}{'NSP acc.':>12}"]
     for phase in summary["pretraining"]:
-        accuracies = "".join(f"{float(phase.get(key, 'nan')):>12.1%}" for key in ("mlm_accuracy", "nsp_accuracy"))
+        accuracies = "".join(f"{float(phase.get(key, 'nan')):>12.1f}" for key in ("mlm_accuracy", "nsp_accuracy"))
         speed = float(phase.get("tokens_per_second", "nan"))
         rows.append(f"{phase['name']:<24}{phase['steps']:>8,}{speed:>12,.0f}{accuracies}")
     rows.append(f"\n{'questions':<24}{'count':>8}{'EM':>12}{'F1':>12}")

@@ -1,5 +1,6 @@
-"""Scores of texts with several labels, as scikit-learn defines them; all are fractions. n texts, C labels.
+"""Scores of texts with several labels, as scikit-learn defines them. n texts, C labels.
 
+Each function returns a fraction, `scores` percentages.
 gold has 1 where a text has a label, 0 where it has not, -1 where that is not known, which no score counts. A score
 that the values do not define is 0, or left out of a mean, and `scores` says so.
 """
@@ -50,7 +51,7 @@ def scores(
         "samples_f1": f"{empty} texts have no label and are given none; each counts as 0" if empty else "",
     }
     undefined = {name: reason for name, reason in reasons.items() if reason and name in names}
-    return Scores(values={name: values[name] for name in names}, undefined=undefined)
+    return Scores.of_fractions({name: values[name] for name in names}, undefined)
 
 
 def average_precision(gold: np.ndarray, probabilities: np.ndarray) -> float:

@@ -1,5 +1,6 @@
-"""The scores of classes and of numbers, as the published tasks define them; all are fractions, not percent.
+"""The scores of classes and of numbers, as the published tasks define them.
 
+Each function returns a fraction, as its equation does. `scores` and `Scores` are in percent, as GLUE prints them.
 A score that the values do not define, as the correlation of predictions that are all equal, is 0, and `scores` says so.
 """
 
@@ -25,8 +26,14 @@ class Scores:
     """Scores by the names of their metrics, and which of them are 0 because they are undefined."""
 
     values: dict[str, float]
+    """in percent"""
     undefined: dict[str, str] = field(default_factory=dict)
     """the reason, by the name of the metric"""
+
+    @classmethod
+    def of_fractions(cls, values: Mapping[str, float], undefined: dict[str, str]) -> "Scores":
+        """Return scores from their values of at most 1."""
+        return cls(values={name: 100 * value for name, value in values.items()}, undefined=undefined)
 
     def note(self) -> str:
         """Return one line about the undefined scores; it is empty if there are none."""
@@ -127,7 +134,7 @@ def scores(
     values = {name: functions[name]() for name in chosen}
     over = {"f1": [positive], "micro_f1": classes}
     reasons = {name: _why_undefined(name, *_checked(gold, predicted), over.get(name)) for name in chosen}
-    return Scores(values=values, undefined={name: reason for name, reason in reasons.items() if reason})
+    return Scores.of_fractions(values, {name: reason for name, reason in reasons.items() if reason})
 
 
 def by_id(

@@ -48,10 +48,10 @@ def _parsed(text: str, number: int, path: Path) -> dict[str, Any]:
 
 
 def _report(scores: metrics.Scores, count: int) -> dict[str, Any]:
-    """Return the scores in percent with the number of examples; name those that are not defined."""
+    """Return the scores with the number of examples; name those that are not defined."""
     if note := scores.note():
         print(f"note: {note}", file=sys.stderr)
-    return {"examples": count} | {name: 100 * value for name, value in scores.values.items()}
+    return {"examples": count} | scores.values
 
 
 def logits_and_gold(

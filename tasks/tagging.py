@@ -88,7 +88,7 @@ class Tagging(ExampleKind):
         score = entities.score(expected, predicted)
         overall = score.overall
         values = {"f1": overall.f1, "precision": overall.precision, "recall": overall.recall}
-        return metrics.Scores(values=values | {"accuracy": score.accuracy}, undefined=score.undefined)
+        return metrics.Scores.of_fractions(values | {"accuracy": score.accuracy}, score.undefined)
 
     def _sentences(self, tags: np.ndarray, words: np.ndarray) -> Iterator[list[str]]:
         """Yield the tags of each sentence, from tags and words [n, S]; word 0 begins a sentence."""

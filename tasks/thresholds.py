@@ -71,7 +71,7 @@ def tune(fine_tuned: FineTuned[Any], path: Path, batch: int) -> Tuned:
     best = [label_metrics.best_threshold(gold[:, n], probabilities[:, n]) for n in range(len(names))]
     tuned = Tuned(
         thresholds={name: threshold for name, (threshold, _) in zip(names, best, strict=True)},
-        f1={name: f1 for name, (_, f1) in zip(names, best, strict=True)},
+        f1={name: 100 * f1 for name, (_, f1) in zip(names, best, strict=True)},
         examples=len(gold),
         dataset=path.name,
         dataset_sha256=files.sha256(path),

@@ -57,11 +57,11 @@ class DevelopmentSet:
     """The scores on a development set; the first metric of the task tells which checkpoint is the best."""
 
     def __init__(self, kind: Kind, data: records.Dataset, batch: BatchConfig, score: Score) -> None:
-        """score: gives all metrics, as fractions, of the logits of all samples, by the names of the head's outputs."""
+        """score: gives all metrics, in percent, of the logits of all samples, by the names of the head's outputs."""
         self.kind, self.data, self.batch, self.score, self.measure = kind, data, batch, score, kind.metrics[0]
 
     def scores(self, step: Step, alive: Callable[[], None]) -> loop.Measures:
-        """Return all metrics, as fractions."""
+        """Return all metrics, in percent."""
         by_position = not self.kind.head.pooled
         return self.score(prediction.predict(step, self.data, self.batch, alive, by_position=by_position))
 

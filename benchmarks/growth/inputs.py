@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.core import files, outputs
+from bert.core import files, journal, outputs
 from bert.text.vocabulary import SPECIAL
 from data.pipeline import parts
 
@@ -138,10 +138,11 @@ def metrics(size: int, folder: Path) -> None:
             line = {
                 "step": step,
                 "split": "train",
+                "scale": journal.SCALE,
                 "loss": 10 / (1 + step / size),
                 "tokens_per_second": 1000.0 + step % 97,
                 "learning_rate": 1e-4,
-                "mlm_accuracy": step / size,
+                "mlm_accuracy": 100 * step / size,
             }
             stream.write(json.dumps(line) + "\n")
 

@@ -47,15 +47,15 @@ def measures(trial: Trial, leg: Leg, plan: Plan) -> dict[str, float]:
     by_name = {LOSS: leg.heldout["loss"]} if leg.is_finite else {}
     for key, value in leg.heldout.items():
         if key.endswith("_accuracy"):  # "mlm_accuracy/books" is that of a source
-            by_name[f"held-out {key.removesuffix('_accuracy')} accuracy"] = 100 * value
+            by_name[f"held-out {key.removesuffix('_accuracy')} accuracy"] = value
     for name, score in plan.scores.items():
         if scored := trial.scored(leg.step, name):
             if score.command == "minimal_pairs":
-                by_name[name] = 100 * scored.figures["mean_of_paradigms"]
+                by_name[name] = scored.figures["mean_of_paradigms"]
             elif score.command == "evaluate":
                 by_name |= dict(_evaluated(name, scored.figures))
             else:
-                by_name |= {f"{name} {metric}": 100 * value for metric, value in scored.figures.items()}
+                by_name |= {f"{name} {metric}": value for metric, value in scored.figures.items()}
     return by_name
 
 
@@ -66,7 +66,7 @@ def _evaluated(name: str, figures: dict[str, Any]) -> Iterator[tuple[str, float]
         objective = objective.replace("_", " ")
         if objective.endswith(("loss", "accuracy")):
             label = " ".join(filter(None, [name, source, objective]))
-            yield label, value if objective.endswith("loss") else 100 * value
+            yield label, value
 
 
 def curves(plan: Plan, output: Path) -> Curves:
@@ -253,7 +253,7 @@ def _paradigms(plan: Plan, output: Path) -> Iterator[str]:
         if score.command != "minimal_pairs" or not paradigms:
             continue
         rows = [
-            [paradigm, *(shown([100 * run[paradigm]["accuracy"] for run in runs], 2) for runs in by_variant.values())]
+            [paradigm, *(shown([run[paradigm]["accuracy"] for run in runs], 2) for runs in by_variant.values())]
             for paradigm in paradigms
         ]
         yield f"### {name}: paradigms at the end\n\n{_table(['paradigm', *by_variant], rows)}"
@@ -288,7 +288,7 @@ def _single(trial: Trial, step: int, name: str, value: float | None) -> str:
     if scored is None or "all" not in scored.figures:
         return f"{value:.{_digits(name)}f}"
     every = scored.figures["all"]
-    return f"{value:.2f} ({100 * every['low']:.1f} to {100 * every['high']:.1f})"
+    return f"{value:.2f} ({every['low']:.1f} to {every['high']:.1f})"
 
 
 def _events(output: Path) -> list[dict[str, Any]]:

@@ -170,7 +170,7 @@ def main(argv: list[str]) -> None:
     line = {"step": options.stop_at, "split": "heldout"} | heldout_figures(task, config, heldout)
     before = [line for line in journal.intact(record) if line["step"] <= start] if start else []
     with files.atomic_write(record) as stream:
-        stream.writelines(f"{json.dumps(each)}\n" for each in [*before, *logged, line])
+        stream.writelines(f"{json.dumps(each | {'scale': journal.SCALE})}\n" for each in [*before, *logged, line])
     checkpoint.save(options.directory, options.stop_at, variables(task.module), config.run.keep)
     (folder / STATE.format(start)).unlink(missing_ok=True)
 

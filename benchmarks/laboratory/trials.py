@@ -43,6 +43,8 @@ class Leg:
     """losses and accuracies, those that are finite"""
     settings: dict[str, Any]
     """all that the weights depend on, as `Run.settings` has it"""
+    scale: int = 1
+    """of an accuracy that is perfect; earlier versions wrote fractions, without this entry"""
 
     @property
     def is_finite(self) -> bool:
@@ -59,6 +61,8 @@ class Scored:
     """that it took"""
     figures: dict[str, Any]
     """what the command wrote"""
+    scale: int = 1
+    """as in `Leg`"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +118,10 @@ def flags_of(values: dict[str, Any], prefix: str = "") -> list[str]:
 def _read(path: Path, kind: type[Any]) -> Any:
     if not path.exists():
         return None
-    return checked_json.read(path, kind, what="written by the laboratory", remedy="delete it to have it made again")
+    content = checked_json.read(path, kind, what="written by the laboratory", remedy="delete it to have it made again")
+    if content.scale != journal.SCALE:
+        raise UsageError(f"{path}: its scores are from 0 to 1, as earlier versions had them; give another --output")
+    return content
 
 
 def trials(plan: Plan, output: Path) -> list[Trial]:
@@ -180,7 +187,8 @@ class Laboratory:
             score, begun = self.plan.scores[name], time.monotonic()
             compute = {"minimal_pairs": self._pairs, "evaluate": self._evaluate, "tasks": self._task}[score.command]
             figures = compute(trial, step, name, score)
-            content = Scored(command=score.words, seconds=time.monotonic() - begun, figures=figures)
+            seconds = time.monotonic() - begun
+            content = Scored(command=score.words, seconds=seconds, figures=figures, scale=journal.SCALE)
             checked_json.write(folder / f"{name}.json", dataclasses.asdict(content))
 
     def _leg(self, trial: Trial, step: int) -> Leg:
@@ -206,6 +214,7 @@ class Laboratory:
             tokens_per_second=statistics.median(rates),
             heldout=measures,
             settings=trial.run.settings(),
+            scale=journal.SCALE,
         )
 
     def _pairs(self, trial: Trial, step: int, name: str, score: Score) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def heldout(score: Score, read: Read, tokens: int, text_bytes: int, window: int,
 
 
 def lambada(score: Score, tokenizer: ByteBPE, texts: Iterable[str], limit: int, what: str) -> dict[str, Any]:
-    """Return the share of passages whose last word the model predicts, given all words before it.
+    """Return the percentage of passages whose last word the model predicts, given all words before it.
 
     The strict form: all tokens of the word must be the likeliest ones, each after those before it. Contexts longer than
     the model's `limit` of tokens lose their beginning; they are counted as `shortened`.
@@ -124,7 +124,7 @@ def lambada(score: Score, tokenizer: ByteBPE, texts: Iterable[str], limit: int, 
     return {
         "passages": len(passages),
         "correct": correct,
-        "accuracy": correct / len(passages),
+        "accuracy": 100 * correct / len(passages),
         "shortened": shortened,
     }
 

@@ -207,7 +207,7 @@ def _is_score(key: str, value: Any, line: dict[str, Any]) -> bool:
 
 
 def _rounded(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _table(head: tuple[Any, ...], rows: list[tuple[Any, ...]]) -> Iterator[str]:

@@ -392,8 +392,8 @@ class RunConfig:
     """held-out sequences per evaluation, spread over all of them and always the same ones"""
     patience: CountOrNone = field(default=0, metadata=MAY_CHANGE)
     """end the run after this many evaluations on a development set without improvement; 0: never"""
-    target_accuracy: Share = field(default=0.0, metadata=MAY_CHANGE)
-    """end the run when an evaluation reaches this accuracy in its first objective; 0: never"""
+    target_accuracy: Annotated[float, Range(0, 100)] = field(default=0.0, metadata=MAY_CHANGE)
+    """end the run when an evaluation reaches this accuracy, in percent, in its first objective; 0: never"""
     peak_teraflops: Annotated[float, Range(0, 1e6)] = field(default=0.0, metadata=MAY_CHANGE)
     """peak TFLOP/s of a device in the compute type, from its data sheet, to log the utilisation; 0: unknown"""
     profile: CountOrNone = field(default=0, metadata=MAY_CHANGE)
@@ -413,6 +413,10 @@ class RunConfig:
         ranges.check(self, "run.")
         factor = self.spike_factor
         _require(factor == 0 or factor > 1, f"run.spike_factor must be 0, or more than 1, not {factor}")
+        if 0 < (target := self.target_accuracy) <= 1:
+            raise UsageError(
+                f"run.target_accuracy {target:g}: accuracies are in percent, from 0 to 100; give {100 * target:g}"
+            )
 
     @property
     def path(self) -> Path:

@@ -1,4 +1,8 @@
-"""Read `metrics.jsonl` of a run: one line of JSON for each logged update and each evaluation."""
+"""Read `metrics.jsonl` of a run: one line of JSON for each logged update and each evaluation.
+
+Scores (accuracy, F1, correlations) are from 0 to 100, and `scale` of a line says so. Earlier versions wrote lines
+without `scale`, with scores from 0 to 1; here they are read as if they had been written today.
+"""
 
 import math
 from collections.abc import Iterator
@@ -10,6 +14,7 @@ from bert.core import files
 NAME = "metrics.jsonl"
 NOT_FINITE = ("nan", "inf", "-inf")  # written as strings, because JSON has no such numbers
 LARGEST_STEP = 1 << 53
+SCALE = 100  # of a score that is as good as can be
 
 Line = dict[str, Any]
 
@@ -17,7 +22,8 @@ Line = dict[str, Any]
 def lines(path: Path) -> Iterator[Line | None]:
     """Yield the lines, with None for each damaged one: a killed process may leave half a line.
 
-    A line has an integer `step`, a string `split` and numbers. Raise InputError if the path is not a regular file.
+    A line has an integer `step`, a string `split` and numbers; `scale` is left out. Raise InputError if the path is
+    not a regular file.
     """
     with files.open_regular(path) as stream:
         for content in stream:
@@ -30,6 +36,21 @@ def intact(path: Path) -> Iterator[Line]:
     return (line for line in lines(path) if line is not None)
 
 
+def rescaled(line: Line) -> Line:
+    """Return a line that has no `scale` with its scores from 0 to 100."""
+    return {
+        key: SCALE * value if _is_score(key, line["split"]) and type(value) in (int, float) else value
+        for key, value in line.items()
+    }
+
+
+def _is_score(key: str, split: Any) -> bool:
+    measure = key.partition("/")[0]  # "mlm_accuracy/books" is that of a source
+    if split == "heldout" and measure not in ("step", "split"):
+        return not measure.endswith("loss")
+    return measure.endswith("accuracy")
+
+
 def _line(text: str) -> Line | None:
     try:
         fields = files.parse_json(text)
@@ -37,7 +58,10 @@ def _line(text: str) -> Line | None:
             return None
         if type(fields["split"]) is not str:
             return None
-        return {key: value if key in ("step", "split") else _number(value) for key, value in fields.items()}
+        if fields.get("scale", SCALE) != SCALE:
+            return None
+        line = {key: value if key in ("step", "split") else _number(value) for key, value in fields.items()}
+        return line if line.pop("scale", None) else rescaled(line)
     except (ValueError, KeyError, TypeError, OverflowError):
         return None
 

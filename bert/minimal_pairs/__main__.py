@@ -78,8 +78,8 @@ def table(by_group: dict[str, dict[str, Accuracy]], total: Accuracy) -> str:
         lines.append(f"{title:<{width + 2}}{'accuracy':>8}{'95 % interval':>17}{'pairs':>9}{'ties':>7}")
         for name, figures in section.items():
             low, high = figures.interval()
-            interval = f"{100 * low:.1f} to {100 * high:.1f}"
-            shown = f"{100 * figures.share:8.1f}{interval:>17}{figures.pairs:>9,}{figures.ties:>7,}"
+            interval = f"{low:.1f} to {high:.1f}"
+            shown = f"{figures.percent:8.1f}{interval:>17}{figures.pairs:>9,}{figures.ties:>7,}"
             lines.append(f"  {name:<{width}}{shown}")
     return "\n".join(lines)
 
@@ -91,8 +91,8 @@ def draw(by_group: dict[str, dict[str, Accuracy]], total: Accuracy, path: Path) 
         for place, (name, figures) in enumerate(reversed(shown.items())):
             low, high = figures.interval()
             colour = COLOURS[0] if name != "all pairs" else COLOURS[1]
-            axes.plot([100 * low, 100 * high], [place, place], color=colour)
-            axes.plot([100 * figures.share], [place], "o", color=colour, markersize=5)
+            axes.plot([low, high], [place, place], color=colour)
+            axes.plot([figures.percent], [place], "o", color=colour, markersize=5)
         axes.axvline(50, color=charts.INK, linewidth=0.8, linestyle=":")
         labels = [charts.plain(name) for name in reversed(shown)]
         axes.set(title="Accuracy on minimal pairs, in percent", xlim=(0, 100), yticks=range(len(shown)))
@@ -122,7 +122,7 @@ def main(argv: list[str]) -> None:
 def _fields(
     options: Options, scores: scoring.Scores, by_group: dict[str, dict[str, Accuracy]], total: Accuracy
 ) -> dict[str, Any]:
-    of_paradigms = [figures.share for figures in by_group["paradigms"].values()]
+    of_paradigms = [figures.percent for figures in by_group["paradigms"].values()]
     return {
         "checkpoint": str(scores.checkpoint),
         "data": str(options.data),

@@ -29,24 +29,24 @@ class Accuracy:
         return cls(pairs=len(good), right=int((good > bad).sum()), ties=int((good == bad).sum()))
 
     @property
-    def share(self) -> float:
-        return (self.right + self.ties / 2) / self.pairs
+    def percent(self) -> float:
+        return 100 * (self.right + self.ties / 2) / self.pairs
 
     def interval(self) -> tuple[float, float]:
-        """Return the ends of the 95 % interval of the share (Wilson 1927).
+        """Return the ends of the 95 % interval of the percentage (Wilson 1927).
 
         It says what other pairs of the same kind might give with this model, not what another seed might.
         """
-        n, z = self.pairs, NORMAL_95
-        middle = (self.share + z**2 / (2 * n)) / (1 + z**2 / n)
-        half = z / (1 + z**2 / n) * math.sqrt(self.share * (1 - self.share) / n + (z / (2 * n)) ** 2)
-        return max(middle - half, 0.0), min(middle + half, 1.0)
+        n, z, share = self.pairs, NORMAL_95, self.percent / 100
+        middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+        half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
+        return max(100 * (middle - half), 0.0), min(100 * (middle + half), 100.0)
 
     def fields(self) -> dict[str, Any]:
         """Return all figures by name."""
         low, high = self.interval()
         counts = {"pairs": self.pairs, "right": self.right, "ties": self.ties}
-        return {**counts, "accuracy": self.share, "low": low, "high": high}
+        return {**counts, "accuracy": self.percent, "low": low, "high": high}
 
 
 def by_name(names: Sequence[str], good: np.ndarray, bad: np.ndarray) -> dict[str, Accuracy]:

@@ -31,6 +31,8 @@ class Evaluation:
     def figures(self, sums: Mapping[str, Any]) -> dict[str, float]:
         """Return the means of the objectives that have figures, and "loss", the sum of all mean losses.
 
+        Accuracies are in percent.
+
         sums: of `sums` over batches, of tensors or of numbers.
         """
         weights = {

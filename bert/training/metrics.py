@@ -10,11 +10,14 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from bert.core import files
+from bert.core import files, journal
 from bert.core.progress import SCREEN, Progress
 
-NAME = "metrics.jsonl"
 SHOWN = {"loss", "learning_rate", "sequences_per_second", "f1", "exact_match", "matthews", "pearson", "spearman"}
+EARLIER = (
+    "its scores were from 0 to 1, and are now from 0 to 100 as those of later updates; the events for TensorBoard stay "
+    "as they are"
+)
 
 
 class Log:
@@ -26,22 +29,26 @@ class Log:
         self.progress = Progress("train", "updates", steps, first)  # a block while the updates are made
         if not active:
             return
-        self._path = run / NAME
+        self._path = run / journal.NAME
         self._remove_after(first)
         self._events = tf.summary.create_file_writer(str(run / "events"))
         self._last = ""  # line of training, if only the bar has shown it
 
     def _remove_after(self, step: int) -> None:
         if self._path.exists():
-            lines = self._path.read_bytes().split(b"\n")
+            lines = [line for line in self._path.read_bytes().split(b"\n") if _step_of(line) <= step]
+            on_scale = [_on_scale(line) for line in lines]
             with files.atomic_write(self._path, "wb") as stream:
-                stream.writelines(line + b"\n" for line in lines if _step_of(line) <= step)
+                stream.writelines(line + b"\n" for line in on_scale)
+            if lines != on_scale:
+                print(f"note: {self._path}: {EARLIER}", file=sys.stderr)
 
     def write(self, step: int, split: str, values: dict[str, float], text: str | None = None) -> None:
         """Log the values of `split` ("train", "heldout" or "fed") after update `step`. text: shown instead of them."""
         if not self.active:
             return
-        line = {"step": step, "split": split} | {key: _plain(value) for key, value in values.items()}
+        head = {"step": step, "split": split, "scale": journal.SCALE}
+        line = head | {key: _plain(value) for key, value in values.items()}
         with open(self._path, "a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")
         with self._events.as_default(step=step):
@@ -78,6 +85,16 @@ def _step_of(line: bytes) -> float:
         return float(files.parse_json(line)["step"])
     except (ValueError, KeyError, TypeError, OverflowError):
         return math.inf  # a line cut off when the process was killed
+
+
+def _on_scale(line: bytes) -> bytes:
+    """Return a line with its scores from 0 to 100; earlier versions wrote 0 to 1, without `scale`."""
+    fields = files.parse_json(line)
+    if "scale" in fields or "split" not in fields:
+        return line
+    first = {key: fields[key] for key in ("step", "split")}
+    scores = {key: _plain(value) if type(value) is float else value for key, value in journal.rescaled(fields).items()}
+    return json.dumps(first | {"scale": journal.SCALE} | scores).encode()
 
 
 def _plain(value: float) -> float | str:

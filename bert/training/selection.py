@@ -5,13 +5,14 @@ from `metrics.jsonl`, so a resumed run takes the same decisions as one that was 
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from bert.core import checked_json, files
+from bert.core import checked_json, journal
+from bert.core.journal import SCALE
 
-BEST, METRICS, SPLIT = "best.json", "metrics.jsonl", "heldout"
+BEST, SPLIT = "best.json", "heldout"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,8 @@ class Best:
     measure: str
     """what is compared; greater is better"""
     value: float
+    scale: Literal[1, 100] = 1
+    """the value of a perfect score; earlier versions wrote shares, without this entry"""
 
 
 def read(run: Path) -> Best | None:
@@ -31,7 +34,7 @@ def read(run: Path) -> Best | None:
         return None
     remedy = "remove it to use the newest checkpoint"
     best: Best = checked_json.read(run / BEST, Best, what="the record of the best checkpoint", remedy=remedy)
-    return best
+    return best if best.scale == SCALE else replace(best, value=SCALE * best.value, scale=SCALE)
 
 
 def write(run: Path, best: Best) -> None:
@@ -51,7 +54,7 @@ class Selection:
     def add(self, step: int, value: float) -> bool:
         """Count the evaluation after update `step`; return whether it is better than all before. NaN never is."""
         if math.isfinite(value) and (self.best is None or value > self.best.value):
-            self.best, self.since = Best(step=step, measure=self.measure, value=value), 0
+            self.best, self.since = Best(step=step, measure=self.measure, value=value, scale=SCALE), 0
             return True
         self.since += 1
         return False
@@ -63,18 +66,8 @@ class Selection:
     def replay(self, run: Path, step: int) -> None:
         """Count the evaluations up to update `step` that `metrics.jsonl` of a run has. Forget what was counted."""
         self.best, self.since = None, 0
-        if not (run / METRICS).exists():
+        if not (run / journal.NAME).exists():
             return
-        with open(run / METRICS, encoding="utf-8") as stream:
-            for text in stream:
-                line = _parsed(text)
-                if line.get("split") == SPLIT and line.get("step", math.inf) <= step and self.measure in line:
-                    self.add(int(line["step"]), float(line[self.measure]))  # NaN is stored as text
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    try:
-        line = files.parse_json(text)
-    except ValueError:
-        return {}  # a line that was cut off when the process was killed
-    return line if isinstance(line, dict) else {}
+        for line in journal.intact(run / journal.NAME):
+            if line["split"] == SPLIT and line["step"] <= step and self.measure in line:
+                self.add(line["step"], line[self.measure])

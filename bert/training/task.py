@@ -63,10 +63,13 @@ def flat(measures: dict[str, Measure]) -> Sums:
 
 
 def means(task: Task, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, float]:
-    """Divide summed losses and correct predictions by their weights; "loss" is the sum of all mean losses."""
+    """Divide summed losses and correct predictions by their weights; "loss" is the sum of all mean losses.
+
+    Accuracies are in percent.
+    """
     by_name = {}
     for name, weight in weights.items():
         by_name[f"{name}_loss"] = float(sums[f"{name}_loss"] / weight)
         if getattr(task, "counts_correct", True):
-            by_name[f"{name}_accuracy"] = float(sums[f"{name}_correct"] / weight)
+            by_name[f"{name}_accuracy"] = float(100 * sums[f"{name}_correct"] / weight)
     return {"loss": sum(value for name, value in by_name.items() if name.endswith("_loss")), **by_name}

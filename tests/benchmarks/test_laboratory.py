@@ -23,7 +23,7 @@ from benchmarks.laboratory import check, page, peer
 from benchmarks.laboratory import plan as plans
 from benchmarks.laboratory.children import Children
 from benchmarks.laboratory.trials import Laboratory, Leg, Scored, Trial, trials
-from bert.core import checked_json, cli, outputs
+from bert.core import checked_json, cli, files, outputs
 from bert.core.errors import InputError, Stopped, UsageError
 from bert.text.instances import InstanceConfig
 from bert.text.records import Description
@@ -157,8 +157,8 @@ def test_a_score_on_samples_is_what_the_trainer_measures_on_them(tmp_path: Path)
     one, two = (
         (leg, page.measures(trial, leg, made)) for trial in trials(made, tmp_path / "out") if (leg := trial.leg(19))
     )
-    for name, percent in (("loss", 1), ("accuracy", 100)):
-        assert one[1][f"common mlm {name}"] == pytest.approx(percent * one[0].heldout[f"mlm_{name}"], rel=1e-5)
+    for name in ("loss", "accuracy"):
+        assert one[1][f"common mlm {name}"] == pytest.approx(one[0].heldout[f"mlm_{name}"], rel=1e-5)
     assert two[1]["common mlm loss"] != pytest.approx(two[0].heldout["mlm_loss"], rel=1e-3)
     assert "| common mlm loss | 19 |" in (tmp_path / "out" / page.NAME).read_text()
 
@@ -376,6 +376,7 @@ def test_the_figures_of_the_page_are_those_of_the_files(tmp_path: Path) -> None:
     """The oracle is NumPy; Student's quantile for two degrees of freedom has a closed form."""
     plan, random = plans.read(write_plan(tmp_path)), np.random.default_rng(2)
     losses, pairs, tokens, speeds = (random.random((2, 3, 3)) for _ in range(4))  # of variant, seed, mark
+    pairs *= 100
     tokens = 1000 * np.cumsum(1 + tokens, axis=2)
     for trial in trials(plan, tmp_path):
         at = list(plan.variants).index(trial.run.name), plan.seeds.index(trial.seed)
@@ -384,15 +385,16 @@ def test_the_figures_of_the_page_are_those_of_the_files(tmp_path: Path) -> None:
             folder.mkdir(parents=True)
             place = (*at, number)
             figures = {"mean_of_paradigms": float(pairs[place]), "paradigms": {"p": {"accuracy": float(pairs[place])}}}
-            figures["all"] = {"low": 0.25, "high": 0.75}
+            figures["all"] = {"low": 25.0, "high": 75.0}
             leg = Leg(
                 step=step,
                 tokens=float(tokens[place]),
                 tokens_per_second=float(100 * (1 + speeds[place])),
-                heldout={"loss": float(losses[place]), "mlm_accuracy": 0.5, "mlm_accuracy/books": 0.25},
+                heldout={"loss": float(losses[place]), "mlm_accuracy": 50.0, "mlm_accuracy/books": 25.0},
                 settings=trial.run.settings(),
+                scale=100,
             )
-            scored = Scored(command="minimal_pairs --data pairs", seconds=1.0, figures=figures)
+            scored = Scored(command="minimal_pairs --data pairs", seconds=1.0, figures=figures, scale=100)
             checked_json.write(folder / "training.json", dataclasses.asdict(leg))
             checked_json.write(folder / "pairs.json", dataclasses.asdict(scored))
     page.write(plan, tmp_path, "command", {})
@@ -400,7 +402,7 @@ def test_the_figures_of_the_page_are_those_of_the_files(tmp_path: Path) -> None:
 
     curve = table(text, "### pairs")
     for number, step in enumerate(MARKS):
-        found = 100 * pairs[:, :, number]
+        found = pairs[:, :, number]
         cells = [f"{values.mean():.2f} +- {values.std(ddof=1):.2f}" for values in found]
         assert curve[number] == [str(step), cells[0], "3", cells[1], "3"]
     assert table(text, "### pairs: paradigms at the end") == [["p", *curve[-1][1::2]]]
@@ -411,7 +413,7 @@ def test_the_figures_of_the_page_are_those_of_the_files(tmp_path: Path) -> None:
     for axis, places_of in places.items():
         rows = {row[0]: row[1:] for row in table(text, f"At equal {axis}:")}
         assert list(rows) == ["held-out loss", "held-out mlm accuracy", "pairs"]
-        for name, values, digits in (("held-out loss", losses, 3), ("pairs", 100 * pairs, 2)):
+        for name, values, digits in (("held-out loss", losses, 3), ("pairs", pairs, 2)):
             end = places_of[:, :, -1].min()
             at_end = np.array(
                 [
@@ -429,7 +431,14 @@ def test_the_figures_of_the_page_are_those_of_the_files(tmp_path: Path) -> None:
                 f"{differences.mean():+.{digits}f} ({ends[0]:+.{digits}f} to {ends[1]:+.{digits}f})",
             ]
     single = {(row[0], row[1]): row[-1] for row in table(text, "## Runs")}
-    assert single["two", "7"] == f"{100 * pairs[1, 2, 2]:.2f} (25.0 to 75.0)"
+    assert single["two", "7"] == f"{pairs[1, 2, 2]:.2f} (25.0 to 75.0)"
+
+    older = trials(plan, tmp_path)[0].folder / f"step-{MARKS[0]:08d}" / "training.json"
+    checked_json.write(
+        older, {key: value for key, value in files.read_json(older).items() if key not in ("checksum", "scale")}
+    )
+    with pytest.raises(UsageError, match=r"training\.json: its scores are from 0 to 1, .*; give another --output"):
+        page.write(plan, tmp_path, "command", {})
     for name in re.findall(r"\((curve-\d\.png)\)", text):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 

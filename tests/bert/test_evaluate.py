@@ -167,7 +167,7 @@ def test_an_evaluation_has_the_figures_of_training(tmp_path: Path, capsys: pytes
     found = json.loads(capsys.readouterr().out)
     figures = {f"{name}_{what}" for name in ("mlm", "nsp") for what in ("loss", "accuracy")}
     figures |= {f"{name}/{source}" for name in figures for source in ("wikipedia", "books")}
-    assert {*line} - {"step", "split", "loss"} == figures
+    assert {*line} - {"step", "split", "scale", "loss"} == figures
     for name in figures:
         assert found[name] == pytest.approx(line[name], rel=1e-5), name
     for source in ("", "/wikipedia", "/books"):

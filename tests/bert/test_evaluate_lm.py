@@ -67,7 +67,7 @@ def test_lambada_reads_lines_of_json(run: Path, tmp_path: Path, capsys: pytest.C
     path.write_text("".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts))
     found = evaluate(capsys, run, "lambada", path)
     assert (found["passages"], found["shortened"]) == (3, 1)
-    assert found["accuracy"] == found["correct"] / 3
+    assert found["accuracy"] == 100 * found["correct"] / 3
 
 
 def test_heldout_tokens(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,7 +114,7 @@ def test_the_copy_that_two_sentences_share_is_computed_once(run: Path, monkeypat
 def test_equal_tokens_are_a_tie_that_counts_half(run: Path) -> None:
     found = scoring.score(run, pairs("the Cat .", "the cat .", "the zebra", "the lion"), "masked", 7, "float32")
     assert (found.good == found.bad).all() and found.unknown == 1
-    assert Accuracy.of(np.array([1.0, 2, 3, 4]), np.array([1.0, 1, 4, 4])).share == 0.5
+    assert Accuracy.of(np.array([1.0, 2, 3, 4]), np.array([1.0, 1, 4, 4])).percent == 50
 
 
 # Newcombe 1998, "Two-sided confidence intervals for the single proportion", table I, method 3.
@@ -124,7 +124,7 @@ def test_equal_tokens_are_a_tie_that_counts_half(run: Path) -> None:
 )
 def test_intervals_are_those_that_were_published(right: int, count: int, low: float, high: float) -> None:
     found = Accuracy(pairs=count, right=right, ties=0).interval()
-    np.testing.assert_allclose(found, (low, high), atol=5e-5)
+    np.testing.assert_allclose(found, (100 * low, 100 * high), atol=5e-3)
 
 
 def test_the_lines_of_blimp_name_their_paradigm_phenomenon_and_field(tmp_path: Path) -> None:
@@ -206,11 +206,11 @@ def test_the_command_prints_a_table_and_writes_json_and_a_picture(
     command.main([str(run), "--data", str(folder), "--output", str(output), "--picture", str(picture)])
     found, shown = json.loads(output.read_text()), capsys.readouterr().out
     two = found["paradigms"]["$two"]
-    assert (two["pairs"], two["right"], two["ties"], two["accuracy"]) == (1, 0, 1, 0.5) and two["low"] < two["high"]
+    assert (two["pairs"], two["right"], two["ties"], two["accuracy"]) == (1, 0, 1, 50) and two["low"] < two["high"]
     assert found["all"]["pairs"] == 2 and list(found["phenomena"]) == ["term"] and found["score"] == "masked"
     assert found["checkpoint"].endswith("step-00000003") and found["pairs_with_unknown_tokens"] == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert f"{100 * found['all']['accuracy']:.1f}" in shown.splitlines()[-1]
+    assert f"{found['all']['accuracy']:.1f}" in shown.splitlines()[-1]
     command.main([str(run), "--data", str(folder), "--output", str(output), "--pairs", "1"])
     of_each = {name: of["pairs"] for name, of in json.loads(output.read_text())["paradigms"].items()}
     assert of_each == {"one": 1, "$two": 1}

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ def write(run: Path, steps: int, held_out: bool) -> Path:
         for step in range(10, steps + 1, 10)
     ]
     if held_out:
-        lines.append({"step": steps, "split": "heldout", "loss": 1.5, "mlm_accuracy": 0.25})
+        lines.append({"step": steps, "split": "heldout", "scale": 100, "loss": 1.5, "mlm_accuracy": 25.5})
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return run
 
@@ -28,11 +29,11 @@ def test_runs_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     report.main([str(one), str(two), "--output", str(tmp_path / "out")])
     found = json.loads((tmp_path / "out" / "report.json").read_text())
     figures = {"steps": 50, "tokens_per_second": 300, "train_loss": 2.0}
-    assert found[str(one)] == figures | {"mlm_accuracy": 0.25, "heldout_loss": 1.5}
+    assert found[str(one)] == figures | {"mlm_accuracy": 25.5, "heldout_loss": 1.5}
     assert found[str(two)]["steps"] == 30 and "heldout_loss" not in found[str(two)]
     assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
     rows = capsys.readouterr().out.splitlines()
-    assert rows[1].split() == [str(one), "50", "300", "2", "0.25", "1.5"]
+    assert rows[1].split() == [str(one), "50", "300", "2", "25.5", "1.5"]
     assert rows[2].split() == [str(two), "30", "200", "3.33333"]
 
 
@@ -86,9 +87,12 @@ def test_a_run_that_was_rolled_back_has_the_figures_of_all_its_lines(tmp_path: P
         for step, loss, speed in zip(steps, random.random(len(steps)), random.random(len(steps)) * 1e6, strict=True)
     ]
     train[5]["tokens_per_second"] = math.inf
-    heldout = [
-        {"step": step, "split": "heldout", "loss": step / 7, "mlm_accuracy": 1 / step} for step in (301, 895, 450)
+    heldout: list[dict[str, Any]] = [
+        {"step": step, "split": "heldout", "loss": step / 7, "mlm_accuracy": 100 / step, "scale": 100}
+        for step in (301, 895, 450)
     ]
+    del heldout[1]["scale"]  # as earlier versions wrote a line
+    heldout[1]["mlm_accuracy"] /= 100
     fed = {"step": 502, "split": "fed", "samples": 31}
     lines = [*train[:300], heldout[0], *train[300:600], heldout[1], {"step": 5000, "split": "other"}, *train[600:]]
     text = "".join(json.dumps(line).replace("Infinity", '"inf"') + "\n" for line in [*lines, heldout[2], fed])
@@ -99,13 +103,13 @@ def test_a_run_that_was_rolled_back_has_the_figures_of_all_its_lines(tmp_path: P
         "steps": 900 - (900 - 200) % 7,
         "tokens_per_second": round(speeds[len(speeds) // 2]),
         "train_loss": train[-1]["loss"],
-        "mlm_accuracy": 1 / 450,
+        "mlm_accuracy": 100 / 450,
         "heldout_loss": 450 / 7,
         "fed_samples": 31,
     }
     assert metrics.last_step == 502
     assert metrics.loss.points() == [(line["step"], line["loss"]) for line in train]
-    assert metrics.accuracy.points() == [(301, 1 / 301), (895, 1 / 895), (450, 1 / 450)]
+    assert metrics.accuracy.points() == [(301, 100 / 301), (895, 100 / 895), (450, 100 / 450)]
 
 
 @pytest.mark.parametrize("count", [8191, 100_003])

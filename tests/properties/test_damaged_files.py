@@ -512,9 +512,9 @@ READERS = {
     "a threshold": Reader(threshold.NAME, finite_threshold, *of_json(TUNED), slow=True),
     "scores": Reader("one.json", averaged, *of_json(SCORES), slow=True),
     "a vocabulary": Reader("vocab.txt", whole_vocabulary, [VOCABULARY], damaged(VOCABULARY) | st.binary(max_size=40)),
-    "the journal of a run that resumes": Reader(metrics.NAME, gone_on, [JOURNAL], DAMAGED_JOURNAL),
+    "the journal of a run that resumes": Reader(journal.NAME, gone_on, [JOURNAL], DAMAGED_JOURNAL),
     "the journal of a report": Reader(journal.NAME, figures, [JOURNAL], DAMAGED_JOURNAL),
-    "the journal of an export": Reader(metrics.NAME, exported_scores, [JOURNAL], DAMAGED_JOURNAL),
+    "the journal of an export": Reader(journal.NAME, exported_scores, [JOURNAL], DAMAGED_JOURNAL),
     "citations": Reader(
         "pubmed.xml",
         citations,

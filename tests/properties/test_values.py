@@ -186,7 +186,7 @@ HIGHEST = """
     --optimizer.warmup_steps 1000000000 --optimizer.weight_decay 10 --optimizer.layer_decay 1
     --optimizer.decay_power 100 --run.seed 2147483647 --run.keep 1000000000 --run.keep_every 1000000000
     --run.stall_seconds 1e6 --run.evaluate_sequences 1000000000 --run.max_skipped 1000000000 --run.spike_factor 1e6
-    --run.profile 1000000000 --run.peak_teraflops 1e6 --run.target_accuracy 1 --budget.hours 1e5 --data.skip_bad
+    --run.profile 1000000000 --run.peak_teraflops 1e6 --run.target_accuracy 100 --budget.hours 1e5 --data.skip_bad
     1000000000 --batch.max_per_device 65536
 """
 

@@ -20,7 +20,8 @@ def journey(tmp_path: Path) -> list[str]:
             {"step": step, "split": "train", "loss": 100 / step, "tokens_per_second": 1000.0 * step}
             for step in range(20, steps + 1, 20)
         ]
-        lines.append({"step": steps, "split": "heldout", "loss": 1.5, "mlm_accuracy": steps / 100, "nsp_accuracy": 0.9})
+        figures = {"loss": 1.5, "mlm_accuracy": float(steps), "nsp_accuracy": 90.0}
+        lines.append({"step": steps, "split": "heldout", "scale": 100} | figures)
         (tmp_path / name).mkdir()
         (tmp_path / name / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     for run, answers in (("pretrained", ["Mira", "Balda", "Mira"]), ("random", ["led", "led", "led"])):
@@ -40,13 +41,13 @@ def journey(tmp_path: Path) -> list[str]:
 def test_json_table_and_picture_are_written_and_the_answer_is_marked_in_its_passage(journey, tmp_path, capsys):
     report.main(journey)
     first, second = json.loads((tmp_path / "out" / "report.json").read_text())["pretraining"]
-    assert (first["steps"], first["mlm_accuracy"], first["nsp_accuracy"]) == (60, 0.6, 0.9)
+    assert (first["steps"], first["mlm_accuracy"], first["nsp_accuracy"]) == (60, 60, 90)
     assert (first["tokens_per_second"], second["tokens_per_second"]) == (40_000, 20_000)  # the medians
     scores = json.loads((tmp_path / "out" / "report.json").read_text())["squad"]
     assert scores["pretrained"]["exact_match"] == pytest.approx(200 / 3)
     assert scores["random"]["f1"] == 0
     printed = capsys.readouterr().out
-    assert all(figure in printed for figure in ("60.0%", "40,000", "66.7", str(tmp_path / "out" / "curves.png")))
+    assert all(figure in printed for figure in ("60.0", "40,000", "66.7", str(tmp_path / "out" / "curves.png")))
     assert "Who led Torbank?" in printed and "[[Mira]] led Torbank. Balda led Kenco." in printed
     assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
 

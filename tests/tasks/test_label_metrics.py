@@ -36,7 +36,7 @@ def test_sets_of_labels_score_as_by_scikit_learn(tmp_path: Path) -> None:
     theirs = oracle("labels", tmp_path, **named)
     ours = [scored(*one).values for one in cases]
     for name in LABELS:
-        np.testing.assert_allclose([values[name] for values in ours], theirs[name], atol=1e-12, err_msg=name)
+        np.testing.assert_allclose([values[name] for values in ours], theirs[name], atol=1e-10, err_msg=name)
 
 
 NAMES = ("gold", "probabilities", "given")
@@ -77,7 +77,7 @@ def test_no_threshold_is_better_than_the_best(pairs: list[tuple[bool, float]]) -
 def test_what_has_no_score_is_told_or_refused() -> None:
     gold = np.array([[1, 0, 0], [0, 0, 1], [0, 0, 0]])
     found = scored(gold, np.full((3, 3), 0.4), np.zeros((3, 3), bool))
-    assert found.values["accuracy"] == 1 / 3 and found.values["roc_auc"] == 0.5
+    assert found.values["accuracy"] == pytest.approx(100 / 3) and found.values["roc_auc"] == 50
     assert found.undefined == {
         "average_precision": "no text has l1",
         "roc_auc": "left out of the mean, as all or no texts have l1",

@@ -85,7 +85,7 @@ class Labelling(Classification):
 
     def scores(self, logits: np.ndarray, gold: dict[str, np.ndarray]) -> metrics.Scores:
         right = ((logits > 0) == (gold["label"] > 0)).all(axis=1)
-        return metrics.Scores(values={"accuracy": float(right.mean())})
+        return metrics.Scores.of_fractions({"accuracy": float(right.mean())}, {})
 
     def predictions(
         self, examples: Sequence[TextExample], arrays: dict[str, np.ndarray], logits: np.ndarray

@@ -134,7 +134,7 @@ def scores(run: Path) -> dict[str, float]:
 def test_each_kind_is_learnt_and_the_best_checkpoint_has_the_scores_of_training(run: Path) -> None:
     found, best = scores(run), selection.read(run)
     assert best is not None and found["examples"] == 53 and best.measure in found
-    assert found[best.measure] == pytest.approx(100 * best.value, abs=1e-3)
+    assert found[best.measure] == pytest.approx(best.value, abs=1e-3)
     assert found[best.measure] > 80  # by chance: 50, 0, 33, 0 and about 50
     assert f"step-{best.step:08d}" in checkpoints(run)
 
@@ -259,7 +259,7 @@ def test_f1_is_over_the_positive_classes(folder: Path, tmp_path: Path, capsys: p
     capsys.readouterr()
     evaluate.main(["--model", str(run), "--input", str(tmp_path / "other.tsv"), *names])
     found = json.loads(capsys.readouterr().out)
-    assert found["micro_f1"] == pytest.approx(100 * best.value, abs=1e-3) and "accuracy" in found
+    assert found["micro_f1"] == pytest.approx(best.value, abs=1e-3) and "accuracy" in found
     evaluate.main(["--model", str(run), "--input", str(tmp_path / "other.tsv"), *names, "--limit", "9"])
     assert json.loads(capsys.readouterr().out)["examples"] == 9
     with pytest.raises(UsageError, match=r"--data\.positive 'plant' is not one of the classes: animal, fruit"):

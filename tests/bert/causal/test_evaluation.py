@@ -99,7 +99,7 @@ def test_a_word_counts_only_if_all_its_tokens_are_the_likeliest(
 ) -> None:
     texts = ["she said yes", "he said\n\nyet", "so she said yes", "it seems so yes", "and yesterday"]
     found = evaluation.lambada(speller(" yes", tokenizer), tokenizer, texts, 99, "f")
-    assert found == {"passages": 5, "correct": 2, "accuracy": 0.4, "shortened": 0}
+    assert found == {"passages": 5, "correct": 2, "accuracy": 40.0, "shortened": 0}
     assert "5,153" in capsys.readouterr().err
 
 

@@ -42,8 +42,8 @@ def test_the_card_says_what_the_run_was(tmp_path: Path) -> None:
     assert "- `data.train`: `some folder/seq128`" in card and "the folder is not there any more" in card
     assert "- recipe: not stated" in card and "- first weights: random" in card and "reads 17 tokens at once" in card
     assert "--data.train 'some folder/seq128' \\\n    --batch.total 24 \\\n    --precision.xla false\n" in card
-    assert "| heldout | 7 | -4.0000 | 7.5100 | 0.2500 |" in card and "/x" not in card
-    assert "| train | 7 | 1.5000 |  |  |" in card and "learning" not in card
+    assert "| heldout | 7 | -4 | 751 | 25 |" in card and "/x" not in card
+    assert "| train | 7 | 1.5 |  |  |" in card and "learning" not in card
 
 
 def test_the_card_has_what_the_records_and_the_best_evaluation_say(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_the_card_has_what_the_records_and_the_best_evaluation_say(tmp_path: Pat
     config = {"data.train": str(tmp_path / "seq"), "init.checkpoint": "some/run"}
     (run / "config.json").write_text(json.dumps({"config": config, "recipe": "bert_tiny", "versions": {"a": "1"}}))
     sign(run)
-    selection.write(run, selection.Best(step=7, measure="accuracy", value=0.625))
+    selection.write(run, selection.Best(step=7, measure="accuracy", value=62.5, scale=100))
     assert {path.name for path in input_files(run)} >= {"seq", "best.json"}
     text = card.text(read_model(run), "BertForPreTraining")
     for line in (
@@ -70,7 +70,7 @@ def test_the_card_has_what_the_records_and_the_best_evaluation_say(tmp_path: Pat
         "language: zh",
         "- recipe: `bert_tiny`",
         "- first weights: `some/run`",
-        "The weights are those of update 7, the best of the run by accuracy: 0.6250.",
+        "The weights are those of update 7, the best of the run by accuracy: 62.5.",
     ):
         assert line in text.splitlines()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bert import recipes
-from bert.core.config import BatchConfig, OptimizerConfig, TrainConfig, as_flags, flatten
+from bert.core.config import BatchConfig, OptimizerConfig, RunConfig, TrainConfig, as_flags, flatten
 from bert.core.errors import UsageError
 from squad.recipes import RECIPES as OF_SQUAD
 from tasks.recipes import RECIPES as OF_TASKS
@@ -99,6 +99,15 @@ def test_a_schedule_may_end_before_a_run_that_goes_on_at_a_minimum_rate() -> Non
     assert config.optimizer.decay_steps < config.run.steps and config.optimizer.minimum_rate > 0
     exact = OptimizerConfig(learning_rate=1.0, first_step=90, decay_steps=100)
     TrainConfig(model=config.model, batch=config.batch, optimizer=exact, run=dataclasses.replace(config.run, steps=10))
+
+
+@pytest.mark.parametrize("target", [0.72, 1.0])
+def test_a_target_on_the_scale_of_earlier_versions_is_refused(target: float) -> None:
+    with pytest.raises(
+        UsageError, match=rf"{target:g}: accuracies are in percent, from 0 to 100; give {100 * target:g}$"
+    ):
+        RunConfig(steps=7, target_accuracy=target)
+    assert RunConfig(steps=7, target_accuracy=72).target_accuracy == 72
 
 
 def test_settings_are_written_as_the_command_line_takes_them() -> None:

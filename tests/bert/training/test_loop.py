@@ -113,7 +113,7 @@ def test_an_objective_without_figures_is_told_once(tmp_path: Path) -> None:
     told = [line for line in done.stderr.splitlines() if line.startswith(f"warning: {data}: all pairs")]
     assert done.returncode == 0 and len(told) == 1 and "no figures of nsp" in told[0]
     lines = [values for (_, split), values in measured(tmp_path / "run").items() if split == "heldout"]
-    assert [set(line) for line in lines] == [{"step", "split", "loss", "mlm_loss", "mlm_accuracy"}] * 2
+    assert [set(line) for line in lines] == [{"step", "split", "scale", "loss", "mlm_loss", "mlm_accuracy"}] * 2
 
 
 @pytest.mark.multiprocess
@@ -182,10 +182,10 @@ STOP = """
 @pytest.mark.slow
 def test_a_run_ends_at_its_target_accuracy_and_profiles_the_chosen_updates(dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    options = ["--run.steps", "2000", "--run.target_accuracy", "0.02", "--run.profile", "2", "--run.save_every", "2000"]
+    options = ["--run.steps", "2000", "--run.target_accuracy", "2", "--run.profile", "2", "--run.save_every", "2000"]
     assert pretrain(dataset, run, *options, "--run.evaluate_every", "8").returncode == 0
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    first = next(line["step"] for line in lines if line["split"] == "heldout" and line["mlm_accuracy"] >= 0.02)
+    first = next(line["step"] for line in lines if line["split"] == "heldout" and line["mlm_accuracy"] >= 2)
     assert lines[-1]["step"] == first < 2000
     assert [path.name for path in (run / "checkpoints").iterdir()] == [f"step-{first:08d}"]
     assert list((run / "events" / "plugins" / "profile").rglob("*.xplane.pb"))

@@ -1,8 +1,13 @@
-"""The clock's rates follow from the times of its laps."""
+"""The clock's rates follow from the times of its laps; scores are logged from 0 to 100, also those of older runs."""
+
+import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from bert.core import journal
 from bert.training import metrics
 
 
@@ -49,3 +54,43 @@ def test_packed_sequences_are_counted_as_sequences_and_their_rows_as_tokens(monk
     assert found["sequences_per_second"] == 3 * 11 / 2 and found["tokens_per_second"] == 3 * 25 / 2
     assert found["padding"] == pytest.approx(0.4)
     assert found["model_teraflops_per_second"] == pytest.approx(3 * (25 * 1e-3 + 11 * 7) / 2)
+
+
+OLDER: list[dict[str, Any]] = [
+    {"step": 5, "split": "train", "loss": 2.5, "mlm_loss": 2.5, "mlm_accuracy": 0.25, "padding": 0.5, "loss_scale": 8},
+    {"step": 5, "split": "heldout", "loss": 2.0, "mlm_loss/books": 2.0, "mlm_accuracy/books": 0.5},
+    {"step": 5, "split": "heldout", "f1": 0.125, "matthews": -1, "exact_match": "nan"},
+    {"step": 5, "split": "fed", "samples": 3},
+]
+IN_PERCENT: list[dict[str, Any]] = [
+    {**OLDER[0], "mlm_accuracy": 25.0},
+    {**OLDER[1], "mlm_accuracy/books": 50.0},
+    {**OLDER[2], "f1": 12.5, "matthews": -100},
+    OLDER[3],
+]
+
+
+def test_a_resumed_run_of_an_earlier_version_has_all_its_scores_on_one_scale(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / journal.NAME
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*OLDER, {**OLDER[0], "step": 6}]) + '{"step": 4, "sp')
+    expected = [
+        line | ({"exact_match": pytest.approx(float("nan"), nan_ok=True)} if "f1" in line else {})
+        for line in IN_PERCENT
+    ]
+    assert list(journal.intact(path))[:4] == expected
+    for step in (5, 6):  # it is resumed twice
+        log = metrics.Log(tmp_path, steps=9, first=step, active=True)
+        log.write(6, "heldout", {"f1": 80.0})
+        log.close()
+        assert (f"note: {path}: {metrics.EARLIER}" in capsys.readouterr().err) == (step == 5)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    later = {"step": 6, "split": "heldout", "f1": 80.0}
+    assert lines == [line | {"scale": 100} for line in [*IN_PERCENT, later, later]]
+    assert list(journal.intact(path)) == [*expected, later, later]
+
+
+def test_a_line_of_another_scale_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / journal.NAME).write_text('{"step": 1, "split": "train", "scale": 1, "mlm_accuracy": 0.5}\n')
+    assert list(journal.lines(tmp_path / journal.NAME)) == [None]

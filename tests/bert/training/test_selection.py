@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from bert.core import checked_json, journal
 from bert.training import selection
 from bert.training.selection import Selection
 
-SCORES = [0.5, float("nan"), 0.7, 0.7, 0.6, 0.9, 0.8]  # after updates 10, 20, ...
+SCORES = [50.0, float("nan"), 70.0, 70.0, 60.0, 90.0, 80.0]  # after updates 10, 20, ...
 
 
 def taken(chosen: Selection, scores: list[float]) -> list[bool]:
@@ -18,7 +19,7 @@ def taken(chosen: Selection, scores: list[float]) -> list[bool]:
 def test_the_best_is_the_highest_and_the_first_of_equal_ones() -> None:
     chosen = Selection("f1", patience=0)
     assert taken(chosen, SCORES) == [True, False, True, False, False, True, False]
-    assert chosen.best == selection.Best(step=60, measure="f1", value=0.9) and chosen.since == 1
+    assert chosen.best == selection.Best(step=60, measure="f1", value=90.0, scale=100) and chosen.since == 1
 
 
 @pytest.mark.parametrize(("patience", "over"), [(2, [False, False, False, False, True]), (0, [False] * 5)])
@@ -31,13 +32,24 @@ def test_a_run_is_over_after_as_many_evaluations_without_improvement(patience: i
 
 
 def test_what_was_measured_before_a_stop_counts_up_to_the_step_that_is_resumed(tmp_path: Path) -> None:
-    lines = [{"step": 10 * number, "split": "heldout", "f1": score} for number, score in enumerate(SCORES, 1)]
+    lines = [
+        {"step": 10 * number, "split": "heldout"} | ({"f1": score, "scale": 100} if number > 4 else {"f1": score / 100})
+        for number, score in enumerate(SCORES, 1)
+    ]  # the first four are of an earlier version
     others = [{"step": 10, "split": "train", "f1": 7.0}, {"step": 10, "split": "heldout", "loss": 7.0}]
-    text = "\n".join(json.dumps(line) for line in [*others, *lines]).replace("NaN", '"NaN"')
-    (tmp_path / selection.METRICS).write_text(text + '\n{"step": 80, "split": "hel')
+    text = "\n".join(json.dumps(line) for line in [*others, *lines]).replace("NaN", '"nan"')
+    (tmp_path / journal.NAME).write_text(text + '\n{"step": 80, "split": "hel')
     for count in range(8):
         straight, resumed = (Selection("f1", patience=3) for _ in range(2))
         taken(straight, SCORES[:count])
-        resumed.add(99, 9.9)  # is forgotten
+        resumed.add(99, 99.9)  # is forgotten
         resumed.replay(tmp_path, 10 * count)
         assert (resumed.best, resumed.since) == (straight.best, straight.since)
+
+
+def test_the_best_of_an_earlier_version_is_read_in_percent(tmp_path: Path) -> None:
+    checked_json.write(tmp_path / selection.BEST, {"step": 7, "measure": "f1", "value": 0.625})
+    best = selection.Best(step=7, measure="f1", value=62.5, scale=100)
+    assert selection.read(tmp_path) == best
+    selection.write(tmp_path, best)
+    assert selection.read(tmp_path) == best
