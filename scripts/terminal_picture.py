@@ -34,7 +34,8 @@ def picture(text: str, theme: str) -> str:
             )
     return "\n".join(
         [
-            f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' height='{height}'>",
+            f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' "
+            f"height='{height}'>",
             f"<rect x='0.5' y='0.5' width='{width - 1}' height='{height - 1}' rx='8' fill='{colours['made']}' "
             f"stroke='{colours['faint']}'/>",
             f"<g font-size='{SIZE}' {FONT} style='white-space: pre'>",

@@ -7,14 +7,14 @@ without `scale`, with scores from 0 to 1; here they are read as if they had been
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from bert.core import files
 
 NAME = "metrics.jsonl"
 NOT_FINITE = ("nan", "inf", "-inf")  # written as strings, because JSON has no such numbers
 LARGEST_STEP = 1 << 53
-SCALE = 100  # of a score that is as good as can be
+SCALE: Final = 100  # of a score that is as good as can be
 
 Line = dict[str, Any]
 

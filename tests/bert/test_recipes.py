@@ -79,6 +79,7 @@ def config(name: str) -> PretrainConfig:
 def digest(config: PretrainConfig) -> str:
     needs_weights = config.init.checkpoint is None  # which `flatten` does not distinguish from random weights
     values = flatten(config)
+    values["run.target_accuracy"] /= 100  # it was a share
     text = json.dumps([{name: values[name] for name in FIELDS.split()}, needs_weights], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,8 +148,13 @@ def test_many_ranks_look_at_the_work_folder_once_and_remove_no_log_of_a_rank_tha
     monkeypatch.setenv("BERT_WORKDIR", str(work))
     monkeypatch.setattr(library_log.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
     monkeypatch.setattr(library_log, "_path", None)
-    scandir, looks = os.scandir, []
-    monkeypatch.setattr(os, "scandir", lambda folder: looks.append(Path(folder)) or scandir(folder))
+    scandir, looks = os.scandir, list[Path]()
+
+    def counted(folder: Path) -> Any:
+        looks.append(folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", counted)
     for rank in range(ranks):
         monkeypatch.setenv("HOROVOD_RANK", str(rank))
         monkeypatch.setattr(os, "getpid", lambda rank=rank: 10_000 + rank)
