@@ -31,12 +31,13 @@ from bert.causal import trained
 from bert.core import cli
 from bert.core.errors import UsageError
 from bert.embedding import Pool
+from bert.engines import engine as engines
+from bert.engines.engine import Computes
 from bert.hardware import devices
-from bert.hardware.choices import Compute, Kind
+from bert.hardware.choices import Compute, Engine, Kind
 from bert.hardware.devices import Device
 from bert.heads import KINDS, MASKED_LM
 from bert.masked_words import MaskedWords
-from bert.model.inference import InferenceEncoder
 from bert.runs import Run
 
 DEFAULTS = generate.Options  # of `Model.generate`
@@ -149,12 +150,13 @@ class Settings:
 
     compute: Compute = "float32"
     batch: int = 32
+    engine: Engine = "tensorflow"
 
 
 class Model:
     """A trained model; `uses` names the methods that it has."""
 
-    def __init__(self, run: Run, settings: Settings, encoder: InferenceEncoder | None = None) -> None:
+    def __init__(self, run: Run, settings: Settings, encoder: Computes | None = None) -> None:
         """encoder: of the run, with its weights; None for a causal model, whose states are not given."""
         self.run, self.settings, self._encoder = run, settings, encoder
         self._readers: dict[tuple[Any, ...], hidden_states.Reader] = {}
@@ -299,8 +301,9 @@ class Pretrained(Model):
     def __init__(self, run: Run, settings: Settings) -> None:
         self.words: MaskedWords | None = None
         if run.has(MASKED_LM):
-            self.words = MaskedWords(run, settings.compute, settings.batch, compiled=False)
-        super().__init__(run, settings, self.words.encoder if self.words else run.encoder(settings.compute))
+            self.words = MaskedWords(run, settings.compute, settings.batch, settings.engine, compiled=False)
+        own = self.words.encoder if self.words else run.encoder(settings.compute, settings.engine)
+        super().__init__(run, settings, own)
 
     def functions(self) -> Functions:
         """As Model has it."""
@@ -338,21 +341,25 @@ def load(
     *,
     compute: Compute = "float32",
     batch: int = 32,
+    engine: Engine = "tensorflow",
     device: Kind = "auto",
 ) -> Model:
     """Load the best, or the newest, checkpoint of a run directory.
 
-    compute: data type of matrix products. batch: most texts, or windows of texts, that are computed at once. device: of
-    the whole process; the first model chooses it. As in the service, XLA compiles nothing, which would take seconds for
-    each new shape of a batch; so the results are those of the commands up to rounding.
+    compute: data type of matrix products. batch: most texts, or windows of texts, that are computed at once. engine:
+    what computes the encoder: tensorflow, openvino (on CPUs), or auto, which is openvino where it can compute the
+    model. device: of the whole process; the first model chooses it. As in the service, XLA compiles nothing, which
+    would take seconds for each new shape of a batch; so the results are those of the commands up to rounding.
 
-    Raise InputError if it is no run directory, IntegrityError if it is damaged.
+    Raise InputError if it is no run directory, IntegrityError if it is damaged, UsageError if the engine cannot compute
+    the model.
     """
-    chosen, settings = _device(device), Settings(compute=compute, batch=batch)
+    chosen, settings = _device(device), Settings(compute=compute, batch=batch, engine=engine)
     opened = Run.open(Path(run))
     if opened.config.causal:
         if compute != "float32":
             raise UsageError(f"compute {compute} has no effect: a causal model computes in float32; leave it out")
+        engines.choose(engine, opened.config, compute)  # raises an error if it is openvino
         return Causal(opened, settings, chosen)
     if opened.head is None:
         return Pretrained(opened, settings)

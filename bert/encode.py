@@ -25,7 +25,7 @@ from bert.core import cli, ending, files, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import BatchSize, Range
 from bert.embedding import Pool
-from bert.hardware.choices import Kind
+from bert.hardware.choices import Engine, Kind
 from bert.text.tokenization import Tokenizer
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class Options:
     length: Annotated[int, Range(3, 65_536)] | None = None
     """maximum tokens per text, including [CLS] and [SEP]; longer texts are truncated; none uses the model's maximum, or
     that of an import from sentence-transformers"""
+    engine: Engine = "tensorflow"
+    """what computes the encoder: tensorflow; openvino, on CPUs; or auto, openvino where it can compute the model"""
     device: Kind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
@@ -103,7 +105,8 @@ def main(argv: list[str]) -> None:
 
     devices.choose(options.device)
     run, is_jsonl = Run.open(options.model), options.output.suffix == ".jsonl"
-    reader = Reader(run, layers=options.layers, pool=options.pool, batch=options.batch, length=options.length)
+    encoder = run.encoder(engine=options.engine)
+    reader = Reader(run, encoder, layers=options.layers, pool=options.pool, batch=options.batch, length=options.length)
     encoded = reader.encode_all(read_texts(options.input))
     reader.progress.total = sum(1 for _ in read_texts(options.input)) if options.input.is_file() else None
     with (

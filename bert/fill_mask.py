@@ -24,7 +24,7 @@ from bert.core import cli, ending, files, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.progress import Progress
 from bert.core.ranges import BatchSize, Range
-from bert.hardware.choices import Compute, Kind
+from bert.hardware.choices import Compute, Engine, Kind
 
 if TYPE_CHECKING:
     from bert.masked_words import MaskedWords
@@ -52,6 +52,8 @@ class Options:
     """maximum texts per batch"""
     compute: Compute = "float32"
     """data type of matrix products"""
+    engine: Engine = "tensorflow"
+    """what computes the encoder: tensorflow; openvino, on CPUs; or auto, openvino where it can compute the model"""
     device: Kind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
@@ -109,7 +111,7 @@ def main(argv: list[str]) -> None:
     from bert.runs import Run
 
     devices.choose(options.device)
-    model = MaskedWords(Run.open(options.run), options.compute, options.batch)
+    model = MaskedWords(Run.open(options.run), options.compute, options.batch, options.engine)
     if options.input is None:
         (filled,) = fill(model, list(options.text), options.top, ["the text"])
         print(json.dumps(filled, ensure_ascii=False) if options.json else _shown(filled))

@@ -13,8 +13,7 @@ from bert.core.config import ModelConfig
 from bert.core.errors import IntegrityError, UsageError
 from bert.core.progress import Progress
 from bert.embedding import Embedding, Pool
-from bert.model import inference
-from bert.model.inference import InferenceEncoder
+from bert.engines.engine import Computes
 from bert.runs import Run
 from bert.text.batches import Batches
 
@@ -35,7 +34,7 @@ class Reader:
     def __init__(
         self,
         run: Run,
-        encoder: InferenceEncoder | None = None,
+        encoder: Computes | None = None,
         *,
         layers: tuple[int, ...] = (-1,),
         pool: Pool = "auto",
@@ -85,7 +84,7 @@ class Reader:
             yield Encoded(ids, features[number])
 
     def _batch(self, ids: np.ndarray, mask: np.ndarray) -> resumable.Results:
-        return [self._encode(tf.constant(ids), tf.constant(mask, tf.float32)).numpy()]
+        return [self._encode(*(tf.constant(array, tf.int32) for array in (ids, mask, np.zeros_like(ids)))).numpy()]
 
     def _token_ids(self, texts: list[str]) -> list[np.ndarray]:
         flat, splits = self.tokenizer.encode(texts)
@@ -102,18 +101,14 @@ def _check(layers: tuple[int, ...], length: int | None, config: ModelConfig) -> 
         raise UsageError(f"--length {length}: the model has only {positions} positions; give a smaller value")
 
 
-def _features(
-    encoder: InferenceEncoder, layers: tuple[int, ...], made: Embedding, compiled: bool
-) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Return a function of ids and mask [B, T] that gives features [B, L, D], or unpooled [B, T, L, D]."""
+def _features(encoder: Computes, layers: tuple[int, ...], made: Embedding, compiled: bool) -> Callable[..., tf.Tensor]:
+    """Return a function of ids, mask, segments [B, T] that gives features [B, L, D], or unpooled [B, T, L, D]."""
 
-    def encode(ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        states = encoder.states(ids, mask, tf.zeros_like(ids))
-        x = _pooled(tf.stack([states[layer] for layer in layers], axis=2), mask, made.pool)
+    def features(states: list[tf.Tensor], mask: tf.Tensor) -> tf.Tensor:
+        x = _pooled(tf.stack(states, axis=2), tf.cast(mask, tf.float32), made.pool)
         return x / tf.maximum(tf.norm(x, axis=-1, keepdims=True), SHORTEST) if made.normalize else x
 
-    shape = [None, None]
-    return inference.traced(encode, [tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)], compiled)
+    return encoder.function(features, layers=layers, compiled=compiled)
 
 
 def _pooled(x: tf.Tensor, mask: tf.Tensor, pool: str) -> tf.Tensor:

@@ -9,11 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert.core.errors import InputError, IntegrityError
-from bert.hardware.choices import Compute
+from bert.engines import engine as engines
+from bert.hardware.choices import Compute, Engine
 from bert.heads import MASKED_LM
-from bert.model import heads, inference
+from bert.model import heads
 from bert.model.encoder import Encoder
-from bert.model.inference import InferenceEncoder
 from bert.runs import Run
 from bert.text import sampler
 from bert.text.batches import LENGTH_MULTIPLE
@@ -22,34 +22,40 @@ from bert.text.batches import LENGTH_MULTIPLE
 class MaskedWords:
     """Take the weights of a run and compute the probabilities of words."""
 
-    def __init__(self, run: Run, compute: Compute = "float32", batch: int = 32, compiled: bool = True) -> None:
+    def __init__(
+        self,
+        run: Run,
+        compute: Compute = "float32",
+        batch: int = 32,
+        engine: Engine = "tensorflow",
+        compiled: bool = True,
+    ) -> None:
         """compute: data type of matrix products. batch: maximum number of texts that are computed at once.
 
-        compiled: whether parts of the model are compiled for each shape.
-        Raise InputError if the run has no head for masked words.
+        engine: what computes the encoder. compiled: whether parts of the model are compiled for each shape. Raise
+        InputError if the run has no head for masked words, and as `engines.choose` does.
         """
         self.tokenizer, self.config, self.batch = run.tokenizer, run.config, batch
         check_head(run)
         encoder, self.head = Encoder(run.config, seed=0), heads.MaskedLM(run.config, seed=0)
         run.load(encoder, self.head)
-        self.encoder = InferenceEncoder(encoder, tf.as_dtype(compute))
-        tokens, places = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, 2], tf.int32)
-        self._compute = inference.traced(self._log_probabilities, [tokens] * 3 + [places], compiled)
-        self._ask = inference.traced(self._asked, [tokens] * 2 + [places] * 2, compiled)
+        self.encoder = engines.make(encoder, compute, engine)
+        words = [tf.TensorSpec([None, 2], tf.int32)]
+        self._compute = self.encoder.function(self._log_probabilities, at_places=True, compiled=compiled)
+        self._ask = self.encoder.function(self._asked, at_places=True, given=words, compiled=compiled)
 
-    def _logits(self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-        """Return logits [M, >= V] at `places` [M, 2], row and position, of texts [B, T]."""
-        hidden = self.encoder(ids, mask, segments, places[:, 0] * tf.shape(ids)[1] + places[:, 1])
+    def _logits(self, hidden: tf.Tensor) -> tf.Tensor:
+        """Return logits [M, >= V] of hidden states [M, D]."""
         scores = self.head(hidden, self.encoder.embeddings.word, self.encoder.dtype)
         return tf.cast(scores, tf.float32) + self.head.biases()
 
-    def _log_probabilities(self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    def _log_probabilities(self, hidden: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Return log p [M, V]."""
-        return tf.nn.log_softmax(self._logits(ids, mask, segments, places))[:, : self.config.vocab_size]
+        return tf.nn.log_softmax(self._logits(hidden))[:, : self.config.vocab_size]
 
-    def _asked(self, ids: tf.Tensor, mask: tf.Tensor, places: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
+    def _asked(self, hidden: tf.Tensor, mask: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
         """Return log p [Q] of `words` [Q, 2], number of the place and id."""
-        logits = self._logits(ids, mask, tf.zeros_like(ids), places)
+        logits = self._logits(hidden)
         return tf.gather_nd(logits, words) - tf.gather(tf.reduce_logsumexp(logits, axis=1), words[:, 0])
 
     def ask(self, ids: np.ndarray, mask: np.ndarray, places: np.ndarray, words: np.ndarray) -> np.ndarray:
@@ -59,7 +65,7 @@ class MaskedWords:
         Only these words are taken from the scores, which saves most of the time that those of all words take. Raise
         IntegrityError if the model's scores are not finite.
         """
-        arguments = (tf.constant(array, tf.int32) for array in (ids, mask, places, words))
+        arguments = (tf.constant(array, tf.int32) for array in (ids, mask, np.zeros_like(ids), places, words))
         return _finite(self._ask(*arguments).numpy())
 
     def log_probabilities(

@@ -20,12 +20,13 @@ from bert import labels, thresholds
 from bert.core import manifest
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
-from bert.hardware.choices import Compute
+from bert.engines import engine as engines
+from bert.engines.engine import Computes
+from bert.hardware.choices import Compute, Engine
 from bert.heads import KINDS
 from bert.labels import Head
 from bert.model import cost
 from bert.model.encoder import Encoder, variables
-from bert.model.inference import InferenceEncoder
 from bert.text import vocabulary
 from bert.text.tokenization import Tokenizer, tokenizer_for
 from bert.training import checkpoint
@@ -86,11 +87,14 @@ class Run:
         weights = {name: variable for module in modules for name, variable in variables(module).items()}
         self._checkpoint = checkpoint.load_weights(self.path, weights)
 
-    def encoder(self, compute: Compute = "float32") -> InferenceEncoder:
-        """Return the encoder with its weights. compute: data type of its matrix products. Raise as `load` does."""
+    def encoder(self, compute: Compute = "float32", engine: Engine = "tensorflow") -> Computes:
+        """Return the encoder with its weights. compute: data type of its matrix products. engine: what computes it.
+
+        Raise as `load` and `engines.choose` do.
+        """
         encoder = Encoder(self.config, seed=0)
         self.load(encoder)
-        return InferenceEncoder(encoder, tf.as_dtype(compute))
+        return engines.make(encoder, compute, engine)
 
     @property
     def checkpoint(self) -> Path:

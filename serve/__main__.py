@@ -30,7 +30,7 @@ from bert.core import cli, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.progress import SCREEN
 from bert.core.ranges import BatchSize, Range
-from bert.hardware.choices import Compute, Kind
+from bert.hardware.choices import Compute, Engine, Kind
 
 if TYPE_CHECKING:
     from serve.models import Models
@@ -77,6 +77,8 @@ class Options:
     """write a line of JSON for each request, without its text"""
     compute: Compute = "float32"
     """data type of matrix products"""
+    engine: Engine = "auto"
+    """what computes the encoder: openvino, on CPUs; tensorflow; or auto, openvino where it can compute the model"""
     device: Kind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
@@ -190,7 +192,7 @@ def main(argv: list[str]) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the models are loaded, it has nothing to load again
     with listener(options.host, options.port) as bound:
         devices.choose(options.device)
-        models = Models(runs, options.compute, options.batch)
+        models = Models(runs, options.compute, options.batch, options.engine)
         for model in models.all():
             print(f"{model.name}: {', '.join(model.heads)}", file=sys.stderr)
         _listen(bound, options)  # who connects from now on waits for an answer

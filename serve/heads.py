@@ -14,11 +14,10 @@ import tensorflow as tf
 
 from bert import fill_mask, heads
 from bert.core.errors import InputError, IntegrityError
-from bert.hardware.choices import Compute
+from bert.engines.engine import Computes
+from bert.hardware.choices import Compute, Engine
 from bert.heads import ANSWER_SPAN, CHOICE, CLASSIFIER, MASKED_LM, MULTILABEL, TAGS
 from bert.masked_words import MaskedWords
-from bert.model import inference
-from bert.model.inference import InferenceEncoder
 from bert.runs import Run
 from bert.text.batches import Batches
 from bert.text.windows import cut
@@ -64,12 +63,12 @@ class Head(abc.ABC):
     """what an answer has"""
     run: Run
     """the run, whose weights are loaded"""
-    encoder: InferenceEncoder
+    encoder: Computes
 
     @classmethod
     @abc.abstractmethod
-    def load(cls, run: Run, compute: Compute, batch: int) -> Self:
-        """Load the model of a run. batch: maximum rows that are computed at once. Raise as the commands do."""
+    def load(cls, run: Run, compute: Compute, batch: int, engine: Engine) -> Self:
+        """Load the model of a run. batch: most rows computed at once. engine: of the encoder. Raise as commands do."""
 
     def details(self) -> dict[str, Any]:
         """Return what clients are told of the model, besides what all have."""
@@ -112,9 +111,9 @@ class Answering(Head):
         )
 
     @classmethod
-    def load(cls, run: Run, compute: Compute, batch: int) -> Self:
+    def load(cls, run: Run, compute: Compute, batch: int, engine: Engine) -> Self:
         """As Head has it."""
-        return cls(squad_model.load(run, compute), batch)
+        return cls(squad_model.load(run, compute, engine), batch)
 
     def details(self) -> dict[str, Any]:
         """Return whether the model was trained on impossible questions."""
@@ -195,9 +194,9 @@ class _OfTask(Head):
         self.reader = tasks_model.Reader(model, batch, compiled=False)
 
     @classmethod
-    def load(cls, run: Run, compute: Compute, batch: int) -> Self:
+    def load(cls, run: Run, compute: Compute, batch: int, engine: Engine) -> Self:
         """As Head has it."""
-        return cls(tasks_model.load(run, compute), batch)
+        return cls(tasks_model.load(run, compute, engine=engine), batch)
 
     def details(self) -> dict[str, Any]:
         """Return the names of the classes."""
@@ -299,9 +298,9 @@ class Filling(Head):
         self.model, self.run, self.encoder = model, run, model.encoder
 
     @classmethod
-    def load(cls, run: Run, compute: Compute, batch: int) -> Self:
+    def load(cls, run: Run, compute: Compute, batch: int, engine: Engine) -> Self:
         """As Head has it."""
-        return cls(run, MaskedWords(run, compute, batch, compiled=False))
+        return cls(run, MaskedWords(run, compute, batch, engine, compiled=False))
 
     def details(self) -> dict[str, Any]:
         """Return how a text marks a word to fill in."""
@@ -355,22 +354,21 @@ class Embedding(Head):
     title = "Compute the features of a text"
     answer = "`features`, `tokens` (their number) and whether the text was `truncated`"
 
-    def __init__(self, run: Run, encoder: InferenceEncoder, batch: int) -> None:
+    def __init__(self, run: Run, encoder: Computes, batch: int) -> None:
         """encoder: of the run. batch: maximum texts that are computed at once."""
         self.run, self.encoder = run, encoder
         self.tokenizer, self.longest = run.tokenizer, run.config.max_position_embeddings
         self._batches = Batches(batch, self.longest)
-        shape = tf.TensorSpec([None, None], tf.int32)
-        self._encode = inference.traced(self._pooled, [shape, shape], compiled=False)
+        self._encode = encoder.function(self._pooled, compiled=False)
 
     @classmethod
-    def load(cls, run: Run, compute: Compute, batch: int) -> Self:
+    def load(cls, run: Run, compute: Compute, batch: int, engine: Engine) -> Self:
         """As Head has it."""
-        return cls(run, run.encoder(compute), batch)
+        return cls(run, run.encoder(compute, engine), batch)
 
-    def _pooled(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    def _pooled(self, states: list[tf.Tensor], mask: tf.Tensor) -> tf.Tensor:
         """Return the mean of the last hidden states, and the first of them, [n, 2, D]."""
-        hidden, weights = self.encoder(ids, mask, tf.zeros_like(ids)), tf.cast(mask, tf.float32)
+        hidden, weights = states[0], tf.cast(mask, tf.float32)
         mean = tf.einsum("btd,bt->bd", hidden, weights / tf.reduce_sum(weights, axis=1, keepdims=True))
         return tf.stack([mean, hidden[:, 0]], axis=1)
 
@@ -393,7 +391,9 @@ class Embedding(Head):
             ids, mask = np.full((len(chosen), width), self.tokenizer.pad_id, np.int32), np.zeros((len(chosen), width))
             for place, row in enumerate(chosen):
                 ids[place, : len(rows[row])], mask[place, : len(rows[row])] = rows[row], 1
-            features[chosen] = self._encode(tf.constant(ids), tf.constant(mask, tf.int32)).numpy()
+            features[chosen] = self._encode(
+                *(tf.constant(array, tf.int32) for array in (ids, mask, np.zeros_like(ids)))
+            ).numpy()
         if not np.isfinite(features).all():
             raise IntegrityError("the model's features are not finite: its training failed; use another checkpoint")
         return list(features)
@@ -414,14 +414,14 @@ HEADS: list[type[Head]] = [
 ]  # as /docs lists them
 
 
-def of_run(run: Run, compute: Compute, batch: int) -> list[Head]:
+def of_run(run: Run, compute: Compute, batch: int, engine: Engine = "tensorflow") -> list[Head]:
     """Load a run; return what it can be asked. Raise InputError if it is of a kind that is not served."""
     if run.config.causal:
         raise InputError(f"{run.path}: a causal model, which is not served; see python -m bert.generate")
     if run.head is None and not run.has(MASKED_LM):
-        return [Embedding.load(run, compute, batch)]
+        return [Embedding.load(run, compute, batch, engine)]
     of_kind = {head.kind.name: head for head in HEADS if head.kind}
-    own = (of_kind[run.head.kind] if run.head else Filling).load(run, compute, batch)
+    own = (of_kind[run.head.kind] if run.head else Filling).load(run, compute, batch, engine)
     return [own, Embedding(run, own.encoder, batch)]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.core.errors import IntegrityError, UsageError
-from bert.hardware.choices import Compute
+from bert.hardware.choices import Compute, Engine
 from bert.runs import Run
 from bert.text import vocabulary
 from bert.training import selection
@@ -27,18 +27,19 @@ class Served:
     """what clients are told of it"""
 
 
-def load(run: Path, name: str, compute: Compute, batch: int) -> Served:
+def load(run: Path, name: str, compute: Compute, batch: int, engine: Engine = "tensorflow") -> Served:
     """Load the checkpoint of a run directory with its head, and compute one example with each of its uses.
 
     batch: maximum rows that are computed at once. Raise InputError if it is no run directory, IntegrityError if it is
     damaged.
     """
     opened = Run.open(run, "a run directory")
-    heads = of_run(opened, compute, batch)
+    heads = of_run(opened, compute, batch, engine)
     for one in heads:
         prepared = one.prepare(one.example(), sys.maxsize)
         prepared.finish(one.compute(prepared.rows))
-    details: dict[str, Any] = {"name": name, "compute": compute, "longest": opened.config.max_position_embeddings}
+    details: dict[str, Any] = {"name": name, "compute": compute, "engine": heads[0].encoder.name}
+    details |= {"longest": opened.config.max_position_embeddings}
     details |= heads[0].details() | {"uses": [one.route for one in heads]}
     details |= {"checkpoint": opened.checkpoint.name, "weights": opened.weights}
     return Served(name=name, run=run, heads={one.route: one for one in heads}, details=details)
@@ -63,12 +64,12 @@ def named(flags: Sequence[str]) -> dict[str, Path]:
 class Models:
     """The models of a service by name. Each is loaded again when its run directory has changed."""
 
-    def __init__(self, runs: Mapping[str, Path], compute: Compute, batch: int) -> None:
+    def __init__(self, runs: Mapping[str, Path], compute: Compute, batch: int, engine: Engine = "tensorflow") -> None:
         """Load all models, which are given by name. Raise as `load` does."""
-        self.compute, self.batch = compute, batch
+        self.compute, self.batch, self.engine = compute, batch, engine
         self.failures = 0  # of loading a changed model
         self._seen = {name: state_of(run) for name, run in runs.items()}
-        self._loaded = {name: load(run, name, compute, batch) for name, run in runs.items()}
+        self._loaded = {name: load(run, name, compute, batch, engine) for name, run in runs.items()}
         self._reloading = threading.Lock()
 
     def all(self) -> list[Served]:
@@ -93,7 +94,7 @@ class Models:
                     continue
                 self._seen[name] = state
                 try:
-                    loaded = load(model.run, name, self.compute, self.batch)
+                    loaded = load(model.run, name, self.compute, self.batch, self.engine)
                     _check_not_older(loaded, model)
                     self._loaded[name] = loaded
                     changed.append(name)

@@ -18,7 +18,7 @@ class Answering(api.Model):
     """A model that answers questions, as squad.predict does."""
 
     def __init__(self, run: Run, settings: Settings) -> None:
-        self.model = model.load(run, settings.compute)
+        self.model = model.load(run, settings.compute, settings.engine)
         super().__init__(run, settings, self.model.encoder)
         self.limit = null_threshold(self.model, run.path, None)
         self.reader = Reader(

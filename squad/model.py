@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert.core import checked_json, files
 from bert.core.errors import InputError
-from bert.hardware.choices import Compute
+from bert.hardware.choices import Compute, Engine
 from bert.heads import ANSWER_SPAN
 from bert.labels import Head
 from bert.model import losses
@@ -42,14 +42,15 @@ class AnswerSpans(Kind):
         return losses.span(*logits, batch["start_positions"][:, 0], batch["end_positions"][:, 0])
 
 
-def load(run: Path | Run, compute: Compute = "float32") -> FineTuned[AnswerSpans]:
+def load(run: Path | Run, compute: Compute = "float32", engine: Engine = "tensorflow") -> FineTuned[AnswerSpans]:
     """Load the newest checkpoint of a `squad.train` run, or an imported model, which gets default windows.
 
-    compute: data type of the encoder's matrix products. Raises InputError if `run` is not such a directory or its
-    vocabulary has another size, IntegrityError if the checkpoint or a file beside it is damaged.
+    compute: data type of the encoder's matrix products. engine: what computes it. Raises InputError if `run` is not
+    such a directory or its vocabulary has another size, IntegrityError if the checkpoint or a file beside it is
+    damaged, UsageError if the engine cannot compute the model.
     """
     opened = run if isinstance(run, Run) else Run.open(run, "the run directory of python -m squad.train")
-    return with_weights(opened, _trained_for(opened), compute)
+    return with_weights(opened, _trained_for(opened), compute, engine)
 
 
 def _trained_for(run: Run) -> AnswerSpans:

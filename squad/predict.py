@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from bert.core import cli, ending, files, ranges
 from bert.core.errors import UsageError
 from bert.core.ranges import AnyNumber, BatchSize, Range
-from bert.hardware.choices import Compute, Kind
+from bert.hardware.choices import Compute, Engine, Kind
 from squad import examples, threshold
 from squad.answers import MAX_ANSWER_LENGTH, NO_ANSWER, Answers, Candidate
 from squad.examples import Dataset, Example, Fault
@@ -67,6 +67,8 @@ class Options:
     """answers per question in --nbest"""
     max_answer_length: Annotated[int, Range(1, 65_536)] = MAX_ANSWER_LENGTH
     """maximum length of an answer, in tokens"""
+    engine: Engine = "tensorflow"
+    """what computes the encoder: tensorflow; openvino, on CPUs; or auto, openvino where it can compute the model"""
     device: Kind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
@@ -174,7 +176,7 @@ def main(argv: list[str]) -> None:
     from squad.reader import Reader
 
     devices.choose(options.device)
-    fine_tuned = load(options.model, options.compute)
+    fine_tuned = load(options.model, options.compute, options.engine)
     limit = null_threshold(fine_tuned, options.model, options.null_threshold)
     reader = Reader(
         fine_tuned,

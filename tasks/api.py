@@ -16,7 +16,7 @@ class OfTask(api.Model):
     """A fine-tuned model: what it predicts is what tasks.predict writes."""
 
     def __init__(self, run: Run, settings: Settings) -> None:
-        self.model = model.load(run, settings.compute)
+        self.model = model.load(run, settings.compute, engine=settings.engine)
         super().__init__(run, settings, self.model.encoder)
         self.reader = Reader(self.model, settings.batch, compiled=False)
 

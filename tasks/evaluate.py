@@ -20,7 +20,7 @@ from bert.core import cli, ending, ranges
 from bert.core.config import CountOrNone, Size
 from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize, Share
-from bert.hardware.choices import Compute
+from bert.hardware.choices import Compute, Engine
 from bert.hardware.choices import Kind as DeviceKind
 from tasks.config import TaskData, Windows
 from tasks.examples import Skipped
@@ -60,6 +60,8 @@ class Options:
     """maximum sequences per batch"""
     compute: Compute = "float32"
     """data type of the encoder's matrix products"""
+    engine: Engine = "tensorflow"
+    """what computes the encoder: tensorflow; openvino, on CPUs; or auto, openvino where it can compute the model"""
     device: DeviceKind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
@@ -92,7 +94,7 @@ def main(argv: list[str]) -> None:
     from tasks.model import Reader, load
 
     devices.choose(options.device)
-    fine_tuned = load(options.model, options.compute, options.threshold)
+    fine_tuned = load(options.model, options.compute, options.threshold, options.engine)
     data = scoring.labelled_by(fine_tuned.kind.data, options.text, options.label, options.label_columns)
     fine_tuned.kind.data = datasets.in_windows(data, options.windows, options.stride)
     reader = Reader(fine_tuned, options.batch)

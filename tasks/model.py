@@ -13,8 +13,9 @@ from bert import heads, labels, resumable
 from bert.core import checked_json
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.progress import Progress
-from bert.hardware.choices import Compute
-from bert.model import inference
+from bert.engines import engine as engines
+from bert.engines.engine import Computes
+from bert.hardware.choices import Compute, Engine
 from bert.model.heads import INPUTS, TaskHead
 from bert.model.inference import InferenceEncoder
 from bert.runs import Run
@@ -41,7 +42,7 @@ class FineTuned(Generic[K]):
     run: Run
     kind: K
     """the kind of task, with the labels"""
-    encoder: InferenceEncoder
+    encoder: Computes
     head: TaskHead
 
     @property
@@ -55,13 +56,9 @@ class FineTuned(Generic[K]):
         return self.encoder.parameters + sum(int(tf.size(weight)) for weight in self.head.trainable_variables)
 
     def logits(self, batch: Batch) -> Any:
-        """Return the logits, as the model does."""
-        ids = batch["input_ids"]
-        rows = [batch[name] for name in INPUTS]
-        if ids.shape.rank == 2:
-            return self.head(self.encoder(*rows))
-        logits = self.head(self.encoder(*(tf.reshape(x, [-1, tf.shape(ids)[2]]) for x in rows)))
-        return tf.reshape(logits, [tf.shape(ids)[0], -1])
+        """Return the logits of rows [B, T] in a TensorFlow graph; the engine is TensorFlow's."""
+        assert isinstance(self.encoder, InferenceEncoder), "no other engine is part of a graph"
+        return self.head(self.encoder(*(batch[name] for name in INPUTS)))
 
 
 class Reader(Generic[K]):
@@ -74,10 +71,8 @@ class Reader(Generic[K]):
         """
         self.fine_tuned, kind = fine_tuned, fine_tuned.kind
         self._batches = Batches(max(1, batch // (kind.sequences or 1)), kind.length)
-        rank = 2 if kind.sequences is None else 3
-        signature = dict.fromkeys(INPUTS, tf.TensorSpec([None] * rank, tf.int32))
         self.compute: resumable.Compute = resumable.at_once
-        self._score = inference.traced(fine_tuned.logits, [signature], compiled)
+        self._score = fine_tuned.encoder.function(self._logits, compiled=compiled)
         self.progress = Progress("predict", "examples")
 
     def counted(self, what: str, unit: str, total: int | None) -> Progress:
@@ -116,8 +111,14 @@ class Reader(Generic[K]):
         return outputs
 
     def _outputs(self, batch: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        logits = self._score({name: tf.constant(array) for name, array in batch.items()})
-        return [np.asarray(part) for part in (logits if isinstance(logits, tuple) else (logits,))]
+        rows = [batch[name] for name in INPUTS]  # [n, S], or of choices [n, choices, S]
+        outputs = self._score(*(tf.constant(array.reshape(-1, array.shape[-1])) for array in rows))
+        parts = [output.numpy() for output in outputs]
+        return parts if rows[0].ndim == 2 else [part.reshape(len(rows[0]), -1) for part in parts]
+
+    def _logits(self, states: list[tf.Tensor], mask: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        logits = self.fine_tuned.head(states[0])
+        return logits if isinstance(logits, tuple) else (logits,)
 
 
 def entries(kind: ExampleKind) -> dict[str, Any]:
@@ -126,15 +127,18 @@ def entries(kind: ExampleKind) -> dict[str, Any]:
     return {"inputs": settings, "choices": kind.labels.outputs} | kind.described.entries()
 
 
-def load(run: Path | Run, compute: Compute = "float32", threshold: float | None = None) -> FineTuned[ExampleKind]:
+def load(
+    run: Path | Run, compute: Compute = "float32", threshold: float | None = None, engine: Engine = "tensorflow"
+) -> FineTuned[ExampleKind]:
     """Load the best checkpoint of a `tasks.train` run, or an imported model, whose inputs get default settings.
 
     compute: data type of the encoder's matrix products. threshold: probability from which a label is given, instead of
-    those that are stored, for a model of several labels. Raise InputError if `run` is no such directory, IntegrityError
-    if the checkpoint or a file beside it is damaged, UsageError for a threshold of another model.
+    those that are stored, for a model of several labels. engine: what computes the encoder. Raise InputError if `run`
+    is no such directory, IntegrityError if the checkpoint or a file beside it is damaged, UsageError for a threshold of
+    another model or an engine that cannot compute it.
     """
     opened = run if isinstance(run, Run) else Run.open(run, "the run directory of python -m tasks.train")
-    made = with_weights(opened, _kind(opened), compute)
+    made = with_weights(opened, _kind(opened), compute, engine)
     if isinstance(made.kind, MultiLabel):
         outputs = made.kind.labels.outputs
         made.kind.thresholds = opened.thresholds() if threshold is None else (threshold,) * outputs
@@ -143,12 +147,12 @@ def load(run: Path | Run, compute: Compute = "float32", threshold: float | None 
     return made
 
 
-def with_weights(run: Run, kind: K, compute: Compute) -> FineTuned[K]:
+def with_weights(run: Run, kind: K, compute: Compute, engine: Engine) -> FineTuned[K]:
     """Return the model of a run, of the given kind, with its weights. Raise as `load` does."""
     _ = run.tokenizer  # raises an error if the run has none for the model
     model = kind.model(run.config, seed=0)
     run.load(model)
-    encoder = InferenceEncoder(model.encoder, tf.as_dtype(compute))
+    encoder = engines.make(model.encoder, compute, engine)
     return FineTuned(run=run, kind=kind, encoder=encoder, head=model.head)
 
 

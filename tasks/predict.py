@@ -30,7 +30,7 @@ from bert.core import cli, ending, ranges
 from bert.core.config import Size
 from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize, Range, Share
-from bert.hardware.choices import Compute
+from bert.hardware.choices import Compute, Engine
 from bert.hardware.choices import Kind as DeviceKind
 from tasks import glue, tables
 from tasks.config import TaskData, Windows
@@ -72,6 +72,8 @@ class Options:
     """maximum sequences per batch"""
     compute: Compute = "float32"
     """data type of the encoder's matrix products"""
+    engine: Engine = "tensorflow"
+    """what computes the encoder: tensorflow; openvino, on CPUs; or auto, openvino where it can compute the model"""
     device: DeviceKind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
@@ -156,7 +158,7 @@ def main(argv: list[str]) -> None:
     from tasks.model import Reader, load
 
     devices.choose(options.device)
-    fine_tuned = load(options.model, options.compute, options.threshold)
+    fine_tuned = load(options.model, options.compute, options.threshold, options.engine)
     data = datasets.in_windows(fine_tuned.kind.data, options.windows, options.stride)
     fine_tuned.kind.data, reader = data, Reader(fine_tuned, options.batch)
     if options.texts:

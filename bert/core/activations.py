@@ -18,7 +18,7 @@ class Activation(NamedTuple):
     formula: Callable[[Any, Any], Any]
     """called with TensorFlow and x, float32 of any shape"""
     onnx: Callable[[Any, str], str] | None = None
-    """called with a `bert.export.onnx_graph.Graph` and the name of x; None: models with it are not exported to ONNX"""
+    """called with a `bert.engines.onnx_graph.Graph` and the name of x; None: models with it are not exported to ONNX"""
     one_dnn: Callable[[Any, Any], Any] | None = None
     """the formula, of any type, as TensorFlow recognises it on CPUs to let oneDNN compute it with the product"""
 

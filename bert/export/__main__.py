@@ -105,7 +105,8 @@ def export_onnx(options: Options) -> Path:
     folder exists and is something else.
     """
     try:
-        from bert.export import onnx_files, onnx_graph, triton
+        from bert.engines import onnx_graph
+        from bert.export import onnx_files, triton
     except ModuleNotFoundError as error:
         raise InputError(f"{error.name} is not installed; run: make setup") from error
     opset = options.opset or OPSET

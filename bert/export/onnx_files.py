@@ -22,7 +22,7 @@ from bert.convert.run import without_weights
 from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, IntegrityError
-from bert.export import onnx_graph
+from bert.engines import onnx_graph
 from bert.heads import CHOICE, KINDS, MASKED_LM
 from bert.labels import Head
 from bert.model.dropout import DropoutRng

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.core import files
-from bert.export import onnx_graph
+from bert.engines import onnx_graph
 from bert.export.onnx_files import Exported
 
 MAX_BATCH, MAX_WAITING = 32, 1024

@@ -4,3 +4,4 @@ from typing import Literal
 
 Kind = Literal["auto", "gpu", "cpu"]  # of device
 Compute = Literal["float32", "bfloat16", "float16"]  # of matrix products
+Engine = Literal["auto", "tensorflow", "openvino"]  # of inference

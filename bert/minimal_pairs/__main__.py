@@ -21,7 +21,7 @@ from bert.core import charts, cli, ending, files, ranges
 from bert.core.charts import COLOURS
 from bert.core.config import CountOrNone
 from bert.core.ranges import BatchSize
-from bert.hardware.choices import Compute, Kind
+from bert.hardware.choices import Compute, Engine, Kind
 from bert.minimal_pairs import accuracy, reading
 from bert.minimal_pairs.accuracy import Accuracy
 from bert.minimal_pairs.reading import Method
@@ -54,6 +54,8 @@ class Options:
     """masked copies of sentences, or sentences of a causal model, that are computed at once"""
     compute: Compute = "float32"
     """data type of matrix products"""
+    engine: Engine = "tensorflow"
+    """what computes the encoder: tensorflow; openvino, on CPUs; or auto, openvino where it can compute the model"""
     device: Kind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
@@ -109,7 +111,8 @@ def main(argv: list[str]) -> None:
     pairs = reading.read(options.data)
     if options.pairs:
         pairs = reading.chosen(pairs, options.pairs)
-    scores = scoring.score(options.run, pairs, options.score, options.batch, options.compute)
+    how = options.batch, options.compute, options.engine
+    scores = scoring.score(options.run, pairs, options.score, *how)
     by_group, total = groups(pairs, scores), Accuracy.of(scores.good, scores.bad)
     print(table(by_group, total), flush=True)  # before anything that may fail: it may have taken long
     if options.output is not None:

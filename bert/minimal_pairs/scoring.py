@@ -12,7 +12,8 @@ from bert.causal import trained
 from bert.causal.scoring import Passage, Scorer
 from bert.core.errors import InputError, UsageError
 from bert.core.progress import Progress
-from bert.hardware.choices import Compute
+from bert.engines import engine as engines
+from bert.hardware.choices import Compute, Engine
 from bert.masked_words import MaskedWords
 from bert.minimal_pairs.reading import Method, Pair
 from bert.runs import Run
@@ -29,22 +30,27 @@ class Scores(NamedTuple):
     unknown: int | None  # pairs with [UNK] in them; None if the tokenizer has no such token
 
 
-def score(path: Path, pairs: Sequence[Pair], method: Method, batch: int, compute: Compute) -> Scores:
+def score(
+    path: Path, pairs: Sequence[Pair], method: Method, batch: int, compute: Compute, engine: Engine = "tensorflow"
+) -> Scores:
     """Score both sentences of each pair by the run at `path`.
 
     `masked` and `word_l2r` are sums of the log probabilities of `bert.pseudo_likelihood`, `unmasked` is their mean.
     `causal` is the sum of log p of each token after those before it, the first one after <|endoftext|>. Raise
-    UsageError if the run cannot score by `method`, InputError for a sentence that has no tokens or too many.
+    UsageError if the run cannot score by `method`, or `engine` cannot compute it, InputError for a sentence that has no
+    tokens or too many.
     """
     run = Run.open(path)
     if method != "auto" and run.config.causal != (method == "causal"):
         kind, fitting = ("causal", "causal") if run.config.causal else ("masked", "masked, word_l2r or unmasked")
         raise UsageError(f"--score {method}: {path} is a {kind} language model; give --score {fitting}")
-    return _causal(path, pairs, batch, compute) if run.config.causal else _masked(run, pairs, method, batch, compute)
+    if run.config.causal:
+        engines.choose(engine, run.config, compute)  # raises an error if it is openvino
+        return _causal(path, pairs, batch, compute)
+    return _masked(run, pairs, method, MaskedWords(run, compute, batch, engine))
 
 
-def _masked(run: Run, pairs: Sequence[Pair], method: Method, batch: int, compute: Compute) -> Scores:
-    model = MaskedWords(run, compute, batch)
+def _masked(run: Run, pairs: Sequence[Pair], method: Method, model: MaskedWords) -> Scores:
     by: pseudo_likelihood.Method = "masked" if method == "auto" or method == "causal" else method
     flat, splits = model.tokenizer.encode(_sentences(pairs))
     rows = [model.tokenizer.row(flat[begin:end]).ids for begin, end in itertools.pairwise(splits)]

@@ -8,7 +8,7 @@ Shapes as in encoder.py; M = B*T.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -43,7 +43,12 @@ def traced(function: Callable[..., Any], signature: Any, compiled: bool) -> Call
 
 
 class InferenceEncoder(tf.Module):
-    """Computes what the encoder that it is made of computes, up to rounding; that encoder can be deleted afterwards."""
+    """Computes what the encoder that it is made of computes, up to rounding; that encoder can be deleted afterwards.
+
+    It is the engine "tensorflow" of `bert.engines`.
+    """
+
+    name = "tensorflow"
 
     def __init__(self, encoder: encoder.Encoder, dtype: tf.DType) -> None:
         super().__init__()
@@ -63,6 +68,29 @@ class InferenceEncoder(tf.Module):
         """
         last = self._states(ids, mask, segments, read)[-1]
         return last if read is not None else self._batched(last, ids)
+
+    def function(
+        self,
+        then: Callable[..., Any],
+        *,
+        layers: tuple[int, ...] = (-1,),
+        at_places: bool = False,
+        given: Sequence[tf.TensorSpec] = (),
+        compiled: bool = True,
+    ) -> Callable[..., Any]:
+        """As `bert.engines.engine.Computes` has it: one graph, with `then` in it."""
+
+        def compute(ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, *rest: tf.Tensor) -> Any:
+            if at_places:
+                read = rest[0][:, 0] * tf.shape(ids)[1] + rest[0][:, 1]
+                return then(self(ids, mask, segments, read), mask, *rest[1:])
+            if layers == (-1,):
+                return then([self(ids, mask, segments)], mask, *rest)
+            states = self.states(ids, mask, segments)
+            return then([states[layer] for layer in layers], mask, *rest)
+
+        tokens, places = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, 2], tf.int32)
+        return traced(compute, [tokens] * 3 + [places] * at_places + list(given), compiled)
 
     def states(self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor) -> list[tf.Tensor]:
         """Return the outputs of the embeddings and of each layer, [B, T, D] float32."""

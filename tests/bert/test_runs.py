@@ -30,7 +30,7 @@ def test_a_run_has_its_configuration_tokenizer_settings_head_and_weights(tmp_pat
     assert run.checkpoint == run.path / "checkpoints/step-00000003"
     assert run.weights == manifest.content_hash(run.checkpoint)
     ids = np.array([[2, 9, 8, 3]], np.int32)
-    again = Run.open(run.path).encoder()
+    again = Run.open(run.path).encoder().function(lambda states, mask: states[0])
     assert again(ids, np.ones_like(ids), np.zeros_like(ids)).shape == (1, 4, CONFIG.hidden_size)
 
 

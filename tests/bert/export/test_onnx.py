@@ -28,7 +28,8 @@ pytest.importorskip("onnxruntime", reason="it computes the model")
 
 import onnxruntime
 
-from bert.export import onnx_files, onnx_graph
+from bert.engines import onnx_graph
+from bert.export import onnx_files
 
 ORACLES = Path(__file__).resolve().parents[3] / ".venv-oracles" / "bin" / "python"
 CONFIG = ModelConfig(

@@ -3,7 +3,8 @@
 B texts, T tokens, D width, N heads, H head width. Matrix products are computed in the compute type, everything else in
 float32. Inputs are `input_ids`, `attention_mask` and, if there are segments, `token_type_ids` [B, T] int64, B and T of
 any size; choices are [questions, choices, T], and each is a text. Names and axes of inputs and outputs are those of
-optimum's exports, so that its classes load the file.
+optimum's exports, so that its classes load the file. An encoder alone can have the states of several layers as outputs,
+or one input more, `read` [R] int64: the rows of [B*T, D] that the last layer computes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,12 +15,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from bert.core.activations import ACTIVATIONS, POOLINGS
+from bert.core.activations import ACTIVATIONS, ONNX_GELU_SINCE, POOLINGS
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.heads import CHOICE, KINDS
 
 IDS, MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
+READ = "read"
 IR_VERSION = 10  # of the file format; newer ones are not read by servers of 2024
 LARGEST = 2_000_000_000  # bytes of weights in one file: protobuf ends at 2**31, names and nodes included
 MASKED = -10_000.0  # added to the scores of padding
@@ -134,8 +136,8 @@ class Graph:
         projected = self.config.embedding_width != self.config.hidden_size
         return self.dense(x, "embeddings/projection") if projected else x
 
-    def attention(self, x: str, mask: str, layer: str) -> str:
-        """Return the output of multi-head attention [B, T, D]; mask [B, 1, 1, T] is added to the scores."""
+    def context(self, x: str, mask: str, layer: str) -> str:
+        """Return what multi-head attention gives its last product [B, T, D]; mask [B, 1, 1, T] is added to scores."""
         heads, width = self.config.num_attention_heads, self.config.hidden_size
         parts = [f"{layer}/attention/{part}" for part in ("query", "key", "value")]
         kernel = np.concatenate([self.weights[f"{part}/kernel"] for part in parts], axis=1)
@@ -149,26 +151,36 @@ class Graph:
         scores = self.node("Add", self.node("Mul", scores, self.number((width // heads) ** -0.5)), mask)
         weights = self.narrowed(self.node("Softmax", scores, axis=-1))
         context = self.node("Transpose", self.widened(self.node("MatMul", weights, v)), perm=[0, 2, 1, 3])
-        return self.dense(self.node("Reshape", context, self.integers(0, 0, width)), f"{layer}/attention/output")
+        return self.node("Reshape", context, self.integers(0, 0, width))
 
     def mlp(self, x: str, layer: str) -> str:
         """Return the output of the feed-forward part [B, T, D]."""
         return self.dense(self.activated(self.dense(x, f"{layer}/mlp/inner")), f"{layer}/mlp/outer")
 
-    def encoder(self) -> str:
-        """Return the last hidden states [B, T, D]."""
+    def layer(self, x: str, mask: str, name: str, read: str | None = None) -> str:
+        """Return the output of a layer [B, T, D], or [R, D] of the rows `read` [R]."""
+        pre = self.config.norm_placement == "pre"
+        context = self.context(self.norm(x, f"{name}/attention") if pre else x, mask, name)
+        if read is not None:
+            flat = self.integers(-1, self.config.hidden_size)
+            x, context = (self.node("Gather", self.node("Reshape", y, flat), read) for y in (x, context))
+        attention = self.dense(context, f"{name}/attention/output")
+        if pre:
+            x = self.node("Add", x, attention)
+            return self.node("Add", x, self.mlp(self.norm(x, f"{name}/mlp"), name))
+        x = self.norm(self.node("Add", x, attention), f"{name}/attention")
+        return self.norm(self.node("Add", x, self.mlp(x, name)), f"{name}/mlp")
+
+    def states(self, read: str | None = None) -> list[str]:
+        """Return the outputs of the embeddings and of each layer [B, T, D]; read: rows of the last one's, [R, D]."""
         inverse = self.node("Sub", self.number(1.0), self.node("Cast", self.texts[MASK], to=TensorProto.FLOAT))
         mask = self.node("Unsqueeze", self.node("Mul", inverse, self.number(MASKED)), self.integers(1, 2))
-        x = self.embeddings()
-        for number in range(self.config.num_hidden_layers):
-            layer = f"layer_{number}"
-            if self.config.norm_placement == "pre":
-                x = self.node("Add", x, self.attention(self.norm(x, f"{layer}/attention"), mask, layer))
-                x = self.node("Add", x, self.mlp(self.norm(x, f"{layer}/mlp"), layer))
-            else:
-                x = self.norm(self.node("Add", x, self.attention(x, mask, layer)), f"{layer}/attention")
-                x = self.norm(self.node("Add", x, self.mlp(x, layer)), f"{layer}/mlp")
-        return self.norm(x, "final") if self.config.norm_placement == "pre" else x
+        states, depth = [self.embeddings()], self.config.num_hidden_layers
+        for number in range(depth):
+            states.append(self.layer(states[-1], mask, f"layer_{number}", read if number == depth - 1 else None))
+        if self.config.norm_placement == "pre":
+            states[-1] = self.norm(states[-1], "final")
+        return states
 
     def pooled(self, hidden: str) -> str:
         """Return the pooled output [B, D]."""
@@ -179,7 +191,7 @@ class Graph:
 
     def outputs(self) -> dict[str, str]:
         """Return the outputs by their names."""
-        head, hidden = self.head, self.encoder()
+        head, hidden = self.head, self.states()[-1]
         if head in KINDS:
             kind = KINDS[head]
             logits = self.dense(self.pooled(hidden) if kind.pooled else hidden, head)
@@ -201,15 +213,37 @@ class Graph:
 def build(config: ModelConfig, weights: Mapping[str, np.ndarray], head: str, compute: str, opset: int) -> Any:
     """Return the ONNX model. head: first part of the names of the head's variables, or "" for the encoder alone."""
     graph = Graph(config, weights, head, compute, opset)
+    width = len(weights[f"{head}/bias"]) if head else config.hidden_size
     names = graph.outputs()
+    return _model(graph, names, {name: shape_of(name, head, width) for name in names})
+
+
+def build_states(config: ModelConfig, weights: Mapping[str, np.ndarray], layers: Sequence[int], read: bool) -> Any:
+    """Return the encoder alone as an ONNX model, float32, whose outputs are the states of layers.
+
+    layers: each once; 0 is the embeddings, -1 the last layer. read: whether `read` says which rows the last layer, the
+    only one of `layers`, computes.
+    """
+    graph = Graph(config, weights, "", "float32", ONNX_GELU_SINCE)
+    states = graph.states(READ if read else None)
+    names = {f"state_{place}": states[layer] for place, layer in enumerate(layers)}
+    axes: Sequence[str | int] = ["rows", config.hidden_size] if read else shape_of("", "", config.hidden_size)
+    more = [helper.make_tensor_value_info(READ, TensorProto.INT64, ["rows"])] if read else []
+    return _model(graph, names, dict.fromkeys(names, axes), more)
+
+
+def _model(
+    graph: Graph, names: Mapping[str, str], shapes: Mapping[str, Sequence[str | int]], more: Sequence[Any] = ()
+) -> Any:
+    """Return the model of a graph. names: of its tensors, by the names of the outputs. more: inputs besides texts."""
     for name, inner in names.items():
         graph.nodes.append(helper.make_node("Identity", [inner], [name]))
-    graph_inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, axes(head)) for name in inputs(config)]
-    width = len(weights[f"{head}/bias"]) if head else config.hidden_size
-    shapes = {name: shape_of(name, head, width) for name in names}
+    texts = inputs(graph.config)
+    of_texts = [helper.make_tensor_value_info(name, TensorProto.INT64, axes(graph.head)) for name in texts]
     outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
-    made = helper.make_graph(graph.nodes, "bert", graph_inputs, outputs, list(graph.stored.values()))
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], producer_name="bert.export")
+    made = helper.make_graph(graph.nodes, "bert", [*of_texts, *more], outputs, list(graph.stored.values()))
+    opset = helper.make_opsetid("", graph.opset)
+    model = helper.make_model(made, opset_imports=[opset], producer_name="bert.export")
     model.ir_version = IR_VERSION
     return model
 

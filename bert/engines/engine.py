@@ -1,0 +1,121 @@
+"""What an engine is, and which one computes a model.
+
+An engine has the weights of one encoder. Its `function` makes what all commands call: rows of token ids in, outputs
+out. What is made of the hidden states (a head, a mean) is given to it as a TensorFlow function, so that both engines
+share it. TensorFlow's engine is `bert.model.inference.InferenceEncoder`.
+
+B texts, T tokens, D width, M places, L layers.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import tensorflow as tf
+
+from bert.core.activations import ACTIVATIONS
+from bert.core.config import ModelConfig
+from bert.core.errors import UsageError
+from bert.hardware import devices
+from bert.hardware.choices import Compute, Engine
+from bert.model import cost
+from bert.model.encoder import Embeddings, Encoder
+from bert.model.inference import InferenceEncoder
+
+LARGEST = 2_000_000_000  # bytes of weights that OpenVINO reads from memory: protobuf ends at 2**31
+CPU = Path("/proc/cpuinfo")
+BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # Intel and AMD, Intel, ARM
+
+
+class Computes(Protocol):
+    """An encoder for inference, whatever computes it."""
+
+    name: str
+    width: int
+    dtype: tf.DType
+    """of matrix products"""
+    parameters: int
+    """their number"""
+    embeddings: Embeddings
+
+    def function(
+        self,
+        then: Callable[..., Any],
+        *,
+        layers: tuple[int, ...] = (-1,),
+        at_places: bool = False,
+        given: Sequence[tf.TensorSpec] = (),
+        compiled: bool = True,
+    ) -> Callable[..., Any]:
+        """Return a function of ids, mask, segments [B, T] int32 and arrays of the specifications `given`.
+
+        It returns then(x, mask, *given), where x is a list of the hidden states [B, T, D] of `layers`: 0 is the
+        embeddings, -1 the last layer. at_places: the function takes `places` [M, 2] int32, row and position, before
+        what is given, and x is the last hidden states there [M, D]. compiled: whether XLA compiles parts of the model
+        for each shape, if this engine uses it.
+        """
+
+
+def make(encoder: Encoder, compute: Compute, engine: Engine) -> Computes:
+    """Return what computes an encoder, which has its weights. Raise as `choose` does."""
+    if compute == "bfloat16":
+        warn_of_emulation()
+    if choose(engine, encoder.config, compute) == "tensorflow":
+        return InferenceEncoder(encoder, tf.as_dtype(compute))
+    from bert.engines.openvino import OpenVINOEncoder
+
+    return OpenVINOEncoder(encoder, compute)
+
+
+def choose(engine: Engine, config: ModelConfig, compute: Compute) -> Literal["tensorflow", "openvino"]:
+    """Return the engine for a model: of auto, OpenVINO where it can compute the model on this device, else TensorFlow.
+
+    Raise UsageError if OpenVINO is asked for and cannot compute it.
+    """
+    if engine == "tensorflow":
+        return engine
+    problem = _problem(config, compute)
+    if problem and engine == "openvino":
+        raise UsageError(f"--engine openvino: {problem}")
+    return "tensorflow" if problem else "openvino"
+
+
+def _problem(config: ModelConfig, compute: Compute) -> str:
+    """Return why OpenVINO cannot compute a model, with the remedy; empty if it can."""
+    if devices.has_gpu():
+        return "it computes on CPUs, and the device is a GPU; give --device cpu, or --engine tensorflow"
+    if config.causal:
+        return "it does not compute causal models; leave it out"
+    if compute == "float16":
+        return "it has no float16 on CPUs; give --compute float32 or bfloat16"
+    if ACTIVATIONS[config.hidden_act].onnx is None:
+        return f"it does not compute the model's hidden_act {config.hidden_act}; give --engine tensorflow"
+    if 4 * cost.encoder_parameters(config) > LARGEST:
+        return "it does not take models of more than 2 GB; give --engine tensorflow"
+    return _missing()
+
+
+def _missing() -> str:
+    try:
+        import onnx
+        import openvino
+    except ImportError as error:
+        return f"{error.name or error} is not installed; run make setup, or give --engine tensorflow"
+    del onnx, openvino
+    return ""
+
+
+@functools.cache
+def warn_of_emulation() -> None:
+    """Print one line, once, if this processor has no products in bfloat16."""
+    if devices.has_gpu() or not CPU.exists():
+        return
+    words = set(CPU.read_text(encoding="utf-8", errors="replace").split())
+    if not words & BFLOAT16_FLAGS:
+        print(
+            "warning: --compute bfloat16: this processor emulates it, which is slower than float32 (it has neither "
+            "avx512_bf16 nor amx_bf16); give --compute float32",
+            file=sys.stderr,
+        )
