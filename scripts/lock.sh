@@ -26,8 +26,9 @@ mapfile -t everywhere < <(sed -nE 's/^([a-z0-9-]+).*==.*/--no-emit-package=\1/p'
 lock gpu.lock --generate-hashes --constraints requirements/cpu.lock "${everywhere[@]}" - < <(extra gpu)
 lock nvcc.lock --generate-hashes --no-deps --group nvcc
 # Left out: what came with TensorFlow and Horovod; what may be of any version; and what needs a later TensorFlow than
-# 2.17 (tensorflow-serving-api), or later versions of protobuf and ml-dtypes than 2.17 works with (onnx).
+# 2.17 (tensorflow-serving-api), or later versions of protobuf and ml-dtypes than 2.17 works with (onnx, with which
+# openvino is used).
 lock own.txt --no-deps --no-emit-package={tensorflow,tensorflow-text,tensorboard,numpy} \
-    --no-emit-package={tensorflow-serving-api,onnx,onnxruntime} \
+    --no-emit-package={tensorflow-serving-api,onnx,onnxruntime,openvino} \
     --no-emit-package={cloudpickle,psutil,pyyaml,packaging,setuptools,requests,matplotlib} --group dev \
     requirements.txt - < <(extra extra)
