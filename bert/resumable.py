@@ -9,6 +9,7 @@ the output has its name.
 
 import contextlib
 import dataclasses
+import importlib.metadata
 import itertools
 import shutil
 import sys
@@ -178,9 +179,13 @@ def _origin(source: Path, options: Any, run: Run) -> Origin:
     inputs = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file())
     flags = {name: ascii(value) for name, value in vars(options).items() if not isinstance(value, Path)}
     devices = sorted({device.device_type for device in tf.config.get_visible_devices()})
+    try:
+        openvino = importlib.metadata.version("openvino")  # which --engine auto depends on
+    except importlib.metadata.PackageNotFoundError:
+        openvino = ""
     return Origin(
         input={ascii(str(path.relative_to(source.parent))): files.sha256(path) for path in inputs},
         flags=flags | {"device": ascii(devices)},
         model={"weights": run.weights} | description.hashes(run.path),
-        versions={"bert": __version__} | outputs.versions(),
+        versions={"bert": __version__, "openvino": openvino} | outputs.versions(),
     )

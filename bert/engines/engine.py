@@ -8,6 +8,8 @@ B texts, T tokens, D width, M places, L layers.
 """
 
 import functools
+import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -98,12 +100,13 @@ def _problem(config: ModelConfig, compute: Compute) -> str:
 
 
 def _missing() -> str:
+    remedy = "run make setup, or give --engine tensorflow"
+    if importlib.util.find_spec("onnx") is None:  # which is not imported if the model has been compiled before
+        return f"onnx is not installed; {remedy}"
     try:
-        import onnx
-        import openvino
+        importlib.import_module("openvino")
     except ImportError as error:
-        return f"{error.name or error} is not installed; run make setup, or give --engine tensorflow"
-    del onnx, openvino
+        return f"{error.name or error} is not installed; {remedy}"
     return ""
 
 

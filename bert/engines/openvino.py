@@ -54,7 +54,7 @@ class OpenVINOEncoder:
         """As `Computes` has it."""
         depth = self._encoder.config.num_hidden_layers
         wanted = [layer % (depth + 1) for layer in layers]  # 0 to depth
-        model, config = self._model(tuple(sorted(set(wanted))), at_places), self._encoder.config
+        model = self._model(tuple(sorted(set(wanted))), at_places)
         order = [sorted(set(wanted)).index(layer) for layer in wanted]
         of_states = tf.TensorSpec([None] * (1 if at_places else 2) + [self.width], tf.float32)
         x = of_states if at_places else [of_states] * len(layers)
@@ -62,10 +62,10 @@ class OpenVINOEncoder:
         after = inference.traced(then, [x, tokens, *given], compiled)
 
         def compute(ids: Any, mask: Any, segments: Any, *rest: Any) -> Any:
-            rows = _rows(config, ids, mask, segments)
+            rows = [np.ascontiguousarray(array, np.int64) for array in (ids, mask, segments)]
             if at_places:
                 row, position = np.asarray(rest[0], np.int64).T
-                (x,) = model([*rows, row * rows[0].shape[1] + position])
+                (x,) = model(rows, row * rows[0].shape[1] + position)
                 return after(x, mask, *rest[1:])
             states = model(rows)
             return after([states[place] for place in order], mask, *rest)
@@ -76,14 +76,6 @@ class OpenVINOEncoder:
         if (layers, read) not in self._models:
             self._models[layers, read] = _Compiled(self._encoder, self._compute, layers, read)
         return self._models[layers, read]
-
-
-def _rows(config: ModelConfig, *arrays: Any) -> list[np.ndarray]:
-    """Return ids, mask and segments as the graph takes them."""
-    from bert.engines import onnx_graph
-
-    names = onnx_graph.inputs(config)
-    return [np.ascontiguousarray(array, np.int64) for array in arrays[: len(names)]]
 
 
 class _Compiled:
@@ -103,10 +95,14 @@ class _Compiled:
             if path:
                 _keep(compiled, path)
         self._request = compiled.create_infer_request()
-        self._outputs = len(compiled.outputs)
+        self._inputs, self._outputs = len(compiled.inputs), len(compiled.outputs)
 
-    def __call__(self, inputs: Sequence[np.ndarray]) -> list[tf.Tensor]:
-        """Return the states, each [B, T, D], or [M, D] of the rows that the last input names."""
+    def __call__(self, rows: Sequence[np.ndarray], *read: np.ndarray) -> list[tf.Tensor]:
+        """Return the states, each [B, T, D], or [M, D] of the rows `read` [M].
+
+        rows: ids, mask and segments [B, T] int64; segments are left out where the model has no choice.
+        """
+        inputs = *rows[: self._inputs - len(read)], *read
         with self._lock:
             self._request.infer(dict(enumerate(inputs)), share_inputs=True)
             # Copied: the next call writes to the same memory.

@@ -172,6 +172,15 @@ def test_the_type_of_products_is_that_of_the_flag() -> None:
     assert 1e-3 < np.abs(rounded - expected).max() < 0.1
 
 
+def test_nothing_is_sent(monkeypatch: pytest.MonkeyPatch, compiled: list[str]) -> None:
+    def fail(*arguments: Any, **named: Any) -> None:
+        raise AssertionError("telemetry was started")
+
+    monkeypatch.setattr("openvino_telemetry.Telemetry.__new__", fail)
+    monkeypatch.setattr("socket.socket.connect", fail)
+    assert len(states(random_encoder(), "openvino")) == len(compiled) == 1
+
+
 def test_a_compiled_model_is_read_by_the_next_start(workdir: Path, compiled: list[str]) -> None:
     first = states(random_encoder(), "openvino")[0]
     assert len(compiled) == 1 and len(kept(workdir)) == 1
