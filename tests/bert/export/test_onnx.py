@@ -246,9 +246,9 @@ def test_flags_that_do_not_fit_are_refused(words: list[str], message: str, tmp_p
 def test_without_the_packages_the_remedy_is_named(
     package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("onnx_graph", "onnx_files", "triton"):
-        monkeypatch.delitem(sys.modules, f"bert.export.{name}", raising=False)
-        monkeypatch.delattr(sys.modules["bert.export"], name, raising=False)
+    for folder, name in (("engines", "onnx_graph"), ("export", "onnx_files"), ("export", "triton")):
+        monkeypatch.delitem(sys.modules, f"bert.{folder}.{name}", raising=False)
+        monkeypatch.delattr(sys.modules[f"bert.{folder}"], name, raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=rf"^{package} is not installed; run: make setup"):
         exported(tmp_path / "run", tmp_path / "onnx")
