@@ -1,6 +1,7 @@
 """The program behind scripts/launch.sh, mpirun.sh, slurm.sh, slurm_phases.sh and again.sh; scripts/launcher.sh runs it.
 
-It needs the standard library alone and imports nothing of the product, so that it starts at once.
+It needs the standard library alone, and of the product only the table of recipes, for slurm_phases.sh. So it starts at
+once.
 """
 
 import sys

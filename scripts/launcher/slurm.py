@@ -1,18 +1,20 @@
 """A training run as a job of SLURM: every task of it is a rank. Both phases of a recipe are two jobs."""
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import command_line
 import processes
 import runners
 import settings
 import supervisor
+
+if TYPE_CHECKING:
+    from bert.recipes import Phase
 
 PHASES = "slurm_phases.sh"
 FAILURES = 3  # in succession after which a job is not put back into the queue
@@ -93,16 +95,15 @@ def phases(words: Sequence[str]) -> NoReturn:
     options = command_line.parse(PHASES, (), ours)
     flags = [word for word in ours[: len(ours) - len(options.command)] if word != "--dry-run"]
     recipe, *rest = options.command
-    if re.search("_phase[12]$", recipe):
-        command_line.fail(PHASES, f"{recipe} is one phase; both are {recipe[:-7]}")
+    both = _phases_of(recipe)
     os.chdir(settings.SCRIPTS.parent)
     work = Path(os.environ.get("BERT_WORKDIR") or "workdir")
-    records, training = _training_words(rest, work)
+    records, training = _training_words(rest, [str(work / f"tfrecords/seq{phase.sequence}") for phase in both])
 
     def submit(phase: int, *dependency: str) -> str | None:
         """Submit a phase, or show it; return the number of its job, or None if sbatch refuses it."""
-        name = f"{recipe}_phase{phase}"
-        start = [] if phase == 1 else ["--init.checkpoint", str(work / f"pretrain/{recipe}_phase1")]
+        name, after = both[phase - 1].name, both[phase - 1].after
+        start = ["--init.checkpoint", str(work / "pretrain" / after)] if after else []
         command = ["sbatch", "--parsable", f"--job-name={name}", *words[:split], *dependency]
         command += ["scripts/slurm.sh", *flags, "python", "-m", "bert.pretrain", name]
         command += ["--data.train", records[f"--data{phase}"], "--run.directory", str(work / "pretrain" / name)]
@@ -126,9 +127,24 @@ def phases(words: Sequence[str]) -> NoReturn:
     sys.exit()
 
 
-def _training_words(words: Sequence[str], work: Path) -> tuple[dict[str, str], list[str]]:
-    """Return the folder of each phase's records, and the flags of both trainings."""
-    records = {"--data1": str(work / "tfrecords/seq128"), "--data2": str(work / "tfrecords/seq512")}
+def _phases_of(recipe: str) -> "tuple[Phase, ...]":
+    """Return the two phases of a recipe. This is all that the launchers take from the product."""
+    sys.path.append(str(settings.SCRIPTS.parent))
+    from bert.recipes import RECIPES
+
+    found = RECIPES.get(recipe)
+    if found is None:
+        command_line.fail(PHASES, f"no recipe {recipe}; python -m bert.pretrain --help lists them")
+    if found.part_of:
+        command_line.fail(PHASES, f"{recipe} is one phase; both are {found.part_of}")
+    if len(found.phases) != 2:
+        command_line.fail(PHASES, f"{recipe} has one phase; give bert.pretrain {recipe} to scripts/slurm.sh")
+    return found.phases
+
+
+def _training_words(words: Sequence[str], folders: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the folder of each phase's records, and the flags of both trainings. folders: the default ones."""
+    records = dict(zip(("--data1", "--data2"), folders, strict=True))
     training: list[str] = []
     rest = list(words)
     while rest:

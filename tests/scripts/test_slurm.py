@@ -201,6 +201,8 @@ def test_if_phase_2_is_refused_phase_1_does_not_stay(environment: dict[str, str]
     [
         ("--nodes=2 bert_large", "--"),
         ("-- bert_large_phase1", "both are bert_large"),
+        ("-- bert_large_24h", "has one phase"),
+        ("-- bert_larg", "no recipe bert_larg;"),
         ("-- --fast bert_large", "--fast"),
         ("-- bert_large --data1", "--data1"),
         ("-- bert_large --run.directory d", "--run.directory"),
