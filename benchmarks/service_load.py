@@ -36,6 +36,7 @@ import numpy as np
 
 from bert.core import cli, ranges
 from bert.core.ranges import BatchSize, Range, Seed
+from bert.hardware.choices import Engine
 from squad import examples
 from squad import model as squad_model
 from squad.answers import MAX_ANSWER_LENGTH
@@ -69,6 +70,8 @@ class Options:
     """seconds that 95 % of the answers may take at most"""
     compute: squad_model.Compute = "float32"
     """data type of our matrix products; the peer's are float32"""
+    engine: Engine = "auto"
+    """what computes our model"""
     batch: BatchSize = 8
     """windows that are computed at once"""
     seed: Seed = 1
@@ -269,7 +272,8 @@ def main(argv: list[str]) -> None:
     convert = ("-m", "bert.convert", "export", "huggingface", options.model, exported)
     subprocess.run([sys.executable, *map(str, convert)], check=True, capture_output=True)
     windowing = squad_model.load(options.model).kind.windowing
-    ours = (sys.executable, "-m", "serve", "--model", options.model, "--compute", options.compute, "--log", "false")
+    how = ("--compute", options.compute, "--engine", options.engine, "--log", "false")
+    ours = (sys.executable, "-m", "serve", "--model", options.model, *how)
     single = ("--batch", 1, "--delay", 0)
     peer = (options.peer_python, "-m", PEER, exported)
     commands: dict[str, tuple[object, ...]] = {
