@@ -11,7 +11,7 @@ STAGE := @scripts/launcher.sh run python -m scripts.stages
 
 .PHONY: help setup doctor demo download wikipedia books text pubmed documents shards vocab corpus tfrecords bpe tokens \
 	verify stats pretrain squad squad-eval glue race ner serve test test-ci test-all soak parity bench gpu-check \
-	gpu-day-prepare gpu-day lint lock audit clean
+	gpu-day-prepare gpu-day lint docs lock audit clean
 
 help: ## List the targets and variables
 	@echo "Targets:"
@@ -110,6 +110,10 @@ lint: setup ## Check style, types, which package imports which, and shell script
 	$(RUN) mypy
 	$(RUN) lint-imports --no-cache
 	$(RUN) shellcheck --external-sources scripts/*.sh .ci/run
+
+docs: setup ## Build the site of the pages, and check its links; open BERT_WORKDIR/site/index.html
+	$(RUN) scripts/extra_venv.sh docs env NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict \
+		--site-dir "$${BERT_WORKDIR:-workdir}/site"
 
 lock: setup ## Write requirements/*.lock with hashes, after a change of requirements.txt or pyproject.toml
 	$(RUN) scripts/lock.sh

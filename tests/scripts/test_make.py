@@ -43,7 +43,8 @@ class Checkout:
             (self.folder / name).symlink_to(ROOT / name)
         for name in STUBS:
             self._stub(self.folder / "bin" / name)
-        for program in ("parity/bin/python", "gpu-check/bin/python", "audit/bin/python", "audit/bin/pip-audit"):
+        others = ("parity/bin/python", "gpu-check/bin/python", "audit/bin/python", "docs/bin/python")
+        for program in (*others, "audit/bin/pip-audit", "docs/bin/mkdocs"):
             self._stub(self.folder / f".venv-{program}")
 
     def _stub(self, path: Path) -> None:
