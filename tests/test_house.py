@@ -251,7 +251,7 @@ def test_every_page_that_code_or_a_page_names_exists() -> None:
     assert not missing
 
 
-def test_every_file_and_command_that_a_page_names_exists() -> None:
+def test_every_file_that_a_page_names_exists() -> None:
     files = {named(path) for path in ours()}
     roots = {name.split("/")[0] for name in files if "/" in name}
     missing = []
@@ -262,12 +262,6 @@ def test_every_file_and_command_that_a_page_names_exists() -> None:
         if page.parent.name != "docs" or page.stem not in ("optimizers", "reliability", "silent_faults"):
             paths = re.findall(r"`((?:[\w.]+/)+[\w.-]+\.(?:py|sh|csv|toml|txt|lock))(?:::\w+)?`", text)
             missing += [f"{named(page)}: {path}" for path in paths if path.split("/")[0] in roots and path not in files]
-        for found in re.finditer(r"python -m ([a-z_]+(?:\.[a-z_]+)*)\b(?!\.)", text):
-            folder = found[1].replace(".", "/")
-            there = {f"{folder}.py", f"{folder}/__main__.py"} & files
-            nearby = text[max(0, found.start() - 300) : found.end() + 300]
-            if found[1].split(".")[0] in roots and not there and "at commit" not in nearby:
-                missing.append(f"{named(page)}: python -m {found[1]}")
     names = {Path(name).name for name in files}
     tour = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
     missing += [f"tour: {name}" for name in re.findall(r"`([\w]+\.(?:py|sh))`", tour) if name not in names]
