@@ -353,6 +353,9 @@ def connect(run: RunConfig, parallel: ParallelConfig = UNDIVIDED) -> Communicato
         deterministic=run.deterministic,
     )
     gpus_of_their_own(comm)
+    # Horovod takes its fusion buffer, 128 MiB of the device, at the first sum of several tensors, and keeps it. After the
+    # first forward pass it would come out of the free memory of the next one.
+    comm.all_reduce([tf.zeros([]), tf.zeros([])])
     if comm.device.is_gpu and comm.size > 1 and comm.rank == 0 and comm.reducer() != "NCCL":
         print(
             f"warning: Horovod was built without NCCL, so gradients are summed by {comm.reducer()} on the CPU; "

@@ -114,9 +114,11 @@ def test_only_known_variables_reach_ranks_on_this_host(ranks: dict[str, str]) ->
     assert shown.stdout == "False None yes\n" * 2, shown.stderr
 
 
-def test_ranks_that_stop_may_save_and_the_status_says_so(ranks: dict[str, str]) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # a line may then be written in pieces
+def test_ranks_that_stop_may_save_and_the_status_says_so(ranks: dict[str, str], unbuffered: str) -> None:
     words = ["-np", "2", "--", sys.executable, "-c", textwrap.dedent(STOPPABLE)]
-    launcher = subprocess.Popen([MPIRUN, *words], env=ranks, stdout=-1, stderr=-1, text=True)
+    env = ranks | {"PYTHONUNBUFFERED": unbuffered}
+    launcher = subprocess.Popen([MPIRUN, *words], env=env, stdout=-1, stderr=-1, text=True)
     assert launcher.stdout
     assert [launcher.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
     launcher.send_signal(signal.SIGTERM)

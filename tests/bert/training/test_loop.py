@@ -1,6 +1,7 @@
 """A run as a command: its files, its end, its initial weights, and the run directories that it refuses."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,17 @@ def test_two_and_four_ranks_train_like_one(
             continue
         for key, value in weights(tmp_path / "1", 8).items():
             np.testing.assert_allclose(value, weights(run, 8)[key], rtol=1e-3, atol=2e-5, err_msg=key)
+
+
+@pytest.mark.multiprocess
+def test_horovod_takes_its_buffer_before_anything_is_computed(dataset: Path, tmp_path: Path) -> None:
+    timeline = tmp_path / "timeline.json"
+    done = pretrain(dataset, tmp_path / "run", "--run.steps", "1", ranks=2, HOROVOD_TIMELINE=str(timeline))
+    assert done.returncode == 0, done.stderr
+    activities = re.findall(r'"ph": "B", "name": "(\w+)"', timeline.read_text())
+    assert activities.count("INIT_FUSION_BUFFER") == 2  # of both tensors of one sum, and no second time
+    # Settings and weights are compared and sent by broadcasts, all of them before the first update.
+    assert activities.index("INIT_FUSION_BUFFER") < activities.index("BROADCAST")
 
 
 @pytest.mark.slow
