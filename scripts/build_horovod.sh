@@ -59,6 +59,9 @@ if [ "$device" = gpu ]; then
     use_cuda "$work" >>"$log" 2>&1 ||
         fail 1 "nvcc could not be downloaded: $log ; check the network, or set CUDA_HOME to a toolkit of CUDA 12"
     edit_for_gpus "$source"
+    # For `python -m bert.doctor`, which compares it with the driver and the GPUs.
+    echo "BUILT_WITH = {'cuda': '${cuda%-pip}', 'capabilities': [$capabilities], 'nccl': '$nccl'}" \
+        >"$source/horovod/built_with.py"
     # NCCL's place beside Horovod, where TensorFlow's libraries look for it too.
     LDFLAGS+=",--enable-new-dtags,-rpath,\$ORIGIN/../../nvidia/nccl/lib"
 else

@@ -11,7 +11,8 @@ set -euo pipefail
 
 usage="usage: scripts/install_horovod.sh PYTHON [cpu|gpu]"
 export python=${1:?$usage} device=${2:-cpu} version=0.28.1
-edits=3 # increase it when build_horovod.sh changes what it builds: older wheels are then not used
+# Increase it when build_horovod.sh changes what it builds: older wheels are then not used.
+declare -A edits=([cpu]=3 [gpu]=4)
 scripts=$(dirname "$0")
 fail() { echo "error: horovod $version: $2" >&2 && exit "$1"; }
 export -f fail
@@ -26,7 +27,7 @@ if [ "$device" = gpu ]; then
 fi
 cache=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/bert-horovod
 mkdir -p "$cache" 2>/dev/null && [ -w "$cache" ] || cache=$("$python" -c 'import sys; print(sys.prefix)')
-kept=$cache/$version-edits$edits-$key
+kept=$cache/$version-edits${edits[$device]}-$key
 mkdir -p "$kept"
 exec 8>"$kept/.lock" # a second set-up at the same time waits here and uses the first one's wheel
 flock 8

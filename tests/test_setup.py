@@ -356,6 +356,8 @@ def test_the_source_is_edited_for_gpus_and_nccl_linked_outside_the_environment(m
     assert "CUDA_STANDARD 17" in calls and "compatible_horovod_cuda_kernels EXCLUDE_FROM_ALL" in calls
     assert f"HOROVOD_CUDA_HOME={machine.folder}/cuda-13.0.88\n" in calls and "HOROVOD_WITHOUT_MPI=1" in calls
     assert "HOROVOD_BUILD_CUDA_CC_LIST=75,80,90,100\n" in calls
+    # For the doctor, in the package itself.
+    assert "BUILT_WITH = {'cuda': '13.0.88', 'capabilities': [75,80,90,100], 'nccl': '2.32.3'}\n" in calls
     assert f"{machine.venv}/nvidia/nccl/lib/libnccl.so.2" in calls and not machine.venv.exists()
 
 

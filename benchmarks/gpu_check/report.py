@@ -12,6 +12,7 @@ HEADER = """\
 ASSUMED = f"""\
 Roofline: products at {roofline.OF_PEAK:.0%} of the peak of their type, traffic at {roofline.OF_BANDWIDTH:.0%} of the
 bandwidth, {roofline.LAUNCH * 1e6:.0f} us a kernel, nothing overlaps. Computed from the compiled program; no GPU ran it.
+jaxlib's XLA compiled it; TensorFlow 2.21's own cannot compile for a B200.
 """
 GIB = 2**30
 

@@ -52,11 +52,13 @@ def examine(machine: Machine) -> list[Finding]:
     software_info = SoftwareInfo(parts[0].report | parts[1].report, problem)
     count = gpu_info.count
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
-        "GPUs": functools.partial(gpus.check, gpu_info, software_info.cuda, software_info.architectures),
+        "GPUs": functools.partial(
+            gpus.check, gpu_info, software_info.cuda, software_info.architectures, software_info.ptxas
+        ),
         "Python": functools.partial(software.check_python, machine),
         "TensorFlow": functools.partial(software.check_tensorflow, software_info, count),
         "CUDA libraries": functools.partial(software.check_cuda, software_info, count),
-        "Horovod": functools.partial(software.check_horovod, software_info, count),
+        "Horovod": functools.partial(software.check_horovod, software_info, gpu_info),
         "network": functools.partial(network.check, machine, count),
         "resources": functools.partial(resources.check, machine, count),
     }

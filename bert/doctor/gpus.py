@@ -9,7 +9,15 @@ from bert.doctor.machine import Finding, Level, Machine, plural
 from bert.hardware import nvidia
 
 # CUDA major version -> oldest driver (NVIDIA, "CUDA Compatibility", minor version compatibility).
-OLDEST_DRIVERS = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580, 65, 6)}
+OLDEST_DRIVERS = {"11": "450.80.02", "12": "525.60.13", "13": "580.65.06"}
+# Compute capability -> first CUDA whose PTX knows it (NVIDIA, "PTX ISA", release history). XLA writes PTX of the CUDA
+# that TensorFlow was built with, and LLVM refuses a GPU that is not in it, whatever ptxas is there.
+FIRST_CUDA = {(9, 0): (11, 8), (10, 0): (12, 8), (10, 3): (12, 9), (11, 0): (13, 0), (12, 0): (12, 8), (12, 1): (12, 9)}
+NEWEST_CUDA = (13, 0)  # for a GPU that is not in this table
+OWN_TENSORFLOW = (
+    "use a TensorFlow that was built for it, such as that of NVIDIA's container 25.02 (docs/containers.md), or a GPU "
+    "from Ampere to Hopper"
+)
 PCI_VENDOR = "0x10de"  # NVIDIA
 FIELDS = ("index", "name", "driver_version", "memory.total", "memory.used", "utilization.gpu")
 OPTIONAL_FIELDS = (  # queried in groups: an unknown field makes the whole query fail
@@ -40,6 +48,8 @@ class GpuInfo:
     """version; empty if unknown"""
     rows: list[Row] = field(default_factory=list)
     """fields of nvidia-smi, one row per GPU"""
+    slices: dict[str, list[str]] = field(default_factory=dict)
+    """by index of a GPU: the profiles of its MIG slices, such as `1g.10gb`"""
     problem: str = ""
     """why nvidia-smi gave no rows"""
 
@@ -56,7 +66,24 @@ def collect(machine: Machine) -> GpuInfo:
     driver = re.search(r"\s(\d{3,}\.\d+(?:\.\d+)?)\s", version)
     rows, problem = _rows()
     driver_version = driver.group(1) if driver else next((row["driver_version"] for row in rows), "")
-    return GpuInfo(present, _on_bus(machine), driver_version, rows, problem)
+    divided = any(row.get("mig.mode.current") == "Enabled" for row in rows)
+    slices = slices_of(nvidia.nvidia_smi("-L")) if divided else {}
+    return GpuInfo(present, _on_bus(machine), driver_version, rows, slices, problem)
+
+
+def slices_of(listed: str) -> dict[str, list[str]]:
+    """Return the profiles of the MIG slices of each GPU by its index, from what `nvidia-smi -L` prints.
+
+    A slice has an indented line below its GPU: `  MIG 1g.10gb     Device  0: (UUID: MIG-...)`.
+    """
+    slices: dict[str, list[str]] = {}
+    index = ""
+    for line in listed.splitlines():
+        if gpu := re.match(r"GPU (\d+):", line):
+            index = gpu[1]
+        elif profile := re.match(r"\s+MIG (\S+)\s+Device\s+\d+:", line):
+            slices.setdefault(index, []).append(profile[1])
+    return slices
 
 
 def _on_bus(machine: Machine) -> int:
@@ -86,8 +113,8 @@ def _query(names: Sequence[str]) -> list[Row]:
     return [dict(zip(names, row, strict=True)) for row in cells if len(row) == len(names)]
 
 
-def check(gpu_info: GpuInfo, cuda: str, architectures: Sequence[str]) -> Iterator[Finding]:
-    """Yield the findings. cuda, architectures: what TensorFlow was built for; empty if unknown."""
+def check(gpu_info: GpuInfo, cuda: str, architectures: Sequence[str], ptxas: str = "") -> Iterator[Finding]:
+    """Yield the findings. cuda, architectures: what TensorFlow was built for; ptxas: XLA's. All empty if unknown."""
     if not gpu_info.present:
         yield _absent(gpu_info)
         return
@@ -101,7 +128,10 @@ def check(gpu_info: GpuInfo, cuda: str, architectures: Sequence[str]) -> Iterato
         return
     yield _models(gpu_info)
     for row in gpu_info.rows:
-        yield from _health(row, architectures)
+        yield from _capability(row, cuda, architectures, ptxas)
+        if row.get("mig.mode.current") == "Enabled":
+            yield _divided(row, gpu_info.slices.get(row["index"], []))
+        yield from _health(row)
 
 
 def _absent(gpu_info: GpuInfo) -> Finding:
@@ -119,18 +149,26 @@ def _driver(gpu_info: GpuInfo, cuda: str) -> Iterator[Finding]:
     if not gpu_info.driver:
         yield Finding("driver", "warning", "unknown version", "run nvidia-smi")
         return
-    have = tuple(int(part) for part in re.findall(r"\d+", gpu_info.driver))
-    need = OLDEST_DRIVERS.get(int(cuda.split(".")[0])) if cuda else None
-    if need and have < need:
-        text = ".".join(map(str, need))
+    if need := missing_driver(gpu_info.driver, cuda):
         yield Finding(
             "driver",
             "error",
             f"{gpu_info.driver} is too old for CUDA {cuda}, which TensorFlow was built with",
-            f"install driver {text} or newer",
+            f"install driver {need} or newer",
         )
     else:
-        yield Finding("driver", "ok", gpu_info.driver + (f", supports CUDA {cuda}" if need else ""))
+        yield Finding(
+            "driver",
+            "ok",
+            gpu_info.driver + (f", supports CUDA {cuda}" if cuda.split(".")[0] in OLDEST_DRIVERS else ""),
+        )
+
+
+def missing_driver(driver: str, cuda: str) -> str:
+    """Return the oldest driver that a version of CUDA needs, if this one is older; empty if not, or unknown."""
+    need = OLDEST_DRIVERS.get(cuda.split(".")[0], "")
+    have, least = ([int(part) for part in re.findall(r"\d+", version)] for version in (driver, need))
+    return need if have < least else ""
 
 
 def _models(gpu_info: GpuInfo) -> Finding:
@@ -154,17 +192,24 @@ def _models(gpu_info: GpuInfo) -> Finding:
     return Finding("GPUs", "ok", summary)
 
 
-def _health(row: Row, architectures: Sequence[str]) -> Iterator[Finding]:
+def _divided(row: Row, slices: Sequence[str]) -> Finding:
+    """Return the finding about a GPU that MIG divides."""
+    subject, whole = f"GPU {row['index']}", "to train on whole GPUs, run nvidia-smi -mig 0 (as administrator)"
+    if not slices:
+        message = "MIG is enabled and there are no slices, so no process can use it"
+        return Finding(subject, "error", message, f"make some with nvidia-smi mig -cgi PROFILE -C; {whole}")
+    listed = ", ".join(f"{count} x {profile}" for profile, count in Counter(slices).items())
+    return Finding(
+        subject,
+        "warning",
+        f"MIG is enabled ({listed}): a process sees one slice and its memory, and NCCL cannot connect slices",
+        whole,
+    )
+
+
+def _health(row: Row) -> Iterator[Finding]:
     """Yield the problems of one GPU."""
     subject = f"GPU {row['index']}"
-    yield from _capability(subject, row.get("compute_cap", ""), architectures)
-    if row.get("mig.mode.current") == "Enabled":
-        yield Finding(
-            subject,
-            "warning",
-            "MIG is enabled: a process sees one slice, and NCCL cannot connect slices",
-            "to train on whole GPUs, run nvidia-smi -mig 0 (as administrator)",
-        )
     if row.get("compute_mode") == "Prohibited":
         yield Finding(subject, "error", "compute mode is Prohibited", "run nvidia-smi -c DEFAULT (as administrator)")
     if row.get("persistence_mode") == "Disabled":
@@ -195,11 +240,14 @@ def _health(row: Row, architectures: Sequence[str]) -> Iterator[Finding]:
         )
 
 
-def _capability(subject: str, capability: str, architectures: Sequence[str]) -> Iterator[Finding]:
+def _capability(row: Row, cuda: str, architectures: Sequence[str], ptxas: str) -> Iterator[Finding]:
+    """Yield what this TensorFlow can do with the architecture of a GPU."""
+    subject, capability = f"GPU {row['index']}", row.get("compute_cap", "")
     if not capability or not architectures:
         return
     have = _pair(capability)
-    built = [_pair(f"{name.split('_')[1][:-1]}.{name[-1]}") for name in architectures]
+    numbers = [re.sub(r"\D", "", name) for name in architectures]  # sm_90a, compute_120
+    built = [(int(number[:-1]), int(number[-1])) for number in numbers]
     if have < min(built):
         low = "{}.{}".format(*min(built))
         yield Finding(
@@ -207,6 +255,16 @@ def _capability(subject: str, capability: str, architectures: Sequence[str]) -> 
             "error",
             f"compute capability {capability}; this TensorFlow needs {low} or higher",
             "use a newer GPU, or exclude this one by CUDA_VISIBLE_DEVICES",
+        )
+    elif have[0] > max(built)[0] and _pair(cuda) < (need := FIRST_CUDA.get(have, NEWEST_CUDA)):
+        low = "{}.{}".format(*need)
+        yield Finding(
+            subject,
+            "error",
+            f"compute capability {capability} needs CUDA {low}; this TensorFlow was built with {cuda}, so XLA cannot "
+            f"compile for it, and TensorFlow's own kernels may fail too (ptxas: {ptxas or 'not found'}; another one "
+            "does not help)",
+            OWN_TENSORFLOW,
         )
     elif have[0] > max(built)[0]:
         yield Finding(
@@ -220,7 +278,7 @@ def _capability(subject: str, capability: str, architectures: Sequence[str]) -> 
 
 
 def _pair(version: str) -> tuple[int, int]:
-    major, minor = version.split(".")
+    major, minor = version.split(".")[:2]
     return int(major), int(minor)
 
 

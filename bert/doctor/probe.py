@@ -6,15 +6,21 @@ Prints one JSON object per line and flushes each, so a later crash does not hide
 TensorFlow lists the GPUs without allocating their memory.
 """
 
+import contextlib
 import ctypes
 import importlib
 import importlib.metadata
 import importlib.util
 import json
+import os
+import re
 import runpy
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 # CUDA major version -> libraries that a TensorFlow built with it loads. NCCL and cuDNN have their own versions.
@@ -110,13 +116,25 @@ def _version(name: str, library: ctypes.CDLL) -> str:
 
 
 def compiler(site: Path) -> Report:
-    """Return the paths of libdevice and ptxas by file name, without those that do not exist."""
-    roots = [*sorted(site.glob("nvidia/cuda_nvcc")), *sorted(site.glob("nvidia/cu*")), *map(Path, TOOLKITS)]
+    """Return the paths of libdevice and ptxas by file name, without those that do not exist, and `ptxas_version`.
+
+    XLA looks for them in the folder of its flag, in pip's packages, in the usual places, and for ptxas on PATH.
+    """
+    named = re.findall(r"--xla_gpu_cuda_data_dir=(\S+)", os.environ.get("XLA_FLAGS", ""))[-1:]
+    packaged = [*sorted(site.glob("nvidia/cuda_nvcc")), *sorted(site.glob("nvidia/cu*"))]
+    roots = [*map(Path, named), *packaged, *map(Path, TOOLKITS)]
     paths = {}
     for part in COMPILER:
         path = next((root / part for root in roots if (root / part).exists()), None)
         if path:
             paths[path.name] = str(path)
+    if "ptxas" not in paths and (found := shutil.which("ptxas")):
+        paths["ptxas"] = found
+    if "ptxas" in paths:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            said = subprocess.run([paths["ptxas"], "--version"], capture_output=True, text=True, timeout=10).stdout
+            if version := re.search(r"\bV(\d+\.\d+\.\d+)\b", said):
+                paths["ptxas_version"] = version[1]
     return paths
 
 
@@ -146,9 +164,15 @@ def frameworks() -> None:
     try:
         hvd = importlib.import_module("horovod.tensorflow")
         built = {name: int(getattr(hvd, f"{name}_built")()) for name in ("nccl", "gloo", "mpi", "cuda")}
-        emit({"horovod": {"version": importlib.metadata.version("horovod"), **built}})
+        emit({"horovod": {"version": importlib.metadata.version("horovod"), **built, "built_with": _built_with(hvd)}})
     except Exception as error:  # it may have been built for another TensorFlow
         emit({"horovod": {"error": f"{type(error).__name__}: {error}"}})
+
+
+def _built_with(hvd: ModuleType) -> Report:
+    """Return what `scripts/build_horovod.sh` recorded of the CUDA that Horovod was compiled with; empty if nothing."""
+    record = Path(str(hvd.__file__)).parents[1] / "built_with.py"
+    return dict(runpy.run_path(str(record))["BUILT_WITH"]) if record.exists() else {}
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bert.doctor import gpus
+from bert.doctor.gpus import GpuInfo
 from bert.doctor.machine import ROOT, Finding, Level, Machine
 from bert.hardware import nvidia
 
@@ -44,6 +46,12 @@ class SoftwareInfo:
     def architectures(self) -> list[str]:
         """The GPU architectures that TensorFlow was built for, such as `sm_80`."""
         return list(self.build.get("cuda_compute_capabilities", []))
+
+    @property
+    def ptxas(self) -> str:
+        """The version and the path of the ptxas that XLA finds; empty if none or unknown."""
+        compiler = self.report.get("compiler", {})
+        return " ".join(filter(None, (compiler.get("ptxas_version"), compiler.get("ptxas"))))
 
 
 def run_probe(machine: Machine, mode: str) -> SoftwareInfo:
@@ -196,7 +204,7 @@ def _compiler(software: SoftwareInfo, gpus: int) -> Finding:
     paths: dict[str, str] = software.report.get("compiler", {})
     missing = [name for name in ("libdevice.10.bc", "ptxas") if name not in paths]
     if not missing:
-        return Finding("XLA compiler", "ok", f"ptxas and libdevice, {paths['ptxas']}")
+        return Finding("XLA compiler", "ok", f"libdevice, and ptxas {software.ptxas}")
     message = f"{' and '.join(missing)} not found"
     if not gpus:
         return Finding("XLA compiler", "note", f"{message}; not needed on this machine")
@@ -204,9 +212,9 @@ def _compiler(software: SoftwareInfo, gpus: int) -> Finding:
     return Finding("XLA compiler", "error" if "libdevice.10.bc" in missing else "warning", message, remedy)
 
 
-def check_horovod(software: SoftwareInfo, gpus: int) -> Iterator[Finding]:
+def check_horovod(software: SoftwareInfo, gpu_info: GpuInfo) -> Iterator[Finding]:
     """Yield the findings about Horovod and MPI. Horovod is needed for several ranks only."""
-    report = software.report.get("horovod")
+    report, gpus = software.report.get("horovod"), gpu_info.count
     if report is None or "error" in report:
         reason = report["error"].splitlines()[0] if report else software.problem or "the probe gave no answer"
         level: Level = "error" if gpus > 1 else "warning"
@@ -225,9 +233,27 @@ def check_horovod(software: SoftwareInfo, gpus: int) -> Iterator[Finding]:
         )
     elif not backends:
         yield Finding("Horovod", "warning", summary, SETUP)
+    elif reason := _unfit(report.get("built_with", {}), gpu_info):
+        level = "error" if gpus > 1 else "warning"
+        yield Finding("Horovod", level, f"{report['version']} {reason}", f"{GPU_SETUP} on this machine")
     else:
         yield Finding("Horovod", "ok", summary)
     yield _mpi(bool(report.get("mpi")))
+
+
+def _unfit(built_with: Report, gpu_info: GpuInfo) -> str:
+    """Return why the kernels of this Horovod cannot run on the GPUs; empty if they can, or nothing was recorded.
+
+    built_with: what `scripts/build_horovod.sh` recorded.
+    """
+    cuda, capabilities = str(built_with.get("cuda", "")), built_with.get("capabilities", [])
+    if gpu_info.driver and (need := gpus.missing_driver(gpu_info.driver, cuda)):
+        return f"was compiled with CUDA {cuda}, which needs driver {need} or newer; this one is {gpu_info.driver}"
+    have = [row["compute_cap"] for row in gpu_info.rows if re.fullmatch(r"\d+\.\d", row.get("compute_cap", ""))]
+    lowest = min(map(int, capabilities), default=0)
+    if too_old := [one for one in have if int(one.replace(".", "")) < lowest]:
+        return f"was compiled for compute capability {lowest / 10} and newer; a GPU has {too_old[0]}"
+    return ""
 
 
 def _mpi(built: bool) -> Finding:

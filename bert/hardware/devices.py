@@ -48,8 +48,8 @@ class Device:
 
     @functools.cached_property
     def memory(self) -> int | None:
-        """Memory in bytes; None if unknown. (Runs nvidia-smi once, when first used.)"""
-        return nvidia.gpu_memory(self.name) if self.is_gpu else None
+        """Memory in bytes, on a card that is divided by MIG that of the slice; None if unknown."""
+        return nvidia.gpu_memory(self.number) if self.is_gpu else None
 
     def describe(self) -> str:
         """Return a description of the device, for the line that a run prints at its start."""

@@ -9,6 +9,7 @@ import subprocess
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 NVIDIA_SMI_SECONDS = 10.0  # time limit: it can hang when a GPU has failed
 
@@ -74,11 +75,13 @@ def nvidia_smi(*arguments: str) -> str:
         return ""
 
 
-def gpu_memory(name: str) -> int | None:
-    """Return the memory in bytes of the first GPU of that name; None if unknown."""
-    listed = nvidia_smi("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
-    rows = (line.rpartition(", ") for line in listed.splitlines())
-    return next((int(mib) << 20 for model, _, mib in rows if model == name and mib.isdecimal()), None)
+def gpu_memory(number: int) -> int | None:
+    """Return the memory in bytes of a visible GPU, or of a MIG slice; None without the driver.
+
+    nvidia-smi says only how much the whole card has.
+    """
+    size = ctypes.c_size_t()
+    return size.value if _asked_driver("cuDeviceTotalMem_v2", ctypes.byref(size), number) else None
 
 
 def gpu_uuid(number: int) -> uuid.UUID | None:
@@ -86,11 +89,16 @@ def gpu_uuid(number: int) -> uuid.UUID | None:
 
     The index and CUDA_VISIBLE_DEVICES do not: a scheduler may show each rank its own GPU as number 0.
     """
-    device, identity = ctypes.c_int(), ctypes.create_string_buffer(16)
+    identity = ctypes.create_string_buffer(16)  # since CUDA 11.4 version 2 of the call is of the slice
+    return uuid.UUID(bytes=identity.raw) if _asked_driver("cuDeviceGetUuid_v2", identity, number) else None
+
+
+def _asked_driver(call: str, answer: Any, number: int) -> bool:
+    """Have the driver write into `answer` what a call says of a visible GPU; return whether it did."""
+    device = ctypes.c_int()
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
         calls = cuda.cuInit(0), cuda.cuDeviceGet(ctypes.byref(device), number)
-        failed = any(calls) or cuda.cuDeviceGetUuid_v2(identity, device)  # since CUDA 11.4: of the slice
+        return not any(calls) and not getattr(cuda, call)(answer, device)
     except (OSError, AttributeError):
-        return None
-    return None if failed else uuid.UUID(bytes=identity.raw)
+        return False

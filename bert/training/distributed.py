@@ -353,8 +353,8 @@ def connect(run: RunConfig, parallel: ParallelConfig = UNDIVIDED) -> Communicato
         deterministic=run.deterministic,
     )
     gpus_of_their_own(comm)
-    # Horovod takes its fusion buffer, 128 MiB of the device, at the first sum of several tensors, and keeps it. After the
-    # first forward pass it would come out of the free memory of the next one.
+    # Horovod takes its fusion buffer, 128 MiB of the device, at the first sum of several tensors, and keeps it. If that
+    # came after the first forward pass, it would come out of the memory that the next one needs.
     comm.all_reduce([tf.zeros([]), tf.zeros([])])
     if comm.device.is_gpu and comm.size > 1 and comm.rank == 0 and comm.reducer() != "NCCL":
         print(

@@ -40,7 +40,10 @@ NVIDIA_SMI = """\
 import json, sys
 rows = json.load(open({rows!r}))
 if sys.argv[1] == "-L":
-    print(*(f"GPU {{number}}: {{row['name']}} (UUID: GPU-{{number}})" for number, row in enumerate(rows)), sep="\\n")
+    for number, row in enumerate(rows):
+        print(f"GPU {{number}}: {{row['name']}} (UUID: GPU-{{number}})")
+        for place, profile in enumerate(row.get("slices", [])):  # as drivers from 470 on print them
+            print(f"  MIG {{profile:<12}}Device {{place:>2}}: (UUID: MIG-1aae4990-b962-574e-8375-{{place:012}})")
     sys.exit()
 names = sys.argv[1].removeprefix("--query-gpu=").split(",")
 unknown = [name for name in names if name != "index" and any(name not in row for row in rows)]
@@ -56,7 +59,8 @@ class FakeMachine:
     """Eight H100 with everything in order, until a test changes something."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, gpus: int = 8) -> None:
-        self.folder, self.rows = folder, [dict(H100) for _ in range(gpus)]
+        self.folder = folder
+        self.rows: list[dict[str, Any]] = [dict(H100) for _ in range(gpus)]
         self.proc, self.sysfs, self.dev = (folder / name for name in ("proc", "sys", "dev"))
         self.limits = {resource.RLIMIT_MEMLOCK: -1, resource.RLIMIT_NOFILE: 1 << 20, resource.RLIMIT_STACK: 8 << 20}
         self.shared = 64 * GIB
@@ -70,12 +74,20 @@ class FakeMachine:
                 "build": BUILD,
                 "libraries": libraries,
                 "driver": {"path": "/usr/lib/libcuda.so.1", "version": "12.6"},
-                "compiler": {"libdevice.10.bc": "/site/libdevice.10.bc", "ptxas": "/site/ptxas"},
+                "compiler": {
+                    "libdevice.10.bc": "/site/libdevice.10.bc",
+                    "ptxas": "/site/ptxas",
+                    "ptxas_version": "12.9.86",
+                },
             },
             "frameworks": {
                 "tensorflow": {"version": "2.21.0", "build": BUILD},
                 "gpus": [f"GPU:{n}" for n in range(gpus)],
-                "horovod": {"version": "0.28.1", "nccl": 22501, "gloo": 1, "mpi": 0, "cuda": 1},
+                "horovod": {
+                    "version": "0.28.1",
+                    **{"nccl": 22501, "gloo": 1, "mpi": 0, "cuda": 1},
+                    "built_with": {"cuda": "12.9.86", "capabilities": [75, 80, 90], "nccl": "2.32.3"},
+                },
             },
         }
         self.write(self.proc / "meminfo", f"MemTotal: {2**31} kB\nMemAvailable: {2**31 - 2**22} kB\n")

@@ -64,7 +64,7 @@ def test_a_gpu_on_the_bus_without_a_driver(laptop: FakeMachine) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "level", "expected"),
     [
-        ("mig.mode.current", "Enabled", "warning", "MIG is enabled"),
+        ("mig.mode.current", "Enabled", "error", "MIG is enabled and there are no slices"),
         ("persistence_mode", "Disabled", "warning", "persistence mode is off"),
         ("compute_mode", "Prohibited", "error", "compute mode"),
         ("ecc.errors.uncorrected.volatile.total", "3", "error", "3 uncorrectable memory errors"),
@@ -84,8 +84,40 @@ def test_what_is_wrong_with_one_gpu(dgx: FakeMachine, field: str, value: str, le
     assert all(expected in finding.message and finding.remedy for finding in findings)
 
 
+# What nvidia-smi -L printed on an A100 (driver 535), from a public report; the last card is not divided.
+LISTED = """\
+GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-7fdaf0a5-179b-f636-d15d-daf243e3ff16)
+  MIG 1g.10gb     Device  0: (UUID: MIG-feb88891-0321-5fef-9c87-d4af3b54259e)
+  MIG 1g.10gb     Device  1: (UUID: MIG-a25704ba-3a06-5299-a795-fd7cf4d13973)
+  MIG 1c.3g.40gb  Device 10: (UUID: MIG-a45882f0-9215-5733-a0c1-49286ab31cb5)
+GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-d8594bd4-0fc3-8595-e355-7c98138f3b95)
+"""
+
+
+def test_the_slices_of_a_divided_card_are_listed(dgx: FakeMachine) -> None:
+    assert gpus.slices_of(LISTED) == {"0": ["1g.10gb", "1g.10gb", "1c.3g.40gb"]}
+    dgx.rows[2] |= {"mig.mode.current": "Enabled", "slices": ["3g.40gb", "1g.10gb", "1g.10gb"]}
+    finding = about(dgx.findings(), "GPU 2")
+    assert problems(dgx.findings()) == [("GPU 2", "warning")]
+    assert "(1 x 3g.40gb, 2 x 1g.10gb)" in finding.message and "its memory" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("capability", "cuda"), [("10.0", "12.8"), ("12.0", "12.8"), ("12.1", "12.9"), ("14.2", "13.0")]
+)
+def test_a_gpu_that_tensorflows_cuda_does_not_know_is_an_error(dgx: FakeMachine, capability: str, cuda: str) -> None:
+    for row in dgx.rows:
+        row["compute_cap"] = capability
+    finding = about(dgx.findings(), "GPU 3")
+    assert finding.level == "error" and "container" in finding.remedy and "Hopper" in finding.remedy
+    assert f"{capability} needs CUDA {cuda}; this TensorFlow was built with 12.5.1" in finding.message
+    assert "ptxas: 12.9.86 /site/ptxas" in finding.message  # new enough, which does not help
+    info = gpus.GpuInfo(["/dev/nvidia0"], driver="580.95.05", rows=[dgx.rows[0] | {"index": "3"}])
+    assert problems(list(gpus.check(info, cuda, ["sm_90a", "compute_143"]))) == []  # as NVIDIA's container 25.02
+
+
 def test_gpus_older_and_newer_than_tensorflow_was_built_for(dgx: FakeMachine) -> None:
-    for capability, expected in (("10.0", "may take minutes"), ("7.0", "no bfloat16"), ("9.0", "")):
+    for capability, expected in (("7.0", "no bfloat16"), ("9.0", "")):
         row = dgx.rows[0] | {"index": "0", "compute_cap": capability}
         graphics = gpus.GpuInfo(["/dev/nvidia0"], driver="560.35.03", rows=[row])
         findings = [
@@ -103,3 +135,10 @@ def test_gpus_of_two_kinds_and_one_that_fell_off_the_bus(dgx: FakeMachine) -> No
     ]
     dgx.rows = dgx.rows[4:]
     assert "4 x" in about(dgx.findings(), "GPUs").message and "8 device files" in about(dgx.findings(), "GPUs").message
+
+
+def test_a_gpu_newer_than_the_kernels_but_not_than_cuda_has_them_compiled(dgx: FakeMachine) -> None:
+    row = dgx.rows[0] | {"index": "0", "compute_cap": "9.0"}
+    graphics = gpus.GpuInfo(["/dev/nvidia0"], driver="560.35.03", rows=[row])
+    (finding,) = [one for one in gpus.check(graphics, "12.2", ["sm_80", "compute_80"]) if one.subject == "GPU 0"]
+    assert finding.level == "note" and "may take minutes" in finding.message

@@ -59,6 +59,25 @@ def test_one_gpu_needs_no_nccl_and_eight_do(dgx: FakeMachine) -> None:
     assert problems(dgx.findings()) == []
 
 
+def test_a_horovod_whose_kernels_cannot_run_here(dgx: FakeMachine) -> None:
+    horovod = dgx.facts["frameworks"]["horovod"]
+    horovod["built_with"]["cuda"] = "13.0.88"
+    finding = about(dgx.findings(), "Horovod")
+    assert (
+        problems(dgx.findings()) == [("Horovod", "error")]
+        and finding.remedy == "run make setup DEVICE=gpu on this machine"
+    )
+    assert finding.message == (
+        "0.28.1 was compiled with CUDA 13.0.88, which needs driver 580.65.06 or newer; this one is 560.35.03"
+    )
+    dgx.driver("580.95.05")
+    assert problems(dgx.findings()) == []
+    dgx.rows[3] |= {"compute_cap": "7.0"}
+    assert "compiled for compute capability 7.5 and newer; a GPU has 7.0" in about(dgx.findings(), "Horovod").message
+    del horovod["built_with"]  # NVIDIA's container
+    assert about(dgx.findings(), "Horovod").level == "ok"
+
+
 def test_a_horovod_built_for_another_tensorflow(dgx: FakeMachine) -> None:
     dgx.facts["frameworks"]["horovod"] = {"error": "NotFoundError: undefined symbol: _ZN10tensorflow\nand so on"}
     finding = about(dgx.findings(), "Horovod")

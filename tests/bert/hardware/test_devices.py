@@ -125,16 +125,12 @@ tf.function(lambda x: x + 1, jit_compile=True)(tf.ones([]))
         assert bool(re.search("Unknown flags? in XLA_FLAGS: --xla_no_such_flag", done.stderr)) != known
 
 
-def test_a_gpus_memory_is_read_from_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Machine(monkeypatch, seen=2)
-    program = tmp_path / "nvidia-smi"
-    program.write_text(f'#!/bin/sh\necho "Other, 1, 1024"\necho "{NAME}, 81559"\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert devices.choose().memory == 81559 << 20
-    assert "80 GiB" in devices.choose().describe()
-    program.write_text("#!/bin/sh\necho broken driver\nexit 9\n")
-    assert devices.choose().memory is None
+def test_a_gpus_memory_is_that_of_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    Machine(monkeypatch, seen=8)
+    monkeypatch.setattr(nvidia, "gpu_memory", lambda number: 81559 << 20 if number == 5 else None)
+    assert devices.choose(local_rank=5, local_size=8).memory == 81559 << 20
+    assert "80 GiB" in devices.choose(local_rank=5, local_size=8).describe()
+    assert devices.choose(local_rank=4, local_size=8).memory is None
 
 
 @pytest.mark.parametrize(

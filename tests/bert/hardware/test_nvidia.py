@@ -35,7 +35,6 @@ def test_a_broken_nvidia_smi_means_none(script: str, tmp_path: Path, monkeypatch
     monkeypatch.setattr(nvidia, "NVIDIA_SMI_SECONDS", 0.5)
     program(tmp_path, script, monkeypatch)
     assert nvidia.gpus_in_machine(tmp_path) == []
-    assert nvidia.gpu_memory("NVIDIA A100") is None
 
 
 def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
@@ -61,20 +60,23 @@ extern "C" {
 int cuInit(unsigned flags) { return 0; }
 int cuDeviceGet(int* device, int ordinal) { *device = 40 + ordinal; return ordinal > 1 ? 101 : 0; }
 int cuDeviceGetUuid_v2(void* uuid, int device) { std::memset(uuid, device, 16); return 0; }
+int cuDeviceTotalMem_v2(std::size_t* bytes, int device) { *bytes = (std::size_t)device << 30; return 0; }
 }
 """
 
 
-def test_a_gpu_is_told_from_others_by_its_driver(tmp_path: Path) -> None:
-    assert nvidia.gpu_uuid(0) is None or Path("/dev/nvidiactl").exists()
+def test_the_driver_tells_a_gpu_from_others_and_its_memory(tmp_path: Path) -> None:
+    assert (nvidia.gpu_uuid(0), nvidia.gpu_memory(0)) == (None, None) or Path("/dev/nvidiactl").exists()
     (tmp_path / "driver.cc").write_text(DRIVER)
     library = str(tmp_path / "libcuda.so.1")
     subprocess.run(["g++", "-shared", "-fPIC", "-o", library, str(tmp_path / "driver.cc")], check=True)
+    code = "from bert.hardware import nvidia as n; print(*map(n.gpu_uuid, range(3)), *map(n.gpu_memory, range(3)))"
     told = subprocess.run(
-        [sys.executable, "-c", "from bert.hardware.nvidia import gpu_uuid; print(*map(gpu_uuid, range(3)))"],
+        [sys.executable, "-c", code],
         env=os.environ | {"LD_LIBRARY_PATH": str(tmp_path)},
         stdout=subprocess.PIPE,
         check=True,
         text=True,
     )
-    assert told.stdout.split() == [str(uuid.UUID(bytes=bytes([number]) * 16)) for number in (40, 41)] + ["None"]
+    uuids = [str(uuid.UUID(bytes=bytes([number]) * 16)) for number in (40, 41)]
+    assert told.stdout.split() == [*uuids, "None", str(40 << 30), str(41 << 30), "None"]
