@@ -10,7 +10,8 @@
 #
 # The container gets no capability and no way to gain privileges; with --cluster it may pin memory.
 #
-# ENGINE=podman uses podman instead of docker.
+# ENGINE=podman uses podman instead of docker, also as a user who is not root. It finds GPUs by the file that
+# `nvidia-ctk cdi generate` writes.
 set -euo pipefail
 
 image=bert:cuda gpus=all cluster='' shm=1g workdir=${BERT_WORKDIR:-workdir} mounts=() run=()
@@ -45,8 +46,23 @@ done
 [ $# -gt 1 ] || usage "no command after --"
 shift
 
+engine=${ENGINE:-docker} identity=(--user "$(id -u):$(id -g)") memlock=-1
+[[ $engine =~ ^(docker|podman)$ ]] || usage "ENGINE=$engine: it is docker or podman"
+gpu=(--gpus "$gpus")
+if [ "$engine" = podman ]; then
+    [[ $gpus =~ ^(all|none)$ ]] || usage "--gpus $gpus: with podman it is all or none"
+    gpu=(--device nvidia.com/gpu=all) # --gpus is accepted by podman 4 and has no effect
+    if [ "$(id -u)" != 0 ]; then
+        identity=(--userns=keep-id) # any other number in the container is one of the user's subordinate ones outside
+        # Without root no limit can be raised.
+        memlock=$(ulimit -Hl) && [ "$memlock" = unlimited ] && memlock=-1 || memlock=$((memlock * 1024))
+        [ "$memlock" = -1 ] || [ "$gpus" = none ] ||
+            echo "warning: $((memlock >> 20)) MiB may be pinned, which is little for NCCL ; raise memlock in" \
+                "/etc/security/limits.conf" >&2
+    fi
+fi
 devices=(--security-opt no-new-privileges --cap-drop ALL)
-[ "$gpus" = none ] || devices+=(--gpus "$gpus")
+[ "$gpus" = none ] || devices+=("${gpu[@]}")
 if [ -n "$cluster" ]; then
     devices+=(--network=host --cap-add=IPC_LOCK) # InfiniBand pins the memory that it reads and writes
     for device in "${DEVICES:-/dev}/infiniband" "${DEVICES:-/dev}/gdrdrv"; do
@@ -58,6 +74,6 @@ terminal=()
 [ ${#run[@]} -gt 0 ] || mkdir -p "$workdir" # docker would make it as root
 # Ranks of one machine exchange gradients through shared memory, which NCCL pins: hence shm-size, memlock and stack. All
 # of them are in this container, so the host's shared memory is not needed.
-"${run[@]}" "${ENGINE:-docker}" run --rm --init "${terminal[@]}" "${devices[@]}" \
-    --shm-size="$shm" --ulimit memlock=-1 --ulimit stack=67108864 --user "$(id -u):$(id -g)" --env HOME=/tmp \
+"${run[@]}" "$engine" run --rm --init "${terminal[@]}" "${devices[@]}" \
+    --shm-size="$shm" --ulimit memlock="$memlock" --ulimit stack=67108864 "${identity[@]}" --env HOME=/tmp \
     --volume "$(realpath -m "$workdir"):/workdir" "${mounts[@]}" "$image" "$@"

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import shutil
 import subprocess
 from pathlib import Path
@@ -79,6 +80,42 @@ def test_every_engine_makes_the_same_files(engine: str, pack: str) -> None:
     assert (
         shown("docker_build.sh --dry-run --save /s/b.sif", ENGINE=engine)[1] == f"{build}\n{pack}\n{sif}\nrm /s/b.tar"
     )
+
+
+# podman 4.3.1 as a user without rights: it could not raise the limit (setrlimit: operation not permitted), a --user could
+# not write to the mounted folder, and --gpus was accepted and did nothing.
+@pytest.mark.parametrize("most", [resource.getrlimit(resource.RLIMIT_MEMLOCK)[1], 4 << 20])
+def test_podman_without_root_asks_for_what_it_may_have(most: int, tmp_path: Path) -> None:
+    limit = -1 if most == resource.RLIM_INFINITY else most
+    (tmp_path / "id").write_text("#!/bin/sh\necho 1234\n")
+    (tmp_path / "id").chmod(0o755)
+    environment = os.environ | {"ENGINE": "podman", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [ROOT / "scripts" / "docker_run.sh", "--dry-run", "--workdir", "/w", "--", "true"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, most)),
+    )
+    limits = LIMITS.replace("memlock=-1", f"memlock={limit}")
+    assert done.stdout.strip() == (
+        f"podman run --rm --init {LOCKED} --device nvidia.com/gpu=all {limits} --userns=keep-id --env HOME=/tmp "
+        "--volume /w:/workdir bert:cuda true"
+    )
+    assert done.stderr.startswith(f"warning: {limit >> 20} MiB may be pinned") if limit != -1 else done.stderr == ""
+
+
+def test_podman_as_root_differs_from_docker_in_the_gpus(tmp_path: Path) -> None:
+    (tmp_path / "id").write_text("#!/bin/sh\necho 0\n")
+    (tmp_path / "id").chmod(0o755)
+    one, other = (
+        shown("docker_run.sh --dry-run -- true", ENGINE=engine, PATH=f"{tmp_path}:{os.environ['PATH']}")[1]
+        for engine in ("docker", "podman")
+    )
+    assert other == one.replace("docker", "podman").replace("--gpus all", "--device nvidia.com/gpu=all") != one
+    code, _, error = shown("docker_run.sh --dry-run --gpus 2 -- true", ENGINE="podman")
+    assert code == 2 and "with podman it is all or none" in error
+    assert shown("docker_run.sh --dry-run -- true", ENGINE="buildah")[0] == 2  # which builds only
 
 
 @pytest.mark.parametrize("there", [(), ("infiniband",), ("infiniband", "gdrdrv")])
