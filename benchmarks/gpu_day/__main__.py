@@ -7,8 +7,9 @@
 
 The list is a list of commands, each with a time limit. Results and page are written after each command, and the same
 call continues after an interruption. Exit code 75: there is more to measure than --minutes were enough for; 4: losses
-or weights are not the same as they should be; 0: all of the list has a result. A command that fails is on the page with
-its last line, and is not repeated unless its result is removed from DIR/state.json. --rehearse runs everything on a CPU
+or weights are not the same as they should be; 0: nothing of the list is left. A command that fails is on the page with its
+last line, one that needs a package which is not installed as skipped; neither is repeated unless its result is removed
+from DIR/state.json. --rehearse runs everything on a CPU
 with tiny models.
 """
 
@@ -17,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -110,7 +112,7 @@ def prepare(options: Options, day: Day) -> None:
     plan(chosen, state)
     ready = [item for item in chosen if item.prepared]
     for item in Runner(day.output, state, float("inf")).run(ready):
-        if state.results[item.name]["status"] == "failed":
+        if state.results[item.name]["status"] != "done":
             raise UserError(f"{item.name}: {state.results[item.name]['why']}; see {day.output / item.name}")
     state.save(day.output)
 
@@ -124,7 +126,9 @@ def run(options: Options, day: Day) -> None:
     for _ in Runner(day.output, state, options.minutes * 60).run(chosen):
         show(options, day, state)
     left = [item.name for item in chosen if item.name not in state.results]
-    print(f"{len(chosen) - len(left)} of {len(chosen)} have a result; {show(options, day, state)}")
+    ended = Counter(state.results[item.name]["status"] for item in chosen if item.name in state.results)
+    others = "".join(f", {ended[kind]} {kind}" for kind in ("failed", "skipped") if ended[kind])
+    print(f"{ended['done']} of {len(chosen)} measured{others}; {show(options, day, state)}")
     if left:
         raise Stopped(f"stopped: the time is over, {len(left)} are left, first {left[0]}; the same command continues")
     if different := [check for check in page.checks(chosen, state) if check.item.required and not check.equal]:

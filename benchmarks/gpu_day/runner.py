@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,7 @@ ATTEMPTS = 2  # of an item that is cut short by the end of the time, of this pro
 GRACE = 5.0  # seconds between asking a process to end and ending it
 SHOWN = 60  # last lines of a command's output, for the page
 
+NOT_HERE = re.compile("No module named|cannot be started")  # a package, or the other interpreter, is not installed
 Result = dict[str, Any]
 
 
@@ -41,7 +43,7 @@ class State:
     gpu: str = ""
     """name, driver and memory, as nvidia-smi has them"""
     results: dict[str, Result] = field(default_factory=dict)
-    """by name: status (done or failed), seconds, commit, and what was found or why not"""
+    """by name: status (done, failed or skipped), seconds, commit, and what was found or why not"""
     attempts: dict[str, int] = field(default_factory=dict)
     """how often an item was begun"""
     planned: dict[str, str] = field(default_factory=dict)
@@ -111,8 +113,11 @@ class Runner:
             return result
         if code is None and left < item.limit:
             return None
+        said = reason(_lines(log))
+        if code is not None and NOT_HERE.search(said):
+            return {"status": "skipped", "seconds": seconds, "why": f"skipped: {said}"}
         what = f"longer than {item.limit:.0f} s" if code is None else f"ended with code {code}"
-        return {"status": "failed", "seconds": seconds, "why": f"failed: {what}: {reason(_lines(log))}"}
+        return {"status": "failed", "seconds": seconds, "why": f"failed: {what}: {said}"}
 
 
 def _execute(words: list[str], environment: dict[str, str], log: Path, limit: float) -> int | None:

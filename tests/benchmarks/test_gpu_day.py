@@ -90,9 +90,11 @@ def test_one_that_fails_is_named_with_its_last_line_and_the_rest_goes_on(tmp_pat
         "first": "print('begins'); raise SystemExit('the last word')",
         "second": "print('error: no such GPU; remedy\\nmore\\nmost bytes of the GPU: 7'); raise SystemExit(5)",
         "third": "raise SystemExit(3)",
+        "fourth": "import a_package_that_is_not_there",
     }
     state = call(tmp_path, listed(), 1000, codes)
-    assert [state.results[name]["status"] for name in NAMES] == ["failed", "failed", "failed", "done"]
+    assert [state.results[name]["status"] for name in NAMES] == ["failed", "failed", "failed", "skipped"]
+    assert state.results["fourth"]["why"].startswith("skipped: ModuleNotFoundError: No module named 'a_package")
     assert state.results["first"]["why"] == "failed: ended with code 1: the last word"
     assert state.results["second"]["why"] == "failed: ended with code 5: error: no such GPU; remedy"
     assert state.results["third"]["why"] == "failed: ended with code 3: it printed nothing"
@@ -268,7 +270,11 @@ def test_a_finished_list_whose_results_differ_ends_with_code_4(
     assert done.returncode == 4 and "not the same as they should be: losses_float32 (0.091)" in done.stderr
     state.results["losses_float32"]["facts"] = facts()
     state.save(tmp_path)
-    assert run_module("benchmarks.gpu_day", "run", *to).returncode == 0
+    done = run_module("benchmarks.gpu_day", "run", *to)
+    assert done.returncode == 0 and "2 of 2 measured; " in done.stdout
+    state.results["losses_float32"] = {"status": "skipped", "seconds": 0.0, "commit": "abc", "why": "skipped: no"}
+    state.save(tmp_path)
+    assert "1 of 2 measured, 1 skipped; " in run_module("benchmarks.gpu_day", "run", *to).stdout
 
 
 def test_what_is_asked_for_wrongly_is_refused(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_every_engine_makes_the_same_files(engine: str, pack: str) -> None:
     )
 
 
-# podman 4.3.1 as a user without rights: it could not raise the limit (setrlimit: operation not permitted), a --user could
+# Seen with podman 4.3.1: it could not raise the limit (setrlimit: operation not permitted), a process with --user could
 # not write to the mounted folder, and --gpus was accepted and did nothing.
 @pytest.mark.parametrize("most", [resource.getrlimit(resource.RLIMIT_MEMLOCK)[1], 4 << 20])
 def test_podman_without_root_asks_for_what_it_may_have(most: int, tmp_path: Path) -> None:
