@@ -7,9 +7,9 @@
 
 The list is a list of commands, each with a time limit. Results and page are written after each command, and the same
 call continues after an interruption. Exit code 75: there is more to measure than --minutes were enough for; 4: losses
-or weights are not the same as they should be; 0: nothing of the list is left. A command that fails is on the page with its
-last line, one that needs a package which is not installed as skipped; neither is repeated unless its result is removed
-from DIR/state.json. --rehearse runs everything on a CPU
+or weights are not the same as they should be; 0: nothing of the list is left. A command that fails is on the page with
+its last line, one that needs a package which is not installed as skipped; neither is repeated unless its result is
+removed from DIR/state.json. --rehearse runs everything on a CPU
 with tiny models.
 """
 

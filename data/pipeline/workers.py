@@ -5,19 +5,23 @@ import contextlib
 import itertools
 import multiprocessing
 import os
+import pickle
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bert.core import library_log
 from bert.core.errors import ResourceError, UsageError
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}  # for the environment, which workers inherit
+
+ROOT = Path(__file__).parents[2]
 
 AHEAD = 4  # tasks of each worker that are submitted and not done; a queue of all of them takes 1 to 2 KB for each
 
@@ -36,9 +40,9 @@ def run(
     """Yield `function(task)` for each task, in order. `function` must be picklable. Tasks are taken as needed.
 
     Processes are spawned, not forked, because TensorFlow's threads do not survive a fork. With a `scheduler`, the tasks
-    run on the Dask cluster at this address, whose workers need the same files and the same version of this code. Raise
-    what `function` raises, and ResourceError if a worker is killed. Ctrl-C reaches this process alone, which ends the
-    workers.
+    run on the Dask cluster at this address, whose workers need the same files under the same paths, those of this code
+    too. Raise what `function` raises, and ResourceError if a worker is killed. Ctrl-C reaches this process alone, which
+    ends the workers.
     """
     if scheduler:
         yield from _on_cluster(function, tasks, scheduler)
@@ -84,11 +88,28 @@ def _on_cluster(function: Callable[[Task], Result], tasks: Iterable[Task], sched
         client = distributed.Client(scheduler, timeout="10s")
     except (OSError, ValueError) as error:
         raise UsageError(f"--scheduler {scheduler}: no Dask scheduler answers there ({error})") from error
+    payloads = [pickle.dumps((function, task)) for task in tasks]
+
+    def perform(root: str, payload: bytes) -> Any:
+        # Dask sends this function by value, because it has no name in a module. So the scheduler, which unpickles all
+        # that it is sent, needs nothing of this code, and a worker finds it.
+        import pickle
+        import sys
+
+        sys.path[:0] = [root] if root not in sys.path else []
+        function, task = pickle.loads(payload)
+        return function(task)
+
     with client:
-        futures = deque(client.map(function, list(tasks), pure=False))
+        futures = deque(client.map(perform, [str(ROOT)] * len(payloads), payloads, pure=False))
         try:
             while futures:
                 yield futures.popleft().result()  # a future holds its result, here and on the cluster
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                f"--scheduler {scheduler}: a worker cannot import {error.name}; start it with this environment "
+                f"({sys.prefix}), on a host that has {ROOT}"
+            ) from error
         except distributed.KilledWorker as error:
             raise ResourceError(
                 "a worker of the cluster was killed repeatedly, probably out of memory; give the workers more memory"

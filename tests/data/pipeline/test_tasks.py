@@ -1,6 +1,7 @@
 """Tasks: any share, number of workers or interruption gives the same folder, and nothing is done twice."""
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from bert.core.errors import UsageError
 from bert.core.ranges import Range
 from bert.core.workspace import Work
 from data import books, documents, pubmed, text, tokens, wikipedia
-from data.pipeline import tasks
+from data.pipeline import tasks, workers
 from data.pipeline.tasks import TaskResult
 from tests.waiting import wait_for
 
@@ -199,22 +200,49 @@ def test_killed_and_run_again_with_other_workers_gives_the_same(tmp_path: Path, 
     assert sorted(log.read_text().split()) == sorted([str(n) for n in range(TASKS)] + ["3"])
 
 
+@pytest.fixture
+def dask_scheduler(tmp_path: Path) -> Iterator[str]:
+    """The address of a scheduler with one worker, both started as commands in a folder without this code."""
+    pytest.importorskip("distributed")
+    (tmp_path / "elsewhere").mkdir()
+    file, started = tmp_path / "scheduler.json", []
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    for words in (["scheduler", "--port", "0", "--no-dashboard"], ["worker", "--nthreads", "1", "--no-dashboard"]):
+        command = [sys.executable, "-m", "dask", *words, "--scheduler-file", str(file)]
+        started.append(
+            subprocess.Popen(command, cwd=tmp_path / "elsewhere", env=environment, stderr=subprocess.DEVNULL)
+        )
+        wait_for(lambda: file.exists() and file.read_text().endswith("}"), "scheduler", started[0])
+    yield json.loads(file.read_text())["address"]
+    for process in reversed(started):
+        process.terminate()
+        process.wait(timeout=60)
+
+
 @pytest.mark.slow
-def test_a_stage_given_as_a_command_runs_on_a_dask_cluster(tmp_path: Path) -> None:
-    distributed = pytest.importorskip("distributed")
+def test_a_stage_given_as_a_command_runs_on_a_dask_cluster(
+    tmp_path: Path, dask_scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(workers, "ROOT", tmp_path / "not_there")
+        with pytest.raises(UsageError, match=r"a worker cannot import [.\w]+; start it with this environment"):
+            list(workers.run(count_characters, [1], 1, dask_scheduler))
     (tmp_path / "books").mkdir()
     for number in range(3):
         (tmp_path / "books" / f"{number}.txt").write_text(
             f"The river Ouse rises in hill {number}. It floods in May.\n" * 9
         )
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
-        for name, source, *more in (("books", "books"), ("documents", "out-books", "--minimum_characters", "9")):
-            outputs = {scheduler: tmp_path / f"{scheduler}-{name}" for scheduler in ("out", "cluster")}
-            command = [sys.executable, "-m", f"data.{name}", "--source", str(tmp_path / source), *more]
-            subprocess.run([*command, "--output", outputs["out"], "--workers", "1"], check=True)
-            on_cluster = ["--output", outputs["cluster"], "--scheduler", cluster.scheduler_address]
-            subprocess.run([*command, *on_cluster], check=True)
-            assert content(outputs["out"]) == content(outputs["cluster"])
+    for name, source, *more in (("books", "books"), ("documents", "out-books", "--minimum_characters", "9")):
+        outputs = {scheduler: tmp_path / f"{scheduler}-{name}" for scheduler in ("out", "cluster")}
+        command = [sys.executable, "-m", f"data.{name}", "--source", str(tmp_path / source), *more]
+        subprocess.run([*command, "--output", outputs["out"], "--workers", "1"], check=True)
+        subprocess.run([*command, "--output", outputs["cluster"], "--scheduler", dask_scheduler], check=True)
+        assert content(outputs["out"]) == content(outputs["cluster"])
+
+
+def count_characters(number: int) -> int:
+    """A task of a module that only this checkout has."""
+    return len(str(number))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
