@@ -54,8 +54,9 @@ FROM ${CUDA_BASE}${CUDA_DIGEST} AS cuda
 # hadolint ignore=DL3008
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
-        python3 python3-dev python3-venv g++ make cmake git openssh-client openmpi-bin libopenmpi-dev \
- && rm -rf /var/lib/apt/lists/* \
+        python3 python3-dev python3-venv g++ make cmake git openssh-client openssh-server procps \
+        openmpi-bin libopenmpi-dev \
+ && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_* \
  && install --directory --mode 1777 /workdir
 WORKDIR /bert
 ENV VENV=/opt/venv BERT_WORKDIR=/workdir PATH=/opt/venv/bin:$PATH PYTHON=/usr/bin/python3 DEVICE=gpu

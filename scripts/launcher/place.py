@@ -1,4 +1,4 @@
-"""The place of a task of SLURM among the others, for Horovod: srun starts ranks, and Horovod has no launcher for it."""
+"""What Gloo has to know of a rank: its place among SLURM's tasks, for which Horovod has no launcher; its interface."""
 
 import fcntl
 import os
@@ -7,6 +7,7 @@ import struct
 
 import settings
 
+INTERFACES = "BERT_INTERFACES"  # those that the user named, in order; hosts may have different ones
 SIOCGIFADDR = 0x8915  # of ioctl: the address of an interface (linux/sockios.h)
 
 
@@ -34,6 +35,26 @@ def meet_by_gloo(port: str) -> None:
     # Without a name Gloo takes the address that the host's own name has, which on many systems is 127.0.1.1.
     if interface := interface_towards(server, int(port)):
         settings.set_defaults(HOROVOD_GLOO_IFACE=interface, NCCL_SOCKET_IFNAME=interface)
+
+
+def own_interface() -> str:
+    """Return the first of the named interfaces that this host has; empty if none is named, or it has none of them."""
+    here = {name for _, name in socket.if_nameindex()}
+    return next((name for name in _named() if name in here), "")
+
+
+def missing_interface() -> str:
+    """Return that this host has none of the named interfaces; empty if it has one, or none is named."""
+    if not _named() or own_interface():
+        return ""
+    here = ", ".join(name for _, name in socket.if_nameindex())
+    return f"no such network interface here, but {here} ; give one of each host, as eth0,ens3"
+
+
+def _named() -> list[str]:
+    """Return the interfaces that were named for all hosts."""
+    names = os.environ.get(INTERFACES) or os.environ.get("HOROVOD_GLOO_IFACE") or ""
+    return [name for name in names.split(",") if name]
 
 
 def interface_towards(address: str, port: int) -> str:

@@ -97,6 +97,11 @@ def rank(command: Sequence[str]) -> NoReturn:
     ranks = int(settings.first_set("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", default="1"))
     is_bound = "SLURM_STEP_ID" in os.environ and len(os.sched_getaffinity(0)) < (os.cpu_count() or 1)
     settings.limit_threads(settings.cores_per_rank(1 if is_bound else ranks))
+    if problem := place.missing_interface():
+        print(f"error: {host()}: {problem}\n{mark} ended 2", file=sys.stderr, flush=True)
+        sys.exit(2)
+    if interface := place.own_interface():
+        os.environ["HOROVOD_GLOO_IFACE"] = interface  # horovodrun names one for all hosts, whether they have it or not
     child = _Child((signal.SIGTERM, signal.SIGUSR1))
     print(f"{mark} runs {host()} {os.getpid()}", file=sys.stderr, flush=True)
     status = child.run(command)

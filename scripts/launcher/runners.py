@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import command_line
+import place
 import processes
 import settings
 import supervisor
@@ -28,9 +29,17 @@ def launch(words: Sequence[str]) -> NoReturn:
     options = command_line.parse("launch.sh", OWN, words)
     wait_for_all(command_line.number_of_ranks("launch.sh", options))
     runner = ["horovodrun", "-np", options.values.get("-np", ""), "--disable-cache"]
-    for flag in ("-H", "--ssh-port", "--network-interfaces"):
+    for flag in ("-H", "--ssh-port"):
         if value := options.values.get(flag):
             runner += [flag, value]
+    if named := options.values.get("--network-interfaces"):
+        os.environ[place.INTERFACES] = named  # for each rank, which takes one that its host has
+        settings.set_defaults(NCCL_SOCKET_IFNAME=named)
+        mine = place.own_interface()
+        if not mine:
+            command_line.fail("launch.sh", f"--network-interfaces {named}: {place.missing_interface()}")
+        if "-H" in options.values:  # on one host horovodrun takes lo and no other
+            runner += ["--network-interfaces", mine]  # horovodrun fails with names that are not on this host
     # Gloo by name: a Horovod with MPI would start the ranks by mpirun, which these options are not for.
     runner.append("--gloo")
     if interfaces := os.environ.get("NCCL_SOCKET_IFNAME"):

@@ -156,6 +156,13 @@ class Supervisor:
         if unreachable := sorted({match[1].decode(errors="replace") for match in asked if match}):
             _error(f"no ssh without a password to {' '.join(unreachable)} ; try it as: ssh {unreachable[0]} true")
             return 2
+        said = b"\n".join(self.runner_lines)
+        if b"Unable to find a set of common" in said:
+            _error("the hosts share no name of a network interface ; give one of each: --network-interfaces eth0,ens3")
+            return 2
+        if b"No interface is found for address 127.0.0.1" in said:
+            _error("all hosts of -H are this one ; leave out --network-interfaces")
+            return 2
         if self.stopping:
             _error(
                 f"ended before the ranks saved: that needs a rank on {self.host}, all ranks running, and no second "

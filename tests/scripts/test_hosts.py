@@ -65,6 +65,47 @@ def test_hosts_that_cannot_be_reached_are_one_line(environment: dict[str, str], 
     assert done.stderr == "error: no ssh without a password to node-b node-c ; try it as: ssh node-b true\n"
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("Unable to find a set of common task-to-task communication interfaces: []", "the hosts share no name of a"),
+        ("No interface is found for address 127.0.0.1.", "all hosts of -H are this one ; leave out"),
+    ],
+)
+def test_interfaces_that_horovodrun_cannot_use_are_one_line(
+    said: str, expected: str, environment: dict[str, str], stand_in: StandIn
+) -> None:
+    stand_in("horovodrun", f"raise Exception({said!r})\n")  # as of horovodrun 0.28.1
+    done = subprocess.run(line("node-b:1,node-c:1", "true"), env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {expected}") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("where", [["-H", "localhost:1,node-c.invalid:1"], []])
+def test_each_host_takes_the_interface_that_it_has(where: list[str], hosts: dict[str, str]) -> None:
+    def launch(interfaces: str) -> subprocess.CompletedProcess[str]:
+        command = [LAUNCH, "-np", "2", *where, "--network-interfaces", interfaces, "--"]
+        code = "import os; print(os.environ['HOROVOD_GLOO_IFACE'])"
+        return subprocess.run(
+            [*command, sys.executable, "-c", code], env=hosts, capture_output=True, text=True, timeout=200
+        )
+
+    done = launch("eth77,lo")  # as if lo were what this host has in the place of eth77
+    assert (done.returncode, done.stdout) == (0, "lo\nlo\n"), done.stderr
+    absent = launch("eth77,eth78")
+    assert (absent.returncode, absent.stdout) == (2, "") and absent.stderr.count("\n") == 1
+    assert "--network-interfaces eth77,eth78: no such network interface here, but lo" in absent.stderr
+
+
+def test_a_rank_whose_host_has_no_such_interface_says_so(clean: dict[str, str]) -> None:
+    command = [ROOT / "scripts" / "launcher.sh", "rank", "true"]
+    env = clean | {"BERT_LAUNCH": "@launch", "BERT_INTERFACES": "eth77"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    error, report = done.stderr.splitlines()
+    assert (done.returncode, report) == (2, "@launch ended 2")
+    assert error.startswith(f"error: {os.uname().nodename}: no such network interface here, but lo")
+
+
 @pytest.mark.multiprocess
 def test_ranks_of_two_hosts_find_each_other_and_their_failure_is_theirs(hosts: dict[str, str]) -> None:
     code = """
