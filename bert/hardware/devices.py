@@ -11,6 +11,7 @@ from typing import Literal
 
 import tensorflow as tf
 
+from bert.core import paths
 from bert.core.errors import UsageError
 from bert.hardware import nvidia
 from bert.hardware.choices import Kind
@@ -76,6 +77,9 @@ def choose(
     make results on a GPU bit-identical between runs. Raises UsageError if `kind` is gpu and TensorFlow sees none, if
     the machine has a GPU that TensorFlow does not see, or if there are more ranks than GPUs.
     """
+    # The driver keeps kernels that it has compiled. Its own place is in HOME, which is lost with a container. It reads
+    # this when it starts, which listing the devices does.
+    os.environ.setdefault("CUDA_CACHE_PATH", str(paths.workdir() / "cuda_cache"))
     gpus = [] if kind == "cpu" else tf.config.list_physical_devices("GPU")
     if not gpus:
         if kind != "cpu":

@@ -12,7 +12,7 @@ from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.manifest import Manifest
 from bert.text import byte_bpe, rules, unigram, vocabulary
 from bert.text.vocabulary import load_vocab, rules_of
-from bert.training import checkpoint, division, length
+from bert.training import checkpoint, division, length, preflight
 from bert.training.distributed import Communicator
 from bert.training.division import State
 
@@ -104,7 +104,7 @@ def begin(
             checkpoint.load_weights(start_from, weights_loaded, (*new_heads, *_missing_heads(start_from)))
         directory = config.run.path
         fixed = {"version": VERSION, "config": flatten(config), "versions": outputs.versions()}
-        fixed |= {"data": manifest.content_hash(data.path), "rules": rules.RULES}
+        fixed |= {"data": manifest.content_hash(data.path), "rules": rules.RULES, "code": preflight.code()}
         files.write_json(directory / "config.json", {"recipe": None} | dict(entries) | fixed)
         config.model.save(directory / "bert_config.json")
         vocabulary.copy(vocab, directory)
@@ -205,4 +205,20 @@ def _check_same(config: TrainConfig, data: Manifest) -> dict[str, Any]:
         raise UsageError(
             f"{path.parent}: holds a run of another configuration ({listed}); give {old}another --run.directory"
         )
+    _tell_other_code(path.parent, recorded)
     return before
+
+
+def _tell_other_code(run: Path, recorded: Mapping[str, Any]) -> None:
+    """Report that a run was begun by other code or other versions: it resumes, but not to the same bits."""
+    versions = recorded.get("versions")
+    then = dict(versions) if isinstance(versions, dict) else {}
+    then |= {"code": recorded["code"]} if "code" in recorded else {}
+    now = {**outputs.versions(), "code": preflight.code()}
+    both = sorted(then.keys() & now.keys())
+    if changed := [f"{key} was {then[key]}, is {now[key]}" for key in both if then[key] != now[key]]:
+        print(
+            f"note: {run} was begun by another program ({', '.join(changed)}): its updates may have other bits from "
+            "here on",
+            file=sys.stderr,
+        )

@@ -36,10 +36,10 @@ def launch(words: Sequence[str]) -> NoReturn:
         os.environ[place.INTERFACES] = named  # for each rank, which takes one that its host has
         settings.set_defaults(NCCL_SOCKET_IFNAME=named)
         mine = place.own_interface()
-        if not mine:
+        if not mine and not options.dry_run:
             command_line.fail("launch.sh", f"--network-interfaces {named}: {place.missing_interface()}")
         if "-H" in options.values:  # on one host horovodrun takes lo and no other
-            runner += ["--network-interfaces", mine]  # horovodrun fails with names that are not on this host
+            runner += ["--network-interfaces", mine or named]  # horovodrun fails with names that are not on this host
     # Gloo by name: a Horovod with MPI would start the ranks by mpirun, which these options are not for.
     runner.append("--gloo")
     if interfaces := os.environ.get("NCCL_SOCKET_IFNAME"):

@@ -53,6 +53,26 @@ def test_each_rank_takes_the_gpu_of_its_number(monkeypatch: pytest.MonkeyPatch) 
     assert machine.visible == machine.grows == ["GPU:5"]
 
 
+@pytest.mark.parametrize("given", ["", "/scratch/kernels"])
+def test_kernels_that_the_driver_compiles_are_kept_in_the_work_folder(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Machine(monkeypatch, seen=1)
+    monkeypatch.setenv("CUDA_CACHE_PATH", given)
+    if not given:
+        monkeypatch.delenv("CUDA_CACHE_PATH")
+    monkeypatch.setenv("BERT_WORKDIR", str(tmp_path))
+    seen_by_driver: list[str | None] = []
+    listed = tf.config.list_physical_devices
+    monkeypatch.setattr(
+        tf.config,
+        "list_physical_devices",
+        lambda kind: [seen_by_driver.append(os.environ.get("CUDA_CACHE_PATH")), listed(kind)][1],
+    )
+    devices.choose()
+    assert seen_by_driver[0] == (given or str(tmp_path / "cuda_cache"))
+
+
 def test_a_gpu_that_a_launcher_shows_to_one_rank_alone_is_its_number_0(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch, seen=1)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")

@@ -151,6 +151,28 @@ def test_weights_of_a_byte_level_bpe_are_refused_for_word_pieces(
     assert not config.run.path.exists()
 
 
+def test_a_run_that_other_code_began_says_so_when_it_resumes(
+    config: PretrainConfig, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = manifest.load(dataset)
+    write_run(tmp_path / "other", PretrainingModel(config.model, 1), config.model, dataset)
+    initial_weights(config, dataset, tmp_path / "other")
+    capsys.readouterr()
+    resume._check_same(config, data)
+    assert capsys.readouterr().err == ""  # the same
+    path = config.run.path / "config.json"
+    recorded = json.loads(path.read_text())
+    code = recorded["code"]
+    path.write_text(json.dumps(recorded | {"code": "0123abcd", "versions": recorded["versions"] | {"numpy": "1.0"}}))
+    resume._check_same(config, data)
+    said = capsys.readouterr().err
+    assert f"begun by another program (code was 0123abcd, is {code}, numpy was 1.0, is {np.__version__})" in said
+    del recorded["code"]  # of an older version
+    path.write_text(json.dumps(recorded))
+    resume._check_same(config, data)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_run_directory_of_another_version_is_refused_in_one_line(config: PretrainConfig, dataset: Path) -> None:
     data, state = manifest.load(dataset), {"a": tf.Variable([2.0, 3.0])}
     resume.begin(config, Communicator(), {}, data, dataset / "vocab.txt", None, new_heads=(), entries={})
