@@ -84,7 +84,7 @@ def test_interfaces_that_horovodrun_cannot_use_are_one_line(
 @pytest.mark.parametrize("where", [["-H", "localhost:1,node-c.invalid:1"], []])
 def test_each_host_takes_the_interface_that_it_has(where: list[str], hosts: dict[str, str]) -> None:
     def launch(interfaces: str) -> subprocess.CompletedProcess[str]:
-        command = [LAUNCH, "-np", "2", *where, "--network-interfaces", interfaces, "--"]
+        command = [str(LAUNCH), "-np", "2", *where, "--network-interfaces", interfaces, "--"]
         code = "import os; print(os.environ['HOROVOD_GLOO_IFACE'])"
         return subprocess.run(
             [*command, sys.executable, "-c", code], env=hosts, capture_output=True, text=True, timeout=200
@@ -98,7 +98,7 @@ def test_each_host_takes_the_interface_that_it_has(where: list[str], hosts: dict
 
 
 def test_a_rank_whose_host_has_no_such_interface_says_so(clean: dict[str, str]) -> None:
-    command = [ROOT / "scripts" / "launcher.sh", "rank", "true"]
+    command = [str(ROOT / "scripts" / "launcher.sh"), "rank", "true"]
     env = clean | {"BERT_LAUNCH": "@launch", "BERT_INTERFACES": "eth77"}
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     error, report = done.stderr.splitlines()

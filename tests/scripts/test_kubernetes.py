@@ -150,7 +150,7 @@ def test_a_drained_node_asks_its_ranks_to_stop_and_waits_for_them(tmp_path: Path
     hook = container["lifecycle"]["preStop"]["exec"]["command"]
     saved = tmp_path / "saved"
     code = f"trap 'sleep 1; touch {saved}; exit 75' TERM; echo ready; while :; do sleep 0.1; done"
-    launcher = [ROOT / "scripts" / "launcher.sh", "rank", "bash", "-c", code]
+    launcher = [str(ROOT / "scripts" / "launcher.sh"), "rank", "bash", "-c", code]
     env = os.environ | {"BERT_LAUNCH": "@launch", "VENV": "/nonexistent"}
     rank = subprocess.Popen(launcher, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert rank.stdout and rank.stdout.readline() == "ready\n"

@@ -64,11 +64,12 @@ def test_kernels_that_the_driver_compiles_are_kept_in_the_work_folder(
     monkeypatch.setenv("BERT_WORKDIR", str(tmp_path))
     seen_by_driver: list[str | None] = []
     listed = tf.config.list_physical_devices
-    monkeypatch.setattr(
-        tf.config,
-        "list_physical_devices",
-        lambda kind: [seen_by_driver.append(os.environ.get("CUDA_CACHE_PATH")), listed(kind)][1],
-    )
+
+    def look(kind: str) -> list[str]:
+        seen_by_driver.append(os.environ.get("CUDA_CACHE_PATH"))
+        return list(listed(kind))
+
+    monkeypatch.setattr(tf.config, "list_physical_devices", look)
     devices.choose()
     assert seen_by_driver[0] == (given or str(tmp_path / "cuda_cache"))
 
