@@ -1,5 +1,6 @@
-"""How a text's embedding is made of its hidden states, as `config.json` of a run says: an import from
-sentence-transformers.
+"""How a text's embedding is made of its hidden states, as `config.json` of a run says.
+
+It is a run of `tasks.train embed`, or an import from sentence-transformers.
 
     "embedding": {"pool": "mean", "normalize": true, "length": 256}
 """

@@ -46,7 +46,7 @@ class Options:
     """layers whose states to return: 0 is the embeddings, 1 the first layer, -1 the last layer"""
     pool: Pool = "auto"
     """mean: average over all tokens, including [CLS] and [SEP]; cls: the state of [CLS]; max: the largest values; none:
-    every token; auto: as the model says, of an import from sentence-transformers, with its normalisation, or mean"""
+    every token; auto: as the model says that was trained for embeddings, with its normalisation, or mean"""
     batch: BatchSize = 32
     """texts per batch"""
     length: Annotated[int, Range(3, 65_536)] | None = None

@@ -131,5 +131,21 @@ _ROWS = (
         pipeline="token-classification",
     ),
 )
+EMBEDDING = Kind(
+    name="embedding",
+    module="bert.model.heads:Projection",
+    pooled=True,
+    outputs=1,
+    logits=("embedding",),
+    export="bert.export.texts:Encoding",
+    python="bert.api:Pretrained",
+    meaning="embedding of a text, to compare with those of other texts by their cosine",
+    limits="Texts are near each other as those of its training data were; a cosine is no probability.",
+    huggingface="",
+    transformers="BertModel",
+    pipeline="sentence-similarity",
+)
+"""What `tasks.train embed` trains. It is no row of the table: such a run has no head, and its config.json says how an
+embedding is made of the states (bert/embedding.py)."""
 KINDS: dict[str, Kind] = {row.name: row for row in _ROWS}
 ANSWER_SPAN, CLASSIFIER, MULTILABEL, CHOICE, TAGS = _ROWS

@@ -14,6 +14,7 @@ from bert.core.errors import IntegrityError, UsageError
 from bert.core.progress import Progress
 from bert.embedding import Embedding, Pool
 from bert.engines.engine import Computes
+from bert.model.heads import pooled
 from bert.runs import Run
 from bert.text.batches import Batches
 
@@ -105,18 +106,8 @@ def _features(encoder: Computes, layers: tuple[int, ...], made: Embedding, compi
     """Return a function of ids, mask, segments [B, T] that gives features [B, L, D], or unpooled [B, T, L, D]."""
 
     def features(states: list[tf.Tensor], mask: tf.Tensor) -> tf.Tensor:
-        x = _pooled(tf.stack(states, axis=2), tf.cast(mask, tf.float32), made.pool)
+        x = tf.stack(states, axis=2)
+        x = x if made.pool == "none" else pooled(x, mask, made.pool)
         return x / tf.maximum(tf.norm(x, axis=-1, keepdims=True), SHORTEST) if made.normalize else x
 
     return encoder.function(features, layers=layers, compiled=compiled)
-
-
-def _pooled(x: tf.Tensor, mask: tf.Tensor, pool: str) -> tf.Tensor:
-    """Return states [B, T, L, D] pooled over the tokens of the mask [B, T]; "none" returns them all."""
-    if pool == "cls":
-        return x[:, 0]
-    if pool == "max":
-        return tf.reduce_max(tf.where(mask[:, :, None, None] > 0, x, x.dtype.min), axis=1)
-    if pool == "mean":
-        return tf.einsum("btld,bt->bld", x, mask / tf.reduce_sum(mask, axis=1, keepdims=True))
-    return x

@@ -12,12 +12,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import tensorflow as tf
 
-from bert import fill_mask, heads
+from bert import embedding, fill_mask, heads, hidden_states
 from bert.core.errors import InputError, IntegrityError
+from bert.embedding import POOLS
 from bert.engines.engine import Computes
 from bert.hardware.choices import Compute, Engine
 from bert.heads import ANSWER_SPAN, CHOICE, CLASSIFIER, MASKED_LM, MULTILABEL, TAGS
 from bert.masked_words import MaskedWords
+from bert.model.heads import pooled
 from bert.runs import Run
 from bert.text.batches import Batches
 from bert.text.windows import cut
@@ -357,7 +359,9 @@ class Embedding(Head):
     def __init__(self, run: Run, encoder: Computes, batch: int) -> None:
         """encoder: of the run. batch: maximum texts that are computed at once."""
         self.run, self.encoder = run, encoder
-        self.tokenizer, self.longest = run.tokenizer, run.config.max_position_embeddings
+        self.tokenizer, self.made = run.tokenizer, embedding.of(run.settings, run.settings_path)
+        positions = run.config.max_position_embeddings
+        self.longest = min(positions, (self.made and self.made.length) or positions)
         self._batches = Batches(batch, self.longest)
         self._encode = encoder.function(self._pooled, compiled=False)
 
@@ -366,11 +370,13 @@ class Embedding(Head):
         """As Head has it."""
         return cls(run, run.encoder(compute, engine), batch)
 
+    def details(self) -> dict[str, Any]:
+        """Return how an embedding is made, if the model says it."""
+        return {} if self.made is None else {"pool": self.made.pool, "normalize": self.made.normalize}
+
     def _pooled(self, states: list[tf.Tensor], mask: tf.Tensor) -> tf.Tensor:
-        """Return the mean of the last hidden states, and the first of them, [n, 2, D]."""
-        hidden, weights = states[0], tf.cast(mask, tf.float32)
-        mean = tf.einsum("btd,bt->bd", hidden, weights / tf.reduce_sum(weights, axis=1, keepdims=True))
-        return tf.stack([mean, hidden[:, 0]], axis=1)
+        """Return the last hidden states pooled in each way, [n, POOLS, D]."""
+        return tf.stack([pooled(states[0], mask, pool) for pool in POOLS], axis=1)
 
     def prepare(self, item: Passage, most: int) -> Prepared:
         """Encode the text."""
@@ -379,14 +385,17 @@ class Embedding(Head):
         row = self.tokenizer.row(first).ids
 
         def finish(results: list[Any]) -> dict[str, Any]:
-            features = results[0][("mean", "cls").index(item.pool)]
+            made = self.made if item.pool == "auto" else embedding.Embedding(pool=item.pool)
+            features = results[0][POOLS.index(made.pool if made else "mean")]
+            if made and made.normalize:
+                features = features / max(np.linalg.norm(features), hidden_states.SHORTEST)
             return {"features": features.tolist(), "tokens": len(row), "truncated": len(first) < len(ids)}
 
         return Prepared([row], [len(row)], finish)
 
     def compute(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return both features of each text [2, D]."""
-        features = np.zeros((len(rows), 2, self.encoder.width), np.float32)
+        """Return the features of each text by each pooling [POOLS, D]."""
+        features = np.zeros((len(rows), len(POOLS), self.encoder.width), np.float32)
         for chosen, width in self._batches(np.array([len(row) for row in rows])):
             ids, mask = np.full((len(chosen), width), self.tokenizer.pad_id, np.int32), np.zeros((len(chosen), width))
             for place, row in enumerate(chosen):

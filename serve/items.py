@@ -85,8 +85,9 @@ class Passage:
 
     text: str
     """the text; what does not fit the model is cut off at its end"""
-    pool: Literal["mean", "cls"] = "mean"
-    """mean: the average over all tokens; cls: the state of the first one"""
+    pool: Literal["auto", "mean", "cls", "max"] = "auto"
+    """mean: the average over all tokens; cls: the state of the first one; max: the largest values; auto: as the model
+    was trained, with its normalisation, or mean"""
 
 
 def take(kind: type[T], fields: Any) -> T:

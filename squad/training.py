@@ -15,7 +15,7 @@ from squad import features
 from squad.config import SquadConfig
 from squad.development import Questions
 from squad.model import AnswerSpans
-from tasks.training import Prepared
+from tasks.training import Prepared, scored
 
 
 def prepare(config: SquadConfig, tokenizer: Tokenizer, vocab: Path, comm: Communicator) -> Prepared[SquadConfig]:
@@ -48,6 +48,7 @@ def prepare(config: SquadConfig, tokenizer: Tokenizer, vocab: Path, comm: Commun
 
     config = replace(config, data=replace(config.data, impossible=impossible))
     then = ("--question", "QUESTION", "--context", "TEXT")
+    development = scored(kind, dev, score)
     return Prepared(
-        config=config, kind=kind, data=data, dev=dev, score=score, entries=kind.described.entries(), then=then
+        config=config, kind=kind, data=data, development=development, entries=kind.described.entries(), then=then
     )

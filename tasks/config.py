@@ -2,13 +2,17 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from bert.core import ranges
 from bert.core.config import CountOrNone, FineTuneConfig, Size
 from bert.core.errors import UsageError
+from bert.core.ranges import Range
 
 Windows = Literal["first", "mean", "max"]
+Loss = Literal["contrastive", "cosine", "cosent"]
+Temperature = Annotated[float, Range(0, 1e3, above=True)]
+EMBED = "embed"  # the task of embeddings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +28,11 @@ class TaskData:
     dev: Path | None = None
     """examples to score during training, instead of those of data.folder"""
     text: tuple[str, ...] = ("text",)
-    """of your own files: the column of the text, or the two columns of a pair"""
+    """of your own files: the column of the text, or the two columns of a pair; of embed: of a text, of the one to find
+    by it, and of any number of others that are not to be found; a single column is paired with itself (SimCSE)"""
     label: str = "label"
-    """of your own files: the column of the label; of multilabel: of a list of labels, or of their names in a text"""
+    """of your own files: the column of the label; of multilabel: of a list of labels, or of their names in a text; of
+    embed: of the score of scored pairs"""
     separator: str = ","
     """of multilabel: what stands between the names of labels in a text"""
     label_columns: tuple[str, ...] = ()
@@ -61,13 +67,34 @@ class TaskData:
     class_weights: Literal["equal", "balanced"] = "equal"
     """balanced: weight a class by the inverse of its frequency, so that rare ones count as much as frequent ones; of
     multilabel: weight the texts that have a label by the number of the others per text that has it"""
+    loss: Loss = "contrastive"
+    """of embed: contrastive finds the second text by the first among those of the whole batch; of scored pairs, cosine
+    is the squared error of the cosine, and cosent learns the order of the scores"""
+    temperature: Temperature = 0.05
+    """of embed, contrastive and cosent: what the cosines are divided by"""
+    both_directions: bool = False
+    """of embed, contrastive: also find the first text by the second; the loss is the mean of both"""
+    score_scale: Annotated[float, Range(0, 1e6, above=True)] = 1.0
+    """of embed, cosine: the score of texts whose cosine is to be 1, such as 5 in STS-B"""
+    dimensions: tuple[Size, ...] = ()
+    """of embed: numbers of first components that are embeddings, too; the loss is summed over them (Matryoshka)"""
+    pool: Literal["mean", "cls", "max"] | None = None
+    """of embed: pooling of the last states of a text; default: that of init.checkpoint, or mean"""
+    normalize: bool = True
+    """of embed: whether the trained model gives vectors of length 1; no loss depends on it"""
+    projection: bool = False
+    """of embed: a dense layer with tanh on the embeddings, in training only, as in SimCSE"""
+    dev_text: tuple[str, ...] = ("sentence1", "sentence2")
+    """of embed: the two columns of text in scored pairs for development, if training has no scores"""
     strict: bool = False
     """fail at the first malformed example; false leaves malformed ones out, and reports them"""
 
     def __post_init__(self) -> None:
         ranges.check(self, "data.")
-        if not 1 <= len(self.text) <= 2:
+        if not 1 <= len(self.text) <= 2 and (self.task != EMBED or not self.text):
             raise UsageError(f"--data.text names {len(self.text)} columns; give one, or two for pairs of texts")
+        if len(self.dev_text) != 2:
+            raise UsageError(f"--data.dev_text names {len(self.dev_text)} columns; give the two of a pair of texts")
         if not self.separator:
             raise UsageError("--data.separator is empty; give what stands between two labels, or a list in JSON")
         if wrong := [condition for condition in self.where if "=" not in condition]:

@@ -8,18 +8,19 @@ from typing import Any, Literal, cast, get_args
 
 from bert.core.errors import InputError, UsageError
 from bert.labels import Head
-from tasks import choices, conll, entities, glue, race, swag, tables
+from tasks import choices, conll, entities, glue, race, similarity, swag, tables
 from tasks.choice import Choice
 from tasks.classification import Classification
-from tasks.config import TaskData, Windows
-from tasks.examples import ChoiceExample, Skipped, TaggedSentence, TextExample
-from tasks.kind import ExampleKind
+from tasks.config import EMBED, TaskData, Windows
+from tasks.embedding import Embedded
+from tasks.examples import ChoiceExample, Skipped, TaggedSentence, TextExample, TextGroup
+from tasks.kind import ExampleKind, StoredKind
 from tasks.label_sets import LabelSets
 from tasks.labels import Labels
 from tasks.multilabel import MultiLabel
 from tasks.tagging import Tagging
 
-Example = TextExample | ChoiceExample | TaggedSentence
+Example = TextExample | ChoiceExample | TaggedSentence | TextGroup
 Split = Literal["train", "dev", "test"]
 Reader = Callable[[TaskData, Path, Split, Skipped], Iterator[Any]]
 
@@ -28,7 +29,7 @@ Reader = Callable[[TaskData, Path, Split, Skipped], Iterator[Any]]
 class KnownData:
     """A data set, or a layout of one's own files."""
 
-    kind: type[ExampleKind]
+    kind: type[StoredKind]
     read: Reader
     """yields the examples of one of the files; the labels of split `test` are not read"""
     files: dict[Split, dict[str, str]]
@@ -55,7 +56,14 @@ def of(data: TaskData) -> KnownData:
 
 
 def kind(data: TaskData, labels: Labels) -> ExampleKind:
-    """Return the kind of task, with its labels."""
+    """Return the kind of a task that is predicted, with its labels."""
+    made = stored_kind(data, labels)
+    assert isinstance(made, ExampleKind), "embeddings have a command and a development set of their own"
+    return made
+
+
+def stored_kind(data: TaskData, labels: Labels) -> StoredKind:
+    """Return the kind of any task, with its labels."""
     data_set = of(data)
     return data_set.kind(data, labels, data_set.metrics)
 
@@ -102,6 +110,10 @@ def check(data: TaskData) -> None:
         raise UsageError(f"windows {data.windows}: for classes, labels and numbers of texts only; leave it out")
     if data.label_columns and not kind.head.several:
         raise UsageError("label_columns are for multilabel, where a text can have several labels; leave them out")
+    if data.loss != "contrastive" and len(data.text) != 2:
+        raise UsageError(f"--data.loss {data.loss} is for two texts with a score; --data.text names {len(data.text)}")
+    if data.loss != "contrastive" and data.both_directions:
+        raise UsageError(f"--data.both_directions has no effect with --data.loss {data.loss}; leave it out")
     if data.positive and kind.head.several:
         raise UsageError("--data.positive is for classes of which one is right; leave it out")
     names = " ".join(data.label_columns)
@@ -151,6 +163,8 @@ def labels_of(example: Example) -> Sequence[str]:
     """Return the names of an example's labels."""
     if isinstance(example, TaggedSentence):
         return example.tags or ()
+    if isinstance(example, TextGroup):
+        return ()
     if isinstance(example, ChoiceExample):
         return [str(number) for number in range(len(example.pairs))]
     if example.labels is not None:
@@ -224,6 +238,11 @@ def _swag(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterato
     return swag.read(path, skipped, labels=split != "test")
 
 
+def _groups(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TextGroup]:
+    score = data.label if data.loss != "contrastive" else None
+    return tables.groups(path, data.text, score, skipped=skipped, where=_where(data))
+
+
 def _choices(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[ChoiceExample]:
     return choices.read(path, skipped, labels=split != "test")
 
@@ -256,6 +275,7 @@ KNOWN: dict[str, KnownData] = {
     "classify": KnownData(kind=Classification, read=_table, files={}, metrics=("accuracy", "macro_f1")),
     "regress": KnownData(kind=Classification, read=_table, files={}, metrics=("pearson", "spearman"), regression=True),
     "multilabel": KnownData(kind=MultiLabel, read=_label_sets, files={}, metrics=LABELS, label="labels"),
+    EMBED: KnownData(kind=Embedded, read=_groups, files={}, metrics=similarity.METRICS, regression=True, label="score"),
     "choose": KnownData(kind=Choice, read=_choices, files={}, metrics=("accuracy",)),
     "tag": KnownData(kind=Tagging, read=_sentences, files={}, metrics=ENTITIES),
 }

@@ -6,15 +6,20 @@
 
 RUN is the directory of a tasks.train run, or an import. The input has the layout that the model was trained on; the
 folder is the data set as it is distributed. With --predictions an output of tasks.predict is scored instead of the
-model; it must have one prediction for each example. Prints one line of JSON: the number of examples, and the metrics of
+model; it must have one prediction for each example. A run without a head, of `embed` or of pretraining, is scored by
+its embeddings: with --input on pairs of texts with a score, as STS-B has them, by the correlation of cosine and score;
+with --folder on queries and documents in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), by NDCG@10,
+MRR@10, MAP@100 and accuracy@k. Prints one line of JSON: the number of examples, and the metrics of
 the task in percent. A metric that is not defined, as the correlation of predictions that are all equal, is 0 and named
 in a note.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bert.core import cli, ending, ranges
 from bert.core.config import CountOrNone, Size
@@ -24,6 +29,9 @@ from bert.hardware.choices import Compute, Engine
 from bert.hardware.choices import Kind as DeviceKind
 from tasks.config import TaskData, Windows
 from tasks.examples import Skipped
+
+if TYPE_CHECKING:
+    from bert.runs import Run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,15 +94,41 @@ def inputs_of(options: Options, data: TaskData) -> dict[str, Path]:
     return paths
 
 
+def of_embeddings(run: Run, options: Options) -> dict[str, Any]:
+    """Return the scores of a run without a head, whose embeddings are compared."""
+    others = ("predictions", "label_columns", "threshold", "windows", "stride")
+    if given := [name for name in others if getattr(options, name) is not None]:
+        raise UsageError(f"--{given[0]} is for a fine-tuned model with a head; {options.model} has none")
+    if options.text and len(options.text) != 2:
+        raise UsageError(f"--text names {len(options.text)} columns; give the two of a pair of texts")
+    from tasks import embedding_scores
+
+    path = options.input or options.folder
+    assert path is not None, "one of both is given"
+    if path.is_dir() != (options.folder is not None):
+        raise UsageError(f"{path}: --input takes a file of scored pairs, --folder a folder in BEIR's layout")
+    chosen = embedding_scores.Chosen(
+        path=path, split=options.split, text=options.text, label=options.label, limit=options.limit
+    )
+    encoder = run.encoder(options.compute, options.engine)
+    return embedding_scores.evaluate(run, encoder, chosen, Skipped(options.strict), options.batch)
+
+
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m tasks.evaluate", description=__doc__)
     from bert.hardware import devices
+    from bert.runs import Run
     from tasks import datasets, scoring
     from tasks.model import Reader, load
 
     devices.choose(options.device)
-    fine_tuned = load(options.model, options.compute, options.threshold, options.engine)
+    run = Run.open(options.model, "the run directory of a trained model")
+    if run.head is None:
+        print(json.dumps(of_embeddings(run, options)), flush=True)
+        ending.tell(f"evaluated {options.model} on {options.input or options.folder}")
+        return
+    fine_tuned = load(run, options.compute, options.threshold, options.engine)
     data = scoring.labelled_by(fine_tuned.kind.data, options.text, options.label, options.label_columns)
     fine_tuned.kind.data = datasets.in_windows(data, options.windows, options.stride)
     reader = Reader(fine_tuned, options.batch)

@@ -27,6 +27,16 @@ class TextExample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TextGroup:
+    """Texts whose embeddings are compared: a text, one like it, and any that are not; or two texts with a score."""
+
+    id: str
+    texts: tuple[str, ...]
+    score: float | None = None
+    """how alike both texts are; None where the texts have none"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceExample:
     """Several continuations or answers, one of which is right; each is a pair of texts."""
 

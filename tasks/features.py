@@ -18,12 +18,15 @@ from tasks import datasets, inputs, labels
 from tasks.config import TaskData
 from tasks.datasets import Example, KnownData, Split
 from tasks.examples import Skipped, TextExample
-from tasks.kind import ExampleKind
+from tasks.kind import ExampleKind, StoredKind
 from tasks.labels import Labels
 
 STAGE = "tasks.features"
-NOT_OF_RECORDS = ("folder", "train", "dev", "vocab")  # settings whose content counts, not their value
-NEWER = ("windows", "separator", "label_columns")  # settings that records of earlier versions do not have
+NOT_OF_RECORDS = (  # settings whose content counts, not their value; and of embeddings those of training alone
+    *("folder", "train", "dev", "vocab"),
+    *("temperature", "both_directions", "dimensions", "pool", "normalize", "projection", "dev_text"),
+)
+NEWER = ("windows", "separator", "label_columns", "loss", "score_scale")  # that records of earlier versions lack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,7 @@ def _write(
         described = _of_sets(data, data_set, sources, trained)
     else:
         described = _labels(data, data_set, sources["train"], trained)
-    made = datasets.kind(data, described)
+    made = datasets.stored_kind(data, described)
     counts: dict[str, Any] = {"dev": 0}
     written = {}
     for split, path in sources.items():
@@ -103,7 +106,7 @@ def _write(
 
 
 def _write_records(
-    writer: frames.RecordWriter, made: ExampleKind, examples: Iterable[Example], tokenizer: Tokenizer
+    writer: frames.RecordWriter, made: StoredKind, examples: Iterable[Example], tokenizer: Tokenizer
 ) -> int:
     """Write the records of all examples; return the number of examples."""
     count, needed = 0, made.features()

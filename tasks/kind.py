@@ -40,6 +40,11 @@ class Kind(abc.ABC):
         return self.head.name
 
     @property
+    def counts_correct(self) -> bool:
+        """Whether `measure` counts right answers."""
+        return not self.described.regression
+
+    @property
     @abc.abstractmethod
     def length(self) -> int:
         """Tokens of the longest input."""
@@ -57,8 +62,8 @@ class Kind(abc.ABC):
         """Return the summed loss of a batch and the number of right answers."""
 
 
-class ExampleKind(Kind):
-    """A kind of task whose examples `tasks.datasets` reads."""
+class StoredKind(Kind):
+    """A kind of task whose examples `tasks.datasets` reads, to be written as records."""
 
     of_texts: ClassVar[bool] = False
     """whether an example is a text or a pair of texts, which a command line can have"""
@@ -87,6 +92,10 @@ class ExampleKind(Kind):
     @abc.abstractmethod
     def encode(self, examples: Sequence[Any], tokenizer: Tokenizer) -> dict[str, np.ndarray]:
         """Return the features of all examples [n, ...]; `label` if they have labels."""
+
+
+class ExampleKind(StoredKind):
+    """A kind of task whose examples are predicted one by one, and scored by their labels."""
 
     @abc.abstractmethod
     def scores(self, logits: np.ndarray, gold: dict[str, np.ndarray]) -> metrics.Scores:

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from bert import heads, labels, resumable
+from bert import embedding, heads, labels, resumable
 from bert.core import checked_json
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.progress import Progress
@@ -158,6 +158,8 @@ def with_weights(run: Run, kind: K, compute: Compute, engine: Engine) -> FineTun
 
 def _kind(run: Run) -> ExampleKind:
     """Return the kind of task of a run, from its `config.json`."""
+    if run.head is None and embedding.of(run.settings, run.settings_path):
+        raise InputError(f"{run.path}: gives embeddings, not predictions; use python -m bert.encode")
     head, described = labels.read(run.path), run.settings
     layout = datasets.layout_of(head)
     if layout is None:

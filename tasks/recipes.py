@@ -7,7 +7,9 @@ fit the number of ranks. The optimizer is AdamW with bias correction, because sm
 Sources of the settings: Devlin et al. 2019, section 4.1 and appendix A.3 (GLUE, SWAG, CoNLL-2003: batch 32 or 16, three
 epochs, warm-up over a tenth of the updates, weight decay 0.01, and of 5e-5, 4e-5, 3e-5, 2e-5 the rate that is best on
 the development set); run_glue.py of transformers (2e-5 for all tasks; five epochs for MRPC and WNLI);
-tasks/race of Megatron-LM (RACE).
+tasks/race of Megatron-LM (RACE). Embeddings: SimCSE (Gao et al. 2021, and its README: of BERT-Base, batch 64 and 3e-5
+without labels, 512 and 5e-5 with; 32 tokens, temperature 0.05); training_nli_v2.py of sentence-transformers (`embed`:
+batch 128, 2e-5, mean pooling, warm-up over a tenth, temperature 0.05).
 """
 
 import dataclasses
@@ -16,7 +18,7 @@ from collections.abc import Callable
 from bert.core import cli
 from bert.core.config import BatchConfig, EpochConfig, OptimizerConfig, RunConfig
 from bert.recipes import AUTO, SIZES
-from tasks.config import TaskConfig, TaskData
+from tasks.config import EMBED, TaskConfig, TaskData
 
 RECIPES: dict[str, Callable[[], TaskConfig]] = {}  # by name
 recipe = cli.registers(RECIPES)
@@ -138,3 +140,36 @@ def choose() -> TaskConfig:
 def tag() -> TaskConfig:
     """Your own tagged sentences: columns with a word and its tag, an empty line after each sentence."""
     return _fine_tuning("tag", rate=5e-5, length=256)
+
+
+@recipe
+def embed() -> TaskConfig:
+    """Embeddings of your own pairs, texts with negatives, or scored pairs: .tsv, .csv, .jsonl or .parquet."""
+    return _embedding(TaskData(task=EMBED, text=("anchor", "positive"), label="score"), total=128, rate=2e-5)
+
+
+@recipe
+def simcse_unsupervised() -> TaskConfig:
+    """Embeddings of your own texts without labels: SimCSE finds a text by itself, under another dropout mask."""
+    data = TaskData(task=EMBED, label="score", length=32, pool="cls", projection=True)
+    return _embedding(data, total=64, rate=3e-5, warmup=0.0)
+
+
+@recipe
+def simcse_supervised() -> TaskConfig:
+    """Embeddings of sentences with an entailed and a contradicting one, such as those of SNLI and MNLI."""
+    text = ("sent0", "sent1", "hard_neg")
+    data = TaskData(task=EMBED, text=text, label="score", length=32, pool="cls", projection=True)
+    return _embedding(data, total=512, rate=5e-5, epochs=3, warmup=0.0)
+
+
+def _embedding(data: TaskData, *, total: int, rate: float, epochs: float = 1, warmup: float = 0.1) -> TaskConfig:
+    return TaskConfig(
+        model=SIZES["base"],
+        data=data,
+        length=EpochConfig(epochs=epochs, warmup=warmup, evaluations=4),
+        batch=BatchConfig(total=total, per_device=0, max_per_device=64, bucket_by_length=1, fit="nearest"),
+        optimizer=OptimizerConfig(name="adamw", learning_rate=rate, weight_decay=0.0 if not warmup else 0.01),
+        precision=AUTO,
+        run=RunConfig(log_every=50),
+    )

@@ -34,7 +34,7 @@ def compare(kind: ExampleKind, path: Path, predictions: Path, skipped: Skipped) 
         numbered = enumerate(files.read_lines(stream, predictions), 1)
         lines = [_parsed(line, number, predictions) for number, line in numbered]
     expected, predicted = metrics.by_id(gold, ((str(line.get("id")), line) for line in lines))
-    return _report(kind.compare(expected, predicted), len(expected))
+    return report(kind.compare(expected, predicted), len(expected))
 
 
 def _parsed(text: str, number: int, path: Path) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def _parsed(text: str, number: int, path: Path) -> dict[str, Any]:
     return line
 
 
-def _report(scores: metrics.Scores, count: int) -> dict[str, Any]:
+def report(scores: metrics.Scores, count: int) -> dict[str, Any]:
     """Return the scores with the number of examples; name those that are not defined."""
     if note := scores.note():
         print(f"note: {note}", file=sys.stderr)
@@ -86,4 +86,4 @@ def evaluate(
     logits, gold = logits_and_gold(fine_tuned, reader, path, skipped, limit)
     kind = fine_tuned.kind
     read = {} if kind.data.windows == "first" else {"windows": kind.data.windows}
-    return _report(kind.scores(logits, gold), kind.count(gold)) | read
+    return report(kind.scores(logits, gold), kind.count(gold)) | read

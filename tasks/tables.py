@@ -16,7 +16,7 @@ from typing import Any
 from bert.core import files
 from bert.core.errors import InputError, UsageError
 from bert.core.parquet import read as read_parquet
-from tasks.examples import Skipped, TextExample
+from tasks.examples import Skipped, TextExample, TextGroup
 from tasks.label_sets import LabelSets
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -65,9 +65,7 @@ def _example(
     row: Mapping[str, Any], text: Sequence[str], label: str | None, regression: bool, number: str
 ) -> TextExample:
     """Return the example of a row. Raise ValueError if it is malformed."""
-    for column in text:
-        if not isinstance(row.get(column), str) or not row[column].strip():
-            raise ValueError(f"{column} is empty" if isinstance(row.get(column), str) else f"{column} is not a text")
+    _check_texts(row, text)
     value = row[label] if label else None
     if label and regression:
         value = _number(value, label)
@@ -75,6 +73,31 @@ def _example(
         value = _class(value, label)
     second = row[text[1]] if len(text) == 2 else None
     return TextExample(id=str(row.get(ID, number)), first=row[text[0]], second=second, label=value)
+
+
+def _check_texts(row: Mapping[str, Any], text: Sequence[str]) -> None:
+    """Raise ValueError if one of the columns has no text."""
+    for column in text:
+        if not isinstance(row.get(column), str) or not row[column].strip():
+            raise ValueError(f"{column} is empty" if isinstance(row.get(column), str) else f"{column} is not a text")
+
+
+def groups(
+    path: Path, text: Sequence[str], score: str | None, *, skipped: Skipped, where: Mapping[str, str] | None = None
+) -> Iterator[TextGroup]:
+    """Yield the texts of any number of columns of each row; the rest is as in `read`. score: the column of a number."""
+    for number, (line, row) in enumerate(rows(path, [*text, *([score] if score else []), *(where or ())])):
+        if row is None:
+            skipped.add(path, line, "not as many columns as the first line")
+            continue
+        if any(row[column] != value for column, value in (where or {}).items()):
+            continue
+        try:
+            _check_texts(row, text)
+            value = _number(row[score], score) if score else None
+            yield TextGroup(id=str(row.get(ID, number)), texts=tuple(row[column] for column in text), score=value)
+        except ValueError as error:
+            skipped.add(path, line, str(error))
 
 
 def _class(value: Any, label: str) -> str:

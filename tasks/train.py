@@ -1,14 +1,14 @@
-"""Fine-tune BERT for classification, several labels, regression, multiple choice or tagging.
+"""Fine-tune BERT for classification, several labels, regression, multiple choice, tagging or embeddings.
 
     python -m tasks.train RECIPE --data.folder FOLDER --init.checkpoint RUN [--section.field VALUE ...]
     python -m tasks.train classify --data.train TRAIN.tsv --data.dev DEV.tsv --data.text sentence --data.label label ...
     python -m tasks.train --config FILE [--section.field VALUE ...]
 
 RECIPE is a function of tasks/recipes.py. FOLDER is the data set of that name as it is distributed. The recipes
-classify, multilabel, regress, choose and tag take your own files. RUN is the directory of a pretraining run, an import,
-or an earlier fine-tuning, whose head is taken if it has the same labels. The development set, if there is one, is
-scored during training, and the best checkpoint is kept; of multilabel, thresholds are chosen at the end
-(tasks.thresholds). The same command resumes a stopped run. tasks.predict and tasks.evaluate need only the run
+classify, multilabel, regress, choose, tag, embed and simcse_* take your own files. RUN is the directory of a
+pretraining run, an import, or an earlier fine-tuning, whose head is taken if it has the same labels. The development
+set, if there is one, is scored during training, and the best checkpoint is kept; of multilabel, thresholds are chosen
+at the end (tasks.thresholds). The same command resumes a stopped run. tasks.predict and tasks.evaluate need only the run
 directory. FILE, .yaml or .json or config.json of a run, has the recipe and flags; flags of the command override it.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from bert.core import cli, config_file
-from tasks.config import TaskConfig
+from tasks.config import EMBED, TaskConfig
 from tasks.recipes import RECIPES
 
 PROG = "python -m tasks.train"
@@ -27,14 +27,16 @@ def run(recipe: str, config: TaskConfig, flagged: Collection[str] | None = None)
 
     flagged: fields of the model that are given; None: those in which it differs from the recipe. Raise as `fine_tune`.
     """
-    from tasks import datasets
-    from tasks.training import fine_tune, prepare
+    from tasks import datasets, embedding_training, training
 
     datasets.sources(config.data)  # a missing file is an error before anything is built
     longest = ("data.length", config.data.length)
     if flagged is None:
         flagged = cli.changed(RECIPES[recipe]().model, config.model)
-    return fine_tune("tasks", recipe, config, flagged, vocab=config.data.vocab, longest=longest, prepare=prepare)
+    prepare = embedding_training.prepare if config.data.task == EMBED else training.prepare
+    return training.fine_tune(
+        "tasks", recipe, config, flagged, vocab=config.data.vocab, longest=longest, prepare=prepare
+    )
 
 
 def main(argv: list[str]) -> None:

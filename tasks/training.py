@@ -37,7 +37,7 @@ class Objective:
     def __init__(self, kind: Kind, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
         self.kind, self.module = kind, kind.model(config, seed, parts)
         self.objectives: tuple[str, ...] = (kind.objective,)
-        self.counts_correct = not kind.described.regression
+        self.counts_correct = kind.counts_correct
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the sum of the weights."""
@@ -75,14 +75,16 @@ class Prepared(Generic[C]):
     kind: Kind
     data: records.Dataset
     """the training samples"""
-    dev: records.Dataset | None
-    """the samples of the development set"""
-    score: Score
-    """of the development set, as DevelopmentSet has it"""
+    development: Callable[[BatchConfig], loop.Evaluator] | None
+    """makes what scores the development set of the batch of the run; None: there is none"""
     entries: dict[str, Any]
     """entries of the run's config.json"""
+    objective: type[Objective] = Objective
+    """of the kind"""
+    predict: str = ""
+    """module of the command that uses the run, for the last line; empty: predict, in the folder of the command"""
     then: tuple[str, ...] = ("--input", "FILE", "--output", "FILE")
-    """flags of the command that predicts, for the last line"""
+    """its flags"""
     finish: Callable[[Path], Any] | None = None
     """what one rank does with the directory of a finished run"""
 
@@ -118,11 +120,11 @@ def fine_tune(
     loop.tell(run.batch.change(config.batch), comm)
     preflight.before_weights(run, comm)
     training = loop.Training(
-        task=Objective(kind, model, run.run.seed, comm.parts),
+        task=prepared.objective(kind, model, run.run.seed, comm.parts),
         config=run,
         comm=comm,
         data=data,
-        heldout=DevelopmentSet(kind, prepared.dev, run.batch, prepared.score) if prepared.dev else None,
+        heldout=prepared.development(run.batch) if prepared.development else None,
         vocab=vocab,
         start_from=run.init.source,
         new_heads=("pooler", kind.head.name),
@@ -133,7 +135,7 @@ def fine_tune(
         on_rank_zero(lambda: finish(run.run.path), comm)
     if comm.rank == 0:
         made = f"{checkpoint.newest(run.run.path):,} updates"
-        then = ("python", "-m", f"{command}.predict", "--model", run.run.path, *prepared.then)
+        then = ("python", "-m", prepared.predict or f"{command}.predict", "--model", run.run.path, *prepared.then)
         ending.tell(run.run.path, made, *then)
     return run.run.path
 
@@ -157,7 +159,13 @@ def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communi
         return thresholds.tune(load(run, threshold=DEFAULT), config.data.dev, config.batch.per_device)
 
     finish = tune if kind.head.several and dev is not None else None
-    return Prepared(config=config, kind=kind, data=data, dev=dev, score=score, entries=entries(kind), finish=finish)
+    development = scored(kind, dev, score)
+    return Prepared(config=config, kind=kind, data=data, development=development, entries=entries(kind), finish=finish)
+
+
+def scored(kind: Kind, dev: records.Dataset | None, score: Score) -> Callable[[BatchConfig], loop.Evaluator] | None:
+    """Return what makes the DevelopmentSet of a batch; None without samples."""
+    return None if dev is None else lambda batch: DevelopmentSet(kind, dev, batch, score)
 
 
 def expected(data: records.Dataset) -> dict[str, np.ndarray]:

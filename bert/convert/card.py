@@ -9,8 +9,8 @@ import numpy as np
 
 from bert.convert.run import Model
 from bert.core.config import as_flags
-from bert.heads import KINDS
-from bert.labels import Head
+from bert.embedding import KEY
+from bert.heads import EMBEDDING, KINDS, Kind
 
 TASKS = {
     **{kind.transformers: kind.pipeline for kind in KINDS.values()},
@@ -24,7 +24,6 @@ LICENCE = (
     "began with. State it here, and as `license` in the first lines, before you pass the model on.\n",
 )
 LIMITS = {
-    **{kind.name: kind.limits for kind in KINDS.values()},
     "encoder": "It is made to be fine-tuned, or to fill masked words; it does not write texts.",
     "causal": "It continues texts by what is likely, which may be wrong or harmful.",
 }
@@ -43,6 +42,13 @@ def text(model: Model, kind: str) -> str:
     )
     card = "\n".join(line for part in parts for line in part) + "\n"
     return card.encode(errors="replace").decode()  # a path in the settings may be no UTF-8
+
+
+def _row(model: Model) -> Kind | None:
+    """Return the row of its head, or that of embeddings; None of a pretrained model."""
+    if model.head:
+        return KINDS[model.head.kind]
+    return EMBEDDING if KEY in model.settings else None
 
 
 def _plain(value: Any) -> str:
@@ -74,11 +80,13 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 
 def _header(model: Model, kind: str) -> Iterator[str]:
-    pipeline = TASKS.get(kind, "feature-extraction")
+    embeds = _row(model) is EMBEDDING
+    pipeline = EMBEDDING.pipeline if embeds else TASKS.get(kind, "feature-extraction")
+    library = "sentence-transformers" if embeds else "transformers"
     yield "---"
     if language := _language(model):
         yield f"language: {language.partition('-')[0]}"  # a code of ISO 639
-    yield from ("library_name: transformers", "license: unknown", f"pipeline_tag: {pipeline}")
+    yield from (f"library_name: {library}", "license: unknown", f"pipeline_tag: {pipeline}")
     tag, title = "gpt2", kind
     if not model.config.causal:
         tag, title = model.family.model_type, model.family.class_of(kind)
@@ -103,18 +111,21 @@ def _architecture(model: Model) -> Iterator[str]:
         "longest sequence": f"{config.max_position_embeddings} tokens",
         "vocabulary": f"{config.vocab_size:,} entries, {kind}",
         "heads": ", ".join(model.match.heads) or "none",
-        **_output(model.head),
+        **_output(model),
         "weights": f"{sum(np.size(value) for value in model.values.values()):,}, float32",
     }
     family = "GPT-2" if config.causal else model.family.title
     yield from _table((family, ""), [(key, value) for key, value in rows.items()])
 
 
-def _output(head: Head | None) -> dict[str, str]:
+def _output(model: Model) -> dict[str, str]:
     """Return the rows that say what the outputs of a fine-tuned model mean."""
-    if head is None:
+    head, kind = model.head, _row(model)
+    if kind is None:
         return {}
-    kind = KINDS[head.kind]
+    if head is None:
+        made = model.settings[KEY]
+        return {"output": kind.meaning, "pooling": f"{made['pool']}{', of length 1' if made['normalize'] else ''}"}
     meaning = "a number for a text, or for a pair of texts" if head.regression else kind.meaning
     # The names of choices are their numbers.
     return {"output": meaning} | ({"classes": ", ".join(head.labels)} if head.labels and kind.has_classes else {})
@@ -158,11 +169,12 @@ def _training(model: Model) -> Iterator[str]:
     yield f"- recipe: {_code(model.settings['recipe']) if model.settings.get('recipe') else 'not stated'}"
     start = settings.get("init.checkpoint")
     yield f"- first weights: {'random' if start is None else _code(start)}"
-    module = KINDS[model.head.kind].command if model.head else "bert.pretrain"
+    row = _row(model)
+    module = row.command if row else "bert.pretrain"
     recipe = model.settings.get("recipe") or "RECIPE"  # earlier versions did not store it
     words = " ".join(map(shlex.quote, str(recipe).split()))  # of the recipe, and --smoke
     # With a checkpoint, fine-tuning takes the architecture from it: model.* must not be given.
-    has_checkpoint = model.head is not None and settings.get("init.checkpoint") is not None
+    has_checkpoint = row is not None and settings.get("init.checkpoint") is not None
     left_out = ("run.directory", "run.stop_at", *(("model.",) if has_checkpoint else ()))
     keys = [key for key in settings if not key.startswith(left_out)]
     flags = [f"    {flag}" for flag in as_flags({key: settings[key] for key in keys})]
@@ -195,7 +207,8 @@ def _limits(model: Model) -> Iterator[str]:
     yield f"- It reads {config.max_position_embeddings} tokens at once. Longer texts must be cut or divided."
     if model.vocab and model.rules.lower_case:
         yield f"- It does not know upper case{' or accents' if model.rules.strip_accents else ''}."
-    yield f"- {LIMITS['causal' if config.causal else model.head.kind if model.head else 'encoder']}"
+    row = _row(model)
+    yield f"- {row.limits if row else LIMITS['causal' if config.causal else 'encoder']}"
     yield "- Nothing but the scores above has been measured. Bias and harmful output: not stated.\n"
 
 

@@ -17,6 +17,7 @@ from bert.core import files, journal, manifest, outputs
 from bert.core.config import ModelConfig, flatten
 from bert.core.errors import InputError, UserError
 from bert.core.manifest import Manifest
+from bert.heads import EMBEDDING
 from bert.labels import Head
 from bert.text import byte_bpe, unigram, vocabulary
 from bert.text.normalization import UNCASED, Rules
@@ -27,7 +28,8 @@ from bert.training.selection import Best
 # Files beside the checkpoints, and the values that the configuration of a causal model must have.
 DESCRIPTION = (*description.FILES, "metrics.jsonl")
 GPT2 = {"norm_placement": "pre", "type_vocab_size": 0}
-IGNORED = [*checkpoint.STATE, *(f"{part}/*" for part in checkpoint.STATE)]  # of training, as patterns of names
+STATE = (*checkpoint.STATE, EMBEDDING.name)  # of training; of embeddings also the projection
+IGNORED = [*checkpoint.STATE, *(f"{part}/*" for part in STATE)]  # as patterns of names
 
 
 NOTHING = Match([], [], [], [])  # without weights

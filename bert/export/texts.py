@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from bert import embedding
 from bert.export import windows
 from bert.export.graph import in_batches, int32, model_input
 from bert.export.tokenizer import GraphTokenizer
 from bert.export.trained import Trained
 from bert.hardware import graphs
+from bert.hidden_states import SHORTEST
+from bert.model.heads import pooled
 from bert.model.inference import inlined
 
 NOT_FINITE = "not finite: the model's training failed"
@@ -174,21 +177,25 @@ class Choosing(Reader):
 
 
 class Encoding(Reader):
-    """Features of texts, as bert.encode computes them from the last layer."""
+    """Features of texts, as bert.encode computes them from the last layer; `embedding` as the model was trained."""
 
     def __init__(self, trained: Trained) -> None:
         super().__init__(trained)
+        self.made = embedding.of(trained.run.settings, trained.run.settings_path)
         self.served = {"serving_default": graphs.function(self._answer, [tf.TensorSpec([None], tf.string, "text")])}
 
     def _answer(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        lines, width = self.lines(text), self.encoder.width
+        lines, width, made = self.lines(text), self.encoder.width, self.made
 
         def compute(rows: tf.Tensor) -> list[tf.Tensor]:
             states, mask = self.states(*(tf.gather(x, rows) for x in lines))
             states = tf.debugging.check_numerics(states, NOT_FINITE)
-            weights = tf.cast(mask, tf.float32)
-            mean = tf.einsum("rsd,rs->rd", states, weights / tf.reduce_sum(weights, axis=1, keepdims=True))
-            return [mean, states[:, 0]]
+            found = [pooled(states, mask, "mean"), states[:, 0]]
+            if made:
+                x = pooled(states, mask, made.pool)
+                found.append(x / tf.maximum(tf.norm(x, axis=-1, keepdims=True), SHORTEST) if made.normalize else x)
+            return found
 
-        mean, cls = in_batches(lines.ids.row_lengths(), [tf.TensorSpec([None, width], tf.float32)] * 2, compute)
-        return {"mean": mean, "cls": cls}
+        names = ["mean", "cls", *(["embedding"] if made else [])]
+        specs = [tf.TensorSpec([None, width], tf.float32)] * len(names)
+        return dict(zip(names, in_batches(lines.ids.row_lengths(), specs, compute), strict=True))

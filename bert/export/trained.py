@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
+from bert import embedding
 from bert.core import checked_json
 from bert.core.errors import InputError, UsageError
 from bert.export.tokenizer import GraphTokenizer
@@ -68,7 +69,9 @@ def load(run: Path, compute: Compute = "float32", length: int | None = None) -> 
         raise UsageError(f"{run}: answers questions; export it with python -m {export}")
     if head and not head.outputs:
         raise InputError(f"{path}: names no classes; give the run directory of a fine-tuned model")
-    sizes = _sizes(opened.settings if head else {}, path, opened.config.max_position_embeddings, length)
+    made = embedding.of(opened.settings, path)
+    settings = opened.settings if head else {"inputs": {"length": made.length}} if made and made.length else {}
+    sizes = _sizes(settings, path, opened.config.max_position_embeddings, length)
     model = TaskModel(opened.config, 0, head) if head else None
     encoder = model.encoder if model else Encoder(opened.config, seed=0)
     opened.load(model or encoder)

@@ -395,7 +395,7 @@ def left_over(variables: Iterable[str], stored: Iterable[str]) -> list[str]:
     It may ignore the state of training, and the encoder or a head of which it has no variable.
     """
     ours = set(variables)
-    others = {"encoder", *heads.PRETRAINED, *heads.KINDS} - {_part(name) for name in ours}
+    others = {"encoder", *heads.PRETRAINED, *heads.KINDS, heads.EMBEDDING.name} - {_part(name) for name in ours}
     return sorted(name for name in set(stored) - ours if _part(name) not in {*STATE, *others})
 
 

@@ -435,7 +435,7 @@ def _start_line(config: TrainConfig, comm: Communicator) -> str:
 
 def sequence_length(model: ModelConfig, data: Data) -> int:
     """Return the number of tokens T of a sample that the model reads; a causal model predicts one more."""
-    length: int = data.spec["input_ids"]["shape"][0]
+    length: int = data.spec["input_ids"]["shape"][-1]
     return length - model.causal
 
 

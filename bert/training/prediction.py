@@ -1,6 +1,7 @@
 """The model's outputs for all samples of a data set, on the ranks that train it."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -8,12 +9,26 @@ import tensorflow as tf
 from bert.core.config import BatchConfig
 from bert.core.progress import Progress
 from bert.text import sampler
-from bert.text.records import Dataset
+from bert.text.records import FeatureSpec
 from bert.training.step import Step
 
 
+class Samples(Protocol):
+    """Samples by number, in a data set (`bert.text.records.Dataset`) or in memory."""
+
+    spec: FeatureSpec
+
+    def __len__(self) -> int: ...
+
+    def sizes(self, indices: np.ndarray) -> np.ndarray:
+        """Return a number for each sample [n] that is larger for those with more tokens."""
+
+    def read(self, indices: np.ndarray) -> sampler.Batch:
+        """Return the features of samples [n, ...]."""
+
+
 def predict(
-    step: Step, data: Dataset, batch: BatchConfig, alive: Callable[[], None], *, by_position: bool = False
+    step: Step, data: Samples, batch: BatchConfig, alive: Callable[[], None], *, by_position: bool = False
 ) -> dict[str, np.ndarray]:
     """Return the outputs of the task's `predict` for all samples, in order [n, ...]; the same on all ranks.
 

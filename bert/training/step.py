@@ -23,6 +23,7 @@ from bert.training.optimizer import Optimizer
 from bert.training.overlap import Overlap
 from bert.training.reduction import ByBuckets, Reducer, Sharded, Together
 from bert.training.task import Execution, Sums, Task, means
+from bert.training.whole_batch import WholeBatch
 
 UNDIVIDED = ParallelConfig()
 NOTHING: State = {}
@@ -63,6 +64,8 @@ class Step:
         self._reducer: Reducer = Together(comm, precision.compress) if is_whole else by_buckets
         if parallel.overlap and self.replicas.size > 1:
             self.gradients = self._reducer = Overlap(self.accumulator, by_buckets)
+        whole = getattr(task, "of_all_samples", None) is not None
+        self._whole = WholeBatch(task, execution, comm, run.seed) if whole else None  # type: ignore[arg-type]
         self.apply = optimizer.updater(self.guard, buckets)
         self._evaluation = Evaluation(task, execution, comm)
         if hasattr(task, "predict"):
@@ -90,6 +93,8 @@ class Step:
         """
         weights = sum_over_ranks([self.task.weights(batch) for batch in batches], self.task.objectives, self.comm)
         lap("communication")
+        if self._whole:
+            batches = self._whole.complete(batches, tf.constant(step, tf.int64), lap)
         gradients, measures = self.gradients.sum(batches, weights, tf.constant(step, tf.int64), each)
         flags = {"stop": float(stop), "written": float(written), "seconds": seconds if self.comm.rank == 0 else 0.0}
         scalars = self._own(measures) | {name: tf.constant(value) for name, value in flags.items()}

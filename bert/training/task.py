@@ -35,6 +35,25 @@ class Task(Protocol):
         """Return the summed loss and the number of correct predictions of each objective."""
 
 
+class WholeBatchTask(Protocol):
+    """What a task also has if its loss depends on all samples of an update together (whole_batch.py).
+
+    Its `measure` is that of `whole_batch.measure`.
+    """
+
+    of_all_samples: tuple[str, ...]
+    """features that `losses` needs"""
+
+    def outputs(self, batch: Batch, mode: Mode) -> tf.Tensor:
+        """Return the outputs of a batch [B, ...], float32."""
+
+    def losses(self, outputs: tf.Tensor, features: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return each sample's part of the loss, and its right answers, both [N].
+
+        outputs, features: of all samples of an update, in any order.
+        """
+
+
 class Execution(NamedTuple):
     """How forward and backward passes are computed."""
 

@@ -12,6 +12,9 @@ minilm()                                where the package with real weights keep
 gpt2(folder, seed, sizes)               a GPT2LMHeadModel with random weights, saved
 continued(folder, prompts, count)       greedy continuations of prompts, each alone
 stream(folder, ids, window, stride)     the loss of each token but the first, in overlapping windows
+embedded(folder, texts, outputs.npy)    embeddings by sentence-transformers
+retrieved(queries, documents, found)    its scores of retrieval, for the numbers of the documents that each query has
+similar(pairs, scores)                  its scores of pairs of embeddings
 pseudo(folder, texts, l2r)              pseudo-log-likelihoods; l2r: the pieces of a word behind a token are masked, too
 """
 
@@ -140,7 +143,57 @@ def pseudo(folder: str, texts: list[str], l2r: bool) -> list[float]:
     return sums
 
 
+def embedded(folder: str, texts: list[str], outputs: str) -> int:
+    """As a user loads the folder; the number of tokens that it reads at most."""
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(folder, device="cpu")
+    np.save(outputs, model.encode(texts))
+    return int(model.max_seq_length)
+
+
+class Given:
+    """A model whose embeddings are given by the texts, which are numbers."""
+
+    def __init__(self, rows: list[list[float]]) -> None:
+        self.rows, self.similarity_fn_name = torch.tensor(rows), "cosine"
+        self.similarity = lambda x, y: torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(y).T
+        self.model_card_data = type("Card", (), {"set_evaluation_metrics": lambda *_, **__: None})()
+
+    def encode(self, texts: list[str], **_: Any) -> torch.Tensor:
+        """The rows of these numbers."""
+        return self.rows[[int(text) for text in texts]]
+
+    encode_query = encode_document = encode
+
+
+def retrieved(queries: list[list[float]], documents: list[list[float]], found: list[list[int]]) -> dict[str, float]:
+    """InformationRetrievalEvaluator."""
+    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
+    evaluator = InformationRetrievalEvaluator(
+        {f"q{n}": str(n) for n in range(len(queries))},
+        {f"d{n:04d}": str(len(queries) + n) for n in range(len(documents))},
+        {f"q{n}": {f"d{number:04d}" for number in numbers} for n, numbers in enumerate(found)},
+        write_csv=False,
+    )
+    scores = evaluator(Given(queries + documents))
+    return {name.removeprefix("cosine_"): float(value) for name, value in scores.items()}
+
+
+def similar(pairs: list[list[list[float]]], scores: list[float]) -> dict[str, float]:
+    """EmbeddingSimilarityEvaluator."""
+    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+
+    count = len(pairs)
+    rows = [first for first, _ in pairs] + [second for _, second in pairs]
+    texts = [str(number) for number in range(2 * count)]
+    evaluator = EmbeddingSimilarityEvaluator(texts[:count], texts[count:], scores, write_csv=False)
+    return {name.removesuffix("_cosine"): float(value) for name, value in evaluator(Given(rows)).items()}
+
+
 if __name__ == "__main__":
-    functions = (run, make, tokens, pair, tagged, classes, minilm, gpt2, continued, stream, pseudo)
+    functions: tuple[Any, ...] = (run, make, tokens, pair, tagged, classes, minilm, gpt2, continued, stream, pseudo)
+    functions += (embedded, retrieved, similar)
     jobs: dict[str, Any] = {function.__name__: function for function in functions}
     json.dump([jobs[name](*arguments) for name, *arguments in json.load(sys.stdin)], sys.stdout)

@@ -104,7 +104,7 @@ QUESTION = {"question": "Who?", "context": "a river"}
         ("answer", QUESTION | {"model": "tag"}, 404, "no model 'tag' here for /v1/answer"),
         ("tag", {"text": "a", "words": ["a"]}, 400, "send either text or words"),
         ("tag", {}, 400, "send either text or words"),
-        ("embed", {"text": "a", "pool": "max"}, 400, "pool is 'max'"),
+        ("embed", {"text": "a", "pool": "sum"}, 400, "pool is 'sum'"),
         ("classify", [1], 400, "no JSON object"),
         ("classify", {"inputs": []}, 400, "0 inputs; send 1 to 256"),
         ("classify", {"inputs": [{"text": "a"}] * 257}, 400, "257 inputs"),

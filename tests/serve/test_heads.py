@@ -136,7 +136,7 @@ def test_masks_are_filled_as_by_fill_mask(models: Models, folders: dict[str, Pat
             )
 
 
-@pytest.mark.parametrize("pool", ["mean", "cls"])
+@pytest.mark.parametrize("pool", ["auto", "cls", "max"])
 def test_features_are_those_of_encode(pool: Any, models: Models, folders: dict[str, Path]) -> None:
     reader = hidden_states.Reader(Run.open(folders["tag"]), pool=pool)
     found = answers(head(models, "tag", "embed"), [Passage(text=text, pool=pool) for text in HOSTILE])

@@ -1,0 +1,97 @@
+"""Embeddings of texts, trained so that the cosine of two of them says how alike the texts are.
+
+B samples of a micro-batch, N of the whole batch, K texts of a sample, S positions, D width.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert import embedding
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError, UsageError
+from bert.heads import EMBEDDING
+from bert.model import embedding_losses
+from bert.model.heads import EmbeddingModel
+from bert.model.losses import Measure
+from bert.model.parts import WHOLE, Parts
+from bert.text.sampler import Batch
+from bert.text.tokenization import Tokenizer
+from bert.training import whole_batch
+from tasks import inputs
+from tasks.config import TaskData
+from tasks.examples import TextGroup
+from tasks.kind import StoredKind
+from tasks.labels import Labels
+
+
+class Embedded(StoredKind):
+    """What a run on texts whose embeddings are compared consists of. The outputs are the embeddings [B, K, D]."""
+
+    head = EMBEDDING
+
+    def __init__(self, data: TaskData, labels: Labels, names: tuple[str, ...]) -> None:
+        """As StoredKind has it."""
+        super().__init__(data, labels, names)
+        self.sequences = max(2, len(data.text))
+        self.is_scored = data.loss != "contrastive"
+        self.of_all_samples: tuple[str, ...] = ("label",) if self.is_scored else ()
+        self.embedding = embedding.Embedding(pool=data.pool or "mean", normalize=data.normalize)
+
+    @property
+    def counts_correct(self) -> bool:
+        """Whether the second text of a sample can be the nearest of all."""
+        return not self.is_scored
+
+    def model(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> EmbeddingModel:
+        """Return the model to train. Raise UsageError for dimensions that it does not have."""
+        if wrong := [size for size in self.data.dimensions if size > config.hidden_size]:
+            raise UsageError(
+                f"--data.dimensions {wrong[0]}: the model's embeddings have {config.hidden_size}; lower it"
+            )
+        return EmbeddingModel(config, seed, self.embedding.pool, self.data.projection, parts)
+
+    def features(self) -> dict[str, dict[str, Any]]:
+        """Return shape and type of each feature of a record."""
+        shape = [self.sequences, self.data.length]
+        rows: dict[str, dict[str, Any]] = {name: {"shape": shape, "dtype": "int64"} for name in inputs.NAMES}
+        return rows | ({"label": {"shape": [1], "dtype": "float32"}} if self.is_scored else {})
+
+    def encode(self, examples: Sequence[TextGroup], tokenizer: Tokenizer) -> dict[str, np.ndarray]:
+        """Return the features of all examples [n, K, S]; `label` [n, 1] if they have scores. A text alone is twice."""
+        texts = [text for example in examples for text in (example.texts * 2)[: self.sequences]]
+        flat = inputs.pairs(tokenizer, texts, [None] * len(texts), self.data.length, seen=self.seen)
+        arrays = {name: rows.reshape(len(examples), -1, self.data.length) for name, rows in flat.items()}
+        if self.is_scored:
+            arrays["label"] = np.array([[self._scaled(example)] for example in examples], np.float32)
+        return arrays
+
+    def _scaled(self, example: TextGroup) -> float:
+        assert example.score is not None, "it has been read"
+        score = example.score / self.data.score_scale
+        if self.data.loss == "cosine" and not -1 <= score <= 1:
+            raise InputError(
+                f"example {example.id}: the score {example.score:g} / {self.data.score_scale:g} is no cosine; give "
+                "--data.score_scale, the score of equal texts, or --data.loss cosent, which needs their order only"
+            )
+        return score
+
+    def weights(self, batch: Batch) -> tf.Tensor:
+        """Return the weight of each sample in the loss [B]."""
+        return tf.ones_like(batch["input_ids"][:, 0, 0], tf.float32)
+
+    def losses(self, outputs: tf.Tensor, features: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return each sample's part of the loss, and whether it is right, both [N]; as `training.task` has it."""
+        data = self.data
+        if data.loss == "contrastive":
+            return embedding_losses.contrastive(outputs, data.temperature, data.dimensions, data.both_directions)
+        scores = features["label"][:, 0]
+        if data.loss == "cosine":
+            return embedding_losses.cosine(outputs, scores, data.dimensions)
+        return embedding_losses.cosent(outputs, scores, data.temperature, data.dimensions)
+
+    def measure(self, logits: tf.Tensor, batch: Batch) -> Measure:
+        """Return the summed loss of a batch and the number of right answers."""
+        return whole_batch.measure(self.losses, self.of_all_samples, logits, batch)

@@ -1,0 +1,147 @@
+"""What a run that trains embeddings needs: its objective over the whole batch, and its development set.
+
+n texts, S positions, D width.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import tensorflow as tf
+
+from bert import embedding, labels
+from bert.core import paths
+from bert.core.config import BatchConfig, ModelConfig
+from bert.core.errors import InputError
+from bert.embedding import Embedding
+from bert.model.encoder import Mode
+from bert.model.heads import INPUTS
+from bert.model.losses import Measure
+from bert.model.parts import WHOLE, Parts
+from bert.text import records
+from bert.text.sampler import Batch
+from bert.text.tokenization import Tokenizer
+from bert.training import fine_tuning, loop, prediction
+from bert.training.distributed import Communicator, on_rank_zero
+from bert.training.step import Step
+from tasks import features, similarity
+from tasks.config import TaskConfig, TaskData
+from tasks.embedding import Embedded
+from tasks.examples import Skipped
+from tasks.labels import Labels
+from tasks.model import OF_THE_RUN
+from tasks.similarity import Ranked
+from tasks.training import Objective, Prepared
+
+SPLIT = "dev"  # of a folder in BEIR's layout
+
+
+class WholeBatchObjective(Objective):
+    """The objective of embeddings, whose loss depends on all samples of an update."""
+
+    def __init__(self, kind: Embedded, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
+        super().__init__(kind, config, seed, parts)
+        self.embedded, self.of_all_samples = kind, kind.of_all_samples
+
+    def outputs(self, batch: Batch, mode: Mode) -> tf.Tensor:
+        """Return what the loss compares, the embeddings after the projection if there is one [B, K, D]."""
+        return self.module.projected(batch, mode)
+
+    def losses(self, outputs: tf.Tensor, features: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+        """As WholeBatchTask has it."""
+        return self.embedded.losses(outputs, features)
+
+    def measure(self, batch: Batch, mode: Mode) -> dict[str, Measure]:
+        """Return the summed loss and the number of right answers."""
+        return {self.kind.objective: self.kind.measure(self.outputs(batch, mode), batch)}
+
+
+class Texts:
+    """Texts in memory, each a sample of one text, as `prediction.predict` reads them."""
+
+    def __init__(self, texts: Sequence[str], tokenizer: Tokenizer, length: int) -> None:
+        """length: tokens to which longer texts are cut."""
+        self.tokenizer, self.length = tokenizer, length
+        self._ids, self._splits = tokenizer.encode(texts)
+        self.spec = {name: {"shape": [1, length], "dtype": "int64"} for name in INPUTS}
+
+    def __len__(self) -> int:
+        return len(self._splits) - 1
+
+    def sizes(self, indices: np.ndarray) -> np.ndarray:
+        """Return the numbers of tokens [n]."""
+        tokens: np.ndarray = np.minimum(np.diff(self._splits)[indices], self._room)
+        return tokens
+
+    @property
+    def _room(self) -> int:
+        return self.length - self.tokenizer.special_tokens(paired=False)
+
+    def read(self, indices: np.ndarray) -> Batch:
+        """Return ids, mask and segments [n, 1, S]."""
+        shape = (len(indices), 1, self.length)
+        ids, mask = np.full(shape, self.tokenizer.pad_id, np.int32), np.zeros(shape, np.int32)
+        for row, number in enumerate(indices):
+            begin, end = self._splits[number : number + 2]
+            line = self.tokenizer.row(self._ids[begin:end][: self._room]).ids
+            ids[row, 0, : len(line)], mask[row, 0, : len(line)] = line, 1
+        return dict(zip(INPUTS, map(tf.constant, (ids, mask, np.zeros_like(ids))), strict=True))
+
+
+class Development:
+    """The scores of the embeddings of a development set."""
+
+    def __init__(self, ranked: Ranked, tokenizer: Tokenizer, length: int, batch: BatchConfig) -> None:
+        """length: tokens of a text, as the trained model will read it."""
+        self.ranked, self.tokenizer, self.length, self.batch = ranked, tokenizer, length, batch
+        self.measure = ranked.names[0]
+
+    def scores(self, step: Step, alive: Callable[[], None]) -> loop.Measures:
+        """Return all scores; all ranks call it."""
+
+        def encode(texts: Sequence[str]) -> np.ndarray:
+            samples = Texts(texts, self.tokenizer, self.length)
+            (embeddings,) = prediction.predict(step, samples, self.batch, alive).values()
+            return embeddings[:, 0]
+
+        return dict(self.ranked.scores(encode).values)
+
+
+def development(data: TaskData) -> Ranked | None:
+    """Return the development set that the settings name, if there is one. Raise InputError if it is not there."""
+    if data.dev is None:
+        return None
+    if not data.dev.exists():
+        raise InputError(f"{data.dev}: no such file or folder; give scored pairs, or a folder in BEIR's layout")
+    text = data.text if data.loss != "contrastive" else data.dev_text
+    return similarity.of(data.dev, SPLIT, text, data.label, Skipped(data.strict))
+
+
+def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communicator) -> Prepared[TaskConfig]:
+    """Write the records of texts; as `training.fine_tune` has it."""
+    start, data = config.init.source, config.data
+    before = embedding.of(labels.settings(start), start / "config.json") if start else None
+    data = dataclasses.replace(data, pool=data.pool or cast(Any, before.pool if before else "mean"))
+    ranked = development(data)
+    stored = dataclasses.replace(data, dev=None)
+    folder = on_rank_zero(lambda: features.build(stored, tokenizer, vocab, paths.workdir()), comm)
+    names = ranked.names if ranked else similarity.METRICS
+    kind = Embedded(data, Labels(regression=True), names)
+    assert data.pool, "it was chosen"
+    made = Embedding(pool=data.pool, normalize=data.normalize, length=before.length if before else None)
+    _, model = fine_tuning.sources(config, (), vocab)
+    length = min(made.length or model.max_position_embeddings, model.max_position_embeddings)
+    settings: dict[str, Any] = {
+        name: value for name, value in dataclasses.asdict(data).items() if name not in OF_THE_RUN
+    }
+    return Prepared(
+        config=dataclasses.replace(config, data=data),
+        kind=kind,
+        data=records.Dataset(folder, "train"),
+        development=(lambda batch: Development(ranked, tokenizer, length, batch)) if ranked else None,
+        entries={"inputs": settings} | made.entries(),
+        objective=WholeBatchObjective,
+        predict="bert.encode",
+    )

@@ -1,0 +1,147 @@
+"""Scores of retrieval: which documents a query finds, in the layout of BEIR (Thakur et al. 2021).
+
+    corpus.jsonl         {"_id": "d1", "title": "...", "text": "..."}    the title stands before the text
+    queries.jsonl        {"_id": "q1", "text": "..."}
+    qrels/SPLIT.tsv      query-id, corpus-id, score, with a header; above 0 is relevant
+
+The search is exact. Documents are encoded and compared in blocks, so only the embeddings of the queries and the nearest
+documents of each are held in memory.
+
+Q queries, M documents of a block, k nearest ones, D width.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bert.core.errors import InputError
+from tasks import metrics, tables
+
+AT = (1, 3, 5, 10)  # of accuracy
+NEAREST = 100
+BLOCK = 4096  # documents, and queries, that are compared at once
+SHORTEST = 1e-12
+NAMES = ("ndcg@10", "mrr@10", "map@100", *(f"accuracy@{k}" for k in AT))
+REMEDY = "give a folder with corpus.jsonl, queries.jsonl and qrels/, as BEIR has"
+
+
+class Retrieval:
+    """Queries, documents, and which of them are relevant for which query."""
+
+    names: tuple[str, ...] = NAMES
+
+    def __init__(self, folder: Path, split: str, limit: int = 0) -> None:
+        """limit: number of queries, from the first on; 0: all. Raise InputError for what is missing or damaged."""
+        self.folder = folder
+        grades = _grades(folder / "qrels" / f"{split}.tsv")
+        queries = {name: text for name, text in _texts(folder / "queries.jsonl") if name in grades}
+        if missing := [name for name in grades if name not in queries]:
+            raise InputError(f"{folder}: qrels/{split}.tsv has the query {missing[0]!r}, which queries.jsonl has not")
+        chosen = dict(itertools.islice(queries.items(), limit or None))
+        self.queries, self.grades = list(chosen.values()), [grades[name] for name in chosen]
+        self.ids = [name for name, _ in _texts(folder / "corpus.jsonl")]
+        if len(known := {*self.ids}) < len(self.ids):
+            raise InputError(f"{folder}: corpus.jsonl has an _id twice; give each document its own")
+        if missing := sorted({name for one in grades.values() for name in one} - known):
+            raise InputError(f"{folder}: qrels/{split}.tsv has the document {missing[0]!r}, which corpus.jsonl has not")
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    @property
+    def texts(self) -> int:
+        """Number of texts that are encoded."""
+        return len(self.queries) + len(self.ids)
+
+    def scores(self, encode: Callable[[Sequence[str]], np.ndarray]) -> metrics.Scores:
+        """Return the scores of the embeddings that `encode` gives."""
+        queries = unit_length(encode(self.queries))
+        documents = (text for _, text in _texts(self.folder / "corpus.jsonl"))
+        blocks = iter(lambda: list(itertools.islice(documents, BLOCK)), [])
+        found = nearest(queries, (unit_length(encode(block)) for block in blocks), NEAREST)
+        ranked = [[self.ids[place] for place in row] for row in found]
+        return metrics.Scores.of_fractions(scores(ranked, self.grades), {})
+
+
+def unit_length(x: np.ndarray) -> np.ndarray:
+    """Return vectors [n, D] divided by their Euclidean length."""
+    return x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), SHORTEST)
+
+
+def nearest(queries: np.ndarray, blocks: Iterator[np.ndarray], k: int) -> np.ndarray:
+    """Return the numbers of the k documents with the highest products for each query [Q, k], the highest first.
+
+    queries: [Q, D]. blocks: embeddings of the documents in order, [M, D] each. Of equal products the first is taken.
+    """
+    best = np.zeros((len(queries), 0), np.float32)
+    places, first = np.zeros((len(queries), 0), np.int64), 0
+    for block in blocks:
+        numbers, rows = np.arange(first, first + len(block)), []
+        for begin in range(0, len(queries), BLOCK):
+            part = slice(begin, begin + BLOCK)
+            products = np.concatenate([best[part], queries[part] @ block.T], axis=1)
+            every = np.concatenate([places[part], np.broadcast_to(numbers, (len(products), len(block)))], axis=1)
+            chosen = np.argsort(-products, axis=1, kind="stable")[:, :k]
+            rows.append((np.take_along_axis(products, chosen, axis=1), np.take_along_axis(every, chosen, axis=1)))
+        best, places = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+        first += len(block)
+    return places
+
+
+def scores(ranked: Sequence[Sequence[str]], grades: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the means over the queries of what BEIR and sentence-transformers report, as fractions.
+
+    ranked: the documents that each query found, the best first. grades: of its relevant documents, each above 0.
+
+    accuracy@k: whether one of the first k documents is relevant. mrr@10: 1 / rank of the first relevant one, if it is
+    among ten. ndcg@10: sum of grade / log2(rank + 1), divided by that of the best order (trec_eval; all grades count 1
+    in sentence-transformers). map@100: mean of the precision at each relevant document, of min(100, relevant) ones.
+    """
+    rows = [_of_query(found, of_query) for found, of_query in zip(ranked, grades, strict=True)]
+    return {name: float(np.mean([row[name] for row in rows])) for name in NAMES}
+
+
+def _of_query(found: Sequence[str], grades: Mapping[str, float]) -> dict[str, float]:
+    gains = np.array([grades.get(name, 0.0) for name in found[:NEAREST]])
+    ranks, hits = np.arange(1, len(gains) + 1), gains > 0
+    ideal = np.sort(np.array([*grades.values()]))[::-1][:10]
+    first = int(ranks[hits][0]) if hits.any() else 0
+    precisions = np.cumsum(hits)[hits] / ranks[hits]
+    values = {
+        "ndcg@10": (gains[:10] / np.log2(ranks[:10] + 1)).sum() / (ideal / np.log2(np.arange(2, len(ideal) + 2))).sum(),
+        "mrr@10": 1 / first if 0 < first <= 10 else 0.0,
+        "map@100": precisions.sum() / min(NEAREST, len(grades)),
+    }
+    return values | {f"accuracy@{k}": float(hits[:k].any()) for k in AT}
+
+
+def _texts(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield ids and texts, each behind its title if it has one. Raise InputError if something is missing."""
+    if not path.exists():
+        raise InputError(f"{path}: no such file; {REMEDY}")
+    for line, row in tables.rows(path, ("_id", "text")):
+        values = [] if row is None else [row["_id"], row.get("title") or "", row["text"]]
+        if not values or not all(isinstance(value, str) for value in values):
+            raise InputError(f"{path}: line {line}: not an object with _id and text; {REMEDY}")
+        yield values[0], f"{values[1]} {values[2]}".strip()
+
+
+def _grades(path: Path) -> dict[str, dict[str, float]]:
+    """Return the grades of the relevant documents of each query that has any."""
+    if not path.exists():
+        there = ", ".join(sorted(one.stem for one in path.parent.glob("*.tsv"))) or "none"
+        raise InputError(f"{path}: no such file (splits there: {there}); {REMEDY}")
+    grades: dict[str, dict[str, float]] = {}
+    columns = ("query-id", "corpus-id", "score")
+    for line, row in tables.rows(path, columns):
+        try:
+            query, document, grade = (row or {})["query-id"], (row or {})["corpus-id"], float((row or {})["score"])
+        except (KeyError, ValueError) as error:
+            raise InputError(f"{path}: line {line}: not query-id, corpus-id and a number; {REMEDY}") from error
+        if grade > 0:
+            grades.setdefault(query, {})[document] = grade
+    if not grades:
+        raise InputError(f"{path}: no document is relevant for any query; {REMEDY}")
+    return grades
