@@ -92,7 +92,10 @@ class TaskData:
     def __post_init__(self) -> None:
         ranges.check(self, "data.")
         if not 1 <= len(self.text) <= 2 and (self.task != EMBED or not self.text):
-            raise UsageError(f"--data.text names {len(self.text)} columns; give one, or two for pairs of texts")
+            raise UsageError(
+                f"--data.text names {len(self.text)} columns; give one, or two for pairs of texts (more are for data.task "
+                f"{EMBED})"
+            )
         if len(self.dev_text) != 2:
             raise UsageError(f"--data.dev_text names {len(self.dev_text)} columns; give the two of a pair of texts")
         if not self.separator:

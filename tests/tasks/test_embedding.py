@@ -205,7 +205,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     refused(
         UsageError, "both_directions has no effect", *pairs, "--data.loss", "cosent", "--data.both_directions", "true"
     )
-    refused(UsageError, "dimensions 25: the model has 24", *triplets(tmp_path), "--data.dimensions", "25")
+    refused(UsageError, "dimensions 25: the model's embeddings have 24", *triplets(tmp_path), "--data.dimensions", "25")
     refused(InputError, "the column 'nothing' is missing", *pairs[:2], "--data.text", "sentence1", "nothing")
     refused(InputError, "no such file or folder", *triplets(tmp_path), "--data.dev", str(tmp_path / "nothing.tsv"))
     (tmp_path / "none.tsv").write_text("sentence1\tsentence2\tscore\na\tb\tmuch\n")
