@@ -93,8 +93,8 @@ class TaskData:
         ranges.check(self, "data.")
         if not 1 <= len(self.text) <= 2 and (self.task != EMBED or not self.text):
             raise UsageError(
-                f"--data.text names {len(self.text)} columns; give one, or two for pairs of texts (more are for data.task "
-                f"{EMBED})"
+                f"--data.text names {len(self.text)} columns; give one, or two for pairs of texts (more are for "
+                f"data.task {EMBED})"
             )
         if len(self.dev_text) != 2:
             raise UsageError(f"--data.dev_text names {len(self.dev_text)} columns; give the two of a pair of texts")
