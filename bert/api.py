@@ -38,6 +38,7 @@ from bert.hardware.choices import Compute, Engine, Kind
 from bert.hardware.devices import Device
 from bert.heads import KINDS, MASKED_LM
 from bert.masked_words import MaskedWords
+from bert.retrieval.index import Hit, Index
 from bert.runs import Run
 
 DEFAULTS = generate.Options  # of `Model.generate`
@@ -54,6 +55,8 @@ class Candidate:
     start: int
     end: int
     probability: float
+    passage: int = 0
+    """number of its text, of several that were read together"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +75,8 @@ class Answer:
     """the best answers, best first; one is empty where the model knows questions without an answer"""
     null_odds: float
     """score of no answer minus that of the best one"""
+    passage: int = 0
+    """number of its text, of several that were read together"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,6 +188,17 @@ class Model:
         """Answer a question from a text of any length; or many, each from its own text, or all from the same one."""
         return self._ask("answer", *_together(question=question, text=text))
 
+    def answer_among(self, question: str, texts: Texts) -> Answer:
+        """Answer a question from several texts together: `passage` is the number of the one that has the answer.
+
+        The probabilities are a softmax over the candidates of all texts.
+        """
+        alone, several = _many("texts", texts)
+        if alone or not several:
+            raise UsageError("texts is no list of texts, or empty; give a list")
+        answer: Answer = self._ask("answer", True, [question], [several], among=True)
+        return answer
+
     @overload
     def classify(self, text: str, second: str | None = None) -> Class: ...
     @overload
@@ -252,6 +268,24 @@ class Model:
         if alone:
             return found[0]
         return np.stack(found) if found else np.zeros((0, self.run.config.hidden_size), np.float32)
+
+    @overload
+    def search(self, index: str | Path | Index, query: str, top: int = 10) -> list[Hit]: ...
+    @overload
+    def search(self, index: str | Path | Index, query: Texts, top: int = 10) -> list[list[Hit]]: ...
+    def search(self, index: str | Path | Index, query: str | Texts, top: int = 10) -> list[Hit] | list[list[Hit]]:
+        """Return the passages of an index that are nearest to a query, best first; or to each of many queries.
+
+        index: the folder, whose files are checked at each call; or an `Index.open` of it, which is checked once. Raise
+        InputError if another model made it, IntegrityError if it is damaged.
+        """
+        if top < 1:
+            raise UsageError(f"top is {top}; give 1 at least")
+        alone, queries = _many("query", query)
+        opened = index if isinstance(index, Index) else Index.open(Path(index))
+        opened.check(self.run)
+        hits = opened.search(self.embed(queries, pool=opened.made.pool), top)
+        return hits[0] if alone else hits
 
     @overload
     def generate(self, prompt: str, **options: Unpack[Sampling]) -> Continuation: ...

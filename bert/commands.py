@@ -41,6 +41,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "bert.fill_mask",
         "bert.minimal_pairs",
         "bert.encode",
+        "bert.search",
         "bert.generate",
         "bert.evaluate_lm",
     ),

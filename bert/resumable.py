@@ -28,7 +28,6 @@ from bert.core import checked_json, files, outputs
 from bert.core.errors import InputError, IntegrityError, Stopped, UsageError
 from bert.core.stopping import stops
 from bert.runs import Run
-from bert.training import description
 
 SECONDS = 20.0  # of computing that a kill can lose
 BYTES = 64 << 20  # of results that are held in memory
@@ -186,6 +185,6 @@ def _origin(source: Path, options: Any, run: Run) -> Origin:
     return Origin(
         input={ascii(str(path.relative_to(source.parent))): files.sha256(path) for path in inputs},
         flags=flags | {"device": ascii(devices)},
-        model={"weights": run.weights} | description.hashes(run.path),
+        model=run.identity,
         versions={"bert": __version__, "openvino": openvino} | outputs.versions(),
     )

@@ -29,7 +29,7 @@ from bert.model import cost
 from bert.model.encoder import Encoder, variables
 from bert.text import vocabulary
 from bert.text.tokenization import Tokenizer, tokenizer_for
-from bert.training import checkpoint
+from bert.training import checkpoint, description
 
 
 class Run:
@@ -122,3 +122,8 @@ class Run:
     def weights(self) -> str:
         """Content hash of the checkpoint that was loaded."""
         return manifest.content_hash(self.checkpoint)
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """Hashes of the weights that were loaded and of the files that describe them: results belong to these."""
+        return {"weights": self.weights} | description.hashes(self.path)

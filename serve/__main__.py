@@ -1,10 +1,11 @@
 """Answer questions about texts over HTTP, and on a web page, with one or more trained models.
 
     python -m serve --model RUN [NAME=RUN ...] [--port 8000]
+    python -m serve --model SQUAD_RUN --search INDEX        # of python -m bert.search index
 
 Each RUN is a run directory, or an import. What it can be asked follows from its head: questions (squad.train), classes,
-choices or tags (tasks.train), masked words (bert.pretrain), and features of texts (all). The page is at /, a
-description of all addresses at /docs. Requests wait in a queue that is bounded; several are computed together. A model
+choices or tags (tasks.train), masked words (bert.pretrain), and features of texts (all). An index can be searched, and
+a question answered from the passages that are found. The page is at /, a description of all addresses at /docs. Requests wait in a queue that is bounded; several are computed together. A model
 whose run directory changes, or all of them on SIGHUP, is loaded again without losing a request. SIGTERM and Ctrl-C end
 the service after the requests that it has taken.
 
@@ -23,6 +24,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from bert import __version__
@@ -45,6 +47,11 @@ class Options:
 
     model: tuple[str, ...]
     """run directories, RUN or NAME=RUN; without a name, a model is called as its folder"""
+    search: Path | None = None
+    """folder of an index of python -m bert.search, to search it"""
+    encoder: Path | None = None
+    """run directory of the model that made the index, none: where it was then; without --search the model that searches
+    documents which are sent with a request"""
     host: str = "127.0.0.1"
     """address to listen on; 0.0.0.0 serves other machines, too"""
     port: Annotated[int, Range(0, 65_535)] = 8000
@@ -186,13 +193,14 @@ def main(argv: list[str]) -> None:
     except ModuleNotFoundError as error:
         raise InputError(f"{error.name} is not installed; run: make setup") from error
     from bert.hardware import devices
-    from serve.models import Models, named
+    from serve.models import Models, Search, named
 
     runs = named(options.model)
+    search = Search(index=options.search, encoder=options.encoder) if options.search or options.encoder else None
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the models are loaded, it has nothing to load again
     with listener(options.host, options.port) as bound:
         devices.choose(options.device)
-        models = Models(runs, options.compute, options.batch, options.engine)
+        models = Models(runs, options.compute, options.batch, options.engine, search)
         for model in models.all():
             print(f"{model.name}: {', '.join(model.heads)}", file=sys.stderr)
         _listen(bound, options)  # who connects from now on waits for an answer

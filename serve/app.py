@@ -26,10 +26,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve import description
 from serve.batching import Expired, Job, Queue, QueueFull, Worker
-from serve.heads import HEADS, Head, Prepared
+from serve.heads import Head, Prepared
 from serve.items import RequestError, take
 from serve.metrics import Metrics
 from serve.models import Models, Served
+from serve.searching import ROUTES
 
 PAGE = Path(__file__).parent / "page"
 FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
@@ -158,12 +159,22 @@ class Service:
             prepared = await loop.run_in_executor(self.threads, self._prepared, head, items, deadline, left)
             if not several and isinstance(prepared[0], Refused):
                 raise prepared[0]
-            jobs = [None if isinstance(p, Refused) else Job(head, p.rows, p.lengths, deadline) for p in prepared]
+            jobs = [None if isinstance(p, Refused) else _job(p, head, deadline) for p in prepared]
             await self._compute(gone, [job for job in jobs if job])
+            rows = sum(len(job.rows) for job in jobs if job)
+            if any(isinstance(one, Prepared) and one.then for one in prepared):
+                more = await loop.run_in_executor(self.threads, self._continued, prepared, jobs, deadline, left)
+                if not several and isinstance(more[0], Refused):
+                    raise more[0]
+                later = [_job(one, head, deadline) if isinstance(one, Prepared) else None for one in more]
+                await self._compute(gone, [job for job in later if job])
+                rows += sum(len(job.rows) for job in later if job)
+                prepared = [one or earlier for one, earlier in zip(more, prepared, strict=True)]
+                jobs = [job or earlier for job, earlier in zip(later, jobs, strict=True)]
         finally:
             gone.cancel()
         answer = await loop.run_in_executor(self.threads, self._answer, model.name, prepared, jobs, several)
-        request.state.rows = sum(len(job.rows) for job in jobs if job)
+        request.state.rows = rows
         return Response(answer, media_type="application/json")
 
     def _model(self, name: Any, route: str) -> Served:
@@ -181,18 +192,36 @@ class Service:
 
         Raise Refused if they come too late or are too many, ClientDisconnect if the client has left.
         """
-        inputs: list[Prepared | Refused] = []
+        steps = [functools.partial(_prepare, head, item, self.limits.windows) for item in items]
+        return [one for one in self._each(steps, deadline, left) if one is not None]
+
+    def _continued(
+        self,
+        prepared: Sequence[Prepared | Refused],
+        jobs: Sequence[Job | None],
+        deadline: float,
+        left: threading.Event,
+    ) -> list[Prepared | Refused | None]:
+        """Return the further rows of each input that has some; None for the others. Raise as `_prepared` does."""
+        steps = [functools.partial(_further, one, job) for one, job in zip(prepared, jobs, strict=True)]
+        return self._each(steps, deadline, left)
+
+    def _each(
+        self, steps: Sequence[Callable[[], Prepared | None]], deadline: float, left: threading.Event
+    ) -> list[Prepared | Refused | None]:
+        """Return the rows that each step gives, or why it gives none."""
+        inputs: list[Prepared | Refused | None] = []
         rows = 0
-        for item in items:
+        for step in steps:
             if left.is_set():
-                self.metrics.dropped.labels("client gone").inc(len(items))
+                self.metrics.dropped.labels("client gone").inc(len(steps))
                 raise ClientDisconnect
             if time.monotonic() > deadline:
-                self.metrics.dropped.labels("expired").inc(len(items))
+                self.metrics.dropped.labels("expired").inc(len(steps))
                 raise self._too_late()
             try:
-                inputs.append(one := head.prepare(take(head.item, item), self.limits.windows))
-                rows += len(one.rows)
+                inputs.append(one := step())
+                rows += len(one.rows) if one else 0
             except RequestError as error:
                 inputs.append(Refused(400, str(error)))
             except Exception as error:  # whatever it is, the other inputs are answered
@@ -295,6 +324,21 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
+def _prepare(head: Head, item: Any, most: int) -> Prepared:
+    return head.prepare(take(head.item, item), most)
+
+
+def _further(one: Prepared | Refused, job: Job | None) -> Prepared | None:
+    if isinstance(one, Refused) or one.then is None:
+        return None
+    assert job is not None, "what is prepared has a job"
+    return one.then(job.future.result())
+
+
+def _job(one: Prepared, head: Head, deadline: float) -> Job:
+    return Job(one.head or head, one.rows, one.lengths, deadline)
+
+
 def _expired(job: Job) -> bool:
     return job.future.cancelled() or isinstance(job.future.exception(), Expired)
 
@@ -373,7 +417,7 @@ def application(
 
     pages = {"/v1/models": models, "/healthz": healthy, "/readyz": ready, "/metrics": metrics}
     pages |= {"/openapi.json": openapi, "/docs": docs} | {path: file(name) for path, name in FILES.items()}
-    routes = [asked(head.route) for head in HEADS] + [Route(path, handle) for path, handle in pages.items()]
+    routes = [asked(head.route) for head in ROUTES] + [Route(path, handle) for path, handle in pages.items()]
     middleware = [Middleware(functools.partial(_Observed, service, frozenset(route.path for route in routes)))]
     middleware += [Middleware(_Strict), Middleware(functools.partial(_Named, frozenset(map(str.lower, hosts))))]
     if origins:

@@ -8,7 +8,8 @@ import typing
 from typing import Any, Literal
 
 from bert.core import cli
-from serve.heads import HEADS, Head
+from serve.heads import Head
+from serve.searching import ROUTES
 
 ERRORS = {
     "400": "The request cannot be answered as it is; the reason says what to send",
@@ -26,7 +27,7 @@ def openapi(version: str) -> dict[str, Any]:
     """Return the description of all addresses as OpenAPI 3.1 has it."""
     schemas: dict[str, Any] = {}
     paths: dict[str, Any] = {}
-    for head in HEADS:
+    for head in ROUTES:
         name = head.item.__name__
         schemas[name] = schema(head.item)
         paths[f"/v1/{head.route}"] = {"post": _operation(head, name)}
@@ -97,7 +98,7 @@ def _type(hint: Any) -> dict[str, Any]:
         return {"type": "array", "items": _type(arguments[0])}
     if origin is Literal:
         return {"type": "string", "enum": list(arguments)}
-    return {"type": {str: "string", int: "integer", type(None): "null"}[hint]}
+    return {"type": {str: "string", int: "integer", bool: "boolean", type(None): "null"}[hint]}
 
 
 def page(described: dict[str, Any]) -> str:

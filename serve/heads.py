@@ -26,7 +26,7 @@ from bert.text.windows import cut
 from serve.items import MOST_ANSWERS, MOST_WORDS, Choices, Masked, Passage, Question, RequestError, Sentence, Text
 from squad import features, predict
 from squad import model as squad_model
-from squad.answers import MAX_ANSWER_LENGTH, Answers, Candidate, n_best_answers
+from squad.answers import MAX_ANSWER_LENGTH, Answers, among, n_best_answers
 from squad.examples import Example
 from squad.model import AnswerSpans
 from squad.reader import Reader
@@ -48,6 +48,10 @@ class Prepared:
     lengths: Sequence[int]
     """of the rows, in tokens"""
     finish: Callable[[list[Any]], dict[str, Any]]
+    head: "Head | None" = None
+    """computes the rows; None: the one that prepared them"""
+    then: "Callable[[list[Any]], Prepared] | None" = None
+    """returns further rows, of which the answer is made, instead of `finish`"""
 
 
 class Head(abc.ABC):
@@ -154,38 +158,24 @@ class Answering(Head):
 
 
 def _best_of(of_passages: Sequence[Answers], limit: float | None, count: int) -> dict[str, Any]:
-    """Return the best answers of one question in several passages, with a softmax over the scores of all candidates.
-
-    of_passages: the answers in each passage, of which each has candidates with different texts.
-    """
-    ranked = [(_score(one), one, number) for number, answers in enumerate(of_passages) for one in answers.candidates]
-    texts = sorted(((score, one, number) for score, one, number in ranked if one.text), key=lambda entry: -entry[0])
-    texts = texts[:MOST_ANSWERS]
-    # Without a limit only a passage without words has such a candidate, and its score says nothing.
-    null = None if limit is None else min((score for score, one, _ in ranked if not one.text), default=None)
-    scores = np.array([score for score, *_ in texts] + ([] if null is None else [null]))
-    weights = np.exp(scores - scores.max()) if len(scores) else scores
-    probabilities = weights / weights.sum()
+    """Return the best answers of one question in several passages."""
+    found = among(of_passages, limit is not None, MOST_ANSWERS)
     candidates = [
         {
             "text": one.text,
             "start": one.start,
             "end": one.start + len(one.text),
             "passage": number,
-            "probability": float(probability),
+            "probability": one.probability,
         }
-        for (_, one, number), probability in zip(texts, probabilities, strict=False)
+        for number, one in found.candidates
     ]
-    answer: dict[str, Any] = {"answer": candidates[0] if candidates else None, "candidates": candidates[:count]}
-    if limit is not None and null is not None:
-        odds = null - (texts[0][0] if texts else 0.0)
-        none = {"null_odds": odds, "null_threshold": limit, "no_answer_probability": float(probabilities[-1])}
-        answer |= none | ({"answer": None} if odds > limit else {})
+    has_answer = found.best(limit)[1].text != ""
+    answer: dict[str, Any] = {"answer": candidates[0] if has_answer else None, "candidates": candidates[:count]}
+    if found.null_odds is not None:
+        none = {"null_threshold": limit, "no_answer_probability": found.null_probability}
+        answer |= {"null_odds": found.null_odds} | none
     return answer
-
-
-def _score(candidate: Candidate) -> float:
-    return candidate.start_logit + candidate.end_logit
 
 
 class _OfTask(Head):

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 from bert.core import checked_json
 
 T = TypeVar("T")
-MOST_ANSWERS, MOST_WORDS = 20, 100
+MOST_ANSWERS, MOST_WORDS, MOST_PASSAGES = 20, 100, 100
 
 
 class RequestError(ValueError):
@@ -88,6 +88,26 @@ class Passage:
     pool: Literal["auto", "mean", "cls", "max"] = "auto"
     """mean: the average over all tokens; cls: the state of the first one; max: the largest values; auto: as the model
     was trained, with its normalisation, or mean"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """A query to an index, or to documents that are sent with it."""
+
+    query: str
+    """a question, or a few words"""
+    top: int = 5
+    """number of passages to return, 1 to 100"""
+    answer: bool = False
+    """whether the query is answered from these passages, by a model of questions"""
+    documents: list[str] | None = None
+    """texts to search, instead of the index; they are indexed for this request only"""
+
+    def __post_init__(self) -> None:
+        _within("top", self.top, MOST_PASSAGES)
+        _has_text("query", self.query)
+        if self.documents == []:
+            raise ValueError("documents is empty; send texts, or leave it out to search the index")
 
 
 def take(kind: type[T], fields: Any) -> T:

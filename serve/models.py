@@ -1,5 +1,6 @@
 """The models of a service: what each run directory can be asked, and how a changed one takes the place of the old."""
 
+import functools
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,10 @@ from bert.hardware.choices import Compute, Engine
 from bert.runs import Run
 from bert.text import vocabulary
 from bert.training import selection
-from serve.heads import Head, of_run
+from serve import searching
+from serve.heads import Answering, Head, of_run
+
+ANSWER = Answering.route
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,14 +39,35 @@ def load(run: Path, name: str, compute: Compute, batch: int, engine: Engine = "t
     """
     opened = Run.open(run, "a run directory")
     heads = of_run(opened, compute, batch, engine)
+    return _served(name, run, opened, compute, heads)
+
+
+def _served(name: str, folder: Path, run: Run, compute: Compute, heads: Sequence[Head]) -> Served:
+    """Compute one example with each head, and describe the model."""
     for one in heads:
         prepared = one.prepare(one.example(), sys.maxsize)
         prepared.finish(one.compute(prepared.rows))
     details: dict[str, Any] = {"name": name, "compute": compute, "engine": heads[0].encoder.name}
-    details |= {"longest": opened.config.max_position_embeddings}
+    details |= {"longest": run.config.max_position_embeddings}
     details |= heads[0].details() | {"uses": [one.route for one in heads]}
-    details |= {"checkpoint": opened.checkpoint.name, "weights": opened.weights}
-    return Served(name=name, run=run, heads={one.route: one for one in heads}, details=details)
+    details |= {"checkpoint": run.checkpoint.name, "weights": run.weights}
+    return Served(name=name, run=folder, heads={one.route: one for one in heads}, details=details)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What is searched."""
+
+    index: Path | None
+    """folder of an index; None: only documents that are sent with a request"""
+    encoder: Path | None
+    """run directory of its model; None: where it was when the index was made"""
+
+    @property
+    def folder(self) -> Path:
+        """The folder that is loaded again when it has changed, and gives the name."""
+        assert self.index is not None or self.encoder is not None, "the command checks that one is given"
+        return self.index or self.encoder  # type: ignore[return-value]
 
 
 def named(flags: Sequence[str]) -> dict[str, Path]:
@@ -64,13 +89,40 @@ def named(flags: Sequence[str]) -> dict[str, Path]:
 class Models:
     """The models of a service by name. Each is loaded again when its run directory has changed."""
 
-    def __init__(self, runs: Mapping[str, Path], compute: Compute, batch: int, engine: Engine = "tensorflow") -> None:
-        """Load all models, which are given by name. Raise as `load` does."""
+    def __init__(
+        self,
+        runs: Mapping[str, Path],
+        compute: Compute,
+        batch: int,
+        engine: Engine = "tensorflow",
+        search: Search | None = None,
+    ) -> None:
+        """Load all models, which are given by name. Raise as `load` and `searching.load` do.
+
+        search: what is searched, under the name of its folder, or another one if a model has that.
+        """
         self.compute, self.batch, self.engine = compute, batch, engine
         self.failures = 0  # of loading a changed model
+        self._loads = {name: functools.partial(load, run, name, compute, batch, engine) for name, run in runs.items()}
+        if search is not None:
+            name = search.folder.resolve().name
+            name = f"{name}-search" if name in runs else name
+            runs = {**runs, name: search.folder}
+            self._loads[name] = functools.partial(self._load_search, search, name)
         self._seen = {name: state_of(run) for name, run in runs.items()}
-        self._loaded = {name: load(run, name, compute, batch, engine) for name, run in runs.items()}
+        self._loaded: dict[str, Served] = {}
+        for name, one in self._loads.items():
+            self._loaded[name] = one()
         self._reloading = threading.Lock()
+
+    def _load_search(self, search: Search, name: str) -> Served:
+        one = searching.load(search.index, search.encoder, self.compute, self.batch, self.engine, self._reads)
+        return _served(name, search.folder, one.run, self.compute, [one])
+
+    def _reads(self) -> Head | None:
+        """Return the head that answers questions."""
+        model = self.choose(None, ANSWER)
+        return model.heads[ANSWER] if model else None
 
     def all(self) -> list[Served]:
         """Return all models, in the order of the command line."""
@@ -94,7 +146,7 @@ class Models:
                     continue
                 self._seen[name] = state
                 try:
-                    loaded = load(model.run, name, self.compute, self.batch, self.engine)
+                    loaded = self._loads[name]()
                     _check_not_older(loaded, model)
                     self._loaded[name] = loaded
                     changed.append(name)

@@ -11,7 +11,7 @@ B windows, S positions, L longest answer, K best answers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,6 +47,24 @@ class Answers:
         if threshold is not None and self.null_odds > threshold:
             return NO_ANSWER
         return next((candidate for candidate in self.candidates if candidate.text), NO_ANSWER)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Among:
+    """The best answers to one question in several passages, best first, with a softmax over all of them."""
+
+    candidates: list[tuple[int, Candidate]]
+    """each with the number of its passage; none is empty"""
+    null_odds: float | None
+    """score of no answer minus that of the best one; None if every question gets an answer"""
+    null_probability: float
+    """that no passage has an answer"""
+
+    def best(self, threshold: float | None) -> tuple[int, Candidate]:
+        """Return the best answer and its passage, or NO_ANSWER in passage 0, as `Answers.best` does."""
+        if not self.candidates or (threshold is not None and self.null_odds is not None and self.null_odds > threshold):
+            return 0, NO_ANSWER
+        return self.candidates[0]
 
 
 NO_ANSWER = Candidate(text="", start=0, probability=1.0, start_logit=0.0, end_logit=0.0)
@@ -139,3 +157,28 @@ def _with_probabilities(answers: dict[str, Scored], none: Scored, null: bool) ->
         for (text, (_, start, start_logit, end_logit)), p in zip(answers.items(), weights / weights.sum(), strict=True)
     ]
     return Answers(candidates=candidates, null_odds=odds)
+
+
+def among(of_passages: Sequence[Answers], null: bool, count: int) -> Among:
+    """Return the `count` best answers of one question in several passages, with a softmax over their scores.
+
+    of_passages: the answers in each passage, of which each has candidates with different texts. null: whether a passage
+    may have none; otherwise only one without words has such a candidate, and its score says nothing.
+    """
+    ranked = [(number, one) for number, answers in enumerate(of_passages) for one in answers.candidates]
+    best = sorted((entry for entry in ranked if entry[1].text), key=lambda entry: -_score(entry[1]))[:count]
+    none = min((_score(one) for _, one in ranked if not one.text), default=None) if null else None
+    scores = np.array([_score(one) for _, one in best] + ([] if none is None else [none]))
+    weights = np.exp(scores - scores.max()) if len(scores) else scores
+    probabilities = weights / weights.sum()
+    return Among(
+        candidates=[
+            (number, replace(one, probability=float(p))) for (number, one), p in zip(best, probabilities, strict=False)
+        ],
+        null_odds=None if none is None else none - (_score(best[0][1]) if best else 0.0),
+        null_probability=0.0 if none is None else float(probabilities[-1]),
+    )
+
+
+def _score(candidate: Candidate) -> float:
+    return candidate.start_logit + candidate.end_logit

@@ -140,19 +140,23 @@ def choose(argv: Sequence[str], recipes: dict[str, Factory[T]], *, prog: str, de
     return name, override(recipes[name](), argv[1:], prog=f"{prog} {name}", description=description)
 
 
-def named(argv: Sequence[str], about: Mapping[str, str], *, prog: str, description: str | None) -> str:
+def named(
+    argv: Sequence[str], about: Mapping[str, str], *, prog: str, description: str | None, what: str = "recipe"
+) -> str:
     """Return the recipe that the first argument names; for --help in its place, print what there is about each.
 
-    Raise UsageError if there is no such recipe.
+    what: it names instead, such as "command". Raise UsageError if there is no such recipe.
     """
     if not argv or argv[0].startswith("-"):
         if {"-h", "--help"} & set(argv):
-            print(description, "Recipes:", *(f"  {name}: {text}" for name, text in about.items()), sep="\n")
+            print(
+                description, f"{what.capitalize()}s:", *(f"  {name}: {text}" for name, text in about.items()), sep="\n"
+            )
             raise SystemExit(0)
-        raise UsageError(f"{prog}: no recipe given; give one of {' '.join(about)}")
+        raise UsageError(f"{prog}: no {what} given; give one of {' '.join(about)}")
     if argv[0] not in about:
         near = difflib.get_close_matches(argv[0], about, n=2) or list(about)
-        raise UsageError(f"{prog}: no recipe {argv[0]!r}; did you mean {' or '.join(near)}?")
+        raise UsageError(f"{prog}: no {what} {argv[0]!r}; did you mean {' or '.join(near)}?")
     return argv[0]
 
 

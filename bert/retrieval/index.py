@@ -1,0 +1,169 @@
+"""An index: the vectors of passages in a folder, and the passages.
+
+vectors.npy     [n, D] float32 or float16
+passages.jsonl  a line for each passage: id and title of its text, first and last character in it, and its own text
+offsets.npy     [n + 1] bytes at which these lines begin
+keys.npy        [n, 16] hashes of what was encoded, so that a passage that is there is not encoded again
+manifest.json   the model's hashes, how vectors are made and compared, and the hashes of these files; written last
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from bert.core import checked_json, manifest
+from bert.core.errors import InputError, IntegrityError
+from bert.core.manifest import Manifest
+from bert.embedding import Pool
+from bert.retrieval import nearest
+from bert.retrieval.passages import Passage
+from bert.runs import Run
+
+Score = Literal["cosine", "dot"]
+Numbers = Literal["float32", "float16"]
+
+STAGE = "bert.search"
+VECTORS, PASSAGES, OFFSETS, KEYS = "vectors.npy", "passages.jsonl", "offsets.npy", "keys.npy"
+KEY = 16  # bytes
+SHORTEST = 1e-12  # by which a vector of length 0 is divided
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vectors:
+    """How the vectors of an index are made and compared: the vectors of another one cannot stand beside them."""
+
+    model: dict[str, str]
+    """hashes of the weights and of the files that describe them"""
+    pool: Pool
+    score: Score
+    dtype: Numbers
+
+    def made(self, features: np.ndarray) -> np.ndarray:
+        """Return features [..., D] as they are compared: for the cosine, scaled to length 1."""
+        if self.score == "dot":
+            return features
+        length = np.linalg.norm(features, axis=-1, keepdims=True)
+        scaled: np.ndarray = features / np.maximum(length, SHORTEST)
+        return scaled
+
+    def difference(self, other: "Vectors") -> str:
+        """Return the names of what differs."""
+        return " and ".join(name for name, value in vars(self).items() if value != getattr(other, name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Extra:
+    run: str
+    """path of the model, from the folder of the index"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hit:
+    """A passage that was found."""
+
+    score: float
+    """cosine, or scalar product, of its vector and that of the query"""
+    id: str
+    """that of its text"""
+    title: str
+    start: int
+    """its first character in the text"""
+    end: int
+    """the character behind its last one"""
+    text: str
+    """the passage"""
+
+
+class Index:
+    """An index that is searched. Its vectors and passages stay on the disk, and are read where they are needed."""
+
+    def __init__(self, described: Manifest, vectors: Vectors) -> None:
+        """Take a folder whose files have been checked. Raise IntegrityError if their sizes do not fit."""
+        self.path, self.made = described.path, vectors
+        self.run = Path(os.path.normpath(self.path.resolve() / described.extra_as(_Extra).run))
+        count = described.count("passages")
+        self.vectors = np.load(self.path / VECTORS, mmap_mode="r")
+        self.offsets, self.keys = np.load(self.path / OFFSETS), np.load(self.path / KEYS)
+        self._lines = np.memmap(self.path / PASSAGES, np.uint8, "r")
+        sizes = (len(self.vectors), len(self.offsets) - 1, len(self.keys))
+        if sizes != (count, count, count) or self.offsets[-1] != len(self._lines):
+            raise IntegrityError(f"{self.path}: its files do not have {count} passages each; make the index again")
+
+    @classmethod
+    def open(cls, path: Path) -> "Index":
+        """Check all files of an index.
+
+        Raise InputError if it is none, IntegrityError, naming the file, if one is missing or damaged.
+        """
+        described = load(path)
+        manifest.verify(described)
+        return cls(described, vectors_of(described))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector."""
+        return int(self.vectors.shape[1])
+
+    def check(self, run: Run) -> None:
+        """Raise InputError unless the index was made by this model; its weights are loaded."""
+        if run.identity != self.made.model:
+            raise InputError(f"{self.path}: made by another model than {run.path}; give that one, or index again")
+
+    def model(self) -> Path:
+        """Return the run directory of its model. Raise InputError if it is not where it was."""
+        if not self.run.is_dir():
+            raise InputError(f"{self.path}: its model is no longer at {self.run}; give the run directory (--model)")
+        return self.run
+
+    def passage(self, row: int) -> Passage:
+        """Return a passage."""
+        begin, end = self.offsets[row : row + 2]
+        return Passage(**json.loads(self._lines[begin:end].tobytes()))
+
+    def search(self, features: np.ndarray, top: int) -> list[list[Hit]]:
+        """Return the best passages for the features of each query [q, D], best first."""
+        scores, rows = nearest.top(self.vectors, self.made.made(features), top)
+        return [
+            [hit(self.passage(row), score) for row, score in zip(*pair, strict=True)]
+            for pair in zip(rows.tolist(), scores.tolist(), strict=True)
+        ]
+
+
+def hit(passage: Passage, score: float) -> Hit:
+    """Return a passage with its score."""
+    return Hit(score=score, **passage._asdict())
+
+
+def load(path: Path) -> Manifest:
+    """Return the manifest of an index. Raise InputError if it is none, IntegrityError if a file is missing."""
+    try:
+        described = manifest.read(path)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no index; make one: python -m bert.search index TEXTS {path}") from error
+    if described.stage != STAGE:
+        raise InputError(f"{path}: made by {described.stage}, not by python -m bert.search index; check the path")
+    return manifest.load(path)
+
+
+def vectors_of(described: Manifest) -> Vectors:
+    """Return how the vectors of an index are made. Raise IntegrityError if its manifest does not say it."""
+    try:
+        made: Vectors = checked_json.take(Vectors, described.parameters)
+        return made
+    except ValueError as error:
+        raise IntegrityError(f"{described.path / manifest.NAME}: {error}; make the index again") from error
+
+
+def keys(texts: Sequence[str], length: int) -> np.ndarray:
+    """Return the keys of texts as the model reads them, with at most `length` tokens [n, KEY]."""
+    digests = (hashlib.sha256(f"{length}\n{text}".encode()).digest()[:KEY] for text in texts)
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, KEY)
