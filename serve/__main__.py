@@ -5,9 +5,10 @@
 
 Each RUN is a run directory, or an import. What it can be asked follows from its head: questions (squad.train), classes,
 choices or tags (tasks.train), masked words (bert.pretrain), and features of texts (all). An index can be searched, and
-a question answered from the passages that are found. The page is at /, a description of all addresses at /docs. Requests wait in a queue that is bounded; several are computed together. A model
-whose run directory changes, or all of them on SIGHUP, is loaded again without losing a request. SIGTERM and Ctrl-C end
-the service after the requests that it has taken.
+a question answered from the passages that are found. The page is at /, a description of all addresses at /docs.
+Requests wait in a queue that is bounded; several are computed together. A model whose run directory changes, or all of
+them on SIGHUP, is loaded again without losing a request. SIGTERM and Ctrl-C end the service after the requests that it
+has taken.
 
 Only this machine is served unless --host says otherwise. There is no authentication and no encryption: put a server
 that has both before it. Needs starlette, uvicorn and prometheus_client (the extra packages of pyproject.toml).

@@ -5,7 +5,6 @@ an answer is wanted, the passages that are found become rows of the model that a
 """
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,9 +59,11 @@ class Searching(Head):
         """Take the query and the passages of the documents as texts."""
         if item.answer and self.reads() is None:
             raise RequestError("no model here answers questions; leave answer out, or serve a run of squad.train, too")
-        sent = list(itertools.islice(self._passages(item), most + 1))
-        if len(sent) > most:
-            raise RequestError(f"the documents have more than {most} passages; send less")
+        sent = list[Passage]()
+        for passage in self._passages(item):
+            sent.append(passage)
+            if len(sent) > most:
+                raise RequestError(f"the documents have more than {most} passages; send less")
         texts = [item.query, *(self.cutter.embedded(passage) for passage in sent)]
         _, splits = self.run.tokenizer.encode(texts)
         lengths = np.minimum(np.diff(splits) + 2, self.reader.length).tolist()

@@ -1,6 +1,6 @@
 // The page of the service: asks for what the models can do, sends what a person types, shows the answers.
 
-const TITLES = { answer: "Question", fill: "Masked words", classify: "Label", label: "Labels", tag: "Tags", choose: "Choice" };
+const TITLES = { answer: "Question", fill: "Masked words", classify: "Label", label: "Labels", tag: "Tags", choose: "Choice", search: "Search" };
 const $ = (id) => document.getElementById(id);
 let models = [];
 let current = null; // the open tab
@@ -56,6 +56,7 @@ function openTab(name, focus = false) {
   $("model").replaceChildren(...able.map((model) => element("option", { value: model.name, textContent: model.name })));
   $("model-row").hidden = able.length < 2;
   showMask();
+  showSource();
   if (name === "choose") $("count").textContent = `, ${able.map((model) => model.choices).join(" or ")} of them`;
 }
 
@@ -64,6 +65,19 @@ function showMask() {
   document.querySelectorAll(".mask").forEach((place) => (place.textContent = next));
   $("masked").value = $("masked").value.replaceAll(mask, next);
   mask = next;
+}
+
+// What is searched: the index of the chosen model, unless documents are pasted; without an index they are needed.
+function showSource() {
+  const chosen = models.find((model) => model.uses.includes("search") && model.name === $("model").value);
+  if (!chosen) return;
+  const answers = models.some((model) => model.uses.includes("answer"));
+  $("answer-row").hidden = !answers;
+  $("wants-answer").checked &&= answers;
+  $("documents").required = chosen.passages === 0;
+  $("documents-hint").textContent = chosen.passages
+    ? `blank lines divide them; leave empty to search ${chosen.name} (${chosen.passages.toLocaleString("en")} passages)`
+    : "blank lines divide them";
 }
 
 function keys(event) {
@@ -134,6 +148,23 @@ function showAnswer(answer, passage) {
   if (best) pick(answer.candidates[0]);
 }
 
+function showPassages(found) {
+  const passages = found.passages.map((passage, number) => {
+    const named = passage.title || (found.sent ? `Document ${Number(passage.id) + 1}` : passage.id);
+    const title = element("h2", {}, element("span", { className: "name", textContent: named }),
+      element("span", { className: "number hint", textContent: passage.score.toFixed(3) }));
+    const here = found.answer?.passage === number;
+    const content = here ? marked(passage.text, found.answer.start, found.answer.end) : [passage.text];
+    return element("div", { className: "passage" }, title, element("p", { className: "marked" }, ...content));
+  });
+  let best = passages.length === 1 ? "1 passage" : `${passages.length} passages`;
+  if (found.answer) {
+    const certain = element("span", { className: "number hint", textContent: percent(found.answer.probability) });
+    best = [found.answer.text, " ", certain];
+  } else if (found.candidates) best = "These passages have no answer to this question.";
+  show(best, ...passages);
+}
+
 function showMasks(answer) {
   show(answer.masks.map((words) => words[0].word).join(", "), ...answer.masks.flatMap((words, number) => [
     element("h2", { textContent: `Mask ${number + 1}` }),
@@ -178,6 +209,13 @@ const SUBMIT = {
     const context = form.context.value;
     const answer = await ask("answer", { question: form.question.value, context, n_best: 5 });
     if (answer) showAnswer(answer, context);
+  },
+  async search(form) {
+    const documents = form.documents.value.split(/\n\s*\n/).filter((text) => text.trim());
+    const sent = documents.length > 0;
+    const fields = { query: form.query.value, answer: form.answer.checked, ...(sent ? { documents } : {}) };
+    const found = await ask("search", fields);
+    if (found) showPassages({ ...found, sent });
   },
   async fill(form) {
     const answer = await ask("fill", { text: form.text.value });
@@ -238,7 +276,10 @@ async function start() {
       $("answer").requestSubmit();
     }
   });
-  $("model").addEventListener("change", showMask);
+  $("model").addEventListener("change", () => {
+    showMask();
+    showSource();
+  });
   $("insert").addEventListener("click", () => {
     const area = $("masked");
     area.setRangeText(mask, area.selectionStart, area.selectionEnd, "end");

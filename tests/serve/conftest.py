@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from serve.models import Models
+from bert import hidden_states, search
+from serve.models import Models, Search
 from tests.serve import runs
+
+TEXTS = ["a river", "caf\u00e9 \u6771\u4eac", "b c d", "river 7, cafe", "x y z " * 40]
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +20,18 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def models(folders: dict[str, Path]) -> Models:
-    """All of them, loaded; tests do not change them."""
-    return Models(folders, "float32", 8)
+def index(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of `TEXTS` by the model `fill`."""
+    root = tmp_path_factory.mktemp("searched")
+    (root / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    traced = hidden_states.inference.traced
+    with pytest.MonkeyPatch.context() as patch:  # XLA would take seconds for each shape
+        patch.setattr(hidden_states.inference, "traced", lambda encode, shapes, compiled: traced(encode, shapes, False))
+        search.main(["index", str(root / "texts.txt"), str(root / "library"), "--model", str(folders["fill"])])
+    return root / "library"
+
+
+@pytest.fixture(scope="session")
+def models(folders: dict[str, Path], index: Path) -> Models:
+    """All of them, loaded, and the index; tests do not change them."""
+    return Models(folders, "float32", 8, Search(index=index, encoder=None))

@@ -29,6 +29,7 @@ def test_uses_follow_from_the_head(models: Models) -> None:
         "tag": ["tag", "embed"],
         "answer": ["answer", "embed"],
         "fill": ["fill", "embed"],
+        "library": ["search"],
     }
     facts = {model.name: model.details for model in models.all()}
     assert facts["tag"]["labels"] == ["O", "B-PER", "I-PER"] and facts["choose"]["choices"] == 3

@@ -27,12 +27,12 @@ PASSAGE = "\U0001f389 a river, b cafe\n\u6771\u4eac c d e"
 
 
 @pytest.fixture(scope="module")
-def running(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def running(folders: dict[str, Path], index: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     imported = tmp_path_factory.mktemp("roberta")
     a_folder(imported / "theirs")
     convert.main(["import", "huggingface", str(imported / "theirs"), str(imported / "run")])
     names = [f"{name}={folder}" for name, folder in (folders | {"roberta": imported / "run"}).items()]
-    with service("--model", *names) as found:
+    with service("--model", *names, "--search", index) as found:
         yield found
 
 
@@ -156,7 +156,7 @@ def test_a_screen_reader_is_told_the_answer_and_not_the_whole_text(page: Any) ->
 
 def test_tabs_go_by_keyboard_and_each_shows_its_answer(page: Any) -> None:
     names = [tab.get_attribute("id").removeprefix("tab-") for tab in page.find_elements(By.CSS_SELECTOR, "[role=tab]")]
-    assert names == ["answer", "fill", "classify", "label", "tag", "choose"]
+    assert names == ["answer", "fill", "classify", "label", "tag", "choose", "search"]
     page.find_element(By.ID, "tab-answer").send_keys(Keys.ARROW_LEFT)  # to the last one
     for name in (*names[::-1], names[-1]):
         focused = page.switch_to.active_element
@@ -189,6 +189,41 @@ def test_tabs_go_by_keyboard_and_each_shows_its_answer(page: Any) -> None:
     assert shown(page, "#best:not(:empty)").text in ("no", "yes", "perhaps")
 
 
+def test_passages_of_the_index_are_found_and_the_answer_is_marked_in_them(page: Any, running: Service) -> None:
+    open_tab(page, "search")
+    assert "leave empty to search library (6 passages)" in page.find_element(By.ID, "documents-hint").text
+    page.find_element(By.ID, "query").send_keys("a river", Keys.ENTER)
+    shown(page, "#result .passage")
+    told = running.ask("search", query="a river", answer=True).json()
+    texts = page.find_elements(By.CSS_SELECTOR, "#result .passage .marked")
+    assert [text.get_property("textContent") for text in texts] == [one["text"] for one in told["passages"]]
+    scores = page.find_elements(By.CSS_SELECTOR, "#result .passage .number")
+    assert [float(score.text) for score in scores] == pytest.approx(
+        [one["score"] for one in told["passages"]], abs=0.001
+    )
+    marks = page.find_elements(By.CSS_SELECTOR, "#result mark")
+    if told["answer"] is None:
+        assert marks == [] and "no answer" in page.find_element(By.ID, "best").text
+    else:
+        (mark,) = marks
+        assert mark.text == told["answer"]["text"]
+        assert texts[told["answer"]["passage"]] == mark.find_element(By.XPATH, "./..")
+
+
+def test_pasted_documents_are_searched_without_markup_and_without_an_answer(page: Any) -> None:
+    open_tab(page, "search")
+    documents = ["a <b>river</b>\nin two lines", "\U0001f389 cafe", "b c"]
+    fill(page, "documents", "\n \n\n".join(documents))
+    page.find_element(By.ID, "wants-answer").click()
+    page.find_element(By.ID, "query").send_keys("cafe")
+    page.find_element(By.CSS_SELECTOR, "#search button").click()
+    assert shown(page, "#best:not(:empty)").text == "3 passages"
+    names = [name.text for name in page.find_elements(By.CSS_SELECTOR, "#result .passage .name")]
+    texts = [text.get_property("textContent") for text in page.find_elements(By.CSS_SELECTOR, "#result .marked")]
+    assert dict(zip(names, texts, strict=True)) == {f"Document {n + 1}": text for n, text in enumerate(documents)}
+    assert page.find_elements(By.CSS_SELECTOR, "#result b, #result mark") == []
+
+
 def test_the_mask_is_that_of_the_chosen_model(page: Any) -> None:
     open_tab(page, "fill")
     for model, mask in (("roberta", "<mask>"), ("fill", "[MASK]"), ("roberta", "<mask>")):
@@ -213,11 +248,11 @@ def test_a_refusal_is_shown(page: Any) -> None:
 
 def test_everything_has_a_name_and_fits_a_phone(page: Any, running: Service) -> None:
     page.set_window_size(360, 740)
-    for name in ("answer", "fill", "classify", "tag", "choose"):
+    for name in ("answer", "fill", "classify", "tag", "choose", "search"):
         open_tab(page, name)
         wide = page.execute_script("return document.documentElement.scrollWidth > document.documentElement.clientWidth")
         assert not wide, name
-        for field in page.find_elements(By.CSS_SELECTOR, f"#{name} textarea, #{name} input, #{name} button"):
+        for field in page.find_elements(By.CSS_SELECTOR, f"#{name} textarea, #{name} input:not([type=checkbox]), #{name} button"):
             assert field.accessible_name, field.get_attribute("outerHTML")
             assert field.size["height"] >= 40  # for a finger
     page.get(f"{running.address}/docs")
