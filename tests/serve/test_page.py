@@ -252,7 +252,9 @@ def test_everything_has_a_name_and_fits_a_phone(page: Any, running: Service) -> 
         open_tab(page, name)
         wide = page.execute_script("return document.documentElement.scrollWidth > document.documentElement.clientWidth")
         assert not wide, name
-        for field in page.find_elements(By.CSS_SELECTOR, f"#{name} textarea, #{name} input:not([type=checkbox]), #{name} button"):
+        for field in page.find_elements(
+            By.CSS_SELECTOR, f"#{name} textarea, #{name} input:not([type=checkbox]), #{name} button"
+        ):
             assert field.accessible_name, field.get_attribute("outerHTML")
             assert field.size["height"] >= 40  # for a finger
     page.get(f"{running.address}/docs")

@@ -65,9 +65,7 @@ def test_documents_of_a_request_are_searched_as_an_index_of_them(
 
 
 @pytest.mark.parametrize("documents", [None, ["a river", "b \u6771\u4eac c", "caf\u00e9 " * 90]])
-def test_the_answer_is_that_of_the_passages_found(
-    asked: Asked, models: Models, documents: list[str] | None
-) -> None:
+def test_the_answer_is_that_of_the_passages_found(asked: Asked, models: Models, documents: list[str] | None) -> None:
     status, found = asked(query="a river", top=2, answer=True, documents=documents)
     assert status == 200
     with client(models) as other:

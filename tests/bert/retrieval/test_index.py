@@ -1,5 +1,6 @@
 """Indexes: what is found, what is kept and encoded again, what is refused, and what a kill leaves."""
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -210,7 +211,7 @@ def test_an_index_of_another_model_or_pool_is_refused(made: Made, tmp_path: Path
 
 
 def test_what_cannot_be_done_is_said(made: Made, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no index; make one: python -m bert.search index"):
+    with pytest.raises(InputError, match=r"no index; make one: python -m bert\.search index"):
         Index.open(made.output)
     with pytest.raises(InputError, match="made by"):
         Index.open(next((made.model / "checkpoints").iterdir()))
@@ -235,7 +236,9 @@ def test_what_cannot_be_done_is_said(made: Made, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_question_is_answered_from_what_is_found(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_question_is_answered_from_what_is_found(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     made.index()
     reader = runs.of_questions(tmp_path / "reader", impossible=False)
     capsys.readouterr()
@@ -251,7 +254,7 @@ def test_a_question_is_answered_from_what_is_found(made: Made, tmp_path: Path, c
     # Within a passage, the odds of two candidates do not depend on the other passages.
     mine = [one for one in answer["candidates"] if one["passage"] == answer["passage"]]
     there = {one.text: one.probability for one in alone[answer["passage"]].candidates}
-    for one, other in zip(mine, mine[1:], strict=False):
+    for one, other in itertools.pairwise(mine):
         odds = there[one["text"]] / there[other["text"]]
         assert one["probability"] / other["probability"] == pytest.approx(odds, rel=1e-3)
     search.main(["query", str(made.output), "which river?", "--top", "5", "--answer", str(reader)])
@@ -259,4 +262,4 @@ def test_a_question_is_answered_from_what_is_found(made: Made, tmp_path: Path, c
     with pytest.raises(UsageError, match="this model has no answer"):
         bert.load(made.model).answer_among("which?", ["a"])
     with pytest.raises(UsageError, match="give a list"):
-        model.answer_among("which?", "a")
+        model.answer_among("which?", "a")  # type: ignore[arg-type]

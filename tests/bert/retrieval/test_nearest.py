@@ -1,5 +1,7 @@
 """Exact search is what sorting all scalar products gives."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -7,14 +9,18 @@ from bert.retrieval import nearest
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize(("vectors", "queries", "count"), [(1, 1, 3), (7, 5, 7), (211, 9, 1), (211, 3, 40), (97, 5, 200)])
+@pytest.mark.parametrize(
+    ("vectors", "queries", "count"), [(1, 1, 3), (7, 5, 7), (211, 9, 1), (211, 3, 40), (97, 5, 200)]
+)
 def test_the_nearest_are_those_of_a_full_sort(
     dtype: type, vectors: int, queries: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nearest, "ROWS", 13)
     monkeypatch.setattr(nearest, "QUERIES", 4)
     random = np.random.default_rng(vectors)
-    data = random.integers(-3, 4, (vectors, 11)).astype(dtype)  # small whole numbers: exact products, many equal ones
+    data: np.ndarray = random.integers(-3, 4, (vectors, 11)).astype(
+        dtype
+    )  # small whole numbers: exact products, many equal ones
     asked = random.integers(-3, 4, (queries, 11)).astype(np.float32)
     products = asked.astype(np.float64) @ data.astype(np.float64).T
     order = np.argsort(-products, axis=1, kind="stable")[:, :count]
@@ -28,9 +34,7 @@ def test_no_query_has_no_result() -> None:
     assert scores.shape == rows.shape == (0, 2)
 
 
-def test_memory_is_that_of_a_block(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tracemalloc
-
+def test_memory_is_that_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nearest, "ROWS", 100)
     data = np.ones((20_000, 32), np.float16)  # 1.3 MB; 2.6 MB as float32
     tracemalloc.start()
