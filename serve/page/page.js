@@ -150,7 +150,8 @@ function showAnswer(answer, passage) {
 
 function showPassages(found) {
   const passages = found.passages.map((passage, number) => {
-    const named = passage.title || (found.sent ? `Document ${Number(passage.id) + 1}` : passage.id);
+    const text = found.sent ? `Document ${Number(passage.id) + 1}` : `Text ${passage.id}`;
+    const named = passage.title || text;
     const title = element("h2", {}, element("span", { className: "name", textContent: named }),
       element("span", { className: "number hint", textContent: passage.score.toFixed(3) }));
     const here = found.answer?.passage === number;
