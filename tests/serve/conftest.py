@@ -24,9 +24,9 @@ def index(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     """An index of `TEXTS` by the model `fill`."""
     root = tmp_path_factory.mktemp("searched")
     (root / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
-    traced = hidden_states.inference.traced
-    with pytest.MonkeyPatch.context() as patch:  # XLA would take seconds for each shape
-        patch.setattr(hidden_states.inference, "traced", lambda encode, shapes, compiled: traced(encode, shapes, False))
+    made = hidden_states.Reader.__init__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(made, "__kwdefaults__", made.__kwdefaults__ | {"compiled": False})  # XLA would take long
         search.main(["index", str(root / "texts.txt"), str(root / "library"), "--model", str(folders["fill"])])
     return root / "library"
 
@@ -34,4 +34,4 @@ def index(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="session")
 def models(folders: dict[str, Path], index: Path) -> Models:
     """All of them, loaded, and the index; tests do not change them."""
-    return Models(folders, "float32", 8, Search(index=index, encoder=None))
+    return Models(folders, "float32", 8, search=Search(index=index, encoder=None))

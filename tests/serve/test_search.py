@@ -112,7 +112,7 @@ def test_a_bad_search_is_told_why(fields: dict[str, Any], status: int, reason: s
 
 
 def test_a_service_may_have_no_index_or_nobody_who_answers(folders: dict[str, Path], tmp_path: Path) -> None:
-    alone = Models({"tag": folders["tag"]}, "float32", 4, Search(index=None, encoder=folders["fill"]))
+    alone = Models({"tag": folders["tag"]}, "float32", 4, search=Search(index=None, encoder=folders["fill"]))
     with client(alone) as found:
         assert "no index here; send documents" in found.post("/v1/search", json={"query": "a"}).text
         assert "no model here answers questions" in found.post("/v1/search", json={"query": "a", "answer": True}).text
@@ -133,7 +133,7 @@ def test_a_new_index_takes_the_place_of_the_old_one_and_a_bad_one_does_not(
         search.main(["index", str(texts), str(made), "--model", str(folders["fill"])])
 
     write("a river")
-    served = Models({}, "float32", 4, Search(index=made, encoder=None))
+    served = Models({}, "float32", 4, search=Search(index=made, encoder=None))
     with client(served) as found:
 
         def ids() -> list[str]:
@@ -150,4 +150,4 @@ def test_a_new_index_takes_the_place_of_the_old_one_and_a_bad_one_does_not(
     with pytest.raises(InputError, match="made by another model"):
         write_index = tmp_path / "other"
         search.main(["index", str(texts), str(write_index), "--model", str(folders["fill"])])
-        Models({}, "float32", 4, Search(index=write_index, encoder=runs.of_questions(tmp_path / "run")))
+        Models({}, "float32", 4, search=Search(index=write_index, encoder=runs.of_questions(tmp_path / "run")))
