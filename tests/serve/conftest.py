@@ -26,7 +26,7 @@ def index(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     (root / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
     made = hidden_states.Reader.__init__
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(made, "__kwdefaults__", made.__kwdefaults__ | {"compiled": False})  # XLA would take long
+        patch.setattr(made, "__kwdefaults__", (made.__kwdefaults__ or {}) | {"compiled": False})  # XLA would take long
         search.main(["index", str(root / "texts.txt"), str(root / "library"), "--model", str(folders["fill"])])
     return root / "library"
 
