@@ -40,7 +40,7 @@ class Made:
 
         monkeypatch.setattr(hidden_states.Reader, "_batch", counted)
         made = hidden_states.Reader.__init__
-        monkeypatch.setattr(made, "__kwdefaults__", (made.__kwdefaults__ or {}) | {"compiled": False})  # XLA would take long
+        monkeypatch.setattr(made, "__kwdefaults__", (made.__kwdefaults__ or {}) | {"compiled": False})  # no XLA
 
     def write(self, texts: list[str]) -> None:
         lines = (json.dumps({"_id": f"d{n}", "title": f"b{n % 3}", "text": text}) for n, text in enumerate(texts))
