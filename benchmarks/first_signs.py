@@ -62,6 +62,8 @@ bert.evaluate run --data records
 bert.evaluate run --text texts.txt
 bert.fill_mask run "Dalworks was [MASK] by Kalmo."
 bert.encode --model run --input texts.txt --output features.jsonl
+bert.search index texts.txt index --model run
+bert.search query index "Who founded Dalworks?"
 bert.minimal_pairs run --data pairs.jsonl --output pairs.json
 data.words --source shards --vocab run/vocab.txt --new 20 --minimum 5 --output words
 bert.adapt run --words words/words.txt --output adapted

@@ -438,13 +438,13 @@ def _arguments(flag: Flag) -> dict[str, Any]:
         arguments["required"] = required
         arguments["nargs"] = "+" if several else None
     if typing.get_origin(hint) is typing.Literal:
-        arguments["choices"] = typing.get_args(hint)
+        arguments["choices"] = (*typing.get_args(hint), *words.values())
         hint = str
     kind = CONVERTERS.get(hint, hint)
     arguments["type"] = _or_word(kind, words) if words else kind
-    choices = arguments.get("choices")
+    choices = [choice for choice in arguments.get("choices", ()) if choice is not None]
     word = "run" if flag.is_run else flag.name if flag.kind == "positional" else hint.__name__
-    arguments["metavar"] = "{" + ",".join(choices) + "}" if choices else word.upper()
+    arguments["metavar"] = "{" + ",".join([*choices, *words]) + "}" if choices else word.upper()
     return arguments
 
 

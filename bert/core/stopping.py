@@ -40,18 +40,25 @@ class _Early:
     def __init__(self) -> None:
         self.received: list[int] = []
         self._raised = False
+        self._again: threading.Timer | None = None
 
     def stop(self, number: int, frame: FrameType | None) -> None:
         if not self.received:
             self.received.append(number)
             _leave_terminal(number)
         if _hides_errors(frame):
-            again = threading.Timer(0.1, os.kill, (os.getpid(), number))
-            again.daemon = True
-            again.start()
+            self.forget()
+            self._again = threading.Timer(0.1, os.kill, (os.getpid(), number))
+            self._again.daemon = True
+            self._again.start()
         elif not self._raised:  # a second request must not change the exit code
             self._raised = True
             raise _Asked
+
+    def forget(self) -> None:
+        """Send no signal again."""
+        if self._again is not None:
+            self._again.cancel()
 
 
 def _hides_errors(frame: FrameType | None) -> bool:
@@ -77,6 +84,7 @@ def before_the_run() -> Iterator[None]:
     except _Asked:
         raise Stopped("stopped with nothing to save; the same command goes on") from None
     finally:
+        early.forget()
         for kind, handler in before.items():
             if signal.getsignal(kind) == stop:
                 signal.signal(kind, signal.SIG_IGN if early.received else handler)
