@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from bert.core import cli
 from serve.heads import Head
-from serve.searching import ROUTES
+from serve.searching import routes
 
 ERRORS = {
     "400": "The request cannot be answered as it is; the reason says what to send",
@@ -27,7 +27,7 @@ def openapi(version: str) -> dict[str, Any]:
     """Return the description of all addresses as OpenAPI 3.1 has it."""
     schemas: dict[str, Any] = {}
     paths: dict[str, Any] = {}
-    for head in ROUTES:
+    for head in routes():
         name = head.item.__name__
         schemas[name] = schema(head.item)
         paths[f"/v1/{head.route}"] = {"post": _operation(head, name)}

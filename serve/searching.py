@@ -129,4 +129,6 @@ def load(
     return Searching(run, network, batch, reads, opened)
 
 
-ROUTES: list[type[Head]] = [*HEADS, Searching]  # as /docs lists them
+def routes() -> list[type[Head]]:
+    """Return all kinds of requests, as /docs lists them."""
+    return [*HEADS, Searching]

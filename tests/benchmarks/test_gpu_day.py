@@ -87,7 +87,7 @@ def test_items_run_in_order_while_there_is_time_and_the_next_call_goes_on(tmp_pa
 
 def test_one_that_fails_is_named_with_its_last_line_and_the_rest_goes_on(tmp_path: Path) -> None:
     codes = {
-        "first": "print('begins'); raise SystemExit('the last word')",
+        "first": "print('begins', flush=True); raise SystemExit('the last word')",
         "second": "print('error: no such GPU; remedy\\nmore\\nmost bytes of the GPU: 7'); raise SystemExit(5)",
         "third": "raise SystemExit(3)",
         "fourth": "import a_package_that_is_not_there",

@@ -125,7 +125,7 @@ def test_losses_and_gradients_are_those_of_the_whole_model(
         np.testing.assert_allclose(found, measures, rtol=1e-6)
     for name, gradient in whole.items():
         pieces = [gradients[name] for _, gradients in parts]
-        largest = max(float(tf.reduce_max(tf.abs(gradient))), 1e-3)  # a key's bias has none but for rounding
+        largest = max(float(tf.reduce_max(tf.abs(gradient))), 5e-3)  # a key's bias has none but for rounding
         if axis_of(name) is None:
             assert all(np.array_equal(pieces[0], piece) for piece in pieces), name
         total = pieces[0] if axis_of(name) is None else joined(pieces, name)
