@@ -6,6 +6,7 @@ next process that has the same weights reads it instead.
 B texts, T tokens, D width, M places, L layers.
 """
 
+import functools
 import hashlib
 import os
 import tempfile
@@ -82,16 +83,15 @@ class _Compiled:
     """A graph with the states of some layers, compiled; one call at a time."""
 
     def __init__(self, encoder: Encoder, compute: Compute, layers: tuple[int, ...], read: bool) -> None:
-        self._lock, core = threading.Lock(), openvino.Core()
-        core.set_property("CPU", _settings(compute))
+        self._lock, core, settings = threading.Lock(), _core(), _settings(compute)
         weights = {name: weight.numpy() for name, weight in variables(encoder).items()}
         path = _path(encoder.config, weights, core, (compute, layers, read))
-        compiled = _kept(core, path) if path else None
+        compiled = _kept(core, path, settings) if path else None
         if compiled is None:
             from bert.engines import onnx_graph
 
             graph = onnx_graph.build_states(encoder.config, weights, layers, read).SerializeToString()
-            compiled = core.compile_model(core.read_model(graph, b""), "CPU")
+            compiled = core.compile_model(core.read_model(graph, b""), "CPU", settings)
             if path:
                 _keep(compiled, path)
         self._request = compiled.create_infer_request()
@@ -107,6 +107,17 @@ class _Compiled:
             self._request.infer(dict(enumerate(inputs)), share_inputs=True)
             # Copied: the next call writes to the same memory.
             return [tf.constant(self._request.get_output_tensor(place).data) for place in range(self._outputs)]
+
+
+@functools.cache
+def _core() -> openvino.Core:
+    """Return the core of this process, which is never freed.
+
+    OpenVINO's plugin for CPUs gives the thread that loads it another stack for handlers of signals. When the core is
+    freed, it puts the earlier one back. Of two cores the second would put back that of the first, which may be gone;
+    the next signal, such as a request to stop, would then end the process by a segmentation fault.
+    """
+    return openvino.Core()
 
 
 def _settings(compute: Compute) -> dict[str, Any]:
@@ -154,7 +165,7 @@ def _path(
     return folder / f"{digest.hexdigest()}.blob"
 
 
-def _kept(core: openvino.Core, path: Path) -> Any:
+def _kept(core: openvino.Core, path: Path, settings: dict[str, Any]) -> Any:
     """Return the compiled model that is kept there; None if there is none, or if it is damaged."""
     try:
         with open(path, "rb") as stream:
@@ -162,7 +173,7 @@ def _kept(core: openvino.Core, path: Path) -> Any:
         os.utime(path)  # it was used now
     except OSError:
         return None
-    return core.import_model(content, "CPU") if hashlib.sha256(content).digest() == digest else None
+    return core.import_model(content, "CPU", settings) if hashlib.sha256(content).digest() == digest else None
 
 
 def _keep(compiled: Any, path: Path) -> None:

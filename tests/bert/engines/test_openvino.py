@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from squad.reader import Reader as SquadReader
 from tasks import evaluate, predict
 from tasks import model as tasks_model
 from tests.bert.export.served import CONFIG, HOSTILE, VOCAB
+from tests.conftest import ROOT
 from tests.serve import runs
 
 pytest.importorskip("openvino", reason="it is the engine")
@@ -179,6 +182,33 @@ def test_nothing_is_sent(monkeypatch: pytest.MonkeyPatch, compiled: list[str]) -
     monkeypatch.setattr("openvino_telemetry.Telemetry.__new__", fail)
     monkeypatch.setattr("socket.socket.connect", fail)
     assert len(states(random_encoder(), "openvino")) == len(compiled) == 1
+
+
+SIGNALLED = """
+import gc, os, signal, threading
+from tests.bert.engines.test_openvino import of_openvino, random_encoder
+made = [of_openvino.OpenVINOEncoder(random_encoder(seed=n), "float32") for n in range(3)]
+for one in made:
+    one._model((1,), False)
+thread = threading.Thread(target=lambda: (made.append(of_openvino.OpenVINOEncoder(random_encoder(seed=7), "float32")),
+    made[-1]._model((1,), False), made.pop(0)))
+thread.start()
+thread.join()
+del one, made[0]
+gc.collect()
+made.clear()
+gc.collect()
+signal.signal(signal.SIGTERM, lambda number, frame: print("received"))
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.slow
+def test_a_signal_is_received_after_models_were_freed_in_any_order() -> None:
+    """Each of OpenVINO's cores puts another stack for handlers of signals in place, and back when it is freed."""
+    process = [sys.executable, "-X", "faulthandler", "-c", SIGNALLED]  # faulthandler makes the first such stack
+    done = subprocess.run(process, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "received\n"), done.stderr[-2000:]
 
 
 def test_a_compiled_model_is_read_by_the_next_start(workdir: Path, compiled: list[str]) -> None:
