@@ -435,10 +435,21 @@ def _with_flags(v: Variables, goals: Sequence[str]) -> Variables:
 
 def run(command: Command) -> None:
     """Run a command to its end, with signals passed on to it. If it fails, exit as it did."""
-    process = subprocess.Popen(command, env=os.environ | {"BERT_NEXT": "none"})
-    handlers = dict.fromkeys(PASSED_ON, lambda number, _: process.send_signal(number))
+    early = list[int]()  # signals that came while the command was started
+    process: subprocess.Popen[bytes] | None = None
+
+    def pass_on(number: int, _: Any) -> None:
+        if process is None:
+            early.append(number)
+        else:
+            process.send_signal(number)
+
+    handlers = dict.fromkeys(PASSED_ON, pass_on)
     handlers[signal.SIGINT] = lambda *_: None  # Ctrl-C reaches the command from the terminal
     before = {kind: signal.signal(kind, handler) for kind, handler in handlers.items()}
+    process = subprocess.Popen(command, env=os.environ | {"BERT_NEXT": "none"})
+    for number in early:
+        process.send_signal(number)
     code = process.wait()
     for kind, handler in before.items():
         signal.signal(kind, handler)
