@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import tensorflow as tf
 
-from bert import embedding, fill_mask, heads, hidden_states
+from bert import embedding, fill_mask, heads
 from bert.core.errors import InputError, IntegrityError
 from bert.embedding import POOLS
 from bert.engines.engine import Computes
@@ -20,6 +20,7 @@ from bert.hardware.choices import Compute, Engine
 from bert.heads import ANSWER_SPAN, CHOICE, CLASSIFIER, MASKED_LM, MULTILABEL, TAGS
 from bert.masked_words import MaskedWords
 from bert.model.heads import pooled
+from bert.retrieval import nearest
 from bert.runs import Run
 from bert.text.batches import Batches
 from bert.text.windows import cut
@@ -378,7 +379,7 @@ class Embedding(Head):
             made = self.made if item.pool == "auto" else embedding.Embedding(pool=item.pool)
             features = results[0][POOLS.index(made.pool if made else "mean")]
             if made and made.normalize:
-                features = features / max(np.linalg.norm(features), hidden_states.SHORTEST)
+                features = nearest.unit_length(features)
             return {"features": features.tolist(), "tokens": len(row), "truncated": len(first) < len(ids)}
 
         return Prepared([row], [len(row)], finish)

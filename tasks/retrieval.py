@@ -6,8 +6,6 @@
 
 The search is exact. Documents are encoded and compared in blocks, so only the embeddings of the queries and the nearest
 documents of each are held in memory.
-
-Q queries, M documents of a block, k nearest ones, D width.
 """
 
 import itertools
@@ -17,12 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from bert.core.errors import InputError
+from bert.retrieval import nearest
 from tasks import metrics, tables
 
 AT = (1, 3, 5, 10)  # of accuracy
 NEAREST = 100
-BLOCK = 4096  # documents, and queries, that are compared at once
-SHORTEST = 1e-12
+BLOCK = 4096  # documents that are encoded and compared at once
 NAMES = ("ndcg@10", "mrr@10", "map@100", *(f"accuracy@{k}" for k in AT))
 REMEDY = "give a folder with corpus.jsonl, queries.jsonl and qrels/, as BEIR has"
 
@@ -57,37 +55,12 @@ class Retrieval:
 
     def scores(self, encode: Callable[[Sequence[str]], np.ndarray]) -> metrics.Scores:
         """Return the scores of the embeddings that `encode` gives."""
-        queries = unit_length(encode(self.queries))
+        queries = nearest.unit_length(encode(self.queries))
         documents = (text for _, text in _texts(self.folder / "corpus.jsonl"))
         blocks = iter(lambda: list(itertools.islice(documents, BLOCK)), [])
-        found = nearest(queries, (unit_length(encode(block)) for block in blocks), NEAREST)
+        _, found = nearest.in_blocks((nearest.unit_length(encode(block)) for block in blocks), queries, NEAREST)
         ranked = [[self.ids[place] for place in row] for row in found]
         return metrics.Scores.of_fractions(scores(ranked, self.grades), {})
-
-
-def unit_length(x: np.ndarray) -> np.ndarray:
-    """Return vectors [n, D] divided by their Euclidean length."""
-    return x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), SHORTEST)
-
-
-def nearest(queries: np.ndarray, blocks: Iterator[np.ndarray], k: int) -> np.ndarray:
-    """Return the numbers of the k documents with the highest products for each query [Q, k], the highest first.
-
-    queries: [Q, D]. blocks: embeddings of the documents in order, [M, D] each. Of equal products the first is taken.
-    """
-    best = np.zeros((len(queries), 0), np.float32)
-    places, first = np.zeros((len(queries), 0), np.int64), 0
-    for block in blocks:
-        numbers, rows = np.arange(first, first + len(block)), []
-        for begin in range(0, len(queries), BLOCK):
-            part = slice(begin, begin + BLOCK)
-            products = np.concatenate([best[part], queries[part] @ block.T], axis=1)
-            every = np.concatenate([places[part], np.broadcast_to(numbers, (len(products), len(block)))], axis=1)
-            chosen = np.argsort(-products, axis=1, kind="stable")[:, :k]
-            rows.append((np.take_along_axis(products, chosen, axis=1), np.take_along_axis(every, chosen, axis=1)))
-        best, places = (np.concatenate(parts) for parts in zip(*rows, strict=True))
-        first += len(block)
-    return places
 
 
 def scores(ranked: Sequence[Sequence[str]], grades: Sequence[Mapping[str, float]]) -> dict[str, float]:

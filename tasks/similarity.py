@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from bert.core.errors import InputError
+from bert.retrieval import nearest
 from tasks import metrics, retrieval, tables
 from tasks.examples import Skipped
 
@@ -63,7 +64,7 @@ class ScoredPairs:
 
     def scores(self, encode: Encode) -> metrics.Scores:
         """As Ranked has it."""
-        unit = retrieval.unit_length(encode(self._texts)).astype(np.float64)
+        unit = nearest.unit_length(encode(self._texts)).astype(np.float64)
         return metrics.scores(self.names, self._scores, (unit[0::2] * unit[1::2]).sum(axis=1))
 
 

@@ -31,7 +31,6 @@ Numbers = Literal["float32", "float16"]
 STAGE = "bert.search"
 VECTORS, PASSAGES, OFFSETS, KEYS = "vectors.npy", "passages.jsonl", "offsets.npy", "keys.npy"
 KEY = 16  # bytes
-SHORTEST = 1e-12  # by which a vector of length 0 is divided
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +45,7 @@ class Vectors:
 
     def made(self, features: np.ndarray) -> np.ndarray:
         """Return features [..., D] as they are compared: for the cosine, scaled to length 1."""
-        if self.score == "dot":
-            return features
-        length = np.linalg.norm(features, axis=-1, keepdims=True)
-        scaled: np.ndarray = features / np.maximum(length, SHORTEST)
-        return scaled
+        return features if self.score == "dot" else nearest.unit_length(features)
 
     def difference(self, other: "Vectors") -> str:
         """Return the names of what differs."""

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bert.core.errors import InputError
-from tasks import retrieval
-from tasks.retrieval import Retrieval, nearest, scores
+from bert.retrieval import nearest
+from tasks.retrieval import Retrieval, scores
 
 
 def test_scores_are_by_their_definitions() -> None:
@@ -33,12 +33,13 @@ def test_only_the_first_documents_count() -> None:
 
 @pytest.mark.parametrize("sizes", [[23], [1, 5, 0, 17], [7, 7, 9]])
 def test_blocks_find_what_a_sort_finds(sizes: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrieval, "BLOCK", 4)  # queries, too
+    monkeypatch.setattr(nearest, "QUERIES", 4)
     random = np.random.default_rng(2)
     documents = random.integers(-2, 3, (23, 3)).astype(np.float32)  # many equal products
     queries = random.integers(-2, 3, (9, 3)).astype(np.float32)
     expected = np.array([sorted(range(23), key=lambda d: (-float(query @ documents[d]), d))[:6] for query in queries])
-    np.testing.assert_array_equal(nearest(queries, iter(np.split(documents, np.cumsum(sizes)[:-1])), 6), expected)
+    blocks = iter(np.split(documents, np.cumsum(sizes)[:-1]))
+    np.testing.assert_array_equal(nearest.in_blocks(blocks, queries, 6)[1], expected)
 
 
 def a_folder(folder: Path) -> Path:
