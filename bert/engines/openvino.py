@@ -19,7 +19,7 @@ import numpy as np
 import openvino
 import tensorflow as tf
 
-from bert.core import files, paths
+from bert.core import activations, files, paths
 from bert.core.config import ModelConfig
 from bert.hardware.choices import Compute
 from bert.model import inference
@@ -27,6 +27,7 @@ from bert.model.encoder import Encoder, variables
 
 KEPT = 4 << 30  # bytes of compiled models on disk; those that were not used for longest go first
 VERSION = 1  # of what the graph and the settings are; a change makes earlier compiled models unused
+GRAPH = (Path(__file__).with_name("onnx_graph.py"), Path(activations.__file__))  # the code that makes the graph
 DIGEST = 32  # bytes of the hash before a compiled model
 
 
@@ -159,6 +160,8 @@ def _path(
     about = [VERSION, openvino.__version__, config, parameters, sorted(_settings(parameters[0]).items())]
     about += [core.get_property("CPU", name) for name in ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")]
     digest = hashlib.sha256(repr(about).encode())
+    for source in GRAPH:
+        digest.update(source.read_bytes())
     for name, weight in weights.items():
         digest.update(f"{name} {weight.shape}".encode())
         digest.update(np.ascontiguousarray(weight).data)

@@ -223,6 +223,16 @@ def test_a_compiled_model_is_read_by_the_next_start(workdir: Path, compiled: lis
     close(other, states(random_encoder(seed=4), "tensorflow")[0])
 
 
+def test_other_code_of_the_graph_compiles_anew(
+    workdir: Path, compiled: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states(random_encoder(), "openvino")
+    (tmp_path / "other.py").write_text("# a version between two releases")
+    monkeypatch.setattr(of_openvino, "GRAPH", (tmp_path / "other.py",))
+    states(random_encoder(), "openvino")
+    assert len(compiled) == len(kept(workdir)) == 2
+
+
 def kept(workdir: Path) -> list[Path]:
     return sorted((workdir / "cache" / "openvino").glob("*.blob"), key=lambda path: path.stat().st_mtime)
 
