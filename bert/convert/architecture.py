@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bert.convert import modernbert
 from bert.convert.families import ACTIVATIONS, EPSILON, FAMILIES, Family
 from bert.core import files
 from bert.core.config import ModelConfig
@@ -34,6 +35,8 @@ def read_architecture(path: Path, kinds: Sequence[str] = tuple(FAMILIES)) -> Mod
     kind = fields.get("model_type", "bert")
     if kind not in kinds:
         raise InputError(f"{path}: model_type is {kind!r}; supported here: {', '.join(map(repr, kinds))}")
+    if kind == modernbert.MODEL_TYPE:
+        return modernbert.read_config(fields, path, ACTIVATIONS)
     family = FAMILIES[kind]
     for key, value in family.supported.items():
         if fields.get(key, value) != value:
@@ -135,9 +138,12 @@ def google_keys(config: ModelConfig) -> dict[str, Any]:
 
 def keys(config: ModelConfig, family: Family) -> dict[str, Any]:
     """Return the entries of config.json for a model of a family."""
+    activation = next(their for their, ours in ACTIVATIONS.items() if ours == config.hidden_act)
+    if family.model_type == modernbert.MODEL_TYPE:
+        return modernbert.config_fields(config, activation)
     fixed = {key: value for key, value in family.supported.items() if value is not None}
     entries = {family.key(name): getattr(config, name) for name in (*_sizes(family), *RATES)}
-    entries[family.key("hidden_act")] = next(their for their, ours in ACTIVATIONS.items() if ours == config.hidden_act)
+    entries[family.key("hidden_act")] = activation
     entries["max_position_embeddings"] += family.unused_positions
     entries |= {"embedding_size": config.embedding_width} if "embedding_size" in entries else {}
     return fixed | entries | ({family.key(EPSILON): config.layer_norm_epsilon} if EPSILON not in family.fixed else {})

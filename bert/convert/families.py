@@ -5,18 +5,19 @@ of its models have. A family whose tokenizer's files differ has a file beside th
 configuration has nothing in common with BERT's, is in gpt2.py.
 
 Sources: transformers (modeling_bert.py, modeling_megatron_bert.py, modeling_roberta.py, modeling_distilbert.py,
-modeling_electra.py, and the configurations beside them).
+modeling_electra.py, modeling_modernbert.py, and the configurations beside them).
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from bert.convert.roberta import PAD_ID, UNUSED_POSITIONS
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
+from bert.text.tokenizer_kind import Kind
 
 ACTIVATIONS = {  # of transformers, and ours; an export writes the first one that is ours
     "gelu": "gelu",
@@ -28,7 +29,6 @@ ACTIVATIONS = {  # of transformers, and ours; an export writes the first one tha
     "silu": "silu",
     "swish": "silu",
 }
-Tokens = Literal["word pieces", "byte pairs", "unigram"]
 EPSILON, THEIR_EPSILON = "layer_norm_epsilon", "layer_norm_eps"
 ENCODER = {"is_decoder": False, "add_cross_attention": False, "quantization_config": None}
 ABSOLUTE = {"position_embedding_type": "absolute"} | ENCODER
@@ -64,7 +64,7 @@ class Family:
     """their key: the value that it has if it is there; any other would be another function of the same weights"""
     fixed: dict[str, Any]
     """settings here that all its models have"""
-    tokenizers: tuple[Tokens, ...] = ("word pieces",)
+    tokenizers: tuple[Kind, ...] = ("word pieces",)
     """kinds of tokenizers that its models have"""
     unused_positions: int = 0
     """first rows of the table of positions, which no model reads"""
@@ -94,7 +94,8 @@ class Family:
         return [(key, value) for key, value in needed.items() if getattr(config, key) != value]
 
 
-BERT = {"pooler_act": "tanh", "embedding_size": 0}
+PLAIN = {"embedding_norm": False, "biases": True, "gated": False, "positions": "learned", "local_window": 0}
+BERT = {"pooler_act": "tanh", "embedding_size": 0} | PLAIN
 ROBERTA = Family(
     model_type="roberta",
     title="RoBERTa",
@@ -181,7 +182,8 @@ _ROWS = (
             "pooler_act": "relu",
             "embedding_size": 0,
             EPSILON: 1e-12,
-        },
+        }
+        | PLAIN,
     ),
     Family(
         model_type="electra",
@@ -205,14 +207,51 @@ _ROWS = (
         tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
         supported=ABSOLUTE
         | {"hidden_act": "gelu", "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
-        fixed={"norm_placement": "post", "hidden_act": "gelu", "pooler_act": "gelu"},
+        fixed={"norm_placement": "post", "hidden_act": "gelu", "pooler_act": "gelu"} | PLAIN,
+    ),
+    Family(
+        model_type="modernbert",
+        title="ModernBERT",
+        classes="ModernBert",
+        form="modernbert",
+        prefix="model",
+        unprefixed=("embeddings", "layers", "final_norm"),
+        layer="layers",
+        names={
+            "embeddings/word": "model.embeddings.tok_embeddings",
+            "embeddings/layer_norm": "model.embeddings.norm",
+            "final/layer_norm": "model.final_norm",
+            "attention/query": "attn.Wqkv.query",
+            "attention/key": "attn.Wqkv.key",
+            "attention/value": "attn.Wqkv.value",
+            "attention/output": "attn.Wo",
+            "attention/layer_norm": "attn_norm",
+            "mlp/inner": "mlp.Wi.inner",
+            "mlp/gate": "mlp.Wi.gate",
+            "mlp/outer": "mlp.Wo",
+            "mlp/layer_norm": "mlp_norm",
+            "masked_lm/transform": "head.dense",
+            "masked_lm/layer_norm": "head.norm",
+            "masked_lm/bias": "decoder.bias",
+        },
+        tied={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
+        fixed={
+            "norm_placement": "pre",
+            "type_vocab_size": 0,
+            "embedding_size": 0,
+            "embedding_norm": True,
+            "biases": False,
+            "gated": True,
+            "positions": "rotary",
+        },
+        tokenizers=("bracketed byte pairs",),
     ),
 )
 FAMILIES: dict[str, Family] = {row.model_type: row for row in _ROWS}
 RENAMED: dict[str, Family] = {row.form: row for row in reversed(_ROWS) if row.form != "huggingface"}
 
 
-def of(config: ModelConfig, tokens: Tokens, path: Path) -> Family:
+def of(config: ModelConfig, tokens: Kind, path: Path) -> Family:
     """Return the family that has a model. Raise InputError, naming the file `path` and a setting, if none has it."""
     if config.hidden_act not in ACTIVATIONS.values():
         raise InputError(f"{path}: hidden_act {config.hidden_act} has no name in the other formats")

@@ -1,7 +1,7 @@
 """What is particular to GPT-2 in transformers: its configuration, the names of its tensors, its tokenizer's files.
 
-Its dense layers are of the class Conv1D, whose kernels are [inputs, outputs], as ours. Queries, keys and values lie
-side by side in one kernel, `attn.c_attn`; here they are three tensors, `attn.c_attn.query` and so on.
+Its dense layers are of the class Conv1D, whose kernels are [inputs, outputs], as ours. Queries, keys and values are in
+one kernel (joined.py).
 
 Source: transformers (modeling_gpt2.py, configuration_gpt2.py, tokenization_gpt2.py).
 """
@@ -9,8 +9,6 @@ Source: transformers (modeling_gpt2.py, configuration_gpt2.py, tokenization_gpt2
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from bert.convert.families import ACTIVATIONS
 from bert.core import files
@@ -22,7 +20,6 @@ KIND = "GPT2LMHeadModel"
 UNPREFIXED = ("wte", "wpe", "h", "ln_f")  # first part of the names in a model without a head
 IGNORED = ("transformer.h.*.attn.bias", "transformer.h.*.attn.masked_bias")  # buffers of earlier versions
 TIED = {"lm_head.weight": "transformer.wte.weight"}
-FUSED, PARTS = ".attn.c_attn.", ("query", "key", "value")
 VOCAB, MERGES = byte_bpe.GPT2_FILES[0]
 
 SIZES = {
@@ -94,33 +91,6 @@ def config_fields(config: ModelConfig, end: int) -> dict[str, Any]:
     ends = {"bos_token_id": end, "eos_token_id": end}
     inner = {"n_inner": config.intermediate_size, "embd_pdrop": config.hidden_dropout_prob}
     return kind | fixed | sizes | inner | rates | ends
-
-
-def part_of(name: str, shape: tuple[int, ...]) -> dict[str, tuple[int, int]]:
-    """Return the tensors that a stored one holds side by side, by name: the first and the end of their columns.
-
-    A tensor of another kind, or whose columns do not divide into three, holds itself only.
-    """
-    columns = shape[-1] if shape else 0
-    if FUSED not in name or columns % len(PARTS):
-        return {name: (0, columns)}
-    width = columns // len(PARTS)
-    return {
-        name.replace(FUSED, f"{FUSED}{part}."): (number * width, (number + 1) * width)
-        for number, part in enumerate(PARTS)
-    }
-
-
-def joined(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the tensors as they are stored: queries, keys and values side by side."""
-    first, result = f"{FUSED}{PARTS[0]}.", {}
-    for name, value in tensors.items():
-        if first in name:
-            sides = [tensors[name.replace(first, f"{FUSED}{part}.")] for part in PARTS]
-            result[name.replace(first, FUSED)] = np.concatenate(sides, axis=-1)
-        elif not any(f"{FUSED}{part}." in name for part in PARTS):
-            result[name] = value
-    return result
 
 
 def read_tokenizer(folder: Path) -> str:

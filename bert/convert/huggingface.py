@@ -19,7 +19,7 @@ from safetensors.numpy import save
 from tokenizers import BertWordPieceTokenizer
 from tokenizers.models import WordPiece
 
-from bert.convert import architecture, card, gpt2, h5, names, roberta, run, sentence, xlm_roberta
+from bert.convert import architecture, card, gpt2, h5, joined, modernbert, names, roberta, run, sentence, xlm_roberta
 from bert.convert.families import FAMILIES, Family
 from bert.convert.run import Model
 from bert.core import files
@@ -28,7 +28,8 @@ from bert.core.errors import InputError, UsageError
 from bert.embedding import of as of_settings
 from bert.heads import CLASSIFIER, KINDS, TAGS, Kind
 from bert.labels import by_number
-from bert.text import byte_bpe
+from bert.text import byte_bpe, tokenizer_kind
+from bert.text.bracketed_bpe import BracketedBPE
 from bert.text.normalization import UNCASED, Rules
 from bert.text.vocabulary import (
     SPECIAL,
@@ -128,25 +129,24 @@ def _shards(folder: Path) -> list[Path]:
 class Tensors:
     """The tensors of one or several files, by their full names (those in a model with heads).
 
-    A tensor that holds several of ours side by side is as many tensors (`gpt2.part_of`).
+    A tensor that holds several of ours side by side is as many tensors (joined.py).
     """
 
     def __init__(self, prefixes: Mapping[str, str]) -> None:
         """prefixes: what precedes the names of a model without a head, by their first part."""
         self.prefixes = prefixes
-        # full name -> file, name in the file, open file, shape, columns
-        self._entries: dict[str, tuple[Path, str, Any, names.Shape, tuple[int, int]]] = {}
+        # full name -> file, name in the file, open file, shape, place in what is stored
+        self._entries: dict[str, tuple[Path, str, Any, names.Shape, joined.Place]] = {}
 
     def add(self, path: Path, opened: Any) -> None:
         """Add the tensors of an open file. Raises InputError if one of them is known already."""
         for name in opened.keys():  # noqa: SIM118 it is not a dict
             shape = tuple(opened.get_slice(name).get_shape())
-            for full_name, columns in gpt2.part_of(self._full_name(name), shape).items():
+            for full_name, (part, place) in joined.part_of(self._full_name(name), shape).items():
                 if full_name in self._entries:
                     first_path, first_name, *_ = self._entries[full_name]
                     raise InputError(f"{path}: {name} is also in {first_path.name}, as {first_name}; keep one of them")
-                part = (*shape[:-1], columns[1] - columns[0]) if shape else shape
-                self._entries[full_name] = path, name, opened, part, columns
+                self._entries[full_name] = path, name, opened, part, place
 
     def put(self, prefix: str, others: str) -> None:
         """Put the tensors whose names begin with `prefix` in the place of those whose names begin with `others`."""
@@ -167,12 +167,12 @@ class Tensors:
 
     def get(self, full_name: str) -> np.ndarray:
         """Return one tensor. Raises InputError for a type that float32 cannot represent exactly."""
-        path, name, opened, shape, (first, end) = self._entries[full_name]
+        path, name, opened, _, place = self._entries[full_name]
         dtype = opened.get_slice(name).get_dtype()
         if dtype not in DTYPES:
             raise InputError(f"{path}: {name} is stored as {dtype}; supported types: {', '.join(DTYPES)}")
         value: np.ndarray = opened.get_tensor(name)
-        return value[..., first:end] if value.shape != shape else value
+        return value[place]
 
     def _full_name(self, name: str) -> str:
         name = name.replace(".LayerNorm.gamma", ".LayerNorm.weight").replace(".LayerNorm.beta", ".LayerNorm.bias")
@@ -210,7 +210,8 @@ def read_model(folder: Path, head_name: str = names.AUTO) -> Model:
     fields = files.read_object(folder / CONFIG)
     family = FAMILIES.get(str(fields.get("model_type", "bert")), FAMILIES["bert"])
     vocab: list[str] = []
-    rules, tokenizer, tokens = UNCASED, "", run.tokens_of(folder / VOCAB)
+    rules, tokenizer = UNCASED, ""
+    tokens: tokenizer_kind.Kind = "word pieces"
     if fields.get("model_type") == "gpt2":
         config, tokenizer = gpt2.read_config(fields, folder / CONFIG), gpt2.read_tokenizer(folder)
         run.check_vocab_size(config, json.loads(tokenizer)["model"]["vocab"], folder / TOKENIZER)
@@ -218,6 +219,9 @@ def read_model(folder: Path, head_name: str = names.AUTO) -> Model:
     elif fields.get("model_type") == "roberta":
         config = architecture.read_architecture(folder / CONFIG)
         tokenizer, tokens = _roberta_tokenizer(folder, config), "byte pairs"
+    elif fields.get("model_type") == modernbert.MODEL_TYPE:
+        config = architecture.read_architecture(folder / CONFIG)
+        tokenizer, tokens = _bracketed_tokenizer(folder, config), "bracketed byte pairs"
     elif "unigram" in family.tokenizers and xlm_roberta.has_tokenizer(folder):
         config = architecture.read_architecture(folder / CONFIG)
         tokenizer, tokens = xlm_roberta.read_tokenizer(folder, config), "unigram"
@@ -338,6 +342,16 @@ def _roberta_tokenizer(folder: Path, config: ModelConfig) -> str:
     tables, path = roberta.read_tokenizer(folder, settings.get("add_prefix_space", False))
     run.check_vocab_size(config, tables.vocabulary, path)
     return byte_bpe.text_of_tables(tables, path)
+
+
+def _bracketed_tokenizer(folder: Path, config: ModelConfig) -> str:
+    """Return the content of a run's tokenizer.json."""
+    path = folder / TOKENIZER
+    if not path.exists():
+        raise InputError(f"{folder}: no {TOKENIZER}; write it with save_pretrained of transformers")
+    run.check_vocab_size(config, BracketedBPE(path).vocabulary, path)
+    modernbert.check_settings(folder)
+    return str(tokenizer_kind.content(path))
 
 
 def _read_vocab(folder: Path, config: ModelConfig) -> tuple[list[str], Rules]:
@@ -487,7 +501,7 @@ def write_model(model: Model, folder: Path) -> None:
         pooler = f"{model.family.prefix}.pooler.dense."
         tensors = {name.replace(pooler, f"{places[0]}."): value for name, value in tensors.items()}
     with files.atomic_write(folder / WEIGHTS, "wb") as stream:
-        stream.write(save(gpt2.joined(tensors), metadata={"format": "pt"}))
+        stream.write(save(joined.joined(tensors), metadata={"format": "pt"}))
     if causal:
         gpt2.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
         end = byte_bpe.ByteBPE(folder / TOKENIZER).end
@@ -519,6 +533,8 @@ def write_tokenizer(model: Model, folder: Path) -> dict[str, int]:
 
     Say so on stderr if it differs from the one of the run.
     """
+    if model.tokens == "bracketed byte pairs":
+        return modernbert.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
     if model.tokens == "unigram":
         return xlm_roberta.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
     if model.tokenizer:

@@ -21,7 +21,7 @@ from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.heads import KINDS
 
-Form = Literal["ours", "google", "huggingface", "roberta", "distilbert", "electra"]
+Form = Literal["ours", "google", "huggingface", "roberta", "distilbert", "electra", "modernbert"]
 FORMS: tuple[Form, ...] = ("ours", "google", "huggingface")  # in the order of the columns below
 Shape = tuple[int, ...]
 MAX_LISTED = 4  # names in a message
@@ -54,12 +54,14 @@ LAYER = (  # below "layer_0/", "bert/encoder/layer_0/" and "bert.encoder.layer.0
     ("attention/output", "attention/output/dense", "attention.output.dense", "dense", "DD"),
     ("attention/layer_norm", "attention/output/LayerNorm", "attention.output.LayerNorm", "norm", "D"),
     ("mlp/inner", "intermediate/dense", "intermediate.dense", "dense", "DF"),
+    ("mlp/gate", "", "intermediate.gate", "dense", "DF"),  # if feed-forward layers are gated; BERT has no name for it
     ("mlp/outer", "output/dense", "output.dense", "dense", "FD"),
     ("mlp/layer_norm", "output/LayerNorm", "output.LayerNorm", "norm", "D"),
 )
 PRE_EMBEDDINGS = (  # of models whose norms precede the sub-layers, MegatronBert there; Google's format has none
     *((ours, "", theirs, kind, axes) for ours, _, theirs, kind, axes in EMBEDDINGS[:3]),
     ("final/layer_norm", "", "bert.encoder.ln", "norm", "D"),
+    ("embeddings/layer_norm", "", "bert.embeddings.LayerNorm", "norm", "E"),  # of `embedding_norm`; not in MegatronBert
 )
 PRE_NORMS = {"attention/layer_norm": "attention.ln", "mlp/layer_norm": "ln"}
 PRE_LAYER = tuple((ours, "", PRE_NORMS.get(ours, theirs), kind, axes) for ours, _, theirs, kind, axes in LAYER)
@@ -86,6 +88,7 @@ HEADS = (
     ("next_sentence", "cls/seq_relationship/output", "cls.seq_relationship", "output", "D2"),
     *((kind.name, kind.google, kind.huggingface, "output", f"D{kind.outputs or 'C'}") for kind in KINDS.values()),
 )
+NEW_HEADS = ("pooler", "next_sentence", *KINDS)  # which have biases whatever the encoder has
 HEAD_NAMES = list(dict.fromkeys(row[0].split("/")[0] for row in HEADS))
 NOT_GOOGLE = [row[0] for row in HEADS if not row[1]]  # heads that Google's format has no name for
 SAME_NAME = [row[0] for row in HEADS if row[2] == "classifier"]  # heads that Hugging Face's format calls the same
@@ -153,8 +156,9 @@ def _weights(row: tuple[str, str, str, str, str], config: ModelConfig, classes: 
         "S": config.type_vocab_size,
     }
     first = tuple(sizes[axis] for axis in axes)
+    biased = config.biases or names[0].split("/")[0] in NEW_HEADS
     renamed = {form: family.name(names[0], names[2]) for form, family in RENAMED.items()}
-    for suffixes, shape in zip(TENSORS[kind], (first, first[-1:]), strict=False):
+    for suffixes, shape in zip(TENSORS[kind][: 1 + biased], (first, first[-1:]), strict=False):
         ours, google, huggingface = (name + suffix for name, suffix in zip(names, suffixes, strict=True))
         theirs = {form: name + suffixes[-1] for form, name in renamed.items()}
         yield Weight(ours, google, huggingface, theirs, shape)
@@ -168,11 +172,17 @@ def encoder(config: ModelConfig) -> Iterator[Weight]:
         embeddings, layer, theirs = CAUSAL_EMBEDDINGS, CAUSAL_LAYER, "transformer.h"
     absent = {"embeddings/projection"} if config.embedding_width == config.hidden_size else set()
     absent |= set() if config.type_vocab_size else {"embeddings/segment"}
+    absent |= set() if config.positions == "learned" else {"embeddings/position"}
+    absent |= set() if config.gated else {"mlp/gate"}
+    if config.norm_placement == "pre":
+        absent |= {"layer_0/attention/layer_norm"} if config.embedding_norm else {"embeddings/layer_norm"}
     for row in embeddings:
         if row[0] not in absent:
             yield from _weights(row, config)
     for number in range(config.num_hidden_layers):
         for ours, google, huggingface, kind, axes in layer:
+            if {ours, f"layer_{number}/{ours}"} & absent:
+                continue
             row = (
                 f"layer_{number}/{ours}",
                 f"bert/encoder/layer_{number}/{google}",

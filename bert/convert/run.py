@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert import labels
 from bert.convert import architecture, families, names
-from bert.convert.families import Family, Tokens
+from bert.convert.families import Family
 from bert.convert.names import Form, Match
 from bert.core import files, journal, manifest, outputs
 from bert.core.config import ModelConfig, flatten
@@ -19,15 +19,17 @@ from bert.core.errors import InputError, UserError
 from bert.core.manifest import Manifest
 from bert.heads import EMBEDDING
 from bert.labels import Head
-from bert.text import byte_bpe, unigram, vocabulary
+from bert.text import byte_bpe, tokenizer_kind, vocabulary
+from bert.text.bracketed_bpe import BracketedBPE
 from bert.text.normalization import UNCASED, Rules
+from bert.text.unigram import Unigram
 from bert.text.vocabulary import load_vocab, rules_of
 from bert.training import checkpoint, description, length, selection
 from bert.training.selection import Best
 
 # Files beside the checkpoints, and the values that the configuration of a causal model must have.
 DESCRIPTION = (*description.FILES, "metrics.jsonl")
-GPT2 = {"norm_placement": "pre", "type_vocab_size": 0}
+GPT2 = {"norm_placement": "pre", "type_vocab_size": 0} | families.PLAIN
 STATE = (*checkpoint.STATE, EMBEDDING.name)  # of training; of embeddings also the projection
 IGNORED = [*checkpoint.STATE, *(f"{part}/*" for part in STATE)]  # as patterns of names
 
@@ -52,7 +54,7 @@ class Model:
     """what the outputs of a fine-tuned model mean"""
     tokenizer: str = ""
     """content of the tokenizer.json, if the tokenizer is not one of word pieces"""
-    tokens: Tokens = "word pieces"
+    tokens: tokenizer_kind.Kind = "word pieces"
     """kind of the tokenizer"""
     scores: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     """the last line of metrics.jsonl for each split, up to the step of the weights"""
@@ -115,7 +117,7 @@ def read_model(run: Path) -> Model:
     """Read the newest checkpoint of a run, without optimizer state. Raises InputError if it is not a run directory."""
     folder, config = checkpoint.to_use(run), ModelConfig.load(run / "bert_config.json")
     if not config.causal:
-        families.of(config, tokens_of(vocabulary.path_in(run)), run / "bert_config.json")
+        families.of(config, tokenizer_kind.of(vocabulary.path_in(run)), run / "bert_config.json")
     for key, value in GPT2.items() if config.causal else ():
         if (ours := getattr(config, key)) != value:
             path = run / "bert_config.json"
@@ -152,15 +154,8 @@ def without_weights(run: Path, config: ModelConfig, settings: dict[str, Any], he
         settings=settings,
         head=head,
         tokenizer=tokenizer,
-        tokens="byte pairs" if config.causal else tokens_of(vocabulary.path_in(run)),
+        tokens="byte pairs" if config.causal else tokenizer_kind.of(vocabulary.path_in(run)),
     )
-
-
-def tokens_of(path: Path) -> Tokens:
-    """Return the kind of the tokenizer of a vocab.txt or a tokenizer.json."""
-    if path.name == vocabulary.NAME:
-        return "word pieces"
-    return "unigram" if unigram.is_kind(path) else "byte pairs"
 
 
 def _records(settings: dict[str, Any]) -> Manifest | None:
@@ -182,10 +177,10 @@ def _read_vocabulary(run: Path, config: ModelConfig) -> tuple[list[str], str]:
         tokens = load_vocab(path)
         check_vocab_size(config, tokens, path)
         return tokens, ""
-    if not config.causal and unigram.is_kind(path):
-        pieces = unigram.Unigram(path)
-        check_vocab_size(config, pieces.vocabulary, path)
-        return [], unigram.text_of_fields(pieces.fields)
+    if not config.causal and (kind := tokenizer_kind.of(path)) != "byte pairs":
+        tokenizer: Unigram | BracketedBPE = Unigram(path) if kind == "unigram" else BracketedBPE(path)
+        check_vocab_size(config, tokenizer.vocabulary, path)
+        return [], str(tokenizer_kind.content(path))
     tables = byte_bpe.read_tables(path, byte_bpe.GPT2 if config.causal else byte_bpe.ROBERTA)
     check_vocab_size(config, tables.vocabulary, path)
     return [], byte_bpe.text_of_tables(tables, path)

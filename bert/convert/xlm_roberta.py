@@ -12,7 +12,7 @@ from bert.convert.roberta import PAD_ID, SETTINGS
 from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
-from bert.text import byte_bpe, unigram
+from bert.text import byte_bpe, tokenizer_kind, unigram
 
 SENTENCEPIECE = ("sentencepiece.bpe.model", "sentencepiece.model", "spiece.model", "tokenizer.model")
 # Classes without "Tokenizer" and "Fast". The first ones make a tokenizer of their own in transformers 5: of a
@@ -31,7 +31,7 @@ ROLES = {
 
 def has_tokenizer(folder: Path) -> bool:
     """Return whether the tokenizer of a folder is one of SentencePiece."""
-    return unigram.is_kind(folder / byte_bpe.NAME) or any((folder / name).exists() for name in SENTENCEPIECE)
+    return tokenizer_kind.of(folder / byte_bpe.NAME) == "unigram" or any((folder / name).exists() for name in SENTENCEPIECE)
 
 
 def read_tokenizer(folder: Path, config: ModelConfig) -> str:

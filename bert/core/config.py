@@ -73,6 +73,23 @@ class ModelConfig:
     """added to the variance in layer norms"""
     norm_placement: Literal["post", "pre"] = "post"
     """layer norm after each residual sum (post, as published) or before each sub-layer (pre, as in Megatron-LM)"""
+    embedding_norm: bool = False
+    """with norms before the sub-layers, one of the embeddings as well, in place of the first attention's (ModernBERT)"""
+    biases: bool = True
+    """whether dense layers and layer norms of the encoder and of the masked-LM transform have biases"""
+    gated: bool = False
+    """feed-forward layers act(x W) * (x V), as GeGLU is with gelu (Shazeer 2020), instead of act(x W)"""
+    positions: Literal["learned", "rotary"] = "learned"
+    """embeddings added to those of words (as published), or queries and keys that are rotated by angles which grow with
+    the position (rotary; Su et al. 2021)"""
+    rotary_base: Annotated[float, Range(1, 1e9)] = 10_000.0
+    """base of the geometric series of angles per token"""
+    local_window: Annotated[int, Range(0, 1_048_576)] = 0
+    """local attention: tokens attend to at most this many before and after them; 0: to all, in all layers"""
+    global_every: Annotated[int, Range(1, 1000)] = 3
+    """with local attention: the first of so many layers attends to all tokens"""
+    local_rotary_base: Annotated[float, Range(1, 1e9)] = 10_000.0
+    """base of the angles in layers with local attention"""
     hidden_dropout_prob: Dropout = 0.1
     """dropout on embeddings and on each sub-layer's output"""
     attention_probs_dropout_prob: Dropout = 0.1
@@ -104,6 +121,21 @@ class ModelConfig:
         )
         plain = not self.fused_attention or self.attention_probs_dropout_prob == 0
         _require(plain, "model.fused_attention has no dropout; give --model.attention_probs_dropout_prob 0")
+        _require(
+            self.norm_placement == "pre" or not self.embedding_norm,
+            "model.embedding_norm needs model.norm_placement pre; with post the embeddings are always normalised",
+        )
+        if self.positions == "rotary":
+            _require(
+                width // heads % 2 == 0, f"model.positions rotary needs an even width of heads, not {width // heads}"
+            )
+            _require(
+                self.position_initializer == "normal", "model.position_initializer needs model.positions learned"
+            )
+        _require(
+            not self.causal or (self.positions == "learned" and not self.local_window),
+            "a causal model needs model.positions learned and model.local_window 0",
+        )
         published = self.norm_placement == "post" and not self.causal and self.position_initializer == "normal"
         _require(
             published or self.embedding_width == width,
@@ -115,6 +147,10 @@ class ModelConfig:
     def embedding_width(self) -> int:
         """Width of the embeddings."""
         return self.embedding_size or self.hidden_size
+
+    def is_local(self, layer: int) -> bool:
+        """Return whether the attention of layer `layer`, from 0, is local."""
+        return self.local_window > 0 and layer % self.global_every != 0
 
     def save(self, path: Path) -> None:
         """Write `bert_config.json`."""

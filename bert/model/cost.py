@@ -11,21 +11,28 @@ BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 def parameters(model: ModelConfig) -> int:
     """Return the number of parameters in pretraining, including the heads; a causal model has none."""
     width, narrow, words = model.hidden_size, model.embedding_width, model.vocab_size
-    masked_lm, pooler, next_sentence = (width + 1) * narrow + 2 * narrow + words, width * (width + 1), 2 * width + 2
+    pooler, next_sentence = width * (width + 1), 2 * width + 2
+    masked_lm = (width + model.biases) * narrow + (1 + model.biases) * narrow + words
     return encoder_parameters(model) + (0 if model.causal else masked_lm + pooler + next_sentence)
 
 
 def encoder_parameters(model: ModelConfig) -> int:
     """Return the number of parameters without the heads."""
     width, inner, words = model.hidden_size, model.intermediate_size, model.vocab_size
-    norm, narrow = 2 * width, model.embedding_width
-    attention, mlp = 4 * width * (width + 1), (width + 1) * inner + (inner + 1) * width
-    embeddings = (words + model.max_position_embeddings + model.type_vocab_size) * narrow
+    biases, narrow = int(model.biases), model.embedding_width
+    norm, first = (1 + biases) * width, (width + biases) * inner * (1 + model.gated)
+    attention, mlp = 4 * width * (width + biases), first + (inner + biases) * width
+    embeddings = (words + positions(model) + model.type_vocab_size) * narrow
     if narrow != width:
-        embeddings += 2 * narrow - norm + (narrow + 1) * width  # their norm, and the projection
+        embeddings += (1 + biases) * narrow - norm + (narrow + 1) * width  # their norm, and the projection
     # One more norm: of the embeddings, or, with norms before the sub-layers, of the last layer's output.
     layers = model.num_hidden_layers * (attention + mlp + 2 * norm)
     return embeddings + norm + layers
+
+
+def positions(model: ModelConfig) -> int:
+    """Return the number of positions that have learned embeddings."""
+    return model.max_position_embeddings if model.positions == "learned" else 0
 
 
 def local_parameters(model: ModelConfig, parts: int) -> int:
@@ -34,8 +41,9 @@ def local_parameters(model: ModelConfig, parts: int) -> int:
     Divided are attention heads, the feed-forward layer and the words of the vocabulary. Norms, positions, segments, the
     biases of outputs and the other parts of the heads are whole on each rank.
     """
-    width, inner = model.hidden_size, model.intermediate_size
-    attention, mlp = 4 * width * width + 3 * width, 2 * width * inner + inner
+    width, inner, biases = model.hidden_size, model.intermediate_size, int(model.biases)
+    attention, mlp = 4 * width * width + 3 * biases * width, (2 * width + biases) * inner
+    mlp += (width + biases) * inner if model.gated else 0
     words = model.vocab_size * (model.embedding_width + (not model.causal))  # and the bias of each word's score
     divided = model.num_hidden_layers * (attention + mlp) + words
     return parameters(model) - divided + -(-divided // parts)
@@ -43,7 +51,7 @@ def local_parameters(model: ModelConfig, parts: int) -> int:
 
 def embeddings_share(model: ModelConfig, parts: int = 1) -> float:
     """Return the share of the embeddings among the parameters of a rank: their gradients are complete last."""
-    others = model.max_position_embeddings + model.type_vocab_size
+    others = positions(model) + model.type_vocab_size
     return (-(-model.vocab_size // parts) + others) * model.embedding_width / local_parameters(model, parts)
 
 
@@ -92,7 +100,8 @@ def flops(model: ModelConfig, sequence: int, predictions: float, states: float |
     attention = 2 * sequence * 3 * width * width + 4 * sequence * sequence * width
     tokens = (layers - 1) * sequence + (sequence if states is None else states)
     head = 2 * predictions * width * (model.vocab_size + (0 if model.causal else width))
-    return 3.0 * (layers * attention + 2 * tokens * width * (width + 2 * model.intermediate_size) + head)
+    inner = (2 + model.gated) * model.intermediate_size
+    return 3.0 * (layers * attention + 2 * tokens * width * (width + inner) + head)
 
 
 def states_read(predictions: int) -> int:
@@ -118,7 +127,7 @@ def activations(
     heads, fused = model.num_attention_heads, model.fused_attention
     pairs = 0 if fused else layers * tokens * heads * sequence  # attention weights of all layers
     vocabulary = model.vocab_size + -model.vocab_size % model.vocab_multiple
-    kernels = layers * (4 * width * width + 2 * width * inner) + vocabulary * width
+    kernels = layers * (4 * width * width + (2 + model.gated) * width * inner) + vocabulary * width
     # One byte per attention weight and per element of the output of each of the two sub-layers. XLA stores these
     # also for a layer that is recomputed.
     bits = pairs * (model.attention_probs_dropout_prob > 0) + 2 * past * width * (model.hidden_dropout_prob > 0)
@@ -153,7 +162,7 @@ def activations(
         # Queries, keys, values and context; unless fused, a copy of the context with the heads side by side.
         "attention": (4 * layers * tokens + (not fused) * past) * width * size,
         "attention weights": weights,
-        "feed-forward": 2 * past * inner * size,  # before and after GELU
+        "feed-forward": (2 + model.gated) * past * inner * size,  # before and after GELU
         "vocabulary logits": scores,
     }
 

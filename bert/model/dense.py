@@ -17,31 +17,36 @@ from bert.model.parts import Parts
 
 
 class Dense(tf.Module):
-    """y = x W + b."""
+    """y = x W + b; without a bias b is a constant zero."""
 
-    def __init__(self, init: Initializer, name: str, inputs: int, outputs: int) -> None:
+    def __init__(self, init: Initializer, name: str, inputs: int, outputs: int, biased: bool = True) -> None:
         super().__init__()
         self.kernel = init.normal(f"{name}/kernel", inputs, outputs)
-        self.bias = init.constant(f"{name}/bias", 0.0, outputs)
+        self.bias = init.constant(f"{name}/bias", 0.0, outputs) if biased else tf.zeros([self.kernel.shape[1]])
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:  # [M, inputs] -> [M, outputs] float32
         return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
 
     def product(self, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         """Return x W [M, outputs], computed in `dtype`, without the bias: the next operation adds it in float32."""
-        if x.dtype != dtype and fused_ops.has_gpu():
-            return converted_product(x, self.kernel, dtype)
-        return product(tf.cast(x, dtype), tf.cast(self.kernel, dtype))
+        return dense_product(x, self.kernel, dtype)
+
+
+def dense_product(x: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Return x [M, inputs] times kernel [inputs, outputs], computed in `dtype`."""
+    if x.dtype != dtype and fused_ops.has_gpu():
+        return converted_product(x, kernel, dtype)
+    return product(tf.cast(x, dtype), tf.cast(kernel, dtype))
 
 
 class LayerNorm(tf.Module):
-    """Layer norm over the last axis."""
+    """Layer norm over the last axis; without a bias beta is a constant zero."""
 
-    def __init__(self, init: Initializer, name: str, width: int, epsilon: float) -> None:
+    def __init__(self, init: Initializer, name: str, width: int, epsilon: float, biased: bool = True) -> None:
         super().__init__()
         self.epsilon = epsilon
         self.gamma = init.constant(f"{name}/gamma", 1.0, width)
-        self.beta = init.constant(f"{name}/beta", 0.0, width)
+        self.beta = init.constant(f"{name}/beta", 0.0, width) if biased else tf.zeros([width])
 
     def __call__(self, x: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
         """Normalise x [M, D] to float32 [M, D], then apply dropout if `bits` are given."""
@@ -52,7 +57,7 @@ class Projection(NamedTuple):
     """The output of a sub-layer: product + bias. The residual sum, which reads it next, adds the bias in float32."""
 
     product: tf.Tensor  # [R, D] in the compute dtype
-    bias: tf.Variable  # [D]
+    bias: tf.Tensor  # [D]
 
 
 class SubLayer(tf.Module):

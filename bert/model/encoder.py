@@ -4,6 +4,10 @@ Layer norm follows each residual sum, as published, or precedes each sub-layer, 
 (Shoeybi et al. 2019, Megatron-LM, section 5.3). In the second form the embeddings are not normalised and the last
 layer's output is.
 
+Later encoders are choices of the configuration: rotary positions (rotary.py), layers whose attention is local, gated
+feed-forward layers, no biases, and a norm of the embeddings in place of the first attention's, as in ModernBERT (Warner
+et al. 2024).
+
 Shapes: B batch, T tokens, D width, N heads, H head width, F feed-forward, V vocabulary, R rows that are computed.
 Between attention layers the residual stream is [B*T, D], so that every dense layer is one matrix product.
 
@@ -14,7 +18,7 @@ TensorFlow's libraries, which are faster on CPUs, unless the whole step is compi
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -23,12 +27,13 @@ from bert.hardware import graphs
 from bert.model import fused_ops, traversal
 from bert.model.attention import attend, heads, merge, scale, split
 from bert.model.cache import Cache
-from bert.model.dense import Dense, LayerNorm, SubLayer
+from bert.model.dense import Dense, LayerNorm, SubLayer, dense_product
 from bert.model.dropout import DropoutRng, apply_dropout
 from bert.model.fused_ops import add_bias, converted_product, product
 from bert.model.initializers import Initializer, relative_position_offsets
 from bert.model.lookup import divided_lookup, lookup
 from bert.model.parts import WHOLE, Parts
+from bert.model.rotary import Rotation, rotation
 from bert.model.traversal import Groups
 
 
@@ -53,6 +58,13 @@ class TokenBatch(NamedTuple):
         return padding(self.mask) if self.positions is None else _other_instances(self.mask)
 
 
+class Reach(NamedTuple):
+    """Where the attention of a layer may look, and how it tells positions apart."""
+
+    mask: tf.Tensor  # added to scores: [B, 1, 1 or T, T], or with a cache [B, 1, T, C]
+    rotation: Rotation | None = None  # of queries and keys; None: none
+
+
 class Mode(NamedTuple):
     """How a forward pass is computed."""
 
@@ -72,7 +84,10 @@ class Mode(NamedTuple):
 
 
 class Embeddings(tf.Module):
-    """Sum of word, position and, if the model has segments, segment embeddings; projected if it is of another width."""
+    """Sum of word embeddings, those of positions if they are learned, and those of segments if the model has any.
+
+    They are projected if the layers have another width.
+    """
 
     def __init__(self, init: Initializer, config: ModelConfig) -> None:
         super().__init__()
@@ -81,9 +96,11 @@ class Embeddings(tf.Module):
         words = init.words_beside_sinusoids if sinusoidal else init.normal
         positions = init.sinusoids if sinusoidal else init.normal
         self.word = words("embeddings/word", config.vocab_size, width)  # [V, D]
-        self.position = positions("embeddings/position", config.max_position_embeddings, width)
+        learned = config.positions == "learned"
+        self.position = positions("embeddings/position", config.max_position_embeddings, width) if learned else None
         self.segment = init.normal("embeddings/segment", segments, width) if segments else None
-        self.norm = _norm(init, "embeddings", config, width) if config.norm_placement == "post" else None
+        normalised = config.norm_placement == "post" or config.embedding_norm
+        self.norm = _norm(init, "embeddings", config, width) if normalised else None
         projected = width != config.hidden_size
         self.projection = Dense(init, "embeddings/projection", width, config.hidden_size) if projected else None
         self.rate, self.parts = config.hidden_dropout_prob, init.parts
@@ -92,8 +109,9 @@ class Embeddings(tf.Module):
     def __call__(self, tokens: TokenBatch, dropout: DropoutRng) -> tf.Tensor:
         """Return the embeddings of all tokens [B*T, D], float32."""
         width, length = self.word.shape[1], tf.shape(tokens.ids)[1]
-        position = self.position[:length] if tokens.positions is None else lookup(self.position, tokens.positions)
-        x = divided_lookup(self.word, tokens.ids, self.vocab_size, self.parts, "embeddings/word") + position
+        x = divided_lookup(self.word, tokens.ids, self.vocab_size, self.parts, "embeddings/word")
+        if self.position is not None:
+            x += self.position[:length] if tokens.positions is None else lookup(self.position, tokens.positions)
         if self.segment is not None:
             # A product with one-hot rows: its gradient is cheap, where gather's would scatter B*T rows into two.
             rows = self.segment.shape[0]
@@ -113,22 +131,25 @@ class Attention(SubLayer):
         width = config.hidden_size
         self.all_heads, self.head_width = config.num_attention_heads, width // config.num_attention_heads
         self.heads, self.among = init.parts.heads(self.all_heads)
-        self.query = Dense(init, f"{name}/query", width, width)
-        self.key = Dense(init, f"{name}/key", width, width)
-        self.value = Dense(init, f"{name}/value", width, width)
-        self.output = Dense(_residual_init(init, config), f"{name}/output", width, width)
+        self.query = Dense(init, f"{name}/query", width, width, config.biases)
+        self.key = Dense(init, f"{name}/key", width, width, config.biases)
+        self.value = Dense(init, f"{name}/value", width, width, config.biases)
+        self.output = Dense(_residual_init(init, config), f"{name}/output", width, width, config.biases)
         self.rate, self.fused = config.attention_probs_dropout_prob, config.fused_attention
 
     def __call__(
-        self, inputs: Sequence[tf.Tensor], mode: Mode, mask: tf.Tensor, read: tf.Tensor | None = None
+        self, inputs: Sequence[tf.Tensor], mode: Mode, reach: Reach, read: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Attend from each token to all that `mask` [B, 1, 1 or T, T] allows, or with a cache [B, 1, T, C].
+        """Attend from each token to all that `reach` allows.
 
         inputs: `num_inputs` copies of x [B*T, D]. read: rows [R] whose output is computed; None computes all. Return
         the product with the output kernel, [R, D].
         """
+        mask, rotate = reach
         tokens = tf.shape(mask)[-2 if mode.cache else -1]
         q, k, v = (self._separate if self.fused else self._joint)(inputs, tokens, mode.dtype)  # [B, N, T, H]
+        if rotate:
+            q, k = rotate(q), rotate(k)
         if mode.cache:
             k, v = mode.cache.extend(k, v)
         scores_shape = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # [B, N, T, T]
@@ -167,56 +188,68 @@ class Attention(SubLayer):
 
 
 class FeedForward(SubLayer):
-    """Two dense layers with an activation between them."""
+    """Two dense layers with an activation between them, which a third one may multiply."""
 
     def __init__(self, init: Initializer, name: str, config: ModelConfig) -> None:
         super().__init__(name, init.parts)
-        self.inner = Dense(init, f"{name}/inner", config.hidden_size, config.intermediate_size)
-        self.output = Dense(_residual_init(init, config), f"{name}/outer", config.intermediate_size, config.hidden_size)
+        width, inner, biased = config.hidden_size, config.intermediate_size, config.biases
+        self.inner = Dense(init, f"{name}/inner", width, inner, biased)
+        self.gate = Dense(init, f"{name}/gate", width, inner, biased) if config.gated else None
+        self.output = Dense(_residual_init(init, config), f"{name}/outer", inner, width, biased)
         self.activation = fused_ops.activation(config.hidden_act)
+        self.gated_activation = fused_ops.gated_activation(config.hidden_act)
 
     def __call__(self, inputs: Sequence[tf.Tensor], mode: Mode) -> tf.Tensor:
-        """Compute GELU(x W1 + b1) W2 of x [R, D], the only input; the residual sum adds b2."""
+        """Compute f(x) W2 of x [R, D], the only input; the residual sum adds b2.
+
+        f(x) is GELU(x W1 + b1), or another activation; gated, GELU(x W1 + b1) * (x V + c).
+        """
         (x,) = inputs
-        inner = self.activation(self.inner.product(x, mode.dtype), self.inner.bias)  # [R, F]
+        if self.gate is None:
+            inner = self.activation(self.inner.product(x, mode.dtype), self.inner.bias)  # [R, F]
+        else:
+            joint = dense_product(x, tf.concat([self.inner.kernel, self.gate.kernel], axis=1), mode.dtype)  # [R, 2 F]
+            inner = self.gated_activation(joint, self.inner.bias, self.gate.bias)
         return self.output.product(inner, mode.dtype)
 
 
 class Layer(tf.Module):
     """Attention and feed-forward, each with a residual sum: x = norm(x + f(x)), or x = x + f(norm(x))."""
 
-    def __init__(self, init: Initializer, name: str, config: ModelConfig) -> None:
+    def __init__(self, init: Initializer, name: str, config: ModelConfig, normalised: bool = False) -> None:
+        """normalised: whether its input is already, so that its attention needs no norm before it."""
         super().__init__()
         self.attention = Attention(init, f"{name}/attention", config)
-        self.attention_norm = _norm(init, f"{name}/attention", config)
+        self.attention_norm = None if normalised else _norm(init, f"{name}/attention", config)
         self.mlp = FeedForward(init, f"{name}/mlp", config)
         self.mlp_norm = _norm(init, f"{name}/mlp", config)
         self.pre_norm, self.rate = config.norm_placement == "pre", config.hidden_dropout_prob
 
-    def __call__(self, x: tf.Tensor, mode: Mode, mask: tf.Tensor, read: tf.Tensor | None = None) -> tf.Tensor:
-        """x [B*T, D] float32, mask [B, 1, 1 or T, T] -> [R, D] float32, of the rows `read` [R] or of all.
+    def __call__(self, x: tf.Tensor, mode: Mode, reach: Reach, read: tf.Tensor | None = None) -> tf.Tensor:
+        """x [B*T, D] float32 -> [R, D] float32, of the rows `read` [R] or of all.
 
         After its attention no token depends on another, so that only rows which are read need to be computed.
         """
-        x = self._add(x, self.attention, self.attention_norm, mode, rows=read, mask=mask, read=read)
+        x = self._add(x, self.attention, self.attention_norm, mode, rows=read, reach=reach, read=read)
         return self._add(x, self.mlp, self.mlp_norm, mode)
 
     def _add(
         self,
         x: tf.Tensor,
         f: Attention | FeedForward,
-        norm: LayerNorm,
+        norm: LayerNorm | None,
         mode: Mode,
         rows: tf.Tensor | None = None,
-        **more: tf.Tensor | None,
+        **more: Any,
     ) -> tf.Tensor:
         """Return norm(x + dropout(f(x))), or x + dropout(f(norm(x))), of these rows of x; more: arguments of f."""
-        inputs, x = (f.enter(norm(x)), x) if self.pre_norm else f.fork(x)
+        inputs, x = (f.enter(norm(x)), x) if self.pre_norm and norm else f.fork(x)
         x = _rows(x, rows)
         y = f.leave(mode.compiled(lambda *inputs: f(inputs, mode, **more))(*inputs))
         bits = mode.dropout.bits(tf.shape(x), self.rate)
         if self.pre_norm:
             return fused_ops.add_dropout(x, *y, *bits, rate=self.rate)
+        assert norm, "a layer whose norms follow its sub-layers has two"
         return fused_ops.add_dropout_norm(x, *y, norm.gamma, norm.beta, *bits, rate=self.rate, epsilon=norm.epsilon)
 
 
@@ -229,7 +262,10 @@ class Encoder(tf.Module):
         init = Initializer(seed, config.initializer_range, parts)
         self.config = config
         self.embeddings = Embeddings(init, config)
-        self.layers = [Layer(init, f"layer_{number}", config) for number in range(config.num_hidden_layers)]
+        self.layers = [
+            Layer(init, f"layer_{number}", config, normalised=config.embedding_norm and number == 0)
+            for number in range(config.num_hidden_layers)
+        ]
         if config.position_initializer == "sinusoidal":
             self.layers[0].attention.attend_to_relative_positions(init, "layer_0/attention")
         self.norm = _norm(init, "final", config) if config.norm_placement == "pre" else None
@@ -245,13 +281,16 @@ class Encoder(tf.Module):
 
     def _hidden_states(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None) -> list[tf.Tensor]:
         cache, last = mode.cache, len(self.layers) - 1
-        mask = cache.mask(tf.shape(tokens.ids)[1]) if cache else tokens.attention_mask(self.config.causal)
+        if cache:
+            reaches = [Reach(cache.mask(tf.shape(tokens.ids)[1]))] * len(self.layers)
+        else:
+            reaches = reach_of_layers(self.config, tokens)
 
         def embed() -> tf.Tensor:
             return self.embeddings(tokens, mode.dropout.branch(0))
 
         def run(x: tf.Tensor, number: int) -> tf.Tensor:
-            return self.layers[number](x, mode.branch(number + 1), mask, read if number == last else None)
+            return self.layers[number](x, mode.branch(number + 1), reaches[number], read if number == last else None)
 
         layers = [functools.partial(run, number=number) for number in range(len(self.layers))]
         states = traversal.states(embed, layers, mode.groups, self.config.recompute_activations)
@@ -261,6 +300,23 @@ class Encoder(tf.Module):
 
     def _batched(self, x: tf.Tensor, tokens: TokenBatch) -> tf.Tensor:
         return tf.reshape(x, [tf.shape(tokens.ids)[0], tf.shape(tokens.ids)[1], self.config.hidden_size])
+
+
+def reach_of_layers(config: ModelConfig, tokens: TokenBatch) -> list[Reach]:
+    """Return the reach of each layer's attention."""
+    everywhere, count = tokens.attention_mask(config.causal), tf.shape(tokens.ids)[1]
+    positions = tf.range(count)[None] if tokens.positions is None else tokens.positions
+
+    def reach(local: bool) -> Reach:
+        mask = tf.minimum(everywhere, _beyond(count, config.local_window)) if local else everywhere
+        if config.positions == "learned":
+            return Reach(mask)
+        base = config.local_rotary_base if local else config.rotary_base
+        return Reach(mask, rotation(positions, base, config.hidden_size // config.num_attention_heads))
+
+    layers = [config.is_local(number) for number in range(config.num_hidden_layers)]
+    reaches = {local: reach(local) for local in set(layers)}
+    return [reaches[local] for local in layers]
 
 
 def padding(mask: tf.Tensor) -> tf.Tensor:
@@ -279,12 +335,21 @@ def _later(tokens: tf.Tensor) -> tf.Tensor:
     return tf.cast(place > place[:, None], tf.float32)[None, None] * -1e4
 
 
+def _beyond(tokens: tf.Tensor, window: int) -> tf.Tensor:
+    """Return what is added to scores [1, 1, T, T], for T `tokens`: none attends to one beyond the window around it.
+
+    Packed instances lie side by side, so that their tokens have the distances that they have in their own texts.
+    """
+    place = tf.range(tokens)
+    return tf.cast(tf.abs(place - place[:, None]) > window, tf.float32)[None, None] * -1e4
+
+
 def _rows(x: tf.Tensor, read: tf.Tensor | None) -> tf.Tensor:
     return x if read is None else lookup(x, read)
 
 
 def _norm(init: Initializer, name: str, config: ModelConfig, width: int = 0) -> LayerNorm:
-    return LayerNorm(init, f"{name}/layer_norm", width or config.hidden_size, config.layer_norm_epsilon)
+    return LayerNorm(init, f"{name}/layer_norm", width or config.hidden_size, config.layer_norm_epsilon, config.biases)
 
 
 def _residual_init(init: Initializer, config: ModelConfig) -> Initializer:

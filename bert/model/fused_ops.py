@@ -202,6 +202,22 @@ def activation(name: str) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
     return activated
 
 
+@functools.cache
+def gated_activation(name: str) -> Callable[..., tf.Tensor]:
+    """Return the activation of that name of one half of a product, times the other half.
+
+    Its arguments: the product y [M, 2 F], and the biases [F] of the two halves; [M, F] in y's type.
+    """
+    formula = ACTIVATIONS[name].formula
+
+    @fused
+    def activated(y: tf.Tensor, bias: tf.Tensor, gate_bias: tf.Tensor) -> tf.Tensor:
+        inner, gate = tf.split(tf.cast(y, tf.float32), 2, axis=-1)
+        return tf.cast(formula(tf, inner + bias) * (gate + gate_bias), y.dtype)
+
+    return activated
+
+
 @graphs.function(jit_compile=True)
 def softmax(scores: tf.Tensor, mask: tf.Tensor, factor: float) -> tf.Tensor:
     """Return the softmax over the last axis of factor * scores [B, N, T, T] + mask [B, 1, 1 or T, T], without gradient.

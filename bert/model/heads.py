@@ -52,8 +52,8 @@ class MaskedLM(tf.Module):
         super().__init__()
         init = Initializer(seed, config.initializer_range, parts)
         width = config.embedding_width
-        self.transform = Dense(init, "masked_lm/transform", config.hidden_size, width)
-        self.norm = LayerNorm(init, "masked_lm/layer_norm", width, config.layer_norm_epsilon)
+        self.transform = Dense(init, "masked_lm/transform", config.hidden_size, width, config.biases)
+        self.norm = LayerNorm(init, "masked_lm/layer_norm", width, config.layer_norm_epsilon, config.biases)
         self.activation = activation(config.hidden_act)
         self.bias = init.constant("masked_lm/bias", 0.0, config.vocab_size)
         self.parts, self.vocab_size = parts, config.vocab_size

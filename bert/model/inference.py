@@ -53,7 +53,7 @@ class InferenceEncoder(tf.Module):
     def __init__(self, encoder: encoder.Encoder, dtype: tf.DType) -> None:
         super().__init__()
         assert not encoder.config.causal, "generation has an encoder of its own"
-        self.width, self.dtype = encoder.config.hidden_size, dtype
+        self.config, self.width, self.dtype = encoder.config, encoder.config.hidden_size, dtype
         self.embeddings, self.norm = encoder.embeddings, encoder.norm
         self.parameters = sum(weight.shape.num_elements() for weight in encoder.trainable_variables)
         constant = dtype.size == 2 and 2 * self.parameters <= MAX_CONSTANT_BYTES  # in float32 it is not faster
@@ -98,9 +98,9 @@ class InferenceEncoder(tf.Module):
 
     def _states(self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, read: tf.Tensor | None) -> list[tf.Tensor]:
         tokens = encoder.TokenBatch(ids, mask, segments)
-        attention_mask, states = tokens.attention_mask(), [self.embeddings(tokens, DropoutRng(None))]
-        for layer in self.layers:
-            states.append(layer(states[-1], attention_mask, read if layer is self.layers[-1] else None))
+        states = [self.embeddings(tokens, DropoutRng(None))]
+        for layer, reach in zip(self.layers, encoder.reach_of_layers(self.config, tokens), strict=True):
+            states.append(layer(states[-1], reach, read if layer is self.layers[-1] else None))
         if self.norm:
             states[-1] = self.norm(states[-1])
         return states
@@ -155,12 +155,13 @@ class _Layer(tf.Module):
         self.joint = _Dense(*attention.joint_weights(tf.float32, attention.head_width**-0.5), dtype, constant)
         self.output = dense(attention.output)
         self.inner, self.outer = dense(layer.mlp.inner), dense(layer.mlp.output)
+        self.gate = dense(layer.mlp.gate) if layer.mlp.gate else None
         self.activation = activation
         self.attention_norm, self.mlp_norm = layer.attention_norm, layer.mlp_norm
 
-    def __call__(self, x: tf.Tensor, mask: tf.Tensor, read: tf.Tensor | None = None) -> tf.Tensor:
-        """x [M, D] float32, mask [B, 1, 1, T] -> [M, D] float32, or [R, D] of the rows `read` [R]."""
-        context = self._context(self.attention_norm(x) if self.pre_norm else x, mask)
+    def __call__(self, x: tf.Tensor, reach: encoder.Reach, read: tf.Tensor | None = None) -> tf.Tensor:
+        """x [M, D] float32 -> [M, D] float32, or [R, D] of the rows `read` [R]."""
+        context = self._context(self.attention_norm(x) if self.pre_norm and self.attention_norm else x, reach)
         if read is not None:
             x, context = tf.gather(x, read), tf.gather(context, read)
         attention = self.output(context)
@@ -170,18 +171,27 @@ class _Layer(tf.Module):
         x = _add_norm(x, attention, self.attention_norm)
         return _add_norm(x, self._mlp(x), self.mlp_norm)
 
-    def _context(self, x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        q, k, v = split(self.joint(tf.cast(x, self.dtype)), tf.shape(mask)[-1], self.heads)
-        return merge(tf.matmul(_weights(q, k, mask), v), x.shape[-1])
+    def _context(self, x: tf.Tensor, reach: encoder.Reach) -> tf.Tensor:
+        q, k, v = split(self.joint(tf.cast(x, self.dtype)), tf.shape(reach.mask)[-1], self.heads)
+        if reach.rotation:
+            q, k = reach.rotation(q), reach.rotation(k)
+        return merge(tf.matmul(_weights(q, k, reach.mask), v), x.shape[-1])
 
     def _mlp(self, x: tf.Tensor) -> tf.Tensor:
-        return self.outer(self.inner.activated(tf.cast(x, self.dtype), self.activation))
+        x = tf.cast(x, self.dtype)
+        inner = self.inner.activated(x, self.activation)
+        return self.outer(inner * self.gate(x) if self.gate else inner)
 
 
 def _weights(q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Return the softmax of q k' + mask, [B, N, T, T] in the type of q and k [B, N, T, H]."""
+    """Return the softmax of q k' + mask, [B, N, T, T] in the type of q and k [B, N, T, H].
+
+    mask: [B, 1, 1, T], or [B, 1, T, T] where attention is local.
+    """
     if not library_softmax(q.dtype):
         return fused_ops.softmax(tf.matmul(q, k, transpose_b=True), mask, factor=1.0)
+    if mask.shape[2] != 1:
+        return tf.nn.softmax(tf.matmul(q, k, transpose_b=True) + tf.cast(mask, q.dtype))
     # oneDNN is slow to add to a product. So the mask is one more component of the keys, which is 1 in all queries.
     column_shape = tf.concat([tf.shape(k)[:3], [1]], axis=0)
     column = tf.broadcast_to(tf.cast(tf.transpose(mask, [0, 1, 3, 2]), k.dtype), column_shape)

@@ -19,7 +19,7 @@ import tensorflow as tf
 AXES = [  # the first pattern that is found in a variable's name decides; a variable that matches none is not divided
     (re.compile(r"attention/(query|key|value)/(kernel|bias)$"), -1),  # heads
     (re.compile(r"attention/output/kernel$"), 0),
-    (re.compile(r"mlp/inner/(kernel|bias)$"), -1),
+    (re.compile(r"mlp/(inner|gate)/(kernel|bias)$"), -1),
     (re.compile(r"mlp/outer/kernel$"), 0),
     (re.compile(r"^embeddings/word$"), 0),
     (re.compile(r"^masked_lm/bias$"), 0),

@@ -3,14 +3,14 @@
 `WordPieceTokenizer` is BERT's: the words of `bert.text.normalization`, split by `bert.text.wordpiece`. "[SEP]" in a
 text is ordinary text and never becomes the special token.
 
-`BytePairTokenizer` is RoBERTa's, a byte-level BPE (`bert.text.byte_bpe`), and `UnigramTokenizer` XLM-RoBERTa's
-(`bert.text.unigram`).
+`BytePairTokenizer` is RoBERTa's, a byte-level BPE (`bert.text.byte_bpe`), `BracketedTokenizer` ModernBERT's
+(`bert.text.bracketed_bpe`), and `UnigramTokenizer` XLM-RoBERTa's (`bert.text.unigram`).
 
 n tokens of all texts, T tokens of a row, V entries of the vocabulary.
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,8 @@ import numpy as np
 from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
-from bert.text import byte_bpe, unigram
+from bert.text import bracketed_bpe, byte_bpe, tokenizer_kind, unigram
+from bert.text.bracketed_bpe import BracketedBPE
 from bert.text.byte_bpe import ByteBPE
 from bert.text.normalization import Rules
 from bert.text.unigram import Unigram
@@ -138,12 +139,17 @@ class BytePairTokenizer(Tokenizer):
     second_segment = 0
 
     def __init__(self, path: Path) -> None:
-        self._bpe = ByteBPE(path, byte_bpe.ROBERTA)
+        self._bpe, special = self._read(path)
         self.vocab = sorted(self._bpe.vocabulary, key=self._bpe.vocabulary.__getitem__)
         self.vocab_sha256 = files.sha256(path)
         self.lower_case = False
-        self._set_special((byte_bpe.PAD, byte_bpe.UNKNOWN, byte_bpe.BEGIN, byte_bpe.CLOSE, byte_bpe.MASK))
+        self._set_special(special)
         self._leading = np.array([token[0] == SPACE and token.strip(SPACE) != "" for token in self.vocab])  # [V]
+
+    def _read(self, path: Path) -> tuple[ByteBPE, Sequence[str]]:
+        """Return the tokenizer of a file, and its [PAD], [UNK], [CLS], [SEP] and [MASK]."""
+        special = (byte_bpe.PAD, byte_bpe.UNKNOWN, byte_bpe.BEGIN, byte_bpe.CLOSE, byte_bpe.MASK)
+        return ByteBPE(path, byte_bpe.ROBERTA), special
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """As `Tokenizer.encode`."""
@@ -176,6 +182,18 @@ class BytePairTokenizer(Tokenizer):
 
     def _prefixed(self, item: str) -> str:
         return f" {item}" if self._bpe.prefix and item and not item[0].isspace() else item
+
+
+class BracketedTokenizer(BytePairTokenizer):
+    """The tokenizer of ModernBERT's `tokenizer.json`: [CLS] text [SEP], or [CLS] first [SEP] second [SEP].
+
+    Raise InputError if the file is of another kind.
+    """
+
+    separators = 1
+
+    def _read(self, path: Path) -> tuple[ByteBPE, Sequence[str]]:
+        return BracketedBPE(path), bracketed_bpe.SPECIAL
 
 
 class UnigramTokenizer(Tokenizer):
@@ -215,6 +233,14 @@ class UnigramTokenizer(Tokenizer):
         return self.vocab[number].replace(unigram.SPACE, " ")
 
 
+KINDS: dict[tokenizer_kind.Kind, Callable[[Path], Tokenizer]] = {
+    "word pieces": WordPieceTokenizer,
+    "byte pairs": BytePairTokenizer,
+    "bracketed byte pairs": BracketedTokenizer,
+    "unigram": UnigramTokenizer,
+}
+
+
 def tokenizer_for(vocab: Path, config: ModelConfig) -> Tokenizer:
     """Return the tokenizer of a `vocab.txt` or a `tokenizer.json`.
 
@@ -222,14 +248,9 @@ def tokenizer_for(vocab: Path, config: ModelConfig) -> Tokenizer:
     """
     if config.causal:
         raise InputError(f"{vocab.parent}: a causal model, which reads no word pieces; give the run of a BERT model")
-    if vocab.suffix == ".json":
-        read = UnigramTokenizer if unigram.is_kind(vocab) else BytePairTokenizer
-        pieces: Tokenizer = read(vocab)
-        _check_size(pieces.vocab, vocab, config)
-        return pieces
-    words = WordPieceTokenizer(vocab)
-    _check_size(words.vocab, vocab, config)
-    return words
+    tokenizer = KINDS[tokenizer_kind.of(vocab)](vocab)
+    _check_size(tokenizer.vocab, vocab, config)
+    return tokenizer
 
 
 def _check_size(tokens: Sequence[str], vocab: Path, config: ModelConfig) -> None:

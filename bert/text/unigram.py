@@ -28,12 +28,9 @@ REMEDY = "give the tokenizer.json of XLM-RoBERTa or CamemBERT, as transformers w
 TOGETHER = 1 << 20  # characters that are encoded at once: each token takes some hundred bytes for a moment
 
 
-def is_kind(path: Path) -> bool:
-    """Return whether a `tokenizer.json` is that of a Unigram model; False if it is none at all."""
-    try:
-        model = files.read_object(path).get("model")
-    except (InputError, OSError):
-        return False
+def is_kind(fields: dict[str, Any]) -> bool:
+    """Return whether a `tokenizer.json` of this content is that of a Unigram model."""
+    model = fields.get("model")
     return isinstance(model, dict) and model.get("type") == KIND
 
 

@@ -10,8 +10,8 @@ from bert.core import files, manifest, outputs
 from bert.core.config import RunConfig, TrainConfig, as_flags, defaults, flatten, may_change
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.manifest import Manifest
-from bert.text import byte_bpe, rules, unigram, vocabulary
-from bert.text.vocabulary import load_vocab, rules_of
+from bert.text import byte_bpe, rules, tokenizer_kind, vocabulary
+from bert.text.vocabulary import rules_of
 from bert.training import checkpoint, division, length, preflight
 from bert.training.distributed import Communicator
 from bert.training.division import State
@@ -154,11 +154,7 @@ def check_vocabulary(theirs: Path, ours: Path, causal: bool) -> None:
         )
 
     def read(path: Path) -> Any:
-        if path.suffix != ".json":
-            return load_vocab(path)
-        if not causal and unigram.is_kind(path):
-            return unigram.text_of(path)
-        return byte_bpe.read_tables(path, byte_bpe.GPT2 if causal else byte_bpe.ROBERTA)
+        return byte_bpe.read_tables(path, byte_bpe.GPT2) if causal else tokenizer_kind.content(path)
 
     if (tokens := read(theirs)) != read(ours):
         raise UsageError(f"{theirs} and {ours} differ; make the data with the vocabulary of the weights")

@@ -1,0 +1,86 @@
+"""ModernBERT's tokenizer: a byte-level BPE (byte_bpe.py) whose texts stand between [CLS] and [SEP].
+
+Texts are normalised to NFC first. Some added tokens are part of texts, such as runs of spaces; the special ones are
+ordinary text within a text. All of it is computed by Hugging Face's `tokenizers` from a `tokenizer.json`, so ids are
+those of transformers.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from bert.core import files
+from bert.core.errors import InputError
+from bert.text.byte_bpe import BYTES, FIRST, MAX_CHARACTERS, NAME, SECOND, ByteBPE, layout
+
+SPECIAL = PAD, UNKNOWN, BEGIN, CLOSE, MASK = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+REMEDY = "give the tokenizer.json of ModernBERT, as transformers writes it"
+SETTINGS = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")  # that change the merges
+
+
+def is_kind(fields: dict[str, Any]) -> bool:
+    """Return whether a `tokenizer.json` of this content is of a BPE with [CLS]."""
+    model, added = fields.get("model"), fields.get("added_tokens")
+    contents = [token.get("content") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+    return isinstance(model, dict) and model.get("type") == "BPE" and BEGIN in contents
+
+
+def text_of(path: Path) -> str:
+    """Return the content of a `tokenizer.json` without padding and truncation. Raises as `BracketedBPE` does."""
+    return json.dumps(_read(path)[0], ensure_ascii=False) + "\n"
+
+
+class BracketedBPE(ByteBPE):
+    """The tokenizer in a `tokenizer.json`.
+
+    Raise InputError if the file is of another kind, or if texts or rows would be made otherwise than those of
+    ModernBERT.
+    """
+
+    def __init__(self, path: Path) -> None:
+        fields, self.vocabulary = _read(path)
+        self.path, self.size, self.prefix, self.special = path, len(self.vocabulary), False, SPECIAL
+        self.mask_strips = any(token["lstrip"] for token in fields["added_tokens"] if token["content"] == MASK)
+        self._tokenizer = Tokenizer.from_str(json.dumps(fields | {"post_processor": None}))
+        self._tokenizer.encode_special_tokens = True  # as ordinary text
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return the content of a file, in the form of today's version of the library, and the ids of all tokens."""
+    content = files.read_text(path, MAX_CHARACTERS, REMEDY)
+    try:
+        tokenizer = Tokenizer.from_str(content)
+    except Exception as error:  # the library raises no other class
+        raise InputError(f"{path}: not a {NAME} that tokenizers reads ({error}); {REMEDY}") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    fields: dict[str, Any] = json.loads(tokenizer.to_str())
+    try:
+        return fields, _check(fields)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}; {REMEDY}") from error
+
+
+def _check(fields: dict[str, Any]) -> dict[str, int]:
+    """Return the ids of all tokens. Raise ValueError for a tokenizer that cuts texts, or makes rows, in another way."""
+    model, cut, normalizer = fields["model"], fields["pre_tokenizer"] or {}, fields["normalizer"]
+    if model["type"] != "BPE" or any(model.get(key) for key in SETTINGS):
+        raise ValueError("the model is not a plain BPE")
+    if cut.get("type") != "ByteLevel" or cut.get("add_prefix_space") or not cut.get("use_regex", True):
+        raise ValueError("the pre_tokenizer is not that of GPT-2")
+    if normalizer is not None and normalizer["type"] != "NFC":
+        raise ValueError(f"the normalizer is {normalizer['type']}; only NFC is supported")
+    ids: dict[str, int] = dict(model["vocab"])
+    for added in fields["added_tokens"]:
+        if ids.setdefault(added["content"], added["id"]) != added["id"]:
+            raise ValueError(f"the added token {added['content'][:40]!a} has another id in the vocabulary")
+    if missing := [token for token in (*SPECIAL, *BYTES) if token not in ids]:
+        raise ValueError(f"no token {missing[0]!a} in it")
+    if set(ids.values()) != set(range(len(ids))):
+        raise ValueError("the ids of the tokens are not 0, 1, 2, ...")
+    begin, close = ids[BEGIN], ids[CLOSE]
+    if layout(fields["post_processor"]) != [[begin, FIRST, close], [begin, FIRST, close, SECOND, close]]:
+        raise ValueError("the post_processor makes other rows than [CLS] A [SEP] and [CLS] A [SEP] B [SEP]")
+    return ids
